@@ -20,10 +20,10 @@ CHECKS = (
     "tests/test_reference.py",
     "tests/test_generated.py",
     "tests/test_vocabulary.py",
-    "tests/test_rebinding.py",
-    "tests/test_process_columns.py",
-    "tests/test_theme.py",
-    "tests/test_simulated.py::test_what_is_missing_has_a_reason",
+    "tests/paint/test_rebinding.py",
+    "tests/paint/test_process_columns.py",
+    "tests/paint/test_theme.py",
+    "tests/sources/test_simulated.py::test_what_is_missing_has_a_reason",
 )
 """What was added, and the checks that would miss it where a list is kept beside the one that was patched."""
 

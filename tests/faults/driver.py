@@ -259,11 +259,11 @@ def rows() -> list[Row]:
         )
         for code in (1, 9, 15, 18, 999)
     ]
-    here = "tests/test_local.py::"
+    here = "tests/sources/test_local.py::"
     return [
         *rows,
         Row("any other NVML error at the start", "`nvmlInit`: each of NVML's codes", "the NVIDIA driver does not start",
-            "–", 3, "tests/test_nvml.py::test_a_driver_that_does_not_start_is_one_line_with_the_fix"),
+            "–", 3, "tests/sources/nvml/test_nvml.py::test_a_driver_that_does_not_start_is_one_line_with_the_fix"),
         Row("NVML cannot count its GPUs", "`nvmlDeviceGetCount` fails at the start", "unknown error", "–", 3,
             _uncounted),
         Row("an NVML error while a GPU is found", "one of its facts is refused, or its UUID", "unknown error",
@@ -271,25 +271,25 @@ def rows() -> list[Row]:
         Row("any NVML error from a running GPU", "each of NVML's codes, 1 to 30 and 999", "infoROM",
             "the other GPUs, and all other values unless the GPU is lost", None, _every_code),
         Row("no NVML library", "no NVIDIA driver at all", "gputop demo", "–", 3,
-            "tests/test_cli.py::test_without_a_driver_the_fix_and_the_demo_are_named_with_exit_3"),
+            "tests/commands/test_cli.py::test_without_a_driver_the_fix_and_the_demo_are_named_with_exit_3"),
         Row("no GPU", "the driver shows no GPU", "the NVIDIA driver shows no GPU: see nvidia-smi -L", "–", 3,
             lambda row, world: holds(row, world.run(world.make(0), "once"))),
         Row("another vendor's GPU", "AMD or Intel, and none of NVIDIA's", "gputop measures NVIDIA's GPUs alone", "–", 3,
-            "tests/test_surroundings.py::test_gpus_of_others_are_named_by_their_pci_ids"),
+            "tests/sources/test_surroundings.py::test_gpus_of_others_are_named_by_their_pci_ids"),
         Row("a Jetson before JetPack 7", "its driver has no NVML", "tegrastats shows its load", "–", 3,
-            "tests/test_surroundings.py::test_a_jetson_is_told_where_its_load_is_shown"),
+            "tests/sources/test_surroundings.py::test_a_jetson_is_told_where_its_load_is_shown"),
         Row("WSL 2", "the driver of Windows answers, or is missing there", "under WSL the driver is that of Windows",
             "with a driver: utilisation, memory and power; no process is named, SM activity is a bound", None,
-            "tests/test_surroundings.py::test_wsl_is_told_that_the_driver_is_windows"),
+            "tests/sources/test_surroundings.py::test_wsl_is_told_that_the_driver_is_windows"),
         Row("a virtual GPU", "a vGPU, seen from its virtual machine", "SM activity is counted by the host alone",
             "memory, processes and utilisation", None,
-            "tests/test_surroundings.py::test_a_virtual_gpu_says_whose_numbers_it_shows"),
+            "tests/sources/test_surroundings.py::test_a_virtual_gpu_says_whose_numbers_it_shows"),
         Row("unified memory", "GB10, Thor: no memory of its own, no power limit, PCIe x1", "unified",
             "everything: used is what its processes hold, full is when the host is", 0,
-            "tests/test_unified_memory.py::test_its_memory_is_what_its_processes_hold_of_the_host_s"),
+            "tests/sources/test_unified_memory.py::test_its_memory_is_what_its_processes_hold_of_the_host_s"),
         Row("a driver that answers only how many GPUs there are", "NOT_SUPPORTED to every other question",
             "not supported by this GPU", "the host; every missing value has its reason", 0,
-            "tests/test_unified_memory.py::"
+            "tests/sources/test_unified_memory.py::"
             "test_a_driver_that_refuses_all_but_the_count_is_not_taken_for_a_unified_one"),
         Row("16 GPUs", "a node of sixteen", "15", "everything", 0, _sixteen),
         Row("a GPU that cannot be opened", "`GetHandleByIndex` fails on one GPU", "LOST: GPU is lost",
@@ -305,9 +305,10 @@ def rows() -> list[Row]:
         Row("GPM: zeros", "all counters are zero while the GPU is busy", '"sm_active_pct": 0',
             "everything: zero is a measurement", 0, _gpm_zero),
         Row("GPM: first sample", "one sample makes no pair", "…", "everything; values from the second tick", None,
-            "tests/test_gpm.py::test_the_value_exists_from_the_second_sample_with_its_window"),
+            "tests/sources/nvml/test_gpm.py::test_the_value_exists_from_the_second_sample_with_its_window"),
         Row("process list with sentinels", "pid 0, a pid beyond all, memory not available, the same pid twice",
             '"gpu_mem_bytes": null', "every real process", 0, _sentinels),
         Row("a refused process list", "NO_PERMISSION for the list of processes", "no process list",
-            "all values of the GPU", None, "tests/test_local_faults.py::test_a_refused_process_list_is_a_notice"),
+            "all values of the GPU", None,
+            "tests/sources/test_local_faults.py::test_a_refused_process_list_is_a_notice"),
     ]  # fmt: skip

@@ -164,7 +164,7 @@ def main_text(frame: Frame) -> str:
 
 def rows() -> list[Row]:
     """The machine's part of the matrix."""
-    processes, host = "tests/test_process_collector.py::", "tests/test_host.py::"
+    processes, host = "tests/sources/processes/test_process_collector.py::", "tests/sources/test_host.py::"
     return [
         Row("a pid that /proc does not show", "the driver's pids are of another PID namespace, or hidden",
             "what the driver says of it, and why no more", "GPUs; all other processes", None,
@@ -191,9 +191,9 @@ def rows() -> list[Row]:
         Row("no /proc files at all", "an empty /proc", "n/a with reasons", "GPUs", None,
             host + "test_an_empty_machine_gives_reasons_and_never_raises"),
         Row("cgroup v1, cgroup v2", "limits on any ancestor, in either layout", "the limit", "everything", None,
-            "tests/test_process_cgroup.py::test_limits_are_found_on_any_ancestor"),
+            "tests/sources/processes/test_process_cgroup.py::test_limits_are_found_on_any_ancestor"),
         Row("another cgroup namespace", "a group that is not ours to read", "n/a", "everything else", None,
-            "tests/test_process_cgroup.py::test_a_group_of_another_cgroup_namespace_is_not_guessed"),
+            "tests/sources/processes/test_process_cgroup.py::test_a_group_of_another_cgroup_namespace_is_not_guessed"),
         Row("the clock steps back", "an hour back while running", "GPU", "everything; charts and verdicts begin afresh",
             None, _clock(-HOUR, kept=False)),
         Row("the clock steps forward, suspend", "an hour is missing", "GPU", "everything; the charts keep what was",
@@ -204,7 +204,7 @@ def rows() -> list[Row]:
             "every rate and age; the line has one hole of an hour", None, _own_clock_on, slow=True),
         Row("a clock set back while recording", "`record --for 60s`, an hour back", "where it was set back",
             "the recording, for as long as was asked", None,
-            "tests/test_recording_writer.py::test_a_clock_that_is_set_back_does_not_lengthen_a_recording"),
+            "tests/recording/test_recording_writer.py::test_a_clock_that_is_set_back_does_not_lengthen_a_recording"),
         Row("a clock set back between two reads of /proc", "rates would be negative or huge", "one pair without rates",
             "everything", None, host + "test_a_clock_that_steps_back_costs_one_pair_and_gives_no_false_rate"),
     ]  # fmt: skip

@@ -5,8 +5,12 @@ from __future__ import annotations
 from tests.faults.row import Row, World
 from tests.support.recording_frames import frame
 
-BACK, BOMBS, REPORT = "tests/test_set_back.py::", "tests/test_recording_bombs.py::", "tests/test_report.py::"
-MARKS, RECORDER = "tests/test_marks.py::", "tests/test_recording_writer.py::"
+BACK, BOMBS, REPORT = (
+    "tests/recording/test_set_back.py::",
+    "tests/recording/test_recording_bombs.py::",
+    "tests/session/test_report.py::",
+)
+MARKS, RECORDER = "tests/sources/test_marks.py::", "tests/recording/test_recording_writer.py::"
 
 
 def _picture_across_a_set_clock(row: Row, world: World) -> None:

@@ -41,26 +41,27 @@ def _one_cell(row: Row, world: World) -> None:
 
 def rows() -> list[Row]:
     """The terminal's part of the matrix."""
-    here = "tests/test_terminal.py::"
+    here = "tests/tui/test_terminal.py::"
     signalled = here + "test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code"
     return [
         Row("the terminal is gone", "its window is closed", "–", "–", 129, _gone),
         Row("the terminal is gone at any time", "by its window, tmux or a hang-up; while gputop loads, runs, is paused,"
             " is stopped, or the driver hangs", "–", "nothing: it ends within 2 s", 129,
-            "tests/test_closings.py::test_nothing_is_left_behind"),
+            "tests/tui/test_closings.py::test_nothing_is_left_behind"),
         Row("a storm of SIGCONT", "kill -CONT again and again", "–", "everything, with the threads it had", 0,
-            "tests/test_closings.py::test_fifty_times_continued_it_has_the_threads_it_had", terminal=True),
+            "tests/tui/test_closings.py::test_fifty_times_continued_it_has_the_threads_it_had", terminal=True),
         Row("SIGTERM while suspended", "ctrl+z, then kill %1", "–", "–", 143,
-            "tests/test_closings.py::test_a_shell_ends_it_while_it_is_suspended_in_the_background",
+            "tests/tui/test_closings.py::test_a_shell_ends_it_while_it_is_suspended_in_the_background",
             terminal=True),
         Row("keys before the screen is there", "typed while gputop loads", "no echo", "they are obeyed then", 0,
-            "tests/test_typed_ahead.py::test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed", terminal=True),
+            "tests/tui/test_typed_ahead.py::test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed",
+            terminal=True),
         Row("keys in one burst", "`fgpu:1` sent at once", "gpu:1 in the prompt", "everything", 0,
-            "tests/test_typed_ahead.py::test_a_filter_and_the_key_after_it_in_one_burst_are_obeyed", terminal=True),
+            "tests/tui/test_typed_ahead.py::test_a_filter_and_the_key_after_it_in_one_burst_are_obeyed", terminal=True),
         Row("a main thread that hangs for good", "in a call that signals do not interrupt", "–", "they end it", 143,
-            "tests/test_guard.py::test_a_signal_ends_a_program_whose_main_thread_hangs_for_good"),
+            "tests/tui/test_guard.py::test_a_signal_ends_a_program_whose_main_thread_hangs_for_good"),
         Row("COLUMNS and LINES are exported", "and the window is resized", "the window's size", "everything", 0,
-            "tests/test_terminal.py::test_a_size_in_the_environment_does_not_hold_while_the_window_is_resized",
+            "tests/tui/test_terminal.py::test_a_size_in_the_environment_does_not_hold_while_the_window_is_resized",
             terminal=True),
         Row("a terminal of one cell", "started at 1×1, then enlarged", "H100", "everything", 0, _one_cell,
             terminal=True),
@@ -77,7 +78,7 @@ def rows() -> list[Row]:
         Row("quitting while the driver hangs", "`q` during a call of 30 s", "–", "–", 0,
             here + "test_quitting_while_a_driver_call_hangs", terminal=True),
         Row("a crash of ours", "a defect in drawing", "one line", "–", 1,
-            "tests/test_tui.py::test_a_crash_is_kept_for_one_line_and_prints_no_traceback", terminal=True),
+            "tests/tui/test_tui.py::test_a_crash_is_kept_for_one_line_and_prints_no_traceback", terminal=True),
         Row("a source that falls silent", "no news for long", "STALE and the age", "keys, charts, quitting", None,
-            "tests/test_tui.py::test_a_source_that_falls_silent_is_called_stale", terminal=True),
+            "tests/tui/test_tui.py::test_a_source_that_falls_silent_is_called_stale", terminal=True),
     ]  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.faults.row import Row
 
-SERVE, BROWSER = "tests/test_serve.py::", "tests/test_serve_chromium.py::"
-SERVER, GATE = "tests/test_web_server.py::", "tests/test_web_gate.py::"
+SERVE, BROWSER = "tests/features/web/test_serve.py::", "tests/features/web/test_serve_chromium.py::"
+SERVER, GATE = "tests/features/web/test_web_server.py::", "tests/features/web/test_web_gate.py::"
 
 
 def rows() -> list[Row]:

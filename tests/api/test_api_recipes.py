@@ -1,0 +1,66 @@
+"""Every recipe of docs/api.md, run as it stands there: real frameworks, offline, on the stand-in driver."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.nvml.stand_in import Process, Scenario
+
+ROOT = Path(__file__).parents[2]
+RECIPES = dict(
+    re.findall(r"^## ([^\n]+)\n(?:(?!^## ).)*?```python\n(.*?)```", (ROOT / "docs/api.md").read_text(), re.M | re.S)
+)
+NEEDS = {
+    "A plain loop": "", "DDP": "torch", "Lightning": "lightning", "Transformers": "transformers", "Keras": "keras",
+    "Weights & Biases": "wandb", "MLflow": "mlflow", "TensorBoard": "tensorboard", "A notebook": "",
+    "A gate in CI": "",
+}  # fmt: skip
+FOREIGN_PID = 4_000_000
+"""No process here: a container is shown such pids, and then takes all GPUs that it sees for its own."""
+
+
+def test_there_are_ten_recipes_and_each_is_run() -> None:
+    assert list(RECIPES) == list(NEEDS)
+
+
+@pytest.mark.slow
+@pytest.mark.nvml
+@pytest.mark.parametrize("name", list(NEEDS))
+def test_a_recipe_runs_as_it_stands(name: str, nvml_scenario: Callable[..., Scenario], tmp_path: Path) -> None:
+    needs = NEEDS[name]
+    if needs and importlib.util.find_spec(needs) is None:
+        pytest.skip(f"{needs} is not installed: pip install '.[integrations]'")
+    scenario = nvml_scenario(gpus=1)
+    scenario.gpus[0].processes = [Process(FOREIGN_PID, 1 << 30)]
+    scenario.write()
+    (tmp_path / "recipe.py").write_text(RECIPES[name])
+    launcher = [sys.executable]
+    if name == "DDP":
+        launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [*launcher, "recipe.py"],
+        cwd=tmp_path,
+        env={
+            **scenario.environment(), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "WANDB_MODE": "offline",
+            "WANDB_SILENT": "true", "HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1",
+            "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
+        },
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "gputop: the GPUs are not watched" not in done.stderr
+    if name == "A plain loop":
+        assert "Steps (baseline): 79 of" in done.stdout and os.path.exists(tmp_path / "run.gputop.jsonl.gz")
+    if name == "DDP":
+        assert "39 of" in done.stdout

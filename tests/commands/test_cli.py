@@ -1,0 +1,337 @@
+"""The command line: one clear line for every mistake, data alone on stdout, no screen library where none is needed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.cli import main
+from gputop.commands.command_line import parse
+from gputop.commands.registry import TOPICS, commands, is_command
+from gputop.commands.shared_options import filter_of
+from gputop.paint.process_filter import parse as parse_filter
+from tests.nvml.stand_in import Scenario
+from tests.support.command import gputop, is_one_line
+
+ROOT = Path(__file__).parents[2]
+
+VECTOR = str(Path(__file__).parents[1] / "vectors" / "thermal.jsonl")
+
+
+def slow(*values: object) -> Any:
+    """A case that the quick part leaves out: others like it are in there."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--nonsense",), "--nonsense"),
+        (("nonsense",), "unknown command 'nonsense'"),
+        (("recrod",), "did you mean record"),
+        (("--nonsense", "root"), "unknown option --nonsense"),
+        (("--thme", "dark", "demo"), r"unknown option --thme; did you mean --theme\?"),
+        (("once", "-x"), "unknown option -x"),
+        (("once", "--jsn"), r"unknown option --jsn; did you mean --json\?"),
+        (("--at", "-10m"), "--at; it belongs to `gputop replay` and `gputop screenshot`"),
+        (("doctor", "--output", "f"), "it belongs to (`gputop [a-z]+` and ){3}[0-9]+ more;"),
+        (("--nope",), "unknown option --nope; see"),
+        (("demo", "--seed", "x"), "--seed must be a whole number, not 'x'"),
+        (("trace", "f", "--ranks"), "--ranks needs a value"),
+        (("demo", "--seed=--"), "--seed needs a value"),
+        (("demo", "-p--"), "-p needs a value"),
+        (("report",), "missing: file"),
+        (("trace", "f", "-o", "f.pdf"), r"cannot make a \.pdf: name one of \.json, \.html, \.txt"),
+        (("report", VECTOR, "-o", "f.pdf"), r"cannot make a \.pdf: name one of \.json, \.html, \.md, \.txt"),
+        (("report", VECTOR, "--gpus", "9"), "no such GPU: this recording has GPU 0"),
+        (("diagnose", "demo", "--for", "5s"), "the demo's past is diagnosed as a whole"),
+        (("diagnose", VECTOR, "--for", "5s"), "a recording is diagnosed as a whole"),
+        (("diagnose", VECTOR, "--gpus", "9"), "no such GPU: this recording has GPU 0"),
+        (("dump", VECTOR, "--gpus", "GPU-77"), "no such GPU: this recording has GPU 0"),
+        (("screenshot", "demo", "--at", "12:00", "-o", "shot.txt"), "--at belongs to a recording"),
+        (("screenshot", "demo", "-o", "/nonexistent/shot.svg"), "no directory /nonexistent"),
+        (("demo", "--tour"), "use `gputop demo --once`"),
+        (("help", "gaap"), "no help on 'gaap'"),
+        (("help", "diagnos"), "did you mean diagnose"),
+        (("-1", "replay", "f"), "-1 is not an option of `gputop replay`"),
+        (("--filter", "gpu:1", "record"), "--filter is not an option of `gputop record`"),
+        (("once", "nonsense"), "unexpected argument 'nonsense'"),
+        (("-o", "0", "1"), "with commas: -o 0,1;"),
+        (("once", "--only", "0", "1", "GPU-3f"), "with commas: --only 0,1,GPU-3f;"),
+        (("-p", "12", "13"), "with commas: -p 12,13;"),
+        (("-u", "root", "ml"), "with commas: -u root,ml;"),
+        (("once", "-u", "a b"), "-u must name users"),
+        (("once", "-p", "train"), "-p must be process ids"),
+        (("once", "-p", "1" * 401), "400 characters"),
+        (("once", "-u", "--csv"), "--csv prints GPUs"),
+        (("demo", "-1", "-o", "9"), "no such GPU"),
+        (("replay", "/nonexistent/file", "--at", "-10m"), "No such file"),
+        (("once", "-i", "-1"), "from 0.25"),
+        (("once", "--interval", "0.1"), "at least|from 0.25"),
+        (("once", "--interval", "soon"), "must be a number"),
+        (("once", "--interval", "nan"), "must be a number"),
+        (("once", "--interval", "\udcff"), "must be a number"),
+        (("once", "--json", "--csv"), "--csv and --json exclude each other"),
+        (("once", "--theme", "pink"), "choose one of"),
+        (("once", "--config", "/nonexistent/gputop.toml"), "no configuration file"),
+        (("config", "--check", "--config", "/nonexistent/gputop.toml"), "`gputop config --init` writes one"),
+        (("run", "--report", "/nonexistent/job.md", "--", "true"), "--report: no directory /nonexistent"),
+        (("prove", "-o", "/nonexistent/proof.json"), "no directory /nonexistent"),
+        (("fleet", "queries", "--select", "cluster"), "--select takes label matchers"),
+        (("fleet", "queries", "--select", 'a="\x1b[2J"'), "--select takes label matchers"),
+        (("once", "--price", "-1"), "from 0 to 1,000,000"),
+        (("demo", "nonsense"), "--list"),
+        (("screenshot", "demo", "-o", "shot.bmp"), r"\.svg"),
+        (("screenshot", "demo", "-o", "shot.svg", "--size", "1x1"), "columns x rows"),
+        slow(("screenshot", "demo", "-o", "shot.txt", "--gpu", "77"), "no GPU"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_gets_one_clear_line_and_exit_2(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = main(arguments)
+    except SystemExit as ended:
+        status = ended.code
+    said = capsys.readouterr()
+    assert status == 2
+    assert said.out == ""
+    assert is_one_line(said.err)
+    assert re.search(says, said.err)
+
+
+def test_without_a_driver_the_fix_and_the_demo_are_named_with_exit_3(tmp_path: Path) -> None:
+    done = gputop("once", LD_LIBRARY_PATH=str(tmp_path))
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert is_one_line(done.stderr)
+    assert "gputop demo" in done.stderr
+
+
+def test_without_a_terminal_the_live_screen_points_to_once() -> None:
+    for command in ((), ("demo",)):
+        done = gputop(*command)
+        assert done.returncode == 2
+        assert is_one_line(done.stderr)
+        assert re.search("use `gputop (once|demo --once|report FILE)`", done.stderr)
+
+
+def test_the_exit_code_is_the_jobs_where_its_report_cannot_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    done = gputop(
+        "run", "--report", str(folder / "job.md"), "--", "sh", "-c", f"rmdir {folder}; exit 5",
+        LD_LIBRARY_PATH=str(tmp_path),
+    )  # fmt: skip
+    assert done.returncode == 5
+    assert f"cannot write {folder / 'job.md'}: No such file" in done.stderr
+
+
+def test_an_unreadable_configuration_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "gputop.toml"
+    path.write_text("interval = [")
+    done = gputop("once", "--config", str(path))
+    assert done.returncode == 2
+    assert is_one_line(done.stderr)
+    assert str(path) in done.stderr
+
+
+def test_an_unknown_setting_is_a_warning_with_the_nearest_match(tmp_path: Path) -> None:
+    path = tmp_path / "gputop.toml"
+    path.write_text("intervall = 2\n")
+    done = gputop("demo", "--list", "--config", str(path))
+    assert done.returncode == 0
+    assert "interval" in done.stderr
+    assert "healthy" in done.stdout
+
+
+def _table(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[set[str], set[str]]:
+    """The GPUs and the users of the processes that the demo prints once."""
+    assert main(["demo", "-1", *arguments]) == 0
+    said = capsys.readouterr()
+    assert said.err == "" and said.out.startswith("node-17 (simulated) ")
+    gpus, processes = said.out.split(" GPU      PID")
+    numbers = re.findall(r"^ +(\d+)  H100", gpus, re.MULTILINE)
+    return set(numbers), {line.split()[2] for line in processes.splitlines()[1:] if line.strip()[:1].isdigit()}
+
+
+def test_the_demo_prints_once_and_shows_the_gpus_and_users_that_were_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    gpus, users = _table(capsys)
+    assert len(gpus) == 8 and len(users) > 1
+    assert _table(capsys, "-o", "0,2")[0] == _table(capsys, "--only", "0", "--gpus", "2")[0] == {"0", "2"}
+    user = sorted(users)[0]
+    assert _table(capsys, "-u", user)[1] == {user}
+    both = sorted(users)[:2]
+    assert _table(capsys, "-u", ",".join(both))[1] == _table(capsys, "-u", both[0], "-u", both[1])[1] == set(both)
+
+
+def test_a_user_alone_is_oneself_and_joins_the_other_terms() -> None:
+    me = pwd.getpwuid(os.getuid()).pw_name
+    for words in (["-u"], ["-u", me], ["-u", str(os.getuid())]):
+        assert filter_of(parse(words)) == parse_filter(f"user:{me}")
+    words = ["replay", "f", "--filter", "gpu:3", "-p", "1", "-p", "2,3", "-u", "ml"]
+    asked = filter_of(parse(words))
+    assert asked is not None
+    assert asked.terms == parse_filter("gpu:3 user:ml pid:1,2,3").terms
+    assert filter_of(parse([])) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-1"], {"command": "once", "json": False, "csv": False}),
+        (["-1", "-u", "root", "-o", "1"], {"command": "once", "user": "root", "gpus": "1"}),
+        (["-d", "2"], {"interval": "2", "command": None}),
+        (["-i2", "demo"], {"interval": "2", "command": "demo"}),
+        (["--gpus", "0", "once", "-o", "1"], {"gpus": "1"}),
+        (["replay", "f", "--at", "-10m"], {"at": "-10m", "file": "f"}),
+        (["dump", "--begin", "-1h", "--end", "-10m", "f"], {"begin": "-1h", "end": "-10m", "file": "f"}),
+        (["demo", "--seed", "-3", "healthy"], {"seed": -3, "scenario": "healthy"}),
+        (["run", "-o", "x", "job", "--no", "-o", "0", "1"], {"output": "x", "job": ["job", "--no", "-o", "0", "1"]}),
+        (["run", "--", "job", "--at", "-10m"], {"job": ["job", "--at", "-10m"]}),
+        (["run", "--", "job", "--", "-1"], {"job": ["job", "--", "-1"]}),
+        (["mark", "-5", "degrees"], {"text": ["-5", "degrees"]}),
+        (["--", "demo"], {"command": "demo"}),
+        (["-1", "--filter", "gpu:1", "demo"], {"command": "demo", "once": True, "filter": "gpu:1"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_the_words_that_fingers_know_mean_what_they_mean_elsewhere(words: list[str], expected: dict[str, Any]) -> None:
+    found = vars(parse(words))
+    if "job" in found:
+        found["job"] = found["job"][1:] if found["job"][:1] == ["--"] else found["job"]
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_version_and_help() -> None:
+    for words in (["--version"], ["-V"], ["once", "-V"]):
+        assert re.fullmatch(r"gputop \d+\.\d+\.\d+\n", gputop(*words).stdout)
+
+
+def _said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What the words print to stdout, and nothing to stderr."""
+    try:
+        status = main(words)
+    except SystemExit as ended:
+        status = ended.code  # type: ignore[assignment]
+    said = capsys.readouterr()
+    assert (status, said.err) == (0, "")
+    return said.out
+
+
+def test_help_is_one_screenful_with_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    text = _said(capsys, "--help")
+    assert text == _said(capsys, "help") == _said(capsys, "-h")
+    lines = text.splitlines()
+    assert len(lines) <= 48 and max(map(len, lines)) <= 80
+    for name, summary in commands().items():
+        assert sum(line.split() == [name, *summary.split()] for line in lines) == 1
+    explained = text.partition("explains:\n")[2]
+    assert explained.split() == ", ".join(TOPICS).split()
+    assert not any("--" in line for line in text.partition("`gputop COMMAND --help`")[0].splitlines())
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("low_sm", "A, B or C, DRAM not measured"),
+        ("util_pct", "unit: pct"),
+        ("F8", "picture of the screen"),
+        ("quit", "q  Q  F10"),
+        ("TENSOR", "tensor_active_pct"),
+        ("interval", "gputop help settings"),
+    ],
+)
+def test_help_explains_a_single_key_number_verdict_or_setting(
+    word: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(("help", word)) == 0
+    said = capsys.readouterr().out
+    assert says in said
+    assert said.count("\n") < 40
+
+
+def test_help_on_a_command_is_what_the_command_says_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    text = _said(capsys, "help", "once")
+    assert text == _said(capsys, "once", "--help")
+    assert "--csv" in text and "--dcgm-url" not in text
+
+
+def test_the_scenarios_are_listed() -> None:
+    listed = gputop("demo", "--list").stdout.splitlines()
+    names = {line.split()[0] for line in listed}
+    assert {"healthy", "small_kernels", "communication", "dataloader_cpu", "lost_gpu", "straggler"} <= names
+
+
+@pytest.mark.parametrize(
+    "suffix", ["svg", *(pytest.param(suffix, marks=pytest.mark.slow) for suffix in ("txt", "ans"))]
+)
+def test_a_screenshot_needs_no_terminal_and_is_the_same_every_time(tmp_path: Path, suffix: str) -> None:
+    texts = []
+    for name in ("one", "two"):
+        path = tmp_path / f"{name}.{suffix}"
+        done = gputop("screenshot", "demo", "small_kernels", "--size", "120x36", "-o", str(path), TERM="dumb")
+        assert (done.returncode, done.stderr) == (0, f"gputop: wrote {path}\n")
+        texts.append(path.read_text())
+    assert texts[0] == texts[1]
+    assert "BUSY" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--filter", "gpuu:3"], "did you mean gpu? (at character 1)"),
+        (["once", "--csv", "--filter", "gpu:1"], "--json"),
+        pytest.param(["demo", "--filter", "mem>x"], "not a number", marks=pytest.mark.slow),
+        pytest.param(["once", "--filter", "verdict:starved"], "gputop diagnose", marks=pytest.mark.slow),
+    ],
+)
+def test_a_filter_that_means_nothing_is_one_line(arguments: list[str], words: str) -> None:
+    done = gputop(*arguments)
+    assert done.returncode == 2
+    assert is_one_line(done.stderr)
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize("name", ["live", "registry", "loader_bench", "../cli", "..", "", "a\0b", "a" * 5000])
+def test_a_file_that_is_no_command_is_none(name: str) -> None:
+    assert not is_command(name)
+    assert is_command("once") and "once" in commands()
+
+
+@pytest.mark.nvml
+@pytest.mark.parametrize("command", ["once", "doctor", "diagnose", "record -o run.jsonl.gz --for 1s"])
+def test_where_no_thread_can_be_started_one_line_says_which_limit_is_reached(
+    command: str, nvml_scenario: Callable[..., Scenario], tmp_path: Path
+) -> None:
+    scenario = nvml_scenario()
+    scenario.write()
+    code = (
+        "import sys, threading\n"
+        'def refuse(thread): raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = refuse\n"
+        "from gputop.cli import main\n"
+        f"sys.exit(main({command.split()!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**scenario.environment(), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.count("\n") == 1 and "the limit on processes is reached (ulimit -u" in done.stderr

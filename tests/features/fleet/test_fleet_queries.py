@@ -1,0 +1,99 @@
+"""The query library: complete, in every generation of names, and each put into words that PromQL can have."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gputop.cli import main
+from gputop.features.fleet.promql import any_of
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.rules import alerts, rules_yaml, unit_tests_yaml
+from gputop.features.fleet.template import ALL_NAMES, MODES, Names, Setting, render
+from gputop.model.prometheus_names import gpu_series
+
+
+def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_answer() -> None:
+    assert {query.mode for query in library().values()} == set(MODES)
+    for query in library().values():
+        assert len(query.meaning) > 20 and query.advice, query.id
+        for names in ALL_NAMES:
+            asked = query.promql(Setting(names, price=2.5))
+            assert (asked is None) == (names != "gputop" and query.dcgm is None)
+            if asked is not None:
+                assert asked.count("(") == asked.count(")") and asked.count("{") == asked.count("}")
+                assert ("DCGM_" in asked) <= (names != "gputop"), query.id
+                assert ("gputop_" in asked) <= (names == "gputop"), query.id
+
+
+def test_a_query_asks_for_no_series_of_ours_that_is_not_exported() -> None:
+    page = Path(__file__).parents[3] / "gputop" / "features" / "export" / "metrics_page.py"
+    exported = {series.name for series in gpu_series()} | set(re.findall(r"gputop_\w+", page.read_text()))
+    exported |= {f"gputop_loader_{word}_ratio" for word in ("running", "queued", "disk", "network")}
+    exported |= {f"gputop_step{of}_seconds_{part}" for of in ("", "_wait") for part in ("sum", "count")}
+    for query in library().values():
+        assert set(re.findall(r"\bgputop_\w+", query.promql(Setting()) or "")) <= exported, query.id
+
+
+def test_the_selection_is_in_every_series_and_a_window_holds_eight_scrapes() -> None:
+    for names in ALL_NAMES:
+        for query in library().values():
+            asked = query.promql(Setting(names, 'cluster="a"')) or ""
+            series = re.findall(r"\b(?:gputop_|DCGM_)[A-Za-z_]+|\bup\b", asked)
+            assert asked.count('cluster="a"') == len(series), query.id
+    assert render("{sm.avg_over_time.w}", Setting(scrape_s=15.0)).count("[2m]") == 1
+    assert render("{sm.avg_over_time.1m}", Setting(scrape_s=60.0)).count("[8m]") == 1
+    assert render("{sm.avg_over_time.5m}", Setting(scrape_s=1.0)).count("[5m]") == 1
+
+
+def test_a_matcher_of_any_values_matches_them_and_nothing_else_whatever_they_hold() -> None:
+    values = ['a"} or up{x="', "c.*", "d\\", "e\nf", "g|h", "(", "[a]{2}$^"]
+    label, _, quoted = any_of("instance", values).partition("=~")
+    # A string of PromQL has the escapes of JSON's, as far as these go.
+    pattern = re.compile(json.loads(quoted))
+    assert label == "instance" and all(pattern.fullmatch(value) for value in values)
+    assert not any(pattern.fullmatch(value) for value in ("", "cxx", "g", "aa", 'a"'))
+
+
+def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert library()["cost_no_work"].promql(Setting()) is None
+    assert main(["fleet", "queries", "cost_no_work"]) == 0
+    assert "--price" in capsys.readouterr().out
+    assert main(["fleet", "queries", "cost_no_work", "--price", "2.5"]) == 0
+    assert "* 2.5" in capsys.readouterr().out
+
+
+def test_units_are_those_of_the_base_whoever_exports() -> None:
+    assert "/ 100" in render("{util}", Setting("legacy")) and "* 1048576" in render("{memory}", Setting("legacy"))
+    assert "/ 1000" in render("{energy.increase.1h}", Setting("legacy"))
+    assert "> bool 1.5" in render("{util}", Setting("4.9")), "a ratio's name may carry percent"
+
+
+def test_a_query_is_printed_with_its_meaning_and_an_unknown_one_with_the_nearest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["fleet", "queries", "gap", "--names", "4.9"]) == 0
+    text = capsys.readouterr().out
+    assert "DCGM_FI_PROF_SM_UTIL_RATIO" in text and "→" in text
+    assert main(["fleet", "queries"]) == 0
+    everything = capsys.readouterr().out
+    assert all(f"# {id}: " in everything for id in library())
+    assert main(["fleet", "queries", "gapp"]) == 2
+    assert "did you mean gap?" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+@pytest.mark.parametrize("names", ALL_NAMES)
+def test_every_alert_fires_in_its_world_and_is_silent_in_the_other(names: Names, tmp_path: Path) -> None:
+    (tmp_path / "gputop.rules.yml").write_text(rules_yaml(names))
+    (tmp_path / "gputop.rules.test.yml").write_text(unit_tests_yaml(names, "gputop.rules.yml"))
+    assert len(list(alerts(names))) >= 10
+    for words in (["check", "rules", "--lint=all", "gputop.rules.yml"], ["test", "rules", "gputop.rules.test.yml"]):
+        done = subprocess.run(["promtool", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

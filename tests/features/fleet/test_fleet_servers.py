@@ -1,0 +1,180 @@
+"""Real engines scrape a node and a simulated fleet: every query, every panel, stragglers, and a restart in between."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from gputop.features.fleet.deploy import files
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.rules import alerts, rules_yaml
+from gputop.features.fleet.template import ALL_NAMES, Names, Setting
+from gputop.model.prometheus_names import gpu_series
+from tests.nvml.stand_in import Scenario
+from tests.support.prom_servers import Engine, engines, free_port, nobody_listens
+from tests.support.simulated_fleet import SLOW, STARVED, fleet
+
+pytestmark = [pytest.mark.slow, pytest.mark.nvml, pytest.mark.xdist_group("servers")]
+ROOT = Path(__file__).parents[3]
+SETTLED_S = 22.0
+"""Until the shortest window holds its samples, and the GPU that vanishes has been gone for one."""
+
+
+class Node:
+    """``gputop export`` on the stand-in's eight GPUs, which can be started again on the same port."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.port = free_port()
+        self.environment = scenario.environment()
+        self._process = self._started()
+
+    def restart(self) -> None:
+        self.stop()
+        self._process = self._started()
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(30) == 0
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "gputop", "export", "--listen", f"127.0.0.1:{self.port}"]
+        return subprocess.Popen(command, cwd=ROOT, env=self.environment, stderr=subprocess.DEVNULL)
+
+
+class Place:
+    """What all tests of this file look at."""
+
+    def __init__(self, node: Node, asked: Mapping[str, Engine]) -> None:
+        self.node = node
+        self.engines = asked
+
+
+@pytest.fixture(scope="module")
+def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    folder = tmp_path_factory.mktemp("servers")
+    scenario = Scenario(folder, nvml_dir, 8, "NVIDIA H100 80GB HBM3")
+    for index, gpu in enumerate(scenario.gpus):
+        gpu.set(util=10 + 10 * index, temp_c=50 + index, power_w=300 + index)
+    scenario.write()
+    node = Node(scenario)
+    with fleet() as port, nobody_listens() as dead:
+        scrapes = f"  - job_name: live\n    static_configs: [{{targets: ['127.0.0.1:{node.port}']}}]\n"
+        for names in ALL_NAMES:
+            scrapes += (
+                f"  - job_name: sim-{names}\n    honor_labels: true\n    metrics_path: /{names}\n"
+                f"    static_configs: [{{targets: ['127.0.0.1:{port}']}}]\n"
+            )
+        for job in ("gputop", "dcgm-exporter"):
+            scrapes += f"  - job_name: {job}\n    static_configs: [{{targets: ['127.0.0.1:{dead}']}}]\n"
+        with engines(folder, scrapes, rules_yaml("gputop")) as asked:
+            time.sleep(SETTLED_S)
+            yield Place(node, asked)
+    node.stop()
+
+
+def _asked(id: str, names: Names) -> str | None:
+    query = library()[id].promql(Setting(names, scrape_s=1.0, price=2.5))
+    # A minute between two points of a subquery is longer than this fleet has been there.
+    return None if query is None else query.replace(":1m]", ":5s]")
+
+
+@pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
+@pytest.mark.parametrize("names", ALL_NAMES)
+def test_every_query_of_every_generation_is_answered(place: Place, engine: str, names: Names) -> None:
+    asked = {id: query for id in library() if (query := _asked(id, names)) is not None}
+    assert _never_answered(place.engines[engine], asked) == []
+
+
+def _never_answered(engine: Engine, queries: Mapping[str, str]) -> list[str]:
+    """Those without an answer within a minute.
+
+    An engine that gets no processor misses scrapes, and short windows hold nothing.
+    """
+    deadline = time.monotonic() + 60.0
+    unanswered = dict(queries)
+    while True:
+        unanswered = {id: query for id, query in unanswered.items() if not engine.ask(query)}
+        if not unanswered or time.monotonic() > deadline:
+            return list(unanswered)
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
+@pytest.mark.parametrize("names", ALL_NAMES)
+def test_both_planted_stragglers_are_found_and_no_other_of_800(place: Place, engine: str, names: Names) -> None:
+    host = Setting(names).host
+    for id, planted in (("straggler_slow", SLOW), ("straggler_starved", STARVED)):
+        found = place.engines[engine].ask(_asked(id, names) or "")
+        assert {(labels[host].partition(":")[0], labels["gpu"]) for labels, _ in found} == {planted}, id
+
+
+@pytest.mark.parametrize("names", ALL_NAMES)
+def test_every_panel_of_the_dashboards_shows_something(place: Place, names: Names) -> None:
+    made = files(names, 2.5)
+    shown: dict[str, str] = {}
+    for file in ("grafana/gputop-fleet.json", "grafana/gputop-node.json"):
+        for panel in json.loads(made[file])["panels"]:
+            for target in panel.get("targets", ()):
+                query = re.sub(r"\$(cluster|host|gpu|job)", ".*", target["expr"]).replace(":1m]", ":5s]")
+                query = query.replace("$price", "2.5")
+                shown[query.replace("[2m]", "[8s]")] = panel["title"]
+    # Several panels may have one title.
+    queries = {f"{title}: {query}": query for query, title in shown.items()}
+    assert _never_answered(place.engines["prometheus"], queries) == []
+
+
+def test_the_rules_are_loaded_as_they_are_and_record(place: Place) -> None:
+    engine = place.engines["prometheus"]
+    assert engine.until("gputop:job_sm:avg_w") and engine.until("gputop:fleet:gpus_by_state")
+    pending = {labels["alertname"] for labels, _ in engine.until("ALERTS")}
+    known = {alert.name for _, alert in alerts("gputop")}
+    assert pending <= known and len(pending) >= 5
+
+
+@pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
+def test_what_is_scraped_are_the_numbers_of_once(place: Place, engine: str) -> None:
+    command = [sys.executable, "-m", "gputop", "once", "--json"]
+    told = json.loads(
+        subprocess.run(command, cwd=ROOT, env=place.node.environment, capture_output=True, check=True).stdout
+    )
+    asked = place.engines[engine]
+    compared = 0
+    for series in gpu_series():
+        if series.key in ("energy_j", "sm_age_s", "sm_window_s"):
+            continue
+        labels = ",".join(f'{name}="{value}"' for name, value in (("job", "live"), *series.labels))
+        scraped = {row["uuid"]: value for row, value in asked.ask(f"{series.name}{{{labels}}}")}
+        known = {gpu["uuid"]: gpu[series.key] for gpu in told["gpus"] if gpu[series.key] is not None}
+        if series.key in ("sm_low_pct", "sm_high_pct"):
+            continue
+        assert scraped == {uuid: pytest.approx(v / series.divisor, rel=1e-6, abs=1e-6) for uuid, v in known.items()}, (
+            series
+        )
+        compared += len(scraped)
+    assert compared > 8 * 25
+
+
+def test_counters_survive_a_restart(place: Place) -> None:
+    begun = time.time()
+    place.node.restart()
+    time.sleep(9.0)
+    took = time.time() - begun
+    for engine in place.engines.values():
+        assert engine.until('gputop_up{job="live"} == 1')
+        seconds = 'sum by (uuid) (increase(gputop_gpu_state_seconds_total{job="live"}[8s]))'
+        grown = engine.ask(seconds)
+        assert len(grown) == 8
+        # Over a restart a scrape may be lost, and never a second be counted that was not.
+        assert all(0.0 <= value <= took + 2.0 for _, value in grown), (engine.name, grown)
+        rates = engine.ask(
+            'max_over_time(sum by (uuid) (rate(gputop_gpu_state_seconds_total{job="live"}[4s]))[15s:1s])'
+        )
+        assert all(value <= 1.5 for _, value in rates), (engine.name, rates)

@@ -1,0 +1,321 @@
+"""The loader benchmark on PyTorch's own DataLoader, in children: known costs, failures in words, the largest batch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.features.loader_bench import bench_child
+from tests.bench.loader import Sleeps, judged, rounds_of
+
+ROOT = Path(__file__).parents[3]
+
+
+SETS = """
+import os, signal, time
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+class Sleeps(Dataset):
+    def __len__(self): return 4000
+    def __getitem__(self, i): time.sleep(0.002); return torch.zeros(4)
+def sleeps(): return DataLoader(Sleeps(), batch_size=16)
+class Raises(Sleeps):
+    def __getitem__(self, i): raise KeyError("sample %d\\x1b[31m" % i)
+def raises(): return Raises()
+class Dies(Sleeps):
+    def __getitem__(self, i): os.kill(os.getpid(), signal.SIGKILL)
+def dies(): return Dies()
+class Nothing(Sleeps):
+    def __len__(self): return 0
+def nothing(): return Nothing()
+class Stream(IterableDataset):
+    def __iter__(self):
+        for i in range(200): time.sleep(0.001); yield torch.zeros(4)
+def stream(): return DataLoader(Stream(), batch_size=8)
+class Hangs(Sleeps):
+    def __getitem__(self, i): time.sleep(1e6)
+def hangs(): return Hangs()
+def no_data(): return 7
+class Big(Sleeps):
+    def __getitem__(self, i): return torch.zeros(2_000_000)
+def big(): return DataLoader(Big(), batch_size=4)
+class Grows(Sleeps):
+    kept = []
+    def __getitem__(self, i):
+        self.kept.append(b"x" * (128 << 20)); return torch.zeros(4)
+def grows(): return Grows()
+class Locked(Sleeps):
+    def __init__(self): self.key = lambda: 0
+def on_cuda(made):
+    torch.cuda.is_initialized = lambda: True
+    return made
+def cuda(): return on_cuda(Sleeps())
+def cuda_locked(): return on_cuda(Locked())
+"""
+
+
+STEPS = """
+def make_step():
+    kept = []
+    def step(size):
+        if size > 48: raise RuntimeError("CUDA out of memory. Tried to allocate")
+        kept.append(size)
+    return step
+def make_greedy():
+    def step(size):
+        # Real memory, of a process that may not have more.
+        kept = bytearray(size << 20)
+        for at in range(0, len(kept), 4096): kept[at] = 1
+    return step
+def make_broken():
+    raise ValueError("no model")
+"""
+
+
+def needs_torch() -> None:
+    """Not by importing it: that takes seconds, and half a gigabyte of whoever runs the tests."""
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("PyTorch is not installed")
+
+
+@pytest.fixture
+def sets(tmp_path: Path) -> Path:
+    needs_torch()
+    (tmp_path / "sets.py").write_text(SETS)
+    return tmp_path
+
+
+def run_python(folder: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    """Run this Python on the checkout's gputop; ``before`` is a command that starts it."""
+    return subprocess.run(
+        [*before, sys.executable, *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def loader(folder: Path, name: str, *more: str, before: tuple[str, ...] = ()) -> tuple[int, dict[str, Any], str]:
+    done = run_python(folder, "-m", "gputop", "loader", f"sets:{name}", "--json", *more, before=before)
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+def slept_ms(samples: int, sleep_s: float) -> float:
+    """What so many sleeps take on this machine, now: a virtual one wakes up late, and not always equally late."""
+    took = []
+    for _ in range(30):
+        begun = time.perf_counter()
+        for _ in range(samples):
+            time.sleep(sleep_s)
+        took.append((time.perf_counter() - begun) * 1e3)
+    return statistics.median(took)
+
+
+@contextmanager
+def slept_beside(samples: int, sleep_s: float) -> Iterator[list[float]]:
+    """What ``slept_ms`` says before, again and again during, and after: late wake-ups come and go within seconds."""
+    over, found = threading.Event(), [slept_ms(samples, sleep_s)]
+
+    def keep_sleeping() -> None:
+        while not over.is_set():
+            found.append(slept_ms(samples, sleep_s))
+
+    thread = threading.Thread(target=keep_sleeping, daemon=True)
+    thread.start()
+    try:
+        yield found
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.torch
+def test_a_loader_of_known_cost_is_measured_right_and_its_answer_holds(sets: Path) -> None:
+    before = slept_ms(16, 0.002)
+    code, found, _ = loader(sets, "sleeps", "--workers", "0,2,4", "--step", f"{before * 0.9:.1f}ms")
+    assert code == 0
+    by_workers = {each["workers"]: each["batch_ms"] for each in found["rows"]}
+    truth = sorted((before, slept_ms(16, 0.002)))
+    assert truth[0] * 0.8 <= by_workers[0] <= truth[1] * 1.25, truth
+    assert by_workers[2] == pytest.approx(by_workers[0] / 2, rel=0.25)
+    assert found["best"]["workers"] == 2 and found["best"]["batch_ms"] <= found["need_ms"]
+    crowded = (found["room"]["psi_cpu_pct"] or 0.0) > 20.0
+    assert ("unsure" in found["conclusion"]) == crowded and (not crowded or found["confidence"] == "low")
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_batches_out_of_a_queue_that_had_time_to_fill_are_found_by_the_benchmark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    needs_torch()
+    timed = bench_child._block
+
+    def after_a_pause(batches: Any, size: int, clock: Any) -> float:
+        time.sleep(0.1)
+        return timed(batches, size, clock)
+
+    monkeypatch.setattr(bench_child, "_block", after_a_pause)
+    found = judged(rounds_of(Sleeps(), 2, 2, 0.5))
+    assert found.off_pct < -50.0, found
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("raises", (), "KeyError"),
+        ("dies", ("--workers", "0"), "killed"),
+        ("dies", ("--workers", "2"), "exited unexpectedly"),
+        ("nothing", (), "the dataset is empty"),
+        ("hangs", ("--workers", "0", "--budget", "5s"), "no answer within 5 s"),
+    ],
+)
+def test_what_goes_wrong_in_a_dataset_is_a_row_in_words(
+    sets: Path, name: str, more: tuple[str, ...], words: str
+) -> None:
+    code, found, errors = loader(sets, name, *more)
+    assert code == 1 and found["best"] is None
+    assert all(words in each["failed"] and "\x1b" not in each["failed"] for each in found["rows"])
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.torch
+def test_an_iterable_of_unknown_length_is_measured_over_many_passes(sets: Path) -> None:
+    with slept_beside(8, 0.001) as truth:
+        code, found, _ = loader(sets, "stream", "--workers", "0")
+    assert code == 0 and min(truth) * 0.8 <= found["rows"][0]["batch_ms"] <= max(truth) * 1.35, truth
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_where_cuda_is_in_use_nothing_is_forked_and_what_cannot_be_handed_over_is_measured_here(sets: Path) -> None:
+    """CUDA does not survive a fork: PyTorch says "Cannot re-initialize CUDA in forked subprocess"."""
+    code, found, _ = loader(sets, "cuda", "--workers", "0")
+    assert code == 0 and not any("CUDA" in note for note in found["notes"])
+    assert found["rows"][0]["memory_bytes"] is not None, "it was measured in a child, whose memory was read"
+    code, found, _ = loader(sets, "cuda_locked", "--workers", "0")
+    assert code == 0 and "measured in this process: CUDA is in use here" in found["notes"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_shared_memory_that_is_too_small_is_a_row_that_says_so(sets: Path) -> None:
+    own = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=4m none /dev/shm && exec "$@"', "sh")
+    if subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespace of one's own is allowed here")
+    code, found, _ = loader(sets, "big", "--workers", "2", before=own)
+    assert code == 1 and "enlarge /dev/shm" in found["rows"][0]["failed"], found["rows"]
+    assert any("/dev/shm has" in note for note in found["notes"])
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_dataset_that_takes_all_memory_ends_its_row_and_not_the_benchmark(sets: Path) -> None:
+    group = Path("/sys/fs/cgroup/memory", f"gputop-test-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(1 << 30))
+    except OSError:
+        pytest.skip("no memory control group of one's own is allowed here")
+    try:
+        own = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+        code, found, errors = loader(sets, "grows", "--workers", "0", before=own)
+        assert code == 1, errors
+        (each,) = found["rows"]
+        assert any(words in each["failed"] for words in ("killed", "of the free memory", "MemoryError")), each
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("name", "more", "words"),
+    [
+        ("no_data", (), "is neither a dataset nor a DataLoader"),
+        ("absent", (), "has no function absent"),
+        ("sleeps", ("--workers", "x"), "--workers must be numbers"),
+        ("sleeps", ("--step", "0ms"), "--step must be a time"),
+        ("sleeps", ("--epochs", "0"), "--epochs must be 1 or more"),
+    ],
+)
+def test_what_cannot_be_asked_is_one_line(sets: Path, name: str, more: tuple[str, ...], words: str) -> None:
+    code, _, errors = loader(sets, name, *more)
+    assert code == 2 and words in errors and errors.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_largest_batch_is_found_by_halves_in_fresh_processes(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(STEPS)
+    code = (
+        "import gputop, steps\n"
+        "if __name__ == '__main__':\n"
+        "    found = gputop.max_batch(steps.make_step, range(8, 129, 8))\n"
+        "    assert (found.best, found.advised) == (48, 43), found\n"
+        "    assert len(found.tried) <= 6, found\n"
+        "    broken = gputop.max_batch(steps.make_broken, [1, 2])\n"
+        "    assert broken.best is None and 'no model' in str(broken), broken\n"
+        "    import resource\n"
+        "    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
+        "    greedy = gputop.max_batch(steps.make_greedy, [128, 256, 4096, 8192])\n"
+        "    assert greedy.best == 256, greedy\n"
+        "    assert {t.fate for t in greedy.tried if t.size > 256} == {'out of memory'}, greedy\n"
+        "    for bad in (lambda: None,):\n"
+        "        try: gputop.max_batch(bad)\n"
+        "        except ValueError as error: assert 'function of a module' in str(error)\n"
+    )
+    (tmp_path / "run.py").write_text(code)
+    done = run_python(tmp_path, "run.py")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_size_that_fails_for_another_reason_does_not_end_the_search(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(
+        "def make_step():\n"
+        "    def step(size):\n"
+        "        if size % 16: raise ValueError('must be divisible by 16')\n"
+        "        if size > 100: raise MemoryError\n"
+        "    return step\n"
+    )
+    (tmp_path / "run.py").write_text(
+        "import gputop, steps\n"
+        "if __name__ == '__main__':\n"
+        "    found = gputop.max_batch(steps.make_step, range(8, 129, 8))\n"
+        "    assert found.best == 96, found\n"
+        "    never = gputop.max_batch(steps.make_step, range(1, 16))\n"
+        "    assert never.best is None and len(never.tried) <= 4 and 'divisible by 16' in str(never), never\n"
+    )
+    done = run_python(tmp_path, "run.py")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_search_without_a_main_guard_says_once_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(STEPS)
+    (tmp_path / "run.py").write_text("import gputop, steps\nprint(gputop.max_batch(steps.make_step, [8, 16]))\n")
+    done = run_python(tmp_path, "run.py")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.count("Traceback") == 1, done.stderr
+    assert 'under `if __name__ == "__main__":`' in done.stderr and "bootstrapping" not in done.stderr

@@ -1,0 +1,289 @@
+"""``gputop run``: the command is as if alone, and only its GPUs are recorded."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.features.alerts.alert_table import alerts_of
+from gputop.features.alerts.firing_lock import FiringLock
+from gputop.features.alerts.node_alerts import NodeAlerts
+from gputop.model.snapshot import Snapshot
+from gputop.model.source import SourceError
+from gputop.output.report_text import report_text
+from gputop.recording.format import RecordingError
+from gputop.recording.reader import read_snapshots
+from gputop.session.job import MOST_MEMBERS, JobResult, ParentAndGroup, _Watch, run_job
+from gputop.session.record_run import record
+from gputop.sources.marked import Marked
+from gputop.sources.marks import Sent, send_mark
+from gputop.sources.procfs import parent_and_group
+from tests.support.recording_frames import T0, frame
+
+JOB = """
+import os, sys, time
+folder = sys.argv[1]
+with open(folder + "/pid.new", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(folder + "/pid.new", folder + "/pid")
+while not os.path.exists(folder + "/go"):
+    time.sleep(0.005)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+class ScriptedSource:
+    """Three GPUs. GPU 1 is used by the job from its fifth frame on, GPU 0 by somebody else; then the job may end."""
+
+    interval_s = 1.0
+
+    def __init__(self, folder: Path, pid: Callable[[int], int] = lambda pid: pid) -> None:
+        self._folder = folder
+        self._pid = pid
+        self._count = 0
+        self._with_job = 0
+        self.closed = False
+
+    def start(self, notify: Callable[[], None]) -> None:
+        notify()
+
+    def poll(self) -> Snapshot | None:
+        if self._count > 40 or self._with_job > 20:
+            (self._folder / "go").touch()
+            return None
+        pid_file = self._folder / "pid"
+        if self._count >= 4 and not pid_file.exists():
+            return None
+        self._count += 1
+        snapshot = frame(self._count, gpus=3, processes=1)
+        if self._count < 5:
+            return snapshot
+        self._with_job += 1
+        theirs = replace(snapshot.processes[0], pid=1, gpu=0)
+        ours = replace(snapshot.processes[0], pid=self._pid(int(pid_file.read_text())), gpu=1)
+        return replace(snapshot, processes=(theirs, ours))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def run(tmp_path: Path, source: ScriptedSource, code: int = 0, target: str | None = None) -> JobResult:
+    return watched([sys.executable, "-c", JOB, str(tmp_path), str(code)], source, target=target)
+
+
+def watched(
+    command: list[str],
+    source: ScriptedSource,
+    *,
+    target: str | None = None,
+    relatives: ParentAndGroup = parent_and_group,
+) -> JobResult:
+    """A job watched as ``gputop run`` watches it, on a scripted source."""
+    return run_job(command, Marked(source, at_once=True), parent_and_group=relatives, target=target)
+
+
+def test_only_the_gpus_of_the_job_are_recorded_from_its_start_on(tmp_path: Path) -> None:
+    source = ScriptedSource(tmp_path)
+    result = run(tmp_path, source, 3, str(tmp_path / "r.jsonl.gz"))
+    assert result.exit_code == 3
+    assert source.closed
+    assert result.path == str(tmp_path / "r.jsonl.gz")
+    found = list(read_snapshots(result.path))
+    assert {gpu.static.index for s in found for gpu in s.gpus} == {1}
+    assert {process.gpu for s in found for process in s.processes} == {1}
+    assert found[0].t == T0 + 1
+    assert [gpu.index for gpu in result.report.gpus] == [1]
+    assert result.report.frames == len(found)
+    assert (result.report.exit_code, result.report.command is not None) == (3, True)
+
+
+def test_alerts_are_judged_on_the_job_s_gpus_and_told_in_the_report(tmp_path: Path) -> None:
+    alert = alerts_of([{"name": "any", "when": "mem_total_bytes >= 0", "for": "0s"}])
+    alerts = NodeAlerts(alert, FiringLock([str(tmp_path)]))
+    command = [sys.executable, "-c", JOB, str(tmp_path), "0"]
+    marked = Marked(ScriptedSource(tmp_path), at_once=True)
+    result = run_job(command, marked, parent_and_group=parent_and_group, alerts=alerts)
+    assert list(result.report.notes) == ["alert any on GPU 1: mem_total_bytes >= 0 holds"]
+
+
+def test_a_descendant_of_the_job_counts_and_nobody_else(tmp_path: Path) -> None:
+    """The one that uses the GPU is found by its parents in a /proc of its own making."""
+    proc = tmp_path / "proc"
+
+    def grandchild(pid: int) -> int:
+        for child, parent, name in ((900001, pid, "sh"), (900002, 900001, "a) b")):
+            (proc / str(child)).mkdir(parents=True, exist_ok=True)
+            (proc / str(child) / "stat").write_text(f"{child} ({name}) S {parent} {child} 1 0")
+        return 900002
+
+    command = [sys.executable, "-c", JOB, str(tmp_path), "0"]
+    result = watched(command, ScriptedSource(tmp_path, grandchild), relatives=partial(parent_and_group, proc=str(proc)))
+    assert [gpu.index for gpu in result.report.gpus] == [1]
+
+
+def test_a_job_of_weeks_remembers_the_processes_that_there_are() -> None:
+    watch = _Watch(10, None, lambda pid: (11 if pid > 11 else 10, pid))
+    model = frame(0)
+    owner = replace(next(p for p in model.processes if p.role == "gpu"), gpu=0, starttime=1)
+    for epoch in range(3 * MOST_MEMBERS // 16):
+        workers = tuple(replace(owner, pid=100 + 16 * epoch + number) for number in range(16))
+        watch.take(replace(model, t=T0 + epoch, processes=(replace(owner, pid=11), *workers)))
+    assert watch._is_member(workers[-1]) and watch._is_member(replace(owner, pid=11))
+    assert len(watch._members) <= MOST_MEMBERS + 17
+    assert watch.builder.report().gpus[0].index == 0
+
+
+def test_a_job_without_a_gpu_says_so_and_records_nothing(tmp_path: Path) -> None:
+    result = run(tmp_path, ScriptedSource(tmp_path, lambda pid: 1), 0, str(tmp_path / "r.jsonl.gz"))
+    assert result.path is None
+    assert not (tmp_path / "r.jsonl.gz").exists()
+    assert f"the job used no GPU: nothing was recorded in {tmp_path}" in report_text(result.report)
+
+
+def test_a_source_that_cannot_measure_does_not_keep_the_job_from_running(tmp_path: Path) -> None:
+    class NoDriver(ScriptedSource):
+        def start(self, notify: Callable[[], None]) -> None:
+            raise SourceError("no NVIDIA driver: install one")
+
+        def poll(self) -> Snapshot | None:
+            (self._folder / "go").touch()
+            return None
+
+    result = run(tmp_path, NoDriver(tmp_path), 5)
+    assert result.exit_code == 5
+    assert "nothing was measured: no NVIDIA driver" in report_text(result.report)
+
+
+def test_the_exit_code_is_as_a_shell_gives_it(tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    for command, code in (
+        ([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], 137),
+        ([str(tmp_path / "none")], 127),
+        ([str(tmp_path)], 126),
+    ):
+        assert watched(command, ScriptedSource(tmp_path)).exit_code == code
+
+
+def test_a_recording_that_cannot_be_written_is_told_before_the_job_starts(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl.gz").touch()
+    for target in (tmp_path / "r.jsonl.gz", tmp_path / "none" / "r.jsonl.gz"):
+        with pytest.raises(RecordingError):
+            run(tmp_path, ScriptedSource(tmp_path), 0, str(target))
+    assert not (tmp_path / "pid").exists()
+
+
+def test_signal_handlers_are_as_they_were_afterwards(tmp_path: Path) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    run(tmp_path, ScriptedSource(tmp_path))
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+COUNTING = """
+import os, signal, sys, time
+got = []
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, frame: got.append(number))
+print("ready", sys.stdin.isatty(), flush=True)
+while not got:
+    signal.pause()
+time.sleep(0.3)
+print("got", [int(number) for number in got], flush=True)
+sys.exit(7)
+"""
+RUNNER = """
+import sys
+from pathlib import Path
+from tests.session.test_job import COUNTING, ScriptedSource, watched
+print("code", watched([sys.executable, "-c", COUNTING], ScriptedSource(Path(sys.argv[1]))).exit_code, flush=True)
+"""
+AT_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
+
+
+def test_ctrl_c_at_a_terminal_reaches_the_job_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", AT_A_TERMINAL, sys.executable, "-c", RUNNER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin is not None and process.stdout is not None
+        seen = b""
+        while b"ready True" not in seen:
+            seen += process.stdout.read(4096)
+        process.stdin.write(b"\x03")
+        while b"code 7" not in seen:
+            seen += (more := process.stdout.read(4096))
+            assert more
+        process.stdin.close()
+        process.stdout.read()
+    assert b"got [2]" in seen and b"code 7" in seen
+
+
+def test_a_signal_to_gputop_is_passed_on_once(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", RUNNER, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdout is not None
+        seen = b""
+        while not seen.endswith(b"\n"):
+            seen += process.stdout.read(4096)
+        assert seen == b"ready False\n"
+        process.send_signal(signal.SIGTERM)
+        while more := process.stdout.read(4096):
+            seen += more
+    assert seen.endswith(b"got [15]\ncode 7\n")
+
+
+def test_the_job_has_our_standard_input_and_output_untouched(tmp_path: Path) -> None:
+    runner = RUNNER.replace('"-c", COUNTING', '"-c", "import sys; sys.stdout.write(sys.stdin.read()[::-1])"')
+    made = subprocess.run(
+        [sys.executable, "-c", runner, str(tmp_path)], input="abc", capture_output=True, text=True, check=True
+    )
+    assert made.stdout == "cbacode 0\n"
+
+
+class EndlessSource(ScriptedSource):
+    def poll(self) -> Snapshot | None:
+        self._count += 1
+        return None if self._count % 5 == 0 else frame(self._count)
+
+
+def test_a_headless_recording_ends_after_its_time_and_says_where_it_is(tmp_path: Path) -> None:
+    told: list[str] = []
+    source = EndlessSource(tmp_path)
+    source.interval_s = 0.01
+    path = str(tmp_path / "r.jsonl.gz")
+    done = record(Marked(source, at_once=True), path, stop=threading.Event(), seconds=30.0, started=told.append)
+    assert source.closed
+    assert told in ([], [path])
+    assert (done.path, done.error, done.dropped) == (path, None, 0)
+    assert done.seconds >= 30.0
+    assert len(list(read_snapshots(path))) == done.frames
+    assert done.bytes_written == os.path.getsize(path)
+
+
+def test_a_headless_recording_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    stop = threading.Event()
+    source = EndlessSource(tmp_path)
+    source.interval_s = 0.01
+    done = record(Marked(source, at_once=True), f"{tmp_path}/d/", stop=stop, started=lambda path: stop.set())
+    assert done.error is None and done.frames > 0
+    assert done.path is not None and done.path.startswith(f"{tmp_path}/d/node-17-2026")
+
+
+def test_a_mark_that_comes_after_the_last_frame_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    source = EndlessSource(tmp_path)
+    source.interval_s = 0.01
+    monkeypatch.setattr(source, "close", lambda: sent.append(send_mark("the end", time.time())))
+    sent: list[Sent] = []
+    done = record(Marked(source, at_once=True), str(tmp_path / "r.jsonl.gz"), stop=threading.Event(), seconds=3.0)
+    assert sent[0].reached >= 1
+    assert done.path is not None
+    events = [event.text for snapshot in read_snapshots(done.path) for event in snapshot.events]
+    assert events == ["the end"]

@@ -1,0 +1,267 @@
+"""What the hardware counters need before they are asked: rights, libraries, and nobody else who needs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gputop.sources.activity.counters import access
+from gputop.sources.activity.counters.access import (
+    FOR_EVERYBODY,
+    WITH_PERFMON,
+    NoLibraries,
+    Others,
+    Rights,
+    advice,
+    find,
+    rights,
+    wanted_cuda,
+)
+from gputop.sources.activity.fallback_chain import TIMES, Activity, CrossCheck, Ladder, RungFailed, Waiting
+from gputop.sources.own_process import PERFMON, SYS_ADMIN, Capabilities
+from tests.support.held import held
+
+NOTHING, ROOT, ONLY_PERFMON = Capabilities(), Capabilities(1 << SYS_ADMIN), Capabilities(1 << PERFMON)
+
+
+def proc_with(folder: Path, admin_only: int | None, uid_map: str = "0 0 4294967295") -> str:
+    (folder / "driver/nvidia").mkdir(parents=True)
+    (folder / "self").mkdir()
+    (folder / "self/uid_map").write_text(f"         {uid_map}\n")
+    if admin_only is not None:
+        (folder / "driver/nvidia/params").write_text(f"Mobile: 1\nRmProfilingAdminOnly: {admin_only}\n")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("admin_only", "driver", "held", "allowed"),
+    [
+        (0, "550.1", NOTHING, True),
+        (1, "580.1", NOTHING, False),
+        (1, "580.1", ONLY_PERFMON, True),
+        (1, "565.57", ONLY_PERFMON, True),
+        (1, "560.35", ONLY_PERFMON, False),
+        (1, "550.1", ROOT, True),
+        (None, "580.1", NOTHING, None),
+        (1, None, ONLY_PERFMON, False),
+    ],
+)
+def test_who_may_read_counters_follows_the_kernel_modules_rule(
+    tmp_path: Path, admin_only: int | None, driver: str | None, held: Capabilities, allowed: bool | None
+) -> None:
+    assert rights(driver, proc_with(tmp_path, admin_only), held).allowed is allowed
+
+
+def test_the_advice_gives_the_smallest_right_first_and_never_a_root_shell() -> None:
+    new = advice(Rights(True, False, True, False))
+    assert new[1].strip() == WITH_PERFMON and new[-1].strip() == FOR_EVERYBODY
+    assert not any("sudo gputop" in line for line in new)
+    assert all(WITH_PERFMON not in line for line in advice(Rights(True, False, False, False)))
+    assert "--cap-add=PERFMON" in advice(Rights(True, False, True, True))[0]
+    assert "--cap-add=SYS_ADMIN" in advice(Rights(True, False, False, True))[0]
+
+
+def test_the_command_is_valid_shell_and_keeps_the_users_surroundings(tmp_path: Path) -> None:
+    for name, text in (("sudo", 'exec "$@"'), ("setpriv", 'printf "%s\\n" "$@" "$COLORTERM" "$XDG_RUNTIME_DIR"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "gputop").symlink_to("/bin/true")
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "HOME": "/h",
+        "LANG": "C",
+        "COLORTERM": "24",
+        "XDG_RUNTIME_DIR": "/r",
+    }
+    said = subprocess.run(["sh", "-c", WITH_PERFMON], env=environment, capture_output=True, text=True, check=True)
+    words = said.stdout.splitlines()
+    assert words[:2] == [f"--reuid={os.getuid()}", f"--regid={os.getgid()}"]
+    assert words[-4:] == [str(tmp_path / "gputop"), "--perf", "24", "/r"]
+
+
+CHILDREN = """
+import json, subprocess, sys
+from gputop.sources.activity.counters import counters_client as child
+from gputop.sources.own_process import capabilities, clear_ambient
+def seen():
+    return subprocess.run(["grep", "CapEff", "/proc/self/status"], capture_output=True, text=True).stdout.split()[1]
+before = seen()
+clear_ambient()
+child._own_path = lambda: [sys.argv[1]]
+child.MODULE = "looker"
+helper = child.start([])
+line = helper.stdout.readline().decode().split()[1]
+helper.stdin.close(); helper.wait()
+print(json.dumps([before, seen(), line, capabilities().ambient]))
+"""
+
+
+def test_only_the_helper_inherits_the_right_to_read_counters(tmp_path: Path) -> None:
+    if shutil.which("setpriv") is None or os.geteuid() != 0:
+        pytest.skip("needs root and setpriv, to start a program with one capability")
+    if not int(_status("CapBnd"), 16) >> PERFMON & 1:
+        pytest.skip("the bounding set lacks CAP_PERFMON: this container may not give it to anybody")
+    (tmp_path / "looker.py").write_text(
+        "def main(words):\n    lines = open('/proc/self/status')\n"
+        "    print(next(l for l in lines if l.startswith('CapEff')), flush=True)\n"
+    )
+    # Still root, so that it can read this checkout, but without what comes with that name.
+    command = ["setpriv", "--securebits=+noroot", "--inh-caps=-all,+perfmon", "--ambient-caps=-all,+perfmon"]
+    said = subprocess.run(
+        [*command, sys.executable, "-c", CHILDREN, str(tmp_path)],
+        capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3],
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    before, other, helper, ambient = json.loads(said.stdout)
+    assert int(before, 16) == 1 << PERFMON == int(helper, 16)
+    assert int(other, 16) == 0 == ambient
+
+
+def _status(name: str) -> str:
+    return next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+
+
+# -- libraries ---------------------------------------------------------------------------------------------------------
+
+
+def wheel(root: Path, rest: str) -> Path:
+    folder = root / rest
+    folder.mkdir(parents=True)
+    for name in ("libnvperf_host.so", "libnvperf_target.so"):
+        (folder / name).write_text("")
+        (folder / name).chmod(0o644)
+    return folder
+
+
+def test_the_wheel_that_fits_the_driver_is_found(tmp_path: Path) -> None:
+    new, old = wheel(tmp_path, "cu13/lib"), wheel(tmp_path, "cuda_cupti/lib")
+    assert find("580.1", roots=[str(tmp_path)]) == str(new)
+    assert find("570.1", roots=[str(tmp_path)]) == str(old)
+    assert (wanted_cuda(580), wanted_cuda(579), wanted_cuda(None)) == (13, 12, 13)
+
+
+def test_a_wheel_of_another_cuda_is_named_with_the_one_that_fits(tmp_path: Path) -> None:
+    wheel(tmp_path, "cu13/lib")
+    with pytest.raises(NoLibraries) as none:
+        find("550.1", roots=[str(tmp_path)])
+    assert "CUDA 13, which needs driver 580 (this is 550.1)" in none.value.reason and "perf-cu12" in none.value.fix
+    with pytest.raises(NoLibraries) as none:
+        find("580.1", roots=[])
+    assert "not installed" in none.value.reason and "[perf]" in none.value.fix
+    with pytest.raises(NoLibraries, match="no libnvperf_host"):
+        find("580.1", str(tmp_path))
+
+
+@pytest.mark.parametrize("what", ["", "libnvperf_target.so"])
+def test_libraries_that_others_can_write_are_refused(tmp_path: Path, what: str) -> None:
+    folder = wheel(tmp_path, "own")
+    (folder / what).chmod(0o777)
+    with pytest.raises(NoLibraries, match="changed by other users"):
+        find("580.1", str(folder))
+
+
+# -- courtesy ----------------------------------------------------------------------------------------------------------
+
+
+def start(proc: Path, pid: int, name: str) -> None:
+    (proc / str(pid)).mkdir(exist_ok=True)
+    (proc / str(pid) / "comm").write_text(f"{name}\n")
+
+
+def test_counters_are_left_to_profilers_and_dcgm(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    others = Others(str(proc), str(tmp_path / "none"))
+    start(proc, 1, "init")
+    assert others.who(0.0) is None
+    start(proc, 7, "sh")
+    assert others.who(2.0) is None
+    # The shell becomes the profiler: the same process under another name.
+    start(proc, 7, "ncu")
+    assert others.who(4.0) == "left to ncu, which needs the same counters"
+    start(proc, 8, "nv-hostengine")
+    assert others.who(6.0) == "left to ncu, nv-hostengine, which needs the same counters"
+    for pid in (7, 8):
+        shutil.rmtree(proc / str(pid))
+    assert others.who(8.0) is None
+
+
+def test_a_helper_of_weeks_knows_the_processes_that_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others, pids = Others("/proc", str(tmp_path)), list[str]()
+    monkeypatch.setattr(access.os, "listdir", lambda _: pids)
+    monkeypatch.setattr(access, "_name", lambda _, pid: "ncu" if int(pid) % 100 == 0 else "python")
+    for look in range(1000):
+        pids = [str(10 * look + number) for number in range(10)]
+        assert (others.who(2.0 * look) is None) == (look % 10 != 0)
+    assert max(size for size, _ in held(others)) <= 10
+
+
+def test_counters_are_left_alone_on_battery(tmp_path: Path) -> None:
+    battery = tmp_path / "BAT0"
+    battery.mkdir()
+    (battery / "type").write_text("Battery\n")
+    (battery / "status").write_text("Discharging\n")
+    (tmp_path / "proc").mkdir()
+    others = Others(str(tmp_path / "proc"), str(tmp_path))
+    assert others.who(0.0) == "not on battery"
+    (battery / "status").write_text("Charging\n")
+    assert others.who(31.0) is None
+    (battery / "status").write_text("Discharging\n")
+    (battery / "scope").write_text("Device\n")
+    assert others.who(62.0) is None
+
+
+# -- the witness, and the ladder ---------------------------------------------------------------------------------------
+
+
+def test_counters_that_contradict_utilisation_are_rejected_after_ten_times() -> None:
+    check = CrossCheck()
+    for _ in range(TIMES - 1):
+        assert check.refutes(80.0, 0.0) is None
+    assert check.refutes(50.0, 40.0) is None, "within the margin"
+    for _ in range(TIMES - 1):
+        assert check.refutes(80.0, 20.0) is None
+        assert check.refutes(None, 20.0) is None
+    assert "contradict NVML (80 % of the chip at 20 % utilisation)" in (check.refutes(80.0, 20.0) or "")
+
+
+class Scripted:
+    def __init__(self, *answers: Activity | Waiting | RungFailed) -> None:
+        self.answers, self.asked, self.closed = list(answers), 0, False
+
+    name = "counters"
+
+    def read(self, now: float) -> Activity | Waiting:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, RungFailed):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_rung_that_rests_is_passed_over_at_once_and_asked_again_each_time() -> None:
+    value = Activity({"sm_active_pct": 5.0}, {}, 1.0, 0.0)
+    rung = Scripted(value, RungFailed("released", resting=True), RungFailed("released", resting=True), value)
+    ladder = Ladder([rung])
+    assert ladder.read(0.0).source == "counters"
+    for t in (1.0, 2.0):
+        standing = ladder.read(t)
+        assert (standing.source, standing.reason) == (None, "released")
+    assert ladder.read(3.0).source == "counters"
+
+
+def test_a_rejected_rung_is_closed_and_never_asked_again() -> None:
+    rung = Scripted(Activity({"sm_active_pct": 5.0}, {}, 1.0, 0.0))
+    ladder = Ladder([rung])
+    ladder.read(0.0)
+    ladder.reject("counters", "they lie")
+    assert (ladder.read(1e6).reason, rung.asked, rung.closed) == ("they lie", 1, True)
