@@ -48,8 +48,9 @@ def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *,
         return glyphs.sm, "gap.sm"
     if sm == 0:
         return (lower[util], gap_style) if util else (" ", "text")
-    if util == sm or (alone and util - sm <= sm):
-        # Of a chart of one row that shows work, the ground stays free: filled, it would run into the row above.
+    if util == sm or (alone and util - sm <= sm and gap_style != "gap.alarm"):
+        # Of a chart of one row that shows work, the ground stays free: filled, it would run into the row above. What is
+        # busy and does not work shows its gap all the same.
         return lower[sm], "gap.sm"
     # Three colours do not fit a cell: the gap fills it to the top when it is nearer to full than to its floor.
     if util - sm >= 8 - util:

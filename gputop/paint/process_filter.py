@@ -86,6 +86,8 @@ class Fields(Struct, frozen=True):
     examples: str
     loose: frozenset[str] = frozenset(("verdict",))
     """Texts that match by any of their words."""
+    letters: frozenset[str] = frozenset()
+    """Texts of one letter: states of a process."""
 
 
 class Filter(Struct, frozen=True):
@@ -192,7 +194,7 @@ def _term(text: str, position: int, fields: Fields) -> tuple[Term, int]:
         like: Operator = "~" if field in fields.loose and operator == ":" else operator  # type: ignore[assignment]
         quoted = text[named.end()] in QUOTES
         wanted = (value.lower(),) if quoted else _texts_wanted(value, named.end())
-        if field == "state" and any(len(one) > 1 for one in wanted):
+        if field in fields.letters and any(len(one) > 1 for one in wanted):
             raise FilterError("state is a process's: R, S, D, Z or T; of a GPU write verdict:starved", begin)
         return Term(field, like, wanted, negated), end
     numbers = tuple(_number(part, unit, named.end()) for part in value.split(","))
@@ -215,7 +217,7 @@ def process_fields() -> Fields:
     """The fields of a process."""
     units = {field: _unit(field) for field in COLUMNS}
     examples = "gpu, user, mem, cpu, name, job, role, state or verdict"
-    return Fields({**units, "verdict": "text"}, ALIASES, examples)
+    return Fields({**units, "verdict": "text"}, ALIASES, examples, letters=frozenset(("state",)))
 
 
 def _unit(field: str) -> Unit:

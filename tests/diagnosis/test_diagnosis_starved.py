@@ -272,4 +272,4 @@ def test_the_attribution_adds_up_for_the_host_panel() -> None:
     assert (a.idle_pct, a.n, a.loaders, a.loader_kind) == (62.0, 30, 8, "torch")
     assert (a.running_pct, a.queued_pct, a.disk_pct, a.main_pct) == pytest.approx((88.0, 12.0, 0.0, 2.0))
     assert a.pin_memory is False
-    assert a.correlation == "not enough data (45/60)"
+    assert a.correlation == "too early to relate the loaders' work to the GPU's: 45 of 60 samples"

@@ -222,6 +222,6 @@ def test_node_and_fleet_count_the_same_states_under_the_same_words() -> None:
         assert group_of(gpu, replace(d, state=state, busy_not_working=flag)) == word
     assert [word for _, word, _, _ in fleet_screen.COUNTED] == list(COUNTED[:-1])
     (told,) = count_words(
-        replace(frame.snapshot, gpus=(gpu,)), [replace(d, state="idle_allocated", level="grey")], ASCII
+        replace(frame.snapshot, gpus=(gpu,)), [replace(d, state="idle_allocated", level="grey")], ASCII, 80
     )
-    assert told == (f"{ASCII.grey} 1 holding memory", "level.grey")
+    assert (told[0].strip(), told[1]) == (f"{ASCII.grey} 1 holding memory", "level.grey")

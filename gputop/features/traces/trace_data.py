@@ -226,7 +226,7 @@ class TraceComparison(Struct, frozen=True):
         """Slower or faster, by how much; or why that cannot be said."""
         step = self.rows[0]
         if self.change_pct is None or step.before is None or step.after is None:
-            return "not judged: only steps can be compared, and one has none (profiler.step(), or --step NAME)"
+            return "cannot be judged: only steps can be compared, and one has none (profiler.step(), or --step NAME)"
         word = "slower" if self.change_pct > 0 else "faster"
         word = "about the same" if abs(self.change_pct) < SAME_PCT else word
         change = f"{self.change_pct:+.0f}".replace("-", "−")

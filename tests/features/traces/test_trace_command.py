@@ -281,7 +281,7 @@ def test_a_comparison_says_how_much_slower_and_fails_from_the_users_limit_on(
     assert "faster" in data["headline"]
     bare = str(written(tmp_path / "bare.json", long_trace()))
     status, text = trace_said(capsys, "--compare", fast, bare)
-    assert status == 0 and text.startswith("not judged: only steps can be compared")
+    assert status == 0 and text.startswith("cannot be judged: only steps can be compared")
     status, text = trace_said(capsys, "--compare", fast, bare, "--fail-on", "slower:5")
     assert status == 2 and text.count("\n") == 1 and "only steps can be compared" in text
 
