@@ -310,6 +310,7 @@ def step_lines(report: JobReport) -> list[str]:
             if run.slowest_rank is not None and run.slowest_mean_s > TOLD_SLOWER * run.mean_s
             else []
         )
+        slow += _wait_lines(run)
         warm = f"; {count(run.warm_up_steps, 'step')} of warm-up left out" if run.warm_up_steps else ""
         name = f" ({run.name})" if run.name else ""
         samples = "" if run.samples_per_s is None else f", {per_second(run.samples_per_s)} samples/s"
@@ -356,6 +357,17 @@ def _served_line(report: ServerReport) -> str:
             parts.append(f"{words} p50 mostly {bounds(usual)}, p99 at worst {bounds(late)}")
     silent = f"; silent for {length(report.silent_s)}: {report.error}" if report.silent_s > 0.0 else ""
     return f"{lead}: {', '.join(filter(None, parts)) or NOT_MEASURED}{silent}"
+
+
+def _wait_lines(run: StepReport) -> list[str]:
+    """Which rank the others wait for, where they say how long they wait: their steps all take the same."""
+    if run.slow_own_s is None or run.wait_s is None or run.slow_rank == run.waiting_rank:
+        return []
+    rest_s = run.mean_s - run.wait_s
+    if run.slow_own_s <= TOLD_SLOWER * rest_s:
+        return []
+    waits = f"rank {run.waiting_rank} waits {step_time(run.wait_s)} of its {step_time(run.mean_s)} for others"
+    return [f"  rank {run.slow_rank} is slow, with {step_time(run.slow_own_s)} of its own a step: {waits}"]
 
 
 def gap_words(report: JobReport) -> str:

@@ -38,6 +38,15 @@ class StepReport(Struct, frozen=True):
     """The same of tokens."""
     mfu_pct: float | None = None
     """Model FLOPs utilisation as the job works it out, the mean over the ranks; above 100 it cannot be."""
+    slow_rank: int | None = None
+    """The rank whose own time, the step without what it waited for others, is the longest. None with one rank, and
+    where one of them does not say how long it waits."""
+    slow_own_s: float | None = None
+    """That time, in seconds a step."""
+    waiting_rank: int | None = None
+    """The rank that waits longest, where ``slow_rank`` is known."""
+    wait_s: float | None = None
+    """How long it does, in seconds a step."""
 
 
 class _Sums:
@@ -86,8 +95,17 @@ class _Rank:
         self.steps = 0
         self.total_s = self.max_s = 0.0
         self.useful = _Useful()
+        self.waited_s, self.told = 0.0, 0
+        """Over the steps whose waits for others are known: seconds, and how many steps."""
+
+    @property
+    def wait_s(self) -> float | None:
+        """The mean wait for others, in seconds a step; None where it is not known."""
+        return self.waited_s / self.told if self.told else None
 
     def add(self, row: StepRow) -> None:
+        if row.wait_s is not None:
+            self.waited_s, self.told = self.waited_s + row.wait_s, self.told + row.count
         if len(self.early) < WARM_UP_ROWS:
             self.early.append(row)
         else:
@@ -152,6 +170,13 @@ def _of_name(name: str, ranks: Sequence[_Rank]) -> StepReport | None:
         return None
     slowest_rank, slowest_s = max(means, key=lambda pair: pair[1])
     mfu = [of.mfu_pct for of in accounts if of.mfu_pct is not None]
+    waits = {rank.rank: rank.wait_s for rank in ranks}
+    slow: tuple[int | None, float | None, int | None, float | None] = (None, None, None, None)
+    if len(means) > 1 and all(waits.get(rank) is not None for rank, _ in means):
+        own = {rank: max(0.0, mean - (waits[rank] or 0.0)) for rank, mean in means}
+        waiting = max(own, key=lambda rank: waits[rank] or 0.0)
+        slow_rank = max(own, key=lambda rank: own[rank])
+        slow = (slow_rank, own[slow_rank], waiting, waits[waiting])
     return StepReport(
         name,
         len(means),
@@ -165,6 +190,7 @@ def _of_name(name: str, ranks: Sequence[_Rank]) -> StepReport | None:
         _sum([of.samples_per_s for of in accounts]),
         _sum([of.tokens_per_s for of in accounts]),
         sum(mfu) / len(mfu) if mfu and len(mfu) == len(accounts) else None,
+        *slow,
     )
 
 
