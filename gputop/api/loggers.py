@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from gputop.api.foreign import error_of, error_words
+from gputop.api.step_phases import Phases, by_phase
 from gputop.api.work import Work, rates_of
 from gputop.model.quantity import clean_text
 from gputop.model.steps import StepRow
@@ -268,6 +269,7 @@ class Means:
         self._samples = [0.0, 0.0]
         self._waits = [0.0, 0]
         self._data_waits = [0.0, 0]
+        self._phases: dict[str, list[float]] = {}
         self.work: Work | None = None
         """What a step does, where the program has said it."""
         self.own_gpus: tuple[str, ...] = ()
@@ -305,6 +307,14 @@ class Means:
                 self._data_waits[0] += row.data_wait_s
                 self._data_waits[1] += row.count
 
+    def add_phases(self, taken: Iterable[Phases]) -> None:
+        """Add what was found of this process's own steps."""
+        for phases in taken:
+            for phase, seconds in by_phase(phases).items():
+                total = self._phases.setdefault(f"gputop/step_{phase}_ms", [0.0, 0.0])
+                total[0] += 1000.0 * seconds
+                total[1] += 1.0
+
     def take(self) -> dict[str, float]:
         """The means since the last call. What was not measured is absent."""
         found = {key: total / n for key, (total, n) in self._sums.items()}
@@ -326,6 +336,8 @@ class Means:
             found["gputop/step_wait_ms"] = 1000.0 * self._waits[0] / self._waits[1]
         if self._data_waits[1]:
             found["gputop/step_data_wait_ms"] = 1000.0 * self._data_waits[0] / self._data_waits[1]
+        found.update({key: total / n for key, (total, n) in self._phases.items()})
+        self._phases.clear()
         self._sums.clear()
         self._last.clear()
         self._starved, self._steps, self._samples = [0.0, 0], [0.0, 0], [0.0, 0.0]

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.api.step_clock import StepSummary
+from gputop.api.step_phases import PhaseSummary
 from gputop.api.work import Rates
 from gputop.diagnosis.hardware_health import MemoryTrend
 from gputop.model.quantity import duration, length, memory, step_time, wrapped
@@ -260,6 +261,8 @@ class Summary(Struct, frozen=True):
     """Samples, tokens and model FLOPs utilisation, where the program says what a step does."""
     earlier: EarlierRuns | None = None
     """Runs of the same name that were recorded in the same folder before, where the watch records."""
+    phases: PhaseSummary | None = None
+    """The host time of a step by phase, where PyTorch's hooks could tell it."""
 
     @property
     def text(self) -> str:
@@ -276,11 +279,13 @@ class Summary(Struct, frozen=True):
     def _own_step_lines(self) -> list[str]:
         """What only the program itself knows of its steps."""
         if self.steps is None:
-            return []
+            return [] if self.phases is None else [self.phases.text]
         # Like with like: the mean over the ranks of the run, as the recordings of the earlier ones have it.
         mean_s = next((run.mean_s for run in self.report.steps if run.name == self.report.command), None)
         compared = "" if self.earlier is None or mean_s is None else self.earlier.words(mean_s)
-        said = (self.steps.data_words, self.steps.slow_words, "" if self.rates is None else self.rates.text, compared)
+        phases = "" if self.phases is None else self.phases.text
+        rates = "" if self.rates is None else self.rates.text
+        said = (self.steps.data_words, phases, self.steps.slow_words, rates, compared)
         return [line for line in said if line]
 
     def to_dict(self) -> dict[str, Any]:
@@ -292,6 +297,7 @@ class Summary(Struct, frozen=True):
             "own_steps": None if self.steps is None else _fields(self.steps),
             "rates": None if self.rates is None else _fields(self.rates),
             "earlier_runs": None if self.earlier is None else _fields(self.earlier),
+            "host_phases": None if self.phases is None else _phase_fields(self.phases),
             "cost": _fields(self.cost) | {"cpu_pct": self.cost.cpu_pct},
         }
         return {**report_data(self.report), **own}
@@ -328,6 +334,11 @@ def empty_report(command: str, duration_s: float) -> JobReport:
 def cost_words(cost: OwnCost) -> str:
     """The cost of watching, in words."""
     return f"gputop itself: {cost.cpu_pct:.2f} % of one core over {length(cost.seconds)}"
+
+
+def _phase_fields(phases: PhaseSummary) -> dict[str, Any]:
+    growth = None if phases.growth is None else _fields(phases.growth) | {"remedy": phases.growth.remedy}
+    return {"steps": phases.steps, "means_s": dict(phases.means_s), "growth": growth}
 
 
 def _fields(struct: Struct) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from gputop.api.step_phases import PhaseSampler
 from gputop.model.quantity import step_time
 from gputop.model.steps import StepRow
 
@@ -264,21 +265,23 @@ def _mean(values: Sequence[float | None]) -> float | None:
 # here, and nothing of it is patched.
 
 _MODULE = "torch.optim.optimizer"
-_REGISTER = "register_optimizer_step_post_hook"
-_HOOKS = "_global_optimizer_post_hooks"
+_AFTER = "register_optimizer_step_post_hook", "_global_optimizer_post_hooks"
+_BEFORE = "register_optimizer_step_pre_hook", "_global_optimizer_pre_hooks"
+"""How each kind of hook is registered, and torch's table of those that are."""
 
 
 class TorchHook:
     """Calls ``ended`` after each step of the optimizer that steps first; others are accumulation or a second model."""
 
-    def __init__(self, ended: Callable[[], None]) -> None:
+    def __init__(self, ended: Callable[[], None], phases: PhaseSampler | None = None) -> None:
         self._ended = ended
+        self._phases = phases
         self._first: weakref.ref[Any] | None = None
-        self._handle: Any = None
+        self._handles: list[Any] = []
 
     @property
     def registered(self) -> bool:
-        return self._handle is not None
+        return bool(self._handles)
 
     def register(self, *, on_training_thread: bool) -> bool:
         """Register with torch where it is imported; True where that is done.
@@ -287,19 +290,26 @@ class TorchHook:
         would end that loop with an error in the training. Going through none is a single step of the interpreter.
         """
         module: Any = sys.modules.get(_MODULE)
-        register = getattr(module, _REGISTER, None)
-        if self._handle is not None or not callable(register):
-            return self._handle is not None
-        if not on_training_thread and getattr(module, _HOOKS, True):
+        wanted = [(self._hook, *_AFTER)] if self._phases is None else [(self._hook, *_AFTER), (self._begins, *_BEFORE)]
+        known = [(hook, getattr(module, register, None), table) for hook, register, table in wanted]
+        if self._handles or not all(callable(register) for _, register, _ in known):
+            return self.registered
+        if not on_training_thread and any(getattr(module, table, True) for _, _, table in known):
             return False
-        self._handle = register(self._hook)
+        self._handles = [register(hook) for hook, register, _ in known if register is not None]
         return True
 
     def remove(self) -> None:
-        """Remove the hook; on the training thread."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        """Remove the hooks; on the training thread."""
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
+        if self._phases is not None:
+            self._phases.stop()
+
+    def _begins(self, optimizer: Any, _args: object, _kwargs: object) -> None:
+        if self._phases is not None and self._first is not None and self._first() is optimizer and not is_compiling():
+            self._phases.optimizer_begins()
 
     def _hook(self, optimizer: Any, _args: object, _kwargs: object) -> None:
         if is_compiling():
@@ -311,6 +321,8 @@ class TorchHook:
         elif first is not optimizer:
             return
         self._ended()
+        if self._phases is not None:
+            self._phases.optimizer_ended()
 
 
 def is_compiling() -> bool:

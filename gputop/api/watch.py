@@ -188,6 +188,7 @@ def watch(
     log_thread: LogThread = "training",
     redact: bool | None = None,
     children: bool = False,
+    phases: bool = True,
 ) -> Watch:
     """Watch this program's GPUs while it runs.
 
@@ -201,8 +202,10 @@ def watch(
     ``on_finding`` are called on the watcher's thread. ``source`` replaces this machine, for tests. ``redact`` replaces
     users, hosts, jobs, paths and names by numbers in frames, recording and summary, as ``gputop record --redact`` does.
     ``children`` also watches in a process that multiprocessing has started; without it only in a rank, which has RANK
-    or LOCAL_RANK or a process group, and never in a loader's worker. Where ``price`` or ``redact`` is None the setting
-    holds, in the environment (``GPUTOP_REDACT``) or the configuration file, and so does ``dcgm_url``.
+    or LOCAL_RANK or a process group, and never in a loader's worker. ``phases`` lets the same hook, with others of
+    PyTorch's, tell the host time of about one step a second: forward, backward, optimizer, between steps. Where
+    ``price`` or ``redact`` is None the setting holds, in the environment (``GPUTOP_REDACT``) or the configuration file,
+    and so does ``dcgm_url``.
 
     Raises ValueError for words that mean nothing, TypeError for what cannot log.
     """
@@ -228,6 +231,7 @@ def watch(
             redact=settings.redact if redact is None else redact,
             dcgm_url=settings.dcgm_url,
             children=bool(children),
+            phases=bool(phases),
         )
     )
 
@@ -294,6 +298,13 @@ def running_step_s() -> float | None:
     """The median step of the watch that runs in this process, in seconds; None without one, or without steps."""
     running = _ONE.running
     return None if running is None else running.median_step_s()
+
+
+def backward_ended() -> None:
+    """For a framework's callback, where the optimizer itself calls forward and backward: the gradients are there."""
+    running = _ONE.running
+    if running is not None:
+        running.phases.backward_ended()
 
 
 _ONE = _One()

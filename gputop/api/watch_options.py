@@ -42,6 +42,7 @@ class Options(Struct, frozen=True, kw_only=True):
     redact: bool
     dcgm_url: str | None = None
     children: bool = False
+    phases: bool = True
 
 
 def checked_interval(interval: float, *, strict: bool) -> float:

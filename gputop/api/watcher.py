@@ -20,6 +20,7 @@ from gputop.api.job_ranks import NO_RANK, Role, role_of, unwatched_child
 from gputop.api.loggers import NOTICES, Logger, Means, loggers_of
 from gputop.api.run_summary import CostMeter, OwnCost
 from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
+from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler
 from gputop.api.watch_options import Options
 from gputop.api.work import Work, claimed_mfu_pct, rates_of
 from gputop.diagnosis.types import full_title
@@ -120,6 +121,11 @@ class LogTurn:
                 if self._verdicts.get(d.index) != words:
                     self._verdicts[d.index] = self._texts[f"gputop/gpu{d.index}/verdict"] = words
 
+    def add_phases(self, taken: Iterable[Phases]) -> None:
+        """Add what was found of this process's steps."""
+        with self._lock:
+            self._means.add_phases(taken)
+
     def add_steps(self, rows: Iterable[StepRow]) -> None:
         """Add this process's steps."""
         with self._lock:
@@ -211,7 +217,9 @@ class Watcher:
         self._calls = UserCalls(options.on_frame, options.on_finding)
         self._steps = StepAccount()
         self._tail = StepTail()
-        self._hook = TorchHook(self.clock.end_by_hook)
+        self.phases = PhaseSampler()
+        self._phases = PhaseAccount()
+        self._hook = TorchHook(self.clock.end_by_hook, self.phases if options.phases else None)
         self._sender = StepSender()
         self._cost = CostMeter()
         self._rows: list[StepRow] = []
@@ -232,7 +240,7 @@ class Watcher:
             return
         self._role = role_of(options.ranks, os.environ)
         self.reason = self._role.why or "waiting for the driver"
-        if options.steps:
+        if self._wants_hook:
             self._hook.register(on_training_thread=True)
         if self._role.samples:
             self._prepare()
@@ -330,12 +338,14 @@ class Watcher:
         own = () if measuring is None else measuring.own_gpus
         with self._lock:
             steps = self._tail.summary(self.clock.total)
+            phases = self._phases.summary()
             # Steps are counted separately: they go on while the job uses no GPU yet, or none can be measured.
             report = replace(report, steps=self._steps.report())
         unknown = self._role.why if self.failure is None else str(self.failure)
         rates = rates_of(self._work, None if steps is None else steps.mean_s, own, unknown)
         reason = None if self.latest else NO_GPU_YET if self.measured else self.reason
-        return Summary(report, memory, steps, self._cost.read(), self.measured, reason, rates, self._compared(steps))
+        earlier = self._compared(steps)
+        return Summary(report, memory, steps, self._cost.read(), self.measured, reason, rates, earlier, phases)
 
     def _compared(self, steps: StepSummary | None) -> EarlierRuns | None:
         """The earlier runs of this name, looked for once: recordings of a finished run do not change."""
@@ -412,9 +422,21 @@ class Watcher:
         self._cost.longest_s = max(self._cost.longest_s, spent)
         self.log.look(steps_are_used=self.clock.used, count=self.clock.total)
 
+    @property
+    def _wants_hook(self) -> bool:
+        """Whether the optimizer's hook has anything to say: steps that the loop does not count itself, or phases."""
+        return self.options.steps and (self.options.phases or not self.clock.explicit)
+
     def _work_out_steps(self) -> None:
-        if self.options.steps and not self._hook.registered and not self.clock.explicit:
+        if self._wants_hook and not self._hook.registered:
             self._hook.register(on_training_thread=False)
+        self.phases.due = self._hook.registered and self.options.phases
+        looked_at = [self.phases.taken.popleft() for _ in range(len(self.phases.taken))]
+        if looked_at:
+            self.log.add_phases(looked_at)
+            with self._lock:
+                self._asked.add_phases(looked_at)
+                self._phases.add(looked_at)
         clock, each = self.clock, self.log.batch_size(self._work)
         lengths, name = clock.lengths(), self.options.name
         tokens = None if self._work is None else self._work.tokens

@@ -14,6 +14,7 @@ except ImportError:
 import gputop
 from gputop.api.run_summary import Summary
 from gputop.api.step_clock import BatchWait
+from gputop.api.watch import backward_ended
 
 
 class GputopCallback(Callback):  # type: ignore[misc]
@@ -47,6 +48,10 @@ class GputopCallback(Callback):  # type: ignore[misc]
         waited_s = self._wait.take()
         self._watch.step(trainer.global_step, data_wait_s=None if self._fetches_itself else waited_s)
         self._wait.begin()
+
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        # Lightning's optimizers call forward and backward themselves, in a closure.
+        backward_ended()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         self._wait.begin()

@@ -33,7 +33,7 @@ def test_the_public_names_and_their_arguments_stay() -> None:
     names = [p.replace("'", "") for p in inspect.signature(gputop.watch).parameters]
     assert names == [
         "interval", "gpus", "record", "log", "log_every", "metrics", "steps", "ranks", "strict", "price", "name",
-        "on_frame", "on_finding", "source", "log_thread", "redact", "children",
+        "on_frame", "on_finding", "source", "log_thread", "redact", "children", "phases",
     ]  # fmt: skip
     public = {name for name in vars(Watch) if not name.startswith("_")}
     assert public == {

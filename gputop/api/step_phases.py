@@ -1,0 +1,226 @@
+"""Where a step's host time goes, by PyTorch's own public hooks: forward, backward, optimizer, between steps.
+
+Host time is what the training thread spends: the GPU works behind it. About one step a second is looked at, because
+hooks on every module cost some microseconds each; the others pay for one attribute. All of this runs on the training
+thread, keeps no tensor, reads no device and sets no hook on a module or a tensor of the program's: what it registers
+holds for all modules, is not copied or saved with any of them, and is gone after the step.
+
+A step is one call of the optimizer that steps first, from its end to its next end. ``forward`` is from the beginning of
+the first outermost module with parameters to the end of the last outermost one, the loss as a module included;
+``backward`` from there to the optimizer's step: a loss as a function, the gradients, and what clips them.
+
+Where that order does not hold, nothing is said: several batches a step, an evaluation in between, a compiled or sharded
+(FSDP) model, a gradient scaler's skipped step. A replayed CUDA graph calls no hook.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from threading import get_ident
+from time import perf_counter
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.diagnosis.step_phases import PHASES, Phase, PhaseGrowth, grown
+from gputop.model.quantity import step_time
+
+MOST_CALLS = 50_000
+"""Modules that may be called in a step that is looked at: a few tenths of a second."""
+MOST_WAITING = 256
+_MODULES = "torch.nn.modules.module"
+_BEFORE, _AFTER = "register_module_forward_pre_hook", "register_module_forward_hook"
+_NOT_THESE = ("OptimizedModule", "FullyShardedDataParallel", "FSDPModule")
+"""What ``torch.compile`` makes of a module, and the two forms of FSDP, by the names of their classes."""
+
+
+class Phases(Struct, frozen=True):
+    """One step's host time in seconds. ``backward_s`` and ``optimizer_s`` are both None where the optimizer itself
+    calls forward and backward, and nobody says when these end."""
+
+    between_s: float
+    forward_s: float
+    backward_s: float | None
+    optimizer_s: float | None
+
+    @property
+    def step_s(self) -> float:
+        return self.between_s + self.forward_s + (self.backward_s or 0.0) + (self.optimizer_s or 0.0)
+
+
+class PhaseSampler:
+    """Looks at the step after ``due`` was set. ``taken`` is read by another thread."""
+
+    def __init__(self) -> None:
+        self.due = False
+        self.taken: deque[Phases] = deque(maxlen=MOST_WAITING)
+        self._handles: list[Any] = []
+        self._thread = 0
+        self._is_compiling: Callable[[], bool] = lambda: False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._begun = perf_counter()
+        self._calls = self._depth = 0
+        self._forward: list[float] = []
+        """When it began, and when it ended last."""
+        self._outer: set[int] = set()
+        self._inner: set[int] = set()
+        """Modules with parameters that were called from outside any other, and all that were called within one, by
+        identity. What is called within one first, and then from outside, is computed again in the backward pass."""
+        self._stepping: float | None = None
+        self._differentiated: float | None = None
+
+    def optimizer_begins(self) -> None:
+        """The optimizer that steps first begins its step."""
+        if self._handles and self._stepping is None:
+            self._stepping = perf_counter()
+
+    def backward_ended(self) -> None:
+        """A framework says so, whose optimizer calls forward and backward itself."""
+        if self._handles:
+            self._differentiated = perf_counter()
+
+    def optimizer_ended(self) -> None:
+        """It has ended its step: the end of one, and where it is time the beginning of one that is looked at."""
+        if self._handles:
+            now = perf_counter()
+            self.stop()
+            found = self._found(now)
+            if found is not None and get_ident() == self._thread:
+                self.taken.append(found)
+        elif self.due:
+            self.due = False
+            self._start()
+
+    def stop(self) -> None:
+        """Take the hooks back."""
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.remove()
+
+    def _start(self) -> None:
+        modules: Any = sys.modules.get(_MODULES)
+        before, after = getattr(modules, _BEFORE, None), getattr(modules, _AFTER, None)
+        if before is None or after is None:
+            return
+        compiler = sys.modules.get("torch.compiler")
+        self._is_compiling = getattr(compiler, "is_compiling", self._is_compiling)
+        self._thread = get_ident()
+        self._begin()
+        try:
+            # Also after an error, such as the one by which torch ends what it computes again.
+            ended = after(self._after, always_call=True)
+        except TypeError:  # before PyTorch 2.1
+            ended = after(self._after)
+        self._handles = [before(self._before), ended]
+
+    def _before(self, module: Any, _given: object) -> None:
+        if self._is_compiling() or get_ident() != self._thread or not self._handles:
+            return
+        self._calls += 1
+        if self._calls > MOST_CALLS:
+            self.stop()
+            return
+        self._depth += 1
+        if self._depth > 1:
+            self._inner.add(id(module))
+        elif id(module) in self._outer:
+            # A second batch of the same step, or an evaluation.
+            self.stop()
+        elif id(module) not in self._inner and next(iter(module.parameters()), None) is not None:
+            self._outer.add(id(module))
+            # One that is not trained is no beginning, as a teacher's, or that of an evaluation.
+            if not self._forward and module.training:
+                if _is_not_looked_at(module):
+                    self.stop()
+                    return
+                self._forward = [perf_counter(), 0.0]
+
+    def _after(self, module: Any, _given: object, _made: object) -> None:
+        if self._is_compiling() or get_ident() != self._thread or not self._handles:
+            return
+        self._depth -= 1
+        if self._depth == 0 and self._forward and id(module) not in self._inner:
+            self._forward[1] = perf_counter()
+
+    def _found(self, now: float) -> Phases | None:
+        """The phases of the step that has ended now; None where the order is another."""
+        stepping = self._stepping
+        if stepping is None or self._depth or not self._forward or not self._forward[1]:
+            return None
+        begun, forward, made = self._begun, *self._forward
+        if stepping >= made:
+            return Phases(forward - begun, made - forward, stepping - made, now - stepping)
+        ended = self._differentiated
+        if stepping > forward or ended is None or ended < made:
+            return Phases(forward - begun, made - forward, None, None) if stepping <= forward else None
+        return Phases(forward - begun, made - forward, ended - made, now - ended)
+
+
+def _is_not_looked_at(module: Any) -> bool:
+    """Whether the model is compiled or sharded, itself or a part of it."""
+    return any(each.__name__ in _NOT_THESE for part in module.modules() for each in type(part).__mro__)
+
+
+MOST_KEPT = 4096
+"""Steps kept; beyond that every second one is dropped, so that the whole run stays represented."""
+_WORDS: Mapping[Phase, str] = {"between": "between steps"}
+
+
+class PhaseSummary(Struct, frozen=True):
+    """Mean host time in seconds of the steps that were looked at, by phase, and the one that grew over the run. A phase
+    that could not be told from the one before is not there."""
+
+    steps: int
+    means_s: Mapping[Phase, float]
+    growth: PhaseGrowth | None = None
+
+    @property
+    def text(self) -> str:
+        """One line for people, and one more where a phase grew."""
+        parts = ", ".join(f"{_WORDS.get(phase, phase)} {step_time(mean)}" for phase, mean in self.means_s.items())
+        told = f"Host time of a step ({self.steps} looked at; the GPU works behind it): {parts}"
+        if self.growth is None:
+            return told
+        phase, grew = self.growth.phase, self.growth
+        change = f"{step_time(grew.before_s)} → {step_time(grew.after_s)}"
+        return f"{told}; {_WORDS.get(phase, phase)} grew, {change}: {grew.remedy}"
+
+
+class PhaseAccount:
+    """Takes the phases of steps in order."""
+
+    def __init__(self) -> None:
+        self._steps: list[Mapping[Phase, float]] = []
+        self._every, self._count = 1, 0
+
+    def add(self, taken: Iterable[Phases]) -> None:
+        """Add steps that were looked at."""
+        for phases in taken:
+            self._count += 1
+            if self._count % self._every == 0:
+                self._steps.append(by_phase(phases))
+        if len(self._steps) > MOST_KEPT:
+            self._steps = self._steps[::2]
+            self._every *= 2
+
+    def summary(self) -> PhaseSummary | None:
+        """The means, and what grew; None where no step was looked at."""
+        newest = self._steps[-1].keys() if self._steps else ()
+        steps = [step for step in self._steps if step.keys() == newest]
+        if not steps:
+            return None
+        means = {phase: sum(step[phase] for step in steps) / len(steps) for phase in PHASES if phase in newest}
+        return PhaseSummary(self._count, means, grown(steps))
+
+
+def by_phase(phases: Phases) -> dict[Phase, float]:
+    """The phases that are known, in seconds."""
+    found: dict[Phase, float | None] = {
+        "forward": phases.forward_s, "backward": phases.backward_s, "optimizer": phases.optimizer_s,
+        "between": phases.between_s,
+    }  # fmt: skip
+    return {phase: seconds for phase, seconds in found.items() if seconds is not None}

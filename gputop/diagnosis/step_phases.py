@@ -1,0 +1,55 @@
+"""Which phase of a step has grown over a run: its host time in the last part against that in the first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+Phase = Literal["forward", "backward", "optimizer", "between"]
+PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "between")
+LEAST_STEPS = 30
+"""Steps that were looked at, some one a second, without the warm-up: with fewer a third of them says nothing."""
+WARM_UP_STEPS = 3
+GROWN = 1.2
+"""From this ratio of the last third's median step to the first third's on, a step has grown."""
+REMEDIES: Mapping[Phase, str] = {
+    "forward": "longer inputs, or more work on the host (shapes that change, a busy machine)",
+    "backward": "longer inputs or outputs, more gradients to clip or gather, or values read from the GPU in the loop",
+    "optimizer": "more parameters that train, or an optimizer that works on them one by one (foreach=, fused=)",
+    "between": "loader, logging and checkpoints lie there: step(data_wait_s=…) or a callback tells the loader's part",
+}
+
+
+class PhaseGrowth(Struct, frozen=True):
+    """The phase that grew most, from ``before_s`` to ``after_s`` seconds of host time a step."""
+
+    phase: Phase
+    before_s: float
+    after_s: float
+
+    @property
+    def remedy(self) -> str:
+        """What lies in that phase, and what to do."""
+        return REMEDIES[self.phase]
+
+
+def grown(steps: Sequence[Mapping[Phase, float]]) -> PhaseGrowth | None:
+    """The phase of these steps, in order, that grew most; None where a step takes no longer than in the beginning.
+    Each step has the same phases, in seconds."""
+    kept = steps[WARM_UP_STEPS:]
+    if len(kept) < LEAST_STEPS:
+        return None
+    # Importing it takes 4 ms, for which a start need not wait.
+    from statistics import median
+
+    third = len(kept) // 3
+    first, last = kept[:third], kept[-third:]
+    if median(sum(step.values()) for step in last) < GROWN * median(sum(step.values()) for step in first):
+        return None
+    medians = {
+        phase: (median(step[phase] for step in first), median(step[phase] for step in last)) for phase in kept[0]
+    }
+    most = max(medians, key=lambda phase: medians[phase][1] - medians[phase][0])
+    return PhaseGrowth(most, *medians[most])

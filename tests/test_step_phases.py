@@ -1,0 +1,271 @@
+"""The host time of a step by phase: what grew, and that PyTorch's hooks tell it without hurting a training."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler
+from gputop.diagnosis.step_phases import LEAST_STEPS, WARM_UP_STEPS, grown
+
+ROOT = Path(__file__).parent.parent
+PROGRAM = """
+import json, sys, threading, time, warnings
+import torch
+from torch.nn.modules import module as modules
+import gputop
+from tests.support.watched import Scripted
+def hooks(): return len(modules._global_forward_pre_hooks) + len(modules._global_forward_hooks)
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.rest = torch.nn.Linear(8, 8), torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    def forward(self, x): time.sleep(0.04); return self.rest(self.first(x))
+model, loss_of = Model(), torch.nn.MSELoss()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+x, y = torch.randn(4, 8), torch.zeros(4, 8)
+def step(model=model):
+    optimizer.zero_grad(); loss = loss_of(model(x), y); time.sleep(0.02); loss.backward(); optimizer.step()
+def watching(body, least=3, most=60.0, **given):
+    '''Steps until so many were looked at, or for some seconds where none is to be.'''
+    with gputop.watch(source=Scripted(), gpus="all", **given) as w:
+        until = time.monotonic() + most
+        while time.monotonic() < until and w._watcher._phases._count < least:
+            # Every step, and not one a second.
+            w._watcher.phases.due = True
+            body()
+    found = w.summary()
+    assert hooks() == 0, "nothing is left with torch"
+    return found.phases, found
+"""
+
+
+def _said(code: str, tmp_path: Path, needs: str = "torch") -> Any:
+    if importlib.util.find_spec(needs) is None:
+        pytest.skip(f"{needs} is not installed")
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM + textwrap.dedent(code)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1]) | {"stderr": done.stderr}
+
+
+def _steps(count: int, **seconds: float) -> list[Phases]:
+    usual = {"between_s": 0.01, "forward_s": 0.02, "backward_s": 0.03, "optimizer_s": 0.01}
+    return [Phases(**{**usual, **seconds})] * count
+
+
+@pytest.mark.parametrize("phase", ["between", "forward", "backward", "optimizer"])
+def test_the_phase_that_grew_is_named_with_what_lies_in_it(phase: str) -> None:
+    account = PhaseAccount()
+    account.add(_steps(20))
+    account.add(_steps(20, **{f"{phase}_s": 0.08}))
+    found = account.summary()
+    assert found is not None and found.growth is not None and found.growth.phase == phase
+    name = "between steps" if phase == "between" else phase
+    assert f"; {name} grew, " in found.text and "→ 80.0 ms: " in found.text
+    assert found.growth.remedy in found.text
+
+
+def test_nothing_grew_in_a_short_run_in_an_even_one_or_in_its_warm_up() -> None:
+    for steps in (
+        [*_steps(10), *_steps(LEAST_STEPS + WARM_UP_STEPS - 11, between_s=0.5)],
+        _steps(200),
+        [*_steps(WARM_UP_STEPS, forward_s=9.0), *_steps(200)],
+        # Faster at the end.
+        [*_steps(60, between_s=0.5), *_steps(60)],
+    ):
+        account = PhaseAccount()
+        account.add(steps)
+        found = account.summary()
+        assert found is not None and found.growth is None
+    assert grown([]) is None and PhaseAccount().summary() is None
+
+
+def test_a_long_run_is_kept_in_bounded_memory_from_its_beginning_to_its_end() -> None:
+    account = PhaseAccount()
+    for _ in range(12):
+        account.add(_steps(1000))
+    account.add(_steps(6000, between_s=0.2))
+    found = account.summary()
+    assert found is not None and found.steps == 18_000 and len(account._steps) <= 4096
+    assert found.growth is not None and found.growth.phase == "between"
+
+
+def test_without_torch_nothing_is_hooked() -> None:
+    sampler = PhaseSampler()
+    sampler.due = True
+    sampler.optimizer_begins()
+    sampler.backward_ended()
+    sampler.optimizer_ended()
+    sampler.stop()
+    assert not sampler.taken
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_phases_of_a_plain_loop_are_its_own_and_nothing_of_the_program_is_touched(tmp_path: Path) -> None:
+    found = _said(
+        """
+        import copy, io, pickle
+        def loop():
+            time.sleep(0.01)
+            step()
+            copy.deepcopy(model); pickle.loads(pickle.dumps(model)); torch.save(model, io.BytesIO())
+            assert not model._forward_hooks and not model._forward_pre_hooks and not model._backward_hooks
+        numbers = {}
+        phases, summary = watching(loop, log=lambda given, step: numbers.update(given), log_every=0.0)
+        off, _ = watching(step, most=1.5, phases=False)
+        print(json.dumps({"means": phases.means_s, "text": str(summary), "off": off is None, "keys": list(numbers)}))
+        """,
+        tmp_path,
+    )
+    means = found["means"]
+    assert means["forward"] >= 0.04 and means["backward"] >= 0.02 and means["between"] >= 0.01
+    assert max(means, key=lambda phase: means[phase]) == "forward", means
+    assert "Host time of a step (" in " ".join(found["text"].split()) and found["off"]
+    assert {f"gputop/step_{phase}_ms" for phase in ("forward", "backward", "optimizer", "between")} <= set(
+        found["keys"]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_steps_of_another_order_are_not_told_wrongly(tmp_path: Path) -> None:
+    """Several batches a step, an evaluation in between, a sharded model; activations that are computed again."""
+    found = _said(
+        """
+        from torch.utils.checkpoint import checkpoint
+        def accumulated():
+            for _ in range(2): loss_of(model(x), y).backward()
+            optimizer.step()
+        def evaluated():
+            model.eval()
+            with torch.no_grad(): model(x); model(x)
+            model.train(); step()
+        class FSDPModule: pass
+        class Sharded(FSDPModule, Model): pass
+        sharded = Sharded()
+        class Again(Model):
+            def forward(self, x):
+                return checkpoint(self.rest, checkpoint(self.first, x, use_reentrant=False), use_reentrant=False)
+        again = Again()
+        teacher = Model().eval()
+        def taught():
+            with torch.no_grad(): teacher(x)
+            step()
+        def fails():
+            try:
+                with torch.autocast("cpu"): model(torch.randn(3, 3))
+            except RuntimeError: pass
+            step()
+        said = {}
+        for name, body in (("accumulated", accumulated), ("evaluated", evaluated), ("sharded", lambda: step(sharded)),
+                           ("fails", fails)):
+            said[name] = watching(body, most=1.5)[0] is None
+        said["again"] = watching(lambda: step(again))[0].means_s
+        said["taught"] = watching(taught)[0].means_s
+        print(json.dumps(said))
+        """,
+        tmp_path,
+    )
+    assert found["accumulated"] and found["evaluated"] and found["sharded"] and found["fails"]
+    # The backward pass, with what is computed again and the 20 ms before it, is no forward.
+    assert found["again"]["backward"] >= 0.02 > found["again"]["forward"]
+    assert found["taught"]["between"] >= 0.04 and found["taught"]["forward"] >= 0.04, "the teacher is before the step"
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_compiled_training_is_compiled_as_without_a_watch(tmp_path: Path) -> None:
+    found = _said(
+        """
+        from torch._dynamo.utils import counters
+        class Small(torch.nn.Module):
+            def __init__(self): super().__init__(); self.a, self.b = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+            def forward(self, x): return self.b(self.a(x))
+        def seen(watched):
+            torch._dynamo.reset(); counters.clear()
+            small = Small()
+            own = torch.optim.SGD(small.parameters(), 0.1)
+            part = Small(); part.a = torch.compile(part.a, backend="eager")
+            inner = torch.optim.SGD(part.parameters(), 0.1)
+            whole, opt = torch.compile(small, backend="eager"), torch.compile(own.step, backend="eager")
+            def all_forms():
+                for one, end in ((whole, own.step), (whole, opt), (part, inner.step)):
+                    own.zero_grad(); inner.zero_grad()
+                    loss_of(one(x), y).backward(); end()
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                if watched: phases = watching(all_forms, most=4.0)[0]
+                else:
+                    for _ in range(8): all_forms()
+            mine = [str(each.message) for each in warned if "perf_counter" in str(each.message)]
+            return dict(counters["stats"]).get("unique_graphs"), sum(counters["graph_break"].values()), mine
+        print(json.dumps({"without": seen(False), "with": seen(True)}))
+        """,
+        tmp_path,
+    )
+    assert found["with"] == found["without"] and found["with"][2] == []
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_an_optimizer_that_calls_forward_itself_has_phases_where_the_callback_says_when_backward_ended(
+    tmp_path: Path,
+) -> None:
+    found = _said(
+        """
+        import lightning as L
+        from gputop.integrations.lightning import GputopCallback
+        class Lit(L.LightningModule):
+            def __init__(self): super().__init__(); self.model = Model()
+            def training_step(self, batch, i): return loss_of(self.model(batch[0]), y[:1])
+            def on_before_backward(self, loss): time.sleep(0.02)
+            def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
+        class EveryStep(L.Callback):
+            def on_train_batch_end(self, *given): call._watch._watcher.phases.due = True
+        data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(60, 8)), batch_size=1)
+        call = GputopCallback(source=Scripted(), gpus="all")
+        L.Trainer(max_epochs=1, callbacks=[EveryStep(), call], logger=False, enable_progress_bar=False,
+                  enable_model_summary=False, enable_checkpointing=False, accelerator="cpu").fit(Lit(), data)
+        print(json.dumps(call.summary.phases.means_s))
+        """,
+        tmp_path,
+        "lightning",
+    )
+    assert found["forward"] >= 0.04 and 0.02 <= found["backward"] < found["forward"] and found["optimizer"] < 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_hooks_are_on_the_modules_for_about_one_step_a_second(tmp_path: Path) -> None:
+    found = _said(
+        """
+        small = torch.nn.Linear(8, 8)
+        quick = torch.optim.SGD(small.parameters(), 0.1)
+        steps = looked = 0
+        with gputop.watch(source=Scripted(), gpus="all") as w:
+            until = time.monotonic() + 4
+            while time.monotonic() < until:
+                quick.zero_grad(); loss_of(small(x), y).backward(); looked += hooks() > 0; quick.step()
+                steps += 1
+        print(json.dumps({"steps": steps, "looked": looked}))
+        """,
+        tmp_path,
+    )
+    assert 1 <= found["looked"] <= 8 and found["steps"] > 100 * found["looked"], found
