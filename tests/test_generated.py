@@ -14,7 +14,7 @@ from gputop.paint.glyphs import COLOUR
 from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import KEYS
 from tests.tools.reference import MADE_BY, ROOT, TABLE, faults, texts
-from tests.tools.screenshots import FOLDER, pictures, write
+from tests.tools.screenshots import FOLDER, TOUR, TOUR_STEPS, pictures, tour, write
 
 README = ROOT / "README.md"
 
@@ -46,10 +46,20 @@ def test_the_pages_name_files_that_exist() -> None:
 @pytest.mark.slow
 def test_the_screenshots_show_the_screen_of_today(tmp_path: Path) -> None:
     write(tmp_path)
-    names = set(pictures())
+    names = {*pictures(), TOUR}
     assert {path.name for path in FOLDER.glob("*.svg")} == names, "run `python -m tests.tools.screenshots`"
     old = [name for name in names if (FOLDER / name).read_text() != (tmp_path / name).read_text()]
     assert not old, "run `python -m tests.tools.screenshots`"
+
+
+def test_the_tour_s_picture_moves_through_its_screens_and_is_small() -> None:
+    text = tour()
+    assert len(text) < 2_000_000
+    shown = re.findall(r'<g id="s(\d)"', text)
+    assert shown == [str(number) for number in range(len(TOUR_STEPS) + 2)]
+    assert all(f"@keyframes s{number}" in text for number in shown)
+    assert "BUSY, NOT WORKING" in text and "after: " in text and "prefers-reduced-motion" in text
+    assert "●" not in text, "drawn as a shape: not every font has it"
 
 
 def _fields(kind: type) -> set[str]:

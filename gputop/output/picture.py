@@ -23,15 +23,56 @@ MARGIN = 8.0
 _LOWER = "▁▂▃▄▅▆▇█"
 _LEFT = "▏▎▍▌▋▊▉"
 _SHADES = {"░": 0.25, "▒": 0.5, "▓": 0.75}
-_SHAPES = "─├└●■▲▾▴"
+_SHAPES = "─├└■"
+_MARKS = "●▲▾▴"
+"""Shapes with round or slanting edges."""
+BACKGROUND = "#0d1117"
 
 
 def svg(rows: Sequence[Row], theme: Theme, title: str) -> str:
     """One SVG document. ``title`` is its accessible name."""
-    columns = max((sum(cells(text) for text, _ in row) for row in rows), default=1)
-    width, height = columns * CELL_WIDTH + 2 * MARGIN, len(rows) * CELL_HEIGHT + 2 * MARGIN
-    background, foreground = theme.background or "#0d1117", theme.foreground or "#c9d1d9"
+    return "\n".join([*_head([rows], theme, title), *_drawn(rows, theme), "</svg>"]) + "\n"
+
+
+def moving_svg(screens: Sequence[tuple[Sequence[Row], float]], theme: Theme, title: str) -> str:
+    """One SVG document that shows painted screens one after the other, each for so many seconds, again and again.
+
+    It moves by CSS alone; the first screen stays for who asked for less motion, and in viewers that know no CSS.
+    """
+    whole_s = sum(seconds for _, seconds in screens)
+    parts = _head([rows for rows, _ in screens], theme, title)
+    style, groups, begun_s = ["g.later{visibility:hidden}@media (prefers-reduced-motion:no-preference){"], [], 0.0
+    for number, (rows, seconds) in enumerate(screens):
+        shown, gone = 100 * begun_s / whole_s, 100 * (begun_s + seconds) / whole_s
+        before = "" if number == 0 else f"0%,{_n(shown - 0.001)}%{{visibility:hidden}}"
+        style.append(
+            f"@keyframes s{number}{{{before}{_n(shown)}%,{_n(gone - 0.001)}%{{visibility:visible}}"
+            f"{_n(gone)}%,100%{{visibility:{'visible' if number == len(screens) - 1 else 'hidden'}}}}}"
+            f"#s{number}{{animation:s{number} {_n(whole_s)}s step-end infinite}}"
+        )
+        groups += [f'<g id="s{number}"{"" if number == 0 else """ class="later" """}>', *_drawn(rows, theme), "</g>"]
+        begun_s += seconds
+    return "\n".join([*parts, f"<style>{''.join(style)}}}</style>", *groups, "</svg>"]) + "\n"
+
+
+def _head(screens: Sequence[Sequence[Row]], theme: Theme, title: str) -> list[str]:
+    """The document's element, its name and its ground, as large as the largest screen."""
+    columns = max((sum(cells(text) for text, _ in row) for rows in screens for row in rows), default=1)
+    height = max(map(len, screens)) * CELL_HEIGHT + 2 * MARGIN
+    width = columns * CELL_WIDTH + 2 * MARGIN
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" '
+        f'width="{_n(width)}" height="{_n(height)}" role="img" aria-label="{escape(title, quote=True)}">',
+        f"<title>{escape(title)}</title>",
+        f'<rect width="100%" height="100%" rx="6" fill="{theme.background or BACKGROUND}"/>',
+    ]
+
+
+def _drawn(rows: Sequence[Row], theme: Theme) -> list[str]:
+    """The elements that show painted rows."""
+    background, foreground = theme.background or BACKGROUND, theme.foreground or "#c9d1d9"
     fills: dict[tuple[str, float], list[str]] = {}
+    marks: dict[str, list[str]] = {}
     texts: list[str] = []
     grounds: dict[str, list[str]] = {}
     for y, row in enumerate(rows):
@@ -45,13 +86,9 @@ def svg(rows: Sequence[Row], theme: Theme, title: str) -> str:
             size = cells(text)
             if bg:
                 grounds.setdefault(bg, []).append(_rect(x, top, size))
-            _draw(text, x, top, fg, look.bold, fills, texts)
+            _draw(text, x, top, fg, look.bold, fills, marks, texts)
             x += size
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_n(width)} {_n(height)}" '
-        f'width="{_n(width)}" height="{_n(height)}" role="img" aria-label="{escape(title, quote=True)}">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="100%" height="100%" rx="6" fill="{background}"/>',
+    return [
         '<g shape-rendering="crispEdges">',
         *(f'<path fill="{fill}" d="{"".join(paths)}"/>' for fill, paths in grounds.items()),
         *(
@@ -59,12 +96,12 @@ def svg(rows: Sequence[Row], theme: Theme, title: str) -> str:
             for (fill, opacity), paths in fills.items()
         ),
         "</g>",
+        # With crisp edges a browser makes a square of a small circle.
+        *(f'<path fill="{fill}" d="{"".join(paths)}"/>' for fill, paths in marks.items()),
         f'<g font-family="{FONTS}" font-size="{_n(FONT_SIZE)}" xml:space="preserve">',
         *texts,
         "</g>",
-        "</svg>",
     ]
-    return "\n".join(parts) + "\n"
 
 
 def _n(value: float) -> str:
@@ -84,9 +121,10 @@ def _draw(
     fill: str,
     bold: bool,
     fills: dict[tuple[str, float], list[str]],
+    marks: dict[str, list[str]],
     texts: list[str],
 ) -> None:
-    """Shapes go to ``fills`` by colour and opacity, runs of other characters to ``texts``."""
+    """Shapes go to ``fills`` by colour and opacity, round ones to ``marks``, runs of other characters to ``texts``."""
     solid = fills.setdefault((fill, 1.0), [])
     run, start = "", x
     at = x
@@ -94,7 +132,7 @@ def _draw(
     while i < len(text):
         char = text[i]
         size = cells(char)
-        if char in _LOWER or char in _LEFT or char in _SHADES or char in _SHAPES:
+        if char in _LOWER or char in _LEFT or char in _SHADES or char in _SHAPES or char in _MARKS:
             _text(run, start, top, fill, bold, texts)
             run = ""
             count = 1
@@ -102,6 +140,8 @@ def _draw(
                 while i + count < len(text) and text[i + count] == char:
                     count += 1
             paths = fills.setdefault((fill, _SHADES[char]), []) if char in _SHADES else solid
+            if char in _MARKS:
+                paths = marks.setdefault(fill, [])
             paths.append(_shape(char, at, top, count))
             i += count
             at += count * size

@@ -14,6 +14,7 @@ from gputop.commands.registry import TOPICS, page_of
 from gputop.output.reference.page import markdown
 from gputop.output.reference.reference_pages import TABLE
 from tests.faults import table
+from tests.tools import hardware_page, verdict_pictures
 from tests.tools.completions import scripts
 
 ROOT = Path(__file__).parent.parent.parent
@@ -29,6 +30,7 @@ def faults() -> str:
 def texts() -> dict[Path, str]:
     """Every generated file and its text of today; ``docs/faults.md`` is made of the table that is shipped."""
     pages = {DOCS / f"{topic}.md": markdown(page_of(topic), MADE_BY) for topic in TOPICS}
+    pages |= {DOCS / "hardware.md": hardware_page.page(), DOCS / "pictures.md": verdict_pictures.page(MADE_BY)}
     return pages | {SCRIPTS / shell: script for shell, script in scripts().items()}
 
 

@@ -6,7 +6,17 @@ import sys
 from pathlib import Path
 
 from gputop.cli import main
+from gputop.commands.screenshot import STARTED
+from gputop.monitor import Frame, Monitor
+from gputop.output.picture import moving_svg
+from gputop.paint.glyphs import COLOUR
+from gputop.paint.line import Row
+from gputop.paint.main_screen import main_screen
+from gputop.paint.theme import THEMES
+from gputop.paint.tour_rows import tour_rows
+from gputop.paint.view import View
 from gputop.sources.simulation.scenarios import SCENARIOS
+from gputop.sources.simulation.simulated import SimulatedSource
 
 FOLDER = Path(__file__).parents[2] / "screenshots"
 SIZES = {"main": (None, "160x48"), "small": (None, "80x24"), "one_gpu": ("one_gpu", "120x36")}
@@ -24,8 +34,33 @@ def _arguments(scenario: str | None, size: str) -> list[str]:
     return ["screenshot", "demo", *([scenario] if scenario else []), "--size", size]
 
 
+TOUR, TOUR_SIZE = "tour.svg", (120, 34)
+TOUR_STEPS = (0, 3, 6, 7)
+"""What the moving picture shows of the tour: GPUs whose reasons differ."""
+LOOKED_AT_S, READ_S = 5.0, 8.0
+PAST_S = 600.0
+
+
+def tour() -> str:
+    """The node as it is, some of its GPUs with reason and remedy, and the node after all remedies."""
+    now, after = _frame(None), _frame("remedied")
+    view, (width, height) = View(glyphs=COLOUR, span_s=120.0, demo=True), TOUR_SIZE
+    screens: list[tuple[list[Row], float]] = [(list(main_screen(now, view, width, height).rows), LOOKED_AT_S)]
+    screens += [(tour_rows(now, after, step, view, width, height), READ_S) for step in TOUR_STEPS]
+    screens.append((list(main_screen(after, view, width, height).rows), LOOKED_AT_S))
+    return moving_svg(screens, THEMES["dark"], "A simulated node: red GPUs, the reasons, the remedies, and all green")
+
+
+def _frame(scenario: str | None) -> Frame:
+    monitor = Monitor(1.0)
+    source = SimulatedSource(scenario, clock=lambda: STARTED)
+    frames = [monitor.feed(snapshot) for snapshot in source.past(PAST_S)]
+    return frames[-1]
+
+
 def write(folder: Path) -> None:
     """Make every picture in a folder."""
+    (folder / TOUR).write_text(tour(), encoding="utf-8")
     for name, arguments in pictures().items():
         if main([*arguments, "-o", str(folder / name)]) != 0:
             sys.exit(f"{name} could not be made")

@@ -36,6 +36,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="one JSON object with every sample, to paste")
     command.add_argument("-o", "--output", metavar="FILE", help="the table as FILE.svg, .json or .txt")
     command.add_argument("--record", metavar="FILE", help="keep a recording of it")
+    command.add_argument("--report", metavar="FILE", help="what was measured, as JSON for docs/hardware.md: no names")
     command.add_argument("--force", action="store_true", help="even while other processes use the GPU")
 
 
@@ -43,8 +44,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     path = None if args.output is None else Path(args.output)
     if path is not None and path.suffix not in SUFFIXES:
         raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
-    if path is not None and not path.parent.is_dir():
-        raise UsageError(f"cannot write {path}: no directory {path.parent}")
+    report = None if args.report is None else Path(args.report)
+    for target in filter(None, (path, report)):
+        if not target.parent.is_dir():
+            raise UsageError(f"cannot write {target}: no directory {target.parent}")
     # A script that ends gputop by a signal must leave nothing on the GPU either.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     keeper = _Keeper()
@@ -67,6 +70,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         experiment.close()
         keeper.close()
     found = verdict(proof.results, _why_not(proof))
+    if report is not None:
+        _report(report, settings, proof, found)
     return _finish(args, settings, path, proof, found)
 
 
@@ -84,6 +89,18 @@ def _finish(args: argparse.Namespace, settings: Settings, path: Path | None, pro
         else:
             write_private(path, _picture(settings, proof, found))
     return found.exit_status
+
+
+def _report(path: Path, settings: Settings, proof: Proof, found: Verdict) -> None:
+    """Write the file that docs/hardware.md is made of, with what doctor says of this GPU."""
+    from gputop import __version__
+    from gputop.features.prove.hardware_report import hardware_report
+    from gputop.sources.doctor_report import examine
+
+    here = examine(str(proof.before.static.index), sm_source=settings.sm_source, perf=settings.perf)
+    rungs = here["gpus"][0]["rungs"] if here["gpus"] else ()
+    write_private(path, json_text(hardware_report(proof, found, rungs, __version__)))
+    say(f"wrote {path}: the card, its driver and what was measured, without names")
 
 
 def _picture(settings: Settings, proof: Proof, found: Verdict) -> str:

@@ -1,0 +1,55 @@
+"""``docs/hardware.md`` from ``docs/hardware/*.json``, which ``gputop prove --report`` wrote on somebody's machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gputop.features.prove.hardware_report import HardwareReport, NoReport, read_report
+
+FOLDER = Path(__file__).parents[2] / "docs" / "hardware"
+WORDS = {0: "right", 1: "**wrong**", 3: "not measured"}
+HEAD = """# Seen on
+
+On which cards gputop has been seen to measure rightly, by whom. Each row is a file that `gputop prove --report FILE`
+wrote: kernels of known width ran for half a minute, and SM activity was compared with what is true.
+"""
+EMPTY = """
+**None yet.** gputop was built against a stand-in of the driver with its true binary interface, and its rules were
+checked on telemetry that others had recorded; it has not yet been seen on a GPU by its makers.
+"""
+FOOT = """
+Yours? `gputop prove --report report.json` takes half a minute and names no host and no user; the repository's form "A
+hardware report" takes the file.
+"""
+
+
+def page(folder: Path = FOLDER) -> str:
+    """The page. Raises SystemExit with one line for a file that is no report."""
+    reports = [_read(path) for path in sorted(folder.glob("*.json"))]
+    if not reports:
+        return HEAD + EMPTY + FOOT
+    rows = ["", "| card | driver | SM activity by | it was | widest error | gputop | seen | by |", "|" + "---|" * 8]
+    for found in sorted(reports, key=lambda report: (report.gpu, report.date)):
+        cells = (
+            found.gpu, found.driver or "n/a", found.sm_source, WORDS[found.exit_status], _error(found), found.gputop,
+            found.date, found.by or "–",
+        )  # fmt: skip
+        rows.append("| " + " | ".join(cell.replace("|", "/").replace("<", "‹") for cell in cells) + " |")
+    return HEAD + "\n".join(rows) + "\n" + FOOT
+
+
+def _read(path: Path) -> HardwareReport:
+    try:
+        return read_report(path.read_bytes())
+    except NoReport as none:
+        raise SystemExit(f"{path.name}: {none}") from None
+
+
+def _error(found: HardwareReport) -> str:
+    """How far SM activity was at most from what a stage must show, in points."""
+    errors = [
+        abs(stage.sm_pct - stage.expected_pct)
+        for stage in found.stages
+        if stage.sm_pct is not None and stage.expected_pct is not None
+    ]
+    return f"{max(errors):.1f} points" if errors else "n/a"
