@@ -17,7 +17,8 @@ class Activity(Struct, frozen=True):
     """Means over the window that the conditions are made of: percent, and shares 0–1 for ``power`` and links.
 
     ``util_of_sm`` and ``util_of_dram`` are the mean util of the samples in which SM and DRAM were measured.
-    ``may_be_hollow``: nothing but the ratio speaks against flag C.
+    ``may_be_hollow``: nothing but the ratio speaks against flag C. ``slow_idle``: idle percent as a
+    slow mean, where nothing but demand can be seen to cause it.
     """
 
     util: float
@@ -33,6 +34,7 @@ class Activity(Struct, frozen=True):
     integer: float | None
     power: float | None
     may_be_hollow: bool
+    slow_idle: float | None
     links: tuple[float | None, ...]
     """The busier direction of PCIe and of NVLink as shares of their peaks; without a link that the board has not."""
 
@@ -84,6 +86,7 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 def next_holds(before: Holds, a: Activity) -> Holds:
     """Which conditions hold after another sample."""
     d, x, u = a.d, a.x, a.util
+    idle = round(100.0 - u, 6)
     dram = d if a.util_known else ratio(a.dram, 100.0)
     much = _above(before.much_dram, dram, at.MUCH_DRAM_RATIO, at.MUCH_DRAM_RATIO_LEAVE)
     witness = (
@@ -120,7 +123,7 @@ def next_holds(before: Holds, a: Activity) -> Holds:
         and _above(before.at_power_limit, a.power, at.FULL_POWER, at.FULL_POWER_LEAVE),
         draws_little=_above(before.draws_little, u, at.LOW_POWER_UTIL, at.LOW_POWER_UTIL_LEAVE)
         and _below(before.draws_little, a.power, at.LOW_POWER, at.LOW_POWER_LEAVE),
-        waits=_above(before.waits, round(100.0 - u, 6), at.IDLE, at.IDLE_LEAVE),
+        waits=_waits(before.waits, idle, a.slow_idle),
     )
 
 
@@ -146,6 +149,15 @@ def next_flag(before: Flag | None, a: Activity) -> Flag | None:
     ):
         return "C"
     return None
+
+
+def _waits(before: bool, idle: float, slow: float | None) -> bool:
+    """Whether a GPU is idle for long enough to be waiting for something."""
+    if slow is None:
+        return _above(before, idle, at.IDLE, at.IDLE_LEAVE)
+    if before:
+        return idle >= at.IDLE_LEAVE or (idle >= at.DEMAND_IDLE_LEAVE and slow >= at.DEMAND_SLOW_LEAVE)
+    return min(idle, slow) >= at.IDLE
 
 
 def _memory(before: bool, a: Activity) -> bool:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from gputop.diagnosis.host_side import Born
 from gputop.diagnosis.signals import WINDOW_S, Pause
 
+QUIET_UTIL = 5.0
 ZERO_UTIL = 1.0
 """Util below this is "no kernel ran": the driver gives whole percents."""
 MEMORY_S = 27.0
@@ -78,6 +79,40 @@ class ZeroRuns:
         """Forget everything."""
         self._begin = None
         self.ended = ()
+
+
+DEMAND_PAUSE_S, DEMAND_PAUSES = 2.0, 3
+"""Pauses of so many seconds at least, and so many of them, make a load that comes and goes."""
+DEMAND_MEMORY_S, DEMAND_ENDS_S = 600.0, 120.0
+"""How long a pause counts, and the pause after which nothing comes any more."""
+
+
+class Demand:
+    """Whether a GPU is used now and then, as by requests: pauses and work by turns, for minutes."""
+
+    __slots__ = ("_ended", "_quiet_since")
+
+    def __init__(self) -> None:
+        self._quiet_since: float | None = None
+        self._ended: deque[float] = deque(maxlen=DEMAND_PAUSES)
+
+    def observe(self, t: float, util: float) -> bool:
+        """Add a sample; whether work has come and gone lately and may come again."""
+        if util < QUIET_UTIL:
+            if self._quiet_since is None:
+                self._quiet_since = t
+        else:
+            if self._quiet_since is not None and t - self._quiet_since >= DEMAND_PAUSE_S:
+                self._ended.append(t)
+            self._quiet_since = None
+        if self._quiet_since is not None and t - self._quiet_since >= DEMAND_ENDS_S:
+            self._ended.clear()
+        return len(self._ended) == DEMAND_PAUSES and self._ended[0] > t - DEMAND_MEMORY_S
+
+    def clear(self) -> None:
+        """Forget everything: another job."""
+        self._quiet_since = None
+        self._ended.clear()
 
 
 class _Birth(Struct, frozen=True):

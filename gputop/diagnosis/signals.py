@@ -86,6 +86,8 @@ class Signals(Struct, frozen=True):
     u_of_sm: float | None
     """Mean util of the samples in which SM was measured: what SM is a part of."""
     holds: Holds
+    comes_and_goes: bool
+    """Work and pauses have alternated for minutes, and nothing but demand can be seen to cause it."""
     # GPU, shares of a limit
     pcie_rx: float | None
     pcie_tx: float | None
@@ -238,5 +240,5 @@ def busy_not_working(
 
     Comparisons are strict where the definition is: 80/30 and 50/15 are none.
     """
-    alone = Activity(util, True, util, util, sm, None, dram, None, None, None, None, None, may_be_hollow, ())
+    alone = Activity(util, True, util, util, sm, None, dram, None, None, None, None, None, may_be_hollow, None, ())
     return next_flag(None, alone)

@@ -98,4 +98,8 @@ LOW_POWER_UTIL_LEAVE: Final = 92.0
 
 IDLE: Final = 20.0
 IDLE_LEAVE: Final = 16.0
-"""Percent of idle time from which on a GPU waits for something (TensorFlow's input-pipeline analyzer)."""
+DEMAND_IDLE_LEAVE: Final = 4.0
+DEMAND_SLOW_LEAVE: Final = 12.0
+"""Percent of idle time from which on a GPU waits for something (TensorFlow's input-pipeline analyzer). Where requests
+come and go by chance, the idle time of half a minute does too: there a slower mean decides with it."""
+DEMAND_SLOW_S: Final = 60.0

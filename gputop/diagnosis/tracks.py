@@ -6,11 +6,12 @@ Everything kept is bounded, and a tick costs the same whatever went before.
 from __future__ import annotations
 
 from collections import deque
-from math import ceil
+from math import ceil, exp
 from typing import Any
 
 from msgspec.structs import replace
 
+from gputop.diagnosis import thresholds as at
 from gputop.diagnosis import window as col
 from gputop.diagnosis.attribution import Correlation
 from gputop.diagnosis.fabric_window import FabricSignals
@@ -18,7 +19,7 @@ from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.hardware_health import Health, MemoryTrend
 from gputop.diagnosis.host_side import NOBODY, HostTick
 from gputop.diagnosis.hysteresis import Activity, Holds, next_holds
-from gputop.diagnosis.idle_runs import Alternations, Births, ZeroRuns
+from gputop.diagnosis.idle_runs import Alternations, Births, Demand, ZeroRuns
 from gputop.diagnosis.measuring import how_to_measure
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
 from gputop.diagnosis.standing import Standing, Stands, feeders_state, main_state, on_disk_pct
@@ -258,6 +259,9 @@ class GpuTrack:
         self._main_stands: Stands | None = None
         self._feeders_stand: Stands | None = None
         self._alternations = Alternations()
+        self._demand = Demand()
+        self._has_pauses = False
+        self._slow_idle: float | None = None
         self._job: frozenset[int] = frozenset()
         self._job_seen = 0.0
         self._last_t: float | None = None
@@ -328,6 +332,9 @@ class GpuTrack:
             self._begin_anew(t)
         if util is not None:
             self._falls = self._alternations.observe(t, util)
+            self._has_pauses = self._demand.observe(t, util)
+            idle, part = 100.0 - util, 1.0 - exp(-dt / at.DEMAND_SLOW_S)
+            self._slow_idle = idle if self._slow_idle is None else self._slow_idle + part * (idle - self._slow_idle)
         if util is not None and measured is not None and measured.scheduled:
             self.correlation.add(util, measured.workers / measured.scheduled)
         u = self.window.mean(col.U)
@@ -369,6 +376,7 @@ class GpuTrack:
         if pids or t - self._job_seen >= JOB_GONE_S:
             self._job, self._job_seen = pids, t
             self._births.clear()
+            self._demand.clear()
             self._born_kind = None
             self._main_stands = self._feeders_stand = None
             self._main_standing.clear()
@@ -412,8 +420,12 @@ class GpuTrack:
         tick = NOBODY if tick is None else tick
         hollow = not listed if tick is NOBODY else tick.computing() > 0 and not tick.renders()
         n, least = len(window), min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))
+        primary = tick.primary
+        by_demand = primary is None or primary.static.server is not None
         if n >= least:
-            self._holds = next_holds(self._holds, _activity(mean, gpu, sm, u, known=util is not None, hollow=hollow))
+            slow = self._slow_idle if by_demand else None
+            now = _activity(mean, gpu, sm, u, slow, known=util is not None, hollow=hollow)
+            self._holds = next_holds(self._holds, now)
         return Signals(
             t=t,
             gpu=gpu.static.index,
@@ -428,6 +440,7 @@ class GpuTrack:
             measure="" if sm is not None else how_to_measure(gpu),
             u_of_sm=mean[col.U_OF_SM],
             holds=self._holds,
+            comes_and_goes=by_demand and self._has_pauses,
             pcie_bytes_per_s=capacity,
             falls=self._falls,
             fault=self._zeros >= FAULT_SAMPLES,
@@ -493,7 +506,9 @@ def _age(since: float | None, t: float, interval_s: float) -> float:
     return 0.0 if since is None else t - since + interval_s
 
 
-def _activity(mean: Means, gpu: GpuSample, sm: float | None, u: float, *, known: bool, hollow: bool) -> Activity:
+def _activity(
+    mean: Means, gpu: GpuSample, sm: float | None, u: float, slow: float | None, *, known: bool, hollow: bool
+) -> Activity:
     """What the conditions of a busy GPU are made of."""
     received, sent = mean[col.PCIE_RX], mean[col.PCIE_TX]
     links: tuple[float | None, ...] = (None if received is None or sent is None else max(received, sent),)
@@ -501,5 +516,5 @@ def _activity(mean: Means, gpu: GpuSample, sm: float | None, u: float, *, known:
         links = (*links, mean[col.NVLINK])
     return Activity(
         u, known, mean[col.U_OF_SM], mean[col.U_OF_DRAM], sm, mean[col.TENSOR], mean[col.DRAM], mean[col.FP64],
-        mean[col.FP32], mean[col.FP16], mean[col.INTEGER], mean[col.POWER], hollow, links,
+        mean[col.FP32], mean[col.FP16], mean[col.INTEGER], mean[col.POWER], hollow, slow, links,
     )  # fmt: skip

@@ -314,6 +314,9 @@ class GpuState:
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
+        if rule is COLLECTING and s.comes_and_goes and self.state in IDLE_STATES:
+            # The window begins anew with a burst of work: what is known of the GPU has not changed.
+            return
         told = rule.tell(s)
         state = told.state or rule.state
         # What is counted otherwise is not called busy, not working: a GPU has one state for everybody.

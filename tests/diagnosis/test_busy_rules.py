@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 from math import inf, nan
+from random import Random
 from typing import Any
 
 import pytest
@@ -180,6 +182,30 @@ def test_a_load_that_wanders_over_a_threshold_keeps_its_verdict(name: str) -> No
     shown = shown_over([at(tick) for tick in range(1800)])
     flips = sum(a != b for a, b in pairwise(shown))
     assert flips <= 1, shown[:: len(shown) // 20]
+
+
+def requests_by_chance(duty: float, seconds: int) -> Iterator[dict[str, float]]:
+    """A server: bursts of a second on average, and pauses between them, both of random length."""
+    rnd, busy, until = Random(7), True, 0.0
+    for second in range(seconds):
+        worked, at = 0.0, float(second)
+        while until < second + 1:
+            worked += busy * (until - at) if until > at else 0.0
+            at, busy = max(at, until), not busy
+            until = at + rnd.expovariate(1.0 if busy else duty / (1.0 - duty))
+        worked += busy * (second + 1 - at)
+        yield {"util": 100 * worked, "sm": 66 * worked, "dram": 68 * worked, "tensor_active_pct": 2 * worked}
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("duty", [0.1, 0.3, 0.8, 0.92])
+def test_a_server_whose_requests_come_by_chance_keeps_its_verdict(duty: float, seen: bool) -> None:
+    server = train(main=5.0, static=ProcessStatic(command="vllm serve llama", name="vllm"))
+    shown = shown_over(list(requests_by_chance(duty, 1500)), [server] if seen else [])[60:]
+    assert sum(a != b for a, b in pairwise(shown)) <= 1, shown[:: len(shown) // 20]
+    assert {verdict for verdict, _ in shown} <= {
+        "low_demand" if seen else "starved_unattributed", "idle", "memory_bandwidth",
+    }  # fmt: skip
 
 
 # --- sources --------------------------------------------------------------------------------------------------------

@@ -131,10 +131,10 @@ IDLE = Rule(
     id="idle",
     title="idle",
     short="idle",
-    condition="p95(util) < 5 % (leaves where p90 is not)",
+    condition="p95(util) < 5 % (leaves where p90 is not); not while requests come and go",
     levels="grey",
     state="idle",
-    holds=lambda s: s.quiet,
+    holds=lambda s: s.quiet and not s.comes_and_goes,
     tell=_tell_idle,
 )
 
@@ -145,7 +145,7 @@ STOPPED = Rule(
     condition=IDLE.condition,
     levels=IDLE.levels,
     state="idle",
-    holds=lambda s: s.stopped_s >= STOPPED_S and s.idle >= IDLE_PCT,
+    holds=lambda s: s.stopped_s >= STOPPED_S and s.idle >= IDLE_PCT and not s.comes_and_goes,
     tell=_tell_idle,
 )
 """Asked after every cause of starvation, so that a job's end is not called starvation until the window has emptied."""

@@ -52,7 +52,7 @@ def _listens(s: Signals) -> bool:
 
 
 def _low_demand(s: Signals) -> bool:
-    return s.idle >= IDLE_PCT and ((s.server is not None and not s.loaders) or _listens(s))
+    return s.holds.waits and ((s.server is not None and not s.loaders) or _listens(s))
 
 
 def _tell_low_demand(s: Signals) -> Told:
