@@ -80,9 +80,9 @@ def _cluster_line(lines: list[str], text: str) -> int:
 
 def key_problems(wanted: Mapping[str, str]) -> list[str]:
     """What is wrong with the ``[keys]`` table, one line each."""
-    from gputop.paint.keys import KEYS, REPLAY_KEYS, rebound
+    from gputop.paint.keys import KEYS, REPLAY_KEYS, page_tables, rebound
 
-    tables = (KEYS, REPLAY_KEYS, *(table for _, table in key_tables()))
+    tables = (KEYS, REPLAY_KEYS, *page_tables(), *(table for _, table in key_tables()))
     found: list[str] = []
     for table in tables:
         elsewhere = {key.id for other in tables if other is not table for key in other}

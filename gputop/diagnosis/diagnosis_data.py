@@ -29,6 +29,7 @@ COMMON_KEYS = ("host", "simulated", "begin", "end")
 LINE_KEYS = (
     *COMMON_KEYS, "index", "uuid", "name", "verdict", "level", "busy_not_working", "efficiency_pct", "confidence",
     "window_s", "n", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges", "seconds", "timeline",
+    "state", "busy_not_working_seconds",
 )  # fmt: skip
 """The keys of ``line_values``."""
 

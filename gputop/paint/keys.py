@@ -55,8 +55,8 @@ KEYS: tuple[Key, ...] = (
     Key("bottom", "G", "G", "last row", "processes"),
     Key("command_left", "left", "←", "scroll long commands back", "processes"),
     Key("command_right", "right", "→", "scroll long commands", "processes"),
-    Key("command_back", "shift+left", "shift+←", "the same while paused: the arrows step in time", "processes"),
-    Key("command_on", "shift+right", "shift+→", "the same while paused: the arrows step in time", "processes"),
+    Key("command_back", "shift+left", "shift+←", "scroll long commands back, also while paused", "processes"),
+    Key("command_on", "shift+right", "shift+→", "scroll long commands, also while paused", "processes"),
     Key("details", "enter", "enter", "the process in full; after Tab, the next GPU of a count or the GPU", "processes"),
     Key("tree", "t,f5", "t  F5", "show loaders and helpers: automatic, all, none", "processes"),
     Key("sort", "o", "o + letter", "sort: g GPU, p PID, u user, m memory, t time, c CPU, r host, n name", "processes"),
@@ -101,6 +101,79 @@ REPLAY_KEYS: tuple[Key, ...] = (
     Key("end", "G", "G", "to the end", "paused or replaying"),
 )  # fmt: skip
 """Keys that count only while the screen shows the past."""
+
+
+_PAGES, _DETAILS, _TOUR = "every page of rows", "the page of a GPU or a process", "the tour of the demo"
+PAGE_KEYS: tuple[Key, ...] = (
+    Key("list_close", "escape,q", "esc  q", "close the page", _PAGES),
+    Key("list_down", "down,j", "↓  j", "down", _PAGES),
+    Key("list_up", "up,k", "↑  k", "up", _PAGES),
+    Key("list_page_down", "pagedown,space,ctrl+f", "PgDn  space  ctrl+f", "a page down", _PAGES),
+    Key("list_page_up", "pageup,ctrl+b", "PgUp  ctrl+b", "a page up", _PAGES),
+    Key("list_half_down", "ctrl+d", "ctrl+d", "half a page down", _PAGES),
+    Key("list_half_up", "ctrl+u", "ctrl+u", "half a page up", _PAGES),
+    Key("list_first", "home,g", "Home  g", "to the first row", _PAGES),
+    Key("list_last", "end,G", "End  G", "to the last row", _PAGES),
+    Key("help_close", "question_mark,h,f1,enter", "?  h  F1  enter", "close the help", "help"),
+    Key("findings_close", "A", "A", "close the findings", "findings"),
+    Key("findings_acknowledge", "a", "a", "acknowledge the finding under the cursor", "findings"),
+    Key("findings_silence", "s", "s", "silence the alert under the cursor, or let it speak again", "findings"),
+    Key("users_close", "u", "u", "close the table of users", "users and jobs"),
+    Key("users_regroup", "tab", "tab", "by user, or by job", "users and jobs"),
+    Key("users_take", "enter", "enter", "show only the processes of the one under the cursor", "users and jobs"),
+    Key("environment_close", "e", "e", "close the environment", "environment"),
+    Key("environment_reveal", "v", "v", "show or hide secrets", "environment"),
+    Key("environment_find", "slash,f3", "/  F3", "find in names and values", "environment"),
+    Key("stacks_again", "d", "d", "look again", "deep look"),
+    *(Key(f"stacks_copy_{n}", str(n), str(n), f"copy the command number {n}", "deep look") for n in (1, 2, 3)),
+    Key("signals_choose", "enter", "enter", "choose the signal under the cursor", "signals"),
+    Key("signals_send", "y", "y", "send it", "signals"),
+    Key("signals_back", "n", "n", "do not send it", "signals"),
+    Key("columns_toggle", "space", "space", "show or hide the column", "columns"),
+    Key("columns_back", "less_than_sign,left,shift+up", "<  ←  shift+↑", "move the column to the left", "columns"),
+    Key("columns_on", "greater_than_sign,right,shift+down", ">  →  shift+↓", "move the column to the right", "columns"),
+    Key("columns_reset", "r", "r", "the usual columns", "columns"),
+    Key("columns_take", "enter", "enter", "take these columns", "columns"),
+    Key("tour_close", "f7", "F7", "close the tour", _TOUR),
+    Key("tour_next", "right,l,n,enter,space", "→  l  n  enter  space", "next GPU", _TOUR),
+    Key("tour_back", "left,backspace,p", "←  backspace  p", "previous GPU", _TOUR),
+    *(Key(f"tour_go_{n}", str(n), str(n), f"page {n}", _TOUR) for n in range(1, 9)),
+    Key("details_close", "escape,q,enter", "esc  q  enter", "close the page", _DETAILS),
+    Key("details_up", "up,k", "↑  k", "up", _DETAILS),
+    Key("details_down", "down,j", "↓  j", "down", _DETAILS),
+    Key("details_page_up", "pageup,ctrl+b", "PgUp  ctrl+b", "a page up", _DETAILS),
+    Key("details_page_down", "pagedown,space,ctrl+f", "PgDn  space  ctrl+f", "a page down", _DETAILS),
+    Key("details_left", "left", "←", "read an earlier moment", _DETAILS),
+    Key("details_right", "right", "→", "read a later moment", _DETAILS),
+    Key("details_far_left", "shift+left", "shift+←", "read a much earlier moment", _DETAILS),
+    Key("details_far_right", "shift+right", "shift+→", "read a much later moment", _DETAILS),
+    Key("details_oldest", "home", "Home", "read the oldest moment", _DETAILS),
+    Key("details_newest", "end", "End", "read what is now", _DETAILS),
+    Key("details_longer", "plus,equals_sign", "+", "show a longer time", _DETAILS),
+    Key("details_shorter", "minus", "-", "show a shorter time", _DETAILS),
+    Key("onegpu_previous", "left_square_bracket", "[", "the GPU before", "the page of a GPU"),
+    Key("onegpu_next", "right_square_bracket", "]", "the next GPU", "the page of a GPU"),
+)  # fmt: skip
+"""Keys of the screens that open above the main one. Each section is a table of its own: the same key may stand in all.
+
+Questions and prompts have none: what is typed there is text, and Enter and Esc answer.
+"""
+
+
+def page_tables() -> tuple[tuple[Key, ...], ...]:
+    """``PAGE_KEYS``, section by section."""
+    sections = dict.fromkeys(key.section for key in PAGE_KEYS)
+    return tuple(tuple(key for key in PAGE_KEYS if key.section == section) for section in sections)
+
+
+def page_keys(wanted: Mapping[str, str]) -> tuple[Key, ...]:
+    """``PAGE_KEYS`` with the user's own keys in them."""
+    elsewhere = {key.id for key in PAGE_KEYS}
+    return tuple(key for table in page_tables() for key in rebound(table, wanted, elsewhere - _ids(table))[0])
+
+
+def _ids(table: Iterable[Key]) -> set[str]:
+    return {key.id for key in table}
 
 
 # The keys of other programs, for people used to them. A preset only rebinds actions.

@@ -32,6 +32,7 @@ from gputop.session.player import Playback
 from gputop.session.record_run import end_if_failed
 from gputop.tui.keys.key_handlers import KeyTable
 from gputop.tui.node_canvas import Canvas
+from gputop.tui.page_keys import ACTIONS, keys_of
 from gputop.tui.painted_app import LATE_INTERVALS, MESSAGE_S, PaintedApp, bindings
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import opened
@@ -91,7 +92,7 @@ class GputopApp(PaintedApp):
             self.outlet.write if guard else None,
             lambda theme: self._canvas.apply_theme(theme),
         )
-        self.set_keymap(self._keys.bind(keys))
+        self._bind(keys)
         # Without a guard there is no terminal: a test's pilot reads what the compositor draws.
         self._canvas = Canvas(self, self._keys, depth, self.outlet.write if guard else None)
 
@@ -165,12 +166,16 @@ class GputopApp(PaintedApp):
     def _apply(self, change: Reload) -> None:
         """The configuration file has changed: theme, columns and keys change while the screen runs."""
         if (settings := change.settings) is not None:
-            self.set_keymap(self._keys.bind(wanted_keys(settings.key_preset, settings.keys)))
+            self._bind(wanted_keys(settings.key_preset, settings.keys))
             self._show_secrets(settings.show_secrets)
             self.view = replace(self.view, columns=known(settings.columns), density=density(settings.density))
             if settings.theme in THEMES and not self.look.colourless:
                 self._canvas.apply_theme(THEMES[settings.theme])
         self.say("; ".join(change.messages) or "configuration reloaded")
+
+    def _bind(self, wanted: Mapping[str, str]) -> None:
+        self.set_keymap(self._keys.bind(wanted))
+        self.page_keys = self._keys.pages
 
     def _show_secrets(self, wanted: bool) -> None:
         """Only where this machine's processes can be asked: a replay, a demo and a browser have only masked ones."""
@@ -230,6 +235,12 @@ class GputopApp(PaintedApp):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The command palette offers every key's command, and what no single key does: a theme, a column, a GPU."""
+        if (groups := getattr(screen, "PAGES", None)) is not None:
+            # Above a page its own commands are offered; the main screen's would act unseen.
+            for key in keys_of(groups):
+                run = partial(self.run_action, ACTIONS[key.id], screen)
+                yield SystemCommand(key.does, f"key {self.page_keys[key.id]}", run)
+            return
         for key in self._keys.offered():
             yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
         for words, does in self._keys.choices():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from gputop.paint.keys import Key
+from gputop.tui.page_keys import USUAL
 from gputop.tui.terminal.driver import Outlet, guarded_driver
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import QuietApp
@@ -48,6 +49,8 @@ class PaintedApp(QuietApp):
     """Paints at once, or together with further changes within the next moment."""
 
     AUTO_FOCUS = None
+    page_keys: Mapping[str, str] = USUAL
+    """The keys of pages as shown, by id."""
     CSS = "Screen { overflow: hidden; }"
 
     def __init__(self, guard: TerminalGuard | None, clock: Callable[[], float] = time.monotonic) -> None:

@@ -14,7 +14,7 @@ from gputop.model.feature_table import key_tables
 from gputop.model.metrics import Metric
 from gputop.model.sm import SM_SOURCES
 from gputop.output.reference.page import Page, Section
-from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
+from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key
 from gputop.paint.process_columns import COLUMNS
 from gputop.paint.process_filter import ALIASES
 
@@ -98,6 +98,7 @@ def _sections(keys: tuple[Key, ...], before: str = "") -> list[Section]:
 
 def keys_page() -> Page:
     sections = _sections((*KEYS, *REPLAY_KEYS))
+    sections += _sections(PAGE_KEYS, "On ")
     for before, keys in key_tables():
         sections += _sections(keys, before)
     return Page(

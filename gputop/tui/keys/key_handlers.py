@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, rebound
+from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound
 from gputop.paint.process_columns import COLUMNS
 from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view_changes import VIEW_KEYS
@@ -93,8 +93,10 @@ class KeyTable:
             from gputop.paint.replay_bar import shown_keys
 
             self._screen.view = replace(self._screen.view, past_keys=shown_keys(self.keys))
-        usual = {key.id: key.keys for key in (*KEYS, *REPLAY_KEYS)}
-        return {key.id: key.keys for key in self.keys if key.keys != usual[key.id]}
+        pages = page_keys(wanted)
+        self.pages = {key.id: key.shown for key in pages}
+        usual = {key.id: key.keys for key in (*KEYS, *REPLAY_KEYS, *PAGE_KEYS)}
+        return {key.id: key.keys for key in (*self.keys, *pages) if key.keys != usual[key.id]}
 
     def counts(self, key_id: str) -> bool:
         """Whether a key has a command now."""

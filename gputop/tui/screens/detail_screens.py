@@ -12,7 +12,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from gputop.model.inspection import Identity, ThreadList, WatchedThreads
 from gputop.model.snapshot import ProcessSample
@@ -23,6 +23,7 @@ from gputop.paint.process_page import find, process_details
 from gputop.paint.theme import Theme
 from gputop.paint.view import ProcessKey, View
 from gputop.paint.view_changes import other_gpu
+from gputop.tui.page_keys import page_bindings
 from gputop.tui.screens.scrolling import press_named
 from gputop.tui.terminal.closing import ClosesOnce
 from gputop.tui.terminal.painted_lines import Lines
@@ -35,21 +36,8 @@ WHEEL_ROWS = 3
 class DetailsScreen(ClosesOnce[None]):
     """Painted rows on a time axis. ``frame`` and ``view`` give what is newest; ``see`` takes a changed view."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q,enter", "close", priority=True),
-        Binding("up,k", "change('up')"),
-        Binding("down,j", "change('down')"),
-        Binding("pageup", "change('page_up')"),
-        Binding("pagedown,space", "change('page_down')"),
-        Binding("left", "change('left')"),
-        Binding("right", "change('right')"),
-        Binding("shift+left", "change('far_left')"),
-        Binding("shift+right", "change('far_right')"),
-        Binding("home", "change('oldest')"),
-        Binding("end", "change('newest')"),
-        Binding("plus,equals_sign", "change('longer')"),
-        Binding("minus", "change('shorter')"),
-    ]
+    PAGES: ClassVar[tuple[str, ...]] = ("details",)
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("details")
 
     def __init__(
         self,
@@ -135,10 +123,8 @@ class DetailsScreen(ClosesOnce[None]):
 class GpuDetailsScreen(DetailsScreen):
     """One GPU by its UUID. It stays the same when another one comes to need more attention."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left_square_bracket", "other(-1)"),
-        Binding("right_square_bracket", "other(1)"),
-    ]
+    PAGES: ClassVar[tuple[str, ...]] = ("details", "onegpu")
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("onegpu")
 
     def __init__(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from gputop.diagnosis.types import Finding
 from gputop.model.alert_board import AlertBoard
@@ -15,7 +15,8 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
 from gputop.paint.verdict_history import finding_blocks
-from gputop.tui.screens.scrolling import FAR, RowsScreen
+from gputop.tui.page_keys import FAR, page_bindings
+from gputop.tui.screens.scrolling import Hints, RowsScreen
 
 REPAINT_S = 1.0
 
@@ -30,12 +31,9 @@ class Alerts(Protocol):
 class FindingsScreen(RowsScreen):
     """A list with a cursor on one alert or finding. ``frame`` gives the newest frame whenever it is painted."""
 
-    KEYS = "a acknowledge   "
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("A", "close", priority=True),
-        Binding("a", "acknowledge"),
-        Binding("s", "silence"),
-    ]
+    PAGES: ClassVar[tuple[str, ...]] = ("list", "findings")
+    KEYS: Hints = (("acknowledge", "findings_acknowledge"),)
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("findings")
 
     def __init__(
         self,
@@ -55,7 +53,7 @@ class FindingsScreen(RowsScreen):
         self._shown: list[Finding | str] = []
         """What the cursor can be on: names of alerts, then findings."""
         if alerts is not None:
-            self.KEYS = "a acknowledge   s silence   "
+            self.KEYS = (("acknowledge", "findings_acknowledge"), ("silence", "findings_silence"))
 
     def on_mount(self) -> None:
         super().on_mount()

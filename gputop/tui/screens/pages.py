@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
@@ -16,13 +16,15 @@ from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, summar
 from gputop.paint.theme import Theme
 from gputop.paint.tour_rows import STEPS, position_of, tour_rows
 from gputop.paint.view import View
-from gputop.tui.screens.scrolling import FAR, ListScreen, RowsScreen
+from gputop.tui.page_keys import FAR, page_bindings
+from gputop.tui.screens.scrolling import ListScreen, RowsScreen
 
 
 class HelpScreen(RowsScreen):
     """Keys, glossary, verdicts."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark,h,f1,enter", "close", priority=True)]
+    PAGES: ClassVar[tuple[str, ...]] = ("list", "help")
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("help")
 
     def __init__(self, theme: Theme, glyphs: Glyphs, keys: Sequence[Key], selected: Selected) -> None:
         super().__init__(theme, glyphs)
@@ -41,13 +43,9 @@ TOUR_REPAINT_S = 1.0
 class TourScreen(RowsScreen):
     """``frame`` gives the demo's newest frame, ``after`` that of the node with its remedies, ``seen`` the last GPU."""
 
-    KEYS = f"→ next   ← back   1-{len(STEPS)} go to   "
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f7", "close", priority=True),
-        Binding("right,l,n,enter,space", "step(1)"),
-        Binding("left,backspace,p", "step(-1)"),
-        *(Binding(str(number), f"go({number - 1})") for number in range(1, len(STEPS) + 1)),
-    ]
+    PAGES: ClassVar[tuple[str, ...]] = ("list", "tour")
+    KEYS = (("next", "tour_next"), ("back", "tour_back"), ("first", "tour_go_1"), ("last", f"tour_go_{len(STEPS)}"))
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("tour")
 
     def __init__(
         self,
@@ -102,12 +100,9 @@ USERS_REPAINT_S = 1.0
 class UsersScreen(ListScreen):
     """``frame`` gives the newest frame whenever it is painted; ``chosen`` takes a filter for the process table."""
 
-    KEYS = "tab by user or job   enter only theirs   "
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "regroup", priority=True),
-        Binding("u", "close", priority=True),
-        Binding("enter", "take"),
-    ]
+    PAGES: ClassVar[tuple[str, ...]] = ("list", "users")
+    KEYS = (("by user or job", "users_regroup"), ("only theirs", "users_take"))
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("users")
 
     def __init__(
         self, theme: Theme, glyphs: Glyphs, frame: Callable[[], Frame | None], chosen: Callable[[str], None]

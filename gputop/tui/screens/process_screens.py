@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 
 from gputop.model.inspection import DeepLook, Environment, Identity, SignalOutcome
@@ -26,20 +26,17 @@ from gputop.paint.process_actions import (
 )
 from gputop.paint.process_columns import DEFAULT, column_rows, heading_rows, listed, moved, toggled
 from gputop.paint.theme import Theme
+from gputop.tui.page_keys import page_bindings
 from gputop.tui.screens.prompt import Prompt
-from gputop.tui.screens.scrolling import ListScreen, RowsScreen
+from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
 
 
 class EnvironmentScreen(RowsScreen):
     """Read once, when it is opened; dropped when the screen closes."""
 
-    KEYS = "v secrets   / find   "
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("v", "reveal"),
-        # With priority, so that the next key waits for the prompt.
-        Binding("slash,f3", "find", priority=True),
-        Binding("e", "close", priority=True),
-    ]
+    PAGES: ClassVar[tuple[str, ...]] = ("list", "environment")
+    KEYS = (("secrets", "environment_reveal"), ("find", "environment_find"))
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("environment")
 
     def __init__(self, theme: Theme, glyphs: Glyphs, environment: Environment, command: str) -> None:
         super().__init__(theme, glyphs)
@@ -68,8 +65,8 @@ class EnvironmentScreen(RowsScreen):
 
 # The deep look at one process: taken on its own thread, shown when it is complete.
 
-WITHOUT_COPIES = "d again   "
-WITH_COPIES = WITHOUT_COPIES + "1 2 3 copy a command   "
+WITHOUT_COPIES: Hints = (("again", "stacks_again"),)
+WITH_COPIES: Hints = (*WITHOUT_COPIES, ("copy a command", "stacks_copy_1", "stacks_copy_2", "stacks_copy_3"))
 
 
 class Looked(Message):
@@ -83,11 +80,9 @@ class Looked(Message):
 class StacksScreen(RowsScreen):
     """``look`` blocks for some seconds and is called from a daemon thread, so that leaving never waits for it."""
 
+    PAGES: ClassVar[tuple[str, ...]] = ("list", "stacks")
     KEYS = WITHOUT_COPIES
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("d", "again"),
-        *(Binding(str(number), f"copy({number})") for number in (1, 2, 3)),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("stacks")
 
     def __init__(
         self, theme: Theme, glyphs: Glyphs, pid: int, command: str, look: Callable[[], DeepLook], *, may_copy: bool
@@ -136,12 +131,9 @@ class StacksScreen(RowsScreen):
 class SignalScreen(ListScreen):
     """Nothing is sent before ``y``. When all were sent the screen closes; else it says which were not, and why."""
 
-    KEYS = "enter choose   "
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "choose"),
-        Binding("y", "send"),
-        Binding("n", "back"),
-    ]
+    PAGES: ClassVar[tuple[str, ...]] = ("list", "signals")
+    KEYS = (("choose", "signals_choose"),)
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("signals")
 
     def __init__(
         self,
@@ -212,14 +204,14 @@ class SignalScreen(ListScreen):
 class ColumnsScreen(ListScreen):
     """Calls ``chosen`` with the keys on enter; escape leaves everything as it was."""
 
-    KEYS = "space show or hide   < > move   r reset   enter take it   "
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "show_or_hide"),
-        Binding("less_than_sign,left,shift+up", "move(-1)"),
-        Binding("greater_than_sign,right,shift+down", "move(1)"),
-        Binding("r", "reset"),
-        Binding("enter", "take"),
-    ]
+    PAGES: ClassVar[tuple[str, ...]] = ("list", "columns")
+    KEYS = (
+        ("show or hide", "columns_toggle"),
+        ("move", "columns_back", "columns_on"),
+        ("reset", "columns_reset"),
+        ("take it", "columns_take"),
+    )
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("columns")
 
     def __init__(
         self, theme: Theme, glyphs: Glyphs, columns: tuple[str, ...], chosen: Callable[[tuple[str, ...]], None]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 
 from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
 from gputop.paint.line import Line, Row, folded
 from gputop.paint.theme import Theme
 from gputop.paint.view import key_named_at
+from gputop.tui.page_keys import FAR, USUAL, hint, page_bindings
 from gputop.tui.terminal.closing import ClosesOnce
 from gputop.tui.terminal.painted_lines import Lines
 
@@ -29,22 +31,17 @@ def press_named(app: App[object], rows: list[Row], event: events.Click) -> bool:
     return True
 
 
-FAR = 10**6
+Hints = tuple[tuple[str, ...], ...]
+"""(what keys do, their ids) for the last row of a page."""
 
 
 class RowsScreen(ClosesOnce[None]):
     """Shows ``rows`` from some row on, and a line of keys below."""
 
-    KEYS = ""
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,q", "close", priority=True),
-        Binding("down,j", "scroll(1)"),
-        Binding("up,k", "scroll(-1)"),
-        Binding("pagedown,space", "page(1)"),
-        Binding("pageup", "page(-1)"),
-        Binding("home,g", f"scroll(-{FAR})"),
-        Binding("end,G", f"scroll({FAR})"),
-    ]
+    PAGES: ClassVar[tuple[str, ...]] = ("list",)
+    """The groups of keys that count here, as in ``page_keys``."""
+    KEYS: Hints = ()
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("list")
 
     def __init__(self, theme: Theme, glyphs: Glyphs) -> None:
         super().__init__()
@@ -78,8 +75,8 @@ class RowsScreen(ClosesOnce[None]):
     def action_close(self) -> None:
         self.dismiss()
 
-    def action_page(self, pages: int) -> None:
-        self.action_scroll(pages * max(1, self.app.size.height - 2))
+    def action_page(self, pages: float) -> None:
+        self.action_scroll(round(pages * max(1, self.app.size.height - 2)))
 
     def action_scroll(self, rows: int) -> None:
         self._first += rows
@@ -95,7 +92,9 @@ class RowsScreen(ClosesOnce[None]):
         last = self._first + len(shown)
         shown += [Line().row(width)] * (room - len(shown))
         where = f"rows {self._first + 1} to {last} of {len(rows)}"
-        text = f" esc closes   {keys_shown('↑ ↓', glyphs)} scroll   {self.KEYS}{where}"
+        keys: Mapping[str, str] = getattr(self.app, "page_keys", USUAL)
+        hints = (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS)
+        text = f" {''.join(keys_shown(hint(keys, *parts), glyphs) for parts in hints)}{where}"
         shown.append(Line().add(text, "dim").row(width, "bar"))
         if glyphs.name == "ascii":
             shown = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in shown]
