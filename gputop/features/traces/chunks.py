@@ -26,8 +26,8 @@ from gputop.features.traces.columns import TraceError
 PIECE_BYTES = 8 << 20
 MOST_BYTES = 16 << 30
 """Bytes that a compressed file may unpack to; far above any trace that a profiler wrote."""
-MOST_RATIO = 1000
-_RATIO_FROM = 256 << 20
+MOST_RATIO = 200
+_RATIO_FROM = 64 << 20
 _GZIP = b"\x1f\x8b"
 
 

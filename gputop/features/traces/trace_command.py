@@ -68,7 +68,7 @@ def _limit(text: str) -> str | float:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    choice = _choice(args.steps, args.step)
+    choice = choice_of(args.steps, args.step)
     ranks = _ranks(args.ranks)
     if args.compare and len(args.files) != 2:
         raise UsageError(f"--compare takes two traces, not {len(args.files)}")
@@ -115,7 +115,8 @@ def _exit_status(report: TraceReport, fail_on: str) -> int:
     return FOUND if worst >= severity(fail_on) or report.straggler is not None else 0
 
 
-def _choice(steps: str | None, name: str | None) -> Choice:
+def choice_of(steps: str | None, name: str | None) -> Choice:
+    """The steps of ``--steps 5-8`` and ``--step NAME``. Raises UsageError."""
     if steps is None:
         return Choice(name)
     found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", steps)
