@@ -100,7 +100,7 @@ def test_a_file_that_never_comes_sets_one_process_aside_and_no_other() -> None:
 
 def test_readers_that_are_left_behind_are_bounded() -> None:
     comes = threading.Event()
-    patient = PatientReader(lambda path: b"" if comes.wait() else b"", patience_s=0.01)
+    patient = PatientReader(lambda path: str(comes.wait()).encode(), patience_s=0.01)
     before = threading.active_count()
     for pid in range(3 * MOST_STUCK):
         assert patient.read(f"/proc/{pid}/cmdline") is None
@@ -117,7 +117,7 @@ def test_process_data_older_than_ten_seconds_are_no_evidence_and_say_so() -> Non
     ]
     watch = Watch()
     watch.feed([*fresh, *old])
-    said = {t: d for t, d in watch.said}
+    said = dict(watch.said)
     assert said[39].verdict == "dataloader_cpu"
     assert said[48].verdict == "dataloader_cpu", "ten seconds are waited for"
     last = watch.said[-1][1]

@@ -65,11 +65,11 @@ _WATCHED = (col.MAIN, col.MAIN_NETWORK, col.MAIN_SLEEP, col.MAIN_LOCK, col.MAIN_
 class Startup:
     """Whether one job trains already: the times of samples with kernels, of the last fifteen seconds."""
 
-    __slots__ = ("_first_kernels_at", "_has_begun", "_has_run", "_loud", "_was_quiet")
+    __slots__ = ("_first_kernels_at", "_has_begun", "_has_run", "_has_trained", "_loud", "_was_quiet")
 
     def __init__(self) -> None:
         self._loud: deque[float] = deque()
-        self._was_quiet = self._has_begun = self._has_run = False
+        self._was_quiet = self._has_begun = self._has_run = self._has_trained = False
         self._first_kernels_at: float | None = None
 
     def begins_to_work(self, t: float, util: float, *, known: bool) -> bool:
@@ -101,9 +101,14 @@ class Startup:
         return self._has_begun or self._has_run
 
     def worked(self, t: float, interval_s: float) -> bool:
-        """Whether kernels ran in ten of the last fifteen seconds; a sample stands for one interval."""
-        loud = sum(1 for at in self._loud if at > t - WORKED_OF_S)
-        return loud * interval_s >= WORKED_S - 1e-6
+        """Whether kernels have run in ten of fifteen seconds; a sample stands for one interval.
+
+        A job that has trained and pauses is not starting up, however young it is.
+        """
+        if not self._has_trained:
+            loud = sum(1 for at in self._loud if at > t - WORKED_OF_S)
+            self._has_trained = loud * interval_s >= WORKED_S - 1e-6
+        return self._has_trained
 
 
 def contradicts(window: Window, feeders: FeederWindow) -> bool:

@@ -35,7 +35,7 @@ def run(cases: dict[str, Case], library: Path) -> list[Result]:
     able = {name: case for name, case in cases.items() if not case.missing}
     for name, case in cases.items():
         if case.missing:
-            print(f"{name} was left out: {case.missing} is not installed", flush=True)
+            print(f"{name} was left out: {case.missing}", flush=True)
     results: list[Result] = []
     for group in groups(able, MOST_CORES, MOST_JOBS):
         print(f"running {', '.join(group)}", flush=True)

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import NamedTuple
 
+from tests.support.hung_mount import why_not
+
 CALM = frozenset({"collecting", "startup", "healthy", "working", "no_bottleneck_seen"})
 """What may be said of a job that does what it should."""
 
@@ -34,11 +36,21 @@ class Case(NamedTuple):
     change_s: float = 0.0
     visited: bool = False
     only: frozenset[str] = frozenset()
+    never: tuple[str, ...] = ()
+    """Causes that may never be named, not even for a moment."""
+    mount_s: float | None = None
+    """It reads a file on a file system of its own, each read of which takes so long."""
+    hangs_s: float | None = None
+    """So long after its start that file system stops to answer."""
+    watch_s: float | None = None
+    """How long it must be watched, where that is longer than others are."""
 
     @property
     def missing(self) -> str:
-        """The package that it needs and this environment lacks; empty where it can run."""
-        return self.needs if self.needs and find_spec(self.needs) is None else ""
+        """What it needs and this environment lacks, with the reason; empty where it can run."""
+        if self.mount_s is not None and (reason := why_not()) is not None:
+            return f"a file system in user space cannot be mounted: {reason}"
+        return f"{self.needs} is not installed" if self.needs and find_spec(self.needs) is None else ""
 
 
 def module_of(name: str, folder: str = "cases") -> ModuleType:

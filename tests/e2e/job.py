@@ -17,6 +17,8 @@ from tests.e2e.case import module_of
 LIFE_S = 300.0
 """A job ends by itself if nobody ends it."""
 PIECE_S = 0.01
+MOUNT = "E2E_MOUNT"
+"""The variable of the environment that names the file on the job's own file system."""
 
 
 class Gpu:
@@ -30,8 +32,14 @@ class Gpu:
         self._clock = BusyClock(Path(clock))
         self._slot = int(slot)
         self.port, self.tls_port, self.own_port, self.fifo = int(port), int(tls_port), int(own_port), fifo
+        self.mount = Path(os.environ.get(MOUNT, ""))
+        """A file on a slow file system of its own, where the case asks for one."""
         self.began = 0.0
         """When the first step was taken, monotonic."""
+
+    def hold(self) -> None:
+        """Create a context on the GPU, and compute nothing."""
+        self._clock.use(self._slot, os.getpid())
 
     def step(self, seconds: float, *, spins: bool = False) -> None:
         """Compute on the GPU for so long, counted as it passes."""

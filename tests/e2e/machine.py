@@ -14,13 +14,16 @@ import sys
 import threading
 import time
 from collections import deque
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from tests.e2e.busy_clock import BusyClock
 from tests.e2e.case import Case
+from tests.e2e.job import MOUNT
 from tests.e2e.sources import SlowServer, certificate, feed_fifos, visit
 from tests.nvml.stand_in import GIB, Process, Scenario
+from tests.support.hung_mount import HungMount
 
 TELL_EVERY_S = 0.25
 MEAN_OF = 4
@@ -45,6 +48,7 @@ class Machine:
         context.load_cert_chain(*certificate(directory))
         self._servers = [SlowServer(self._stop), SlowServer(self._stop, context)]
         self._log = (directory / "jobs.log").open("wb")
+        self._mounts = ExitStack()
         self._jobs: list[subprocess.Popen[bytes]] = []
         self._threads = [threading.Thread(target=self._tell, daemon=True)]
 
@@ -56,11 +60,22 @@ class Machine:
             own_port = _free_port()
             if case.visited:
                 self._threads.append(threading.Thread(target=visit, args=(own_port, self._stop), daemon=True))
+            environ = dict(os.environ)
+            if case.mount_s is not None:
+                mount = self._mounts.enter_context(HungMount(self._directory / f"mount-{slot}", case.mount_s))
+                environ[MOUNT] = str(mount.file)
+                if case.hangs_s is not None:
+                    self._threads.append(threading.Thread(target=self._hang, args=(mount, case.hangs_s), daemon=True))
             ports = [str(port) for port in (self._servers[0].port, self._servers[1].port, own_port)]
             command = [self._python, "-m", "tests.e2e.job", self._folder, name, str(self._clock.path), str(slot)]
             self._jobs.append(
                 subprocess.Popen(
-                    [*command, *ports, fifos[-1]], cwd=ROOT, stdout=self._log, stderr=self._log, start_new_session=True
+                    [*command, *ports, fifos[-1]],
+                    cwd=ROOT,
+                    stdout=self._log,
+                    stderr=self._log,
+                    start_new_session=True,
+                    env=environ,
                 )
             )
         self._threads.append(threading.Thread(target=feed_fifos, args=(fifos, self._stop), daemon=True))
@@ -79,6 +94,9 @@ class Machine:
         for job in self._jobs:
             # The workers live in the job's session: nothing of it may stay behind.
             os.killpg(job.pid, signal.SIGKILL)
+        # Who hangs on a mount is woken by its end.
+        self._mounts.close()
+        for job in self._jobs:
             job.wait()
         for thread in self._threads:
             thread.join()
@@ -86,6 +104,10 @@ class Machine:
             server.close()
         self._clock.close()
         self._log.close()
+
+    def _hang(self, mount: HungMount, after_s: float) -> None:
+        if not self._stop.wait(after_s):
+            mount.stop()
 
     def dead_jobs(self) -> list[str]:
         """Cases whose job has ended: none should."""

@@ -47,7 +47,8 @@ def run_group(cases: dict[str, Case], library: Path, *, folder: str = "cases", p
               watch_s: float | None = None) -> list[Result]:  # fmt: skip
     """Run these cases at once. Raises AssertionError when a job or the program itself ends."""
     change_s = max(case.change_s for case in cases.values())
-    seconds = watch_s or (WATCH_S if not change_s else change_s + CHANGE_S + SLACK_S + START_S)
+    longest_s = max(case.watch_s or WATCH_S for case in cases.values())
+    seconds = watch_s or (longest_s if not change_s else change_s + CHANGE_S + SLACK_S + START_S)
     with tempfile.TemporaryDirectory(prefix="gputop-e2e-") as made:
         directory = Path(made)
         scenario = Scenario(directory, library, gpus=len(cases))
@@ -69,6 +70,10 @@ def judged(name: str, case: Case, place: int, frames: list[Frame]) -> Result:
     """One job against what its case asks for."""
     begun = next((f.snapshot.t for f in frames if (f.snapshot.gpus[place].util_pct or 0.0) > 0.0), None)
     if begun is None:
+        # A job that never gets so far holds the GPU all the same.
+        index = frames[-1].snapshot.gpus[place].static.index
+        begun = next((f.snapshot.t for f in frames if any(p.gpu == index for p in f.snapshot.processes)), None)
+    if begun is None:
         return Result(name, "/".join(case.verdict), "", "", "", None, 0, ("its GPU never ran a kernel",))
     said = [(f.snapshot.t - begun, f.diagnoses[place]) for f in frames if f.snapshot.t >= begun]
     last = said[-1][1]
@@ -82,6 +87,9 @@ def judged(name: str, case: Case, place: int, frames: list[Frame]) -> Result:
     accused = {d.verdict for _, d in said} - case.only if case.only else set()
     if accused:
         problems.append(f"accused: {', '.join(sorted(accused))}")
+    named = {d.cause for _, d in said if d.cause in case.never}
+    if named:
+        problems.append(f"named: {', '.join(sorted(filter(None, named)))}")
     feeders = "" if last.feeders is None else f"{last.feeders.n} {last.feeders.kind}"
     words = (_course(said), *last.evidence, *last.notes)
     return Result(
@@ -114,6 +122,7 @@ def _wrong(case: Case, last: GpuDiagnosis, wanted: tuple[str, ...]) -> list[str]
 
 def _times(case: Case, said: list[tuple[float, GpuDiagnosis]], first: float | None) -> list[str]:
     limit = (CHANGE_S if case.then else FIRST_S) + SLACK_S
+    limit = max(limit, case.watch_s or 0.0)
     late = [f"right after {first:.0f} s"] if first is not None and first > limit else []
     if case.then and not any(d.verdict in case.verdict for t, d in said if t < case.change_s + CHANGE_S):
         late.append(f"never said {'/'.join(case.verdict)} before its cause changed")
@@ -129,4 +138,4 @@ def _flaps(said: list[tuple[float, GpuDiagnosis]], case: Case) -> int:
     waiting = {"collecting", "startup", "idle", "starved_unattributed"} - set(case.verdict)
     shown = [d.verdict for _, d in said if d.verdict not in waiting]
     changes = sum(1 for a, b in itertools.pairwise(shown) if a != b and not {a, b} <= CALM)
-    return max(0, changes - (1 if case.then else 0))
+    return max(0, changes - (1 if case.then or case.hangs_s is not None else 0))

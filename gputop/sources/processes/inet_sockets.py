@@ -11,8 +11,9 @@ import os
 from gputop.sources.processes.process_sockets import tcp_tables, udp_inodes
 from gputop.sources.procfs import read_small
 
-ASK_AGAIN_S = 2.0
-"""How often at most the tables are read for a socket that is in none of them."""
+ASK_AGAIN_S = 0.2
+"""How often at most the tables are read for sockets that were in none of them yet."""
+MOST_SPACES, MOST_OTHERS = 64, 4096
 TABLES = ("tcp", "tcp6", "udp", "udp6")
 MOST_BYTES = 1 << 20
 """What is read of one table of another network namespace."""
@@ -20,24 +21,39 @@ _INODE_FIELD = 9
 
 
 class InetSockets:
-    """Remembers what it has read. Used by one thread at a time."""
+    """Remembers what it has read, also of sockets that are of no such family. Used by one thread at a time."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
         self._known: dict[str, tuple[float, frozenset[int]]] = {}
         """By network namespace, as the kernel names it: when its tables were read, and the inodes in them."""
+        self._others: set[int] = set()
+        """Sockets that were in no table: those of this machine's own processes, mostly."""
 
-    def has(self, now: float, pid: int, inode: int) -> bool:
-        """Whether a socket that ``pid`` holds is TCP or UDP. False also where nobody tells. ``now`` is monotonic s."""
+    def has(self, now: float, pid: int, inode: int) -> bool | None:
+        """Whether a socket that ``pid`` holds is TCP or UDP; None where that was asked too lately to ask again.
+
+        False also where nobody tells. ``now`` is monotonic s.
+        """
+        if inode in self._others:
+            return False
         space = self._space(str(pid))
         known = self._known.get(space)
-        if known is None or (inode not in known[1] and not 0.0 <= now - known[0] < ASK_AGAIN_S):
-            own = self._space("self")
-            inodes = frozenset(tcp_tables(now).tcp) | udp_inodes() if space == own else self._of_another(pid)
-            if len(self._known) > 64:
-                self._known.clear()
-            known = self._known[space] = now, inodes
-        return inode in known[1]
+        if known is not None and inode in known[1]:
+            return True
+        if known is not None and 0.0 <= now - known[0] < ASK_AGAIN_S:
+            return None
+        inodes = (
+            frozenset(tcp_tables(now).tcp) | udp_inodes() if space == self._space("self") else self._of_another(pid)
+        )
+        if len(self._known) > MOST_SPACES:
+            self._known.clear()
+        self._known[space] = now, inodes
+        if inode not in inodes:
+            if len(self._others) >= MOST_OTHERS:
+                self._others.clear()
+            self._others.add(inode)
+        return inode in inodes
 
     def _space(self, pid: str) -> str:
         try:

@@ -81,8 +81,9 @@ class WaitLook:
         if descriptor is None:
             return Seen("socket", channel)
         inode = inode_in(target_of(self._proc, pid, descriptor), "socket")
-        is_inet = inode is not None and self._inet.has(now, pid, inode)
-        return Seen("network" if is_inet else "other", channel, socket=inode)
+        is_inet = False if inode is None else self._inet.has(now, pid, inode)
+        wait = "socket" if is_inet is None else "network" if is_inet else "other"
+        return Seen(wait, channel, socket=inode)
 
     def _in_a_pipe(self, pid: int, folder: str, channel: str) -> Seen:
         descriptor = waited_descriptor(folder)
