@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import Outsider, outsiders_in, outsiders_text
 from gputop.model.redaction import Redactor
-from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.model.snapshot import ProcessSample, ProcessStatic, Snapshot
 from tests.support.scenes import HOST, Watch, gpu, snap, steady, told, train, workers
 
 STATES = ("run", "queued", "disk", "network", "lock", "sleep", "poll")
@@ -237,3 +237,193 @@ def test_a_cause_that_changes_is_told_within_twenty_seconds_and_once() -> None:
     assert changed is not None and changed - 60 <= 20
     verdicts = [d.verdict for _, d in watch.said]
     assert sum(a != b for a, b in pairwise(verdicts)) == 2
+
+
+MAIN_STATES = ("disk", "network", "lock", "sleep", "poll", "pipe", "write", "other", "unread")
+
+
+def main_of(util: float = 20.0, run: float = 0.0, **percent: float) -> ProcessSample:
+    """A training process whose main thread was seen in these waits; the rest of its time is another one."""
+    given = {f"main_{name}_pct": percent.get(name, 0.0) for name in MAIN_STATES}
+    given["main_other_pct"] += 100.0 - run - sum(given.values())
+    return train(main=run, feeder_threads=0, **given)
+
+
+@pytest.mark.parametrize(
+    ("wait", "util", "cause"),
+    [("network", 63.0, "network"), ("disk", 63.0, "disk"), ("write", 70.0, "pipe"), ("network", 37.0, "network")],
+)
+def test_a_wait_that_can_never_be_for_the_gpu_needs_no_bound(wait: str, util: float, cause: str) -> None:
+    idle = 100.0 - util
+    found = said(util, main_of(util, **{wait: 0.95 * idle}), *feeders(IDLE, IDLE, feed_by="no socket"))
+    assert (found.verdict, found.cause) == ("main_process", cause)
+    # A worker that works is the one who is waited for, and a lock may be the GPU.
+    working = feeders({"run": 97.0})
+    assert said(util, main_of(util, **{wait: 0.3 * idle}), *working).verdict == "dataloader_cpu"
+    assert said(util, main_of(util, lock=0.95 * idle)).verdict != "main_process"
+
+
+def test_nothing_is_concluded_from_sockets_that_were_not_looked_at() -> None:
+    unread: dict[str, float] = {"unread": 100.0}
+    columns = {"feed_other_pct": 0.0}
+    found = said(20.0, main_of(poll=95.0), *[replace(w, feed_unread_pct=100.0, **columns) for w in feeders(unread)])
+    assert (found.verdict, found.cause) == ("starved_unattributed", "unknown")
+    seen = said(20.0, main_of(poll=95.0), *[replace(w, feed_unread_pct=0.0, **columns) for w in feeders(IDLE)])
+    assert (seen.verdict, seen.cause) == ("dataloader_io", "fetch")
+
+
+def test_a_main_thread_that_writes_to_a_slow_reader_or_polls_its_own_socket_waits_for_no_batch() -> None:
+    written = said(20.0, main_of(write=90.0), *feeders(IDLE, IDLE))
+    assert (written.verdict, written.cause) == ("main_process", "pipe")
+    own = replace(main_of(poll=90.0), feed_by="main socket", net_rx_bytes_per_s=5e4)
+    polled = said(20.0, own, *feeders(IDLE, IDLE))
+    assert (polled.verdict, polled.cause) == ("main_process", "network")
+
+
+def test_waits_are_means_over_all_samples_also_those_in_which_main_runs() -> None:
+    watch = Watch()
+    ran = job("run 4", main=95.0)
+    slept = job("sleep 4", main=2.0)
+    found = watch.feed(snap(t, gpu(util=20.0, sm=15.0), [ran if t % 2 else slept]) for t in range(45))
+    waits = found.attribution.main_waits if found.attribution else None
+    assert waits is not None and waits.sleep == pytest.approx(0.49, abs=0.02)
+
+
+def test_too_few_cores_are_not_said_where_the_limit_of_the_group_is_what_holds_back() -> None:
+    queued = feeders({"run": 30.0, "queued": 68.0})
+    pressed = {"psi_cpu_pct": 60.0, "cpu_pct": 48.0}
+    assert "core_shortage" in {badge.id for badge in said(20.0, job(), *queued, **pressed).badges}
+    limited = [replace(w, throttled_pct=40.0) for w in queued]
+    found = {badge.id for badge in said(20.0, job(), *limited, **pressed).badges}
+    assert "cpu_limit" in found and "core_shortage" not in found
+
+
+def test_who_did_nothing_is_no_ray_task_that_could_take_more_of_the_work() -> None:
+    tasks = feeders({"run": 98.0}, {"run": 97.0}, {}, {})
+    ray = [replace(w, static=replace(w.static, loader="ray", why="R4 ray task", rule="R4")) for w in tasks]
+    found = said(20.0, job(), *ray)
+    assert found.feeders is not None and (found.feeders.n, found.uneven) == (2, False)
+    assert "balance" not in found.remedy
+
+
+def restarting(run: float, count: int = 2, older: int = 0) -> list[Snapshot]:
+    """An epoch of twelve seconds, the first four of which no kernel runs in, because its workers start."""
+    frames = []
+    for t in range(100):
+        epoch, second = divmod(t, 12)
+        born = feeders(*[{"run": run}] * count)
+        born = [replace(w, pid=6000 + 10 * epoch + i, age_s=float(second)) for i, w in enumerate(born)]
+        old = [replace(w, pid=5900 + i, age_s=900.0) for i, w in enumerate(feeders(*[{"run": run}] * older))]
+        util = 0.0 if second < 4 else 96.0
+        frames.append(snap(t, gpu(util=util, sm=util * 0.9), [job(), *born, *old]))
+    return frames
+
+
+def test_workers_that_import_for_their_whole_start_are_restarts_and_no_work() -> None:
+    watch = Watch()
+    watch.feed(restarting(98.0))
+    said_of = {d.verdict for _, d in watch.said}
+    assert "worker_restart" in said_of and "dataloader_cpu" not in said_of
+    last = Watch().feed(restarting(98.0, older=2))
+    assert last.verdict == "dataloader_cpu", "older ones run on in the pause"
+
+
+def test_a_line_of_children_of_one_worker_is_one_worker_and_no_restart() -> None:
+    watch = Watch()
+    for t in range(90):
+        shard, second = divmod(t, 6)
+        (worker,) = feeders({"run": 96.0}, feed_by="child")
+        (child,) = feeders({"run": 97.0})
+        rule = replace(child.static, loader="python", why="R3 same command line", rule="R3")
+        decoder = replace(child, pid=7000 + shard, ppid=worker.pid, age_s=float(second), static=rule)
+        watch.feed([snap(t, gpu(util=0.0 if second < 2 else 60.0, sm=20.0), [job(), worker, decoder])])
+    assert {d.verdict for _, d in watch.said} <= {"collecting", "dataloader_cpu"}
+
+
+def test_a_checkpoint_to_a_slow_disk_is_one_at_any_rate() -> None:
+    def frames(disk: float) -> list[Snapshot]:
+        pause = [main_of(disk=disk, write_bytes_per_s=1e6) if 40 <= t < 46 else main_of(lock=5.0) for t in range(70)]
+        return [
+            snap(t, gpu(util=0.0 if 40 <= t < 46 else 97.0, sm=90.0), [replace(p, write_bytes_per_s=1e6)])
+            for t, p in enumerate(pause)
+        ]
+
+    slow = Watch()
+    slow.feed(frames(95.0))
+    assert slow.first(lambda d: d.verdict == "checkpoint_pause") is not None
+    other = Watch()
+    other.feed(frames(0.0))
+    assert other.first(lambda d: d.verdict == "checkpoint_pause") is None
+
+
+@pytest.mark.parametrize(
+    ("state", "waits", "cause", "words"),
+    [
+        ("T", {"unread": 100.0}, "stopped", "main: stopped by a signal (SIGSTOP) for"),
+        ("S", {"sleep": 100.0}, "sleep", "main: sleeps by a timer for"),
+        ("S", {"network": 100.0}, "ranks", "for the other ranks of the job"),
+        ("D", {"disk": 100.0}, "disk", "main: in disk wait for"),
+    ],
+)
+def test_an_idle_gpu_says_what_its_job_is_in(state: str, waits: dict[str, float], cause: str, words: str) -> None:
+    p = replace(main_of(**waits), state=state, main_state=state, nccl=True)
+    found = said(0.0, p)
+    assert (found.verdict, found.cause) == ("idle", cause)
+    assert words in " ".join(found.evidence)
+    # A GPU at work says nothing of it.
+    assert said(97.0, p).cause is None
+
+
+def test_an_idle_gpu_names_the_mount_under_its_workers() -> None:
+    stuck = feeders({"network": 100.0}, {"network": 100.0}, mount="/data/bucket")
+    found = said(0.0, main_of(pipe=100.0), *stuck)
+    assert (found.verdict, found.cause) == ("idle", "mount")
+    assert any("on /data/bucket" in line for line in found.evidence) and "server" in found.remedy
+
+
+def test_a_cause_near_a_threshold_stays_and_a_clear_one_replaces_it() -> None:
+    def mixed(cpu: float) -> list[ProcessSample]:
+        return [job(), *feeders({"run": cpu, "network": 99.0 - cpu})]
+
+    watch = Watch()
+    watch.feed(snap(t, gpu(util=20.0, sm=15.0), mixed(80.0)) for t in range(90))
+    for t in range(90, 250):
+        # To and fro about one half, for half a minute each.
+        watch.feed([snap(t, gpu(util=20.0, sm=15.0), mixed(46.0 if t // 30 % 2 else 53.0))])
+    assert {d.verdict for at, d in watch.said if at > 60} == {"dataloader_cpu"}
+    watch.feed(snap(t, gpu(util=20.0, sm=15.0), mixed(10.0)) for t in range(250, 320))
+    assert watch.said[-1][1].verdict == "dataloader_io"
+
+
+def test_an_end_and_a_recovery_wait_for_no_margin() -> None:
+    slow = [job(), *feeders({"run": 95.0})]
+    for util, sm, verdicts in ((0.0, 0.0, {"idle"}), (97.0, 92.0, {"healthy"})):
+        watch = Watch()
+        watch.feed(snap(t, gpu(util=30.0, sm=25.0), slow) for t in range(90))
+        watch.feed(snap(t, gpu(util=util, sm=sm), [job()]) for t in range(90, 135))
+        assert watch.said[-1][1].verdict in verdicts
+
+
+@pytest.mark.parametrize(
+    ("host", "wanted"),
+    [
+        ({"cpu_count": 2.0, "psi_cpu_pct": 5.0}, "num_workers=1"),
+        ({"cpu_count": 64.0, "psi_cpu_pct": 97.0}, "no core is free"),
+        ({"cpu_count": 64.0, "psi_cpu_pct": 2.0}, "num_workers=4–8"),
+    ],
+)
+def test_a_remedy_knows_the_cores(host: dict[str, float], wanted: str) -> None:
+    found = said(20.0, job("run 3", main=99.0), **host)
+    assert found.verdict == "main_process" and wanted in found.remedy
+    busy = said(20.0, job(), *feeders({"run": 98.0}), **host)
+    assert ("raise num_workers" in busy.remedy) is (wanted == "num_workers=4–8")
+
+
+def test_a_job_that_pauses_goes_on_being_judged() -> None:
+    watch = Watch()
+    for t in range(90):
+        pauses = t > 25 and t % 10 < 4
+        p = job(age_s=float(t))
+        util = 0.0 if t < 5 or pauses else 80.0
+        watch.feed([snap(t, gpu(util=util, sm=0.6 * util), [p, *feeders({"run": 97.0})])])
+    assert watch.first(lambda d: d.verdict in ("collecting", "startup"), after=40) is None
