@@ -32,29 +32,29 @@ BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
 class ZeroRuns:
     """Runs of samples in which no kernel ran, with what the job's tree wrote in them."""
 
-    __slots__ = ("_begin", "_disk", "_last", "_samples", "_writes", "ended")
+    __slots__ = ("_begin", "_last", "_samples", "_saves", "_writes", "ended")
 
     def __init__(self) -> None:
         self._begin: float | None = None
         self._last = 0.0
-        self._writes = self._disk = 0.0
+        self._writes = self._saves = 0.0
         self._samples = 0
         self.ended: tuple[Pause, ...] = ()
         """Runs whose last sample is at most ``MEMORY_S`` old, oldest first."""
 
-    def observe(self, t: float, dt: float, util: float, writes: float | None, main_disk_pct: float = 0.0) -> float:
+    def observe(self, t: float, dt: float, util: float, writes: float | None, main_saves_pct: float = 0.0) -> float:
         """Add a sample; returns the length in seconds of the run that it ended, 0 when it ended none.
 
-        ``main_disk_pct``: how much of the sample the main thread waited for a disk.
+        ``main_saves_pct``: how much of the sample the main thread waited for a file to be written.
         """
         if self.ended and self.ended[0].ended <= t - MEMORY_S:
             self.ended = tuple(run for run in self.ended if run.ended > t - MEMORY_S)
         if util < ZERO_UTIL:
             if self._begin is None:
-                self._begin, self._writes, self._disk, self._samples = t - dt, 0.0, 0.0, 0
+                self._begin, self._writes, self._saves, self._samples = t - dt, 0.0, 0.0, 0
             if writes is not None:
                 self._writes += writes
-                self._disk += main_disk_pct / 100.0
+                self._saves += main_saves_pct / 100.0
                 self._samples += 1
             self._last = t
             return 0.0
@@ -73,7 +73,7 @@ class ZeroRuns:
             return None
         if not self._samples:
             return Pause(self._last, self._last - self._begin, None)
-        return Pause(self._last, self._last - self._begin, self._writes / self._samples, self._disk / self._samples)
+        return Pause(self._last, self._last - self._begin, self._writes / self._samples, self._saves / self._samples)
 
     def clear(self) -> None:
         """Forget everything."""

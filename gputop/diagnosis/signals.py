@@ -27,13 +27,13 @@ EFFICIENCY_UTIL = 10.0
 class Pause(Struct, frozen=True):
     """A run of samples without any kernel: when it ended, how long it was, what the job's tree wrote meanwhile.
 
-    ``main_disk`` is the share of it in which the main thread waited for a disk.
+    ``main_saves`` is the share of it in which the main thread waited for a file to be written.
     """
 
     ended: float
     length_s: float
     write_bytes_per_s: float | None
-    main_disk: float = 0.0
+    main_saves: float = 0.0
 
 
 class Leak(Struct, frozen=True):

@@ -70,8 +70,12 @@ def feeders_state(tick: HostTick) -> tuple[str | None, str | None]:
     return None, None
 
 
-def on_disk_pct(p: ProcessSample | None) -> float:
-    """How much of a sample the main thread of a process waited for a disk, percent."""
+def saves_pct(p: ProcessSample | None) -> float:
+    """How much of a sample the main thread of a process waited for a file to be written, percent.
+
+    Where its system calls may not be seen, how much it waited for a disk while the process wrote to one.
+    """
     if p is None:
         return 0.0
-    return p.main_disk_pct if p.main_disk_pct is not None else 100.0 if is_on_disk(p) else 0.0
+    on_disk = p.main_disk_pct if p.main_disk_pct is not None else 100.0 if is_on_disk(p) else 0.0
+    return max(p.main_saves_pct or 0.0, on_disk if p.write_bytes_per_s else 0.0)

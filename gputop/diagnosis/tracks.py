@@ -22,7 +22,7 @@ from gputop.diagnosis.hysteresis import Activity, Holds, next_holds
 from gputop.diagnosis.idle_runs import Alternations, Births, Demand, ZeroRuns
 from gputop.diagnosis.measuring import how_to_measure
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
-from gputop.diagnosis.standing import Standing, Stands, feeders_state, main_state, on_disk_pct
+from gputop.diagnosis.standing import Standing, Stands, feeders_state, main_state, saves_pct
 from gputop.diagnosis.window import (
     Means,
     Window,
@@ -227,7 +227,7 @@ def without_host(s: Signals, age_s: float) -> Signals:
         write_bytes_per_s=None, io_known=True, throttled=None, births=0, churn_per_min=0.0, birth_gap_s=0.0,
         pool_cores=None, peer=None, feeders=None, main_waits=None, main_fetches=False, main_queued=None, main_rx=None,
         listens=0.0, outsiders=(), restart_s=0.0, main_stands=None, feeders_stand=None,
-        pauses=tuple([replace(pause, write_bytes_per_s=None, main_disk=0.0) for pause in s.pauses]),
+        pauses=tuple([replace(pause, write_bytes_per_s=None, main_saves=0.0) for pause in s.pauses]),
     )  # fmt: skip
 
 
@@ -314,8 +314,8 @@ class GpuTrack:
         util = self._util = percent(gpu.util_pct)
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         write = None if measured is None else measured.write_bytes
-        on_disk = 0.0 if measured is None else on_disk_pct(measured.primary)
-        if util is not None and self._runs.observe(t, dt, util, write, on_disk) > RESTART_AFTER_ZERO_S:
+        saves = 0.0 if measured is None else saves_pct(measured.primary)
+        if util is not None and self._runs.observe(t, dt, util, write, saves) > RESTART_AFTER_ZERO_S:
             self._restart()
         knows = tick is not None and tick.knows_feeders
         age = tick.primary.age_s if knows and tick is not None and tick.primary is not None else None

@@ -332,6 +332,7 @@ PROCESS_METRICS = table(
     pct("main_unread_pct", "MAIN UNREAD", f"{_MAIN} slept, and what for was not seen", origin="wchan"),
     fact("mount", "text", "MOUNT", "the networked file system on which it waits", "fdinfo, mountinfo"),
     fact("framework", "text", "FRAMEWORK", "torch, jax or tensorflow, where its threads show which", "thread names"),
+    pct("main_saves_pct", "MAIN SAVES", f"{_MAIN} waited for a file to be written", origin="syscall"),
 )
 
 PROCESS_STATIC = table(

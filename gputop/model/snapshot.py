@@ -251,6 +251,7 @@ class ProcessSample(Struct, frozen=True):
     main_unread_pct: float | None = None
     mount: str | None = None
     framework: str | None = None
+    main_saves_pct: float | None = None
     static: ProcessStatic = ProcessStatic()
     unavailable: Mapping[str, str] = NOTHING_MISSING
 

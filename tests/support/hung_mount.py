@@ -1,7 +1,7 @@
 """A file system in user space with one file on it, whose server can be stopped: whoever reads then hangs.
 
-The server is a process of its own, which speaks the kernel's protocol (linux/fuse.h) for the few requests that reading
-one file takes. Its end closes /dev/fuse, which aborts the connection and wakes whoever hangs.
+The server is a process of its own, which speaks the kernel's protocol (linux/fuse.h) for the few requests that one
+file takes. Its end closes /dev/fuse, which aborts the connection and wakes whoever hangs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _IN = struct.Struct("=IIQQIIII")
 _OUT = struct.Struct("=IiQ")
 _ATTR = struct.Struct("=QQQQQQIIIIIIIIII")
 _LOOKUP, _FORGET, _GETATTR, _OPEN, _READ, _RELEASE, _INIT, _OPENDIR, _READDIR = 1, 2, 3, 14, 15, 18, 26, 27, 28
+_WRITE, _FSYNC = 16, 20
 _FLUSH, _RELEASEDIR, _BATCH_FORGET = 25, 29, 42
 _NO_SUCH_FILE, _NOT_THERE = -2, -38
 _DETACH = 2
@@ -111,7 +112,11 @@ def _answer(code: int, node: int, body: bytes, delay_s: float) -> bytes | tuple[
         _, _, size = struct.unpack_from("=QQI", body)
         time.sleep(delay_s)
         return bytes(size)
-    if code in (_READDIR, _RELEASE, _RELEASEDIR, _FLUSH):
+    if code == _WRITE:
+        _, _, size = struct.unpack_from("=QQI", body)
+        time.sleep(delay_s)
+        return struct.pack("=II", size, 0)
+    if code in (_FSYNC, _READDIR, _RELEASE, _RELEASEDIR, _FLUSH):
         return b""
     return _NOT_THERE, b""
 

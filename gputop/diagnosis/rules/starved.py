@@ -85,15 +85,16 @@ PAUSE_S = 0.9, 60.0
 """A pause is one sample or more, and shorter than the idle family (one sample at 1 Hz may measure 0.99 s)."""
 CHECKPOINT_BYTES = 50e6
 """Write rate of the job's tree that is a checkpoint, not a log [judged]."""
-BLOCKED_BY_DISK = 0.4
-"""Share of a pause in which the main thread waits for a disk from which on any rate is a checkpoint [judged]."""
+SAVING = 0.4
+"""Share of a pause in which the main thread waits for a file to be written from which on any rate is a checkpoint
+[judged]."""
 
 
 def _checkpoint(s: Signals) -> Pause | None:
     for pause in reversed(s.pauses):
         written = pause.write_bytes_per_s or 0.0
-        # A main thread that waits for a disk while it writes saves something: the slower the disk, the longer.
-        saves = written >= CHECKPOINT_BYTES or (written > 0.0 and pause.main_disk >= BLOCKED_BY_DISK)
+        # A main thread that waits for what it writes saves something: the slower the disk, the longer.
+        saves = written >= CHECKPOINT_BYTES or pause.main_saves >= SAVING
         if PAUSE_S[0] <= pause.length_s <= PAUSE_S[1] and saves:
             return pause
     return None
@@ -107,7 +108,7 @@ def _tell_checkpoint(s: Signals) -> Told:
         "info",
         (
             f"GPU paused {pause.length_s:.0f} s, writing {rate(pause.write_bytes_per_s)}"
-            + (f", main waits for the disk {share(pause.main_disk)}" if pause.main_disk >= BLOCKED_BY_DISK else ""),
+            + (f", main waits for that {share(pause.main_saves)}" if pause.main_saves >= SAVING else ""),
         ),
         "asynchronous checkpointing (torch.distributed.checkpoint.async_save), less often",
         "async checkpoints",
@@ -120,7 +121,7 @@ CHECKPOINT_PAUSE = Rule(
     title="checkpoint pause",
     short="checkpoint pause",
     condition="a pause of 1–60 s without a kernel in which the job's processes write ≥ 50 MB/s, or at any rate while "
-    "the main thread waits for a disk in ≥ 40 % of it",
+    "the main thread waits for what it writes in ≥ 40 % of it",
     levels="info",
     state="starved",
     holds=lambda s: bool(s.pauses) and _checkpoint(s) is not None,

@@ -100,7 +100,7 @@ class Descendants:
             # Asleep, and the kernel names no function.
             return Descendant("disk" if stat.state == "D" else "other", pid=pid, instead_of=instead_of)
         return Descendant(
-            seen.wait, seen.channel, seen.pipe, seen.fifo, seen.mount, seen.socket, pid, instead_of
+            seen.wait, seen.channel, seen.pipe, seen.fifo, seen.mount, seen.socket, seen.saves, pid, instead_of
         )  # fmt: skip
 
     def _read_by(self, pid: int) -> frozenset[int] | None:

@@ -44,6 +44,8 @@ class Feed(Struct, frozen=True):
     """What the main thread waited for at some random moments; None where that is not known."""
     main: MainShares | None = None
     """The same as shares; None where it was not looked at."""
+    saves: float = 0.0
+    """The part of its time in which the main thread waits for a file to be written."""
     inside: FeederShares | None = None
     """What its busiest thread does: it counts once bytes prove that its polling is a fetch."""
     in_socket: float = 0.0

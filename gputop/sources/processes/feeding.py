@@ -58,6 +58,7 @@ class _Watch:
         "own",
         "parent",
         "recent",
+        "saves",
         "seen",
         "threads",
         "useful",
@@ -77,6 +78,8 @@ class _Watch:
         self.asks: int | None = None
         """A child that polls, for which it waits: its sockets tell what for."""
         self.mount: str | None = None
+        self.saves = Recent()
+        """Of the waits of the main thread those for a file to be written, and the rest."""
         self.at: float | None = None
         self.useful = 0.0
         """Mean useful share over ten seconds or so, waits unresolved."""
@@ -239,7 +242,7 @@ class Feeding:
         hidden = not _names_channels(reading) and not watch.looked
         main = main_shares_of(rest, {} if hidden else watch.recent.waits(now))
         words = waits_text([_word(look) for look in looks]) if looks else None
-        return replace(feed, main_waits=words, main=main)
+        return replace(feed, main_waits=words, main=main, saves=rest * watch.saves.waits(now).get("saves", 0.0))
 
     def waits(self, gpu: int | None) -> bool:
         """Whether a GPU was known to wait at the last reading."""
@@ -323,11 +326,13 @@ class Feeding:
                     watch.seen, watch.mount = look, look.mount
                     watch.recent.add(now, wait)
                     watch.doing.add(now, wait)
+                    watch.saves.add(now, "saves" if look.saves else "")
         elif reading.stat.state != "R" and not (self._looks and watch.looked) and reading.seen is not None:
             wait = _class_of(reading.seen, moves=moves)
             watch.seen, watch.mount = reading.seen, reading.seen.mount
             watch.recent.only(now, wait)
             watch.doing.only(now, wait)
+            watch.saves.only(now, "saves" if reading.seen.saves else "")
 
     def _look_inside(
         self,

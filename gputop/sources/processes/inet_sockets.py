@@ -86,18 +86,27 @@ def _is_row(fields: list[bytes]) -> bool:
     return len(fields) > _INODE_FIELD and fields[_INODE_FIELD].isdigit()
 
 
-def waited_descriptor(folder: str) -> int | None:
-    """The file descriptor that a sleeping thread's system call was given as its first argument (``folder``/syscall).
+def waited_call(folder: str) -> tuple[int, int] | None:
+    """(number, first argument as a file descriptor) of the system call in which a thread sleeps: ``folder``/syscall.
 
     None where it may not be seen (it takes the right to trace), or the thread is in none. Only for calls whose first
-    argument is one: the wait channel must say so.
+    argument is a descriptor: the wait channel must say so.
     """
     try:
         fields = read_small(f"{folder}/syscall").split(None, 2)
-        number = int(fields[1], 16) if len(fields) > 2 and fields[0] != b"-1" else -1
+        number, first = (int(fields[0]), int(fields[1], 16)) if len(fields) > 2 else (-1, -1)
     except (OSError, ValueError):
         return None
-    return number if 0 <= number < 1 << 20 else None
+    return (number, first) if number >= 0 and 0 <= first < 1 << 20 else None
+
+
+_SAVING = {
+    # write, pwrite64, writev, pwritev, pwritev2, fsync, fdatasync, close, ftruncate, fallocate: asm/unistd.h.
+    "x86_64": frozenset((1, 18, 20, 296, 328, 74, 75, 3, 77, 285)),
+    "aarch64": frozenset((64, 68, 66, 70, 287, 82, 83, 57, 46, 47)),
+}
+SAVING = _SAVING.get(os.uname().machine, frozenset())
+"""The system calls that write a file, or wait until it is written, by number."""
 
 
 def target_of(proc: str, pid: int, descriptor: int) -> str:

@@ -239,6 +239,7 @@ def _proof(feed: Feed) -> dict[str, Any]:
         "main_waits": feed.main_waits,
         "listens": feed.listens,
         "mount": feed.mount,
+        "main_saves_pct": None if feed.main is None else round(100.0 * feed.saves, 1),
     }
 
 

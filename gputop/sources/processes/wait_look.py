@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.sources.processes.inet_sockets import InetSockets, inode_in, target_of, waited_descriptor
+from gputop.sources.processes.inet_sockets import SAVING, InetSockets, inode_in, target_of, waited_call
 from gputop.sources.processes.mounts import Mounts
 from gputop.sources.processes.wait_channel import is_stopped, may_be_disk, needs_proof, wait_class, writes_a_pipe
 from gputop.sources.procfs import ProcessFiles, parse_stat, read_small
@@ -30,6 +30,8 @@ class Seen(Struct, frozen=True):
     fifo: bool = False
     mount: str | None = None
     socket: int | None = None
+    saves: bool = False
+    """Whether it is a file's writing, or the end of that, for which it waits."""
 
     @property
     def needs_more(self) -> bool:
@@ -77,28 +79,31 @@ class WaitLook:
         return Seen(wait, channel)
 
     def _in_a_socket(self, now: float, pid: int, folder: str, channel: str) -> Seen:
-        descriptor = waited_descriptor(folder)
-        if descriptor is None:
+        call = waited_call(folder)
+        if call is None:
             return Seen("socket", channel)
-        inode = inode_in(target_of(self._proc, pid, descriptor), "socket")
+        inode = inode_in(target_of(self._proc, pid, call[1]), "socket")
         is_inet = False if inode is None else self._inet.has(now, pid, inode)
         wait = "socket" if is_inet is None else "network" if is_inet else "other"
         return Seen(wait, channel, socket=inode)
 
     def _in_a_pipe(self, pid: int, folder: str, channel: str) -> Seen:
-        descriptor = waited_descriptor(folder)
-        if descriptor is None:
+        call = waited_call(folder)
+        if call is None:
             return Seen("pipe", channel)
-        target = target_of(self._proc, pid, descriptor)
+        target = target_of(self._proc, pid, call[1])
         return Seen("pipe", channel, pipe=inode_in(target, "pipe"), fifo=target.startswith("/"))
 
     def _on_a_mount(self, now: float, pid: int, folder: str, channel: str, wait: str) -> Seen:
         """A page that a networked file system reads is waited for as one of a disk is."""
-        descriptor = waited_descriptor(folder)
-        mount = None if descriptor is None else self._mounts.of(now, pid, descriptor)
-        if mount is None or not mount.is_networked:
+        call = waited_call(folder)
+        if call is None:
             return Seen(wait, channel)
-        return Seen("network", channel, mount=mount.path)
+        mount = self._mounts.of(now, pid, call[1])
+        saves = call[0] in SAVING
+        if mount is None or not mount.is_networked:
+            return Seen(wait, channel, saves=saves and wait != "network")
+        return Seen("network", channel, mount=mount.path, saves=saves)
 
     def _unknown(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None) -> Seen:
         try:
@@ -108,7 +113,9 @@ class WaitLook:
         if stat is None or stat.state != "D":
             return Seen("other", channel)
         seen = self._on_a_mount(now, pid, folder, channel, BLOCKED)
-        return Seen("disk", channel) if seen.wait == BLOCKED and self._somebody_waits_for_io() else seen
+        if seen.wait == BLOCKED and self._somebody_waits_for_io():
+            return Seen("disk", channel, saves=seen.saves)
+        return seen
 
     def _somebody_waits_for_io(self) -> bool:
         """Whether a task of this machine sleeps for block I/O at this moment: ``procs_blocked`` of /proc/stat."""

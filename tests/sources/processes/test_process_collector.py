@@ -265,7 +265,7 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     reading = Reading(**{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "seen": None})
     shares = FeederShares(*(number / 100.0 for number in range(1, 10)))
     main = MainShares(*(number / 100.0 for number in range(11, 20)))
-    feed = Feed(shares, "socket", 77, 78.0, True, None, False, "lock 2", main, mount="/mnt")
+    feed = Feed(shares, "socket", 77, 78.0, True, None, False, "lock 2", main, mount="/mnt", saves=0.21)
     place = Place(stat, 7, 2, "gpu", None, "holds a GPU context")
     facts = Facts("alice", "python train.py", "python", None, "k", JobIdentity(), CgroupFolders())
     member = Member(7, place, b"", facts, WatchedProcess("/nowhere", 7, 100, Descriptors(0)))
@@ -279,7 +279,7 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
         **{name: rates[name] for name in same},
         **{f"feed_{name}_pct": float(number) for number, name in enumerate(FeederShares.__struct_fields__, 1)},
         **{f"main_{name}_pct": float(number) for number, name in enumerate(MainShares.__struct_fields__, 11)},
-        "mount": "/mnt",
+        "mount": "/mnt", "main_saves_pct": 21.0,
         "pid": 7, "starttime": 100, "ppid": 3, "role": "gpu", "gpu": 2, "gpu_mem_bytes": 91.0, "gpu_time_pct": 92.0,
         "type": "C", "state": "S", "main_state": "S", "waiting_on": "lock", "threads": 6, "throttled_pct": None,
         "nccl": True, "age_s": 1000.0 - 100 / TICKS_PER_S, "pin_memory": False, "pool_threads": 81,
