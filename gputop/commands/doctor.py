@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from gputop.commands.argument_parser import selectable, waiting
 from gputop.commands.needs import Needs
-from gputop.commands.once import NOTHING_READ, wait_of
-from gputop.commands.shared_options import redactor_of
+from gputop.commands.shared_options import redactor_of, wait_of
 from gputop.config import Settings
 from gputop.model.feature_table import FEATURES, resolve
 from gputop.output.doctor_text import doctor_text
-from gputop.output.messages import say
+from gputop.output.messages import NOTHING_READ, say
 from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import colour_depth
 from gputop.sources.doctor_report import examine

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.commands.argument_parser import COMMON, nearest
 from gputop.commands.command_line import WIDTH, command_parser, live_parser, overview
-from gputop.commands.config import assignment
+from gputop.commands.config_file import assignment
 from gputop.commands.needs import Needs
 from gputop.commands.registry import TOPICS, commands, commands_and_parts, page_of
 from gputop.config import FILE_ONLY, Settings, declared

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.argument_parser import filterable, seconds, selectable, serving, waiting
+from gputop.commands.argument_parser import filterable, selectable, serving, waiting
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import filter_of, redactor_of
+from gputop.commands.printed_once import data_of, lines_of, passing_of, redacted_reading, table_of
+from gputop.commands.shared_options import redactor_of, wait_of
 from gputop.config import Settings
-from gputop.model.source import UsageError
-from gputop.output.messages import say
-from gputop.sources.one_reading import WAIT_S, OneReading
+from gputop.output.messages import NOTHING_READ, say
 
 NEEDS = Needs()
 
 if TYPE_CHECKING:
-    from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
-    from gputop.paint.process_filter import Filter
     from gputop.sources.marks import MarkListener
     from gputop.sources.serving import ServerWatch
 
@@ -32,8 +27,6 @@ STEPS_WAIT_S = 2.2
 """A job announces its steps once a second, or once a step where those are longer."""
 SERVERS_WAIT_S = 4.0
 """How long to wait for the servers' rates: an answer may take three seconds, the next begins a second later."""
-NOTHING_READ = 3
-"""Exit status where no GPU could be read."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -63,8 +56,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     source.open(looks_once=True)
     try:
         redactor = redactor_of(settings)
-        passing = _passing(args, redactor)
-        printed = _lines if args.format is not None else _data if args.json or args.csv else _table
+        passing = passing_of(args, redactor)
+        printed = lines_of if args.format is not None else data_of if args.json or args.csv else table_of
         text_of = printed(args, settings, passing)
         reading = source.read_once(wait_s, say)
         if listener is not None:
@@ -79,7 +72,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             servers.close()
         if listener is not None:
             listener.close()
-    sys.stdout.write(text_of(_redacted(reading, redactor)))
+    sys.stdout.write(text_of(redacted_reading(reading, redactor)))
     sys.stdout.flush()
     if args.csv and not reading.complete:
         # CSV has no place for it.
@@ -122,98 +115,3 @@ def with_servers_said(snapshot: Snapshot, servers: ServerWatch) -> Snapshot:
 
     servers.wait_for_rates(SERVERS_WAIT_S)
     return with_rows(snapshot, servers.rows())
-
-
-def wait_of(args: argparse.Namespace) -> float:
-    """How long to wait for the first complete reading, in seconds. Raises UsageError."""
-    given = getattr(args, "wait", None)
-    return WAIT_S if given is None else seconds(given, "--wait")
-
-
-def table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
-    """A snapshot as ``gputop once`` prints it. Raises UsageError for a filter that one snapshot cannot answer."""
-    args.csv, args.format = False, None
-    redactor = redactor_of(settings)
-    return _table(args, settings, _passing(args, redactor))(_redacted(OneReading(snapshot), redactor))
-
-
-def _redacted(reading: OneReading, redactor: Redactor | None) -> OneReading:
-    if redactor is None:
-        return reading
-    missing = [
-        replace(gpu, uuid=redactor.device(gpu.uuid), reason=redactor.text(gpu.reason)) for gpu in reading.missing
-    ]
-    return replace(reading, snapshot=redactor.snapshot(reading.snapshot), missing=tuple(missing))
-
-
-def _passing(args: argparse.Namespace, redactor: Redactor | None) -> Filter | None:
-    """The filter that was asked for, if one snapshot can answer it. Raises UsageError."""
-    passing = filter_of(args, redactor)
-    if passing is None:
-        return None
-    if any(term.field == "verdict" for term in passing.terms):
-        raise UsageError("--filter: a verdict needs half a minute of watching: use `gputop diagnose`, or the screen")
-    if passing and (args.csv or args.format is not None):
-        form = "--csv" if args.csv else "--format"
-        raise UsageError(f"--filter, -u and -p select processes, and {form} prints GPUs: use --json, or the table")
-    return passing or None
-
-
-def _data(args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[OneReading], str]:
-    from gputop.output.snapshot_data import gpu_csv, json_text, once_data
-
-    if args.csv:
-        return lambda reading: gpu_csv(reading.snapshot)
-    if passing is None:
-        return lambda reading: json_text({**once_data(reading.snapshot), **reading.data()})
-    from gputop.commands.shared_options import filtered
-    from gputop.monitor import Monitor
-
-    monitor = Monitor(settings.interval)
-
-    def text(reading: OneReading) -> str:
-        passed = filtered(monitor.feed(reading.snapshot), passing).snapshot
-        return json_text({**once_data(passed), **reading.data()})
-
-    return text
-
-
-def _lines(args: argparse.Namespace, _settings: Settings, _passing: Filter | None) -> Callable[[OneReading], str]:
-    from gputop.output.line_format import formatted
-    from gputop.output.snapshot_data import line_values, once_data
-
-    def text(reading: OneReading) -> str:
-        return "".join(f"{formatted(args.format, gpu)}\n" for gpu in line_values(once_data(reading.snapshot)))
-
-    return text
-
-
-def _table(_args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[OneReading], str]:
-    import shutil
-
-    from gputop.commands.screen import first_view
-    from gputop.commands.shared_options import filtered
-    from gputop.monitor import Monitor
-    from gputop.output.ansi import ansi_text, plain_text
-    from gputop.output.snapshot_data import once_rows
-    from gputop.paint.glyphs import ascii_only, choose
-    from gputop.paint.theme import THEMES
-
-    terminal = choose(
-        os.environ,
-        sys.stdout.encoding,
-        theme=settings.theme,
-        ascii_only=settings.ascii,
-        no_color=settings.no_color,
-    )
-    width = max(60, shutil.get_terminal_size((120, 40)).columns)
-    monitor, view = Monitor(settings.interval), first_view(settings, terminal, passing=passing)
-    coloured = sys.stdout.isatty() and terminal.depth != "none"
-
-    def text(reading: OneReading) -> str:
-        frame = monitor.feed(reading.snapshot)
-        rows = once_rows(frame if passing is None else filtered(frame, passing), view, width)
-        printed = ansi_text(rows, THEMES["ansi"], "16") + "\n" if coloured else plain_text(rows)
-        return ascii_only(printed) if terminal.glyphs.name == "ascii" else printed
-
-    return text

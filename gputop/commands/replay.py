@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gputop.commands.argument_parser import filterable
 from gputop.commands.needs import Needs
 from gputop.commands.screen import end, first_hint, first_view, screen_terminal
-from gputop.commands.shared_options import filter_of, lens_of, redactor_of
+from gputop.commands.shared_options import filter_of, lens_of, moment_in, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.paint.keys import wanted_keys
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     opens = at is None and args.speed == USUAL_SPEED and not args.loop
     try:
         guard.mute()
-        from gputop.commands.config import ConfigWatch
+        from gputop.commands.config_file import ConfigWatch
         from gputop.session.player import Playback, Player
         from gputop.tui.node_app import GputopApp
 
@@ -76,11 +76,3 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         source.close()
         guard.finish()
     end(app, guard)
-
-
-def moment_in(recording: Recording, text: str) -> float:
-    """A time of a recording as people write it. Raises UsageError."""
-    try:
-        return recording.moment(text)
-    except ValueError as error:
-        raise UsageError(f"--at: {error}") from error

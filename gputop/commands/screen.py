@@ -185,7 +185,7 @@ def _app(
     guard: TerminalGuard,
 ) -> GputopApp:
     """The application on a started source; importing it is most of the time until the first key is heard."""
-    from gputop.commands.config import ConfigWatch
+    from gputop.commands.config_file import ConfigWatch
     from gputop.paint.keys import wanted_keys
     from gputop.session.player import Playback
     from gputop.tui.node_app import GputopApp

@@ -137,7 +137,7 @@ def _demo_frame(scenario: str | None, redactor: Redactor | None, only: str | Non
 
 def _recorded_frame(path: str, at: str | None, lens: Lens | None, chart_s: float) -> Frame:
     """The frame of a recording at a time (default: its end), judged from the recording's beginning."""
-    from gputop.commands.replay import moment_in
+    from gputop.commands.shared_options import moment_in
     from gputop.recording.index import Recording
     from gputop.session.judged import frame_at
 

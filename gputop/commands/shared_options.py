@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from gputop.commands.argument_parser import seconds
 from gputop.config import Settings
 from gputop.model.feature_table import FEATURES, resolve
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.output.private_file import write_private
+from gputop.sources.one_reading import WAIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from gputop.monitor import Frame
     from gputop.paint.process_filter import Filter
     from gputop.recording.decode import Lens
+    from gputop.recording.index import Recording
     from gputop.session.session import RunWatcher
 
     S = TypeVar("S", Source, MarkedSource)
@@ -184,6 +187,20 @@ def deliver(text: str, path: str | None) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     say(f"wrote {path}")
+
+
+def wait_of(args: argparse.Namespace) -> float:
+    """How long to wait for the first complete reading, in seconds. Raises UsageError."""
+    given = getattr(args, "wait", None)
+    return WAIT_S if given is None else seconds(given, "--wait")
+
+
+def moment_in(recording: Recording, text: str) -> float:
+    """A time of a recording as people write it. Raises UsageError."""
+    try:
+        return recording.moment(text)
+    except ValueError as error:
+        raise UsageError(f"--at: {error}") from error
 
 
 # What looks at every frame of a run besides: alerts.

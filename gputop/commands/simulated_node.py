@@ -1,21 +1,32 @@
-"""``demo`` in place of a recording or of this machine: the past of a simulated node, for commands without a screen."""
+"""The simulated node for commands: its past in place of a recording, a session that can go back, and its remedies."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gputop.commands.shared_options import redacted_snapshot, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
+from gputop.monitor import Frame, Monitor
+from gputop.session.session import Session
 
 if TYPE_CHECKING:
+    from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
+    from gputop.recording.recent_past import Stretch
+    from gputop.sources.simulation.simulated import SimulatedSource
 
 DEMO = "demo"
 PAST_S = 700.0
 """How much of its past a scenario shows at once: the ten minutes that charts keep, and the window before them."""
+FORGOTTEN_S, SHORT_PAST_S = 5.0, 130.0
+"""After a gap longer than this the charts of the tour, which show two minutes, are restarted."""
+STRETCH_FRAMES = 20
+"""Frames before its start that a paused demo generates at a time, when somebody goes back to them."""
 
 
 def scenario_arguments(command: argparse.ArgumentParser) -> None:
@@ -42,3 +53,45 @@ def simulated_past(args: argparse.Namespace, settings: Settings) -> Iterator[Sna
     )
     redactor = redactor_of(settings)
     return (redacted_snapshot(snapshot, redactor) for snapshot in source.past(PAST_S))
+
+
+def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor | None) -> Session:
+    """A session that can go back to before its start."""
+
+    def earlier() -> Iterator[Stretch]:
+        from gputop.recording.recent_past import Stretch
+
+        for first_t, last_t, made in source.past_stretches(PAST_S, STRETCH_FRAMES):
+            yield Stretch(first_t, last_t, partial(_redacted, made, redactor))
+
+    return Session(Monitor(settings.interval), earlier)
+
+
+def _redacted(made: Callable[[], Iterator[Snapshot]], redactor: Redactor | None) -> Iterator[Snapshot]:
+    return (redacted_snapshot(snapshot, redactor) for snapshot in made())
+
+
+class Remedied:
+    """The node of the demo after every remedy; simulated only while somebody looks at it."""
+
+    def __init__(self, interval_s: float, seed: int, clock: Callable[[], float] = time.time) -> None:
+        self._interval_s = interval_s
+        self._seed = seed
+        self._clock = clock
+        self._source: SimulatedSource | None = None
+        self._monitor = Monitor(interval_s)
+
+    def frame(self) -> Frame:
+        """Its newest frame. After a pause it starts again, so that charts have no hole."""
+        latest = self._monitor.latest
+        if self._source is None or latest is None or self._clock() - latest.snapshot.t > FORGOTTEN_S:
+            from gputop.sources.simulation.simulated import SimulatedSource
+
+            self._monitor = Monitor(self._interval_s)
+            self._source = SimulatedSource("remedied", interval_s=self._interval_s, seed=self._seed, clock=self._clock)
+            for snapshot in self._source.past(SHORT_PAST_S):
+                self._monitor.feed(snapshot)
+        if (newest := self._source.poll()) is not None:
+            self._monitor.feed(newest)
+        assert self._monitor.latest is not None, "a source that is asked for the first time has a snapshot"
+        return self._monitor.latest

@@ -8,6 +8,8 @@ import sys
 
 FAILED, USAGE_ERROR = 1, 2
 """Exit status where something failed, such as a full disk; of a wrong command line or configuration."""
+NOTHING_READ = 3
+"""Exit status where no GPU could be read."""
 LONGEST = 500
 """Characters of one message."""
 

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.commands.config import ConfigWatch, key_problems, problems
+from gputop.commands.config_file import ConfigWatch, key_problems, problems
 from gputop.config import ConfigError, Settings, declared, load, read
 
 

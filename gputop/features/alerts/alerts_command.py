@@ -18,8 +18,7 @@ from msgspec.structs import asdict
 
 from gputop.commands.argument_parser import selectable, waiting
 from gputop.commands.needs import Needs
-from gputop.commands.once import wait_of
-from gputop.commands.shared_options import lens_of
+from gputop.commands.shared_options import lens_of, wait_of
 from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_judge import DryRun, WouldFire
 from gputop.features.alerts.alert_table import Alert

@@ -92,7 +92,8 @@ def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:
 
 
 def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | None) -> int:
-    from gputop.commands.once import NOTHING_READ, wait_of
+    from gputop.commands.shared_options import wait_of
+    from gputop.output.messages import NOTHING_READ
 
     if args.source == DEMO:
         _, session = _simulated(args, settings)

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.demo import Remedied, session_on
 from gputop.commands.screen import first_hint, first_view
 from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of
-from gputop.commands.simulated_node import PAST_S
+from gputop.commands.simulated_node import PAST_S, Remedied, session_on
 from gputop.config import ConfigError, Settings, apply
 from gputop.model.source import Source, SourceError, UsageError
 from gputop.monitor import Monitor

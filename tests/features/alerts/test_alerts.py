@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gputop.cli import main
-from gputop.commands.config import ConfigWatch, problems
+from gputop.commands.config_file import ConfigWatch, problems
 from gputop.diagnosis.types import Badge, GpuDiagnosis
 from gputop.features.alerts.alert_judge import Judge
 from gputop.features.alerts.alert_table import Alert, AlertError, ConditionError, alerts_of, ids, keys, parse

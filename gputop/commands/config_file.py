@@ -1,0 +1,182 @@
+"""The configuration file: what is wrong with it line by line, settings as TOML, and whether it has changed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from itertools import starmap
+from pathlib import Path
+from typing import Any
+
+from gputop.config import ConfigError, Reload, Settings, apply, default_path, load, read
+from gputop.model.feature_table import hook, key_tables
+from gputop.model.fleet_settings import SECRET
+from gputop.model.secrets import MASK, masked_text
+
+
+def problems(path: Path) -> list[str]:
+    """Everything that is wrong with the file, one line each, with its line number where it has one.
+
+    Raises ConfigError where single lines cannot be judged: the file is missing, unreadable or not TOML.
+    """
+    values = read(path, required=True)
+    found: list[tuple[int, str]] = []
+    settings = Settings()
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for name, value in values.items():
+        warnings: list[str] = []
+        try:
+            settings = apply(settings, {name: value}, "", warnings)
+        except ConfigError as error:
+            if name == "alert" and (more := _alert_problems(lines, value)):
+                found += more
+            else:
+                warnings.append(str(error))
+        texts = [text.removeprefix(": ") for text in warnings]
+        found += [
+            (_cluster_line(lines, text) if name == "fleet" else _line_of(lines, "", name), text) for text in texts
+        ]
+    for text in key_problems(settings.keys):
+        # The action that it begins with: one that may be meant instead comes last.
+        matches = ((name, re.search(rf"\b{re.escape(name)}\b", text)) for name in settings.keys)
+        named = {match.start(): name for name, match in matches if match is not None}
+        action = named[min(named)] if named else ""
+        found.append((_line_of(lines, "keys", action), text))
+    return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(found)]
+
+
+def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
+    """What is wrong with each ``[[alert]]``, with its line; nothing where these are not tables at all."""
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        return []
+    heads = [number for number, line in enumerate(lines, 1) if re.match(r"\s*\[\[\s*[\"']?alert[\"']?\s*\]\]", line)]
+    found = []
+    for table, field, words in hook("faults", "alert")(tables):
+        first = heads[table] if table < len(heads) else 0
+        line = first
+        for number in range(first + 1, len(lines) + 1) if first else ():
+            if re.match(r"\s*\[", lines[number - 1]):
+                break
+            if field and re.match(rf"\s*[\"']?{field}[\"']?\s*=", lines[number - 1]):
+                line = number
+                break
+        found.append((line, words))
+    return found
+
+
+def _cluster_line(lines: list[str], text: str) -> int:
+    """The line that a message about a table ``[fleet.NAME]`` is about."""
+    about = re.match(r"\[(fleet\.[^\]]+)\](?:: no field '([^']*)')?", text)
+    return 0 if about is None else _line_of(lines, about[1], about[2] or about[1])
+
+
+def key_problems(wanted: Mapping[str, str]) -> list[str]:
+    """What is wrong with the ``[keys]`` table, one line each."""
+    from gputop.paint.keys import KEYS, REPLAY_KEYS, page_tables, rebound
+
+    tables = (KEYS, REPLAY_KEYS, *page_tables(), *(table for _, table in key_tables()))
+    found: list[str] = []
+    for table in tables:
+        elsewhere = {key.id for other in tables if other is not table for key in other}
+        found += rebound(table, wanted, elsewhere - {key.id for key in table})[1]
+    return list(dict.fromkeys(found))
+
+
+def _line_of(lines: list[str], table: str, name: str) -> int:
+    """The line, from 1, on which a name of a table stands; the table's own for none; 0 where it cannot be found."""
+    here, of_table = "", 0
+    for number, line in enumerate(lines, 1):
+        head = re.match(r"\s*\[\s*[\"']?([^\]\"']+?)[\"']?\s*\]", line)
+        if head:
+            here = head[1]
+            of_table = number if here in (table, name) else of_table
+        elif here == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line):
+            return number
+    return of_table
+
+
+class ConfigWatch:
+    """Notices that the configuration file changed. One ``stat`` every few seconds; no thread.
+
+    ``path``, ``env`` and ``flags`` are what ``load`` was given; flags still win over the new file. ``alerts`` are those
+    that stay in force: editing the file of a running gputop must not make it run something else.
+    """
+
+    def __init__(
+        self,
+        path: str | None,
+        env: Mapping[str, str],
+        flags: Mapping[str, Any],
+        every_s: float = 2.0,
+        alerts: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._alerts = alerts
+        self._args = (path, env, flags)
+        named = path or env.get("GPUTOP_CONFIG")
+        self._path = named or default_path()
+        self._every_s = every_s
+        self._next = 0.0
+        self._seen = self._stamp()
+
+    def poll(self, now: float) -> Reload | None:
+        """Call with a monotonic time as often as you like; returns something only when the file changed."""
+        if now < self._next:
+            return None
+        self._next = now + self._every_s
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return None
+        self._seen = stamp
+        try:
+            settings, warnings = load(*self._args)
+        except ConfigError as error:
+            return Reload(None, [f"{error} (the settings before stay in force)"])
+        if self._alerts is not None and list(settings.alert) != list(self._alerts):
+            warnings.append("alerts stay those of the start: start gputop again for the changed ones")
+        return Reload(settings, warnings)
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def assignment(name: str, value: Any) -> str:
+    """A setting as TOML; of alerts and clusters nothing that may hold a secret."""
+    if name == "alert":
+        return "".join(f"[[alert]]\n{''.join(starmap(assignment, masked_alert(alert).items()))}" for alert in value)
+    if name == "fleet":
+        return "".join(assignment(f"fleet.{cluster}", masked_cluster(table)) for cluster, table in value.items())
+    if isinstance(value, Mapping):
+        rows = "".join(f"{key} = {_quoted(keys)}\n" for key, keys in value.items())
+        return f"[{name}]\n{rows}"
+    if isinstance(value, bool):
+        return f"{name} = {str(value).lower()}\n"
+    if isinstance(value, tuple):
+        return f"{name} = [{', '.join(map(_quoted, value))}]\n"
+    return f"{name} = {_quoted(value) if isinstance(value, str) else f'{value:g}'}\n"
+
+
+def masked_alert(alert: Mapping[str, Any]) -> dict[str, Any]:
+    """An alert without what may hold a secret: the arguments of its program, its addresses and where they are."""
+    masked = dict(alert)
+    if run := alert.get("run"):
+        masked["run"] = (run[0], *[MASK] * len(run[1:]))
+    if "notify" in alert:
+        masked["notify"] = (MASK,)
+    if "notify_file" in alert:
+        masked["notify_file"] = f"/{MASK}"
+    return masked
+
+
+def masked_cluster(table: Mapping[str, str]) -> dict[str, str]:
+    """A cluster without what may hold a secret, and where it is."""
+    return {key: f"/{MASK}" if key in SECRET else masked_text(value) for key, value in table.items()}
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped) + '"'
