@@ -34,7 +34,7 @@ from gputop.model.snapshot import (
 )
 from gputop.model.step_period import StepPeriod
 from gputop.model.steps import StepRow
-from gputop.recording.encode import Encoder, FrameColumns, event_line
+from gputop.recording.encode import Encoder, event_line, frame_line
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
@@ -89,14 +89,6 @@ class Rows:
         return [
             [] if rows == [] else table.columns(rows, layout, most)
             for table, rows, layout, most in zip(self._tables, tables, layouts, (1, gpus, MOST_PROCESSES), strict=True)
-        ]
-
-    def of_columns(self, read: FrameColumns, layouts: Layouts) -> list[Columns]:
-        """The same of columns, of which those are checked that are new objects."""
-        given = read.host, read.gpus, read.processes
-        return [
-            table.of_columns(columns, layout)
-            for table, columns, layout in zip(self._tables, given, layouts, strict=True)
         ]
 
     def reasons(self, given: object, count: int) -> tuple[Iterable[Mapping[str, str]], Mapping[str, str]]:
@@ -238,14 +230,13 @@ class Decoder:
             self._damage = True
         return None
 
-    def alone(self, read: FrameColumns) -> Snapshot | None:
-        """The snapshot of a frame that was read already and follows none: it has no gap. None where it is damaged."""
-        self._last_t = None
-        try:
-            return self._frame(read.rest, read)
-        except Damage:
+    def alone(self, line: bytes) -> Snapshot | None:
+        """The snapshot of a frame that follows none: it has no gap. None where it is damaged."""
+        self._last_t, self._damage = None, False
+        snapshot = self.feed(line)
+        if snapshot is None:
             self.trailing.clear()
-            return None
+        return snapshot
 
     def _key(self, parsed: dict[str, Any]) -> None:
         version = parsed.get("v")
@@ -315,8 +306,8 @@ class Decoder:
         if len(events) < _MOST_EVENTS:
             events.append(event)
 
-    def _frame(self, parsed: dict[str, Any], read: FrameColumns | None = None) -> Snapshot:
-        """The snapshot of a line, or of columns and what else it says."""
+    def _frame(self, parsed: dict[str, Any]) -> Snapshot:
+        """The snapshot of a line."""
         machine, layouts = self._machine, self._layouts
         if machine is None or layouts is None:
             raise Damage("a frame before any key")
@@ -325,7 +316,7 @@ class Decoder:
             raise Damage("a time that cannot be")
         rows = self._rows
         try:
-            columns = rows.columns(parsed, layouts, len(self._gpus)) if read is None else rows.of_columns(read, layouts)
+            columns = rows.columns(parsed, layouts, len(self._gpus))
             count = len(columns[1][0]) if columns[1] else 0
             missing, host_missing = rows.reasons(parsed.get("na"), count)
             host = rows.host(columns[0], layouts[0], host_missing)
@@ -395,8 +386,7 @@ def _gpu_static(given: object, place: int) -> GpuStatic:
 # Snapshots as a recording will give them back, for a monitor that runs beside the recorder.
 #
 # A verdict at the edge of a threshold must be the same live and in the replay, so what is recorded is rounded before it
-# is diagnosed. The values go through the reader's own checks, but not through JSON: the line that they make is kept for
-# the file and for the memory, so that each value is encoded once.
+# is diagnosed: its line is written and read back. The line is kept for the file and for the memory.
 
 
 class Rounder:
@@ -420,11 +410,11 @@ class Rounder:
         self._frames += 1
         for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
             decoder.feed(line)
-        table = encoder.frame_table(snapshot)
-        back = decoder.alone(table.read)
+        line = frame_line(snapshot)
+        back = decoder.alone(line)
         if back is None:
             raise RecordingError("a snapshot outside what can be recorded")
-        return _live(back, snapshot), table.line
+        return _live(back, snapshot), line
 
 
 def _live(back: Snapshot, snapshot: Snapshot) -> Snapshot:

@@ -7,7 +7,7 @@ Nothing here opens a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import hypot
 from types import MappingProxyType
@@ -203,8 +203,6 @@ class Table:
 
     def __init__(self) -> None:
         self._texts: set[str | None] = {None}
-        self._known: tuple[Sequence[Sequence[Any]], Sequence[Sequence[Any]], Layout | None] = ((), (), None)
-        """What ``of_columns`` was last given, what it gave, and by which layout."""
 
     def columns(self, rows: object, layout: Layout, most: int) -> list[Sequence[Any]]:
         """The columns of one to ``most`` rows. Raises Damage or TypeError for cells of wrong kinds."""
@@ -214,29 +212,14 @@ class Table:
             raise Damage("rows do not fit the columns")
         return self._checked(list(zip(*rows, strict=True)), layout)
 
-    def of_columns(self, columns: Sequence[Sequence[Any]], layout: Layout) -> list[Sequence[Any]]:
-        """The same for columns. One that is the very object of the call before is not checked again."""
-        given, before, before_layout = self._known
-        if layout is not before_layout or len(given) != len(columns):
-            given = before = [()] * len(columns)
-        new = {place for place, column in enumerate(columns) if column is not given[place]}
-        mixed = [column if place in new else before[place] for place, column in enumerate(columns)]
-        found = self._checked(mixed, layout, new)
-        self._known = columns, found, layout
-        return found
-
-    def _checked(
-        self, columns: list[Sequence[Any]], layout: Layout, which: Container[int] | None = None
-    ) -> list[Sequence[Any]]:
-        """Columns of which all, or those at the places ``which``, are checked: what is no such value is made one."""
+    def _checked(self, columns: list[Sequence[Any]], layout: Layout) -> list[Sequence[Any]]:
+        """The columns, all checked: what is no such value is made one."""
         groups: list[tuple[Check, Sequence[int]]] = [
             ("number", layout.numbers),
             ("whole", layout.wholes),
             ("flag", layout.flags),
             ("text", layout.texts),
         ]
-        if which is not None:
-            groups = [(check, [place for place in places if place in which]) for check, places in groups]
         numbers, wholes, flags, texts = ([columns[place] for place in places] for _, places in groups)
         if not self._sound(numbers, wholes, flags, texts):
             for check, places in groups:
