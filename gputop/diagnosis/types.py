@@ -136,6 +136,11 @@ class GpuDiagnosis(Struct, frozen=True):
     means: Means | None = None
     """None while nothing can be judged, as of a lost GPU."""
 
+    def __repr__(self) -> str:
+        """One line for a log or a notebook; ``str`` of the fields would be two thousand characters."""
+        said = f": {self.evidence[0]}" if self.evidence else ""
+        return f"<GPU {self.index} {self.level}, {full_title(self.title, self.busy_not_working)}{said}>"
+
 
 class VerdictChange(Struct, frozen=True):
     """A GPU's verdict, its level and its title from some time (Unix seconds) on."""

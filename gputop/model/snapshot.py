@@ -329,3 +329,8 @@ class Snapshot(Struct, frozen=True):
     fabric_ports: tuple[FabricPort, ...] = ()
     servers: tuple[ServerRow, ...] = ()
     periods: tuple[StepPeriod, ...] = ()
+
+    def __repr__(self) -> str:
+        """One line for a log or a notebook; all fields of a node are 100,000 characters."""
+        found = f"{len(self.gpus)} GPUs, {len(self.processes)} processes, {len(self.notices)} notices"
+        return f"<Snapshot of {self.machine.hostname}, t={self.t:.3f}: {found}>"

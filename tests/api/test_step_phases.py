@@ -16,7 +16,7 @@ import pytest
 from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler
 from gputop.diagnosis.step_phases import LEAST_STEPS, WARM_UP_STEPS, grown
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys, threading, time, warnings
 import torch
