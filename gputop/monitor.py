@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.fabric_window import FabricSignals
+from gputop.diagnosis.step_phases import grown
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
@@ -171,11 +172,15 @@ class Monitor:
             self._forget(next(iter(self._seen)))
         findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
         self._steps.observe(snapshot.t, snapshot.steps)
-        paces, fabric = self._steps.paces(snapshot.t), self._diagnoser.fabric
+        paces, fabric = tuple(map(self._with_growth, self._steps.paces(snapshot.t))), self._diagnoser.fabric
         self.latest = Frame(
             snapshot, diagnoses, self._history, self._processes, findings, waste, paces, fabric, self._diagnoser.periods
         )
         return self.latest
+
+    def _with_growth(self, pace: StepPace) -> StepPace:
+        """With the phase that has grown since the process was first heard."""
+        return replace(pace, growth=grown(self._steps.looked_at(pace))) if pace.phases else pace
 
     def _remember(self, snapshot: Snapshot, *, is_repeat: bool) -> None:
         """Take one snapshot into the history that charts show."""

@@ -16,6 +16,7 @@ from gputop.api.step_clock import StepSummary
 from gputop.api.step_phases import PhaseSummary
 from gputop.api.work import Rates
 from gputop.diagnosis.hardware_health import MemoryTrend
+from gputop.diagnosis.step_phases import growth_remedy
 from gputop.model.quantity import duration, length, memory, step_time, wrapped
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame
@@ -337,7 +338,7 @@ def cost_words(cost: OwnCost) -> str:
 
 
 def _phase_fields(phases: PhaseSummary) -> dict[str, Any]:
-    growth = None if phases.growth is None else _fields(phases.growth) | {"remedy": phases.growth.remedy}
+    growth = None if phases.growth is None else _fields(phases.growth) | {"remedy": growth_remedy(phases.growth)}
     return {"steps": phases.steps, "means_s": dict(phases.means_s), "growth": growth}
 
 

@@ -24,8 +24,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.diagnosis.step_phases import PHASES, Phase, PhaseGrowth, grown
+from gputop.diagnosis.step_phases import grown, growth_remedy
 from gputop.model.quantity import step_time
+from gputop.model.steps import Phase, PhaseGrowth, PhaseSeries, mean_phases, phase_word
 
 MOST_CALLS = 50_000
 """Modules that may be called in a step that is looked at: a few tenths of a second."""
@@ -166,8 +167,6 @@ def _is_not_looked_at(module: Any) -> bool:
 
 
 MOST_KEPT = 4096
-"""Steps kept; beyond that every second one is dropped, so that the whole run stays represented."""
-_WORDS: Mapping[Phase, str] = {"between": "between steps"}
 
 
 class PhaseSummary(Struct, frozen=True):
@@ -181,40 +180,35 @@ class PhaseSummary(Struct, frozen=True):
     @property
     def text(self) -> str:
         """One line for people, and one more where a phase grew."""
-        parts = ", ".join(f"{_WORDS.get(phase, phase)} {step_time(mean)}" for phase, mean in self.means_s.items())
+        parts = ", ".join(f"{phase_word(phase)} {step_time(mean)}" for phase, mean in self.means_s.items())
         told = f"Host time of a step ({self.steps} looked at; the GPU works behind it): {parts}"
         if self.growth is None:
             return told
         phase, grew = self.growth.phase, self.growth
         change = f"{step_time(grew.before_s)} → {step_time(grew.after_s)}"
-        return f"{told}; {_WORDS.get(phase, phase)} grew, {change}: {grew.remedy}"
+        return f"{told}; {phase_word(phase)} grew, {change}: {growth_remedy(grew)}"
 
 
 class PhaseAccount:
     """Takes the phases of steps in order."""
 
     def __init__(self) -> None:
-        self._steps: list[Mapping[Phase, float]] = []
-        self._every, self._count = 1, 0
+        self._series = PhaseSeries(MOST_KEPT)
 
     def add(self, taken: Iterable[Phases]) -> None:
         """Add steps that were looked at."""
         for phases in taken:
-            self._count += 1
-            if self._count % self._every == 0:
-                self._steps.append(by_phase(phases))
-        if len(self._steps) > MOST_KEPT:
-            self._steps = self._steps[::2]
-            self._every *= 2
+            self._series.add(by_phase(phases))
+
+    @property
+    def count(self) -> int:
+        """Steps that were looked at."""
+        return self._series.count
 
     def summary(self) -> PhaseSummary | None:
         """The means, and what grew; None where no step was looked at."""
-        newest = self._steps[-1].keys() if self._steps else ()
-        steps = [step for step in self._steps if step.keys() == newest]
-        if not steps:
-            return None
-        means = {phase: sum(step[phase] for step in steps) / len(steps) for phase in PHASES if phase in newest}
-        return PhaseSummary(self._count, means, grown(steps))
+        steps = self._series.steps
+        return PhaseSummary(self.count, mean_phases(steps), grown(steps)) if steps else None
 
 
 def by_phase(phases: Phases) -> dict[Phase, float]:

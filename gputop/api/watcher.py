@@ -20,13 +20,13 @@ from gputop.api.job_ranks import NO_RANK, Role, role_of, unwatched_child
 from gputop.api.loggers import NOTICES, Logger, Means, loggers_of
 from gputop.api.run_summary import CostMeter, OwnCost
 from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
-from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler
+from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler, by_phase
 from gputop.api.watch_options import Options
 from gputop.api.work import Work, claimed_mfu_pct, rates_of
 from gputop.diagnosis.types import full_title
 from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError, UsageError
-from gputop.model.steps import StepRow
+from gputop.model.steps import StepRow, mean_phases
 from gputop.report.step_account import StepAccount
 from gputop.sources.nvml.handle import check_library
 from gputop.sources.step_sender import StepSender
@@ -437,6 +437,7 @@ class Watcher:
             with self._lock:
                 self._asked.add_phases(looked_at)
                 self._phases.add(looked_at)
+        phases = [by_phase(each) for each in looked_at]
         clock, each = self.clock, self.log.batch_size(self._work)
         lengths, name = clock.lengths(), self.options.name
         tokens = None if self._work is None else self._work.tokens
@@ -444,7 +445,11 @@ class Watcher:
         if row is None:
             return
         own = () if self._measuring is None else self._measuring.own_gpus
-        row = replace(row, mfu_pct=claimed_mfu_pct(self._work, row.sum_s / row.count, own))
+        row = replace(
+            row,
+            mfu_pct=claimed_mfu_pct(self._work, row.sum_s / row.count, own),
+            **{f"{phase}_s": float(f"{seconds:.6g}") for phase, seconds in mean_phases(phases).items()},
+        )
         # The frames of this process already have it.
         self._sender.send(row, None if self._measuring is None else self._measuring.socket_path)
         shown = row if self._redactor is None else replace(row, name=self._run_name)

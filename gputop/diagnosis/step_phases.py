@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
-from msgspec import Struct
+from gputop.model.steps import Phase, PhaseGrowth
 
-Phase = Literal["forward", "backward", "optimizer", "between"]
-PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "between")
 LEAST_STEPS = 30
 """Steps that were looked at, some one a second, without the warm-up: with fewer a third of them says nothing."""
 WARM_UP_STEPS = 3
@@ -22,24 +19,17 @@ REMEDIES: Mapping[Phase, str] = {
 }
 
 
-class PhaseGrowth(Struct, frozen=True):
-    """The phase that grew most, from ``before_s`` to ``after_s`` seconds of host time a step."""
-
-    phase: Phase
-    before_s: float
-    after_s: float
-
-    @property
-    def remedy(self) -> str:
-        """What lies in that phase, and what to do."""
-        return REMEDIES[self.phase]
+def growth_remedy(growth: PhaseGrowth) -> str:
+    """What lies in that phase, and what to do."""
+    return REMEDIES[growth.phase]
 
 
 def grown(steps: Sequence[Mapping[Phase, float]]) -> PhaseGrowth | None:
     """The phase of these steps, in order, that grew most; None where a step takes no longer than in the beginning.
-    Each step has the same phases, in seconds."""
-    kept = steps[WARM_UP_STEPS:]
-    if len(kept) < LEAST_STEPS:
+    Steps with other phases than the last one are left out. In seconds."""
+    alike = steps[-1].keys() if steps else ()
+    kept = [step for step in steps[WARM_UP_STEPS:] if step.keys() == alike]
+    if not alike or len(kept) < LEAST_STEPS:
         return None
     # Importing it takes 4 ms, for which a start need not wait.
     from statistics import median

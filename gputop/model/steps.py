@@ -6,8 +6,9 @@ A job says so by ``gputop.watch``; nobody outside can measure it. What a datagra
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite, sqrt
+from typing import Literal
 
 from msgspec import Struct
 
@@ -30,6 +31,11 @@ MFU_REMEDY = (
 _MOST_CLAIMED_PCT = 1e6
 
 
+Phase = Literal["forward", "backward", "optimizer", "between"]
+PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer", "between")
+"""The phases of a step, in the order of a step but for the time between two, which is last."""
+
+
 class StepRow(Struct, frozen=True):
     """The steps of one process in about a second.
 
@@ -38,7 +44,9 @@ class StepRow(Struct, frozen=True):
     percentile follow. The order of the fields up to here is that of the rows in a recording. ``samples`` is how many
     samples these steps had, ``wait_s`` how many of their seconds the process waited for others, ``data_wait_s`` for
     its own batches, ``tokens`` how many tokens they had, ``mfu_pct`` their model FLOPs utilisation in percent as the
-    job works it out, which may be more than can be; each None where the job does not say.
+    job works it out, which may be more than can be; each None where the job does not say. ``forward_s``,
+    ``backward_s``, ``optimizer_s`` and ``between_s`` are the host time of a step by phase, in seconds: the mean of the
+    steps that the job has looked at.
     """
 
     pid: int
@@ -56,9 +64,20 @@ class StepRow(Struct, frozen=True):
     data_wait_s: float | None = None
     tokens: float | None = None
     mfu_pct: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    optimizer_s: float | None = None
+    between_s: float | None = None
+
+    @property
+    def phases(self) -> dict[Phase, float]:
+        """Seconds of host time a step, by phase; without those that are not known."""
+        found = (self.forward_s, self.backward_s, self.optimizer_s, self.between_s)
+        return {phase: seconds for phase, seconds in zip(PHASES, found, strict=True) if seconds is not None}
 
 
-BESIDE = ("samples", "wait_s", "data_wait_s", "tokens", "mfu_pct")
+PHASE_FIELDS = ("forward_s", "backward_s", "optimizer_s", "between_s")
+BESIDE = ("samples", "wait_s", "data_wait_s", "tokens", "mfu_pct", *PHASE_FIELDS)
 COLUMNS = StepRow.__struct_fields__[: -len(BESIDE)]
 """The fields of a row in a recording; samples, waits, tokens and MFU stand beside the rows."""
 
@@ -70,6 +89,10 @@ def step_row(
     data_wait_s: object = None,
     tokens: object = None,
     mfu_pct: object = None,
+    forward_s: object = None,
+    backward_s: object = None,
+    optimizer_s: object = None,
+    between_s: object = None,
 ) -> StepRow | None:
     """A row of these values, in the order of the fields, and what stands beside it; None where they cannot be true."""
     if len(values) != len(COLUMNS):
@@ -95,10 +118,14 @@ def step_row(
     for wait in (wait_s, data_wait_s):
         if wait is not None and not (_is_number(wait) and 0.0 <= wait <= total * above):  # type: ignore[operator]
             return None
+    phases = (forward_s, backward_s, optimizer_s, between_s)
+    for spent in phases:
+        if spent is not None and not (_is_number(spent) and 0.0 <= spent <= _MOST_S):  # type: ignore[operator]
+            return None
     label = masked_text(clean_text(name))[:MOST_NAME]
     return StepRow(
         pid, rank, gpu, label, count, total, least, most, p50, p99, samples, wait_s, data_wait_s,  # type: ignore[arg-type]
-        tokens, mfu_pct,  # type: ignore[arg-type]
+        tokens, mfu_pct, *phases,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -127,6 +154,24 @@ _MOST_ROWS = 256
 _Z95 = 1.96
 
 
+def phase_word(phase: Phase) -> str:
+    """A phase in the words of the screen and of summaries."""
+    return "between steps" if phase == "between" else phase
+
+
+NO_PHASES: Mapping[Phase, float] = {}
+_MOST_LOOKED_AT = 256
+"""Rows with phases that are kept of a process; beyond that every second one is dropped."""
+
+
+class PhaseGrowth(Struct, frozen=True):
+    """The phase that grew most, from ``before_s`` to ``after_s`` seconds of host time a step."""
+
+    phase: Phase
+    before_s: float
+    after_s: float
+
+
 class StepPace(Struct, frozen=True):
     """One process: the mean step over the last minute.
 
@@ -152,6 +197,11 @@ class StepPace(Struct, frozen=True):
     mfu_pct: float | None = None
     """Model FLOPs utilisation as the job works it out; above 100 it cannot be, and is shown with that reason alone."""
 
+    phases: Mapping[Phase, float] = NO_PHASES
+    """Seconds of host time a step, by phase, over the last minute; without those that the job does not say."""
+    growth: PhaseGrowth | None = None
+    """The phase that grew since the job was first heard, where a step now takes longer."""
+
     @property
     def steps_per_s(self) -> float:
         return 1.0 / self.mean_s
@@ -162,11 +212,36 @@ class StepPace(Struct, frozen=True):
         return None if self.wait_s is None else self.mean_s - self.wait_s
 
 
+class PhaseSeries:
+    """The phases of steps in order, at most ``most`` of them: beyond that every second one is dropped, so that the
+    whole run stays represented."""
+
+    def __init__(self, most: int) -> None:
+        self.steps: list[Mapping[Phase, float]] = []
+        self.count = 0
+        self._most, self._every = most, 1
+
+    def add(self, phases: Mapping[Phase, float]) -> None:
+        """Add one step."""
+        self.count += 1
+        if self.count % self._every == 0:
+            self.steps.append(phases)
+        if len(self.steps) > self._most:
+            self.steps = self.steps[::2]
+            self._every *= 2
+
+
 class StepHistory:
     """Takes rows in order of time and gives the pace of each process."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[int, str], deque[tuple[float, StepRow]]] = {}
+        self._looked_at: dict[tuple[int, str], PhaseSeries] = {}
+
+    def looked_at(self, pace: StepPace) -> Sequence[Mapping[Phase, float]]:
+        """The phases of this process since it was first heard, in order."""
+        series = self._looked_at.get((pace.pid, pace.name))
+        return () if series is None else series.steps
 
     def observe(self, t: float, rows: Iterable[StepRow]) -> None:
         """Add the rows of one snapshot; forget processes that have gone silent."""
@@ -177,8 +252,11 @@ class StepHistory:
                     continue
                 kept = self._rows[row.pid, row.name] = deque(maxlen=_MOST_ROWS)
             kept.append((t, row))
+            if row.phases:
+                self._looked_at.setdefault((row.pid, row.name), PhaseSeries(_MOST_LOOKED_AT)).add(row.phases)
         for identity in [i for i, kept in self._rows.items() if _is_silent(t, kept)]:
             del self._rows[identity]
+            self._looked_at.pop(identity, None)
 
     def paces(self, t: float) -> tuple[StepPace, ...]:
         """The pace of each process that is stepping, by rank and pid."""
@@ -228,8 +306,15 @@ def _pace(t: float, kept: Sequence[tuple[float, StepRow]]) -> StepPace | None:
     wait = sum(row.wait_s or 0.0 for row in waiting) / sum(row.count for row in waiting) if waiting else None
     return StepPace(
         last.pid, last.rank, last.gpu, last.name, mean, error, late, steps, samples,
-        None if wait is None else min(wait, mean), tokens, mfu,
+        None if wait is None else min(wait, mean), tokens, mfu, mean_phases([row.phases for row in recent]),
     )  # fmt: skip
+
+
+def mean_phases(steps: Sequence[Mapping[Phase, float]]) -> dict[Phase, float]:
+    """Their means, over the steps that have the phases of the newest one with any."""
+    newest = next((step.keys() for step in reversed(steps) if step), None)
+    alike = [step for step in steps if step and step.keys() == newest]
+    return {phase: sum(step[phase] for step in alike) / len(alike) for phase in PHASES if alike and phase in alike[0]}
 
 
 def _rate(rows: Sequence[StepRow], key: str) -> float | None:

@@ -27,7 +27,7 @@ from gputop.model.serving import ServerRow
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.step_period import SOURCE_WORDS, StepPeriod
-from gputop.model.steps import StepPace, comparable_s, slowest
+from gputop.model.steps import StepPace, comparable_s, phase_word, slowest
 from gputop.monitor import Frame, serving_on, stepping_on
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span, cells, fit
@@ -380,12 +380,22 @@ def _forms(frame: Frame, pace: StepPace) -> tuple[str, ...]:
     useful = (tokens or samples) + mfu
     long, rate = f"{step_time(pace.mean_s)} a step", f", {per_second(pace.steps_per_s)} steps/s"
     short = f"{step_time(pace.mean_s)}/step"
+    grew = _growth_words(pace)
     forms = (
+        *((f"{long}{error}{rate}{useful}{last}{grew}", f"{long}{useful}{grew}", f"{long}{grew}") if grew else ()),
         f"{long}{error}{rate}{samples}{tokens}{mfu}{last}", f"{long}{error}{rate}{useful}{last}",
         f"{long}{error}{useful}{last}", f"{long}{useful}{last}", f"{long}{error}{rate}{last}", f"{long}{error}{last}",
         f"{long}{last}", f"{short}{last}", short,
     )  # fmt: skip
     return tuple(sorted(dict.fromkeys(forms), key=len, reverse=True))
+
+
+def _growth_words(pace: StepPace) -> str:
+    """``, between steps grew 4.2 → 9.8 ms``: the phase of the step, in host time, that grew; empty where none did."""
+    growth = pace.growth
+    if growth is None:
+        return ""
+    return f", {phase_word(growth.phase)} grew {step_time(growth.before_s)} → {step_time(growth.after_s)}"
 
 
 def _slowest_rank(frame: Frame, name: str) -> StepPace | None:

@@ -25,7 +25,10 @@ FORGOTTEN_S = 60.0
 MOST_ROWS = 4096
 _KIND = "steps"
 _KEYS = ("rank", "gpu", "name", "n", "sum", "min", "max", "p50", "p99")
-_BESIDE = {"samples": "samples", "wait": "wait_s", "data_wait": "data_wait_s", "tokens": "tokens", "mfu": "mfu_pct"}
+_BESIDE = {
+    "samples": "samples", "wait": "wait_s", "data_wait": "data_wait_s", "tokens": "tokens", "mfu": "mfu_pct",
+    "forward": "forward_s", "backward": "backward_s", "optimizer": "optimizer_s", "between": "between_s",
+}  # fmt: skip
 """What a job may add, by its name in the datagram and in the row."""
 _CREDENTIALS = struct.Struct("3i")
 _ANCILLARY = socket.CMSG_SPACE(_CREDENTIALS.size)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler
-from gputop.diagnosis.step_phases import LEAST_STEPS, WARM_UP_STEPS, grown
+from gputop.diagnosis.step_phases import LEAST_STEPS, WARM_UP_STEPS, grown, growth_remedy
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -38,7 +38,7 @@ def watching(body, least=3, most=60.0, **given):
     '''Steps until so many were looked at, or for some seconds where none is to be.'''
     with gputop.watch(source=Scripted(), gpus="all", **given) as w:
         until = time.monotonic() + most
-        while time.monotonic() < until and w._watcher._phases._count < least:
+        while time.monotonic() < until and w._watcher._phases.count < least:
             # Every step, and not one a second.
             w._watcher.phases.due = True
             body()
@@ -78,7 +78,7 @@ def test_the_phase_that_grew_is_named_with_what_lies_in_it(phase: str) -> None:
     assert found is not None and found.growth is not None and found.growth.phase == phase
     name = "between steps" if phase == "between" else phase
     assert f"; {name} grew, " in found.text and "→ 80.0 ms: " in found.text
-    assert found.growth.remedy in found.text
+    assert growth_remedy(found.growth) in found.text
 
 
 def test_nothing_grew_in_a_short_run_in_an_even_one_or_in_its_warm_up() -> None:
@@ -102,7 +102,7 @@ def test_a_long_run_is_kept_in_bounded_memory_from_its_beginning_to_its_end() ->
         account.add(_steps(1000))
     account.add(_steps(6000, between_s=0.2))
     found = account.summary()
-    assert found is not None and found.steps == 18_000 and len(account._steps) <= 4096
+    assert found is not None and found.steps == 18_000 and len(account._series.steps) <= 4096
     assert found.growth is not None and found.growth.phase == "between"
 
 

@@ -317,3 +317,32 @@ def test_an_mfu_that_cannot_be_is_said_so_in_the_title_and_counts_nowhere() -> N
 def test_tokens_and_utilisations_that_cannot_be_are_refused(beside: dict[str, float]) -> None:
     values = [100, 0, None, "train", 3, 1.2, 0.4, 0.4, 0.4, 0.4]
     assert step_row(values) is not None and step_row(values, **beside) is None
+
+
+def test_phases_travel_with_the_steps_and_the_title_names_the_one_that_grew() -> None:
+    told = row(forward_s=0.1, backward_s=0.2, optimizer_s=0.05, between_s=0.042)
+    intake = StepIntake()
+    assert intake.accept(datagram(told), told.pid) and intake.drain() == (told,)
+    assert len(datagram(replace(told, name="n" * 64, tokens=1e9 / 3, samples=1e9 / 7, mfu_pct=43.3333))) < 1024
+    encoder, decoder = Encoder(), Decoder()
+    given = snapshot(NOW, told, row(pid=200), pids=(100, 200))
+    lines = [*encoder.key_lines(given), *encoder.frame_lines(given)]
+    assert [decoder.feed(line) for line in lines][-1].steps == given.steps  # type: ignore[union-attr]
+    monitor = Monitor()
+    for k in range(60):
+        frame = monitor.feed(snapshot(NOW + k, told if k < 30 else replace(told, between_s=0.198)))
+        if k == 29:
+            assert frame.steps[0].growth is None and frame.steps[0].phases == pytest.approx(told.phases)
+    growth = frame.steps[0].growth
+    assert growth is not None and (growth.phase, growth.before_s, growth.after_s) == ("between", 0.042, 0.198)
+    gpu = frame.snapshot.gpus[0]
+    assert step_words(frame, gpu) == "400 ms a step ± 0.0 %, 2.5 steps/s, between steps grew 42.0 ms → 198 ms"
+    assert step_words(frame, gpu, 60) == "400 ms a step, between steps grew 42.0 ms → 198 ms"
+    monitor.feed(snapshot(NOW + 200))
+    assert monitor.latest is not None and monitor.latest.steps == (), "forgotten with the job"
+
+
+def test_phases_that_cannot_be_are_refused() -> None:
+    values = [100, 0, None, "train", 3, 1.2, 0.4, 0.4, 0.4, 0.4]
+    for wrong in (-0.1, float("nan"), "x", True, 1e9):
+        assert step_row(values, forward_s=wrong) is None
