@@ -29,9 +29,31 @@ def arguments(command: argparse.ArgumentParser) -> None:
     selectable(command)
     waiting(command)
     command.add_argument("--json", action="store_true", help="one JSON object")
+    command.add_argument(
+        "--bundle",
+        metavar="FILE.tar.gz",
+        help="what a report of a defect needs: this, a minute of recording, settings; redacted",
+    )
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.bundle is None:
+        report = _examined(args, settings)
+        redactor = redactor_of(settings)
+        if redactor is not None:
+            report = _redacted(report, redactor)
+        sys.stdout.write(json_text(report) if args.json else doctor_text(report))
+        sys.stdout.flush()
+    else:
+        from gputop.commands.doctor_bundle import checked, write_bundle
+
+        path = checked(args.bundle)
+        report = write_bundle(path, lambda redactor: _redacted(_examined(args, settings), redactor), settings)
+    return 0 if any(gpu["lost_reason"] is None for gpu in report["gpus"]) else NOTHING_READ
+
+
+def _examined(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
+    """The report as it is."""
     size = shutil.get_terminal_size((0, 0))
     terminal = {
         "term": os.environ.get("TERM"),
@@ -58,12 +80,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         for path in feature.doctor:
             _join(report, resolve(path)(args, settings))
     report["problems"] += [row["problem"] for row in report["private_files"] if row["problem"] is not None]
-    redactor = redactor_of(settings)
-    if redactor is not None:
-        report = _redacted(report, redactor)
-    sys.stdout.write(json_text(report) if args.json else doctor_text(report))
-    sys.stdout.flush()
-    return 0 if any(gpu["lost_reason"] is None for gpu in report["gpus"]) else NOTHING_READ
+    return report
 
 
 def _join(report: dict[str, Any], part: dict[str, Any]) -> None:

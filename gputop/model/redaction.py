@@ -30,7 +30,9 @@ _PATH = re.compile(r"(?<![\w./:>~-])~?/(?!(?:proc|sys|dev)\b|[/\s])[^\s:,;'\"()\
 _PLACE = re.compile(
     r"(?<=://)(?!localhost\b|127\.|\[::1\])[^/\s:]+|(?<![\w./-])(?!localhost:|127\.)[A-Za-z][\w.-]*(?=:\d{4,5}\b)"
 )
-_ADDRESS = re.compile(r"(?<![\w.])(?!127\.)\d{1,3}(?:\.\d{1,3}){3}(?![\w.])")
+_OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
+_ADDRESS = re.compile(rf"(?<![\w.])(?!127\.){_OCTET}(?:\.{_OCTET}){{3}}(?![\w.])")
+"""A version of NVML has four numbers as well, and one of them is larger."""
 _WORDS = re.compile(r"[\w-]+(?:\.[\w-]+)*")
 """Words and dots between them: what the name of a host or a user is made of."""
 _EVERYBODY = frozenset((

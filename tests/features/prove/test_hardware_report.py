@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from gputop.features.prove.hardware_report import NoReport, read_report
+from tests.features.prove.test_prove import Cuda, Proving, cuda, gpu
 from tests.nvml.stand_in import Scenario, uuid_of
-from tests.test_prove import Cuda, Proving, cuda, gpu
 from tests.tools.hardware_page import EMPTY, page
 
 __all__ = ["cuda"]
