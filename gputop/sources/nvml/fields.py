@@ -40,17 +40,10 @@ _READ_AS = {
 }
 
 
-# Read past pynvml's own attribute access, which looks at every value for bytes to decode.
-_id_of = pynvml.c_nvmlFieldValue_t.fieldId.__get__
-_return_of = pynvml.c_nvmlFieldValue_t.nvmlReturn.__get__
-_type_of = pynvml.c_nvmlFieldValue_t.valueType.__get__
-_union_of = pynvml.c_nvmlFieldValue_t.value.__get__
-
-
 def field_value(field: Any) -> Any:
     """The value of an nvmlFieldValue by its own type; None for a type that this binding does not know."""
-    name = _READ_AS.get(_type_of(field))
-    return getattr(_union_of(field), name, None) if name is not None else None
+    name = _READ_AS.get(field.valueType)
+    return getattr(field.value, name, None) if name is not None else None
 
 
 class Rate:
@@ -122,7 +115,7 @@ class Fields:
             ENERGY.ask_into(handle, into, now)
 
     def _keep(self, field: Any, into: Answers, now: float) -> None:
-        name, code = _id_of(field), _return_of(field)
+        name, code = field.fieldId, field.nvmlReturn
         key = _key(name)
         value = field_value(field) if code == pynvml.NVML_SUCCESS else None
         if value is None and name == _MMA_STALL:

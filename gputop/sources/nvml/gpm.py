@@ -49,11 +49,6 @@ NEWER = (8,)
 REFUSED_CODES = (pynvml.NVML_ERROR_INVALID_ARGUMENT, pynvml.NVML_ERROR_NOT_SUPPORTED)
 
 
-# Read past pynvml's own attribute access, which looks at every value for bytes to decode: thirty a GPU and tick.
-_value_of = pynvml.c_nvmlGpmMetric_t.value.__get__
-_status_of = pynvml.c_nvmlGpmMetric_t.nvmlReturn.__get__
-
-
 class Gpm:
     """GPM on one GPU, or on one GPU instance of a MIG parent (then the value covers that whole instance)."""
 
@@ -176,7 +171,7 @@ class Gpm:
         values: dict[str, float] = {}
         missing = self._unknown.copy()
         for metric, key, factor in self._metrics:
-            value, status = _value_of(metric), _status_of(metric)
+            value, status = metric.value, metric.nvmlReturn
             if status != pynvml.NVML_SUCCESS:
                 missing[key] = reason(status)
             elif not isfinite(value):

@@ -42,18 +42,7 @@ def _thousandth(value: int) -> tuple[Any, ...]:
     return (value / 1000 if value != NO_VALUE else value,)
 
 
-# Read past pynvml's own attribute access, which looks at every value for bytes to decode.
-_used_of = pynvml.c_nvmlMemory_v2_t.used.__get__
-_total_of = pynvml.c_nvmlMemory_v2_t.total.__get__
-_gpu_of = pynvml.c_nvmlUtilization_t.gpu.__get__
-_memory_of = pynvml.c_nvmlUtilization_t.memory.__get__
-
-
 def _memory(memory: Any) -> tuple[Any, ...]:
-    return float(_used_of(memory)), float(_total_of(memory))
-
-
-def _memory_of_older_drivers(memory: Any) -> tuple[Any, ...]:
     return float(memory.used), float(memory.total)
 
 
@@ -64,7 +53,7 @@ MEMORY_V2 = Question(
     _memory,
     core=True,
 )
-MEMORY_V1 = Question(("mem_used_bytes", "mem_total_bytes"), ("nvmlDeviceGetMemoryInfo",), (), _memory_of_older_drivers)
+MEMORY_V1 = Question(("mem_used_bytes", "mem_total_bytes"), ("nvmlDeviceGetMemoryInfo",), (), _memory)
 """Of drivers before R510: ``used`` then holds the driver's reserve as well."""
 
 POWER_LIMIT = Question(("power_limit_w",), ("nvmlDeviceGetEnforcedPowerLimit",), (), _thousandth)
@@ -76,7 +65,7 @@ EVERY_TICK = (
         ("util_pct", "mem_util_pct"),
         ("nvmlDeviceGetUtilizationRates",),
         (),
-        lambda rates: (_gpu_of(rates), _memory_of(rates)),
+        lambda rates: (rates.gpu, rates.memory),
         core=True,
     ),
     Question(("power_w",), ("nvmlDeviceGetPowerUsage",), (), _thousandth, core=True),

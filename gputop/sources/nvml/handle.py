@@ -207,16 +207,6 @@ class Handle:
         self.refuse(key, why)
         return why
 
-    def call_library(self, name: str, *arguments: Any) -> int:
-        """One call of the driver's library on this handle, past pynvml's wrapper: the code that it returns.
-
-        For what a wrapper would build anew at each call. Raises NVMLError where there is no such call.
-        """
-        library = pynvml.nvmlLib
-        if library is None:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_UNINITIALIZED)
-        return int(self._timed(name, getattr(library, name, None), self.raw, *arguments))
-
     def text(self, name: str) -> str | None:
         """A string fact, made printable, or None."""
         try:

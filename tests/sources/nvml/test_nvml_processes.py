@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.driver_processes import NO_SAMPLES, DriverRows, GpuProcesses
+from gputop.sources.nvml.driver_processes import NO_SAMPLES, TOO_LONG, GpuProcesses
 from gputop.sources.nvml.handle import Handle
 from tests.support.nvml_script import Script
 
@@ -30,21 +30,17 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
         }
         asked: list[tuple[str, int | None]] = []
 
-        def call_library(_: Handle, name: str, *given: Any) -> int:
-            """As the driver: writes rows into the array if they fit, else says how many there are."""
-            rows, since = library[name], given[2].value if len(given) > 2 else None
+        def answer(name: str, since: int | None) -> list[Any]:
             asked.append((name, since))
+            rows = library[name]
             if isinstance(rows, int):
-                return rows
-            array, count = (given[0], given[1]) if since is not None else (given[1], given[0])
-            room, count._obj.value = count._obj.value, len(rows)
-            if rows and (array is None or len(rows) > room):
-                return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
-            for place, each in enumerate(rows):
-                array[place] = each
-            return int(pynvml.NVML_SUCCESS)
+                raise pynvml.NVMLError(rows)
+            if isinstance(rows, Exception):
+                raise rows
+            return list(rows)
 
-        monkeypatch.setattr(Handle, "call_library", call_library)
+        for name in library:
+            monkeypatch.setattr(pynvml, name, lambda _, since=None, name=name: answer(name, since))
         Script(monkeypatch, "nvmlDeviceGetProcessesUtilizationInfo", info or pynvml.NVML_ERROR_NOT_FOUND)
         return asked
 
@@ -52,7 +48,7 @@ def listing(monkeypatch: pytest.MonkeyPatch) -> Listing:
 
 
 def row(pid: int, used: int | None) -> Any:
-    return pynvml.c_nvmlProcessInfo_v2_t(pid, 2**64 - 1 if used is None else used)
+    return pynvml.nvmlFriendlyObject({"pid": pid, "usedGpuMemory": used})
 
 
 def sample(pid: int, share: int, t: int = 1) -> Any:
@@ -112,26 +108,30 @@ def test_a_list_that_says_the_same_again_is_the_same_object(listing: Listing) ->
     assert [p.gpu_mem_bytes for p in processes.read(6.0, 106.0, 50)] == [101.0]
 
 
-def test_each_list_of_processes_is_one_call_until_it_has_outgrown_its_array(listing: Listing) -> None:
-    samples = [sample(pid, 1, pid) for pid in (1, 2)]
-    reader, compute = GpuProcesses(Handle("h"), 0), [row(1, 5), row(2, 5)]
-    listing(compute, samples=samples)
-    reader.read(0.0, 100.0, 50)
-    asked = listing(compute, samples=samples)
-    reader.read(2.0, 102.0, 50)
-    assert len(asked) == len({name for name, _ in asked}) == 3, asked
-    # Rows that fill the array to its end may have been cut off there.
-    many = [row(pid, 5) for pid in range(1, 500)]
-    for count in (23, 24, 25, 499):
-        asked = listing(many[:count], samples=samples)
-        assert len(reader.read(4.0, 104.0, 50)) == count
-    assert sum("Compute" in name for name, _ in asked[:3]) == 2
+def test_a_list_that_has_grown_meanwhile_is_asked_for_again(monkeypatch: pytest.MonkeyPatch, listing: Listing) -> None:
+    listing([row(1, 5)])
+    answers = [pynvml.NVMLError(pynvml.NVML_ERROR_INSUFFICIENT_SIZE), [row(1, 5), row(2, 5)]]
+
+    def grown(_: object) -> list[Any]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeRunningProcesses_v3", grown)
+    assert [p.pid for p in GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50)] == [1, 2]
 
 
-@pytest.mark.parametrize("count", [0, 8, 23])
-def test_the_processes_of_the_first_picture_are_one_call(listing: Listing, count: int) -> None:
-    asked = listing([row(pid, 5) for pid in range(1, count + 1)])
-    assert len(GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50, brief=True)) == count
+def test_a_list_that_no_memory_can_hold_is_a_reason(listing: Listing) -> None:
+    listing(MemoryError())
+    reader = GpuProcesses(Handle("h"), 0)
+    assert reader.read(0.0, 100.0, 50) == ()
+    assert reader.reason == TOO_LONG
+
+
+def test_the_processes_of_the_first_picture_are_one_question(listing: Listing) -> None:
+    asked = listing([row(pid, 5) for pid in range(1, 24)])
+    assert len(GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 50, brief=True)) == 23
     assert asked == [("nvmlDeviceGetComputeRunningProcesses_v3", None)]
 
 
@@ -139,17 +139,6 @@ def test_where_the_older_call_always_says_zero_the_newer_is_believed(listing: Li
     listing([row(1, 5)], samples=[sample(1, 0)], info=[sample(1, 77)])
     (process,) = GpuProcesses(Handle("h"), 0).read(0.0, 100.0, 80)
     assert process.gpu_time_pct == 77.0
-
-
-def test_a_list_that_fills_its_array_to_the_end_is_asked_for_in_a_larger_one() -> None:
-    """Should a driver cut a list off at the end of the array and call that a success."""
-    rows = DriverRows(pynvml.c_nvmlProcessInfo_v2_t)
-
-    def ask(array: Any, count: Any) -> int:
-        count._obj.value = 0 if array is None else min(100, len(array))
-        return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE if array is None else pynvml.NVML_SUCCESS)
-
-    assert len(rows.read(ask)) == 100
 
 
 def test_a_refused_list_gives_its_reason(listing: Listing) -> None:
