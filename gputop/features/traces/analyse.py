@@ -61,6 +61,7 @@ _LEAST_WORK_NS = 1_000_000
 _LONGEST_SHOWN = 12
 _SLOW = 2.0
 _BUS = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
+_ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+")
 _LOADER_PREFIX = "enumerate(DataLoader)#"
 
 
@@ -294,4 +295,6 @@ def _underneath(
 
 def _top(times: dict[str, int], whole: int, most: int) -> tuple[Under, ...]:
     rows = sorted(times.items(), key=lambda row: (-row[1], row[0]))[:most]
-    return tuple(Under(name.removeprefix(_LOADER_PREFIX), 100.0 * spent / whole) for name, spent in rows)
+    return tuple(
+        Under(_ADDRESS.sub("", name.removeprefix(_LOADER_PREFIX)), 100.0 * spent / whole) for name, spent in rows
+    )

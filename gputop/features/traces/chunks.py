@@ -1,8 +1,8 @@
 """A Chrome trace's text as lists of events, some megabytes at a time: bounded memory for files of any size.
 
 A piece is cut where one event ends and the next begins. The cut is found by its text, and a left part that decodes
-proves it: inside a string or a nested list it could not. What does not decode is salvaged in blocks that shrink around
-the damage, in time linear in the length, and what is lost is counted.
+proves it: inside a string or a nested list it could not. A piece that does not decode is read by halves; the
+events that cannot be read are counted.
 """
 
 from __future__ import annotations
@@ -115,10 +115,7 @@ class Text:
 
 LARGEST_EVENT = 64 << 20
 _HEAD_LIMIT = 64 << 20
-_JOINED = 4
-"""Parts that are joined before giving up: an event with a list of objects is cut between these."""
-_BLOCK = 1024
-_CLOSE_TRIES, _END_TRIES = 8, 16
+_CLOSE_TRIES, _END_TRIES, _TORN_TRIES = 8, 16, 4
 
 _KEYS = rb'"(?:ph|cat|name|pid|tid|ts|id|args|dur|s|bp)"'
 _CUT = re.compile(rb"\}(\s*),(?=\s*\{\s*" + _KEYS + rb"\s*:)")
@@ -217,9 +214,7 @@ class EventText:
             return []
         end = _end(text)
         if end is None:
-            self.truncated = True
-            whole = _decoded(stripped.rstrip(b","), decode)
-            return self._salvaged(text, decode, torn=True) if whole is None else whole
+            return self._torn(text, decode)
         self.tail = text[end.end() :]
         part = text[: end.start() + 1]
         events = _decoded(part, decode)
@@ -231,28 +226,34 @@ class EventText:
         found = _CUT.search(text)
         return text[found.end() :] if found else b""
 
+    def _torn(self, text: bytes, decode: Decode[T]) -> list[T]:
+        """The events of a text that was cut off: all but the last, whose lists may look like the begin of another."""
+        self.truncated = True
+        for cut in reversed([len(text), *_cuts(text)[-_TORN_TRIES:]]):
+            events = _decoded(text[:cut].rstrip().rstrip(b","), decode)
+            if events is not None:
+                return events
+        return self._salvaged(text, decode, torn=True)
+
     def _salvaged(self, text: bytes, decode: Decode[T], torn: bool = False) -> list[T]:
         """The events that decode in a text that as a whole does not. A ``torn`` text's last event is not counted."""
         repaired = _repaired(text)
         if repaired != text and (events := _decoded(repaired, decode)) is not None:
             return events
-        parts = _split(repaired)
+        bounds = [0, *_cuts(repaired), len(repaired)]
         kept: list[T] = []
-        at, size = 0, _BLOCK
-        while at < len(parts):
-            events = _decoded(b",".join(parts[at : at + size]), decode)
-            if events is None and size > 1:
-                size = size // 8 or 1
-                continue
-            used = size
-            if events is None:
-                used, events = _joined(parts, at, decode)
-            if events is None:
-                self.dropped += not (torn and at == len(parts) - 1)
-            else:
+        # By halves: all that is whole is decoded in a few large pieces.
+        waiting = [(0, len(bounds) - 1)]
+        while waiting:
+            first, last = waiting.pop()
+            events = _decoded(repaired[bounds[first] : bounds[last]].strip(b", \r\n\t"), decode)
+            if events is not None:
                 kept += events
-            at += used
-            size *= 2
+            elif last - first > 1:
+                middle = (first + last) // 2
+                waiting += [(middle, last), (first, middle)]
+            else:
+                self.dropped += not (torn and last == len(bounds) - 1)
         return kept
 
 
@@ -266,26 +267,9 @@ def _repaired(text: bytes) -> bytes:
     return text.decode("utf-8", "replace").encode()
 
 
-def _joined(parts: list[bytes], at: int, decode: Decode[T]) -> tuple[int, list[T] | None]:
-    """The fewest parts from one on that decode together, and how many; (1, None) where none do."""
-    for many in range(2, min(_JOINED, len(parts) - at) + 1):
-        joined = b",".join(parts[at : at + many])
-        if len(joined) > LARGEST_EVENT:
-            break
-        events = _decoded(joined, decode)
-        if events is not None:
-            return many, events
-    return 1, None
-
-
-def _split(text: bytes) -> list[bytes]:
-    """Pieces of a text, each of which ends where an event may end."""
-    parts, begin = [], 0
-    for found in _CUT.finditer(text):
-        parts.append(text[begin : found.start() + 1])
-        begin = found.end()
-    parts.append(text[begin:])
-    return parts
+def _cuts(text: bytes) -> list[int]:
+    """Where an event may end."""
+    return [found.start() + 1 for found in _CUT.finditer(text)]
 
 
 def _end(text: bytes) -> re.Match[bytes] | None:

@@ -116,8 +116,8 @@ def _starved(m: Measures) -> _Found | None:
     if flag is not None:
         return _low_activity(m, flag)
     causes = m.idle_cause_pct
-    if causes["dependency"] >= idle / 2.0:
-        return _device_waits(m, level)
+    if causes["dependency"] + m.late_host_pct >= idle / 2.0:
+        return _host_or_device(m, level)
     rest = ", ".join(f"{name.replace('_', ' ')} {causes[name]:.1f}" for name in ("dependency", "kernel_gap", "unknown"))
     line = f"GPU idle {idle:.0f} %: the host was late in {m.late_host_pct:.1f} points of it; {rest}"
     because = f"the GPU is idle {idle:.0f} % of the time, and the trace does not say why"

@@ -102,6 +102,20 @@ def test_200_ms_of_python_before_a_launch_is_other_work_with_its_name_and_remedy
     assert "DataLoader" in said.remedy and "CUDA graphs" not in said.remedy
 
 
+def test_two_known_causes_of_less_than_half_each_are_not_called_unseen(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    for step in range(6):
+        begin = maker.t
+        maker.t = max(maker.t, maker.free) + 4_000
+        maker.launch(length=1000)
+        maker.launch("waiting", length=1000, latency=5_000)
+        maker.t = maker.free - 50
+        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
+    m, said = (report := judge(tmp_path, maker.document())).measures, report.said
+    assert m.share_pct["idle"] / 2.0 > m.idle_cause_pct["dependency"] > 20.0
+    assert said.verdict == "main_process" and said.cause == "launch_bound"
+
+
 def test_the_best_case_of_late_launches_lets_other_streams_run_beside_the_busiest(tmp_path: Path) -> None:
     """Alternating work on two streams, each launched late: a host in time would have them side by side."""
     maker = TraceMaker()

@@ -9,14 +9,14 @@ import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from time import process_time
 from typing import Any
 
 import pytest
 
-from gputop.features.traces import chunks
+from gputop.features.traces import chrome, chunks
 from gputop.features.traces import chunks as unpacked
 from gputop.features.traces.analyse import analyse
+from gputop.features.traces.chrome import decode
 from gputop.features.traces.columns import Trace, TraceError
 from gputop.features.traces.read import read_trace
 from tests.support.synthetic_trace import planted
@@ -256,46 +256,29 @@ def damaged(text: bytes, draw: random.Random) -> bytes:
 
 
 @pytest.mark.slow
-def test_two_hundred_damaged_files_end_in_a_report_or_in_one_line_and_take_no_longer_than_twice_the_time(
-    tmp_path: Path,
+def test_two_hundred_damaged_files_end_in_a_report_or_in_one_line_and_are_decoded_a_few_times_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = planted("launch_bound", steps=2)
-    clean = text_of(document)
+    clean = text_of(planted("launch_bound", steps=2))
+    decoded: list[int] = []
 
-    def spent(content: bytes) -> float:
+    def counted(text: bytes) -> list[Any]:
+        decoded.append(len(text))
+        return decode(text)
+
+    monkeypatch.setattr(chrome, "decode", counted)
+    draw = random.Random(18)
+    for _ in range(200):
+        content = damaged(clean, draw)
+        decoded.clear()
         path = tmp_path / "t.json"
         path.write_bytes(content)
-        begun = process_time()
         try:
             analyse(read_trace(str(path)))
         except TraceError as error:
             assert "\n" not in str(error)
-        return process_time() - begun
-
-    draw = random.Random(18)
-    slow, usually = [], min(spent(clean) for _ in range(5))
-    for number in range(200):
-        content = damaged(clean, draw)
-        if spent(content) <= 2.0 * usually:
-            continue
-        # Other programs share this machine: of several runs side by side the fastest of each is its own time.
-        for _ in range(12):
-            usual, took = zip(*((spent(clean), spent(content)) for _ in range(2)), strict=True)
-            if min(took) <= 2.0 * min(usual):
-                break
-        else:
-            slow.append((number, min(took) / min(usual)))
-    assert not slow
-
-
-@pytest.mark.parametrize("length", [2, 4])
-def test_lists_in_an_event_survive_the_damage_of_another(length: int, tmp_path: Path) -> None:
-    # Between two of these an event could end: only together do the parts decode.
-    shapes = b", ".join(b'{"id": %d}' % number for number in range(length))
-    text = CLEAN.replace(b'"args": {"device"', b'"args": {"shapes": [' + shapes + b'], "device"', WHOLE - 1)
-    head, last, rest = text.rpartition(b'"ph": "X", "cat": "kernel"')
-    trace = read(tmp_path / "t.json", head + last.replace(b",", b"") + rest)
-    assert (trace.dropped_events, len(trace.gpu)) == (1, WHOLE - 1)
+        # A damaged event is come down to by halves, and the end of a list is tried for in a few places.
+        assert sum(decoded) <= 12 * len(content), sum(decoded) / len(content)
 
 
 def test_lists_in_events_are_not_taken_for_the_end_of_a_torn_file(tmp_path: Path) -> None:
