@@ -30,7 +30,7 @@ class Extra(Struct, frozen=True):
 
 
 EXTRAS: Mapping[str, Extra] = MappingProxyType({
-    "fleet": Extra("httpx", "gputop fleet"),
+    "fleet": Extra("httpcore", "gputop fleet"),
     "export": Extra("grpcio", "gputop export --pod-resources"),
     "web": Extra("textual-serve", "gputop serve"),
     "notify": Extra("apprise", "alerts that notify"),

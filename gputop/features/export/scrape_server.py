@@ -15,6 +15,8 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from email.message import Message
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
@@ -179,6 +181,15 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         """A client that goes away or sends nonsense is not worth a message."""
 
 
+def takes_gzip(header: str) -> bool:
+    """Whether an Accept-Encoding allows gzip: named, or by ``*``, and not with a weight of 0."""
+    weights: dict[str, bool] = {}
+    for part in header.lower().split(","):
+        name, _, given = part.partition(";")
+        weights[name.strip()] = re.fullmatch(r"q=0(?:\.0*)?", given.replace(" ", "")) is None
+    return weights.get("gzip", weights.get("x-gzip", weights.get("*", False)))
+
+
 class _Handler(BaseHTTPRequestHandler):
     """One request."""
 
@@ -201,7 +212,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer a GET or a HEAD."""
-        if self.server.local_only and not names_loopback(self.headers.get("Host")):
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) > 1:
+            self._answer(400, "one Host, please\n")
+            return
+        if self.server.local_only and not names_loopback(hosts[0] if hosts else None):
             self._answer(403, "this exporter answers to its loopback address only\n")
             return
         path = self.path.partition("?")[0]
@@ -216,14 +231,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """What http.server finds wrong with a request, as text with a status line, whatever was sent."""
+        if code == 501:
+            # A method that is known and not offered.
+            code = 405
+        self.request_version = self.protocol_version
+        if not hasattr(self, "headers"):
+            self.headers = Message()
+        self.command = getattr(self, "command", None) or "GET"
+        self.close_connection = True
+        self._answer(code, f"{HTTPStatus(code).phrase.lower()}: GET /metrics\n")
+
     def _answer(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
         body = text.encode()
-        packed = len(body) > PACKED_FROM_BYTES and "gzip" in self.headers.get("Accept-Encoding", "")
+        packed = len(body) > PACKED_FROM_BYTES and takes_gzip(self.headers.get("Accept-Encoding", ""))
         if packed:
             body = gzip.compress(body, compresslevel=1, mtime=0)
         self.send_response(status)
         if packed:
             self.send_header("Content-Encoding", "gzip")
+        if status == 405:
+            self.send_header("Allow", "GET, HEAD")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Content-Type-Options", "nosniff")

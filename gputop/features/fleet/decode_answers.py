@@ -25,12 +25,15 @@ from gputop.features.fleet.exporter_names import (
     first_of,
     host_of,
     job_of,
+    plausible,
 )
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.plan import DIALECT_LABEL, GONE, HOST, JOB_ID, STEP, STEP_WAIT, Known
 from gputop.model.quantity import clean_text
 
 LONGEST_LABEL = 120
+LONGEST_STEP_S, GREATEST_JOB = 1e6, 2.0**53
+"""Training steps and job numbers beyond these are not meant."""
 
 
 class Key(NamedTuple):
@@ -164,10 +167,11 @@ def in_units(values: Iterable[tuple[Key | None, float]], key: str) -> dict[Key, 
         else:
             found[gpu] = value * signal.factor
     if doubtful:
+        # All of one dialect: no other has such a name.
         (signal,) = {signals[gpu.dialect] for gpu in doubtful}
         assert signal is not None, "what is doubtful has a signal"
         found.update(_scaled(doubtful, signal))
-    return found
+    return {gpu: kept for gpu, value in found.items() if (kept := plausible(key, value)) is not None}
 
 
 def _scaled(values: Mapping[Key, float], signal: Signal) -> dict[Key, float]:
@@ -236,11 +240,11 @@ def told_of(rows: Iterable[tuple[Said | None, float]]) -> dict[Key, Told]:
         elif said.kind == "verdict":
             one.verdict = said.text
         elif said.kind == STEP:
-            one.step_s = value if value > 0.0 else None
+            one.step_s = value if 0.0 < value < LONGEST_STEP_S else None
         elif said.kind == STEP_WAIT:
-            one.step_wait_s = value if value >= 0.0 else None
+            one.step_wait_s = value if 0.0 <= value < LONGEST_STEP_S else None
         elif said.kind == JOB_ID:
-            if value > 0:
+            if 0 < value < GREATEST_JOB:
                 one.job = f"job {value:.0f}"
         elif not one.job or said.text < one.job:
             one.job, one.user = said.text, said.user
@@ -305,5 +309,5 @@ def labels_of(metric: Raw) -> dict[str, str]:
         except UnicodeDecodeError:
             # Some engines pass on an exporter's text that is not UTF-8: one such label must not hide a fleet.
             return _LABELS.decode(bytes(metric).decode(errors="replace"))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         raise FleetError("an answer with labels that are not Prometheus': is this its address?") from None

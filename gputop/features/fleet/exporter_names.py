@@ -26,6 +26,22 @@ BLANK = 2.0**47
 RATIO_LIMIT = 1.5
 """A ratio above this is percent under a ratio's name, as DCGM up to 4.6 exports utilisation."""
 MIB = 2.0**20
+PERCENT_SLACK = 1.0
+"""A mean of ratios may lie a rounding error above 100 %."""
+LIMITS: Mapping[str, tuple[float, float]] = MappingProxyType({
+    **dict.fromkeys(
+        ("util_pct", "sm_active_pct", "tensor_active_pct", "dram_active_pct", "graphics_active_pct"), (0.0, 100.0)
+    ),
+    "power_w": (0.0, 1e5), "temp_c": (-60.0, 300.0), "mem_used_bytes": (0.0, 2.0**50),
+})  # fmt: skip
+"""Least and greatest value of a metric in the catalogue's unit: what an exporter says beyond them is not measured."""
+
+
+def plausible(key: str, value: float) -> float | None:
+    """A value in the catalogue's unit, None for one that cannot be."""
+    least, most = LIMITS.get(key, (-1e300, 1e300))
+    slack = PERCENT_SLACK if most == 100.0 else 0.0
+    return min(value, most) if least <= value <= most + slack else None
 
 
 class Signal(Struct, frozen=True):

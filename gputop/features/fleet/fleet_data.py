@@ -17,7 +17,7 @@ from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_ho
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group, worst_first
 from gputop.features.fleet.fleet_reading import Alert, FleetError, FleetReading, GpuReading, Lost
 from gputop.features.fleet.hours import History
-from gputop.features.fleet.judge import STEPS, WITHOUT_WAITS, Straggler, lost_hours, remedy_of, step_times
+from gputop.features.fleet.judge import STEPS, WITHOUT_WAITS, Straggler, lost_hours, remedy_of, step_times, titles
 from gputop.model.quantity import count
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmSource
@@ -144,6 +144,8 @@ def _clean(value: float | None) -> float | None:
 
 SAID = frozenset(("gpu", "mig", "GPU_I_ID", "state", "verdict", "kind", "reason", "xid", "badge", "source", "severity"))
 """Labels of alerts that identify nobody; all others become numbers."""
+KINDS = frozenset(("job", "pod", "container", "slurm", "pbs", "lsf", "sge", "flux", "htcondor", "kubernetes"))
+"""The words before a job's number or name that identify nobody."""
 LEAST_HOSTS = 1024
 """How many hosts are remembered at least, however few there are now."""
 T = TypeVar("T")
@@ -222,6 +224,7 @@ class RedactedFleet:
             uuid=self._redactor.device(gpu.uuid) if gpu.uuid else "",
             job=self._job(gpu.job),
             user=self._redactor.user(gpu.user) or "",
+            own_verdict=self._verdict(gpu.own_verdict),
         )
 
     def _lost(self, lost: Sequence[Lost] | None) -> Sequence[Lost] | None:
@@ -232,8 +235,16 @@ class RedactedFleet:
             replace(one, host=self._host(one.host), job=self._job(one.job), user=user(one.user) or "") for one in lost
         ]
 
+    def _verdict(self, verdict: str | None) -> str | None:
+        """A verdict of ours; what else an exporter says there may be a name."""
+        return verdict if verdict is None or verdict in titles() else self._redactor.number("verdict", verdict)
+
     def _job(self, job: str) -> str:
         """``pod anna-llm-worker-3`` is ``pod job1-worker-3``."""
+        kind, _, name = job.partition(" ")
+        if name and kind not in KINDS:
+            # A word of the exporter's own, which may be a name as well.
+            return self._redactor.number("job", job)
         whole = group_of(job)
         return f"{self._redactor.job(whole)}{job[len(whole) :]}" if whole else job
 

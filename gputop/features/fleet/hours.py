@@ -86,7 +86,8 @@ class Hours:
         """Add the nodes' own seconds by GPU and state over the hour before the last bin's end."""
         found: dict[Key, dict[State, float]] = defaultdict(dict)
         for (key, state), value in seconds:
-            if state in get_args(State):
+            # Nothing counts more seconds than passed; two percent for what an engine extrapolates.
+            if state in get_args(State) and 0.0 <= value <= 1.02 * HOUR_S:
                 found[key][state] = value / 3600.0  # type: ignore[index]
         self._own = {bin_ends(t)[-1]: found}
 

@@ -16,7 +16,7 @@ from gputop.features.fleet import hours, plan
 from gputop.features.fleet.client import Client
 from gputop.features.fleet.decode_answers import Identity, Key, Remembered, Told, in_units, told_of
 from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS, host_of
-from gputop.features.fleet.fleet_inventory import Answers, Engine, Inventory, values
+from gputop.features.fleet.fleet_inventory import DAY_S, Answers, Engine, Inventory, values
 from gputop.features.fleet.fleet_reading import HOUR_S, Alert, Down, FleetError, FleetReading, GpuReading, Lost, filled
 from gputop.features.fleet.hours import History, LastHour
 from gputop.features.fleet.plan import AGE, DIALECT_LABEL, Known
@@ -92,7 +92,11 @@ class Present:
         if "quiet" in asked:
             self._quiet = in_units(values(answers.of("quiet"), gpus), "util_pct")
         troubles = list(values(answers.of("troubles"), self._labels))
-        ages = {labels.get("instance", ""): at for labels, at in troubles if labels.get(DIALECT_LABEL) == AGE}
+        ages = {
+            labels.get("instance", ""): at
+            for labels, at in troubles
+            if labels.get(DIALECT_LABEL) == AGE and abs(t - at) < DAY_S
+        }
         if ages:
             self._ages, self._age_s = ages, t - median(ages.values())
             self._seen.update(ages)
@@ -221,6 +225,7 @@ class PrometheusFleet:
 
     def ask(self, at: float | None = None) -> FleetReading:
         """The fleet now, or at a Unix time. Raises FleetError where nothing can be shown."""
+        self._engine.client.begin()
         if at != self._past:
             self._past, self._refreshes = at, 0
             self._present = Present(self._engine, self._inventory)
@@ -251,6 +256,7 @@ class PrometheusFleet:
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         """Utilisation and SM activity of a host's GPUs over the time before ``t``. Raises FleetError."""
+        self._engine.client.begin()
         return hours.history(self._engine, self._inventory, host, t, span_s, columns)
 
     def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:

@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, Lost
 from gputop.features.fleet.hours import History
+from gputop.model.quantity import clean_text
 
 HISTORY_S = 3600.0
 HISTORY_COLUMNS = 60
+LONGEST_ERROR = 120
 
 
 class AskedFleet(Protocol):
@@ -102,24 +104,31 @@ class FleetWatch:
         while not self._ends:
             at = self._at
             if self._clock() >= due or at is not asked_at:
-                self._refresh(at)
+                self._guarded(lambda at=at: self._refresh(at))  # type: ignore[misc]
                 due, asked_at = self._clock() + self.fleet.interval_s, at
             host = self._host
             frame = self.shown.frame
             if host is not None and frame is not None and (host, frame.t) != seen:
                 seen = (host, frame.t)
-                self._read_history(host, frame.t)
-            if not self._ends and not self._read_more():
+                self._guarded(lambda host=host, t=frame.t: self._read_history(host, t))  # type: ignore[misc]
+            if not self._ends and not self._guarded(self._read_more):
                 self._wake.wait(max(0.05, due - self._clock()))
             self._wake.clear()
         self.fleet.close()
 
-    def _refresh(self, at: float | None) -> None:
+    def _guarded(self, work: Callable[[], bool | None]) -> bool:
+        """What the work gives. Whatever goes wrong in it is shown, and the loop goes on: no answer ends the screen."""
         try:
-            frame = fleet_frame(self._detailed(self.fleet.ask(at)))
+            return bool(work())
         except FleetError as error:
-            self._show(replace(self.shown, error=str(error)))
-            return
+            text = str(error)
+        except Exception as error:  # noqa: BLE001  # an answer that nobody thought of
+            text = unexpected(error)
+        self._show(replace(self.shown, error=text))
+        return False
+
+    def _refresh(self, at: float | None) -> None:
+        frame = fleet_frame(self._detailed(self.fleet.ask(at)))
         self._heard = self._clock()
         if at is None:
             self._present = (frame.t, self._heard)
@@ -137,12 +146,8 @@ class FleetWatch:
         return True
 
     def _read_history(self, host: str, t: float) -> None:
-        try:
-            history = self.fleet.history(host, t, HISTORY_S, HISTORY_COLUMNS)
-            self._details = self.fleet.details([host], self._at)
-        except FleetError as error:
-            self._show(replace(self.shown, error=str(error)))
-            return
+        history = self.fleet.history(host, t, HISTORY_S, HISTORY_COLUMNS)
+        self._details = self.fleet.details([host], self._at)
         frame = self.shown.frame
         if frame is not None and self._details:
             frame = fleet_frame(self._detailed(frame.read))
@@ -162,3 +167,8 @@ class FleetWatch:
         self.shown = shown
         if not self._ends:
             self._notify()
+
+
+def unexpected(error: Exception) -> str:
+    """An error that should not be, in one line: its kind and its words."""
+    return f"cannot be shown: {type(error).__name__}: {clean_text(str(error))[:LONGEST_ERROR]}".rstrip(": ")

@@ -56,7 +56,7 @@ def test_three_paths_two_methods_and_nothing_else() -> None:
         for request, status in {
             get("/metrics"): b"200", get("/metrics?x=1"): b"200", get("/healthz"): b"200", get("/"): b"200",
             get("/metrics", method="HEAD"): b"200", get("/metrics/../etc/passwd"): b"404", get("/nothing"): b"404",
-            get("/metrics", method="POST"): b"501", get("/metrics", method="DELETE"): b"501",
+            get("/metrics", method="POST"): b"405", get("/metrics", method="DELETE"): b"405",
             get("/metrics", "Host: evil.example"): b"403", get("/metrics", "X: y"): b"403",
         }.items():  # fmt: skip
             assert said(port, request).split(b" ", 2)[1] == status, request
@@ -64,6 +64,32 @@ def test_three_paths_two_methods_and_nothing_else() -> None:
         assert said(port, get("/metrics", method="HEAD")).endswith(b"\r\n\r\n")
         packed = said(port, get("/metrics", "Host: localhost", "Accept-Encoding: gzip")).split(b"\r\n\r\n", 1)[1]
         assert gzip.decompress(packed) == PAGE.encode()
+
+
+def test_what_is_no_request_gets_a_status_line_and_plain_text() -> None:
+    with running() as port:
+        for request in (
+            "\x16\x03\x01 nonsense\r\n\r\n",
+            "GET\r\n\r\n",
+            "GET /metrics FTP/1.1\r\n\r\n",
+            "A B C D\r\n\r\n",
+        ):
+            answer = said(port, request)
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.0 4") and b"text/plain" in head and b"<" not in body, answer
+        two = said(port, get("/metrics", "Host: localhost", "Host: evil.example"))
+        assert two.startswith(b"HTTP/1.0 400")
+
+
+@pytest.mark.parametrize(
+    ("header", "packed"),
+    [("gzip", True), ("gzip;q=0", False), ("gzip; q=0.000", False), ("gzip;q=0.5, br", True), ("identity, *", True),
+     ("*;q=0", False), ("br", False), ("gzip;q=0, *", False)],
+)  # fmt: skip
+def test_a_page_is_packed_for_whom_it_is_allowed(header: str, packed: bool) -> None:
+    with running() as port:
+        head = said(port, get("/metrics", "Host: localhost", f"Accept-Encoding: {header}")).partition(b"\r\n\r\n")[0]
+        assert (b"Content-Encoding: gzip" in head) == packed
 
 
 def test_another_host_name_is_answered_where_others_may_ask() -> None:

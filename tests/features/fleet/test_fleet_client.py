@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
+import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import httpcore
 import pytest
 
 from gputop.cli import main
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Answer, Client, Query, QueryError
+from gputop.features.fleet.client import MOST_AT_ONCE, Answer, Client, Query, QueryError
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_command import moment_of
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
+from gputop.features.fleet.fleet_screen import fleet_screen
+from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
@@ -32,6 +37,7 @@ def engine() -> Iterator[ScriptedEngine]:
         yield server
 
 
+DEEP = b'{"status":"success","data":{"resultType":"%s","result":' + b"[" * 500_000 + b"]" * 500_000 + b"}}"
 REFUSALS = [
     ((401, {}, b"no"), "401, not allowed: give a token"),
     ((403, {}, b""), "403, not allowed"),
@@ -49,6 +55,9 @@ REFUSALS = [
     ((200, JSON, b'{"status":"success","data":{"resultType":"vector","result":[{"value":[1,2]}]}}'), "not Prometheus'"),
     ((200, JSON, b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}'), "answers with scalar"),
     ((200, JSON, b"[" * 100_000), "JSON"),
+    ((200, JSON, DEEP % b"vector"), "JSON"),
+    ((200, JSON, b'{"status":"success","data":{"resultType":"vector","result":[{"metric":' + b"[" * 500_000), "JSON"),
+    ((500, JSON, b'{"error":' + b"[" * 500_000), "500, the engine failed"),
     ((200, {**JSON, "Content-Encoding": "gzip"}, b"not gzip"), "broke off within the answer"),
     ((200, {}, b""), "its answer broke off"),
     ((200, JSON, b'{"status":"error","error":"\xff"}'), "JSON"),
@@ -67,35 +76,67 @@ def test_an_answer_that_is_none_is_one_line(engine: ScriptedEngine, answer: Any,
 
 
 @pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"])
-def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(begun: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(begun: bytes) -> None:
     seconds = itertools.count()
-    monkeypatch.setattr("gputop.features.fleet.client.monotonic", lambda: float(next(seconds)))
-    monkeypatch.setattr("gputop.features.fleet.client.monotonic", lambda: float(next(seconds)))
     waits: list[float] = []
 
-    class Dripping:
-        def read(self, _: int, timeout: float) -> bytes:
-            waits.append(timeout)
+    class Dripping(httpcore.NetworkStream):
+        def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+            waits.append(timeout or 0.0)
             return begun if len(waits) == 1 else b"." * (len(waits) < 100)
 
-        def write(self, *_: Any) -> None: ...
+        def write(self, buffer: bytes, timeout: float | None = None) -> None: ...
 
         def close(self) -> None: ...
 
-        def get_extra_info(self, _: str) -> None: ...
+        def get_extra_info(self, info: str) -> None: ...
 
-    client = Client(address_of("http://127.0.0.1:9", {}))
-    opens = SimpleNamespace(connect_tcp=lambda *_, **__: Dripping())
-    client._client._transport._pool._network_backend._backend = opens  # type: ignore[attr-defined]
+    class Opens(httpcore.NetworkBackend):
+        def connect_tcp(self, *_: object, **__: object) -> Dripping:
+            return Dripping()
+
+    client = Client(address_of("http://127.0.0.1:9", {}), backend=Opens(), clock=lambda: float(next(seconds)))
     (error,) = client.ask([Query("up")])
     client.close()
     assert str(error) == "http://127.0.0.1:9: no answer within 10 s"
-    assert waits == sorted(waits, reverse=True) and 1 < len(waits) < 12 and waits[0] < 10.0
+    assert 1 < len(waits) < 12
+
+
+def test_an_engine_that_hangs_costs_the_deadline_once_and_is_asked_nothing_more_in_that_refresh() -> None:
+    opened: list[int] = []
+
+    class Silent(httpcore.NetworkStream):
+        def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+            now[0] += timeout or 0.0
+            raise httpcore.ReadTimeout
+
+        def write(self, buffer: bytes, timeout: float | None = None) -> None: ...
+
+        def close(self) -> None: ...
+
+        def get_extra_info(self, info: str) -> None: ...
+
+    class Opens(httpcore.NetworkBackend):
+        def connect_tcp(self, *_: object, **__: object) -> Silent:
+            opened.append(1)
+            return Silent()
+
+    now = [0.0]
+    client = Client(address_of("http://127.0.0.1:9", {}), backend=Opens(), clock=lambda: now[0])
+    for _ in range(2):
+        opened.clear()
+        client.begin()
+        begun = now[0]
+        errors = [*client.ask([Query(f"up{i}") for i in range(9)]), *client.ask([Query("more")])]
+        assert {str(error) for error in errors} == {"http://127.0.0.1:9: no answer within 10 s"}
+        assert 1 <= len(opened) <= MOST_AT_ONCE and now[0] - begun < 11.0
+    client.close()
 
 
 def test_nobody_at_the_address_is_one_line_and_the_command_ends_with_it(
     engine: ScriptedEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    engine.shutdown()
     engine.server_close()
     assert main(["fleet", "--prom", engine.url, "--json"]) == 3
     out, err = capsys.readouterr()
@@ -138,7 +179,7 @@ def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
     path, form, headers = engine.asked[0]
     assert path == "/api/v1/query" and form["time"] == ["12.000"] and form["timeout"] == ["9s"]
     assert headers["Authorization"] == "Bearer s3cret" and headers["Accept-Encoding"] == "identity"
-    assert Client(address_of("https://far", {}))._client.headers["Accept-Encoding"] == "gzip"
+    assert Client(address_of("https://far", {}))._headers["Accept-Encoding"] == "gzip"
     assert "s3cret" not in repr(address_of(engine.url, {}, header_file=str(secret)))
 
 
@@ -227,15 +268,71 @@ def test_an_engine_that_comes_back_is_asked_again_and_meanwhile_the_old_frame_st
     engine.answer = answers(SimulatedFleet(2))
     fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
     watch = FleetWatch(fleet)
-    watch._refresh(None)
+    watch._guarded(lambda: watch._refresh(None))
     assert watch.shown.frame is not None and watch.shown.error is None
     kept, engine.answer = watch.shown.frame, (503, {}, b"starting")
-    watch._refresh(None)
+    watch._guarded(lambda: watch._refresh(None))
     assert watch.shown.frame is kept and "503" in str(watch.shown.error)
     engine.answer = answers(SimulatedFleet(2))
-    watch._refresh(None)
+    watch._guarded(lambda: watch._refresh(None))
     assert watch.shown.error is None
     fleet.close()
+
+
+def test_whatever_an_answer_does_the_thread_shows_it_and_asks_again(engine: ScriptedEngine) -> None:
+    good = answers(SimulatedFleet(2))
+    bad: list[Exception | None] = [RecursionError("too deep"), OverflowError("too much"), KeyError("x"), None]
+
+    class Surprising(PrometheusFleet):
+        interval_s = 0.01
+
+        def ask(self, at: float | None = None) -> Any:
+            if error := bad.pop(0) if bad else None:
+                raise error
+            return super().ask(at)
+
+        def history(self, *_: Any) -> Any:
+            raise ZeroDivisionError("in the history")
+
+    engine.answer = good
+    watch = FleetWatch(Surprising(Client(address_of(engine.url, {})), "x", "", lambda: STARTED))
+    seen: list[str] = []
+    watch.start(lambda: seen.append(str(watch.shown.error)))
+    deadline = time.monotonic() + 60.0
+    watch.look_at("node-001")
+    while not any("ZeroDivisionError" in text for text in seen) or len(engine.asked) < 30:
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.01)
+    watch.close()
+    assert [text for text in seen if "cannot be shown" in text][:3] == [
+        "cannot be shown: RecursionError: too deep", "cannot be shown: OverflowError: too much",
+        "cannot be shown: KeyError: 'x'",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["-1e308", "1e308", "-5", "5000", "NaN", "+Inf"])
+def test_a_value_that_cannot_be_is_not_measured_and_the_screen_draws_the_rest(
+    engine: ScriptedEngine, value: str
+) -> None:
+    good = answers(SimulatedFleet(3))
+
+    def answer(query: str) -> Any:
+        status, headers, body = good(query)
+        if "avg_over_time" not in query or "__name__" in query:
+            return status, headers, body
+        data = json.loads(gzip.decompress(body))
+        data["data"]["result"][0]["value"][1] = value
+        return status, headers, gzip.compress(json.dumps(data).encode())
+
+    engine.answer = answer
+    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    frame = fleet_frame(fleet.ask())
+    fleet.close()
+    odd = next(gpu for host in frame.hosts for gpu in host.gpus if (gpu.read.host, gpu.read.gpu) == ("node-001", "0"))
+    assert odd.read.util_pct is None and odd.read.sm_active_pct is None and odd.state == "unmeasured"
+    assert sum(gpu.read.util_pct is not None for host in frame.hosts for gpu in host.gpus) == 23
+    for panel in ("hosts", "jobs", "host"):
+        assert len(fleet_screen(frame, FleetView(panel=panel, host="node-001"), 120, 36).rows) == 36
 
 
 def test_a_fleet_that_never_answered_is_an_error_and_no_empty_screen(engine: ScriptedEngine) -> None:
