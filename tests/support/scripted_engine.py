@@ -99,7 +99,9 @@ def answers(
         if "__name__" in query:
             return names("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE")
         rows = [
-            {"metric": {"instance": f"{host}:9400"}, "value": value} for host, value in up.items() if "up[" in query
+            {"metric": {"instance": f"{host}:9400", "gputop_names": "up"}, "value": value}
+            for host, value in up.items()
+            if "up[" in query
         ]
         for read in reads:
             if (read.host, read.gpu) in lost:

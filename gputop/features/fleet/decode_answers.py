@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from gputop.features.fleet.exporter_names import (
     BLANK,
+    CLUSTER_LABELS,
     DETAIL_KEYS,
     DIALECTS,
     HOST_LABELS,
@@ -28,7 +30,7 @@ from gputop.features.fleet.exporter_names import (
     plausible,
 )
 from gputop.features.fleet.fleet_reading import FleetError
-from gputop.features.fleet.plan import DIALECT_LABEL, GONE, HOST, JOB_ID, STEP, STEP_WAIT, Known
+from gputop.features.fleet.plan import DIALECT_LABEL, EXPORTER, GONE, HOST, JOB_ID, LOST, STEP, STEP_WAIT, Known
 from gputop.model.quantity import clean_text
 
 LONGEST_LABEL = 120
@@ -43,18 +45,27 @@ class Key(NamedTuple):
     values: tuple[str, ...]
 
 
+Place = tuple[str, ...]
+"""The values of ``Known.place``: cluster, where there are several, and scraped address."""
+
+
 class Identity(Struct, frozen=True):
-    """What is known of a GPU besides its values. ``instance`` is the scraped address; a GPU that is ``gone`` had values
-    in the last ten minutes and has none now."""
+    """What is known of a GPU besides its values. ``place`` is the scraped address, with its cluster where there are
+    several; a GPU that is ``gone`` had values within the last day and has none now."""
 
     host: str
     gpu: str
     uuid: str
     model: str
-    instance: str
+    place: Place
     job: str
     user: str
     gone: bool
+
+    @property
+    def instance(self) -> str:
+        """The scraped address."""
+        return self.place[-1]
 
 
 Labels = Mapping[str, str]
@@ -69,8 +80,11 @@ def signals_found(names: Collection[str]) -> dict[str, frozenset[str]]:
         )
         for dialect in DIALECTS.values()
     }
-    # A dialect without utilisation cannot be judged, and has nothing that another does not have better.
-    return {name: keys for name, keys in found.items() if "util_pct" in keys}
+    # A dialect without utilisation cannot be judged, and has nothing that another does not have better. Where gputop's
+    # exporter has no value at all, it says that the driver is late.
+    return {
+        name: keys for name, keys in found.items() if "util_pct" in keys or (name == "gputop" and "gputop_up" in known)
+    }
 
 
 def scrape_seconds(samples: Iterable[float], window_s: float) -> float:
@@ -79,31 +93,73 @@ def scrape_seconds(samples: Iterable[float], window_s: float) -> float:
     return min(120.0, max(1.0, round(window_s / most))) if most > 1 else 15.0
 
 
-def key_labels(rows: Iterable[Labels]) -> dict[str, tuple[str, ...]]:
-    """Per dialect the fewest labels that tell its GPUs apart: short answers are fast answers."""
-    by_dialect: dict[str, list[Labels]] = defaultdict(list)
+def cluster_label(rows: Iterable[Labels]) -> str:
+    """The label by which several clusters in one engine are told apart; empty for one cluster."""
+    values: dict[str, set[str]] = defaultdict(set)
     for row in rows:
-        by_dialect[row.get(DIALECT_LABEL, "").removesuffix(GONE)].append(row)
+        for label in CLUSTER_LABELS:
+            values[label].add(row.get(label, ""))
+    return next((label for label in CLUSTER_LABELS if len(values[label]) > 1), "")
+
+
+def key_labels(rows: Iterable[Labels], cluster: str = "") -> dict[str, tuple[str, ...]]:
+    """Per dialect the fewest labels that tell its GPUs apart: short answers are fast answers.
+
+    Two UUIDs under one address and number are two GPUs, of two clusters, say: then the UUID is one of the labels.
+    """
+    by_dialect: dict[str, list[Labels]] = defaultdict(list)
+    present: dict[str, list[Labels]] = defaultdict(list)
+    for row in rows:
+        mark = row.get(DIALECT_LABEL, "")
+        by_dialect[mark.removesuffix(GONE)].append(row)
+        present[mark].append(row)
     found = {}
     for name, all_labels in by_dialect.items():
         dialect = DIALECTS.get(name)
         if dialect is None:
             continue
         used = {label for labels in all_labels for label in labels}
-        hosts: dict[str, set[str]] = defaultdict(set)
+        hosts: dict[tuple[str, str], set[str]] = defaultdict(set)
         for labels in all_labels:
-            hosts[labels.get("instance", "")].add(host_of(labels))
-        told_by_address = "" not in hosts and all(len(names) == 1 for names in hosts.values())
+            hosts[labels.get(cluster, ""), labels.get("instance", "")].add(host_of(labels))
+        told_by_address = all(instance and len(names) == 1 for (_, instance), names in hosts.items())
         host_labels = ("instance",) if told_by_address else tuple(sorted(used.intersection(HOST_LABELS)))
         numbered = used.intersection(dialect.number)
         gpu = [label for label in dialect.number if label in numbered][:1] or list(dialect.uuid)
-        found[name] = (*host_labels, *gpu, *(label for label in dialect.instance if label in used))
+        names = (
+            *host_labels,
+            *((cluster,) if cluster else ()),
+            *gpu,
+            *(label for label in dialect.instance if label in used),
+        )
+        uuids: dict[Key, set[str]] = defaultdict(set)
+        for labels in present[name]:
+            uuids[key_of(labels, name, names)].add(first_of(labels, dialect.uuid))
+        if any(len(several) > 1 for several in uuids.values()):
+            names = tuple(dict.fromkeys((*names, *(label for label in dialect.uuid if label in used))))
+        found[name] = names
     return found
 
 
-def identified(rows: Sequence[Labels], labels: Mapping[str, tuple[str, ...]]) -> dict[Key, Identity]:
+def exporters_of(rows: Iterable[Labels]) -> frozenset[str]:
+    """Pods that export GPUs and work on none: those that are scraped, and what stands as ``pod`` of a GPU where others
+    name theirs as ``exported_pod``."""
+    found, unnamed, any_named = set(), set(), False
+    for row in rows:
+        if row.get(DIALECT_LABEL) == EXPORTER:
+            found.add(row.get("pod", ""))
+        elif row.get("exported_pod"):
+            any_named = True
+        elif "pod" in row:
+            unnamed.add(row["pod"])
+    return frozenset(found | unnamed if any_named else found)
+
+
+def identified(rows: Sequence[Labels], labels: Mapping[str, tuple[str, ...]], cluster: str = "") -> dict[Key, Identity]:
     """Every GPU by its key. One that several jobs share is in the first of them by name."""
-    names = {row.get("instance", ""): row.get("hostname", "") for row in rows if row.get(DIALECT_LABEL) == HOST}
+    place = (cluster, "instance") if cluster else ("instance",)
+    names = host_names(rows, place)
+    exporters = exporters_of(rows)
     found: dict[Key, Identity] = {}
     for row in rows:
         mark = row.get(DIALECT_LABEL, "")
@@ -112,14 +168,15 @@ def identified(rows: Sequence[Labels], labels: Mapping[str, tuple[str, ...]]) ->
             continue
         dialect = DIALECTS[name]
         key = key_of(row, name, labels[name])
-        own = names.get(row.get("instance", "")) if name == "gputop" else None
-        job, user = job_of(row) if dialect.job else ("", "")
+        where = place_of(row, place)
+        own = names.get(where) if name == "gputop" else None
+        job, user = job_of(row, exporters) if dialect.job else ("", "")
         identity = Identity(
-            _text(own or host_of(row)) or "(no host label)",
+            own or _text(host_of(row)) or "(no host label)",
             _number(dialect, row),
             _text(first_of(row, dialect.uuid)),
             _text(first_of(row, dialect.model)),
-            row.get("instance", ""),
+            where,
             _text(job),
             _text(user),
             mark.endswith(GONE),
@@ -127,7 +184,42 @@ def identified(rows: Sequence[Labels], labels: Mapping[str, tuple[str, ...]]) ->
         before = found.get(key)
         if before is None or (before.gone, before.job or "~") > (identity.gone, identity.job or "~"):
             found[key] = identity
-    return found
+    return _named_apart(found) if cluster else found
+
+
+def place_of(labels: Labels, names: Sequence[str]) -> Place:
+    """The scraped address of a series."""
+    return tuple([labels.get(name, "") for name in names])
+
+
+def host_names(rows: Iterable[Labels], place: Sequence[str]) -> dict[Place, str]:
+    """The name of the host behind an address, as gputop's exporter gives it."""
+    return {
+        place_of(row, place): _text(name)
+        for row in rows
+        if row.get(DIALECT_LABEL) == HOST and (name := row.get("hostname", ""))
+    }
+
+
+def _named_apart(found: Mapping[Key, Identity]) -> dict[Key, Identity]:
+    """Hosts of one name in several clusters with their cluster's name before it."""
+    clusters: dict[str, set[str]] = defaultdict(set)
+    for who in found.values():
+        clusters[who.host].add(who.place[0])
+    return {
+        key: replace(who, host=_text(f"{who.place[0] or '-'}/{who.host}")) if len(clusters[who.host]) > 1 else who
+        for key, who in found.items()
+    }
+
+
+def doubles(identities: Iterable[Identity]) -> list[str]:
+    """Hosts that have two GPUs of one number: two machines, most likely, that nothing tells apart."""
+    seen: dict[tuple[str, str], str] = {}
+    found: dict[str, None] = {}
+    for who in identities:
+        if not who.gone and who.uuid and seen.setdefault((who.host, who.gpu), who.uuid) != who.uuid:
+            found[who.host] = None
+    return list(found)
 
 
 def _number(dialect: Dialect, labels: Labels) -> str:
@@ -148,16 +240,28 @@ def key_of(labels: Labels, dialect: str, names: Sequence[str]) -> Key:
 
 def gpu_of(labels: Labels, known: Known) -> Key | None:
     """The GPU that a series of a metric belongs to; None for a dialect that is not known."""
-    dialect = known.only or labels.get(DIALECT_LABEL, "")
+    dialect = labels.get(DIALECT_LABEL, "") or known.only
     names = known.labels.get(dialect)
     return None if names is None else key_of(labels, dialect, names)
 
 
-def in_units(values: Iterable[tuple[Key | None, float]], key: str) -> dict[Key, float]:
-    """One metric in the catalogue's unit by GPU; DCGM's blanks are left out."""
+class Whose(Protocol):
+    """Whose value it is, a GPU's say: in which dialect it was told, and the values of the labels that name it."""
+
+    @property
+    def dialect(self) -> str: ...
+    @property
+    def values(self) -> tuple[str, ...]: ...
+
+
+W = TypeVar("W", bound=Whose)
+
+
+def in_units(values: Iterable[tuple[W | None, float]], key: str) -> dict[W, float]:
+    """One metric in the catalogue's unit by GPU; DCGM's blanks and what cannot be are left out."""
     signals = {name: dialect.signals.get(key) for name, dialect in DIALECTS.items()}
-    found: dict[Key, float] = {}
-    doubtful: dict[Key, float] = {}
+    found: dict[W, float] = {}
+    doubtful: dict[W, float] = {}
     for gpu, value in values:
         signal = None if gpu is None else signals[gpu.dialect]
         if gpu is None or signal is None or value >= BLANK:
@@ -174,7 +278,7 @@ def in_units(values: Iterable[tuple[Key | None, float]], key: str) -> dict[Key, 
     return {gpu: kept for gpu, value in found.items() if (kept := plausible(key, value)) is not None}
 
 
-def _scaled(values: Mapping[Key, float], signal: Signal) -> dict[Key, float]:
+def _scaled(values: Mapping[W, float], signal: Signal) -> dict[W, float]:
     """Ratios as percent, and percent under a ratio's name unchanged; each host has one exporter, and so one of both."""
     most: dict[str, float] = defaultdict(float)
     for key, value in values.items():
@@ -198,6 +302,7 @@ class Told(Struct):
     user: str = ""
     step_s: float | None = None
     step_wait_s: float | None = None
+    lost: bool = False
 
 
 class Said(NamedTuple):
@@ -217,13 +322,13 @@ def said_by(labels: Labels, known: Known) -> Said | None:
     if names is None:
         return None
     key = key_of(labels, dialect, names)
-    if mark in (JOB_ID, STEP, STEP_WAIT):
+    if mark in (JOB_ID, STEP, STEP_WAIT, LOST):
         return Said(key, mark)
     if "state" in labels:
         return Said(key, "state", labels["state"])
     if "verdict" in labels:
         return Said(key, "verdict", _text(labels["verdict"]))
-    return Said(key, "job", *_own_job(labels))
+    return Said(key, "job", *own_job(labels))
 
 
 def told_of(rows: Iterable[tuple[Said | None, float]]) -> dict[Key, Told]:
@@ -239,6 +344,8 @@ def told_of(rows: Iterable[tuple[Said | None, float]]) -> dict[Key, Told]:
             one.state = said.text
         elif said.kind == "verdict":
             one.verdict = said.text
+        elif said.kind == LOST:
+            one.lost = True
         elif said.kind == STEP:
             one.step_s = value if 0.0 < value < LONGEST_STEP_S else None
         elif said.kind == STEP_WAIT:
@@ -251,7 +358,8 @@ def told_of(rows: Iterable[tuple[Said | None, float]]) -> dict[Key, Told]:
     return found
 
 
-def _own_job(labels: Mapping[str, str]) -> tuple[str, str]:
+def own_job(labels: Mapping[str, str]) -> tuple[str, str]:
+    """(job, user) of a ``gputop_job_info``; empty where its labels say none."""
     user = _text(labels.get("user", ""))
     if job := labels.get("job_id"):
         return _text(f"{labels.get('scheduler', 'job')} {job}"), user

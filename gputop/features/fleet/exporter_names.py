@@ -9,7 +9,7 @@ utkuozdemir/nvidia_gpu_exporter; nvitop-exporter; all-smi.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -80,14 +80,16 @@ class Dialect(Struct, frozen=True):
     @property
     def labels(self) -> tuple[str, ...]:
         """Every label that identifies a GPU, its host or its job."""
-        return (*HOST_LABELS, *self.number, *self.instance, *self.uuid, *self.model, *self.job)
+        return (*HOST_LABELS, *CLUSTER_LABELS, *self.number, *self.instance, *self.uuid, *self.model, *self.job)
 
 
 HOST_LABELS = ("hostname", "Hostname", "node", "exported_hostname", "instance")
 """In order of preference."""
 _POD = ("exported_pod", "pod")
 _NAMESPACE = ("exported_namespace", "namespace")
-_JOB_LABELS = (*_POD, *_NAMESPACE, "hpc_job")
+_JOB_LABELS = (*_POD, *_NAMESPACE, "container", "hpc_job")
+CLUSTER_LABELS = ("cluster", "cluster_name", "cluster_id", "k8s_cluster_name", "k8s_cluster")
+"""By which several clusters in one engine are told apart, in order of preference."""
 
 
 def _own() -> Mapping[str, Signal]:
@@ -196,20 +198,30 @@ def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((labels[name] for name in names if labels.get(name)), "")
 
 
-def job_of(labels: Mapping[str, str]) -> tuple[str, str]:
-    """(job, user) of a series of dcgm-exporter or jobstats; empty where unknown. A pod's user is its namespace."""
+def job_of(labels: Mapping[str, str], exporters: Collection[str] = ()) -> tuple[str, str]:
+    """(job, user) of a series of dcgm-exporter or jobstats; empty where unknown. A pod's user is its namespace.
+
+    ``exporters`` are pods that are scraped: an exporter that names no pods still has its own as ``pod``, as Prometheus'
+    operator adds it to everything that it scrapes.
+    """
     if hpc := labels.get("hpc_job"):
         return f"job {hpc}", ""
     if (job := labels.get("jobid")) and job != "0":
         user = labels.get("userid", "")
         return f"job {job}", f"uid {user}" if user else ""
-    pod, namespace = first_of(labels, _POD), first_of(labels, _NAMESPACE)
-    return (f"pod {pod}" if pod else "", namespace if pod else "")
+    prefix = "exported_" if labels.get("exported_pod") else ""
+    pod, namespace = labels.get(f"{prefix}pod", ""), labels.get(f"{prefix}namespace", "")
+    if not pod or (not prefix and (pod in exporters or "exporter" in labels.get("container", ""))):
+        return "", ""
+    return f"pod {namespace}/{pod}" if namespace else f"pod {pod}", namespace
 
 
 _RANK = re.compile(r"-(?:worker|master|launcher|rank|node|chief|ps)-\d+$")
 
 
 def group_of(job: str) -> str:
-    """The key that joins GPUs of several pods to one job: a training operator's pods differ only in role and number."""
+    """The key that joins GPUs of several pods to one job: a training operator's pods differ only in role and number.
+
+    Pods of two namespaces are never one job: their names begin with it.
+    """
     return _RANK.sub("", job) if job.startswith("pod ") else job

@@ -99,7 +99,7 @@ def frame_once(fleet: AskedFleet, at: float | None) -> FleetFrame:
             pass
     except FleetError as error:
         raise SourceError(str(error)) from None
-    return fleet_frame(replace(read, lost=fleet.hour(read.t)))
+    return fleet_frame(replace(read, lost=fleet.hour(read.t), lost_s=fleet.hour_s(read.t)))
 
 
 def write_data(frame: FleetFrame, *, as_csv: bool) -> int:

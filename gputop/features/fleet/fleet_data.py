@@ -17,7 +17,16 @@ from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_ho
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group, worst_first
 from gputop.features.fleet.fleet_reading import Alert, FleetError, FleetReading, GpuReading, Lost
 from gputop.features.fleet.hours import History
-from gputop.features.fleet.judge import STEPS, WITHOUT_WAITS, Straggler, lost_hours, remedy_of, step_times, titles
+from gputop.features.fleet.judge import (
+    ABSENT_REMEDIES,
+    STEPS,
+    WITHOUT_WAITS,
+    Straggler,
+    lost_hours,
+    remedy_of,
+    step_times,
+    titles,
+)
 from gputop.model.quantity import count
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmSource
@@ -70,7 +79,11 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
         "names": list(read.names),
         "age_s": _clean(read.age_s),
         "counts": dict(frame.counts),
-        "hosts_down": len(read.down),
+        "hosts_down": sum(down.kind == "down" for down in read.down.values()),
+        "hosts_late": sum(down.kind == "late" for down in read.down.values()),
+        "hosts_gone": [
+            {"host": host, "gpus": gone.gpus, "age_s": _clean(gone.since_s)} for host, gone in read.gone.items()
+        ],
         "not_work_gpu_h": _clean(frame.not_work_gpu_h),
         "not_work_span_s": None if read.lost is None else _clean(read.lost_s),
         "hosts": [_host(group) for group in sorted(frame.hosts, key=worst_first)],
@@ -96,7 +109,7 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
 def _host(group: Group) -> dict[str, Any]:
     return {
         "host": group.name,
-        "state": "up" if group.down is None else "down",
+        "state": "up" if group.down is None else group.down.kind,
         "age_s": None if group.down is None else _clean(group.down.since_s),
         "verdict": group.verdict.state,
         "says": group.verdict.text,
@@ -182,6 +195,7 @@ class RedactedFleet:
             gpus=gpus,
             down={self._host(host): down for host, down in read.down.items()},
             lost=self._lost(read.lost),
+            gone={self._host(host): gone for host, gone in read.gone.items()},
             alerts=tuple(map(self._alert, read.alerts)),
             problems=tuple(map(self._redactor.text, read.problems)),
             is_redacted=True,
@@ -189,6 +203,9 @@ class RedactedFleet:
 
     def more(self, t: float) -> bool:
         return self._fleet.more(t)
+
+    def hour_s(self, t: float) -> float:
+        return self._fleet.hour_s(t)
 
     def hour(self, t: float) -> Sequence[Lost] | None:
         return self._lost(self._fleet.hour(t))
@@ -264,6 +281,8 @@ class RedactedFleet:
 # The worst things in a fleet now, in words, each with what it costs and what helps. Pure.
 
 FIRST = 5
+NAMED = 5
+"""Hosts or GPUs that a line names."""
 
 
 class Finding(Struct, frozen=True):
@@ -279,25 +298,51 @@ class Finding(Struct, frozen=True):
     lost: float
     lost_gpu_h: float = 0.0
     """Of the last hour; it breaks ties between two that lose as much now."""
+    is_absent: bool = False
+    """Whether it is of hosts or GPUs that are not there: these come first."""
 
 
 def findings(frame: FleetFrame) -> list[Finding]:
-    """Everything that is wrong, what loses the most GPU time now first, whatever its level: a red job of one GPU must
-    not hide a hundred that idle."""
-    found = [one for group in frame.jobs if (one := _of_job(group)) is not None]
+    """Everything that is wrong: first what is not there, then what loses the most GPU time now, whatever its level: a
+    red job of one GPU must not hide a hundred that idle."""
+    found = [*_absent(frame)]
+    found += [one for group in frame.jobs if (one := _of_job(group)) is not None]
     for late in frame.stragglers:
         others = count(late.gpus - 1, "other GPU")
         ends = f" of its job's {others}" if late.by == "step" else f", {others} wait for it"
         text = f"{late.job}: {late.host} GPU {late.gpu} {_what(late)}{ends}"
         remedy = f"look at its clocks and data there: {late.host}"
         found.append(Finding("yellow", text, remedy, late.gpus / 2, _waited(late)))
-    if frame.read.down:
-        hosts = sorted(frame.read.down)
-        named = ", ".join(hosts[:5]) + (f" and {len(hosts) - 5} more" if len(hosts) > 5 else "")
-        text = f"{count(len(hosts), 'host')} down: {named}"
-        gpus = frame.counts["down"]
-        found.append(Finding("yellow", text, "see whether the host or only its exporter is gone", gpus, gpus))
-    return sorted(found, key=lambda one: (-one.lost, one.level != "red", -one.lost_gpu_h, one.text))
+    return sorted(found, key=lambda one: (not one.is_absent, -one.lost, one.level != "red", -one.lost_gpu_h, one.text))
+
+
+def _absent(frame: FleetFrame) -> list[Finding]:
+    """What was known within the last day and is not there now, by how it is missing."""
+    found = []
+    lost = [gpu.read for host in frame.hosts for gpu in host.gpus if gpu.state == "lost"]
+    if lost:
+        named = _named([f"{gpu.host} GPU {gpu.gpu}" for gpu in lost])
+        text = f"{count(len(lost), 'GPU')} lost, though the host answers: {named}"
+        found.append(Finding("red", text, ABSENT_REMEDIES["lost"], len(lost), len(lost), is_absent=True))
+    for kind, level in (("late", "red"), ("down", "yellow")):
+        hosts = sorted(host for host, down in frame.read.down.items() if down.kind == kind)
+        if hosts:
+            gpus = frame.counts[kind]  # type: ignore[index]
+            word = "with a driver that is late or hangs" if kind == "late" else "down"
+            text = f"{count(len(hosts), 'host')} {word}, {count(gpus, 'GPU')}: {_named(hosts)}"
+            remedy = ABSENT_REMEDIES[kind]
+            found.append(Finding(level, text, remedy, gpus, max(1, gpus), is_absent=True))  # type: ignore[arg-type]
+    if gone := frame.read.gone:
+        gpus = sum(one.gpus for one in gone.values())
+        text = f"{count(len(gone), 'host')} gone, {count(gpus, 'GPU')}: {_named(sorted(gone))}"
+        text += "; there within the last day, and nothing lists it now"
+        remedy = "nothing, where it was taken away on purpose; else see why it is no longer scraped"
+        found.append(Finding("yellow", text, remedy, gpus, 0, is_absent=True))
+    return found
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def _waited(late: Straggler) -> float:

@@ -15,6 +15,7 @@ from gputop.diagnosis.types import NOT_WORK
 from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.fleet_reading import Alert, Down, FleetReading, GpuReading
 from gputop.features.fleet.judge import (
+    ABSENT,
     FLEET_STATES,
     FleetState,
     Straggler,
@@ -106,7 +107,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
 
     @cached_property
     def total(self) -> int:
-        """All GPUs, those of hosts that are down among them."""
+        """All GPUs, those that are lost and those of hosts that are down among them."""
         return sum(len(host.gpus) for host in self.hosts)
 
     @cached_property
@@ -115,15 +116,20 @@ class FleetFrame(Struct, frozen=True, dict=True):
         return dict(Counter(gpu.read.model for host in self.hosts for gpu in host.gpus).most_common())
 
     @cached_property
+    def powers(self) -> list[float | None]:
+        """The power of each GPU that answers; None where it is not known."""
+        return [gpu.read.power_w for host in self.hosts for gpu in host.gpus if gpu.state not in ABSENT]
+
+    @cached_property
     def power_w(self) -> float:
-        """The sum over the GPUs that answer."""
-        return sum(gpu.read.power_w or 0.0 for host in self.hosts for gpu in host.gpus if gpu.state != "down")
+        """The sum over the GPUs that answer and whose power is known."""
+        return sum(power or 0.0 for power in self.powers)
 
     @cached_property
     def measured(self) -> int:
         """GPUs that answer and whose SM activity is measured."""
         return sum(
-            gpu.read.sm_active_pct is not None for host in self.hosts for gpu in host.gpus if gpu.state != "down"
+            gpu.read.sm_active_pct is not None for host in self.hosts for gpu in host.gpus if gpu.state not in ABSENT
         )
 
     @cached_property
@@ -151,8 +157,9 @@ class FleetFrame(Struct, frozen=True, dict=True):
 
 def fleet_frame(read: FleetReading) -> FleetFrame:
     """The frame of a reading."""
-    gpus = [Gpu(gpu, *state_of(gpu, is_down=gpu.host in read.down)) for gpu in read.gpus]
-    found = stragglers(gpu.read for gpu in gpus if gpu.state != "down")
+    kinds = {host: down.kind for host, down in read.down.items()}
+    gpus = [Gpu(gpu, *state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
+    found = stragglers(gpu.read for gpu in gpus if gpu.state not in ABSENT)
     by_host: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in gpus:
         by_host[gpu.read.host].append(gpu)
@@ -282,7 +289,7 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[Waste, ...]:
 
 def _missing(gpus: Sequence[Gpu]) -> list[str]:
     """What is not exported and could be, reported once for the fleet."""
-    bare = [gpu for gpu in gpus if gpu.read.sm_active_pct is None and gpu.state != "down"]
+    bare = [gpu for gpu in gpus if gpu.read.sm_active_pct is None and gpu.state not in ABSENT]
     dcgm = {gpu.read.names for gpu in bare} & {"legacy", "4.9"}
     if not dcgm:
         return []

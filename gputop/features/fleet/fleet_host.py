@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group
 from gputop.features.fleet.fleet_rows import state_style
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.judge import WORDS, remedy_of, titles
+from gputop.features.fleet.judge import ABSENT, WORDS, remedy_of, titles
 from gputop.model.quantity import memory, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import Glyphs
@@ -131,7 +131,7 @@ def _chart(gpu: Gpu, group: Group, view: FleetView, size: int, tall: int) -> lis
         (pct(read.sm_active_pct, 4), "strong" if alarm else "value.sm" if measured else "dim"),
         (pct(gap, 4), "value.alarm" if alarm else "value.gap" if (gap or 0) >= 10 else "dim"),
     ]
-    down = gpu.state == "down"
+    down = gpu.state in ABSENT
     if down:
         numbers = [(text, "dim") for text, _ in numbers]
     rows: list[list[Span]] = []
@@ -198,7 +198,7 @@ def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
     words = WORDS[gpu.state]
     if read.own_verdict and (title := titles().get(read.own_verdict)) and title != words:
         words = title if gpu.state != "busy_not_working" else f"{words}: {title}"
-    glyph = glyphs.times if gpu.state == "down" else glyphs.level(state_style(gpu).removeprefix("level."))
+    glyph = glyphs.times if gpu.state in ABSENT else glyphs.level(state_style(gpu).removeprefix("level."))
     words = f"{glyph} {words}"
     line.add(shorten(words, max(1, width - line.width - 1), glyphs.more), state_style(gpu))
     if width >= 100:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from msgspec import Struct
@@ -14,9 +14,14 @@ from gputop.features.fleet.decode_answers import (
     Identity,
     Key,
     Labels,
+    Place,
     Remembered,
     Told,
+    cluster_label,
+    doubles,
+    exporters_of,
     gpu_of,
+    host_names,
     identified,
     key_labels,
     labels_of,
@@ -104,6 +109,8 @@ class Inventory:
         self._found: Mapping[Key, Identity] = {}
         self._asked: frozenset[bytes] | None = None
         self._gone_since: dict[Key, float] = {}
+        self.host_names: Mapping[Place, str] = {}
+        self.exporters: frozenset[str] = frozenset()
         self._forget()
 
     def _forget(self) -> None:
@@ -134,8 +141,8 @@ class Inventory:
         if signals:
             samples = self._engine.asked({"samples": plan.samples(select)}, at).of("samples")
             scrape_s = scrape_seconds((value for _, value in values(samples, Remembered(dict))), WINDOW_S)
-            labels = {} if self.known is None else self.known.labels
-            self.known = Known(signals, labels, scrape_s)
+            before = Known({}, {}) if self.known is None else self.known
+            self.known = replace(before, signals=signals, scrape_s=scrape_s)
             self._forget()
         elif self.known is None:
             names = ", ".join(dialect.signals["util_pct"].name for dialect in DIALECTS.values())
@@ -152,7 +159,7 @@ class Inventory:
     def identify(self, at: float | None, now: float, *, anew: bool) -> list[str]:
         """Find out which GPUs there are. Returns messages for people. Raises FleetError where none is known.
 
-        ``anew`` also asks for those that are gone; else they are those that were there before, ``now`` ago at most.
+        ``anew`` also asks for those that are not there any more; else they are those that were there before.
         """
         known = self.known
         assert known is not None, "discovery gives it or raises"
@@ -168,31 +175,68 @@ class Inventory:
             self._asked = asked
         # Where two exporters have the same GPU, the preferred one comes first.
         order = {name: at for at, name in enumerate(DIALECTS)}
-        found = dict(self._found)
-        if not anew:
-            # Those that are there come first: a host that was renamed has the same GPUs under its new name.
-            found |= {key: who for key, who in self._gone(found, now).items() if key not in found}
+        present = {key: who for key, who in self._found.items() if not who.gone}
+        # Those that are there come first: a host that was renamed has the same GPUs under its new name.
+        before = self._found if anew else {**self._found, **self.identities}
+        found = {**present, **self._missing(present, before, now)}
         self.identities = dict(sorted(found.items(), key=lambda pair: order[pair[0].dialect]))
         return answers.problems
 
+    def notes(self) -> list[str]:
+        """What is to be said of the GPUs that are known, for people."""
+        twice = doubles(self.identities.values())
+        if not twice:
+            return []
+        hosts = ", ".join(twice[:3]) + ("" if len(twice) <= 3 else f" and {len(twice) - 3} more")
+        text = (
+            f"two machines answer as {hosts}: give each cluster its label, or show one by --select 'cluster=\"NAME\"'"
+        )
+        return [text]
+
     def _read(self, known: Known, rows: Sequence[Labels]) -> None:
         """Take the GPUs that these series name, which are others than before."""
-        labels = key_labels(rows)
+        cluster = cluster_label(row for row in rows if row.get(plan.DIALECT_LABEL) in DIALECTS)
+        labels = key_labels(rows, cluster)
+        place = (cluster, "instance") if cluster else ("instance",)
+        self.host_names = host_names(rows, place)
+        if self.host_names and "gputop" in known.signals:
+            # A driver that hangs has no GPU to tell its labels by.
+            labels.setdefault("gputop", (*place, *DIALECTS["gputop"].number))
         if not labels:
-            raise FleetError("the GPU metrics there are older than ten minutes: does anything scrape the exporters?")
-        if labels != known.labels:
-            self.known = replace(known, labels=labels)
+            raise FleetError("the GPU metrics there are older than a day: does anything scrape the exporters?")
+        if (labels, cluster) != (known.labels, known.cluster):
+            self.known = replace(known, labels=labels, cluster=cluster)
             self._forget()
-        self._found = identified(rows, labels)
+        self.exporters = exporters_of(rows)
+        self._found = identified(rows, labels, cluster)
 
-    def _gone(self, present: Mapping[Key, Identity], now: float) -> dict[Key, Identity]:
-        """The GPUs that were there in the last ten minutes and are gone now."""
-        there = {(who.instance, who.gpu, who.uuid) for who in present.values()}
-        gone = {key: who for key, who in self.identities.items() if (who.instance, who.gpu, who.uuid) not in there}
-        self._gone_since = {key: self._gone_since.get(key, now) for key in gone}
-        return {
-            key: replace(who, gone=True) for key, who in gone.items() if now - self._gone_since[key] < plan.LAST_SEEN_S
+    def _missing(
+        self, present: Mapping[Key, Identity], before: Mapping[Key, Identity], now: float
+    ) -> dict[Key, Identity]:
+        """The GPUs that were there within the last day and are not there now, whatever they were called by."""
+        uuids = {who.uuid for who in present.values() if who.uuid}
+        # A new GPU in the place of an old one is a repair. A known one there: the driver numbers them anew.
+        earlier = self.identities or {key: who for key, who in before.items() if who.gone}
+        known = {who.uuid for who in earlier.values()}
+        taken = {
+            (who.host, who.gpu.partition("/")[0]) for who in present.values() if not who.uuid or who.uuid not in known
         }
+        gone = {
+            key: who
+            for key, who in before.items()
+            if key not in present
+            and not (who.uuid and who.uuid in uuids)
+            and (who.host, who.gpu.partition("/")[0]) not in taken
+        }
+        self._gone_since = {key: self._gone_since.get(key, now) for key in gone}
+        return {key: replace(who, gone=True) for key, who in gone.items() if now - self._gone_since[key] < DAY_S}
+
+    def dismiss(self, keys: Collection[Key]) -> None:
+        """Forget GPUs of hosts that are gone."""
+        for key in keys:
+            self.identities.pop(key, None)
+            self._gone_since.pop(key, None)
+        self._found = {key: who for key, who in self._found.items() if key not in keys}
 
     def name_jobs(self, told: Mapping[Key, Told]) -> None:
         """Add the jobs that separate series give. A number without a scheduler takes the name it has elsewhere."""

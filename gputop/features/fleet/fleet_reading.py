@@ -6,6 +6,7 @@ Nothing is judged here. What is not measured is None.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,12 +27,14 @@ class FleetError(Exception):
 class GpuReading(Struct, frozen=True):
     """One GPU, or one MIG instance (``gpu`` is then ``0/3``).
 
-    Utilisation and SM activity are means over ``WINDOW_S`` seconds, the other values the newest ones; keys and units
-    are those of the metric catalogue. ``is_quiet`` tells whether the 95th percentile of utilisation was below 5 %.
-    ``names`` is the dialect that it was read in. ``own_state`` and ``own_verdict`` are what gputop on the node says.
-    ``job`` and ``user`` are empty where nothing tells them. A GPU that ``is_gone`` had values in the last ten minutes,
-    which these are, and has none now. ``step_s`` is the mean training step of the ranks on it over ``WINDOW_S``
-    seconds, where they announce their steps, ``step_wait_s`` what they waited for others in it, where they say so.
+    Utilisation and SM activity are means over ``WINDOW_S`` seconds, the other values the newest ones; keys and
+    units are those of the metric catalogue. ``is_quiet`` tells whether the 95th percentile of utilisation was below
+    5 %, None where that was asked and not answered; ``unanswered`` are keys of which the same holds, so that None
+    says nothing. ``names`` is the dialect that it was read in. ``own_state`` and ``own_verdict`` are what gputop on
+    the node says. ``job`` and ``user`` are empty where nothing tells them. A GPU that ``is_lost`` was there within
+    the last day, and its host answers without it, or says that its driver cannot read it; the values are the last
+    ones. ``step_s`` is the mean training step of the ranks on it over ``WINDOW_S`` seconds, where they announce
+    their steps, ``step_wait_s`` what they waited for others in it, where they say so.
     """
 
     host: str
@@ -47,14 +50,15 @@ class GpuReading(Struct, frozen=True):
     power_w: float | None = None
     mem_used_bytes: float | None = None
     temp_c: float | None = None
-    is_quiet: bool = False
+    is_quiet: bool | None = False
     job: str = ""
     user: str = ""
     own_state: State | None = None
     own_verdict: str | None = None
-    is_gone: bool = False
+    is_lost: bool = False
     step_s: float | None = None
     step_wait_s: float | None = None
+    unanswered: frozenset[str] = frozenset()
 
     @property
     def own_step_s(self) -> float | None:
@@ -67,14 +71,23 @@ class GpuReading(Struct, frozen=True):
 def filled(gpu: GpuReading, other: GpuReading) -> GpuReading:
     """One GPU from two exporters: the first, completed by what only the second knows. A measured 0 is known."""
     unknown = [key for key in gpu.__struct_fields__ if getattr(gpu, key) in (None, "")]
-    return replace(gpu, is_gone=gpu.is_gone and other.is_gone, **{key: getattr(other, key) for key in unknown})
+    return replace(gpu, is_lost=gpu.is_lost and other.is_lost, **{key: getattr(other, key) for key in unknown})
 
 
 class Down(Struct, frozen=True):
-    """A host that does not answer. ``since_s`` is how long ago it last did, None where that is unknown."""
+    """A host without current values: its exporter does not answer (``down``), or answers that the driver is late or
+    hangs (``late``). ``since_s`` is how long ago it last had some, None where that is unknown."""
 
     since_s: float | None
     reason: str
+    kind: Literal["down", "late"] = "down"
+
+
+class Gone(Struct, frozen=True):
+    """A host that was there within the last day and that nothing lists any more. ``since_s`` as in ``Down``."""
+
+    gpus: int
+    since_s: float | None
 
 
 class Lost(Struct, frozen=True):
@@ -98,7 +111,8 @@ class Alert(Struct, frozen=True):
 
 
 class FleetReading(Struct, frozen=True):
-    """A fleet at Unix time ``t``. ``down`` holds hosts by name; their GPUs carry the last values that were read.
+    """A fleet at Unix time ``t``. ``down`` holds hosts by name, those that are late among them; their GPUs carry the
+    last values that were read. The GPUs of hosts that are ``gone`` are in no other list.
 
     ``age_s`` is how old the newest value is. ``lost`` is None until the last hour was read, and then spans ``lost_s``
     seconds. ``problems`` are one line each, for people.
@@ -114,5 +128,6 @@ class FleetReading(Struct, frozen=True):
     lost_s: float = HOUR_S
     alerts: Sequence[Alert] = ()
     problems: tuple[str, ...] = ()
+    gone: Mapping[str, Gone] = {}
     is_redacted: bool = False
     """Whether hosts, users, jobs and UUIDs are numbers: no command can name a host then."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 from gputop.diagnosis.types import NOT_WORKING
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group, Waste
 from gputop.features.fleet.fleet_view import FleetView, position, rows_of
-from gputop.features.fleet.judge import LEVELS, Straggler, cause_words, step_times
+from gputop.features.fleet.judge import ABSENT, LEVELS, Straggler, cause_words, step_times
 from gputop.model.quantity import count, terminal_safe
 from gputop.paint.charts import bar, gap_chart
 from gputop.paint.glyphs import Glyphs
@@ -46,7 +46,9 @@ def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
 def cell(gpu: Gpu, wide: int, glyphs: Glyphs) -> list[Span]:
     """One GPU in so many columns and one row."""
     read = gpu.read
-    if gpu.state == "down":
+    if gpu.state == "lost":
+        return [(glyphs.times * wide, "level.red")]
+    if gpu.state in ABSENT:
         return [(glyphs.dot * wide, "dim")]
     if read.util_pct is None:
         return [("?" * wide, "dim")]
@@ -63,7 +65,7 @@ def _drawn(util: int, sm: int | None, wide: int, glyphs: Glyphs, alarm: bool) ->
     return row
 
 
-_NEED = ("busy_not_working", "starved", "idle_allocated", "unmeasured", "idle", "down", "working")
+_NEED = ("lost", "late", "busy_not_working", "starved", "idle_allocated", "unmeasured", "idle", "down", "working")
 
 
 def _need(gpu: Gpu) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_frame import FleetFrame, Group
 from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, groups, position, rows_of
+from gputop.features.fleet.judge import ABSENT
 from gputop.features.fleet.judge import WORDS as JudgeWORDS
 from gputop.model.quantity import count, duration, terminal_safe
 from gputop.paint.glyphs import Glyphs, ascii_only
@@ -55,7 +57,7 @@ def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
     right = _right(frame, view, width)
     room = width - sum(len(text) for text, _ in right)
     measured, total = frame.measured, frame.total
-    bare = total - frame.counts.get("down", 0) - measured
+    bare = total - sum(frame.counts.get(state, 0) for state in ABSENT) - measured
     parts = [
         (0, f"{number(len(frame.hosts))} host{'s' * (len(frame.hosts) != 1)}", "value|bar"),
         (1, _gpus(frame, view.glyphs), "value|bar"),
@@ -85,7 +87,7 @@ def _right(frame: FleetFrame, view: FleetView, width: int) -> list[tuple[str, st
         parts.append(("PAUSED  ", "level.yellow|bar"))
     parts.append((clock_time(frame.t, view.utc_offset_s) + "  ", "dim|bar"))
     if frame.read.age_s is not None and width >= 70:
-        parts.append((f"data {frame.read.age_s:.0f} s old  ", "dim|bar"))
+        parts.append((f"data {duration(frame.read.age_s + (view.stale_s or 0.0))} old  ", "dim|bar"))
     if width >= 120:
         parts.append((f"every {view.interval_s:.0f} s  ", "dim|bar"))
     if width >= 100:
@@ -101,6 +103,8 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
     parts = _counts(frame, view.glyphs)
     if power := frame.power_w:
         text = f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW"
+        if unknown := sum(one is None for one in frame.powers):
+            text += f" of {number(len(frame.powers) - unknown)} GPUs"
         parts.append(Part(text, "text", 6))
     long, short, style = _hour(frame, view)
     parts.append(Part(short, style, 3))
@@ -131,10 +135,25 @@ def _wide(parts: list[Part]) -> int:
 def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[Part]:
     parts = []
     for state, word, level, rank in COUNTED:
-        if state == "idle" and (down := len(frame.read.down)):
-            parts.append(Part(f"{glyphs.times} {count(down, 'host')} down", "level.yellow", 1))
+        if state == "idle":
+            parts += _absent(frame, glyphs)
         if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
             parts.append(Part(f"{glyphs.level(level)} {number(n)} {word}", f"level.{level}", rank))
+    return parts
+
+
+def _absent(frame: FleetFrame, glyphs: Glyphs) -> list[Part]:
+    """What was known and is not there now; it is never left out."""
+    kinds = Counter(down.kind for down in frame.read.down.values())
+    parts = []
+    if lost := frame.counts.get("lost", 0):
+        parts.append(Part(f"{glyphs.times} {number(lost)} lost", "level.red", 0))
+    if late := kinds["late"]:
+        parts.append(Part(f"{glyphs.times} {count(late, 'host')} late", "level.red", 0))
+    if down := kinds["down"]:
+        parts.append(Part(f"{glyphs.times} {count(down, 'host')} down", "level.yellow", 1))
+    if gone := len(frame.read.gone):
+        parts.append(Part(f"{count(gone, 'host')} gone", "dim", 2))
     return parts
 
 

@@ -1,7 +1,8 @@
 """The GPU time lost in the last hour, in bins of five minutes, each judged by the same rules as the present.
 
-Bins lie on whole five minutes of Unix time, so that each is read once, whether the screen runs on or goes back.
-Nodes that run gputop count their own seconds by state, which survive gaps between scrapes; their counters go before.
+Bins lie on whole five minutes of Unix time, so that each is read once, whether the screen runs on or goes back. Within
+a bin every job has the time in which the engine holds samples of it, and is judged by its own means; jobs that share a
+GPU have equal parts. Nodes that run gputop count their own seconds by state, which survive gaps between scrapes.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import floor
 from typing import NamedTuple, get_args
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import State
 from gputop.features.fleet import plan
 from gputop.features.fleet.client import Query, Row, number
-from gputop.features.fleet.decode_answers import Identity, Key, Remembered, gpu_of, in_units, key_of
+from gputop.features.fleet.decode_answers import Identity, Key, Remembered, gpu_of, in_units, own_job
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, job_of
 from gputop.features.fleet.fleet_inventory import Engine, Inventory, values
 from gputop.features.fleet.fleet_reading import HOUR_S, FleetError, GpuReading, Lost
-from gputop.features.fleet.judge import lost_hours, state_of
+from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.plan import QUIET_UTIL, Known
 from gputop.features.fleet.promql import any_of, over
 
@@ -29,9 +31,37 @@ BINS = int(HOUR_S / BIN_S)
 AT_ONCE = 4
 """Bins of one query: a whole hour of 8,000 GPUs would take the engine more than a second."""
 MOST_KEPT = 60
+SAMPLES, QUIET, OWN_STATES, OWN_JOBS, OWN_SAMPLES = "samples", "quiet", "own states", "own jobs", "own samples"
+"""What a bin is made of beside the metrics: samples of a job on a GPU; whether it was quiet; and of nodes that run
+gputop, seconds by state, samples of each job, samples of each GPU."""
 
-Bin = dict[tuple[Key, str, str], tuple[State, float]]
-"""(GPU, job, user) → its state and the GPU-hours that were no work."""
+
+class Owned(NamedTuple):
+    """A GPU with the job that it then had, as the labels of one series name it, and its state where that is told."""
+
+    gpu: Key
+    job: str = ""
+    user: str = ""
+    state: str = ""
+
+    @property
+    def dialect(self) -> str:
+        return self.gpu.dialect
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return self.gpu.values
+
+
+Point = tuple[float, Owned, float]
+"""Unix time, GPU, value as exported."""
+
+
+class Bin(Struct, frozen=True):
+    """GPU-hours that were no work by GPU, job, user and state, and for how many seconds there is anything."""
+
+    lost: Mapping[tuple[Key, str, str, State], float]
+    covered_s: float
 
 
 def bin_ends(t: float) -> list[float]:
@@ -40,37 +70,24 @@ def bin_ends(t: float) -> list[float]:
     return [last - i * BIN_S for i in reversed(range(BINS))]
 
 
-class Owned(NamedTuple):
-    """A GPU with the job that it then had, as the labels of one series name it."""
-
-    gpu: Key
-    job: str
-    user: str
-
-
-Point = tuple[float, Owned, float]
-"""Unix time, GPU, value as exported."""
-
-
 class Hours:
-    """Bins by the time at which they end, and the nodes' own counters by the same."""
+    """Bins by the time at which they end."""
 
     def __init__(self) -> None:
         self._bins: dict[float, Bin] = {}
-        self._own: dict[float, dict[Key, dict[State, float]]] = {}
 
-    def missing(self, t: float, *, binned: bool, own: bool) -> tuple[list[float], bool]:
-        """The next bins to ask for, oldest first, and whether the counters are to be asked for."""
-        ends = bin_ends(t)
-        wanted = [end for end in ends if end not in self._bins] if binned else []
+    def missing(self, t: float) -> list[float]:
+        """The next bins to ask for, oldest first."""
+        wanted = [end for end in bin_ends(t) if end not in self._bins]
         run = wanted[:1]
         for end in wanted[1:AT_ONCE]:
             if end - run[-1] == BIN_S:
                 run.append(end)
-        return run, own and ends[-1] not in self._own
+        return run
 
-    def take(self, ends: Sequence[float], points: Mapping[str, Iterable[Point]]) -> None:
-        """Judge these bins. ``points`` are those of each metric and of ``quiet``."""
+    def take(self, ends: Sequence[float], points: Mapping[str, Iterable[Point]], scrape_s: Mapping[str, float]) -> None:
+        """Judge these bins. ``points`` are those of each metric, see ``SAMPLES``; ``scrape_s`` the seconds between two
+        scrapes by the values of a GPU's first label."""
         by_end: dict[float, dict[str, list[tuple[Owned, float]]]] = {end: defaultdict(list) for end in ends}
         for name, found in points.items():
             for t, owned, value in found:
@@ -78,32 +95,24 @@ class Hours:
                 if of_bin is not None:
                     of_bin[name].append((owned, value))
         for end, of_bin in by_end.items():
-            self._bins[end] = _judged(of_bin)
+            binned, own = _binned(of_bin, scrape_s), _own(of_bin, scrape_s)
+            self._bins[end] = Bin({**binned.lost, **own.lost}, max(binned.covered_s, own.covered_s))
         for old in sorted(self._bins)[: max(0, len(self._bins) - MOST_KEPT)]:
             del self._bins[old]
 
-    def take_own(self, t: float, seconds: Iterable[tuple[tuple[Key, str], float]]) -> None:
-        """Add the nodes' own seconds by GPU and state over the hour before the last bin's end."""
-        found: dict[Key, dict[State, float]] = defaultdict(dict)
-        for (key, state), value in seconds:
-            # Nothing counts more seconds than passed; two percent for what an engine extrapolates.
-            if state in get_args(State) and 0.0 <= value <= 1.02 * HOUR_S:
-                found[key][state] = value / 3600.0  # type: ignore[index]
-        self._own = {bin_ends(t)[-1]: found}
+    def span_s(self, t: float) -> float:
+        """For how much of the hour there is anything, in seconds."""
+        return sum(self._bins[end].covered_s for end in bin_ends(t) if end in self._bins)
 
-    def lost(self, t: float, identities: Mapping[Key, Identity], *, binned: bool, own: bool) -> list[Lost] | None:
-        """The last hour, summed by GPU, job and state; None until all of it was read."""
+    def lost(self, t: float, identities: Mapping[Key, Identity]) -> list[Lost] | None:
+        """The last hour, summed by GPU, job and state; None until all of it was read, and where there is nothing."""
         ends = bin_ends(t)
-        if (binned and any(end not in self._bins for end in ends)) or (own and ends[-1] not in self._own):
+        if any(end not in self._bins for end in ends) or not self.span_s(t):
             return None
         sums: dict[tuple[Key, str, str, State], float] = defaultdict(float)
-        for end in ends if binned else ():
-            for (key, job, user), (state, gpu_h) in self._bins[end].items():
-                sums[key, job, user, state] += gpu_h
-        for key, seconds in self._own[ends[-1]].items() if own else ():
-            who = identities.get(key)
-            for state, gpu_h in seconds.items():
-                sums[key, who.job if who else "", who.user if who else "", state] += gpu_h
+        for end in ends:
+            for whose, gpu_h in self._bins[end].lost.items():
+                sums[whose] += gpu_h
         return [
             Lost(who.host, who.gpu, job, user, state, gpu_h)
             for (key, job, user, state), gpu_h in sums.items()
@@ -111,34 +120,73 @@ class Hours:
         ]
 
 
-def _judged(points: Mapping[str, Sequence[tuple[Owned, float]]]) -> Bin:
-    util, sm, held = (
-        in_units(((owned.gpu, value) for owned, value in points[key]), key)
-        for key in ("util_pct", "sm_active_pct", "mem_used_bytes")
-    )
-    quiet = in_units(((owned.gpu, value) for owned, value in points["quiet"]), "util_pct")
-    jobs: dict[Key, tuple[str, str]] = {}
-    for owned, _ in points["util_pct"]:
-        jobs[owned.gpu] = min((owned.job, owned.user), jobs.get(owned.gpu, ("~", "")))
-    found: Bin = {}
-    for key, value in util.items():
-        job, user = jobs.get(key, ("", ""))
+Points = Mapping[str, Sequence[tuple[Owned, float]]]
+
+
+def _seconds(points: Points, name: str, scrape_s: Mapping[str, float]) -> dict[Owned, float]:
+    """For how long there are samples of each job on a GPU: at most a bin on a GPU, of which jobs have parts."""
+    raw = {owned: min(BIN_S, value * _every(owned, scrape_s)) for owned, value in points.get(name, ())}
+    of_gpu: dict[Key, float] = defaultdict(float)
+    for owned, seconds in raw.items():
+        of_gpu[owned.gpu] += seconds
+    return {owned: seconds * min(1.0, BIN_S / of_gpu[owned.gpu]) for owned, seconds in raw.items() if seconds > 0.0}
+
+
+def _every(owned: Owned, scrape_s: Mapping[str, float]) -> float:
+    return scrape_s.get(owned.values[0] if owned.values else "", scrape_s.get("", 15.0))
+
+
+def _binned(points: Points, scrape_s: Mapping[str, float]) -> Bin:
+    """GPUs that are judged here."""
+    util, sm, held = (in_units(points.get(key, ()), key) for key in ("util_pct", "sm_active_pct", "mem_used_bytes"))
+    quiet = in_units(points.get(QUIET, ()), "util_pct")
+    seconds = _seconds(points, SAMPLES, scrape_s)
+    lost: dict[tuple[Key, str, str, State], float] = {}
+    for owned, value in util.items():
         gpu = GpuReading(
             "",
             "",
             util_pct=value,
-            sm_active_pct=sm.get(key),
-            mem_used_bytes=held.get(key),
-            is_quiet=quiet.get(key, QUIET_UTIL) < QUIET_UTIL,
-            job=job,
+            sm_active_pct=sm.get(owned),
+            mem_used_bytes=held.get(owned),
+            is_quiet=quiet.get(owned, QUIET_UTIL) < QUIET_UTIL,
+            job=owned.job,
         )
-        state, _ = state_of(gpu)
-        if state == "down":
-            continue
-        gpu_h = lost_hours(state, value, BIN_S / 3600.0)
+        state, _ = judged(gpu)
+        gpu_h = lost_hours(state, value, seconds.get(owned, 0.0) / 3600.0)
         if gpu_h > 0.0:
-            found[key, job, user] = (state, gpu_h)
-    return found
+            lost[owned.gpu, owned.job, owned.user, state] = gpu_h
+    return Bin(lost, _longest(seconds))
+
+
+def _own(points: Points, scrape_s: Mapping[str, float]) -> Bin:
+    """GPUs whose nodes count for themselves: their seconds by state, divided by the samples of each job in the bin."""
+    samples = {owned.gpu: value for owned, value in points.get(OWN_SAMPLES, ())}
+    jobs: dict[Key, list[tuple[Owned, float]]] = defaultdict(list)
+    for owned, value in points.get(OWN_JOBS, ()):
+        jobs[owned.gpu].append((owned, value))
+    lost: dict[tuple[Key, str, str, State], float] = defaultdict(float)
+    for owned, value in points.get(OWN_STATES, ()):
+        # Nothing counts more seconds than passed; two percent for what an engine extrapolates.
+        if owned.state not in get_args(State) or not 0.0 <= value <= 1.02 * BIN_S:
+            continue
+        state: State = owned.state  # type: ignore[assignment]
+        of_jobs = jobs.get(owned.gpu, [])
+        counted = sum(n for _, n in of_jobs)
+        whole = max(counted, samples.get(owned.gpu, 0.0), 1.0)
+        for job, n in of_jobs:
+            lost[owned.gpu, job.job, job.user, state] += value / 3600.0 * n / whole
+        if (rest := 1.0 - counted / whole) > 0.0:
+            lost[owned.gpu, "", "", state] += value / 3600.0 * rest
+    seconds = {Owned(key): min(BIN_S, n * _every(Owned(key), scrape_s)) for key, n in samples.items()}
+    return Bin(lost, _longest(seconds))
+
+
+def _longest(seconds: Mapping[Owned, float]) -> float:
+    of_gpu: dict[Key, float] = defaultdict(float)
+    for owned, value in seconds.items():
+        of_gpu[owned.gpu] += value
+    return min(BIN_S, max(of_gpu.values(), default=0.0))
 
 
 # Reads the last hour in parts, beside what is shown: each part once, and none that would take an engine long.
@@ -153,65 +201,72 @@ class LastHour:
     def __init__(self, engine: Engine, inventory: Inventory) -> None:
         self._engine, self._inventory = engine, inventory
         self._hours = Hours()
-        self._seen: Known | None = None
+        self._seen: tuple[Known, frozenset[str]] | None = None
         self._owned: Remembered[Owned | None] = Remembered(lambda labels: None)
-
-    @property
-    def _kinds(self) -> tuple[bool, bool]:
-        """Whether some GPUs' hour is to be judged by bins, and some nodes count it themselves."""
-        labels = {} if self._inventory.known is None else self._inventory.known.labels
-        return any(name != "gputop" for name in labels), "gputop" in labels
+        self._scrape_s: dict[str, float] = {}
 
     def lost(self, t: float) -> list[Lost] | None:
         """The GPU time lost in the hour before ``t``, None until ``more`` has read it."""
-        binned, own = self._kinds
         identities = self._inventory.identities
-        found = self._hours.lost(t, identities, binned=binned, own=own)
-        if not own or found is None:
-            return found
+        found = self._hours.lost(t, identities)
+        if found is None:
+            return None
         named = {who.job.partition(" ")[2]: who.job for who in identities.values() if who.job[:4] != "job "}
         return [
             replace(lost, job=named.get(lost.job[4:], lost.job)) if lost.job[:4] == "job " else lost for lost in found
         ]
 
+    def span_s(self, t: float) -> float:
+        """For how much of the hour before ``t`` the engine holds anything, in seconds."""
+        return self._hours.span_s(t)
+
     def more(self, t: float) -> bool:
-        """Read the next part of the hour before ``t``; whether there was one. At most five queries."""
+        """Read the next part of the hour before ``t``; whether there was one. At most eight queries."""
         known = self._inventory.known
         if known is None:
             return False
-        binned, own = self._kinds
-        ends, wants_own = self._hours.missing(t, binned=binned, own=own)
-        queries = self._bins(known, ends) if ends else {}
-        if wants_own and (text := plan.lost_by_own(known, self._engine.select, HOUR_S)):
-            queries["own"] = Query(text, bin_ends(t)[-1])
-        if not queries:
+        ends = self._hours.missing(t)
+        if not ends:
             return False
         try:
-            rows = self._engine.all_answers(queries).rows
-            if "own" in rows:
-                names = known.labels["gputop"]
-                by_state: Remembered[tuple[Key, str]] = Remembered(
-                    lambda labels: (key_of(labels, "gputop", names), labels.get("state", ""))
-                )
-                self._hours.take_own(t, values(rows["own"], by_state))
-            if ends:
-                self._hours.take(ends, {name: self._points(rows.get(name, ())) for name in (*BINNED, "quiet")})
+            self._ask_spacing(known, bin_ends(t)[-1])
+            rows = self._engine.all_answers(self._queries(known, ends)).rows
+            self._hours.take(ends, {name: self._points(found) for name, found in rows.items()}, self._scrape_s)
         except FleetError:
             return False
         return True
 
-    def _bins(self, known: Known, ends: Sequence[float]) -> dict[str, Query]:
-        """The questions of a run of bins, of all GPUs whose nodes do not count for themselves, with their jobs."""
-        others = {name: labels for name, labels in known.labels.items() if name != "gputop"}
-        told_apart = Known(known.signals, others, known.scrape_s)
-        if told_apart != self._seen:
-            self._seen = told_apart
-            self._owned = Remembered(lambda labels: _owned(labels, told_apart))
+    def _ask_spacing(self, known: Known, at: float) -> None:
+        """The seconds between two scrapes by address: a sample stands for so long."""
+        if self._scrape_s:
+            return
+        text = plan.spacing([DIALECTS[name] for name in known.labels], self._engine.select)
+        rows = self._engine.answers({"spacing": Query(text, at)}).of("spacing")
+        found = {
+            labels.get("instance", ""): value
+            for labels, value in values(rows, Remembered(dict))
+            if labels.get(plan.DIALECT_LABEL) == plan.SPACING and 1.0 <= value <= BIN_S
+        }
+        self._scrape_s = {**found, "": min(found.values(), default=self._inventory.scrape_s)}
+
+    def _queries(self, known: Known, ends: Sequence[float]) -> dict[str, Query]:
+        """The questions of a run of bins: of GPUs whose nodes do not count for themselves, with their jobs; of the
+        others their counters."""
+        if (known, self._inventory.exporters) != self._seen:
+            self._seen = (known, self._inventory.exporters)
+            exporters = self._inventory.exporters
+            self._owned = Remembered(lambda labels: _owned(labels, known, exporters))
         self._owned.turn()
-        with_jobs = {name: (*labels, *DIALECTS[name].job) for name, labels in others.items()}
-        seen, select = Known(known.signals, with_jobs, known.scrape_s), self._engine.select
+        select = self._engine.select
+        with_jobs = {name: (*labels, *DIALECTS[name].job) for name, labels in known.labels.items() if name != "gputop"}
+        seen = known.labelled(with_jobs)
         texts = {key: plan.metric(seen, key, select, plan.mean) for key in BINNED}
-        texts["quiet"] = plan.quiet(seen, select)
+        texts[QUIET] = plan.quiet(seen, select)
+        texts[SAMPLES] = plan.metric(seen, "util_pct", select, plan.counted)
+        if "gputop" in known.labels:
+            texts[OWN_STATES] = plan.own_states(known, select)
+            texts[OWN_JOBS] = plan.own_jobs(known, select)
+            texts[OWN_SAMPLES] = plan.own_samples(known, select)
         return {name: Query(text, ends[-1], ends[0], BIN_S) for name, text in texts.items() if text}
 
     def _points(self, rows: Sequence[Row]) -> Iterator[Point]:
@@ -223,11 +278,13 @@ class LastHour:
                         yield t, owned, value
 
 
-def _owned(labels: Mapping[str, str], known: Known) -> Owned | None:
+def _owned(labels: Mapping[str, str], known: Known, exporters: frozenset[str]) -> Owned | None:
     gpu = gpu_of(labels, known)
     if gpu is None:
         return None
-    return Owned(gpu, *(job_of(labels) if DIALECTS[gpu.dialect].job else ("", "")))
+    if gpu.dialect == "gputop":
+        return Owned(gpu, *own_job(labels), labels.get("state", ""))
+    return Owned(gpu, *(job_of(labels, exporters) if DIALECTS[gpu.dialect].job else ("", "")))
 
 
 # A host's GPUs over time, in columns of a chart. Pure.

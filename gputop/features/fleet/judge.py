@@ -14,44 +14,72 @@ from msgspec import Struct
 from gputop.diagnosis.catalogue import verdict_rows
 from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR
 from gputop.diagnosis.rules.base import HELD_BYTES
-from gputop.diagnosis.signals import busy_not_working
-from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Level, State
+from gputop.diagnosis.signals import FLAG_A_UTIL, busy_not_working
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Flag, Level, State
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, GpuReading
 from gputop.model.quantity import duration, memory
 
-FleetState = Literal["working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured", "down"]
-FLEET_STATES: tuple[FleetState, ...] = (*STATES, "down")
-WORDS: Mapping[str, str] = MappingProxyType({
-    state: "down" if state == "down" else STATE_WORDS[state] for state in FLEET_STATES
-})  # fmt: skip
+FleetState = Literal[
+    "working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured", "down", "late", "lost"
+]
+ABSENT: tuple[FleetState, ...] = ("down", "late", "lost")
+"""States of GPUs without current values: the host does not answer, its driver hangs, or it answers without the GPU."""
+FLEET_STATES: tuple[FleetState, ...] = (*STATES, *ABSENT)
+WORDS: Mapping[str, str] = MappingProxyType(
+    {state: STATE_WORDS[state] for state in STATES} | {"down": "down", "late": "driver late", "lost": "lost"}
+)
 LEVELS: Mapping[FleetState, Level] = MappingProxyType({
     "working": "green", "busy_not_working": "red", "starved": "red", "idle_allocated": "yellow", "idle": "grey",
-    "unmeasured": "grey", "down": "yellow",
+    "unmeasured": "grey", "down": "yellow", "late": "red", "lost": "red",
 })  # fmt: skip
 """The level in which a state is drawn."""
-BUSY_UTIL = 80.0
-"""Above this utilisation a GPU without SM activity is not called starved: its work is unknown."""
+BUSY_UTIL = FLAG_A_UTIL
+"""Above this utilisation a GPU is not called starved: without SM activity its work is unknown."""
+SURELY_BUSY_UTIL = 10.0
+"""From this mean on the 95th percentile is above 5 % whatever the rest did: 0.95 x 5 + 0.05 x 100 is less."""
 
 
-def state_of(gpu: GpuReading, *, is_down: bool = False) -> tuple[FleetState, str]:
-    """A GPU's state, and what it was decided by: ``up``, ``gputop``, ``util``, ``sm`` or ``nothing``."""
-    if is_down or gpu.is_gone:
-        return "down", "up"
+def state_of(gpu: GpuReading, *, down: str = "") -> tuple[FleetState, str]:
+    """A GPU's state, and what it was decided by: ``up``, ``gputop``, ``util``, ``sm`` or ``nothing``.
+
+    ``down`` is the kind in which its host is without values. The order is that of the rules for Prometheus.
+    """
+    if down:
+        return ("late" if down == "late" else "down"), "up"
+    if gpu.is_lost:
+        return "lost", "up"
+    return judged(gpu)
+
+
+def judged(gpu: GpuReading) -> tuple[State, str]:
+    """The state of a GPU that is there, and what it was decided by."""
     if gpu.own_state is not None:
         return gpu.own_state, "gputop"
     if gpu.util_pct is None:
         return "unmeasured", "nothing"
-    held = gpu.mem_used_bytes is not None and gpu.mem_used_bytes >= HELD_BYTES
+    if gpu.is_quiet is None and gpu.util_pct < SURELY_BUSY_UTIL:
+        return "unmeasured", "nothing"
     if gpu.is_quiet:
-        return ("idle_allocated" if held else "idle"), "util"
-    if busy_not_working(gpu.util_pct, gpu.sm_active_pct) is not None:
+        if gpu.mem_used_bytes is None and "mem_used_bytes" in gpu.unanswered:
+            return "unmeasured", "nothing"
+        return ("idle_allocated" if (gpu.mem_used_bytes or 0.0) >= HELD_BYTES else "idle"), "util"
+    if gpu.sm_active_pct is None and "sm_active_pct" in gpu.unanswered:
+        return "unmeasured", "nothing"
+    if flag_of(gpu) is not None:
         return "busy_not_working", "sm"
-    if gpu.util_pct <= BUSY_UTIL and (held or gpu.job):
+    if gpu.util_pct <= BUSY_UTIL and gpu.job:
         return "starved", "util"
     if gpu.sm_active_pct is None:
         return "unmeasured", "nothing"
     return "working", "sm"
+
+
+def flag_of(gpu: GpuReading) -> Flag | None:
+    """A, B or, only with a job's label, C; None where the GPU is not busy without working."""
+    if gpu.util_pct is None:
+        return None
+    return busy_not_working(gpu.util_pct, gpu.sm_active_pct)
 
 
 def lost_hours(state: State, util_pct: float | None, hours: float) -> float:
@@ -188,14 +216,14 @@ class Verdict(Struct, frozen=True):
 
 
 _ORDER: tuple[FleetState, ...] = (
-    "busy_not_working", "starved", "idle_allocated", "working", "unmeasured", "idle", "down",
+    "lost", "late", "busy_not_working", "starved", "idle_allocated", "working", "unmeasured", "idle", "down",
 )  # fmt: skip
 
 
 def severity(verdict: Verdict) -> float:
     """The smaller, the more it needs attention. A straggler comes before GPUs that only wait or idle."""
     if verdict.straggles and verdict.state in ("working", "idle_allocated", "unmeasured"):
-        return 1.5
+        return _ORDER.index("starved") + 0.5
     return float(_ORDER.index(verdict.state))
 
 
@@ -231,13 +259,13 @@ def host_verdict(
     """The verdict on these GPUs. ``straggling`` are those among them, ``of_job`` the stragglers of all jobs."""
     if down is not None:
         since = "" if down.since_s is None else f" {duration(down.since_s)}"
-        return Verdict("down", "yellow", f"down{since}: {down.reason}")
+        return Verdict(down.kind, LEVELS[down.kind], f"{WORDS[down.kind]}{since}: {down.reason}")
     if not gpus:
         return Verdict("idle", "grey", "no GPU")
     counts = Counter(state for _, state in gpus)
     worst = next(state for state in _ORDER if counts[state])
     several = len({gpu.host for gpu, _ in gpus}) > 1
-    if straggling and worst not in ("busy_not_working", "starved"):
+    if straggling and worst not in ("busy_not_working", "starved", "lost"):
         return Verdict(worst, "yellow", _straggles(straggling[0], with_host=several), straggles=True)
     text = f"{counts[worst]} {_words(worst, [gpu for gpu, state in gpus if state == worst])}"
     rest = [f"{n} {WORDS[state]}" for state, n in counts.most_common() if state != worst]
@@ -292,12 +320,21 @@ def _waits_for(
     return "" if one is None or one.by == "step" else f"{one.host} GPU {one.gpu}"
 
 
+ABSENT_REMEDIES: Mapping[str, str] = {
+    "down": "see whether the host answers at all, then whether its exporter runs",
+    "late": "run gputop doctor on the host: it says which call hangs; drain it, a driver that hangs needs a reboot",
+    "lost": "drain the host; dmesg | grep -i xid there: Xid 79 means that the GPU fell off the bus; reset it or reboot",
+}
+
+
 def remedy_of(gpus: Sequence[tuple[GpuReading, FleetState]], state: FleetState) -> str:
     """The remedy for GPUs in that state, in the words of the node's rules."""
     remedies = {row.id: row.remedy for row in verdict_rows()}
     own = [gpu.own_verdict for gpu, its in gpus if its == state and gpu.own_verdict is not None]
     if own and remedies.get(own[0]):
         return remedies[own[0]]
+    if state in ABSENT:
+        return ABSENT_REMEDIES[state]
     if state in ("busy_not_working", "starved"):
         return "run gputop on the node: it names the cause; `gputop export` there brings it here"
     return remedies.get("idle_holding_memory", "") if state == "idle_allocated" else ""

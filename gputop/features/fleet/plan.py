@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORK
 from gputop.features.fleet import promql
-from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS, Dialect
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DETAIL_KEYS, DIALECTS, STATE_KEYS, Dialect
 from gputop.features.fleet.fleet_reading import WINDOW_S
-from gputop.features.fleet.promql import any_of, max_by, over, selector, union
+from gputop.features.fleet.promql import any_of, max_by, over, selector, union, window
 
 DIALECT_LABEL = "gputop_names"
 """The label that marks under which names a series was found, where there are several."""
@@ -24,12 +24,21 @@ QUIET_UTIL = 5.0
 JOB_LABELS = ("scheduler", "job_id", "user", "k8s_pod_uid", "container_id")
 """Labels of ``gputop_job_info``."""
 HOST, JOB_ID, STEP, STEP_WAIT, AGE = "host", "jobstats job", "step", "step wait", "age"
+LOST, LATE, DEAD, EXPORTER, SPACING = "lost", "late", "dead", "exporter", "spacing"
 """Marks of series that give: the name of the host behind an address; a job's number as the value; the mean seconds of a
-training step; when an address last gave values."""
+training step; when an address last gave values; that a driver cannot read a GPU; how long a driver is late, in seconds;
+how long ago the values of a file were written that nobody renews; the pod in which an exporter runs; the seconds
+between two scrapes."""
 LAST_SEEN_S = 600.0
-"""How long the GPUs of a host that is gone still count."""
+"""How long a host counts as down of which nothing tells whether it is still scraped; from then on it is gone."""
+LOOKBACKS_S = (1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 57600.0, 86400.0)
+"""How long before now GPUs are looked for that are not there any more: a day, and in steps, since an engine reads
+everything between for a window, and next to nothing for a moment."""
+DEAD_S, DEAD_SCRAPES = 120.0, 4
+"""A file's values that did not change for so long, and over so many scrapes, are those of an exporter that has ended.
+The file's own time is compared with itself: a node's clock may be wrong."""
 GONE = " gone"
-"""After a dialect's id in its mark: a GPU that had values within ``LAST_SEEN_S`` and has none now."""
+"""After a dialect's id in its mark: a GPU that had values within the last day and has none now."""
 
 Wrap = Callable[[str], str]
 
@@ -41,6 +50,10 @@ class Known(Struct, frozen=True):
     """Dialect → keys of the catalogue that it has series of."""
     labels: Mapping[str, tuple[str, ...]]
     scrape_s: float = 15.0
+    cluster: str = ""
+    """The label that tells clusters apart, where there are several."""
+    marks: bool = False
+    """Whether series carry their dialect though it is the only one."""
 
     def having(self, key: str) -> list[Dialect]:
         """The dialects that export a key."""
@@ -51,13 +64,22 @@ class Known(Struct, frozen=True):
         ]
 
     @property
+    def place(self) -> tuple[str, ...]:
+        """The labels of a scraped address: the same one may be in several clusters."""
+        return (self.cluster, "instance") if self.cluster else ("instance",)
+
+    @property
     def only(self) -> str:
         """The dialect of all series, where there is one alone: its series carry no mark."""
         return next(iter(self.labels)) if len(self.labels) == 1 else ""
 
+    def labelled(self, labels: Mapping[str, tuple[str, ...]]) -> Known:
+        """The same with other labels, of some of the dialects; a dialect that was marked stays so."""
+        return Known(self.signals, labels, self.scrape_s, self.cluster, marks=not self.only)
+
     def marked(self, expr: str, dialect: str) -> str:
         """The series with their dialect, where it could be another one."""
-        return expr if self.only else marked(expr, dialect)
+        return expr if self.only and not self.marks else marked(expr, dialect)
 
 
 def marked(expr: str, mark: str) -> str:
@@ -66,8 +88,8 @@ def marked(expr: str, mark: str) -> str:
 
 
 def names_asked(select: str) -> str:
-    """A selector of every series that a dialect could have."""
-    asked = [
+    """A selector of every series that a dialect could have. ``gputop_up`` is there where a driver hangs, too."""
+    asked = ["gputop_up"] + [
         dialect.signals[key].name
         for dialect in DIALECTS.values()
         for key in (*STATE_KEYS, *DETAIL_KEYS)
@@ -79,27 +101,51 @@ def names_asked(select: str) -> str:
 def samples(select: str) -> str:
     """How often GPUs were scraped in five minutes, by dialect. One GPU of each host tells of all of them."""
     return union([
-        marked(f"max({over('count_over_time', util.selector(first, select), WINDOW_S)})", dialect.id)
+        marked(f"max({over('count_over_time', _first(dialect, select), WINDOW_S)})", dialect.id)
         for dialect in DIALECTS.values()
-        for util in (dialect.signals["util_pct"],)
-        for first in (f'{dialect.number[0]}="0"',)
     ])  # fmt: skip
 
 
+def spacing(dialects: Iterable[Dialect], select: str) -> str:
+    """The seconds between two scrapes by address, from the times of samples: right where an engine has but a minute of
+    data."""
+    parts = []
+    for dialect in dialects:
+        times = f"timestamp({_first(dialect, select)})[{window(WINDOW_S)}:5s]"
+        spread = f"max_over_time({times}) - min_over_time({times})"
+        parts.append(marked(f"min by (instance) (({spread}) / (changes({times}) > 0))", SPACING))
+    return union(parts)
+
+
+def _first(dialect: Dialect, select: str) -> str:
+    return dialect.signals["util_pct"].selector(f'{dialect.number[0]}="0"', select)
+
+
 def identities(dialects: Iterable[Dialect], select: str, *, gone: bool) -> str:
-    """Every GPU with all its labels and its utilisation; under ``GONE`` those of the last ten minutes that are gone, if
-    they are wanted: they double what an engine has to do."""
+    """Every GPU with all its labels; under ``GONE`` those that were there within the last day, if they are wanted.
+
+    gputop's exporter counts on for a GPU that it cannot read: whom it counts for is known, measured or not.
+    """
     parts = []
     for dialect in dialects:
         util = dialect.signals["util_pct"].selector(select)
+        same = f"unless on ({', '.join(('instance', *dialect.number, *dialect.instance, *dialect.uuid))}) {util}"
+        before = []
         parts.append(marked(max_by(dialect.labels, util), dialect.id))
-        if gone:
-            same = ", ".join(("instance", *dialect.number, *dialect.instance, *dialect.uuid))
-            before = f"{over('last_over_time', util, LAST_SEEN_S)} unless on ({same}) {util}"
-            parts.append(marked(max_by(dialect.labels, before), f"{dialect.id}{GONE}"))
         if dialect.id == "gputop":
+            parts.append(marked(max_by(dialect.labels, selector("gputop_gpu_info", select)), dialect.id))
+            before.append(selector("gputop_gpu_state_seconds_total", 'state="working"', select))
             hosts = over("last_over_time", selector("gputop_host_info", select), LAST_SEEN_S)
-            parts.append(marked(max_by(("instance", "hostname"), hosts), HOST))
+            parts.append(marked(max_by(("instance", *CLUSTER_LABELS, "hostname"), hosts), HOST))
+        if gone:
+            before.append(over("last_over_time", util, LAST_SEEN_S))
+            before += [f"{util} offset {window(back_s)}" for back_s in LOOKBACKS_S]
+        if before:
+            known = " or ".join(f"({one} {same})" for one in before)
+            parts.append(marked(max_by(dialect.labels, known), f"{dialect.id}{GONE}"))
+        if dialect.job:
+            scraped = selector("up", 'pod!=""', select)
+            parts.append(marked(f"max by (pod) ({scraped} and on (instance) {util})", EXPORTER))
     return union(parts)
 
 
@@ -130,16 +176,46 @@ def quiet(known: Known, select: str) -> str:
     return union(parts)
 
 
+def current(known: Known, series: str) -> str:
+    """The newest value of two scrapes: one that failed once does not make a GPU vanish from a sum."""
+    return over("last_over_time", series, 2 * known.scrape_s + SCRAPE_SLACK_S)
+
+
+SCRAPE_SLACK_S = 5.0
+
+
 def troubles(known: Known, select: str, *, ages: bool) -> str:
-    """Addresses that do not answer (0: twice in a row, 1: once), and alerts that fire; with ``ages`` also when each
-    address last gave utilisation, Unix seconds."""
-    up, alerts = selector("up", select), selector("ALERTS", 'alertstate="firing"', select)
-    last = [
-        marked(f"max by (instance) (timestamp({dialect.signals['util_pct'].selector(select)}))", AGE)
-        for dialect in known.having("util_pct")
-        if ages
-    ]
-    return union((f"({over('max_over_time', up, 2 * known.scrape_s)} and ({up} == 0))", alerts, *last))
+    """Whether scraped addresses answer (0: not twice in a row), of all jobs that export GPUs; drivers that are late and
+    files that nobody writes any more; alerts that fire; with ``ages`` also when each address last gave utilisation,
+    Unix seconds."""
+    by = f"max by ({', '.join(known.place)})"
+    utils = [dialect.signals["util_pct"].selector(select) for dialect in known.having("util_pct")]
+    alerts = selector("ALERTS", 'alertstate="firing"', select)
+    parts = []
+    own, stamp = selector("gputop_up", select), selector("gputop_last_sample_timestamp_seconds", select)
+    jobs = [f"count by (job) ({series})" for series in (*utils, *([own] if "gputop" in known.labels else ()))]
+    up = selector("up", select)
+    twice = over("max_over_time", up, 2 * known.scrape_s)
+    if jobs:
+        # After a pause of the engine itself there is nothing in that window yet, but a value from before.
+        parts.append(marked(f"{by} (({twice} or {up}) and on (job) ({union(jobs)}))", UP))
+    parts.append(alerts)
+    if "gputop" in known.labels:
+        silent_s = max(DEAD_S, DEAD_SCRAPES * known.scrape_s)
+        age, window_of = f"time() - {stamp}", window(silent_s)
+        old = f"(changes({stamp}[{window_of}]) == 0 and count_over_time({stamp}[{window_of}]) >= {DEAD_SCRAPES - 1})"
+        parts += [
+            marked(f"{by} ({age} and on (instance) ({own} == 0))", LATE),
+            marked(f"{by} ({own} == 0)", LATE),
+            marked(f"{by} ({age} and on (instance) ({own} == 1) and on (instance) {old})", DEAD),
+        ]
+    if ages:
+        parts += [marked(f"{by} (timestamp({series}))", AGE) for series in utils]
+    return union(parts)
+
+
+UP = "up"
+"""The mark of whether an address answers."""
 
 
 def told(known: Known, select: str) -> str:
@@ -151,6 +227,7 @@ def told(known: Known, select: str) -> str:
             f"({max_by((*labels, 'state'), selector('gputop_gpu_state', select))} == 1)",
             f"({max_by((*labels, 'verdict'), selector('gputop_gpu_verdict', select))} == 1)",
             max_by((*labels, *JOB_LABELS), selector("gputop_job_info", select)),
+            marked(f"{max_by(labels, selector('gputop_gpu_lost', select))} == 1", LOST),
             marked(_step_seconds("gputop_step_seconds", labels, select), STEP),
             marked(_step_seconds("gputop_step_wait_seconds", labels, select), STEP_WAIT),
         ]
@@ -169,10 +246,30 @@ def _step_seconds(name: str, labels: Iterable[str], select: str) -> str:
     return f"({seconds} / ({steps} > 0))"
 
 
-def lost_by_own(known: Known, select: str, span_s: float) -> str:
-    """Seconds of the last hour by state, of nodes that count them."""
-    labels = known.labels.get("gputop")
-    if labels is None:
-        return ""
-    counted = selector("gputop_gpu_state_seconds_total", any_of("state", NOT_WORK), select)
-    return f"{max_by((*labels, 'state'), over('increase', counted, span_s))} > 1"
+def counted(series: str) -> str:
+    """How many samples a window has. Older engines count those on both of its edges: one second less leaves out the
+    first of them, which is the last one of the window before."""
+    return over("count_over_time", series, WINDOW_S - 1.0)
+
+
+def own_states(known: Known, select: str) -> str:
+    """Seconds by state of a window, of nodes that count them."""
+    labels = known.labels["gputop"]
+    series = selector("gputop_gpu_state_seconds_total", any_of("state", NOT_WORK), select)
+    return _own(known, f"{max_by((*labels, 'state'), over('increase', series, WINDOW_S))} > 0.5")
+
+
+def own_jobs(known: Known, select: str) -> str:
+    """How many samples of a window name each job of a GPU."""
+    series = selector("gputop_job_info", select)
+    return _own(known, max_by((*known.labels["gputop"], *JOB_LABELS), counted(series)))
+
+
+def own_samples(known: Known, select: str) -> str:
+    """How many samples of a window there are of each GPU."""
+    series = DIALECTS["gputop"].signals["util_pct"].selector(select)
+    return _own(known, max_by(known.labels["gputop"], counted(series)))
+
+
+def _own(known: Known, expr: str) -> str:
+    return known.marked(expr, "gputop")

@@ -14,12 +14,22 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import STATES, State
 from gputop.features.fleet import hours, plan
 from gputop.features.fleet.client import Client
-from gputop.features.fleet.decode_answers import Identity, Key, Remembered, Told, in_units, told_of
+from gputop.features.fleet.decode_answers import Identity, Key, Place, Remembered, Told, in_units, place_of, told_of
 from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS, host_of
 from gputop.features.fleet.fleet_inventory import DAY_S, Answers, Engine, Inventory, values
-from gputop.features.fleet.fleet_reading import HOUR_S, Alert, Down, FleetError, FleetReading, GpuReading, Lost, filled
+from gputop.features.fleet.fleet_reading import (
+    HOUR_S,
+    Alert,
+    Down,
+    FleetError,
+    FleetReading,
+    Gone,
+    GpuReading,
+    Lost,
+    filled,
+)
 from gputop.features.fleet.hours import History, LastHour
-from gputop.features.fleet.plan import AGE, DIALECT_LABEL, Known
+from gputop.features.fleet.plan import DIALECT_LABEL, Known
 from gputop.model.quantity import clean_text
 
 # What every GPU does now, or did at a moment: the queries of a refresh, and the reading made of the answers.
@@ -29,7 +39,12 @@ from gputop.model.quantity import clean_text
 
 MOST_ALERTS = 500
 LEAST_SILENCE_S = 60.0
-"""A host without an ``up`` series counts as down after so long without a new value, or after four scrapes."""
+"""Where no ``up`` is known, a host is down after so long without a new value, or after four scrapes, beside others that
+have new ones."""
+LONGEST_GAP_S = 300.0
+"""How long values are kept over a pause of the engine: as long as it holds a value for the present itself."""
+MOST_GONE = 512
+"""Hosts that are gone and still named."""
 MEANS = ("util_pct", "sm_active_pct")
 SELDOM = (("power_w", "ages"), ("mem_used_bytes", "quiet"))
 """Queried in turns, at every second refresh."""
@@ -46,12 +61,20 @@ class Present:
         self._values: dict[str, dict[Key, float]] = {key: {} for key in STATE_KEYS}
         self._quiet: Mapping[Key, float] = {}
         self._last: dict[tuple[str, str], GpuReading] = {}
-        self._ages: Mapping[str, float] = {}
+        self._ages: Mapping[Place, float] = {}
         self._age_s: float | None = None
-        self._seen: dict[str, float] = {}
+        self._seen: dict[Place, float] = {}
         self._labels: Remembered[dict[str, str]] = Remembered(dict)
-        self._troubles: list[tuple[dict[str, str], float]] = []
-        self._can_tell = False
+        self._alerts: tuple[Alert, ...] = ()
+        self._told: Mapping[Key, Told] = {}
+        self._marked: Mapping[str, Mapping[Place, float]] = {}
+        """What the last answer says of scraped addresses, by mark; empty where it never came."""
+        self._gone: dict[str, tuple[int, float | None, float]] = {}
+        """Host → its GPUs, when it last had values, and since when nothing lists it."""
+        self._unanswered: frozenset[str] = frozenset()
+        """Questions that were never answered."""
+        self._gap_since: float | None = None
+        self._silent: dict[Place, float] = {}
 
     def ask(self, at: float | None, source: str, now: float) -> tuple[FleetReading, float | None]:
         """The fleet without its last hour, and the engine's own time. Raises FleetError where nothing can be shown."""
@@ -59,12 +82,12 @@ class Present:
         assert known is not None, "discovery gives it or raises"
         texts = self._questions(known)
         answers = self._engine.asked(texts, at)
-        if "util_pct" not in answers.rows:
+        if texts["util_pct"] and "util_pct" not in answers.rows:
             raise FleetError(answers.problems[0] if answers.problems else "no answer")
         self._refreshes += 1
         t = now if answers.t is None else answers.t
-        self._take(answers, frozenset(name for name, text in texts.items() if text), t)
-        return self._reading(answers, t, source, known), answers.t
+        problems = self._take(answers, frozenset(name for name, text in texts.items() if text), t, known)
+        return self._reading((*answers.problems, *problems), t, source, known), answers.t
 
     def turn(self) -> None:
         """Forget the labels not seen since the last turn."""
@@ -76,7 +99,11 @@ class Present:
             **{key: plan.metric(known, key, select, plan.mean) for key in MEANS},
             "told": plan.told(known, select),
             "troubles": plan.troubles(known, select, ages=self._asks("ages")),
-            **{key: plan.metric(known, key, select) for key in ("power_w", "mem_used_bytes") if self._asks(key)},
+            **{
+                key: plan.metric(known, key, select, lambda series: plan.current(known, series))
+                for key in ("power_w", "mem_used_bytes")
+                if self._asks(key)
+            },
             "quiet": plan.quiet(known, select) if self._asks("quiet") else "",
         }
 
@@ -84,89 +111,163 @@ class Present:
         """Whether it is this query's turn; at the first refresh it is every query's."""
         return not self._refreshes or name in SELDOM[self._refreshes % len(SELDOM)]
 
-    def _take(self, answers: Answers, asked: frozenset[str], t: float) -> None:
-        """Keep what was answered. What was asked and not answered is unknown from now on."""
+    def _take(self, answers: Answers, asked: frozenset[str], t: float, known: Known) -> list[str]:
+        """Keep what was answered; what was asked and not answered keeps its last answer, or is not known."""
         gpus = self._inventory.gpus
-        for key in asked.intersection(STATE_KEYS):
-            self._values[key] = in_units(values(answers.of(key), gpus), key)
-        if "quiet" in asked:
+        answered = asked.intersection(answers.rows)
+        self._unanswered = (
+            (self._unanswered | asked) - answered if self._refreshes == 1 else self._unanswered - answered
+        )
+        found = {key: in_units(values(answers.of(key), gpus), key) for key in answered.intersection(STATE_KEYS)}
+        if "quiet" in answered:
             self._quiet = in_units(values(answers.of("quiet"), gpus), "util_pct")
-        troubles = list(values(answers.of("troubles"), self._labels))
-        ages = {
-            labels.get("instance", ""): at
-            for labels, at in troubles
-            if labels.get(DIALECT_LABEL) == AGE and abs(t - at) < DAY_S
-        }
-        if ages:
+        if "told" in answered:
+            self._told = told_of(values(answers.of("told"), self._inventory.said))
+            self._inventory.name_jobs(self._told)
+        if "troubles" in answered:
+            self._take_troubles(answers, t, known)
+        gap = self._gap(found.get("util_pct", {}), t)
+        if not gap:
+            self._values.update(found)
+        return gap
+
+    def _take_troubles(self, answers: Answers, t: float, known: Known) -> None:
+        marked: dict[str, dict[Place, float]] = {plan.UP: {}, plan.LATE: {}, plan.DEAD: {}, plan.AGE: {}}
+        alerts = []
+        for labels, value in values(answers.of("troubles"), self._labels):
+            of_mark = marked.get(labels.get(DIALECT_LABEL, ""))
+            if of_mark is None:
+                alerts.append(labels)
+            elif labels.get(DIALECT_LABEL) != plan.AGE or abs(t - value) < DAY_S:
+                place = place_of(labels, known.place)
+                of_mark[place] = max(value, of_mark.get(place, value))
+        if ages := marked.pop(plan.AGE):
             self._ages, self._age_s = ages, t - median(ages.values())
             self._seen.update(ages)
-        self._troubles = [pair for pair in troubles if DIALECT_LABEL not in pair[0]]
-        self._can_tell = "troubles" in answers.rows
+        self._marked, self._alerts = marked, _alerts(alerts)
 
-    def _reading(self, answers: Answers, t: float, source: str, known: Known) -> FleetReading:
-        inventory = self._inventory
-        told = told_of(values(answers.of("told"), inventory.said))
-        inventory.name_jobs(told)
-        down = self._down(t) if self._can_tell else {}
+    def _gap(self, utils: Mapping[Key, float], t: float) -> list[str]:
+        """Words on a pause of the engine: most GPUs have no value, though nothing says that their hosts are down."""
+        before, up = self._values["util_pct"], self._marked.get(plan.UP, {})
+        without = [key for key in before if key not in utils]
+        explained = {place for mark in (plan.LATE, plan.DEAD) for place in self._marked.get(mark, {})}
+        explained |= {place for place, value in up.items() if value == 0.0}
+        known = self._inventory.identities
+        unexplained = sum(key in known and known[key].place not in explained for key in without)
+        if 2 * unexplained <= len(before) or not up:
+            self._gap_since = None
+            return []
+        self._gap_since = t if self._gap_since is None else self._gap_since
+        if t - self._gap_since > LONGEST_GAP_S:
+            return []
+        return [f"the engine has values of {len(utils)} of {len(before)} GPUs: it may have paused; the last ones stay"]
+
+    def _reading(self, problems: Sequence[str], t: float, source: str, known: Known) -> FleetReading:
+        down = self._down(t)
+        hosts_down = self._hosts_down(down)
+        self._dismiss(down, t)
         gpus: dict[tuple[str, str], GpuReading] = {}
-        for key, who in inventory.identities.items():
-            gpu = self._gpu(key, who, told.get(key, _NOTHING))
+        for key, who in self._inventory.identities.items():
+            gpu = self._gpu(key, who, self._told.get(key, _NOTHING))
             slot = (who.uuid or who.host, who.gpu)
             gpus[slot] = gpu if slot not in gpus else filled(gpus[slot], gpu)
-        hosts_down = self._hosts_down(down)
         readings = [self._kept(gpu, gpu.host in hosts_down) for gpu in gpus.values()]
         self._forget(readings)
         return FleetReading(
             t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in known.labels),
-            self._age_s, None, HOUR_S, _alerts(self._troubles),
-            tuple(answers.problems),
+            self._age_s, None, HOUR_S, self._alerts, tuple(dict.fromkeys(problems)),
+            {host: Gone(gpus, None if seen is None else t - seen) for host, (gpus, seen, _) in self._gone.items()},
         )  # fmt: skip
 
     def _gpu(self, key: Key, who: Identity, told: Told) -> GpuReading:
         own = _STATES.get(told.state or "")
         util = self._values["util_pct"].get(key)
+        quiet = self._quiet.get(key, plan.QUIET_UTIL) < plan.QUIET_UTIL
         return GpuReading(
             who.host, who.gpu, who.uuid, who.model, key.dialect, util,
             self._values["sm_active_pct"].get(key),
             power_w=self._values["power_w"].get(key),
             mem_used_bytes=self._values["mem_used_bytes"].get(key),
-            is_quiet=self._quiet.get(key, plan.QUIET_UTIL) < plan.QUIET_UTIL,
+            is_quiet=None if "quiet" in self._unanswered else quiet,
             job=who.job,
             user=who.user,
             own_state=own,
             own_verdict=told.verdict if own else None,
-            is_gone=who.gone and util is None,
+            is_lost=told.lost or (who.gone and util is None),
             step_s=told.step_s,
             step_wait_s=told.step_wait_s,
+            unanswered=self._unanswered,
         )  # fmt: skip
 
-    def _down(self, t: float) -> dict[str, Down]:
-        """Scraped addresses that are down: those that the engine reports so twice, and those it no longer scrapes."""
-        found: dict[str, Down] = {}
-        up = {labels.get("instance", ""): value for labels, value in self._troubles if "alertname" not in labels}
+    def _down(self, t: float) -> dict[Place, Down | None]:
+        """Scraped addresses without current values, and why; None for one that nothing lists any more.
+
+        Where the engine says who is scraped, that alone decides: how old values are is told, and changes no state.
+        """
+        up, late, dead = (self._marked.get(mark, {}) for mark in (plan.UP, plan.LATE, plan.DEAD))
+        identities = self._inventory.identities
+        measured = {who.place for key, who in identities.items() if key in self._values["util_pct"]}
+        places = {who.place for who in identities.values()} | set(self._inventory.host_names)
+        newest = max(self._ages.values(), default=t)
         oldest = max(LEAST_SILENCE_S, 4 * self._inventory.scrape_s)
-        for instance in {who.instance for who in self._inventory.identities.values()}:
-            seen = self._seen.get(instance)
+        found: dict[Place, Down | None] = {}
+        for place in places:
+            seen = self._seen.get(place)
             since = None if seen is None else t - seen
-            if up.get(instance) == 0.0:
-                found[instance] = Down(since, "the exporter does not answer")
-            elif instance not in self._ages and instance not in up:
-                found[instance] = Down(since, "no longer scraped")
-            elif instance in self._ages and t - self._ages[instance] > oldest:
-                found[instance] = Down(since, "no new values")
+            if up.get(place) == 0.0:
+                found[place] = Down(since, "the exporter does not answer")
+            elif place in late:
+                since = late[place] if 0.0 < late[place] < DAY_S else since
+                found[place] = Down(since, "the driver does not answer: it is late or hangs", "late")
+            elif place in dead:
+                found[place] = Down(dead[place], "nobody writes its file any more: the exporter has ended")
+            elif up:
+                if place not in up and place not in measured:
+                    found[place] = None
+            elif not self._marked:
+                continue
+            elif place not in self._ages:
+                first = self._silent.setdefault(place, t)
+                found[place] = Down(since, "no longer scraped") if t - first < plan.LAST_SEEN_S else None
+                continue
+            elif newest - self._ages[place] > oldest:
+                found[place] = Down(since, "no new values")
+            self._silent.pop(place, None)
         return found
 
-    def _hosts_down(self, down: Mapping[str, Down]) -> dict[str, Down]:
+    def _hosts_down(self, down: Mapping[Place, Down | None]) -> dict[str, Down]:
         """Hosts on which no exporter answers."""
-        identities = self._inventory.identities.values()
-        alive = {who.host for who in identities if who.instance not in down}
-        return {who.host: down[who.instance] for who in identities if who.host not in alive}
+        named = {who.place: who.host for who in self._inventory.identities.values()}
+        named |= {place: host for place, host in self._inventory.host_names.items() if place not in named}
+        alive = {host for place, host in named.items() if place not in down}
+        found: dict[str, Down] = {}
+        for place, host in named.items():
+            one = down.get(place)
+            # Of two exporters on a host the one whose driver is late says more than the one that is silent.
+            if one is not None and host not in alive and (host not in found or one.kind == "late"):
+                found[host] = one
+        return found
+
+    def _dismiss(self, down: Mapping[Place, Down | None], t: float) -> None:
+        """Count the GPUs of hosts that nothing lists any more, and forget the GPUs."""
+        identities = self._inventory.identities
+        listed = {who.host for who in identities.values() if down.get(who.place, who) is not None}
+        gone = {key: who for key, who in identities.items() if who.host not in listed}
+        for host in {who.host for who in gone.values()}:
+            members = [who for who in gone.values() if who.host == host]
+            times = [self._seen[who.place] for who in members if who.place in self._seen]
+            self._gone[host] = (len({who.uuid or who.gpu for who in members}), max(times, default=None), t)
+        self._inventory.dismiss(gone)
+        for host in [host for host, (_, _, since) in self._gone.items() if host in listed or t - since > DAY_S]:
+            del self._gone[host]
+        for host in list(self._gone)[: max(0, len(self._gone) - MOST_GONE)]:
+            del self._gone[host]
 
     def _kept(self, gpu: GpuReading, is_down: bool) -> GpuReading:
-        """The reading, or for a host that is down the last one."""
+        """The reading, or for a GPU without current values the last one."""
         slot = (gpu.host, gpu.gpu)
-        if is_down or gpu.is_gone:
-            return replace(self._last.get(slot, gpu), is_gone=gpu.is_gone)
+        if is_down or gpu.is_lost:
+            return replace(self._last.get(slot, gpu), is_lost=gpu.is_lost)
         self._last[slot] = gpu
         return gpu
 
@@ -175,14 +276,14 @@ class Present:
         if len(self._last) > len(readings):
             here = {(gpu.host, gpu.gpu) for gpu in readings}
             self._last = {slot: gpu for slot, gpu in self._last.items() if slot in here}
-        instances = {who.instance for who in self._inventory.identities.values()}
-        if len(self._seen) > len(instances):
-            self._seen = {instance: t for instance, t in self._seen.items() if instance in instances}
+        places = {who.place for who in self._inventory.identities.values()} | set(self._inventory.host_names)
+        if len(self._seen) > len(places):
+            self._seen = {place: t for place, t in self._seen.items() if place in places}
 
 
-def _alerts(troubles: Sequence[tuple[dict[str, str], float]]) -> tuple[Alert, ...]:
+def _alerts(firing: Sequence[dict[str, str]]) -> tuple[Alert, ...]:
     found = []
-    for row, _ in troubles:
+    for row in firing:
         if name := row.get("alertname"):
             labels = {clean_text(key): clean_text(value) for key, value in sorted(row.items())}
             severity = labels.get("severity", "")
@@ -243,15 +344,20 @@ class PrometheusFleet:
         if at is None and abs(ahead) > MOST_SKEW_S:
             side = "ahead of" if ahead > 0 else "behind"
             problems.append(f"the engine's clock is {abs(ahead):.0f} s {side} this machine's")
-        told = tuple(dict.fromkeys((*reading.problems, *problems)))
-        return replace(reading, lost=self._hour.lost(reading.t), problems=told)
+        told = tuple(dict.fromkeys((*reading.problems, *problems, *self._inventory.notes())))
+        lost = self._hour.lost(reading.t)
+        return replace(reading, lost=lost, lost_s=self._hour.span_s(reading.t), problems=told)
 
     def hour(self, t: float) -> list[Lost] | None:
         """The GPU time lost in the hour before ``t``, None until ``more`` has read it."""
         return self._hour.lost(t)
 
+    def hour_s(self, t: float) -> float:
+        """For how much of the hour before ``t`` there is anything, in seconds."""
+        return self._hour.span_s(t)
+
     def more(self, t: float) -> bool:
-        """Read the next part of the hour before ``t``; whether there was one. At most five questions."""
+        """Read the next part of the hour before ``t``; whether there was one. At most nine questions."""
         return self._hour.more(t)
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from gputop.diagnosis.types import State
 from gputop.features.fleet.fleet_reading import HOUR_S, SIMULATED, Alert, Down, FleetReading, GpuReading, Lost
 from gputop.features.fleet.hours import History
-from gputop.features.fleet.judge import lost_hours, state_of
+from gputop.features.fleet.judge import judged, lost_hours
 from gputop.sources.simulation.noise import chance, drift
 
 GIB = 2.0**30
@@ -189,9 +189,7 @@ class SimulatedFleet:
         found = []
         for position, gpu in enumerate(gpus):
             job = self._job_of[position // self.gpus]
-            state, _ = state_of(gpu)
-            if state == "down":
-                continue
+            state, _ = judged(gpu)
             hours = max(0.0, min(1.0, (job.begun_s + t - STARTED) / HOUR_S))
             gpu_h = lost_hours(state, gpu.util_pct, hours)
             if gpu_h > 0.0:
@@ -216,6 +214,10 @@ class SimulatedFleet:
     def hour(self, t: float) -> Sequence[Lost] | None:
         """What the last hour lost."""
         return self.ask(t).lost
+
+    def hour_s(self, t: float) -> float:
+        """The whole hour is known."""
+        return HOUR_S
 
     def details(self, hosts: Sequence[str], at: float | None) -> dict[tuple[str, str], dict[str, float]]:
         """Nothing more: ``ask`` gives every value of every host."""

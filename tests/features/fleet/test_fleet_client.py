@@ -19,6 +19,7 @@ from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import MOST_AT_ONCE, Answer, Client, Query, QueryError
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_command import moment_of
+from gputop.features.fleet.fleet_data import findings
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.fleet_screen import fleet_screen
@@ -154,7 +155,7 @@ def test_no_gpu_metrics_names_what_was_looked_for(engine: ScriptedEngine, capsys
 def test_names_without_values_of_late_say_so_and_a_gpu_that_comes_is_found(engine: ScriptedEngine) -> None:
     engine.answer = lambda query: names("DCGM_FI_DEV_GPU_UTIL") if "__name__" in query else vector()
     fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
-    with pytest.raises(FleetError, match="older than ten minutes: does anything scrape"):
+    with pytest.raises(FleetError, match="older than a day: does anything scrape"):
         fleet.ask()
     lost = {("node-002", "7")}
     engine.answer = answers(SimulatedFleet(2), lost=lost)
@@ -227,20 +228,23 @@ def test_a_host_is_down_after_two_failed_scrapes_keeps_its_last_values_and_comes
     fleet.close()
 
 
-def test_a_gpu_that_vanishes_from_a_host_that_answers_counts_as_down_and_is_not_forgotten(
+def test_a_gpu_that_vanishes_from_a_host_that_answers_is_lost_and_known_for_a_day(
     engine: ScriptedEngine,
 ) -> None:
     lost: set[tuple[str, str]] = set()
     engine.answer = answers(SimulatedFleet(2), lost=lost)
     now = [STARTED]
     fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: now[0])
-    assert fleet_frame(fleet.ask()).counts["down"] == 0
+    assert fleet_frame(fleet.ask()).counts["lost"] == 0
     lost.add(("node-001", "3"))
     frames = [fleet_frame(fleet.ask()) for _ in range(5)]
-    assert frames[-1].counts["down"] == 1 and not frames[-1].read.down and len(frames[-1].read.gpus) == 16
-    now[0] += 700.0
+    assert frames[-1].counts["lost"] == 1 and not frames[-1].read.down and len(frames[-1].read.gpus) == 16
+    assert "node-001 GPU 3" in findings(frames[-1])[0].text and "1 GPU lost" in findings(frames[-1])[0].text
+    now[0] += 86000.0
+    assert [fleet_frame(fleet.ask()) for _ in range(5)][-1].counts["lost"] == 1
+    now[0] += 500.0
     frames = [fleet_frame(fleet.ask()) for _ in range(5)]
-    assert frames[-1].counts["down"] == 0 and len(frames[-1].read.gpus) == 15
+    assert frames[-1].counts["lost"] == 0 and len(frames[-1].read.gpus) == 15
     fleet.close()
 
 

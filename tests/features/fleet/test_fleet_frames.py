@@ -39,12 +39,27 @@ BUSY = GpuReading("a", "0", util_pct=98.0, sm_active_pct=90.0, power_w=600.0, me
         ({"util_pct": 1.0, "is_quiet": True, "mem_used_bytes": GIB / 2}, ("idle", "util")),
         ({"util_pct": None}, ("unmeasured", "nothing")),
         ({"own_state": "starved"}, ("starved", "gputop")),
+        ({"util_pct": 60.0, "sm_active_pct": 10.0}, ("busy_not_working", "sm")),
+        ({"util_pct": 40.0, "sm_active_pct": 30.0, "job": ""}, ("working", "sm")),
+        ({"util_pct": 40.0, "sm_active_pct": None, "job": ""}, ("unmeasured", "nothing")),
+        ({"util_pct": 1.0, "is_quiet": None}, ("unmeasured", "nothing")),
+        ({"util_pct": 60.0, "is_quiet": None, "sm_active_pct": 45.0}, ("starved", "util")),
+        ({"util_pct": 1.0, "is_quiet": True, "mem_used_bytes": None}, ("idle", "util")),
+        (
+            {"util_pct": 1.0, "is_quiet": True, "mem_used_bytes": None, "unanswered": frozenset({"mem_used_bytes"})},
+            ("unmeasured", "nothing"),
+        ),
+        (
+            {"sm_active_pct": None, "util_pct": 50.0, "unanswered": frozenset({"sm_active_pct"})},
+            ("unmeasured", "nothing"),
+        ),
     ],
 )
 def test_a_gpu_has_the_first_state_that_holds(change: dict[str, object], wanted: tuple[str, str]) -> None:
     gpu = replace(BUSY, **change)
     assert state_of(gpu) == wanted
-    assert state_of(gpu, is_down=True) == ("down", "up")
+    assert state_of(gpu, down="down") == ("down", "up") and state_of(gpu, down="late") == ("late", "up")
+    assert state_of(replace(gpu, is_lost=True)) == ("lost", "up")
 
 
 def _job(*sm: float, util: float = 97.0, **more: object) -> list[GpuReading]:
@@ -120,7 +135,9 @@ def test_whatever_a_straggler_is_known_by_screen_ticket_and_findings_give_its_nu
 
 def test_what_loses_the_most_gpu_time_now_is_named_first_whatever_its_colour() -> None:
     frame = fleet_frame(SimulatedFleet(125).ask(STARTED))
-    found = findings(frame)
+    everything = findings(frame)
+    found = [one for one in everything if not one.is_absent]
+    assert everything[: len(everything) - len(found)] == [one for one in everything if one.is_absent] != []
     assert [one.lost for one in found] == sorted((one.lost for one in found), reverse=True)
     # A starved GPU does half of its work, one that is busy and does not work none of it.
     of_job = {one.text.split(" (")[0]: one for one in found}

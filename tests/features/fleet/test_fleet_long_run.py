@@ -30,6 +30,9 @@ class Autoscaled:
     def close(self) -> None:
         """Nothing to close."""
 
+    def begin(self) -> None:
+        """Answers at once."""
+
     def names(self, *_: object) -> list[str]:
         return ["DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED"]
 

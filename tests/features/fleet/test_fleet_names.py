@@ -54,7 +54,11 @@ def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job
     assert job_of({"hpc_job": "8830", "pod": "exporter-1"}) == ("job 8830", "")
     assert job_of({"jobid": "77", "userid": "1000"}) == ("job 77", "uid 1000")
     assert job_of({"jobid": "0"}) == ("", "")
-    assert job_of({"exported_pod": "llm-worker-3", "exported_namespace": "team"}) == ("pod llm-worker-3", "team")
+    assert job_of({"exported_pod": "llm-worker-3", "exported_namespace": "team"}) == ("pod team/llm-worker-3", "team")
+    assert job_of({"pod": "dcgm-exporter-x7x", "namespace": "gpu-operator"}, {"dcgm-exporter-x7x"}) == ("", "")
+    assert job_of({"pod": "x", "container": "nvidia-dcgm-exporter"}) == ("", "")
+    assert job_of({"pod": "llm-0", "namespace": "a"}, {"dcgm-exporter-x7x"}) == ("pod a/llm-0", "a")
+    assert group_of("pod a/trainer-worker-0") != group_of("pod b/trainer-worker-0")
     assert group_of("pod llm-worker-3") == group_of("pod llm-master-0") == "pod llm"
     assert group_of("pod web-7d9f8b6c5-x2x4z") == "pod web-7d9f8b6c5-x2x4z"
 

@@ -12,7 +12,7 @@ from gputop.features.fleet.fleet_app import FleetApp
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, fleet_frame
 from gputop.features.fleet.fleet_reading import Alert, FleetError, FleetReading, GpuReading
 from gputop.features.fleet.fleet_rows import cell_spans
-from gputop.features.fleet.fleet_screen import fleet_screen, help_rows
+from gputop.features.fleet.fleet_screen import fleet_screen, help_rows, summary
 from gputop.features.fleet.fleet_ticket import ticket_text
 from gputop.features.fleet.fleet_view import (
     FLEET_KEYS,
@@ -72,13 +72,18 @@ def test_the_header_counts_what_the_frame_counts_and_says_how_old_it_is(frame: F
     for state, words in (("working", "working"), ("busy_not_working", "BUSY, NOT WORKING"), ("starved", "starved")):
         assert f"{frame.counts[state]} {words}" in text
     assert "1 host down" in text and "data 3 s old" in text and "125 hosts" in text
-    assert "STALE 4 min" in _text(frame, FleetView(stale_s=240.0))
+    stale = _text(frame, FleetView(stale_s=240.0))
+    assert "STALE 4 min" in stale and "data 4 min old" in stale and "data 3 s old" not in stale
+    half = replace(frame.read, gpus=[replace(gpu, power_w=None) if gpu.gpu < "4" else gpu for gpu in frame.read.gpus])
+    counted = fleet_frame(half)
+    wide = "".join(text for text, _ in summary(counted, FleetView(), 240))
+    assert f"kW of {len(counted.powers) // 2} GPUs" in wide
     assert "being read" in _text(fleet_frame(replace(frame.read, lost=None)), FleetView())
 
 
 def test_what_is_old_is_grey_the_whole_screen_or_the_page_of_a_host_that_is_down(frame: FleetFrame) -> None:
     down = next(iter(frame.read.down))
-    for view, first in ((FleetView(stale_s=60.0), 2), (FleetView(panel="host", host=down), 4)):
+    for view, first in ((FleetView(stale_s=60.0), 2), (FleetView(panel="host", host=down), 5)):
         rows = fleet_screen(frame, view, 160, 48).rows[first:-3]
         colours = {style.partition("|")[0] for row in rows for text, style in row if text.strip()}
         assert colours <= {"dim", "rule", "title", "heading"} and colours & {"dim"}, view
