@@ -7,7 +7,6 @@ thread.
 from __future__ import annotations
 
 import math
-import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +19,7 @@ from msgspec import Raw, Struct
 
 from gputop.features.fleet.address import TOKEN_VARIABLE, Address
 from gputop.features.fleet.fleet_reading import FleetError
-from gputop.features.fleet.wire import Deadline, Wire, WireError
-from gputop.model.quantity import clean_text
+from gputop.features.fleet.wire import LONGEST_WORDS, Deadline, Wire, WireError, cut
 from gputop.model.source import UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
 
 
 # Why an engine did not answer, in one line each: what is wrong, and what to do. Pure.
-
-LONGEST_WORDS = 160
 
 
 class _Said(Struct, frozen=True):
@@ -77,11 +73,6 @@ def no_answer(error: msgspec.DecodeError | UnicodeDecodeError | RecursionError, 
 def is_page(body: bytes) -> bool:
     """Whether this is HTML."""
     return body[:512].lstrip()[:1] == b"<"
-
-
-def cut(text: str) -> str:
-    """Words from outside in one line that can be shown."""
-    return clean_text(re.sub(r"\s+", " ", text))[:LONGEST_WORDS]
 
 
 MOST_AT_ONCE = 3

@@ -6,6 +6,7 @@ backend, a part that httpcore lets its users give, ends all waits of a question 
 
 from __future__ import annotations
 
+import re
 import ssl
 import threading
 import zlib
@@ -17,8 +18,8 @@ from urllib.request import getproxies, proxy_bypass
 
 from msgspec import Struct
 
-from gputop.features.fleet.client import cut
 from gputop.model.extras import install
+from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
 
 try:
@@ -28,12 +29,18 @@ except ImportError:
     raise UsageError(f"the fleet's client needs httpcore: {install('fleet')}") from None
 
 CONNECT_S = 5.0
+LONGEST_WORDS = 160
 BROKEN_OFF = "the connection broke off within the answer"
 GZIP = 16 + zlib.MAX_WBITS
 CHUNK = 256 * 1024
 """Unpacked bytes between two looks at the size of an answer."""
 LOOK_S = 0.25
 """Between two looks at whether a wait is to be given up."""
+
+
+def cut(text: str) -> str:
+    """Words from outside in one line that can be shown."""
+    return clean_text(re.sub(r"\s+", " ", text))[:LONGEST_WORDS]
 
 
 class WireError(Exception):
