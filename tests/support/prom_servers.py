@@ -78,12 +78,13 @@ def command_of(*names: str) -> str:
 
 
 @contextmanager
-def engines(folder: Path, scrapes: str, rules: str) -> Iterator[Mapping[str, Engine]]:
-    """Both engines, each scraping what ``scrapes`` says (the YAML of scrape_configs), Prometheus with the rules."""
+def engines(folder: Path, scrapes: str, rules: Mapping[str, str]) -> Iterator[Mapping[str, Engine]]:
+    """Both engines, each scraping what ``scrapes`` says (the YAML of scrape_configs), Prometheus with these rules."""
     prometheus, victoria = command_of("prometheus"), command_of("victoria-metrics", "victoria-metrics-prod")
-    (folder / "rules.yml").write_text(rules)
+    for name, text in rules.items():
+        (folder / f"rules-{name}.yml").write_text(text)
     head = "global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 5s}\n"
-    (folder / "prometheus.yml").write_text(f"{head}rule_files: [rules.yml]\nscrape_configs:\n{scrapes}")
+    (folder / "prometheus.yml").write_text(f"{head}rule_files: [rules-*.yml]\nscrape_configs:\n{scrapes}")
     (folder / "victoria.yml").write_text(
         f"global: {{scrape_interval: 1s, scrape_timeout: 1s}}\nscrape_configs:\n{scrapes}"
     )

@@ -69,6 +69,10 @@ def _steady(names: Names) -> str:
                 lines += _lines(signal_series(names, short, value, labels))
         if names == "gputop":
             lines += _own(labels, index)
+    if names == "gputop":
+        # A file that nobody writes any more.
+        dead = 'instance="dead:9401",job="gputop"'
+        lines += [f"gputop_up{{{dead}}} 1\n", f"gputop_last_sample_timestamp_seconds{{{dead}}} 1\n"]
     host = f'{Setting(names).host}="fates"'
     if names != "gputop":
         lines.append(f'DCGM_FI_DEV_ROW_REMAP_FAILURE{{{host},gpu="0",UUID="GPU-fates-0"}} 1\n')

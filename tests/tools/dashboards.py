@@ -28,13 +28,22 @@ UNITS = {
 }  # fmt: skip
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 FLEET_LEFT_OUT = {"loaders_waiting", "loaders_on_disk", "memory_share"}
+JOB_SHOWN = (
+    "utilization", "sm_active", "tensor", "power", "memory_share", "starved", "gap", "straggler_slow",
+    "straggler_starved",
+    "step_seconds", "steps_per_second",
+)  # fmt: skip
+"""What the dashboard of a job shows."""
+MOST_LINES = 20
+"""Lines of a panel over a whole fleet: those of all GPUs would be megabytes each time."""
 NODE_LEFT_OUT = {"cost_by_job", "cluster_power", "waste_by_job", "waste_share", "starved_by_cause", "spread", "down"}
 STATS = {
-    "down", "late", "vanished", "lost", "ecc_uncorrected", "row_remap", "cluster_power", "unmeasured", "waste_share",
+    "down", "late", "dead", "vanished", "lost", "ecc_uncorrected", "row_remap", "cluster_power", "unmeasured",
+    "waste_share",
     "hours_busy_not_working", "hours_starved", "hours_idle_allocated", "hours_idle", "hours_total", "gpus_by_state",
     "cost_no_work",
 }  # fmt: skip
-COUNTED = {"down", "late", "vanished", "lost", "ecc_uncorrected", "row_remap"}
+COUNTED = {"down", "late", "dead", "vanished", "lost", "ecc_uncorrected", "row_remap"}
 """Of these the number is shown, which are none on a good day."""
 TABLES = {
     "waste_by_job",
@@ -46,6 +55,8 @@ TABLES = {
     "xid",
 }
 BARS = {"starved_by_cause", "cost_by_state"}
+OF_JOBS = {"step_seconds", "steps_per_second"}
+"""These have their job as a label, and no GPU."""
 
 
 def built() -> dict[str, str]:
@@ -53,19 +64,20 @@ def built() -> dict[str, str]:
     return {
         "gputop-fleet.json": _dashboard("fleet"),
         "gputop-node.json": _dashboard("node"),
+        "gputop-job.json": _dashboard("job"),
     }
 
 
 def _dashboard(kind: str) -> str:
     other = "node" if kind == "fleet" else "fleet"
-    title = "gputop: the fleet" if kind == "fleet" else "gputop: one node"
+    title = {"fleet": "gputop: the fleet", "node": "gputop: one node", "job": "gputop: one job"}[kind]
     built = (
         dashboard.Dashboard(title)
         .uid(f"gputop-{kind}")
         .description("Import it into Grafana, or provision the folder. Its queries: gputop fleet queries.")
         .tags(["gputop", "gpu"])
         .editable()
-        .refresh("30s")
+        .refresh("1m")
         .time("now-1h", "now")
         .with_variable(dashboard.DatasourceVariable("datasource").label("Source").type("prometheus"))
         .link(
@@ -78,7 +90,7 @@ def _dashboard(kind: str) -> str:
         )
     )
     for name in ("cluster", "host", "gpu", "job"):
-        one = kind == "node" and name == "host"
+        one = (kind, name) in (("node", "host"), ("job", "job"))
         variable = (
             dashboard.QueryVariable(name)
             .label({"gpu": "GPU"}.get(name, name.capitalize()))
@@ -93,6 +105,10 @@ def _dashboard(kind: str) -> str:
     # Nobody knows the price but the user: without one deploy leaves the variable and its panels out.
     price = dashboard.TextBoxVariable("price").label("Price of a GPU-hour").default_value("@price")
     built = built.with_variable(price)
+    if kind == "job":
+        for id in JOB_SHOWN:
+            built = built.with_panel(_panel(library()[id], kind))
+        return JSONEncoder(sort_keys=True, indent=1).encode(built.build()) + "\n"
     left_out = FLEET_LEFT_OUT if kind == "fleet" else NODE_LEFT_OUT
     for mode, words in MODES.items():
         built = built.with_row(dashboard.Row(words))
@@ -109,6 +125,12 @@ def _of(mode: Mode, left_out: set[str]) -> list[Query]:
 
 def _panel(query: Query, kind: str) -> object:
     expr = f"count(@{query.id})" if query.id in COUNTED else f"@{query.id}"
+    of_gpus = query.alert is None or query.alert.about == "gpu"
+    shape = query.id not in STATS and query.id not in TABLES and query.id not in BARS
+    if kind == "job" and query.id not in OF_JOBS:
+        expr = f"{expr} @of_job"
+    elif kind == "fleet" and shape and of_gpus:
+        expr = f"topk({MOST_LINES}, {expr})"
     asked = prometheus.Dataquery().expr(expr).ref_id("A").datasource(SOURCE)
     text = f"{query.meaning}\n\n→ {query.advice}"
     unit = UNITS[query.unit]

@@ -12,10 +12,13 @@ from typing import Any
 
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import rules_yaml, unit_tests_yaml
+from gputop.features.fleet.state_rules import OWNER
 from gputop.features.fleet.template import Names, Setting
 
 FILES = Path(__file__).parent / "files"
 RULES, RULE_TESTS = "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml"
+OF_JOB = "@of_job"
+"""What narrows a dashboard's query to the GPUs of its job."""
 PRICE = "price"
 """The dashboards' variable that holds the price of a GPU-hour."""
 _QUERY = re.compile(r"@([a-z_]+)")
@@ -78,11 +81,18 @@ def _asked(expr: str, names: Names, select: str, price: str | None) -> str | Non
     assert found is not None, expr
     query = library()[found[1]]
     # Targets, and exporters' metrics about themselves, have no GPU.
-    whole = query.template_for(names) or ""
-    has_gpu = "{up}" not in whole and not whole.startswith("{gputop_up}")
-    chosen = f'{select},gpu=~"$gpu"' if has_gpu else select.replace(f"{Setting(names).host}=", "instance=")
-    asked = query.promql(Setting(names, chosen, job="$job" if has_gpu else "", price=price))
-    return None if asked is None else expr.replace(found[0], asked)
+    has_gpu = query.alert is None or query.alert.about != "host"
+    # Targets have no host but their address.
+    by_address = "{up}" in (query.template_for(names) or "")
+    chosen = f'{select},gpu=~"$gpu"' if has_gpu else select
+    chosen = chosen.replace(f"{Setting(names).host}=", "instance=") if by_address else chosen
+    asked = query.promql(
+        Setting(names, chosen, job="$job" if has_gpu else "", price=price, of_sums='cluster=~"$cluster"')
+    )
+    if asked is None:
+        return None
+    of_job = f'and on ({Setting(names).by}) {OWNER}{{{Setting(names).of_names},cluster=~"$cluster",job_id=~"$job"}}'
+    return expr.replace(found[0], f"({asked})" if OF_JOB in expr else asked).replace(OF_JOB, of_job)
 
 
 def _values(query: str, names: Names, price: float | None) -> str:

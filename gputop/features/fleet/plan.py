@@ -203,7 +203,8 @@ def troubles(known: Known, select: str, *, ages: bool) -> str:
     if "gputop" in known.labels:
         silent_s = max(DEAD_S, DEAD_SCRAPES * known.scrape_s)
         age, window_of = f"time() - {stamp}", window(silent_s)
-        old = f"(changes({stamp}[{window_of}]) == 0 and count_over_time({stamp}[{window_of}]) >= {DEAD_SCRAPES - 1})"
+        same = f"max_over_time({stamp}[{window_of}]) == min_over_time({stamp}[{window_of}])"
+        old = f"({same} and count_over_time({stamp}[{window_of}]) >= {DEAD_SCRAPES - 1})"
         parts += [
             marked(f"{by} ({age} and on (instance) ({own} == 0))", LATE),
             marked(f"{by} ({own} == 0)", LATE),

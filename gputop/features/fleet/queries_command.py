@@ -54,5 +54,7 @@ def _told(query: Query, setting: Setting) -> str:
     if asked is None and query.needs_price and setting.price is None:
         lines.append("#   only with your price of a GPU-hour: --price 2.50")
     else:
+        if asked is not None and query.needs_rules(setting.names):
+            lines.append("#   asks for what the rules of gputop fleet deploy record")
         lines.append(asked or "#   only gputop export can answer this: --names gputop")
     return "\n".join(lines) + "\n"

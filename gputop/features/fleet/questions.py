@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
-from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
-from gputop.features.fleet.template import Alert, Planted, Query
+from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
+from gputop.features.fleet.state_rules import HOST_GPUS, IN_STATE, JOB_LOST, OWNER_LABELS, SM, UTIL, is_state
+from gputop.features.fleet.template import Alert, Planted, Query, Stops
 
 
 @lru_cache(maxsize=1)
@@ -22,20 +23,25 @@ def library() -> Mapping[str, Query]:
 
 # What holds a GPU back.
 
-_BOTTLENECK_OWN = 'gpu="0",uuid="GPU-0",instance="n1:9401"'
+_BOTTLENECK_OWN = 'gpu="0",uuid="GPU-n1-0",instance="n1:9401"'
 _LANE = "0.985e9 * 2 ^ ({pcie_gen} - 3) * 0.8"
 """Usable bytes a second of one PCIe lane, one direction: 0.985 GB/s in generation 3, doubled by each next one."""
 _BOTTLENECK_STARVED = "pcie_transfer|dataloader_.*|main_process|worker_restart|checkpoint_pause|starved_unattributed"
 BOTTLENECK_QUERIES = (
     Query(
         "gap", "bottleneck", NOT_WORKING.capitalize(), "ratio",
-        "({util.avg_over_time.5m} - {sm.avg_over_time.5m}) "
-        "and ({util.avg_over_time.5m} >= 0.8) and ({sm.avg_over_time.5m} < 0.3)",
+        '(({util.avg_over_time.5m} - {sm.avg_over_time.5m}) or {util.avg_over_time.5m}) and on ({by}) '
+        '(max by ({by}) ({gputop_gpu_state|state="busy_not_working"}) == 1)',
         "Kernels run all the time, on less than a third of the chip: small kernels, NCCL that spins, or one block that "
-        "keeps a whole GPU busy. The value is the gap between utilisation and SM activity.",
+        "keeps a whole GPU busy. The value is the gap between utilisation and SM activity. Where gputop runs on the "
+        "node, its own state decides.",
         "On the host gputop says which: the verdict small_kernels, communication or low_sm, with evidence and remedy.",
+        f"({UTIL} - {SM}) and {is_state('busy_not_working')}",
         alert=Alert("GpuBusyNotWorking", "", "15m", "warning",
-                    Planted(({"util": 0.97, "sm": 0.1},)), Planted(({"util": 0.97, "sm": 0.85},))),
+                    Planted(({"util": 0.97, "sm": 0.29, "memory": 4e10},),
+                            ((f'gputop_gpu_state{{{_BOTTLENECK_OWN},state="busy_not_working"}}', 1.0),)),
+                    Planted(({"util": 0.97, "sm": 0.31, "memory": 4e10},),
+                            ((f'gputop_gpu_state{{{_BOTTLENECK_OWN},state="busy_not_working"}}', 0.0),))),
     ),
     Query(
         "memory_bound", "bottleneck", "Bound by memory bandwidth", "ratio",
@@ -64,10 +70,10 @@ BOTTLENECK_QUERIES = (
     Query(
         "communication", "bottleneck", "Waits for other GPUs", "ratio",
         'max by ({by}) ({gputop_gpu_verdict|verdict="communication"}) == 1',
-        "The GPU is busy and not working because its kernels wait in NCCL.",
+        "The GPU is busy and not working because its kernels wait in NCCL. Under dcgm-exporter's names it may be small "
+        "kernels as well: what is seen is traffic over NVLink meanwhile.",
         "Find the rank that the others wait for: straggler_slow, straggler_starved. Overlap communication.",
-        "{nvlink_rx.avg_over_time.5m} and ({util.avg_over_time.5m} >= 0.8) and ({sm.avg_over_time.5m} < 0.3) "
-        "and ({nvlink_rx.avg_over_time.5m} > 1e9)",
+        f"{{nvlink_rx.avg_over_time.5m}} and {is_state('busy_not_working')} and ({{nvlink_rx.avg_over_time.5m}} > 1e9)",
     ),
     Query(
         "starved_by_cause", "bottleneck", "Starved GPUs by cause", "GPUs",
@@ -78,19 +84,18 @@ BOTTLENECK_QUERIES = (
     ),
     Query(
         "starved", "bottleneck", "Starved GPUs", "ratio",
-        f'max by ({{by}}) ({{gputop_gpu_idle_ratio.avg_over_time.5m}}) and on ({{by}}) '
-        f'({{gputop_gpu_verdict|verdict=~"{_BOTTLENECK_STARVED}"}} == 1)',
+        'max by ({by}) ({gputop_gpu_idle_ratio.avg_over_time.5m}) and on ({by}) '
+        '(max by ({by}) ({gputop_gpu_state|state="starved"}) == 1)',
         "Share of time in which no kernel ran on a GPU that a job holds.",
         "On the host: gputop, or gputop diagnose for a ticket.",
-        "(1 - {util.avg_over_time.5m}) and ({util.avg_over_time.5m} < 0.8) and ({util.avg_over_time.5m} >= 0.05) "
-        "and ({memory} >= 1073741824)",
+        f"(1 - {UTIL}) and {is_state('starved')}",
         Alert("GpuStarved", " > 0.2", "30m", "info",
-              Planted(({"util": 0.4, "memory": 4e10},),
-                      ((f"gputop_gpu_idle_ratio{{{_BOTTLENECK_OWN}}}", 0.6),
-                       (f'gputop_gpu_verdict{{{_BOTTLENECK_OWN},verdict="dataloader_cpu"}}', 1.0))),
-              Planted(({"util": 0.95, "memory": 4e10},),
-                      ((f"gputop_gpu_idle_ratio{{{_BOTTLENECK_OWN}}}", 0.05),
-                       (f'gputop_gpu_verdict{{{_BOTTLENECK_OWN},verdict="healthy"}}', 1.0)))),
+              Planted(({"util": 0.79, "sm": 0.7, "memory": 4e10},),
+                      ((f"gputop_gpu_idle_ratio{{{_BOTTLENECK_OWN}}}", 0.21),
+                       (f'gputop_gpu_state{{{_BOTTLENECK_OWN},state="starved"}}', 1.0)), has_job=True),
+              Planted(({"util": 0.81, "sm": 0.7, "memory": 4e10},),
+                      ((f"gputop_gpu_idle_ratio{{{_BOTTLENECK_OWN}}}", 0.19),
+                       (f'gputop_gpu_state{{{_BOTTLENECK_OWN},state="starved"}}', 1.0)), has_job=True)),
     ),
     Query(
         "loaders_waiting", "bottleneck", "Loaders short of cores", "ratio",
@@ -185,7 +190,7 @@ BREADTH_QUERIES = (
 
 # Is every GPU there and healthy.
 
-_HEALTH_OWN = 'gpu="0",uuid="GPU-0",instance="n1:9401"'
+_HEALTH_OWN = 'gpu="0",uuid="GPU-n1-0",instance="n1:9401"'
 _THROTTLED = "gputop_gpu_throttle_seconds_total"
 HEALTH_QUERIES = (
     Query(
@@ -194,7 +199,7 @@ HEALTH_QUERIES = (
         "says nothing.",
         "Check whether the host answers at all; then systemctl status gputop-export, or the pod of the DaemonSet.",
         alert=Alert("GpuExporterDown", "", "1m", "critical",
-                    Planted(series=(("up{UP}", 0.0),)), Planted(series=(("up{UP}", 1.0),))),
+                    Planted(series=(("up{UP}", 0.0),)), Planted(series=(("up{UP}", 1.0),)), "host"),
     ),
     Query(
         "late", "health", "Drivers late or hung", "GPUs", "{gputop_up} == 0",
@@ -202,27 +207,48 @@ HEALTH_QUERIES = (
         "Run gputop doctor on the host: it says which call hangs. A driver that hangs usually needs a reboot.", None,
         Alert("GpuDriverLate", "", "5m", "critical",
               Planted(series=((f"gputop_up{{{_HEALTH_OWN}}}", 0.0),)),
-              Planted(series=((f"gputop_up{{{_HEALTH_OWN}}}", 1.0),))),
+              Planted(series=((f"gputop_up{{{_HEALTH_OWN}}}", 1.0),)), "host"),
+    ),
+    Query(
+        "dead", "health", "Exporters whose file stays", "seconds",
+        "(time() - {gputop_last_sample_timestamp_seconds}) and on (instance) ({gputop_up} == 1) and on (instance) "
+        "({gputop_last_sample_timestamp_seconds.max_over_time.2m} == "
+        "{gputop_last_sample_timestamp_seconds.min_over_time.2m}"
+        ") and on (instance) "
+        "({gputop_last_sample_timestamp_seconds.count_over_time.2m} >= 3)",
+        "Nobody writes the file of `gputop export --textfile` any more, and node_exporter goes on serving what is in "
+        "it. The value is its age. That it does not change is what counts: a node's clock may be wrong.",
+        "See why the exporter ended; remove the file until it runs again.", None,
+        Alert("GpuExporterDead", "", "1m", "critical",
+              Planted(series=((f"gputop_last_sample_timestamp_seconds{{{_HEALTH_OWN}}}", 0.0),
+                              (f"gputop_up{{{_HEALTH_OWN}}}", 1.0))),
+              Planted(series=((f"gputop_last_sample_timestamp_seconds{{{_HEALTH_OWN}}}", (0.0, 60.0)),
+                              (f"gputop_up{{{_HEALTH_OWN}}}", 1.0))), "host"),
     ),
     Query(
         "vanished", "health", "GPUs that vanished", "GPUs",
-        "count by ({host}) (last_over_time({util}[10m:1m])) - count by ({host}) ({util}) > 0",
-        "Fewer GPUs of this host are exported than in the last ten minutes: one fell off the bus, or was drained.",
+        f"max_over_time({{{HOST_GPUS}}}[1h]) - {{{HOST_GPUS}}} > 0",
+        "Fewer GPUs of this host are exported than within the last hour: one fell off the bus, or was drained. GPUs "
+        "are counted, not MIG instances.",
         "dmesg | grep -i xid on the host. Xid 79 means that the GPU fell off the bus: drain the node and reset it.",
+        alert=Alert("GpuVanished", "", "2m", "critical",
+                    Planted(({"util": 0.9}, {"util": Stops(0.9, 6)})),
+                    Planted(({"util": 0.9}, {"util": Stops(0.9, 90)})), "host"),
     ),
     Query(
         "lost", "health", "Unreadable GPUs", "flag", "max by ({by}) ({gputop_gpu_lost}) == 1",
         "The driver lists the GPU and calls on it fail or hang.",
         "Drain the node; reset the GPU or reboot.", None,
         Alert("GpuLost", "", "2m", "critical",
-              Planted(series=((f"gputop_gpu_lost{{{_HEALTH_OWN}}}", 1.0),)), Planted()),
+              Planted(series=((f"gputop_gpu_lost{{{_HEALTH_OWN}}}", 1.0),)),
+              Planted(series=((f"gputop_gpu_lost{{{_HEALTH_OWN}}}", 0.0),))),
     ),
     Query(
         "temperature", "health", "Temperature", "celsius", "{temp}",
         "Temperature of the chip. What matters is whether clocks are cut for it: see throttled.",
         "Airflow, fans, dust, inlet temperature; neighbours in the same chassis.",
         alert=Alert("GpuHot", " > 85", "10m", "warning",
-                    Planted(({"temp": 90.0},)), Planted(({"temp": 70.0},))),
+                    Planted(({"temp": 86.0},)), Planted(({"temp": 84.0},))),
     ),
     Query(
         "throttled", "health", "Time with clocks held down by heat or power brake", "ratio",
@@ -232,8 +258,8 @@ HEALTH_QUERIES = (
         "busy GPU normally runs.",
         "Cooling, or the power supply of the chassis. The job that runs there slows all its peers down.", None,
         Alert("GpuThrottled", " > 0.1", "10m", "warning",
-              Planted(series=((f'{_THROTTLED}{{{_HEALTH_OWN},reason="hardware_thermal"}}', (0.0, 30.0)),)),
-              Planted(series=((f'{_THROTTLED}{{{_HEALTH_OWN},reason="power_cap"}}', (0.0, 60.0)),))),
+              Planted(series=((f'{_THROTTLED}{{{_HEALTH_OWN},reason="hardware_thermal"}}', (0.0, 7.0)),)),
+              Planted(series=((f'{_THROTTLED}{{{_HEALTH_OWN},reason="hardware_thermal"}}', (0.0, 5.0)),))),
     ),
     Query(
         "power_sawtooth", "health", "Power that swings", "ratio",
@@ -256,14 +282,17 @@ HEALTH_QUERIES = (
         "sum by ({by}, xid) ({gputop_gpu_xid_errors_total.increase.10m}) > 0 or sum by ({by}, xid) "
         "({gputop_gpu_xid_errors_total} unless {gputop_gpu_xid_errors_total} offset 10m) > 0",
         "Xid errors of the last ten minutes by number. 13, 31, 43 and 45 point at the program; 48, 63, 64, 74, 79, 94 "
-        "and 95 at the hardware. A number that is seen for the first time counts, too.",
+        "and 95 at the hardware. A number that is seen for the first time counts, too. dcgm-exporter gives the last "
+        "number and no count: there the value is that number, and it ends ten minutes after it last changed.",
         "Cordon the node at 48, 63, 64, 74, 79, 94, 95; tell the job's owner at the others.",
-        "max by ({by}) ({DCGM_FI_DEV_XID_ERRORS} > 0)",
+        "max by ({by}) ({DCGM_FI_DEV_XID_ERRORS} > 0) and on ({by}) "
+        "(max by ({by}) ({DCGM_FI_DEV_XID_ERRORS.changes.10m}) > 0 or "
+        "(max by ({by}) ({DCGM_FI_DEV_XID_ERRORS}) unless max by ({by}) ({DCGM_FI_DEV_XID_ERRORS} offset 10m)))",
         Alert("GpuXid", "", "0m", "warning",
               Planted(series=((f'gputop_gpu_xid_errors_total{{{_HEALTH_OWN},xid="79"}}', (0.0, 1.0)),
-                              ('DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-0",HOST="n1"}', 79.0))),
+                              ('DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-0",HOST="n1"}', (0.0, 1.0)))),
               Planted(series=((f'gputop_gpu_xid_errors_total{{{_HEALTH_OWN},xid="79"}}', 4.0),
-                              ('DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-0",HOST="n1"}', 0.0)))),
+                              ('DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-0",HOST="n1"}', 31.0)))),
     ),
     Query(
         "row_remap", "health", "Row remap due or failed", "flag",
@@ -354,48 +383,33 @@ THROUGHPUT_QUERIES = (
 # is busy and not working costs as much. GPUs whose SM activity is not measured are counted apart, neither as waste nor
 # as work.
 
-_WASTE_OWN = 'gpu="0",uuid="GPU-0",instance="n1:9401"'
-_NOT_WORK = "busy_not_working|starved|idle_allocated|idle"
-_BUSY = "({util.avg_over_time.5m} >= 0.8) and ({sm.avg_over_time.5m} < 0.3)"
-_IDLE = "({util.quantile_over_time.5m.0_95} < 0.05)"
-_HELD = "({memory} >= 1073741824)"
-_WASTE_STARVED = f"(({{util.avg_over_time.5m}} <= 0.8) and {_HELD} unless {_IDLE})"
-_PRESENT = {
-    "busy_not_working": _BUSY,
-    "starved": f"{_WASTE_STARVED} unless ({_BUSY})",
-    "idle_allocated": f"{_IDLE} and {_HELD}",
-    "idle": f"{_IDLE} unless {_HELD}",
-}
-"""dcgm-exporter gives no verdicts, so a GPU's state follows from its numbers."""
+_WASTE_OWN = 'gpu="0",uuid="GPU-n1-0",instance="n1:9401"'
+_NOT_WORK = "|".join(NOT_WORK)
+_WATCHED = "max by ({by}, state) ({gputop_gpu_state_seconds_total.increase.1h})"
+_WASTED = f'max by ({{by}}, state) ({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}})'
+"""Of an exporter that is scraped twice, by a pair of Prometheus or by two jobs, the seconds count once."""
+_ALL_MINUTES = f"sum by (cluster) (sum_over_time({{{IN_STATE}}}[1h])) / 60"
+_LOST_MINUTES = f'sum by (cluster) (sum_over_time({{{IN_STATE}|state=~"{_NOT_WORK}"}}[1h]))'
+_KNOWN_MINUTES = f'sum by (cluster) (sum_over_time({{{IN_STATE}|state!="unmeasured"}}[1h]))'
+_COST_MINUTES = f'sum by (cluster, state) (sum_over_time({{{IN_STATE}|state=~"{_NOT_WORK}"}}[1h])) / 60 * {{price}}'
 
 
-def _no_work(of: str = "") -> str:
-    """The part of each GPU's time that was not work: all of it while busy and not working, else what was idle."""
-    util, sm = f"{{{of}util.avg_over_time.5m}}", f"{{{of}sm.avg_over_time.5m}}"
-    return f"((({util} >= 0.8) and ({sm} < 0.3)) * 0 + 1) or ((1 - {util}) and ({util} < 0.8))"
+def _state(id: str, state: State, title: str, meaning: str, advice: str) -> Query:
+    own = f'max by ({{by}}) ({{gputop_gpu_state_seconds_total.increase.1h|state="{state}"}})'
+    minutes = f'sum by (cluster) (sum_over_time({{{IN_STATE}|state="{state}"}}[1h])) / 60'
+    asked = f"sum by (cluster) ({own}) / 3600"
+    return Query(id, "waste", title, "GPU-hours", asked, meaning, advice, minutes, recorded=minutes)
 
 
-def _state(id: str, state: str, title: str, meaning: str, advice: str) -> Query:
-    own = f'sum({{gputop_gpu_state_seconds_total.increase.1h|state="{state}"}}) / 3600'
-    return Query(
-        id, "waste", title, "GPU-hours", own, meaning, advice,
-        f"sum(count_over_time(({_PRESENT[state]})[1h:1m])) / 60",
-    )  # fmt: skip
-
-
-_BY_JOB = (
-    "sum by (user, job_id, k8s_pod_uid) (max by (user, job_id, k8s_pod_uid, {by}) ({gputop_job_info}) "
-    "* on ({by}) group_left () sum by ({by}) "
-    f'({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) '
-    "/ on ({by}) group_left () count by ({by}) ({gputop_job_info})) / 3600"
-)
+_BY_JOB = f"sum by (cluster, {', '.join(OWNER_LABELS)}) (sum_over_time({{{JOB_LOST}}}[1h])) / 60"
 WASTE_QUERIES = (
     Query(
         "gpus_by_state", "waste", "GPUs by state", "GPUs",
-        "count by (state) (max by ({by}, state) ({gputop_gpu_state}))",
+        "count by (cluster, state) (max by ({by}, state) ({gputop_gpu_state}) == 1)",
         "The state that each GPU's time counts as now.", "Those that are not working come first: gap, starved.",
-        'label_replace(count({util} unless {sm}), "state", "unmeasured", "", "") or '
-        + " or ".join(f'label_replace(count({of}), "state", "{state}", "", "")' for state, of in _PRESENT.items()),
+        " or ".join(
+            f'label_replace(count by (cluster) ({is_state(state)}), "state", "{state}", "", "")' for state in STATES
+        ),
     ),
     _state("hours_busy_not_working", "busy_not_working", f"{NOT_WORKING.capitalize()}: last hour",
            "Kernels ran, the chip did not work. Counted second by second on the host by gputop; from dcgm-exporter's "
@@ -409,66 +423,70 @@ WASTE_QUERIES = (
            "Nobody holds memory there and no kernel ran.", "Capacity, not waste of a job."),
     Query(
         "hours_total", "waste", "All GPUs: last hour", "GPU-hours",
-        "sum({gputop_gpu_state_seconds_total.increase.1h}) / 3600", "The total of which the other states are parts.",
-        "Nothing to do.", "sum(count_over_time({util}[1h:1m])) / 60",
+        f"sum by (cluster) ({_WATCHED}) / 3600", "The total of which the other states are parts.",
+        "Nothing to do.", _ALL_MINUTES, recorded=_ALL_MINUTES,
     ),
     Query(
         "unmeasured", "waste", "GPUs without SM activity", "GPUs",
-        'count by (source) ({gputop_sm_source|source=~"bound|none"})',
+        'count by (cluster, source) (max by ({by}, source) ({gputop_sm_source|source=~"bound|none"}))',
         "Nothing measures SM activity there, so it is unknown whether they work. Neither waste nor work.",
         "gputop doctor on the host says what would measure it. In dcgm-exporter add DCGM_FI_PROF_SM_ACTIVE to the "
         "counters file.",
-        "count({util} unless {sm})",
+        "count by (cluster) ({util} unless {sm})",
     ),
     Query(
         "waste_by_job", "waste", "No work, by job and user: last hour", "GPU-hours", _BY_JOB,
-        "Busy and not working, starved and idle. Jobs that share a GPU share what it wasted in equal parts.",
+        "Busy and not working, starved and idle, minute by minute, under the job that had the GPU in that minute.",
         "Start with the first: one job often wastes more than all others together.",
-        f"sum by (workload) (sum_over_time(({_no_work('job:')})[1h:1m])) / 60",
     ),
     Query(
         "idle_with_memory", "waste", "Idle GPUs that hold memory", "bytes",
-        "{memory.min_over_time.30m} and ({util.max_over_time.30m} < 0.05) "
-        "and ({memory.min_over_time.30m} >= 1073741824)",
-        "No kernel for half an hour, and at least 1 GiB held: nobody else can use it.",
+        '{memory} and on ({by}) (max by ({by}) ({gputop_gpu_state|state="idle_allocated"}) == 1)',
+        "No kernel ran, and at least 1 GiB is held: nobody else can use it.",
         "Ask the owner; idle limits for notebooks.",
+        f"{{memory}} and {is_state('idle_allocated')}",
         alert=Alert("GpuIdleWithMemory", "", "30m", "info",
-                    Planted(({"util": 0.0, "memory": 4e10},)), Planted(({"util": 0.0, "memory": 1e8},))),
+                    Planted(({"util": 0.0, "memory": 1.1e9},),
+                            ((f'gputop_gpu_state{{{_WASTE_OWN},state="idle_allocated"}}', 1.0),)),
+                    Planted(({"util": 0.0, "memory": 1e9},),
+                            ((f'gputop_gpu_state{{{_WASTE_OWN},state="idle_allocated"}}', 0.0),))),
     ),
     Query(
         "waste_share", "waste", "No work: share, last hour", "ratio",
-        f'sum({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) / '
-        'sum({gputop_gpu_state_seconds_total.increase.1h|state!="unmeasured"})',
+        f"sum by (cluster) ({_WASTED}) / sum by (cluster) "
+        '(max by ({by}, state) ({gputop_gpu_state_seconds_total.increase.1h|state!="unmeasured"}))',
         "Of the time in which it is known. Unmeasured GPUs are in neither number.",
-        "Track it by week: it is the number to bring down.", None,
+        "Track it by week: it is the number to bring down.",
+        f"sum by (cluster) (sum_over_time({{{JOB_LOST}}}[1h])) / {_KNOWN_MINUTES}",
         Alert("GpuFleetWasted", " > 0.5", "1h", "info",
-              Planted(series=((f'gputop_gpu_state_seconds_total{{{_WASTE_OWN},state="starved"}}', (0.0, 60.0)),
-                              (f'gputop_gpu_state_seconds_total{{{_WASTE_OWN},state="working"}}', (0.0, 10.0)))),
-              Planted(series=((f'gputop_gpu_state_seconds_total{{{_WASTE_OWN},state="starved"}}', (0.0, 10.0)),
-                              (f'gputop_gpu_state_seconds_total{{{_WASTE_OWN},state="working"}}', (0.0, 60.0))))),
+              Planted(({"util": 0.3, "sm": 0.25, "memory": 1e8},),
+                      ((f'gputop_gpu_state_seconds_total{{{_WASTE_OWN},state="starved"}}', (0.0, 60.0)),
+                       (f'gputop_gpu_state_seconds_total{{{_WASTE_OWN},state="working"}}', (0.0, 10.0))), has_job=True),
+              Planted(({"util": 0.7, "sm": 0.65, "memory": 1e8},),
+                      ((f'gputop_gpu_state_seconds_total{{{_WASTE_OWN},state="starved"}}', (0.0, 10.0)),
+                       (f'gputop_gpu_state_seconds_total{{{_WASTE_OWN},state="working"}}', (0.0, 60.0))), has_job=True),
+              "fleet"),
+        recorded=f"{_LOST_MINUTES} / {_KNOWN_MINUTES}",
     ),
     Query(
         "cost_no_work", "waste", "Cost of GPU time that did no work, last hour", "money",
-        f'sum({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) / 3600 * {{price}}',
+        f"sum by (cluster) ({_WASTED}) / 3600 * {{price}}",
         "GPU-hours that did no work, at the price of a GPU-hour that you gave: an assumption, so state the price "
         "beside the number. (1 - utilisation) x price counts a GPU that is busy and not working as work.",
         "Give your own price: --price 2.50.",
-        f"sum(sum_over_time(({_no_work()})[1h:1m])) / 60 * {{price}}",
+        f"sum by (cluster) (sum_over_time({{{JOB_LOST}}}[1h])) / 60 * {{price}}",
+        recorded=f"{_LOST_MINUTES} / 60 * {{price}}",
     ),
     Query(
         "cost_by_state", "waste", "Cost by state, last hour", "money",
-        f'sum by (state) ({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}}) / 3600 * {{price}}',
+        f"sum by (cluster, state) ({_WASTED}) / 3600 * {{price}}",
         "The same by what the time counted as. Unmeasured GPUs have no cost here: it is unknown whether they work.",
         "Busy and not working first: it looks like work. Give your own price: --price 2.50.",
-        " or ".join(
-            f'label_replace(sum(count_over_time(({of})[1h:1m])) / 60 * {{price}}, "state", "{state}", "", "")'
-            for state, of in _PRESENT.items()
-        ),
+        _COST_MINUTES, recorded=_COST_MINUTES,
     ),
     Query(
         "cost_by_job", "waste", "Cost by job and user, last hour", "money", f"{_BY_JOB} * {{price}}",
-        "What each job's GPUs cost while they did no work. Jobs that share a GPU share its cost in equal parts.",
+        "What each job's GPUs cost while they did no work, minute by minute under the job that had them then.",
         "Start with the first. Give your own price: --price 2.50.",
-        f"sum by (workload) (sum_over_time(({_no_work('job:')})[1h:1m])) / 60 * {{price}}",
     ),
 )  # fmt: skip

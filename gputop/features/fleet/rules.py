@@ -8,7 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gputop.features.fleet.questions import library
+from gputop.features.fleet.state_rules import (
+    BY_STATE,
+    DCGM_OWNER,
+    DCGM_STATE,
+    HOST_GPUS,
+    IN_STATE,
+    JOB_LOST,
+    LOST,
+    NO_WORK,
+    OWN_OWNER,
+    OWN_STATE,
+    OWNER,
+    OWNER_LABELS,
+    STATE,
+)
 from gputop.features.fleet.template import (
+    NAMES_LABEL,
     SIGNALS,
     Alert,
     Level,
@@ -16,6 +32,7 @@ from gputop.features.fleet.template import (
     Planted,
     Query,
     Setting,
+    Stops,
     recorded_name,
     recorded_words,
     render,
@@ -24,7 +41,7 @@ from gputop.features.fleet.template import (
 from gputop.model.prometheus_names import FB_FREE, NAMES
 
 RECORDED = (
-    "gpus_by_state", "waste_share", "waste_by_job", "hours_busy_not_working", "hours_starved", "hours_idle_allocated",
+    "waste_share", "waste_by_job", "hours_busy_not_working", "hours_starved", "hours_idle_allocated",
     "hours_idle", "hours_total", "cluster_power", "cost_no_work", "cost_by_state", "cost_by_job",
 )  # fmt: skip
 """Queries over an hour or over all GPUs: dashboards of a large fleet ask for them again and again."""
@@ -39,34 +56,95 @@ def alerts(names: Names) -> Iterator[tuple[Query, Alert]]:
             yield query, query.alert
 
 
-def rules_yaml(names: Names, price: float | None = None) -> str:
+def recorded(
+    names: Names, price: float | None = None, scrape_s: float = 15.0
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Groups of recording rules: name, and the name and PromQL of each; later ones are made of earlier ones."""
+    plain = Setting(names, scrape_s=scrape_s)
+    setting = Setting(names, scrape_s=scrape_s, recorded=True, price=price)
+    own = names == "gputop"
+    of_job = f"{{{LOST}}} * on ({{by}}) group_left ({', '.join(OWNER_LABELS)}) {{{OWNER}}}"
+    rate = "sum by (cluster, state) (max by ({by}, state) ({gputop_gpu_state_seconds_total.rate.2m}))"
+    by_gpu = (
+        (OWNER, OWN_OWNER if own else DCGM_OWNER),
+        (STATE, OWN_STATE if own else DCGM_STATE),
+        (LOST, NO_WORK),
+        (HOST_GPUS, "count by (cluster, {host}) (count by (cluster, {host}, gpu) ({util}))"),
+        (JOB_LOST, f"sum by (cluster, {', '.join(OWNER_LABELS)}) ({of_job})"),
+        (BY_STATE, library()["gpus_by_state"].template_for(names) or ""),
+        (IN_STATE, rate if own else f"max by (cluster, state) ({{{BY_STATE}}})"),
+    )
+    words = {word for query, _ in alerts(names) for word in recorded_words(query.template_for(names) or "")}
+    words |= {word for _, template in by_gpu for word in recorded_words(template)}
+    yield "gputop_jobs", [(recorded_name(word), render(f"{{{word}}}", plain)) for word in sorted(words)]
+    yield "gputop_gpus", [(name, render(template, setting)) for name, template in by_gpu]
+    asked = [(record_of(id), library()[id].promql(setting)) for id in RECORDED]
+    yield "gputop_fleet", [(name, expr) for name, expr in asked if expr is not None]
+
+
+def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15.0) -> str:
     """The recording and alerting rules; those of cost only where there is a price of a GPU-hour."""
-    setting = Setting(names, recorded=True, price=price)
-    lines = ["groups:", "  - name: gputop_jobs", "    rules:"]
-    words = sorted({word for query, _ in alerts(names) for word in recorded_words(query.template_for(names) or "")})
-    for word in words:
-        expr = render(f"{{{word}}}", Setting(names))
-        lines += [f"      - record: {recorded_name(word)}", *_block(expr)]
-    lines += ["  - name: gputop_fleet", "    interval: 1m", "    rules:"]
-    for id in RECORDED:
-        asked = library()[id].promql(setting)
-        if asked is not None:
-            lines += [f"      - record: {record_of(id)}", *_block(asked)]
+    lines = ["groups:"]
+    for group, rows in recorded(names, price, scrape_s):
+        lines += [f"  - name: {group}", "    interval: 1m", "    rules:"]
+        for name, expr in rows:
+            lines += [f"      - record: {name}", *_block(expr)]
+            lines += ["        labels:", f"          {NAMES_LABEL}: {_quoted(names)}"]
     lines += ["  - name: gputop_alerts", "    rules:"]
     for query, alert in alerts(names):
         lines += [
             f"      - alert: {alert.name}",
-            *_block((query.promql(setting) or "") + alert.when),
+            *_block(
+                render(
+                    alert_template(query, alert, names), Setting(names, scrape_s=scrape_s, recorded=True, price=price)
+                )
+            ),
             f"        for: {alert.lasts}",
             "        labels:",
             f"          severity: {alert.severity}",
             "        annotations:",
-            f"          summary: {_quoted(query.title)}",
+            f"          summary: {_quoted(_summary(query, alert, names))}",
             f"          description: {_quoted(query.meaning)}",
             f"          action: {_quoted(query.advice)}",
             f"          query: {query.id}",
         ]
     return "\n".join(lines) + "\n"
+
+
+def alert_template(query: Query, alert: Alert, names: Names) -> str:
+    """When an alert fires, as a template: the threshold compares the query's number, whatever the query ends with.
+
+    Alerts about a GPU carry its owner, those about a host its name: of labels that collide with no target's.
+    """
+    template = query.recorded if names == "gputop" and query.recorded else query.template_for(names)
+    fires = f"({template}){alert.when}"
+    if alert.about == "fleet":
+        return fires
+    if alert.about == "host":
+        return hostnamed(fires, names)
+    owner = f"{{{OWNER}}}"
+    # Of a GPU that cannot be read nothing is recorded: it is told without its owner.
+    owned = f"({fires}) * on ({{by}}) group_left ({', '.join(OWNER_LABELS)}) {owner}"
+    return hostnamed(f"({owned} or (({fires}) unless on ({{by}}) {owner}))", names)
+
+
+def hostnamed(template: str, names: Names) -> str:
+    """The series with a label ``hostname``: the exporter's own, or the address without its port."""
+    if names == "legacy":
+        template = f'label_replace({template}, "hostname", "$1", "Hostname", "(.+)")'
+    if names == "gputop" or "{up}" in template:
+        template = f'label_replace({template}, "hostname", "$1", "instance", "(.+?)(?::[0-9]+)?")'
+    return template
+
+
+def _summary(query: Query, alert: Alert, names: Names) -> str:
+    """What it is, and where."""
+    where = {
+        "gpu": "{{ $labels.hostname }} GPU {{ $labels.gpu }}", "host": "{{ $labels.hostname }}",
+        "fleet": "{{ $labels.cluster }}",
+    }[alert.about]  # fmt: skip
+    number = " {{ $value }}" if query.id == "xid" and names != "gputop" else " {{ $labels.xid }}" * (query.id == "xid")
+    return f"{query.title}{number}: {where}"
 
 
 def record_of(id: str) -> str:
@@ -82,10 +160,14 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
         for world, fires in ((alert.fires, True), (alert.silent, False)):
             lines += [f"  - name: {alert.name} {'fires' if fires else 'is silent'}", "    interval: 30s"]
             lines.append("    input_series:")
-            for series, level in sorted(_series(world, names).items()):
+            for series, level in sorted(planted_series(world, names).items()):
                 lines += [f"      - series: {_quoted(series)}", f"        values: {_values(level, minutes)}"]
-            # Only whether the alert is in this metric counts, not its labels and words.
-            expr = f'count(ALERTS{{alertname="{alert.name}",alertstate="firing"}})'
+            matchers = [f'alertname="{alert.name}"', 'alertstate="firing"']
+            if fires and alert.about != "fleet":
+                matchers.append('hostname="n1"')
+            if fires and alert.about == "gpu" and world.has_job:
+                matchers.append('job_id="4711"')
+            expr = f"count(ALERTS{{{','.join(matchers)}}})"
             lines += ["    promql_expr_test:", f"      - expr: {_quoted(expr)}", f"        eval_time: {minutes}m"]
             lines += (
                 ["        exp_samples:", "          - value: 1", '            labels: "{}"']
@@ -95,7 +177,7 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _series(world: Planted, names: Names) -> dict[str, Level]:
+def planted_series(world: Planted, names: Names) -> dict[str, Level]:
     """A scenario as series under these names."""
     setting = Setting(names)
     found: dict[str, Level] = {}
@@ -139,10 +221,15 @@ def signal_series(names: Names, short: str, level: Level, labels: str) -> Mappin
 
 
 def _scaled(level: Level, factor: float) -> Level:
+    if isinstance(level, Stops):
+        return Stops(level.value * factor, level.minutes)
     return (level[0] * factor, level[1] * factor) if isinstance(level, tuple) else level * factor
 
 
 def _values(level: Level, minutes: int) -> str:
+    if isinstance(level, Stops):
+        there = min(level.minutes, minutes)
+        return f"{level.value:.12g}x{2 * there}" + (" stale" if there < minutes else "")
     begin, rise = level if isinstance(level, tuple) else (level, 0.0)
     return f"{begin:.12g}+{rise / 2:.12g}x{2 * minutes}"
 

@@ -6,6 +6,7 @@ A template has placeholders, which PromQL's own braces never look like:
   Prometheus are one, MIG instances stay apart.
 - ``{sm.avg_over_time.5m}``: the same over a window; ``w`` is eight scrapes.
 - ``{job:sm.avg_over_time.w}``: only of GPUs that work for a known job, with the label ``workload``.
+- ``{gputop:gpu:state}``: a series that the rules record; ``{util_series|…}``: utilisation with all its labels.
 - ``{by}``, ``{host}``: the labels of a GPU, and of its host; ``{up}``: the scraped targets; ``{price}``: the user's.
 - ``{a_metric|label="x"}``: a series by its own name. With ``.rate.5m`` and the like over a window.
 """
@@ -27,6 +28,8 @@ from gputop.model.prometheus_names import FB_FREE, HOST_LABEL, NAMES, Generation
 
 Names = Literal["legacy", "4.9", "gputop"]
 ALL_NAMES: tuple[Names, ...] = ("legacy", "4.9", "gputop")
+NAMES_LABEL = "names"
+"""The label of every recorded series that says from whose names it is made."""
 SCRAPES = 8
 """The fewest samples that a window must hold to say anything about a GPU."""
 SIGNALS: Mapping[str, str] = MappingProxyType({
@@ -60,6 +63,14 @@ class Setting(Struct, frozen=True):
     """The user's own price of a GPU-hour, or the variable of a dashboard that holds it. Without it no question about
     money can be asked."""
 
+    of_sums: str | None = None
+    """Matchers of recorded sums, which have no host and no GPU, where they differ from ``select``."""
+
+    @property
+    def of_names(self) -> str:
+        """The matcher of what is recorded under these names: a cluster may load the rules of several."""
+        return f'{NAMES_LABEL}="{self.names}"'
+
     @property
     def host(self) -> str:
         """The label that names a host."""
@@ -74,7 +85,7 @@ class Setting(Struct, frozen=True):
     def labels(self) -> tuple[str, ...]:
         """The labels that name a GPU."""
         dialect = DIALECTS[self.names]
-        return (self.hosts, *dialect.number, *dialect.instance, *dialect.uuid)
+        return ("cluster", self.hosts, *dialect.number, *dialect.instance, *dialect.uuid)
 
     @property
     def by(self) -> str:
@@ -126,8 +137,21 @@ def _filled(word: str, setting: Setting) -> str:
         return _series("up", setting.up, setting)
     if word == "w":
         return window(_seconds("w", setting))
+    if word.startswith("gputop:"):
+        recorded, _, matchers = word.partition("|")
+        is_sum = recorded.startswith(("gputop:fleet:", "gputop:job:"))
+        select = setting.select if setting.of_sums is None or not is_sum else setting.of_sums
+        return selector(recorded, setting.of_names, matchers, select)
+    if word.startswith("util_series"):
+        named = signal_name(setting.names, "util_pct")
+        assert named is not None, "every exporter has utilisation"
+        return _series(named.name, word.partition("|")[2], setting)
     if word.startswith("job:"):
-        return recorded_name(word) if setting.recorded else _of_jobs(word.removeprefix("job:"), setting)
+        return (
+            selector(recorded_name(word), setting.of_names)
+            if setting.recorded
+            else _of_jobs(word.removeprefix("job:"), setting)
+        )
     name, _, matchers = word.partition("|")
     if name.partition(".")[0] in SIGNALS:
         return max_by(setting.labels, _signal(name, matchers, setting))
@@ -173,7 +197,9 @@ def _of_jobs(word: str, setting: Setting) -> str:
         return f"({jobs} * on ({setting.by}) group_left () {values})"
     parts = (
         renamed(_signal(word, _HPC_JOB, setting), "workload", "hpc_job"),
-        renamed(_signal(word, _POD, setting), "workload", "exported_pod", _POD_RANK),
+        # Pods of one name in two namespaces are two jobs.
+        f"label_join({renamed(_signal(word, _POD, setting), 'workload', 'exported_pod', _POD_RANK)}, "
+        '"workload", "/", "exported_namespace", "workload")',
     )
     return max_by(("workload", *setting.labels), " or ".join(parts))
 
@@ -224,8 +250,17 @@ Unit = Literal[
     "ratio", "watts", "celsius", "bytes", "bytes/s", "joules", "seconds", "GPU-hours", "GPUs", "flag", "1/s", "money"
 ]  # fmt: skip
 Severity = Literal["critical", "warning", "info"]
-Level = float | tuple[float, float]
-"""A constant value, or a first value with its rise per minute."""
+
+
+class Stops(Struct, frozen=True):
+    """A value that is there for so many minutes, and no longer."""
+
+    value: float
+    minutes: int
+
+
+Level = float | tuple[float, float] | Stops
+"""A constant value, a first value with its rise per minute, or one that ends."""
 
 
 class Planted(Struct, frozen=True):
@@ -239,7 +274,8 @@ class Planted(Struct, frozen=True):
 class Alert(Struct, frozen=True):
     """When a query's answer is worth a page. ``when`` follows the query; ``lasts`` is how long it must hold.
 
-    ``fires`` and ``silent`` are scenarios in which it must and must not fire.
+    ``fires`` and ``silent`` are scenarios in which it must and must not fire, of the same series: they differ in
+    numbers alone. ``about`` says whose labels an alert carries.
     """
 
     name: str
@@ -248,10 +284,14 @@ class Alert(Struct, frozen=True):
     severity: Severity
     fires: Planted
     silent: Planted
+    about: Literal["gpu", "host", "fleet"] = "gpu"
 
 
 class Query(Struct, frozen=True):
-    """One question. ``dcgm`` is the template for dcgm-exporter where it differs, None where it cannot answer."""
+    """One question. ``dcgm`` is the template for dcgm-exporter where it differs, None where it cannot answer.
+
+    ``recorded`` is the template for gputop's names where the rules record a sum that it can be made of.
+    """
 
     id: str
     mode: Mode
@@ -262,6 +302,7 @@ class Query(Struct, frozen=True):
     advice: str
     dcgm: str | None = "same"
     alert: Alert | None = None
+    recorded: str | None = None
 
     def template_for(self, names: Names) -> str | None:
         """The template for these names; None where nothing exported under them can answer."""
@@ -272,7 +313,13 @@ class Query(Struct, frozen=True):
         template = self.template_for(setting.names)
         if template is None or (self.needs_price and setting.price is None):
             return None
+        if setting.recorded and setting.names == "gputop" and self.recorded is not None:
+            template = self.recorded
         return render(template, setting)
+
+    def needs_rules(self, names: Names) -> bool:
+        """Whether it asks for what the rules record."""
+        return "{gputop:" in (self.template_for(names) or "")
 
     @property
     def needs_price(self) -> bool:

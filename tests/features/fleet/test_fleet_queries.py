@@ -13,7 +13,7 @@ import pytest
 from gputop.cli import main
 from gputop.features.fleet.promql import any_of
 from gputop.features.fleet.questions import library
-from gputop.features.fleet.rules import alerts, rules_yaml, unit_tests_yaml
+from gputop.features.fleet.rules import alerts, planted_series, rules_yaml, unit_tests_yaml
 from gputop.features.fleet.template import ALL_NAMES, MODES, Names, Setting, render
 from gputop.model.prometheus_names import gpu_series
 
@@ -29,6 +29,7 @@ def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_a
                 assert asked.count("(") == asked.count(")") and asked.count("{") == asked.count("}")
                 assert ("DCGM_" in asked) <= (names != "gputop"), query.id
                 assert ("gputop_" in asked) <= (names == "gputop"), query.id
+                assert ("gputop:" in asked) == query.needs_rules(names)
 
 
 def test_a_query_asks_for_no_series_of_ours_that_is_not_exported() -> None:
@@ -40,11 +41,22 @@ def test_a_query_asks_for_no_series_of_ours_that_is_not_exported() -> None:
         assert set(re.findall(r"\bgputop_\w+", query.promql(Setting()) or "")) <= exported, query.id
 
 
+def test_a_silent_alert_differs_from_the_one_that_fires_in_numbers_alone_and_each_threshold_is_in_parentheses() -> None:
+    for names in ALL_NAMES:
+        told = rules_yaml(names)
+        for query, alert in alerts(names):
+            fires, silent = planted_series(alert.fires, names), planted_series(alert.silent, names)
+            assert fires.keys() == silent.keys() and fires != silent, (names, alert.name)
+            if alert.when:
+                assert f"){alert.when}" in told, "a threshold after an `and` would compare what stands there"
+            assert query.advice in told.replace("''", "'")
+
+
 def test_the_selection_is_in_every_series_and_a_window_holds_eight_scrapes() -> None:
     for names in ALL_NAMES:
         for query in library().values():
             asked = query.promql(Setting(names, 'cluster="a"')) or ""
-            series = re.findall(r"\b(?:gputop_|DCGM_)[A-Za-z_]+|\bup\b", asked)
+            series = re.findall(r"\b(?:gputop_|DCGM_)[A-Za-z_]+|\bup\b|\bgputop:[a-z:_]+", asked)
             assert asked.count('cluster="a"') == len(series), query.id
     assert render("{sm.avg_over_time.w}", Setting(scrape_s=15.0)).count("[2m]") == 1
     assert render("{sm.avg_over_time.1m}", Setting(scrape_s=60.0)).count("[8m]") == 1

@@ -74,7 +74,11 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             )
         for job in ("gputop", "dcgm-exporter"):
             scrapes += f"  - job_name: {job}\n    static_configs: [{{targets: ['127.0.0.1:{dead}']}}]\n"
-        with engines(folder, scrapes, rules_yaml("gputop")) as asked:
+        # Each minute is too seldom for a fleet that is there for half of one; windows are those of its scrapes.
+        rules = {
+            names: rules_yaml(names, 2.5, scrape_s=1.0).replace("interval: 1m", "interval: 5s") for names in ALL_NAMES
+        }
+        with engines(folder, scrapes, rules) as asked:
             time.sleep(SETTLED_S)
             yield Place(node, asked)
     node.stop()
@@ -83,13 +87,18 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def _asked(id: str, names: Names) -> str | None:
     query = library()[id].promql(Setting(names, scrape_s=1.0, price=2.5))
     # A minute between two points of a subquery is longer than this fleet has been there.
-    return None if query is None else query.replace(":1m]", ":5s]")
+    return None if query is None else query.replace(":1m]", ":5s]").replace(":host:gpus[1h]", ":host:gpus[40s]")
 
 
 @pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_every_query_of_every_generation_is_answered(place: Place, engine: str, names: Names) -> None:
-    asked = {id: query for id in library() if (query := _asked(id, names)) is not None}
+    # What is recorded is in the engine that evaluates the rules.
+    asked = {
+        id: query
+        for id, row in library().items()
+        if (query := _asked(id, names)) is not None and (engine == "prometheus" or not row.needs_rules(names))
+    }
     assert _never_answered(place.engines[engine], asked) == []
 
 

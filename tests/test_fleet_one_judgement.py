@@ -1,0 +1,76 @@
+"""Screen and rules judge alike: every state at its thresholds, on a real engine, under each generation of names."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from gputop.diagnosis.types import STATES, State
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Answer, Client, Query
+from gputop.features.fleet.decode_answers import labels_of
+from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.rules import gpu_labels, recorded, signal_series
+from gputop.features.fleet.state_rules import CODES, DCGM_STATE, OWN_STATE, STATE
+from gputop.features.fleet.template import ALL_NAMES, Names, Setting, render
+from tests.support.engines import backfill, missing, prometheus
+from tests.test_fleet_histories import END
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus")]
+UTILS = (0.0, 0.03, 0.07, 0.49, 0.5, 0.6, 0.79, 0.8, 0.81, 0.97)
+SMS = (None, 0.0, 0.05, 0.14, 0.16, 0.23, 0.25, 0.29, 0.31, 0.9)
+HELD = (1e8, 2e9)
+
+
+def _history(names: Names) -> list[str]:
+    """Ten minutes of GPUs on both sides of every threshold, with and without a job."""
+    lines = []
+    for number, (util, sm, held, job) in enumerate(itertools.product(UTILS, SMS, HELD, ("", "7"))):
+        labels = gpu_labels(names, f"n{number // 8}", number % 8, job)
+        found = {**signal_series(names, "util", util, labels), **signal_series(names, "memory", held, labels)}
+        if sm is not None:
+            found |= signal_series(names, "sm", sm, labels)
+        if names == "gputop":
+            found[f'gputop_gpu_state{{{labels},state="{STATES[number % len(STATES)]}"}}'] = 1.0
+        for series, value in found.items():
+            lines += [f"{series} {value!r} {END - back:.3f}\n" for back in range(600, -1, -15)]
+    return lines
+
+
+@pytest.mark.parametrize("names", ALL_NAMES)
+def test_the_rules_record_the_state_that_the_screen_shows(names: Names, tmp_path: Path) -> None:
+    backfill(tmp_path, _history(names))
+    template = OWN_STATE if names == "gputop" else DCGM_STATE
+    assert dict(dict(recorded(names))["gputop_gpus"])[STATE].startswith("("), "and this is what is recorded"
+    with prometheus(tmp_path) as url:
+        client = Client(address_of(url, {}))
+        fleet = PrometheusFleet(client, url, "", lambda: END)
+        frame = fleet_frame(fleet.ask(END))
+        (answer,) = client.ask([Query(render(template, Setting(names)), END)])
+        fleet.close()
+    assert isinstance(answer, Answer)
+    told: dict[str, State] = {}
+    by_code = {str(code): state for state, code in CODES.items()}
+    for row in answer.rows:
+        labels = labels_of(row.metric)
+        assert row.value is not None
+        told[labels.get("UUID") or labels["uuid"]] = by_code[row.value[1]]
+    shown = {gpu.read.uuid: gpu.state for host in frame.hosts for gpu in host.gpus}
+    assert len(shown) == len(UTILS) * len(SMS) * len(HELD) * 2 and told.keys() == shown.keys()
+    odd = [
+        (
+            gpu.read.util_pct,
+            gpu.read.sm_active_pct,
+            gpu.read.mem_used_bytes,
+            gpu.read.job,
+            gpu.state,
+            told[gpu.read.uuid],
+        )
+        for host in frame.hosts
+        for gpu in host.gpus
+        if told[gpu.read.uuid] != gpu.state
+    ]
+    assert not odd and set(shown.values()) == set(STATES)
