@@ -14,7 +14,8 @@ from msgspec import Struct
 from gputop.diagnosis.catalogue import verdict_rows
 from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR
 from gputop.diagnosis.rules.base import HELD_BYTES
-from gputop.diagnosis.signals import FLAG_A_UTIL, busy_not_working
+from gputop.diagnosis.signals import busy_not_working
+from gputop.diagnosis.thresholds import FLAG_A_UTIL
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Flag, Level, State
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, GpuReading
@@ -79,7 +80,8 @@ def flag_of(gpu: GpuReading) -> Flag | None:
     """A, B or, only with a job's label, C; None where the GPU is not busy without working."""
     if gpu.util_pct is None:
         return None
-    return busy_not_working(gpu.util_pct, gpu.sm_active_pct)
+    # Hollow takes a witness that somebody computes there: the label of a job.
+    return busy_not_working(gpu.util_pct, gpu.sm_active_pct, may_be_hollow=bool(gpu.job))
 
 
 def lost_hours(state: State, util_pct: float | None, hours: float) -> float:

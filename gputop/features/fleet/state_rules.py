@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gputop.diagnosis.rules.base import HELD_BYTES
-from gputop.diagnosis.signals import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FLAG_B_UTIL
+from gputop.diagnosis.thresholds import (
+    FLAG_A_SM,
+    FLAG_A_UTIL,
+    FLAG_B_RATIO,
+    FLAG_B_UTIL,
+    FLAG_C_RATIO,
+    FLAG_C_UTIL,
+)
 from gputop.diagnosis.types import STATES, State
 from gputop.features.fleet.plan import QUIET_UTIL
 
@@ -33,8 +40,10 @@ QUIET = f"({{util.quantile_over_time.5m.0_95}} < {share(QUIET_UTIL)})"
 HELD = f"({{memory}} >= {HELD_BYTES:.0f})"
 FLAG_A = f"(({UTIL} >= {share(FLAG_A_UTIL)}) and ({SM} < {share(FLAG_A_SM)}))"
 FLAG_B = f"(({UTIL} >= {share(FLAG_B_UTIL)}) and ({SM} / {UTIL} < {FLAG_B_RATIO:g}))"
-BUSY_NOT_WORKING = f"({FLAG_A} or {FLAG_B})"
 OF_A_JOB = "(max by ({by}) ({job:util.avg_over_time.5m}))"
+FLAG_C = f"(({OF_A_JOB} >= {share(FLAG_C_UTIL)}) and ({SM} > 0) and ({SM} / {UTIL} < {FLAG_C_RATIO:g}))"
+"""Hollow takes a witness that somebody computes there: the label of a job."""
+BUSY_NOT_WORKING = f"({FLAG_A} or {FLAG_B} or {FLAG_C})"
 
 
 def _coded(condition: str, state: State) -> str:

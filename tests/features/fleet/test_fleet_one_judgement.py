@@ -16,8 +16,8 @@ from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.rules import gpu_labels, recorded, signal_series
 from gputop.features.fleet.state_rules import CODES, DCGM_STATE, OWN_STATE, STATE
 from gputop.features.fleet.template import ALL_NAMES, Names, Setting, render
+from tests.features.fleet.test_fleet_histories import END
 from tests.support.engines import backfill, missing, prometheus
-from tests.test_fleet_histories import END
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus")]
 UTILS = (0.0, 0.03, 0.07, 0.49, 0.5, 0.6, 0.79, 0.8, 0.81, 0.97)
