@@ -257,6 +257,13 @@ def _number(text: str, unit: Unit, position: int) -> float:
         raise FilterError(str(error), position) from None
 
 
+def may_become_field(text: str) -> bool:
+    """Whether the last word of a filter that is being typed is the beginning of a field's name, such as ``gp``."""
+    fields = process_fields()
+    word = text.rpartition(" ")[2].lstrip("!").lower()
+    return bool(word) and any(name.startswith(word) for name in (*fields.aliases, *fields.units))
+
+
 def remembered(history: tuple[str, ...], text: str) -> tuple[str, ...]:
     """A history of filters with one more, newest last, each once, at most MOST_REMEMBERED."""
     text = text.strip()

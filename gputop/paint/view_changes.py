@@ -21,11 +21,24 @@ LAYOUTS: tuple[Layout, ...] = ("auto", "panes", "list")
 FAR = 10**6
 MOST_SCROLLED = 256
 MOVES: Mapping[str, int] = MappingProxyType(
-    {"up": -1, "down": 1, "page_up": -1, "page_down": 1, "first": -FAR, "last": FAR, "top": -FAR, "bottom": FAR}
+    {
+        "up": -1,
+        "down": 1,
+        "page_up": -1,
+        "page_down": 1,
+        "half_up": -1,
+        "half_down": 1,
+        "first": -FAR,
+        "last": FAR,
+        "top": -FAR,
+        "bottom": FAR,
+    }
 )
 """Keys that go this far through the processes, or one by one through GPUs or counts while the focus is there."""
 PAGES = ("page_up", "page_down")
 """Moves that are counted in pages."""
+HALVES = ("half_up", "half_down")
+"""Moves that are counted in halves of pages."""
 OTHER_GPU: Mapping[str, int] = MappingProxyType({"previous_gpu": -1, "next_gpu": 1})
 
 
@@ -40,7 +53,7 @@ def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[S
         return CHOICES[key_id](view)
     if key_id in OTHER_GPU:
         return other_gpu(view, frame, OTHER_GPU[key_id])
-    step = MOVES[key_id] * (page if key_id in PAGES else 1)
+    step = MOVES[key_id] * (page if key_id in PAGES else max(1, page // 2) if key_id in HALVES else 1)
     if view.focus == "counts":
         return _other_count(view, frame, step)
     if view.focus == "gpus":
@@ -125,6 +138,9 @@ CHOICES: Mapping[str, Callable[[View], View]] = MappingProxyType({
     "shorter": lambda view: zoomed(view, -1),
     "tree": _other_tree,
     "layout": _other_layout,
+    "layout_auto": lambda view: replace(view, layout="auto"),
+    "layout_panes": lambda view: replace(view, layout="panes"),
+    "layout_list": lambda view: replace(view, layout="list"),
     "invert": lambda view: replace(view, inverted=not view.inverted),
     "command_left": lambda view: _scrolled(view, -1),
     "command_right": lambda view: _scrolled(view, 1),

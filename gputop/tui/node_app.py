@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
@@ -37,6 +38,9 @@ from gputop.tui.painted_app import LATE_INTERVALS, MESSAGE_S, PaintedApp, bindin
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import opened
 
+LAYOUT_WORDS: Mapping[str, str] = MappingProxyType({
+    "auto": "automatic, panes where they fit", "panes": "panes, where they fit", "list": "a line a GPU",
+})  # fmt: skip
 LEAST_WATCH_S = 0.5
 """However fast a source is, it is not checked for silence more often than this."""
 
@@ -252,6 +256,8 @@ class GputopApp(PaintedApp):
         elif self.frame is not None:
             rows = self._canvas.process_rows(self.frame, self.view)
             self.see(after_key(self.view, key_id, self.frame, self._canvas.page, rows))
+            if key_id.startswith("layout"):
+                self.say(f"layout: {LAYOUT_WORDS[self.view.layout]}")
             if key_id in ("longer", "shorter"):
                 self.say(f"charts show the last {duration(self.view.span_s)}")
 

@@ -22,6 +22,10 @@ from gputop.tui.keys.key_screen import MainScreen
 from gputop.tui.terminal.painted_lines import Lines
 
 WHEEL_ROWS = 3
+RIGHT = 3
+"""The number of the right mouse button."""
+DRAGGED = 3
+"""Cells between pressing and releasing a button that are no click."""
 
 
 class Canvas(Lines):
@@ -33,6 +37,7 @@ class Canvas(Lines):
         self._keys = keys
         self._depth = depth
         self._painter = Painter()
+        self._pressed_at = (0, 0)
 
     def show(self, frame: Frame, view: View, width: int, height: int) -> None:
         """Draw a frame."""
@@ -64,19 +69,30 @@ class Canvas(Lines):
         view = self._main.view
         self._main.see(replace(view, process=None, scroll=max(0, min(most, view.scroll + rows))))
 
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        self._pressed_at = event.screen_x, event.screen_y
+
+    def on_mouse_up(self, event: events.MouseUp) -> None:
+        """Who drags wants to select text, which a terminal does only while shift is held."""
+        x, y = self._pressed_at
+        if abs(event.screen_x - x) + abs(event.screen_y - y) >= DRAGGED:
+            self._main.say("to select text with the mouse hold shift (option on a Mac) while you drag; y copies")
+
     async def on_click(self, event: events.Click) -> None:
         """Select; a second click opens; a column's name sorts."""
         view = self._main.view
         target = self._painter.target(event.screen_y, event.screen_x)
         if target is None:
             return
+        # A right click opens at once what a double click opens.
+        opens = event.chain == 2 or event.button == RIGHT
         if target.kind == "gpu":
             self._main.see(replace(view, gpu=str(target.key)))
-            if event.chain == 2:
+            if opens:
                 self._keys.details.open_gpu()
         elif target.kind == "process":
             self._main.see(replace(view, process=target.key))
-            if event.chain == 2:
+            if opens:
                 self._keys.details.open_process()
         elif target.kind == "count" and target.key is not None and self._main.playback.frame is not None:
             self._main.see(next_counted(view, self._main.playback.frame, str(target.key)))

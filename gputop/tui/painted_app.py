@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -15,6 +16,9 @@ from gputop.tui.page_keys import USUAL
 from gputop.tui.terminal.driver import Outlet, guarded_driver
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.textual_internals import QuietApp
+
+if TYPE_CHECKING:
+    from textual.command import Provider
 
 MESSAGE_S = 8.0
 """How long a message is shown."""
@@ -45,10 +49,18 @@ class PaintDue(Message):
     """Changes since the last painting are due to be shown."""
 
 
+def palette_commands() -> type[Provider]:
+    """What the palette searches; imported when it first opens."""
+    from gputop.tui.screens.palette import Commands
+
+    return Commands
+
+
 class PaintedApp(QuietApp):
     """Paints at once, or together with further changes within the next moment."""
 
     AUTO_FOCUS = None
+    COMMANDS: ClassVar = {palette_commands}
     page_keys: Mapping[str, str] = USUAL
     """The keys of pages as shown, by id."""
     CSS = "Screen { overflow: hidden; }"

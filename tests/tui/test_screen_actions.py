@@ -9,6 +9,7 @@ import json
 
 import pytest
 from msgspec.structs import replace
+from textual.widgets import Static
 
 from gputop.output.diagnosis_text import ticket_json, ticket_text
 from gputop.paint.header import summary_target, waste_words
@@ -120,7 +121,8 @@ async def test_y_copies_and_shows_what_is_selected_and_t_changes_the_colours() -
         await pilot.press("plus")
         assert "charts show the last 5 min" in (app.view.message or "")
         await pilot.press("o", "9")
-        assert "no column has the letter 9" in (app.view.message or "")
+        assert "9: not in this list" in str(app.screen.query_one(Static).border_subtitle)
+        await pilot.press("escape")
 
 
 def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_screen() -> None:
@@ -212,17 +214,23 @@ def test_on_an_ascii_terminal_the_bar_of_the_past_names_its_keys_in_words_and_a_
     assert targets is not None and [targets.at(text.index(word)).key for word in ("left", "right")] == ["back", "on"]
 
 
-def test_every_letter_to_sort_by_is_shown_at_every_width() -> None:
+async def test_every_column_stands_in_the_list_to_sort_by_and_its_letter_takes_it() -> None:
     from gputop.paint.process_columns import COLUMNS, DEFAULT
-    from gputop.tui.keys.process_keys import sort_question
 
-    columns = [COLUMNS[key] for key in DEFAULT]
-    for width in (60, 80, 120, 200):
-        words = sort_question(columns, width)
-        assert len(words) <= width - 2
-        assert {column.letter for column in columns} <= set(words.removeprefix("sort by: ").split())
-    assert "g GPU" in sort_question(columns, 80)
-    assert sort_question(columns, 200).endswith("(Shift reverses, Esc cancels)")
+    app, _ = app_on()
+    async with app.run_test(size=(80, 24)) as pilot:
+        for key in ("o", "f6"):
+            await pilot.press(key)
+            text = str(app.screen.query_one(Static).render())
+            assert all(COLUMNS[column].head in text for column in DEFAULT)
+            await pilot.press("escape")
+            assert len(app.screen_stack) == 1
+        await pilot.press("f6", "C")
+        assert (app.view.sort, app.view.inverted) == ("cpu_pct", True)
+        await pilot.press("f6", "down", "enter")
+        assert app.view.sort == "tree_cpu_pct"
+        await pilot.press("comma")
+        assert app.view.sort == "cpu_pct"
 
 
 def test_the_legend_of_the_charts_is_whole_at_80_columns() -> None:

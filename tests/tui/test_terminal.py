@@ -200,7 +200,7 @@ def test_no_more_colours_than_the_terminal_has(env: dict[str, str], wanted: byte
 def test_ascii_means_ascii() -> None:
     with _started(*DEMO, "--ascii") as program:
         program.press("?")
-        program.read_until("three numbers")
+        program.read_until("UTIL is the share")
         program.press("\x03")
         program.end()
         assert program.written.isascii()

@@ -108,9 +108,9 @@ async def test_sorting_by_letter_by_function_key_and_inverted() -> None:
         assert (app.view.sort, app.view.inverted) == ("cpu_pct", False)
         await pilot.press("I")
         assert app.view.inverted
-        await pilot.press("f6")
+        await pilot.press("full_stop")
         assert app.view.sort == "tree_cpu_pct"
-        await pilot.press("f6")
+        await pilot.press("full_stop")
         assert app.view.sort == "loader"
         await pilot.press("o", "escape")
         assert app.view.sort == "loader"
@@ -118,7 +118,7 @@ async def test_sorting_by_letter_by_function_key_and_inverted() -> None:
         await pilot.press("o", "u")
         assert app.view.sort == "user"
         assert len(app.screen_stack) == 1
-        await pilot.press("o", "q")
+        await pilot.press("o", "escape", "q")
         assert not app.is_running or app.return_code == 0
 
 

@@ -79,7 +79,7 @@ def test_keys_typed_while_it_loads_are_not_echoed_and_are_obeyed(arguments: tupl
         program.read_until(ALTERNATE_SCREEN)
         assert not program.settings()[3] & (termios.ECHO | termios.ICANON)
         program.press("?")
-        program.read_until("three numbers")
+        program.read_until("UTIL is the share")
         program.press("\x03")
         program.end_in_time()
         assert program.is_restored()

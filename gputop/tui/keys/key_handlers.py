@@ -20,7 +20,19 @@ PLAYING = frozenset(key.id for key in REPLAY_KEYS)
 """Keys that count only while the past shows."""
 ALWAYS = frozenset(("interrupt", "suspend", "palette"))
 """Keys that count in every screen, whatever is awaited."""
-LIVE = frozenset(("tag", "top", "bottom", "command_left", "command_right", "match_next", "match_previous"))
+LIVE = frozenset(
+    (
+        "tag",
+        "top",
+        "bottom",
+        "command_left",
+        "command_right",
+        "match_next",
+        "match_previous",
+        "sort_next",
+        "sort_previous",
+    )
+)
 """Keys that mean time while the past shows."""
 Group = TypeVar("Group")
 
@@ -102,7 +114,7 @@ class KeyTable:
         """Whether a key has a command now."""
         if key_id in ALWAYS:
             return True
-        # While a sort letter is awaited or another screen is open, letters are not commands.
+        # While a theme is chosen or another screen is open, letters are not commands.
         if self.awaits or len(self._screen.screen_stack) > 1:
             return False
         # In the past the space bar plays, and the arrows move through time.
@@ -111,13 +123,11 @@ class KeyTable:
     @property
     def awaits(self) -> bool:
         """Whether the next key answers a question on the message line."""
-        return self.process.awaits_letter or self.themes.active
+        return self.themes.active
 
     def take(self, key: str) -> bool:
         """Answer that question; whether the key was an answer. Any other key does what it always does."""
-        if self.themes.active:
-            return self.themes.take(key)
-        return self.process.take_letter(key) or key == "escape"
+        return self.themes.take(key)
 
     def press(self, key_id: str) -> None:
         """Run the command of one key, unless it means nothing now."""

@@ -7,7 +7,7 @@ only: without one (a demo, a recording) the keys that need it say so.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -16,8 +16,8 @@ from gputop.model.inspection import Identity
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import process_table
-from gputop.paint.process_columns import COLUMNS, SORTABLE, Column
-from gputop.paint.process_filter import FilterError, parse, remembered
+from gputop.paint.process_columns import COLUMNS
+from gputop.paint.process_filter import FilterError, may_become_field, parse, remembered
 from gputop.paint.view import View
 from gputop.tui.keys.key_screen import MainScreen
 
@@ -27,18 +27,6 @@ NONE_LEFT = "no process to send a signal to: those that were tagged have ended"
 READ_ONLY = "read-only: start gputop without --read-only to send signals"
 
 
-def sort_question(columns: Sequence[Column], width: int) -> str:
-    """The letters to sort by, with the heads of as many columns as fit one line."""
-    for named in range(len(columns), -1, -1):
-        letters = "  ".join(f"{column.letter} {column.head}" for column in columns[:named])
-        others = " ".join(column.letter for column in columns[named:])
-        for end in ("  (Shift reverses, Esc cancels)", ""):
-            text = f"sort by: {letters}{'  ' if letters and others else ''}{others}{end}"
-            if len(text) <= width - 2:
-                return text
-    return "sort by which letter?"
-
-
 class ProcessKeys:
     """Sorts, finds, chooses and reaches processes."""
 
@@ -46,28 +34,25 @@ class ProcessKeys:
         self._screen = screen
         self._past_filters: tuple[str, ...] = ()
         self._past_searches: tuple[str, ...] = ()
-        self.awaits_letter = False
-        """Whether the next key is the letter of a column to sort by."""
 
     # -- sorting ----------------------------------------------------------------------------------------------------
 
     def sort(self) -> None:
-        """Ask for the letter of a column."""
-        view = self._screen.view
-        columns = [COLUMNS[key] for key in view.columns if COLUMNS[key].letter]
-        self.awaits_letter = True
-        self._screen.see(replace(view, message=sort_question(columns, self._screen.size.width)))
+        """Ask for a column, by its letter or from the list."""
+        from gputop.tui.screens.menu import Menu
 
-    def take_letter(self, letter: str) -> bool:
-        """Sort by the column of a letter; whether there is one."""
-        self.awaits_letter = False
-        key = SORTABLE.get(letter.lower())
-        if key is None and len(letter) == 1 and letter.isalnum():
-            self._screen.say(f"no column has the letter {letter}: press o for the letters")
-            return False
-        view = replace(self._screen.view, message=None)
-        self._screen.see(view if key is None else replace(view, sort=key, inverted=letter.isupper()))
-        return key is not None
+        screen = self._screen
+        view = screen.view
+        keys = sorted(view.columns, key=lambda key: not COLUMNS[key].letter)
+        choices = [(COLUMNS[key].letter, COLUMNS[key].head, key) for key in keys]
+        at = keys.index(view.sort) if view.sort in keys else 0
+        footer = "Shift and a letter: reversed"
+        screen.push_screen(Menu("sort by", choices, at, here=view.glyphs.here, footer=footer), self._sort_by)
+
+    def _sort_by(self, chosen: tuple[str, bool] | None) -> None:
+        if chosen is not None:
+            key, inverted = chosen
+            self._screen.see(replace(self._screen.view, sort=key, inverted=inverted))
 
     # -- filter and search ------------------------------------------------------------------------------------------
 
@@ -81,6 +66,7 @@ class ProcessKeys:
             if text is None:
                 screen.see(replace(screen.view, filter=before))
             else:
+                screen.see(replace(screen.view, filter=parse(text), scroll=0))
                 self._past_filters = remembered(self._past_filters, text)
 
         question = "filter (gpu:3 user:ml mem>10G verdict:starved name~train !role:helper):"
@@ -89,9 +75,15 @@ class ProcessKeys:
         screen.push_screen(Prompt(question, before.text, self._past_filters, self._try_filter), taken)
 
     def _try_filter(self, text: str) -> str | None:
-        """Apply a filter while it is typed. Returns what is wrong with it, if anything."""
+        """Apply a filter while it is typed. Returns what is wrong with it, if anything.
+
+        A word that may become the name of a field is not looked for yet: the last filter stands.
+        """
         try:
-            self._screen.see(replace(self._screen.view, filter=parse(text), scroll=0))
+            wanted = parse(text)
+            if may_become_field(text):
+                return None
+            self._screen.see(replace(self._screen.view, filter=wanted, scroll=0))
         except FilterError as error:
             return str(error)
         return None

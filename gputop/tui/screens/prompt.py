@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
 from textual.widgets import Input, Label
 
 from gputop.tui.terminal.closing import ClosesOnce
@@ -17,12 +18,31 @@ from gputop.tui.terminal.closing import ClosesOnce
 # One line of text asked for at the bottom of the screen.
 
 
+LEAST_FRAMED = 16
+"""A lower screen has no room for frames."""
+
+
+def framed(screen: Screen[Any], box: Widget) -> None:
+    """The frame of a box over the screen: of characters where the terminal has no others, none on a low screen."""
+    if screen.app.size.height < LEAST_FRAMED:
+        box.add_class("low")
+    elif is_ascii(screen.app):
+        box.styles.border = ("ascii", "white")
+
+
+def is_ascii(app: App[Any]) -> bool:
+    """Whether the screen below is drawn in ASCII."""
+    view = getattr(app, "view", None)
+    return view is not None and view.glyphs.name == "ascii"
+
+
 class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
     """Returns the text on Enter and None on Escape."""
 
     CSS = """
     Ask { align: left bottom; background: transparent; }
-    Ask Horizontal { height: 1; width: 100%; dock: bottom; }
+    Ask Horizontal { height: 3; width: 100%; dock: bottom; border: round $primary; }
+    Ask Horizontal.low { height: 1; border: none; }
     Ask Label { width: auto; padding: 0 1; text-style: bold; }
     Ask Input { border: none; height: 1; width: 1fr; padding: 0; }
     """
@@ -44,6 +64,7 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
             yield self._answer
 
     def on_mount(self) -> None:
+        framed(self, self.query_one(Horizontal))
         # At once: ``focus`` would take effect after the keys already queued.
         self.set_focus(self._answer)
 
@@ -71,7 +92,7 @@ class Prompt(Ask):
 
     # A screen's CSS counts for its own type only, not for those derived from it.
     CSS = f"""{Ask.CSS.replace("Ask ", "Prompt ")}
-    Prompt #mistake {{ width: auto; max-width: 60%; padding: 0 1; text-style: reverse; }}
+    Prompt #mistake {{ width: auto; max-width: 60%; padding: 0 1; text-style: bold; color: $warning; }}
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "walk(-1)", priority=True),

@@ -130,7 +130,7 @@ async def test_all_viewers_die_with_the_server_however_it_ends(number: signal.Si
 async def test_a_viewer_sees_the_screen_and_its_process_leaves_with_it() -> None:
     async with Serving() as serving:
         socket = await serving.look(width=120, height=40)
-        await serving.type(socket, "?", until=b"three numbers")
+        await serving.type(socket, "?", until=b"UTIL is the share")
         pids = serving.viewers()
         assert len(pids) == 1
         assert "price" not in Path(f"/proc/{pids[0]}/cmdline").read_text()
@@ -175,7 +175,7 @@ async def test_no_size_makes_a_viewer_large() -> None:
         socket = await serving.look(width=99_999_999, height=99_999_999)
         for size in HUGE * 30:
             await socket.send_json(["resize", {"width": size, "height": size}])
-        await serving.type(socket, "?", until=b"three numbers")
+        await serving.type(socket, "?", until=b"UTIL is the share")
         (pid,) = serving.viewers()
         assert peak_mib(pid) < 250
 

@@ -1,0 +1,80 @@
+"""Menus, prompts and the palette: small framed boxes over the screen, that keep out of the way of what is typed."""
+
+from __future__ import annotations
+
+import pytest
+from textual.command import CommandPalette, Hit
+from textual.widgets import Input
+
+from gputop.paint.glyphs import ASCII
+from gputop.paint.process_filter import may_become_field
+from gputop.paint.view import View
+from gputop.tui.screens.menu import Menu
+from gputop.tui.screens.palette import Commands
+from gputop.tui.screens.prompt import Prompt
+from tests.support.fake_app import app_on
+
+
+@pytest.mark.parametrize("text", ["g", "gpu", "user:ml me", "!rol"])
+def test_the_beginning_of_a_fields_name_is_not_searched_for_yet(text: str) -> None:
+    assert may_become_field(text)
+
+
+@pytest.mark.parametrize("text", ["", "gpu:", "gpu:3", "train", "user:ml train"])
+def test_everything_else_is(text: str) -> None:
+    assert not may_become_field(text)
+
+
+async def test_while_a_field_is_typed_the_table_keeps_its_rows() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("f", *"user:ml gpu")
+        assert isinstance(app.screen, Prompt)
+        assert app.view.filter.text == "user:ml"
+        await pilot.press("colon", "3")
+        assert app.view.filter.text == "user:ml gpu:3"
+        await pilot.press("enter")
+        assert app.view.filter.text == "user:ml gpu:3"
+
+
+async def test_what_was_typed_is_searched_for_once_it_is_accepted() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("f", *"job", "enter")
+        assert app.view.filter.text == "job"
+
+
+@pytest.mark.parametrize(("size", "height"), [((120, 40), 3), ((60, 15), 1)])
+async def test_a_prompt_is_framed_where_there_is_room(size: tuple[int, int], height: int) -> None:
+    app, _ = app_on()
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("f")
+        box = app.screen.query_one(Input).parent
+        assert box is not None
+        assert box.outer_size.height == height  # type: ignore[attr-defined]
+
+
+async def test_in_an_ascii_terminal_the_frame_is_of_its_characters() -> None:
+    app, _ = app_on(view=View(glyphs=ASCII))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("o")
+        assert isinstance(app.screen, Menu)
+        assert app.screen._box.styles.border_top[0] == "ascii"
+
+
+async def test_the_palette_finds_words_and_not_strewn_letters() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("colon")
+        assert isinstance(app.screen, CommandPalette)
+        found = [hit.text async for hit in Commands(app.screen_stack[0]).search("theme") if isinstance(hit, Hit)]
+        assert found and "sort by the column before" not in [str(text) for text in found]
+
+
+async def test_a_layout_is_named_when_it_is_chosen() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(160, 48)) as pilot:
+        await pilot.press("3")
+        assert app.view.layout == "list" and "a line a GPU" in (app.view.message or "")
+        await pilot.press("c")
+        assert app.view.layout == "auto" and "automatic" in (app.view.message or "")
