@@ -14,6 +14,8 @@ def server_forms(row: ServerRow) -> tuple[str, ...]:
     late = "" if first is None else f"first {'token' if row.first_token_p99_s else 'response'} p99 {bounds(first)}"
     kinds = (
         (f"{row.label}:", requests, tokens, late, queue),
+        (f"{row.label}:", requests, tokens, queue),
+        (f"{row.label}:", tokens or requests),
         ("", requests, tokens, late, queue),
         ("", requests, tokens, queue),
         ("", tokens or requests, queue),
@@ -24,7 +26,7 @@ def server_forms(row: ServerRow) -> tuple[str, ...]:
         said = ", ".join(part for part in parts if part)
         if said:
             forms.append(f"{lead} {said}".strip())
-    return tuple(dict.fromkeys(forms))
+    return tuple(sorted(dict.fromkeys(forms), key=len, reverse=True))
 
 
 def server_lines(row: ServerRow) -> list[str]:

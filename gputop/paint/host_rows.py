@@ -5,8 +5,9 @@ from __future__ import annotations
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.types import Attribution
 from gputop.model.quantity import terminal_safe
+from gputop.model.server_words import server_forms
 from gputop.model.snapshot import FabricPort
-from gputop.monitor import Frame
+from gputop.monitor import Frame, serving_on
 from gputop.paint import words
 from gputop.paint.charts import bar
 from gputop.paint.detail_page import Block, heading
@@ -58,6 +59,18 @@ def title(frame: Frame, view: View, width: int) -> Row:
     return line.rule(width, rule).row(width)
 
 
+def _served_elsewhere(frame: Frame, room: int) -> str:
+    """What the first server serves whose GPUs cannot be told, and how many more there are."""
+    snapshot = frame.snapshot
+    apart = [row for row in snapshot.servers if row.error is None and not serving_on(snapshot, row)]
+    if not apart:
+        return ""
+    more = f", {len(apart) - 1} more in `gputop once`" if len(apart) > 1 else ""
+    # A figure without its server would be nobody's.
+    forms = [f"{form}{more}" for form in server_forms(apart[0]) if apart[0].place in form]
+    return terminal_safe(words.longest_that_fits(forms, room))
+
+
 def load_fields(frame: Frame, glyphs: Glyphs) -> list[Field]:
     """Pressure, memory and traffic of the host as fields of fixed width, the most telling first."""
     host = frame.snapshot.host
@@ -81,6 +94,9 @@ def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
     if width >= 100:
         line.add_all(bar(host.cpu_pct, 100.0, 20, glyphs, "bar.cpu")).add(" ")
     line.add(f"{pct(host.cpu_pct)} %", "text").add("   ")
+    served = _served_elsewhere(frame, width - line.width - 4)
+    if served:
+        line.add(served, "text").add("   ")
     return line.add_all(fields(load_fields(frame, glyphs), width - line.width - 1)).row(width)
 
 

@@ -315,7 +315,7 @@ class JobReport(Struct, frozen=True):
         names = {gpu.index: gpu.name for gpu in self.gpus}
         found: dict[str, list[FindingReport]] = {}
         for finding in self.findings:
-            if finding.kind == "verdict" and finding.gain_s > 0.0 and finding.remedy:
+            if finding.kind == "verdict" and finding.level in ("red", "yellow") and finding.remedy:
                 found.setdefault(finding.remedy, []).append(finding)
         fixes = []
         for remedy, group in found.items():
@@ -552,10 +552,8 @@ class ReportBuilder:
 
 def undone_share(gpu: GpuSample, d: GpuDiagnosis) -> float:
     """What a GPU left undone of a moment, 0 to 1, as far as its verdict blames a cause: the time without a kernel where
-    it is starved, the part of the chip that no kernel used where it is busy and not working, all where it is idle."""
-    if d.state in ("idle", "idle_allocated"):
-        return 1.0
-    if d.state == "starved" and gpu.util_pct is not None:
+    it is starved or idle, the part of the chip that no kernel used where it is busy and not working."""
+    if d.state in ("idle", "idle_allocated", "starved") and gpu.util_pct is not None:
         return 1.0 - min(100.0, gpu.util_pct) / 100.0
     if d.state == "busy_not_working" and gpu.sm_active_pct is not None:
         return 1.0 - min(100.0, gpu.sm_active_pct) / 100.0

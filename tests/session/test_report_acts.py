@@ -322,3 +322,12 @@ def test_two_processes_of_two_hosts_are_two_runs(tmp_path: Path) -> None:
         written(path, moments(30, begin=NOW + 100 * len(os.listdir(tmp_path))))
     found = run_folder(str(tmp_path))
     assert [run.file.endswith("and 1 more") for run in found.runs].count(True) == 1 and len(found.runs) == 2
+
+
+def test_a_gpu_that_waits_for_demand_has_nothing_to_fix_and_no_gain_exceeds_what_was_lost() -> None:
+    source = SimulatedSource("useful_work", clock=lambda: NOW, events_past=True)
+    report = report_of(source.past(700.0), 2.5)
+    assert report.fixes() == () and any(finding.id == "low_demand" for finding in report.findings)
+    lost = 3600 * sum(report.gpu_hours()[state] for state in ("idle", "idle_allocated", "starved", "busy_not_working"))
+    (waiting,) = [finding for finding in report.findings if finding.id == "low_demand"]
+    assert waiting.gain_s <= 1.05 * lost

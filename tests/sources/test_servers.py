@@ -494,3 +494,21 @@ def test_another_machine_on_the_command_line_is_refused_in_one_line() -> None:
                   ["record", "--server-url", "ftp://x"]):  # fmt: skip
         done = gputop(*words)
         assert done.returncode == 2 and is_one_line(done.stderr) and "--server-url" in done.stderr
+
+
+def test_a_server_whose_gpus_cannot_be_told_stands_at_the_host_with_its_address() -> None:
+    other = replace(ROW, place="localhost:8001", tokens_per_s=77.0)
+    frame = Monitor().feed(moment(0, (ROW, other)))
+    painted = "\n".join("".join(text for text, _ in row) for row in main_screen(frame, View(), 160, 48).rows)
+    host = next(line for line in painted.splitlines() if line.startswith("  cpu "))
+    assert "vLLM localhost:8000: 12.0 requests/s, 1430 tokens/s" in host and "1 more in `gputop once`" in host
+    assert painted.count("1430 tokens/s") == 1
+    narrow = main_screen(frame, View(), 60, 48)
+    assert "tokens/s" not in "".join(text for row in narrow.rows for text, _ in row), "never without its server"
+
+
+def test_the_demo_has_a_job_and_a_server_that_say_what_they_do() -> None:
+    frame = demo_frame("useful_work")
+    job, server = (step_words(frame, gpu) for gpu in frame.snapshot.gpus)
+    assert "tokens/s" in job and "MFU 43 %" in job and " a step" in job
+    assert server.startswith("vLLM localhost:8000: ") and "first token p99 250-500 ms" in server

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gputop.model.serving import Bounds, ServerKind
 from gputop.model.sm import SmSource
 from gputop.model.snapshot import Role
 
@@ -89,6 +90,29 @@ class Workers(Struct, frozen=True):
     """Only the first one works: the others wait for it to be done. What each does is measured feeder by feeder."""
 
 
+class Announced(Struct, frozen=True):
+    """What a job says of its steps: seconds, tokens and samples of one, model FLOPs utilisation in percent."""
+
+    step_s: float
+    tokens: float
+    samples: float
+    mfu_pct: float
+
+
+class Served(Struct, frozen=True):
+    """What an inference server says of itself: requests and tokens a second, its queue, bounds of waiting times."""
+
+    kind: ServerKind
+    place: str
+    requests_per_s: float
+    tokens_per_s: float
+    prompt_tokens_per_s: float
+    queue: float
+    running: float
+    first_token_s: tuple[Bounds, Bounds]
+    between_tokens_s: tuple[Bounds, Bounds]
+
+
 class Job(Struct, frozen=True):
     """A process that holds a GPU context, with its children."""
 
@@ -107,6 +131,7 @@ class Job(Struct, frozen=True):
     pin_memory: bool = False
     workers: Workers | None = None
     util_share: float = 1.0
+    announced: Announced | None = None
     visible: bool = True
     """Whether /proc shows the process; False as in a container without the host's PID namespace."""
 
@@ -193,3 +218,4 @@ class NodeLife(Struct, frozen=True):
     host: HostLife = QUIET_HOST
     hostname: str = "node-17"
     fabric: FabricLife | None = None
+    served: tuple[Served, ...] = ()

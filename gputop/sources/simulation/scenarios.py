@@ -74,6 +74,12 @@ _ROWS = (
         small_machines.communication,
         (Expected("communication", "A", ("fabric_errors",)),),
     ),
+    Scenario(
+        "useful_work",
+        "a job's own steps, tokens and MFU, and a server's own requests, beside the verdicts",
+        small_machines.useful_work,
+        (Expected("healthy"), Expected("low_demand", gpu=1)),
+    ),
     _one(
         "step_time",
         "two ranks whose step shows in NVLink's traffic (-i 0.25 measures it)",

@@ -31,7 +31,9 @@ from gputop.model.inspection import (
     ThreadSample,
     ThreadSight,
 )
+from gputop.model.serving import ServerRow
 from gputop.model.snapshot import SIMULATED_BOOT, Event, HostSample, Machine, ProcessSample, Snapshot
+from gputop.model.steps import StepRow
 from gputop.sources.fabric.fabric_collector import FabricReading
 from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.selection import choose, with_gpus
@@ -46,7 +48,7 @@ from gputop.sources.simulation.gpus import (
     sample_fabric,
     sample_gpu,
 )
-from gputop.sources.simulation.life import FabricLife, GpuLife, HostLife, NodeLife
+from gputop.sources.simulation.life import FabricLife, GpuLife, HostLife, NodeLife, Served
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.scenarios import find
 from gputop.sources.simulation.simulated_processes import JobPlan, plan_job, sample_job
@@ -63,6 +65,7 @@ SETTLED_S = 60.0
 """How long ago the last event of a scenario was, for those who see the past only: longer than the diagnosis window."""
 _MB = 1e6
 _HOST_SERIES = 3
+_STEP_SERIES, _SERVER_SERIES = 900, 950
 
 
 class _Plan(Struct, frozen=True):
@@ -72,6 +75,7 @@ class _Plan(Struct, frozen=True):
     gpus: tuple[GpuPlan, ...]
     jobs: tuple[tuple[JobPlan, ...], ...]
     seed: int
+    served: tuple[Served, ...] = ()
 
     def last_event_s(self) -> float | None:
         """Seconds from the start to the last thing that befalls this machine; None where nothing does."""
@@ -103,7 +107,7 @@ def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = fr
             mine.append(planned)
         jobs.append(tuple(mine))
     machine = Machine(life.hostname, f"{SIMULATED_BOOT}{seed}", DRIVER, "simulated")
-    return _Plan(machine, life.host, life.fabric, tuple(plans), tuple(jobs), seed)
+    return _Plan(machine, life.host, life.fabric, tuple(plans), tuple(jobs), seed, life.served)
 
 
 def _without(life: GpuLife, ended: frozenset[int]) -> GpuLife:
@@ -153,7 +157,44 @@ def snapshot_at(
         interval_s,
         _events(plan, t - interval_s, t, started),
         fabric_ports=fabric.ports,
+        steps=_steps(plan, t, interval_s),
+        servers=_servers(plan, t),
     )
+
+
+def _steps(plan: _Plan, t: float, interval_s: float) -> tuple[StepRow, ...]:
+    """The steps that jobs announced in the last interval."""
+    rows = []
+    for place, jobs in enumerate(plan.jobs):
+        for planned in jobs:
+            said = planned.job.announced
+            count = 0 if said is None else floor(t / said.step_s) - floor((t - interval_s) / said.step_s)
+            if said is None or count <= 0:
+                continue
+            step_s = said.step_s * (1.0 + 0.02 * drift(plan.seed, _STEP_SERIES + place, t))
+            rows.append(
+                StepRow(
+                    planned.job.pid, 0, plan.gpus[place].static.index, "train", count, count * step_s, 0.97 * step_s,
+                    1.05 * step_s, step_s, 1.04 * step_s, count * said.samples, None, None, count * said.tokens,
+                    said.mfu_pct * said.step_s / step_s,
+                )
+            )  # fmt: skip
+    return tuple(rows)
+
+
+def _servers(plan: _Plan, t: float) -> tuple[ServerRow, ...]:
+    """What the inference servers say."""
+    rows = []
+    for place, said in enumerate(plan.served):
+        load = 1.0 + 0.12 * drift(plan.seed, _SERVER_SERIES + place, t)
+        rows.append(
+            ServerRow(
+                said.place, said.kind, 30.0, said.requests_per_s * load, said.tokens_per_s * load,
+                said.prompt_tokens_per_s * load, float(round(said.queue * load)), float(round(said.running * load)),
+                *said.first_token_s, None, None, *said.between_tokens_s,
+            )
+        )  # fmt: skip
+    return tuple(rows)
 
 
 def _host(plan: _Plan, t: float, fabric: FabricReading) -> HostSample:

@@ -14,6 +14,7 @@ from gputop.sources.simulation.life import (
     H200,
     QUIET_HOST,
     RTX_4090,
+    Announced,
     Chip,
     Counter,
     Cpu,
@@ -23,6 +24,7 @@ from gputop.sources.simulation.life import (
     Job,
     Load,
     NodeLife,
+    Served,
     Workers,
 )
 
@@ -41,6 +43,18 @@ def machine(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100) -> No
 
 def healthy() -> NodeLife:
     return NodeLife((eight_gpu_node.healthy(0), eight_gpu_node.healthy(1)))
+
+
+def useful_work() -> NodeLife:
+    """A job that announces its steps, and a server that publishes what it serves."""
+    train = eight_gpu_node.healthy(0)
+    said = Announced(step_s=0.412, tokens=65_536.0, samples=32.0, mfu_pct=43.0)
+    job = replace(train.jobs[0], pid=4730, announced=said, nccl=False)
+    server = low_demand().gpus[0]
+    served = Served(
+        "vllm", "localhost:8000", 12.0, 1430.0, 5200.0, 3.0, 8.0, ((0.08, 0.1), (0.25, 0.5)), ((0.01, 0.025),) * 2
+    )
+    return NodeLife((replace(train, jobs=(job,)), server), host=HostLife(cpu=9), served=(served,))
 
 
 def step_time() -> NodeLife:
