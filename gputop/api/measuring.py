@@ -20,6 +20,7 @@ from gputop.model.source import MarkedSource
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
 from gputop.recording.format import RecordingError
+from gputop.recording.run_lines import RunFacts
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.arrivals import Arrivals
@@ -68,6 +69,8 @@ class Measuring:
         self._arrivals: Arrivals | None = None
         self._lock = threading.Lock()
         self._pid, self._mine = os.getpid(), options.gpus == "mine"
+        self._run_name = options.name if redactor is None else redactor.run(options.name)
+        self._begun = time.monotonic()
         self._newest: tuple[Snapshot, float] | None = None
         """The newest snapshot as measured, and when it was taken."""
         self.own_gpus: tuple[str, ...] = ()
@@ -172,4 +175,5 @@ class Measuring:
         for mark in self._source.late:
             self._session.note(mark if self._redactor is None else self._redactor.event(mark))
         if self._recorder is not None:
+            self._recorder.ran = RunFacts(self._run_name, time.monotonic() - self._begun)
             self._recorder.close()

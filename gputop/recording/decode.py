@@ -58,6 +58,7 @@ from gputop.recording.format import (
     words_of,
 )
 from gputop.recording.period_lines import period_rows
+from gputop.recording.run_lines import RunFacts, run_facts
 from gputop.recording.server_lines import server_rows
 
 # The rows of a frame to samples: checked columns, the reasons why values are missing, defaults for unknown columns.
@@ -188,6 +189,8 @@ class Decoder:
         """Events since the last frame that were part of what was watched; they belong to the next frame."""
         self.derived: list[Event] = []
         """Events since the last frame that were concluded from frames, verdicts above all: a replay concludes anew."""
+        self.run: RunFacts | None = None
+        """What ran, where the recording is that of a program and has been read to its end."""
         self._machine: Machine | None = None
         self._gpus: tuple[GpuStatic, ...] = ()
         self._layouts: Layouts | None = None
@@ -225,10 +228,18 @@ class Decoder:
                 self._servers = server_rows(parsed)
             elif kind == "periods":
                 self._periods = period_rows(parsed)
+            elif kind == "run":
+                self.run = self._seen(run_facts(parsed))
         except Damage:
             self.damaged += 1
             self._damage = True
         return None
+
+    def _seen(self, facts: RunFacts) -> RunFacts:
+        if self._lens is None:
+            return facts
+        program = facts.command.split(None, 1)[0].rpartition("/")[2] if facts.command.split() else ""
+        return replace(facts, command=self._lens.text(program))
 
     def alone(self, line: bytes) -> Snapshot | None:
         """The snapshot of a frame that follows none: it has no gap. None where it is damaged."""

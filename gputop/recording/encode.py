@@ -32,6 +32,7 @@ from gputop.recording.format import (
     steps_value,
 )
 from gputop.recording.period_lines import periods_value
+from gputop.recording.run_lines import RunFacts, run_value
 from gputop.recording.server_lines import servers_value
 
 _ROUND: Mapping[Rounding, Callable[[Any], Any]] = {
@@ -210,6 +211,11 @@ def event_line(event: Event, derived: bool = False) -> bytes:
     if derived:
         given["derived"] = True
     return _line({**given, "text": event.text[:MOST_TEXT]})
+
+
+def run_line(facts: RunFacts) -> bytes:
+    """What ran, as the last line."""
+    return _line(run_value(facts))
 
 
 def _shared_reasons(by_process: Iterable[Mapping[str, str]]) -> list[tuple[dict[str, str], list[int]]]:

@@ -22,6 +22,7 @@ from gputop.recording.format import MEMBER_FRAMES, MOST_LINE_BYTES, RecordingErr
 from gputop.recording.gzip_members import MAGIC, Allowance, first_lines, is_gzip, open_recording, plain_lines
 from gputop.recording.reader import frames, lines_of, placed_frames, recording_files
 from gputop.recording.recorded_times import Segment, Timeline
+from gputop.recording.run_lines import RunFacts
 
 if TYPE_CHECKING:
     from gputop.recording.decode import Lens
@@ -66,6 +67,8 @@ class Recording(Timeline):
     def __init__(self, path: str, lens: Lens | None = None) -> None:
         self.path = path
         self.lens = lens
+        self.run: RunFacts | None = None
+        """What ran, where this is the recording of a program; known once it was read to its end."""
         self._names = recording_files(path)
         self._files: list[BinaryIO] = []
         """The open files are the oldest, which are the first to be deleted."""
@@ -171,6 +174,7 @@ class Recording(Timeline):
             number = siblings[min(turn, len(siblings) - 1)]
             if number in wanted:
                 yield number, snapshot
+        self.run = decoder.run or self.run
 
     def _siblings(self, number: int) -> list[int]:
         """The parts of the stretch that a part belongs to."""

@@ -22,8 +22,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
-from gputop.recording.encode import Encoder, event_line
+from gputop.recording.encode import Encoder, event_line, run_line
 from gputop.recording.format import MEMBER_FRAMES, RecordingError
+from gputop.recording.run_lines import RunFacts
 
 _GZIP = 31
 LEVEL = 5
@@ -175,6 +176,15 @@ class RecordingWriter:
         except OSError as error:
             raise self._failure(error, self._file.path) from error
 
+    def write_run(self, facts: RunFacts) -> None:
+        """Append what ran, behind the last frame; nothing where there is none."""
+        if self._file is None or self._in_member == 0:
+            return
+        try:
+            self._file.append([run_line(facts)])
+        except OSError as error:
+            raise self._failure(error, self._file.path) from error
+
     def close(self) -> None:
         """End the last member; a file without a frame is removed. Raises RecordingError when that fails; what was
         written before is safe."""
@@ -305,6 +315,8 @@ class Recorder:
         self.dropped = 0
         """Frames that were not recorded because the disk was too slow. Their events come with the next frame."""
         self._owed: tuple[Event, ...] = ()
+        self.ran: RunFacts | None = None
+        """What ran: written behind the last frame."""
         self._thread = threading.Thread(target=self._run, name="gputop-recorder", daemon=True)
         self._thread.start()
 
@@ -379,6 +391,8 @@ class Recorder:
                     self._writer.write_event(item.event)
                 if self._ending.is_set() and self._queue.empty():
                     break
+            if self.ran is not None:
+                self._writer.write_run(self.ran)
             self._writer.close()
         except RecordingError as error:
             self._error = f"recording stopped: {error}; frames written: {self._writer.frames}"

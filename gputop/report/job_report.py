@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State, full_title
@@ -21,6 +22,7 @@ from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Sn
 from gputop.model.step_period import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
+from gputop.recording.run_lines import RunFacts
 from gputop.report.server_account import ServerAccount, ServerReport
 from gputop.report.step_account import Rhythm, StepAccount, StepReport, rhythm_s
 
@@ -581,9 +583,17 @@ def report_recording(path: str, *, price: Price | None = None, lens: Lens | None
     """The report of a recording, diagnosed anew. Raises RecordingError."""
     recording = Recording(path, lens)
     try:
-        return report_snapshots(recording.snapshots(), interval_s=recording.interval_s, price=price)
+        report = report_snapshots(recording.snapshots(), interval_s=recording.interval_s, price=price)
+        return with_run(report, recording.run)
     finally:
         recording.close()
+
+
+def with_run(report: JobReport, ran: RunFacts | None) -> JobReport:
+    """The report with what ran, as its recording says."""
+    if ran is None:
+        return report
+    return replace(report, command=ran.command, exit_code=ran.exit_code, duration_s=max(report.duration_s, ran.seconds))
 
 
 def report_snapshots(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis, Level, full_title
 from gputop.model.cards import Price
@@ -16,7 +17,7 @@ from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
-from gputop.report.job_report import MOST_GPUS_TOLD, JobReport, ReportBuilder
+from gputop.report.job_report import MOST_GPUS_TOLD, JobReport, ReportBuilder, with_run
 
 if TYPE_CHECKING:
     from gputop.recording.decode import Lens
@@ -154,7 +155,9 @@ def pictured_recording(path: str, *, price: Price | None = None, lens: Lens | No
     """The report of a recording with its charts, diagnosed anew. Raises RecordingError."""
     recording = Recording(path, lens)
     try:
-        return _pictured(recording.snapshots(), _Lanes(recording.begin, recording.end), recording.interval_s, price)
+        lanes = _Lanes(recording.begin, recording.end)
+        found = _pictured(recording.snapshots(), lanes, recording.interval_s, price)
+        return replace(found, report=with_run(found.report, recording.run))
     finally:
         recording.close()
 

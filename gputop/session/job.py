@@ -27,6 +27,7 @@ from gputop.model.snapshot import Event, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource, SourceError, UsageError
 from gputop.monitor import Monitor
 from gputop.recording.format import RecordingError
+from gputop.recording.run_lines import RunFacts
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.arrivals import Arrivals
@@ -211,7 +212,7 @@ def run_job(
     finally:
         job.finish()
         source.close()
-        watch.close(source.late)
+        watch.close(source.late, RunFacts(shown, time.monotonic() - begun, job.exit_code))
     code = job.exit_code if job.exit_code is not None else NOT_EXECUTABLE
     report = watch.builder.report(
         price=price, command=shown, exit_code=code, duration_s=time.monotonic() - begun, notes=watch.notes()
@@ -262,13 +263,14 @@ class _Watch:
         except (SourceError, UsageError) as error:
             self._problems.append(f"nothing was measured: {error}")
 
-    def close(self, late: Iterable[Event]) -> None:
+    def close(self, late: Iterable[Event], ran: RunFacts) -> None:
         """End the recording. ``late`` are the marks that came after the last frame."""
         for mark in late:
             self.builder.add_event(mark)
             if self._session is not None:
                 self._session.note(mark)
         if self._recorder is not None:
+            self._recorder.ran = ran
             self._recorder.close()
         if self._alerts is not None:
             self._alerts.close()

@@ -21,6 +21,7 @@ from gputop.api.watch import Watch
 from gputop.model.snapshot import ProcessSample
 from gputop.model.source import CLOSE_S, SourceError
 from gputop.monitor import Monitor
+from gputop.report.job_report import report_recording
 from tests.support.watched import GIB, NOW, Scripted, Watched, snapshot, watched_alone
 
 alone = pytest.fixture(autouse=True)(watched_alone)
@@ -66,6 +67,7 @@ def test_a_watch_gives_means_verdicts_and_a_summary_in_three_forms(tmp_path: Pat
     assert page.startswith("<iframe srcdoc=") and "sandbox" in page and "<b>" not in page and "<script" not in page
     frames = list(gputop.load(tmp_path / "run.gputop.jsonl.gz"))
     assert [frame.snapshot.t for frame in frames] == [NOW, NOW + 1, NOW + 2, NOW + 3]
+    assert report_recording(str(tmp_path / "run.gputop.jsonl.gz")).command == "train <b>"
 
 
 def test_without_a_driver_the_loop_goes_on_and_one_line_says_why(caplog: pytest.LogCaptureFixture) -> None:

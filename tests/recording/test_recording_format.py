@@ -235,7 +235,7 @@ def test_escape_and_direction_characters_never_come_out_of_a_recording() -> None
     (back,) = read_back([given])
     # The repr escapes exactly what a terminal would obey.
     assert repr(asdict(back)).count("a?[2Jb??c?? d") == 14
-    assert "\\" not in repr(back)
+    assert "\\" not in repr(asdict(back))
 
 
 def test_clean_text_keeps_ordinary_words_of_any_language() -> None:

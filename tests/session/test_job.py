@@ -18,11 +18,14 @@ from msgspec.structs import replace
 from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.firing_lock import FiringLock
 from gputop.features.alerts.node_alerts import NodeAlerts
+from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError
-from gputop.output.report_text import report_text
+from gputop.output.report_text import report_data, report_text
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
+from gputop.report.job_report import report_recording
+from gputop.report.lanes import pictured_recording
 from gputop.session.job import MOST_MEMBERS, JobResult, ParentAndGroup, _Watch, run_job
 from gputop.session.record_run import record
 from gputop.sources.marked import Marked
@@ -105,6 +108,14 @@ def test_only_the_gpus_of_the_job_are_recorded_from_its_start_on(tmp_path: Path)
     assert [gpu.index for gpu in result.report.gpus] == [1]
     assert result.report.frames == len(found)
     assert (result.report.exit_code, result.report.command is not None) == (3, True)
+    later = report_recording(result.path)
+    # Lines of the command stand beside each other: it is one line of the recording's reader.
+    told = " ".join((result.report.command or "").split())
+    assert (" ".join((later.command or "").split()), later.exit_code) == (told, 3)
+    assert later.duration_s == pytest.approx(result.report.duration_s, abs=5.0)
+    hidden = report_recording(result.path, lens=Redactor())
+    assert hidden.command == os.path.basename(sys.executable) and hidden.exit_code == 3
+    assert report_data(pictured_recording(result.path).report)["command"] == later.command
 
 
 def test_alerts_are_judged_on_the_job_s_gpus_and_told_in_the_report(tmp_path: Path) -> None:
