@@ -183,3 +183,13 @@ def _trace_gpu(gpu: Mapping[str, Any], top: int) -> dict[str, Any]:
     found |= {table: gpu[table][:top] for table in _TABLES if gpu[table]}
     slow = [row for row in gpu["steps_table"] if row["flag"] == "slow"][:top]
     return found | ({"slow_steps": slow} if slow else {})
+
+
+def memory_brief(data: Mapping[str, Any], *, top: int) -> dict[str, Any]:
+    """Each device with the ``top`` rows of its tables, and of failed allocations the last."""
+    devices = []
+    for device in data["devices"]:
+        failures = [{**one, "alive": one["alive"][:top]} for one in device["out_of_memory"][-1:]]
+        tables = {name: device[name][:top] for name in ("alive", "survived", "growth")}
+        devices.append({**device, **tables, "out_of_memory": failures})
+    return {**data, "devices": devices}

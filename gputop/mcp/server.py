@@ -27,17 +27,21 @@ from gputop.api.reading import load
 from gputop.api.reading import snapshot as live_snapshot
 from gputop.diagnosis.catalogue import BadgeRow, VerdictRow, badge_rows, verdict_rows
 from gputop.diagnosis.diagnosis_data import as_json
-from gputop.features.memory_snapshot.analyse import analyse as analyse_memory
-from gputop.features.memory_snapshot.memory_text import memory_data
-from gputop.features.memory_snapshot.plain_pickle import NotPlain
-from gputop.features.memory_snapshot.snapshot import read_snapshot
 from gputop.features.traces.analyse import Choice
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.trace_command import choice_of
 from gputop.features.traces.trace_data import compare_traces, comparison_data, trace_data
 from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
 from gputop.features.traces.trace_text import worst
-from gputop.mcp.answers import compact, diagnosis_brief, doctor_brief, labelled, snapshot_brief, trace_brief
+from gputop.mcp.answers import (
+    compact,
+    diagnosis_brief,
+    doctor_brief,
+    labelled,
+    memory_brief,
+    snapshot_brief,
+    trace_brief,
+)
 from gputop.mcp.folders import Folders, Outside
 from gputop.model.quantity import clean_text
 from gputop.model.redaction import Redactor
@@ -201,8 +205,9 @@ class Tools:
         """What holds a GPU's memory, from PyTorch's memory snapshot: at the peak, what grew, what did not fit."""
 
         def ask() -> Mapping[str, Any]:
-            report = analyse_memory(read_snapshot(self._folders.file(file)))
-            return memory_data(report, top=None if full else top)
+            # In a process of its own: reading bounds the memory of the whole process that reads.
+            data: dict[str, Any] = _run(["memory", self._folders.file(file), "--json"], LOADER_MORE_S)
+            return data if full else memory_brief(data, top=top)
 
         return await self._answer(ask, full=full)
 
@@ -259,7 +264,7 @@ class Tools:
             if function not in self._allow_run:
                 hint = f"gputop mcp --allow-run {shlex.quote(function)}"
                 return {"ran": False, "command": words, "reason": f"not allowed here: run it yourself, or start {hint}"}
-            return {"ran": True, "command": words, "result": _run(command)}
+            return {"ran": True, "command": words, "result": _run(command, LOADER_BUDGET_S + LOADER_MORE_S)}
 
         return await self._answer(ask, full=full)
 
@@ -285,9 +290,9 @@ class Tools:
         except (Outside, Failed, SourceError, UsageError) as error:
             # The SDK passes on only this error's words; for any other it says that a tool failed.
             raise ToolError(clean_text(str(error))) from None
-        except (RecordingError, TraceError, NotPlain):
+        except (RecordingError, TraceError):
             # Their words may quote what is in the file.
-            raise ToolError("the file is not a recording, trace or snapshot that can be read") from None
+            raise ToolError("the file is not a recording or trace that can be read") from None
         except OSError as error:
             raise ToolError(error.strerror or "the file cannot be read") from None
         found = self._folders.named(found)
@@ -328,8 +333,8 @@ class Tools:
         return self._redactor.snapshot(given)
 
 
-def _run(command: list[str]) -> Any:
-    """What a command of gputop's own says as JSON. Raises Failed with its last line where it says none."""
+def _run(command: list[str], seconds: float) -> Any:
+    """What a command of gputop's own says as JSON, within some seconds. Raises Failed with its last line for none."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", "gputop", *command],
@@ -337,12 +342,12 @@ def _run(command: list[str]) -> Any:
             text=True,
             errors="replace",
             stdin=subprocess.DEVNULL,
-            timeout=LOADER_BUDGET_S + LOADER_MORE_S,
+            timeout=seconds,
             check=False,
         )
         return json.loads(done.stdout)
     except subprocess.TimeoutExpired:
-        raise Failed("the measurement did not end in its time") from None
+        raise Failed(f"{command[0]} did not end within {seconds:.0f} s") from None
     except ValueError:
         lines = done.stderr.strip().splitlines() or ["no result"]
         raise Failed(clean_text(lines[-1])[:300]) from None

@@ -163,6 +163,8 @@ def test_the_trace_of_8_ranks_is_short_and_shows_the_one_that_the_others_wait_fo
 
 @SDK
 def test_two_traces_two_recordings_and_a_memory_snapshot_can_be_asked_about(tmp_path: Path) -> None:
+    from mcp.server.mcpserver.exceptions import ToolError
+
     written(tmp_path / "before.json", planted("single_process"))
     written(tmp_path / "after.json", planted("busy"))
     found = ask(tmp_path, "trace_compare", before="before.json", after="after.json")
@@ -180,6 +182,10 @@ def test_two_traces_two_recordings_and_a_memory_snapshot_can_be_asked_about(tmp_
     dumped(tmp_path / "s.pickle", memory.snapshot())
     (device,) = ask(tmp_path, "memory", file="s.pickle")["devices"]
     assert device["peak_bytes"] == 500 << 20 and len(device["alive"]) == 10
+    assert len(ask(tmp_path, "memory", file="s.pickle", full=True)["devices"][0]["alive"]) == 500
+    (tmp_path / "code.pickle").write_bytes(b"\x80\x04cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(ToolError, match="a pickle can run code"):
+        ask(tmp_path, "memory", file="code.pickle")
 
 
 @SDK
@@ -198,7 +204,7 @@ def test_the_users_function_and_marks_are_named_and_run_only_where_the_user_allo
     from gputop.mcp import server
 
     ran: list[Any] = []
-    monkeypatch.setattr(server, "_run", lambda command: ran.append(command) or {"best": 4})
+    monkeypatch.setattr(server, "_run", lambda command, seconds: ran.append(command) or {"best": 4})
     monkeypatch.setattr(server, "send_mark", lambda text, t: ran.append(text) or server_sent())
     found = ask(tmp_path, "loader", function="train:make")
     assert found["ran"] is False and found["command_untrusted"] == "gputop loader train:make --json --budget 40s"
@@ -278,7 +284,7 @@ async def test_an_assistant_asks_through_the_sdks_own_client(
         assert "findings" in await ask("findings", file="run.gputop.jsonl.gz")
         assert (await ask("doctor"))["gpus"]
         for name, given, words in (
-            ("trace", {"file": "not.json"}, "not a recording, trace or snapshot that can be read"),
+            ("trace", {"file": "not.json"}, "not a recording or trace that can be read"),
             ("report", {"file": "../program.py"}, "no such file below the folders"),
             ("explain", {"verdict": "none"}, "no such verdict or badge; there are"),
         ):

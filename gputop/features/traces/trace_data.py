@@ -12,7 +12,7 @@ from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.recorded_meanwhile import Meanwhile
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import TraceReport
-from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport
+from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport, phases
 from gputop.features.traces.trace_text import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, ms, worst
 from gputop.model.quantity import terminal_safe
 from gputop.output.html import document, element, facts, table
@@ -105,6 +105,9 @@ def gpu_data(gpu: GpuReport) -> dict[str, Any]:
         "notes": list(said.notes),
         "best_case_step_ms": _round(gpu.best_case_step_ms),
         "range_hint": m.range_hint,
+        "phases": [
+            {"phase": phase, "iterations": many, "median_ms": _round(middle)} for phase, many, middle in phases(m)
+        ],
         "at_work": [{"name": row.name, "pct": _round(row.pct)} for row in m.at_work],
         "page_faults": None
         if m.page_faults is None

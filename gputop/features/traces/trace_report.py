@@ -6,6 +6,7 @@ Times are in ms, shares in % of the window unless a name says otherwise.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 
 from msgspec import Struct
 
@@ -153,6 +154,15 @@ class Measures(Struct, frozen=True):
     def late_host_pct(self) -> float:
         """Idle time in which the host was late, launch latency included."""
         return sum(self.idle_cause_pct[cause] for cause in HOST_CAUSES)
+
+
+def phases(m: Measures) -> list[tuple[str, int, float]]:
+    """A server's iterations by what they do, where their names say it: how many, and their median in ms."""
+    found: dict[str, list[float]] = {}
+    for row in m.steps_table:
+        if row.phase:
+            found.setdefault(row.phase, []).append(row.ms)
+    return [(phase, len(times), median(times)) for phase, times in found.items()]
 
 
 class GpuReport(Struct, frozen=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from itertools import zip_longest
-from statistics import median
 
 from gputop.features.traces.categories import CATEGORY_WORDS
 from gputop.features.traces.collectives import MOST_RANKS_OF_A_NODE, link_of
@@ -13,7 +12,7 @@ from gputop.features.traces.kernels import KernelRow
 from gputop.features.traces.recorded_meanwhile import Meanwhile
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import Straggler, TraceReport
-from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport, StepShare, severity
+from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport, StepShare, phases, severity
 from gputop.features.traces.trace_verdict import is_launch_bound
 from gputop.model.quantity import count, file_size, terminal_safe, wrapped
 from gputop.paint.glyphs import Glyphs, ascii_only
@@ -245,13 +244,7 @@ def _tables(m: Measures, glyphs: Glyphs, top: int) -> list[str]:
 
 def phase_lines(m: Measures) -> list[str]:
     """A server's iterations by what they do, where their names say it: how many, and the median."""
-    found: dict[str, list[float]] = {}
-    for row in m.steps_table:
-        if row.phase:
-            found.setdefault(row.phase, []).append(row.ms)
-    return [
-        f"{phase}: {count(len(times), 'iteration')}, median {ms(median(times))} ms" for phase, times in found.items()
-    ]
+    return [f"{phase}: {count(many, 'iteration')}, median {ms(middle)} ms" for phase, many, middle in phases(m)]
 
 
 def _collectives(m: Measures) -> list[str]:

@@ -243,6 +243,7 @@ def test_steps_are_taken_by_the_begin_of_names_or_a_pattern_and_prefill_is_told_
     data = json.loads(trace_said(capsys, path, "--json", "--step", name)[1])
     (gpu,) = data["ranks"][0]["gpus"]
     assert [row["phase"] for row in gpu["steps_table"]] == ["prefill", "decode", "decode", "decode"]
+    assert [(row["phase"], row["iterations"]) for row in gpu["phases"]] == [("prefill", 1), ("decode", 3)]
     text = trace_said(capsys, path, "--step", name)[1]
     assert "prefill: 1 iteration, median 9.0" in text and "decode: 3 iterations, median 1.0" in text
     assert "no range called 'nothing'" in trace_said(capsys, path, "--step", "nothing")[1]
