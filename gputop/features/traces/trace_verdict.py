@@ -15,7 +15,7 @@ from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_row
 from gputop.diagnosis.rules.busy import HIDE_COMMUNICATION, LARGER_WORK, USE_TENSOR_CORES, WORKING_UTIL
 from gputop.diagnosis.rules.starved import ALARM_IDLE, IN_WORKERS, LIGHTER_HOST, PINNED
 from gputop.diagnosis.signals import busy_not_working
-from gputop.diagnosis.thresholds import HEALTHY_SM, HEALTHY_UTIL
+from gputop.diagnosis.thresholds import HALF_RATIO, HALF_UTIL, HEALTHY_SM, HEALTHY_UTIL
 from gputop.diagnosis.types import Confidence, Flag, Level, full_title
 from gputop.features.traces.columns import Trace
 from gputop.features.traces.timeline import GRAPH_LAUNCH, SINGLE_PROCESS
@@ -207,7 +207,11 @@ def _working(m: Measures) -> _Found:
     line = f"util {pct(m.util_pct)}"
     if m.sm_active_pct is not None:
         line += f", SM {pct(m.sm_active_pct)}"
-        if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct >= HEALTHY_SM:
+        if m.util_pct >= HALF_UTIL and m.sm_active_pct < HALF_RATIO * m.util_pct:
+            because = f"{100.0 * m.sm_active_pct / m.util_pct:.0f} of 100 while kernels run"
+            return _Found("half_working", "yellow", because, (line,))
+        in_fp32 = (m.fp32_gemm_pct or 0.0) >= FP32_SHARE
+        if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct >= HEALTHY_SM and not in_fp32:
             return _Found("healthy", "green", "nothing to object to", (f"healthy: {line}",))
         if m.util_pct >= WORKING_UTIL:
             return _Found("working", "green", f"{line}", (line,))

@@ -121,12 +121,22 @@ def measured_sm(sm: float, cause: str = "busy") -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize(("sm", "verdict"), [(85.0, "healthy"), (60.0, "working"), (20.0, "low_sm")])
+@pytest.mark.parametrize(
+    ("sm", "verdict"), [(85.0, "healthy"), (70.0, "working"), (50.0, "half_working"), (20.0, "low_sm")]
+)
 def test_measured_sm_takes_the_place_of_the_bound(sm: float, verdict: str, tmp_path: Path) -> None:
     report = judge(tmp_path / "t.json", measured_sm(sm))
     m = report.measures
     assert (m.sm_active_pct, m.sm_high_pct, m.sm_source) == (sm, None, "kineto")
     assert report.said.verdict == verdict
+
+
+def test_products_in_fp32_are_not_called_healthy_however_much_of_the_chip_they_fill(tmp_path: Path) -> None:
+    document = measured_sm(90.0)
+    for event in document["traceEvents"]:
+        if event.get("cat") == "kernel":
+            event["name"] = "ampere_sgemm_128x64_tn"
+    assert judge(tmp_path / "t.json", document).said.verdict == "working"
 
 
 def test_a_bound_of_eighty_is_not_called_healthy(tmp_path: Path) -> None:
