@@ -42,11 +42,8 @@ def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
     return {pid for _, pid in largest.values()}
 
 
-_FROM_PROC = (
-    *("starttime", "ppid", "cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct", "state", "main_state"),
-    *("waiting_on", "rss_bytes", "read_bytes_per_s", "write_bytes_per_s", "threads", "throttled_pct", "nccl", "age_s"),
-    *("pin_memory", "pool_threads", "pool_run_pct", "framework"),
-)
+_FROM_DRIVER = frozenset(("pid", "role", "gpu", "gpu_mem_bytes", "gpu_time_pct", "type", "static", "unavailable"))
+_FROM_PROC = tuple(key for key in ProcessSample.__struct_fields__ if key not in _FROM_DRIVER)
 """What a process's sample takes from /proc, and so lacks when /proc does not show the process."""
 _NOTHING_KNOWN = ProcessStatic()
 

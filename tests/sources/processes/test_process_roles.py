@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gputop.model.snapshot import ProcessSample
-from gputop.sources.gpu_process import GpuProcess
+from gputop.sources.gpu_process import GpuProcess, unseen
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import JOB, T0, by_pid, collector_of, one_job
 
@@ -77,3 +77,10 @@ def test_a_worker_of_a_job_that_this_gputop_does_not_watch_is_no_orphan(fake: Fa
     fake.process(300, ppid=1, command="python other.py")
     fake.process(301, "pt_data_worker", ppid=300)
     assert 301 not in by_pid(collector_of(fake).read(T0, [JOB]))
+
+
+def test_a_process_that_proc_hides_has_a_reason_for_each_value_that_is_missing() -> None:
+    sample = unseen(GpuProcess(0, 7, 1e9, "C", 40.0), "hidden")
+    missing = {key for key in sample.__struct_fields__ if getattr(sample, key) is None}
+    assert missing == set(sample.unavailable)
+    assert set(sample.unavailable.values()) == {"hidden"}
