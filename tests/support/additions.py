@@ -299,19 +299,165 @@ def test_a_command_runs_is_listed_completed_and_explained(capsys: pytest.Capture
 """,
 )
 
-ADDITIONS = (SM_SOURCE, GPU_METRIC, VERDICT, COLUMN, KEY, THEME, COMMAND)
+PROCESS_METRIC = Addition(
+    "a process metric",
+    3,
+    (
+        Patch(
+            "gputop/model/metrics.py",
+            """    fact("other_threads", "count", "OTHER-THR", "threads beside the main one", "stat field 20"),
+""",
+            after="PROCESS_METRICS = table(\n",
+        ),
+        Patch(
+            "gputop/model/snapshot.py",
+            "    other_threads: int | None = None\n",
+            after="    throttled_pct: float | None = None\n",
+        ),
+        Patch(
+            "gputop/sources/processes/member.py",
+            "            other_threads=stat.threads - 1,\n",
+            after="            threads=stat.threads,\n",
+        ),
+    ),
+    """
+def test_a_process_metric_is_read_shown_recorded_and_explained(tmp_path: Path) -> None:
+    samples = collector_of(one_job(tmp_path)).read(0.0, [JOB])
+    assert {sample.pid: sample.other_threads for sample in samples}[100] is not None
+    assert "other_threads" in unseen(JOB, "hidden").unavailable
+    process = train(threads=11, other_threads=10)
+    assert COLUMNS["other_threads"].show(process, ()).strip() == "10"
+    assert parse("other_threads>9").matches(process, (), "")
+    snapshot = snap(0, gpu(), [process])
+    assert read_back(snapshot).processes[0].other_threads == 10
+    assert snapshot_data(snapshot)["processes"][0]["other_threads"] == 10
+    assert "threads beside the main one" in page_text("metrics")
+""",
+)
+
+HOST_METRIC = Addition(
+    "a host metric",
+    3,
+    (
+        Patch(
+            "gputop/model/metrics.py",
+            """    gauge("mem_left_bytes", "bytes", "MEM LEFT", "memory that is left", origin="/proc/meminfo"),
+""",
+            after="HOST_METRICS = table(\n",
+        ),
+        Patch(
+            "gputop/model/snapshot.py",
+            "    mem_left_bytes: float | None = None\n",
+            after="    load1: float | None = None\n",
+        ),
+        Patch(
+            "gputop/sources/host.py",
+            "            mem_left_bytes=None if used is None or total is None else total - used,\n",
+            after="            mem_total_bytes=total,\n",
+        ),
+    ),
+    """
+def test_a_host_metric_is_read_recorded_exported_and_explained() -> None:
+    collector = HostCollector()
+    try:
+        assert (collector.read(0.0).mem_left_bytes or 0.0) > 0.0
+    finally:
+        collector.close()
+    snapshot = snap(0, gpu(), host=replace(HOST, mem_left_bytes=3.0))
+    assert read_back(snapshot).host.mem_left_bytes == 3.0
+    assert snapshot_data(snapshot)["host"]["mem_left_bytes"] == 3.0
+    assert "memory that is left" in page_text("metrics")
+""",
+)
+
+PAGE_KEY = Addition(
+    "a key of a page",
+    3,
+    (
+        Patch(
+            "gputop/paint/keys.py",
+            '    Key("help_added", "f11", "F11", "close the help, as a test has it", "help"),\n',
+            after="PAGE_KEYS: tuple[Key, ...] = (\n",
+        ),
+        Patch(
+            "gputop/tui/page_keys.py",
+            '    "help_added": "added",\n',
+            after="ACTIONS: Mapping[str, str] = MappingProxyType({\n",
+        ),
+        Patch(
+            "gputop/tui/screens/pages.py",
+            """    def action_added(self) -> None:
+        self.action_close()
+
+""",
+            after="""        self._keys = keys
+        self._selected = selected
+
+""",
+        ),
+    ),
+    """
+async def test_a_key_of_a_page_does_something_is_rebound_and_explained() -> None:
+    for wanted, pressed in (({}, "f11"), ({"help_added": "ctrl+b"}, "ctrl+b")):
+        app = GputopApp(View(), "dark", playback_on(demo_frame(), Handed()), keys=wanted)
+        async with app.run_test(size=(100, 30)) as pilot:
+            await pilot.press("question_mark")
+            await pilot.pause()
+            assert isinstance(app.screen, HelpScreen)
+            await pilot.press(pressed)
+            await pilot.pause()
+            assert not isinstance(app.screen, HelpScreen)
+    assert "close the help, as a test has it" in page_text("keys")
+""",
+)
+
+LOADER_FRAMEWORK = Addition(
+    "a loader framework",
+    2,
+    (
+        Patch(
+            "gputop/sources/processes/loaders.py",
+            '    b"added_loader": "added",\n',
+            after="_LOADERS: Mapping[bytes, str] = MappingProxyType({\n",
+        ),
+        Patch(
+            "gputop/diagnosis/rules/feeding_rules.py",
+            """    if s.loader_kind == "added":
+        return f"raise added_workers (now {f.n})"
+""",
+            after='    """How to have more feeders of this kind."""\n',
+        ),
+    ),
+    """
+def test_a_loader_framework_is_recognised_and_has_its_own_remedy() -> None:
+    found = identify(b"python", b"python -m added_loader", b"python train.py", True)
+    assert (found.role, found.loader) == ("loader", "added")
+    signals, feeders = SimpleNamespace(loader_kind="added"), SimpleNamespace(n=3)
+    assert "added_workers (now 3)" in more_of(signals, feeders)
+""",
+)
+
+ADDITIONS = (
+    SM_SOURCE, GPU_METRIC, PROCESS_METRIC, HOST_METRIC, VERDICT, COLUMN, KEY, PAGE_KEY, THEME, LOADER_FRAMEWORK,
+    COMMAND,
+)  # fmt: skip
 
 HEAD = '''"""What was added is everywhere: run in a copy of the tree by ``tests/test_additions.py``."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pynvml
 import pytest
+from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.commands.completion import SCRIPTS
 from gputop.commands.registry import page_of
 from gputop.config import load
+from gputop.diagnosis.rules.feeding_rules import more_of
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
@@ -330,13 +476,18 @@ from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.sources.activity.fallback_chain import Ladder
 from gputop.sources.activity.choose_sources import Rungs
+from gputop.sources.gpu_process import unseen
+from gputop.sources.host import HostCollector
+from gputop.sources.processes.loaders import identify
 from gputop.sources.nvml.handle import Answers, Handle
 from gputop.sources.nvml.gpu_questions import SELDOM
 from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.node_app import GputopApp
+from gputop.tui.screens.pages import HelpScreen
+from tests.proc_trees.one_job import JOB, collector_of, one_job
 from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
-from tests.support.scenes import T0, Watch, gpu, snap, train
+from tests.support.scenes import HOST, T0, Watch, gpu, snap, train
 
 
 def read_back(snapshot: Snapshot) -> Snapshot:

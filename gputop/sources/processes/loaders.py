@@ -5,7 +5,8 @@ Pure: no I/O. Each answer carries the rule that gave it, so that a wrong one can
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
@@ -16,14 +17,15 @@ from gputop.model.feeders import NOT_A_LOADER, not_a_loader
 BUSY_HELPER_SHARE = 0.3
 
 _TORCH_WORKER = b"pt_data_w"
-_SPAWNED = (
-    b"multiprocessing.spawn",
-    b"multiprocessing.forkserver",
-    b"multiprocess.spawn",
-    b"multiprocess.forkserver",
-    b"billiard.spawn",
-    b"popen_loky_posix",
-)
+_LOADERS: Mapping[bytes, str] = MappingProxyType({
+    b"multiprocessing.spawn": "python",
+    b"multiprocessing.forkserver": "python",
+    b"multiprocess.spawn": "python",
+    b"multiprocess.forkserver": "python",
+    b"billiard.spawn": "python",
+    b"popen_loky_posix": "python",
+})  # fmt: skip
+"""What the command line of a loader has in it, and what kind of loader that is."""
 _FORKSERVER = b"multiprocessing.forkserver"
 _RAY = b"ray::"
 _RAY_OWN = (b"ray::IDLE", b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"ray::SPILL", b"ray::RESTORE")
@@ -52,9 +54,9 @@ def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job
         return Finding("helper", None, known)
     if _FORKSERVER in command and command != parent_command:
         return Finding("helper", None, f"{NOT_A_LOADER}multiprocessing's fork server")
-    for mark in _SPAWNED:
+    for mark, loader in _LOADERS.items():
         if mark in command:
-            return Finding("loader", "python", f"R2 command line has {mark.decode()}")
+            return Finding("loader", loader, f"R2 command line has {mark.decode()}")
     if is_working_ray_task(command):
         return Finding("loader", "ray", "R4 ray task below the GPU process")
     if command and command == parent_command and parent_runs_job:
