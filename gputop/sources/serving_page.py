@@ -22,6 +22,8 @@ WINDOW_S = 30.0
 LEAST_S = 0.9
 """Two readings closer than this give no rate."""
 MOST_LINE = 8192
+MOST_LINES = 50_000
+"""Lines that are looked at, a second's worth of which must stay cheap; a server of many models has some thousand."""
 MOST_SERIES = 4096
 """Series of one metric, over models, engines and buckets."""
 _SAMPLE = re.compile(r'([A-Za-z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*')
@@ -147,11 +149,16 @@ _Series = dict[str, list[tuple[dict[str, str], float]]]
 def _series(lines: Iterable[str]) -> _Series | None:
     """Samples by name, those alone that mean something here; None where no line is a sample at all."""
     wanted = {name for names in _OF.values() for name in _all_names(names)}
+    prefixes = tuple(_PREFIXES.values())
     found: _Series = {}
-    samples = False
+    samples, read = False, 0
     for line in lines:
-        if not line or line.startswith("#") or len(line) > MOST_LINE:
+        is_known = line.startswith(prefixes)
+        if not line or line.startswith("#") or len(line) > MOST_LINE or (samples and not is_known):
             continue
+        read += 1
+        if read > MOST_LINES:
+            raise PageError(f"its page has more than {MOST_LINES:,} lines of metrics")
         match = _SAMPLE.fullmatch(line)
         if match is None:
             continue
@@ -160,7 +167,7 @@ def _series(lines: Iterable[str]) -> _Series | None:
         if value is None:
             continue
         samples = True
-        if name.startswith(tuple(_PREFIXES.values())):
+        if is_known:
             rows = found.setdefault(name, [])
             if name in wanted and isfinite(value) and len(rows) < MOST_SERIES:
                 given = dict(_LABEL.findall(labels or ""))

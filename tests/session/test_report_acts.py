@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
+from gputop.config import ConfigError, load
 from gputop.model.cards import CARDS, LIST_SOURCE, card_of, card_words, own_price, price_of, smaller_card
 from gputop.model.peak_flops import peak_flops
 from gputop.model.quantity import energy_words
@@ -188,6 +189,17 @@ def test_list_prices_are_those_of_the_card_and_an_unlisted_card_is_not_priced() 
     assert report_data(report)["price_per_gpu_hour"] is None and report_data(report)["price_from"]
     assert own_price("list") is None and own_price(0.0) is None and own_price(2.0) == 2.0
     assert price_of(None, H100) is None and price_of(3.0, "anything") == 3.0
+
+
+def test_a_price_is_a_number_or_the_list_wherever_it_is_set(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('price = "list"\n')
+    assert load(str(file), {}, {})[0].price == "list"
+    assert load(None, {"GPUTOP_PRICE": "List", "XDG_CONFIG_HOME": str(tmp_path)}, {})[0].price == "list"
+    assert load(None, {"XDG_CONFIG_HOME": str(tmp_path)}, {"price": "2.5"})[0].price == 2.5
+    for wrong in ("cheap", "-1", "nan", "inf", "2e6", ""):
+        with pytest.raises(ConfigError, match='price must be a number from 0 to 1,000,000, or "list"'):
+            load(None, {"XDG_CONFIG_HOME": str(tmp_path)}, {"price": wrong})
 
 
 def test_each_card_is_found_by_its_name_and_stands_by_its_memory() -> None:

@@ -230,6 +230,8 @@ def test_a_server_that_was_silent_has_no_figures_but_its_reason() -> None:
         ('{"detail":"Not Found"}\n', "Prometheus"),
         ("node_load1 0.5\n", "vLLM, SGLang, Triton, TGI"),
         ("x" * 100_000 + "\n", "Prometheus"),
+        ("tgi_queue_size 1\n" * 60_000, "more than 50,000 lines"),
+        ("not a sample\n" * 60_000, "more than 50,000 lines"),
         ("vllm:num_requests_waiting 3", "Prometheus"),
     ],
 )
