@@ -14,6 +14,7 @@ from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import rules_yaml, unit_tests_yaml
 from gputop.features.fleet.state_rules import OWNER
 from gputop.features.fleet.template import Names, Setting
+from gputop.model.source import UsageError
 
 FILES = Path(__file__).parent / "files"
 RULES, RULE_TESTS = "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml"
@@ -24,13 +25,33 @@ PRICE = "price"
 _QUERY = re.compile(r"@([a-z_]+)")
 
 
-def files(names: Names, price: float | None = None) -> dict[str, str]:
+LOCAL_IMAGE = "gputop:local"
+_PART = r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::\d{{1,5}})?/)?{_PART}(?:/{_PART})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[a-f0-9]{64})?",
+    re.ASCII,
+)
+
+
+def checked_image(text: str) -> str:
+    """A container image's reference. Raises UsageError for what is none, or says no version."""
+    if len(text) > 512 or _IMAGE.fullmatch(text) is None:
+        raise UsageError(f"--image is a reference such as registry.example/team/gputop:1.0, not {text!r}")
+    if "@" not in text and ":" not in text.rpartition("/")[2]:
+        raise UsageError(f"--image names no version: {text}:VERSION, or {text}@sha256:…; without one nodes differ")
+    return text
+
+
+def files(names: Names, price: float | None = None, image: str = LOCAL_IMAGE) -> dict[str, str]:
     """Path below the target → text, of every file. Cost is in none of them without a ``price`` of a GPU-hour."""
     found = {
         str(path.relative_to(FILES)): path.read_text(encoding="utf-8")
         for path in sorted(FILES.rglob("*"))
         if path.is_file()
     }
+    manifest = "kubernetes/daemonset.yaml"
+    found[manifest] = found[manifest].replace(f"image: {LOCAL_IMAGE}", f"image: {image}")
     for path in [path for path in found if path.endswith(".json")]:
         found[path] = dashboard(found[path], names, price)
     found[RULES] = (

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 
 from gputop.commands.needs import Needs
 from gputop.config import Settings
-from gputop.features.fleet.deploy import files
+from gputop.features.fleet.deploy import LOCAL_IMAGE, checked_image, files
 from gputop.features.fleet.queries_command import named
 from gputop.model.cards import own_price
 from gputop.model.quantity import count
@@ -22,6 +22,10 @@ NEEDS = Needs("nothing")
 def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("folder", metavar="DIR", help="directory to write, made if it is not there")
     named(command)
+    text = (
+        "where the nodes pull the exporter's image, such as registry.example/team/gputop:1.0; see kubernetes/Dockerfile"
+    )
+    command.add_argument("--image", metavar="REF", default=LOCAL_IMAGE, help=text)
     command.add_argument("--force", action="store_true", help="overwrite what is there under the same names")
 
 
@@ -32,7 +36,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     try:
         if folder.is_dir() and any(folder.iterdir()) and not args.force:
             raise UsageError(f"{folder} is not empty: name another directory, or overwrite files there with --force")
-        made = files(args.names, own_price(settings.price))
+        made = files(args.names, own_price(settings.price), checked_image(args.image))
         _refuse_linked_directories(folder, made)
         for path, text in made.items():
             _write(folder / path, text)
@@ -55,13 +59,15 @@ def _write(target: Path, text: str) -> None:
 
     A write that fails leaves what was there before.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    for folder in reversed([parent for parent in target.parents if not parent.exists()]):
+        folder.mkdir()
+        folder.chmod(0o755)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     try:
         with unfinished.open("x", encoding="utf-8") as file:
             file.write(text)
-        if target.suffix == ".sh":
-            unfinished.chmod(0o755)
+        # Whatever the umask: Prometheus and Grafana read them as users of their own, and there is no secret in them.
+        unfinished.chmod(0o755 if target.suffix == ".sh" else 0o644)
         unfinished.replace(target)
     except OSError as error:
         unfinished.unlink(missing_ok=True)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gputop.cli import main
@@ -104,14 +108,18 @@ def test_the_manifests_are_valid_kubernetes_and_ask_for_no_privilege() -> None:
     yaml = pytest.importorskip("yaml")
     made = files("gputop")
     documents = list(yaml.safe_load_all(made["kubernetes/daemonset.yaml"]))
+    documents.append(yaml.safe_load(made["kubernetes/networkpolicy.yaml"]))
     for document in documents:
         validate.validate(document, "1.30", strict=True)
+    for resource in yaml.safe_load(made["kubernetes/kustomization.yaml"])["resources"]:
+        assert f"kubernetes/{resource}" in made
     pod = next(document for document in documents if document["kind"] == "DaemonSet")["spec"]["template"]["spec"]
     container = pod["containers"][0]["securityContext"]
     assert pod["hostPID"] and not pod["automountServiceAccountToken"] and "privileged" not in container
     assert container["readOnlyRootFilesystem"] and container["capabilities"] == {"drop": ["ALL"]}
     monitor = yaml.safe_load(made["kubernetes/servicemonitor.yaml"])
-    assert monitor["spec"]["endpoints"][0]["port"] == documents[2]["spec"]["ports"][0]["name"]
+    service = next(document for document in documents if document["kind"] == "Service")
+    assert monitor["spec"]["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
     for path in (path for path in made if path.endswith((".yml", ".yaml"))):
         assert list(yaml.safe_load_all(made[path])), path
     compose = yaml.safe_load(made["compose.yaml"])
@@ -124,13 +132,13 @@ def test_the_manifests_are_valid_kubernetes_and_ask_for_no_privilege() -> None:
 def test_the_commented_lines_that_name_pods_make_a_valid_manifest_as_well() -> None:
     validate, yaml = pytest.importorskip("kubernetes_validate"), pytest.importorskip("yaml")
     text = files("gputop")["kubernetes/daemonset.yaml"]
-    args, named = re.findall(r"^ +(?:# )?args: .*\n", text, re.MULTILINE)
+    args, named, _ = re.findall(r"^ +(?:# )?args: .*\n", text, re.MULTILINE)
     with_pods = text.replace(args, "").replace(named, named.replace("# ", ""))
     with_pods = re.sub(r"# (- \{name: pods.*)", r"\1", with_pods).replace("runAsNonRoot: true", "runAsNonRoot: false")
     documents = list(yaml.safe_load_all(with_pods.replace("runAsUser: 65534", "runAsUser: 0")))
     for document in documents:
         validate.validate(document, "1.30", strict=True)
-    pod = documents[1]["spec"]["template"]["spec"]
+    pod = next(one for one in documents if one["kind"] == "DaemonSet")["spec"]["template"]["spec"]
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert pod["containers"][0]["args"][-1] == f"{mounts['pods']}/kubelet.sock"
     assert {volume["name"] for volume in pod["volumes"]} == set(mounts)
@@ -159,7 +167,7 @@ def test_the_service_monitor_is_what_the_operator_defines() -> None:
 def test_the_compose_file_is_what_the_specification_allows() -> None:
     compose_spec = pytest.importorskip("compose_spec")
     text = files("gputop")["compose.yaml"]
-    assert compose_spec.PyCompose.from_yaml(text).service_names() == ["gputop", "prometheus", "grafana"]
+    assert compose_spec.PyCompose.from_yaml(text).service_names() == ["gputop", "prometheus", "alertmanager", "grafana"]
     for wrong in (text.replace("read_only:", "readonly:"), text.replace("[ALL]", "ALL")):
         with pytest.raises(ValueError, match=r"services\.gputop"):
             compose_spec.PyCompose.from_yaml(wrong)
@@ -190,6 +198,79 @@ def test_prometheus_vmalert_and_alertmanager_take_their_files(names: Names, tmp_
     for words in (words for words in checks if shutil.which(words[0]) is not None):
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 0, (words, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "gputop",
+        "team/gputop",
+        "team/GPUTOP:1",
+        "a b:1",
+        "x:1 \nimage: evil",
+        "-x:1",
+        "gputop:1@sha256:12",
+        "x:" + "1" * 600,
+    ],
+)
+def test_an_image_that_is_no_reference_or_has_no_version_is_one_line(
+    tmp_path: Path, wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["fleet", "deploy", str(tmp_path / "x"), f"--image={wrong}"]) == 2
+    err = capsys.readouterr().err
+    assert "--image" in err and err.count("\n") == 1 and not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["registry.example:5000/team/gputop:0.2.0", "gputop:1", f"r.io/gputop@sha256:{'a' * 64}", "localhost/x__y:v1"],
+)
+def test_the_image_stands_in_the_manifest_and_every_file_can_be_read_whatever_the_umask(
+    tmp_path: Path, image: str
+) -> None:
+    before = os.umask(0o077)
+    try:
+        assert main(["fleet", "deploy", str(tmp_path / "x"), "--image", image]) == 0
+    finally:
+        os.umask(before)
+    assert f"image: {image}\n" in (tmp_path / "x" / "kubernetes" / "daemonset.yaml").read_text()
+    for path in (tmp_path / "x").rglob("*"):
+        assert path.stat().st_mode & 0o044 == 0o044, path
+
+
+def test_the_recorder_of_a_slurm_job_outlives_its_prolog_and_ends_with_the_step_that_began_it(tmp_path: Path) -> None:
+    """As slurmstepd does: what a prolog leaves in its process group is killed, and its exports do not reach the
+    epilog."""
+    tools, told = tmp_path / "bin", tmp_path / "told"
+    tools.mkdir()
+    told.mkdir()
+    for name in ("prolog.sh", "epilog.sh"):
+        (tmp_path / name).write_text(files("gputop")[f"slurm/{name}"])
+    gputop = tools / "gputop"
+    gputop.write_text('#!/bin/sh\n[ "$1" = record ] && { : >"$3"; exec sleep 60; }\necho "verdicts of $2"\n')
+    gputop.chmod(0o755)
+
+    def run(name: str, step: str) -> None:
+        environment = {"PATH": f"{tools}:/usr/bin:/bin", "GPUTOP_RECORDINGS": str(told), "SLURM_JOB_ID": "7",
+                       "SLURM_LOCALID": "0", "SLURM_STEP_ID": step}  # fmt: skip
+        done = subprocess.Popen(["sh", str(tmp_path / name)], env=environment, start_new_session=True)
+        assert done.wait(60) == 0
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(done.pid, signal.SIGKILL)
+
+    run("prolog.sh", "4294967291")
+    (number,) = told.glob("*.pid")
+    pid = int(number.read_text().split()[0])
+    try:
+        run("prolog.sh", "0")
+        run("epilog.sh", "0")
+        assert psutil.pid_exists(pid), "a step within the job neither records again nor ends what the job's shell began"
+    finally:
+        run("epilog.sh", "4294967291")
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    (text,) = told.glob("*.txt")
+    assert text.read_text().startswith("verdicts of") and not list(told.glob("*.pid"))
 
 
 @pytest.mark.slow

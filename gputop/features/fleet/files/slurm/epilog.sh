@@ -1,13 +1,19 @@
 #!/bin/sh
 # TaskEpilog of slurm.conf: ends the recording of prolog.sh and writes what gputop says of the job beside it, as the
 # job's user. The verdicts: gputop help verdicts.
-[ -n "$GPUTOP_RECORDER_PID" ] && [ "${SLURM_LOCALID:-0}" = 0 ] || exit 0
-kill "$GPUTOP_RECORDER_PID" 2>/dev/null
+[ -n "$GPUTOP_RECORDINGS" ] && [ "${SLURM_LOCALID:-0}" = 0 ] || exit 0
+name="$GPUTOP_RECORDINGS/job-$SLURM_JOB_ID-$(hostname -s)"
+# What a prolog exports reaches the task and not this script: pid and step are in a file.
+read -r pid step 2>/dev/null <"$name.pid" || exit 0
+[ "$step" = "${SLURM_STEP_ID:-}" ] && [ -n "$pid" ] || exit 0
+rm -f "$name.pid"
+kill "$pid" 2>/dev/null
 tries=0
-while kill -0 "$GPUTOP_RECORDER_PID" 2>/dev/null && [ "$tries" -lt 50 ]; do
+while kill -0 "$pid" 2>/dev/null && [ "$tries" -lt 100 ]; do
   tries=$((tries + 1))
   sleep 0.1
 done
 umask 077
-gputop diagnose "$GPUTOP_RECORDING" >"${GPUTOP_RECORDING%.jsonl.gz}.txt" 2>&1 </dev/null
+[ -e "$name.jsonl.gz" ] && gputop diagnose "$name.jsonl.gz" >"$name.txt" 2>>"$name.log" </dev/null
+[ -s "$name.log" ] || rm -f "$name.log"
 exit 0

@@ -1,11 +1,25 @@
 #!/bin/sh
 # TaskProlog of slurm.conf: records the job's first task on each node, as the job's user. Give GPUTOP_RECORDINGS, a
-# directory that the user can write; without it nothing is recorded. A job is never held up or failed by it.
+# directory that the user can write; without it nothing is recorded. A job is never held up or failed by it; why a
+# recording is not there is in its .log.
 [ -n "$GPUTOP_RECORDINGS" ] && [ "${SLURM_LOCALID:-0}" = 0 ] || exit 0
-command -v gputop >/dev/null 2>&1 || exit 0
+command -v gputop >/dev/null 2>&1 && command -v setsid >/dev/null 2>&1 || exit 0
 umask 077
-file="$GPUTOP_RECORDINGS/job-$SLURM_JOB_ID-$(hostname -s).jsonl.gz"
-[ -e "$file" ] && exit 0
-gputop record -o "$file" --visible >/dev/null 2>&1 </dev/null &
-echo "export GPUTOP_RECORDER_PID=$!"
-echo "export GPUTOP_RECORDING=$file"
+name="$GPUTOP_RECORDINGS/job-$SLURM_JOB_ID-$(hostname -s)"
+# One recording a job and node: the step that began it ends it.
+(set -C; : >"$name.pid") 2>/dev/null || exit 0
+# What a prolog leaves in its process group is killed when it ends: the recorder needs a session of its own, and the
+# prolog waits until it has one.
+setsid gputop record -o "$name.jsonl.gz" --visible >/dev/null 2>"$name.log" </dev/null &
+pid=$!
+echo "$pid ${SLURM_STEP_ID:-}" >"$name.pid"
+tries=0
+while [ "$tries" -lt 50 ]; do
+  read -r stat 2>/dev/null <"/proc/$pid/stat" || break
+  # shellcheck disable=SC2086
+  set -- ${stat##*) }
+  [ "$4" = "$pid" ] && break
+  tries=$((tries + 1))
+  sleep 0.1
+done
+exit 0
