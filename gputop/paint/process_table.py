@@ -361,6 +361,20 @@ def summary_head(frame: Frame, by: Grouping, width: int) -> Row:
     return line.row(width)
 
 
+SUMMARY_WIDTH = 85
+"""Cells of the summary before its columns of GPUs."""
+
+
+def hidden_words(frame: Frame, width: int) -> str:
+    """What of the summary does not fit; empty where all does."""
+    gpus = len(frame.snapshot.gpus)
+    shown = len(_gpus(frame, width - SUMMARY_WIDTH))
+    if shown == gpus:
+        return ""
+    lacks = "host memory and " if width < SUMMARY_WIDTH else ""
+    return f"{lacks}memory on {gpus - shown} of {gpus} GPUs: on a wider screen"
+
+
 def summary_row(frame: Frame, group: Group, glyphs: Glyphs, width: int, *, selected: bool) -> Row:
     """One group; a GPU on which it does no work is a yellow count."""
     line = Line().add(f" {fit(group.name, NAME_WIDTH, glyphs.more)} ", "value").add(f"{len(group.gpu_mem_by_gpu):>4}  ")

@@ -191,6 +191,12 @@ def _strip(replay: Replay, gpu: int, columns: int, glyphs: Glyphs) -> list[tuple
     line = Line()
     for column in range(columns):
         begin = replay.begin + column * width_s
+        if replay.judged_pct is not None and begin > replay.begin + replay.judged_pct / 100.0 * (
+            replay.end - replay.begin
+        ):
+            # Nobody knows yet what was there.
+            line.add(" ")
+            continue
         first = max(0, bisect_right(times, begin) - 1)
         last = bisect_right(times, begin + width_s)
         if not times or times[0] > begin + width_s:

@@ -12,7 +12,7 @@ from gputop.paint.view import View
 from gputop.tui.screens.menu import Menu
 from gputop.tui.screens.palette import Commands
 from gputop.tui.screens.prompt import Prompt
-from tests.support.fake_app import app_on
+from tests.support.fake_app import app_on, screen_rows
 
 
 @pytest.mark.parametrize("text", ["g", "gpu", "user:ml me", "!rol"])
@@ -78,3 +78,15 @@ async def test_a_layout_is_named_when_it_is_chosen() -> None:
         assert app.view.layout == "list" and "a line a GPU" in (app.view.message or "")
         await pilot.press("c")
         assert app.view.layout == "auto" and "automatic" in (app.view.message or "")
+
+
+async def test_a_list_counts_its_entries_and_says_what_does_not_fit() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("u")
+        rows = screen_rows(app)
+        assert rows[-1].rstrip().endswith("1 of 3")
+        assert "8 of 8 GPUs: on a wider screen" in rows[0]
+    async with app_on()[0].run_test(size=(240, 24)) as pilot:
+        await pilot.press("u")
+        assert "wider" not in screen_rows(pilot.app)[0]  # type: ignore[arg-type]

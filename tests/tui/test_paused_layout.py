@@ -69,3 +69,16 @@ def test_a_past_that_is_not_judged_to_its_end_yet_says_how_far() -> None:
     assert PAUSED.replay is not None
     view = replace(PAUSED, replay=replace(PAUSED.replay, judged_pct=42.0))
     assert any("judging: 42 %" in row for row in rows(node(8), view, (120, 40)))
+
+
+def test_what_is_not_judged_yet_has_no_colour_in_the_strips() -> None:
+    assert PAUSED.replay is not None
+    whole, half = (
+        main_screen(node(8), replace(PAUSED, replay=replace(PAUSED.replay, judged_pct=pct)), 160, 48).rows
+        for pct in (None, 60.0)
+    )
+    lengths = [
+        max(sum(text.count("▆") for text, style in row if style == "level.yellow") for row in rows)
+        for rows in (whole, half)
+    ]
+    assert lengths[1] < 0.4 * lengths[0]

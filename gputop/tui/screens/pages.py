@@ -12,7 +12,7 @@ from gputop.paint.glyphs import Glyphs
 from gputop.paint.help_rows import Selected, help_rows
 from gputop.paint.keys import Key
 from gputop.paint.line import Line, Row
-from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, summary_head, summary_row
+from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, hidden_words, summary_head, summary_row
 from gputop.paint.theme import Theme
 from gputop.paint.tour_rows import STEPS, position_of, tour_rows
 from gputop.paint.view import View
@@ -131,7 +131,10 @@ class UsersScreen(ListScreen):
         self._names = [group.name for group in found]
         self.cursor = max(0, min(self.cursor, len(found) - 1))
         title = f" GPU use by {self._by}: {len(found)}"
-        rows = [Line().add(title, "title").row(width), summary_head(frame, self._by, width)]
+        head = Line().add(title, "title")
+        if hidden := hidden_words(frame, width):
+            head.add(f"   {hidden}", "dim")
+        rows = [head.row(width), summary_head(frame, self._by, width)]
         if not found:
             rows.append(Line().add("  no process holds a GPU context", "dim").row(width))
         return rows + [

@@ -54,6 +54,10 @@ class RowsScreen(ClosesOnce[None]):
     def rows(self, width: int) -> list[Row]:
         """All rows at a width."""
 
+    def where(self, first: int, last: int, count: int) -> str:
+        """What of ``count`` rows is in sight, in words."""
+        return f"rows {first + 1} to {last} of {count}"
+
     def compose(self) -> ComposeResult:
         yield self._lines
 
@@ -91,7 +95,7 @@ class RowsScreen(ClosesOnce[None]):
         shown = rows[self._first : self._first + room]
         last = self._first + len(shown)
         shown += [Line().row(width)] * (room - len(shown))
-        where = f"rows {self._first + 1} to {last} of {len(rows)}"
+        where = self.where(self._first, last, len(rows))
         keys: Mapping[str, str] = getattr(self.app, "page_keys", USUAL)
         hints = (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS)
         text = f" {''.join(keys_shown(hint(keys, *parts), glyphs) for parts in hints)}{where}"
@@ -119,6 +123,9 @@ class ListScreen(RowsScreen):
     def above(self) -> int:
         """How many rows stand above the list."""
 
+    def where(self, first: int, last: int, count: int) -> str:
+        return f"{min(self.cursor + 1, self.entries())} of {self.entries()}"
+
     def action_scroll(self, rows: int) -> None:
         last = max(0, self.entries() - 1)
         if abs(rows) >= FAR:
@@ -145,6 +152,10 @@ class TextScreen(RowsScreen):
         super().__init__(theme, glyphs)
         self._title = title
         self._text = text
+
+    def where(self, first: int, last: int, count: int) -> str:
+        lines = len(self._text.splitlines())
+        return f"{lines} line{'s' if lines != 1 else ''}" + ("" if last - first == count else ", more below or above")
 
     def rows(self, width: int) -> list[Row]:
         rows = [Line().add(f" {line}", "title").row(width) for line in folded(self._title, width - 2)]
