@@ -11,7 +11,7 @@ from gputop.model.snapshot import GpuSample, OwnCost
 from gputop.monitor import Frame
 from gputop.paint.line import Line, Row, Target, clock_time, elapsed, shorten, words_target
 from gputop.paint.view import View, selected_count
-from gputop.paint.words import count_words, model_name, product, sm_provenance
+from gputop.paint.words import count_words, model_name, product, sm_provenance, split_gpus
 
 LEAST_WASTE_S = 10.0
 LEAST_NOT_JUDGED = 0.1
@@ -107,7 +107,7 @@ def _sm_fixes(gpus: Sequence[GpuSample]) -> list[str]:
 
 def waste_words(frame: Frame) -> str:
     """How much of the node's GPU time was not work lately, and how much of it was not judged; empty before 10 s."""
-    waste, gpus = frame.waste, len(frame.snapshot.gpus)
+    waste, gpus = frame.waste, len(frame.snapshot.gpus) - len(split_gpus(frame.snapshot))
     if waste.recent_gpus <= 0 or waste.recent_s < LEAST_WASTE_S:
         return ""
     not_judged = max(0.0, gpus - waste.recent_gpus)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.types import Attribution
 from gputop.model.quantity import terminal_safe
@@ -145,6 +146,9 @@ def _why_not(frame: Frame, view: View) -> str:
     """Why nothing is attributed: nothing to explain, or nothing to explain it with."""
     starved = [d for d in frame.diagnoses if d.state == "starved"]
     if not starved:
+        idle = [d for d in frame.diagnoses if d.means is not None and (d.means.util_pct or 0.0) <= 100.0 - IDLE_PCT]
+        if any(d.state in ("idle", "idle_allocated") for d in idle):
+            return "no job waits for the host: the GPUs that are idle run none"
         return "no GPU is idle enough (20 % of its window) to ask what the host did meanwhile"
     chosen = frame.diagnoses[selected_gpu(frame, view)]
     d = chosen if chosen in starved else starved[0]

@@ -191,9 +191,16 @@ COUNTED = (
 """The summary's groups, in the order in which they stand."""
 
 
+def split_gpus(snapshot: Snapshot) -> frozenset[str]:
+    """The GPUs that MIG has split and whose instances are listed: those are counted in their place."""
+    return frozenset(gpu.static.mig_parent for gpu in snapshot.gpus if gpu.static.mig_parent is not None)
+
+
 def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dict[str, int]:
     """How many GPUs each group has, in the order of the summary; without the empty ones."""
-    groups = [group_of(gpu, d) for gpu, d in zip(snapshot.gpus, diagnoses, strict=True)]
+    split = split_gpus(snapshot)
+    pairs = zip(snapshot.gpus, diagnoses, strict=True)
+    groups = [group_of(gpu, d) for gpu, d in pairs if gpu.static.uuid not in split]
     return {word: n for word in COUNTED if (n := groups.count(word))}
 
 

@@ -128,3 +128,16 @@ def test_in_the_help_no_word_touches_its_meaning() -> None:
 def test_the_words_beside_the_charts_have_a_help_of_their_own(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", topic]) == 0
     assert "SM / UTIL" in capsys.readouterr().out
+
+
+def test_a_split_gpu_is_counted_by_its_instances_alone() -> None:
+    rows = text_of(last_of("mig"), 120, 40).splitlines()
+    assert "2 working" in rows[1] and "1 not judged" not in rows[1] and "of 2 GPUs' time" in rows[1]
+
+
+def test_beside_an_idle_gpu_nobody_says_that_none_is_idle() -> None:
+    frame = last_of("idle_holding_memory")
+    # As after its process was killed: nothing is left that could have waited.
+    frame = replace(frame, diagnoses=tuple(replace(d, attribution=None) for d in frame.diagnoses))
+    text = text_of(frame, 160, 48)
+    assert "no GPU is idle enough" not in text and "the GPUs that are idle run none" in text

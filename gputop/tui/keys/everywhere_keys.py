@@ -181,9 +181,9 @@ class ThemeChoice:
         chosen = names[(at + step) % len(names)]
         self._wear(THEMES[chosen])
         listed = "  ".join(f"[{name}]" if name == chosen else name for name in names)
-        text = f"theme: {listed}   ← → try   enter keep   esc as it was"
+        text = f"theme: {listed}   ← → try   enter keep   esc cancel"
         if len(text) > self._screen.size.width - 2:
-            text = f"theme: {listed}   ← →   enter   esc"
+            text = f"theme: {chosen}   ← → try   enter keep   esc cancel"
         self._screen.see(replace(self._screen.view, message=text))
 
 
