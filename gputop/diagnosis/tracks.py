@@ -65,11 +65,11 @@ _WATCHED = (col.MAIN, col.MAIN_NETWORK, col.MAIN_SLEEP, col.MAIN_LOCK, col.MAIN_
 class Startup:
     """Whether one job trains already: the times of samples with kernels, of the last fifteen seconds."""
 
-    __slots__ = ("_first_kernels_at", "_has_begun", "_has_run", "_has_trained", "_loud", "_was_quiet")
+    __slots__ = ("_first_kernels_at", "_has_begun", "_has_trained", "_loud", "_was_quiet")
 
     def __init__(self) -> None:
         self._loud: deque[float] = deque()
-        self._was_quiet = self._has_begun = self._has_run = self._has_trained = False
+        self._was_quiet = self._has_begun = self._has_trained = False
         self._first_kernels_at: float | None = None
 
     def begins_to_work(self, t: float, util: float, *, known: bool) -> bool:
@@ -85,10 +85,9 @@ class Startup:
             self._was_quiet = True
         else:
             self._loud.append(t)
-            self._has_run = True
-            if self._was_quiet and not self._has_begun:
+            if not self._has_begun:
                 self._has_begun = True
-                self._first_kernels_at = t
+                self._first_kernels_at = t if self._was_quiet else None
         first = self._first_kernels_at
         if first is None or (not known and t - first < KNOWN_WITHIN_S):
             return False
@@ -98,7 +97,7 @@ class Startup:
     @property
     def has_worked(self) -> bool:
         """Whether any kernel of the job was seen."""
-        return self._has_begun or self._has_run
+        return self._has_begun
 
     def worked(self, t: float, interval_s: float) -> bool:
         """Whether kernels have run in ten of fifteen seconds; a sample stands for one interval.

@@ -42,6 +42,8 @@ class Case(NamedTuple):
     """It reads a file on a file system of its own, each read of which takes so long."""
     hangs_s: float | None = None
     """So long after its start that file system stops to answer."""
+    changes: int = 0
+    """How many changes of the verdict the job's own course brings: it stops, or begins to save."""
     watch_s: float | None = None
     """How long it must be watched, where that is longer than others are."""
 

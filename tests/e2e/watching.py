@@ -138,4 +138,4 @@ def _flaps(said: list[tuple[float, GpuDiagnosis]], case: Case) -> int:
     waiting = {"collecting", "startup", "idle", "starved_unattributed"} - set(case.verdict)
     shown = [d.verdict for _, d in said if d.verdict not in waiting]
     changes = sum(1 for a, b in itertools.pairwise(shown) if a != b and not {a, b} <= CALM)
-    return max(0, changes - (1 if case.then or case.hangs_s is not None else 0))
+    return max(0, changes - (1 if case.then else case.changes))

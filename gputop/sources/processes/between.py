@@ -66,6 +66,7 @@ class LooksBetween:
         self._mains: Sequence[int] = ()
         self._others: Sequence[int] = ()
         self._apart: Collection[int] = ()
+        self._parents: Collection[int] = ()
         self._main_turns, self._other_turns = _Turns(), _Turns()
         self._descriptors = Descriptors(MOST_OPEN)
         self._files: dict[int, ProcessFiles] = {}
@@ -82,14 +83,22 @@ class LooksBetween:
             seen, self._seen = self._seen, {}
         return seen
 
-    def ask(self, mains: Sequence[int], others: Sequence[int] = (), apart: Collection[int] = ()) -> None:
+    def ask(
+        self,
+        mains: Sequence[int],
+        others: Sequence[int] = (),
+        apart: Collection[int] = (),
+        parents: Collection[int] = (),
+    ) -> None:
         """Look at ``mains`` each time, and at ``others`` as often as fits, if the next reading comes about on time.
 
-        ``apart`` are processes that count as nobody's children, because they are judged by themselves.
+        ``apart`` are processes that count as nobody's children, because they are judged by themselves; ``parents`` have
+        or had children: others that poll do so for something else.
         """
         now = time.monotonic()
         last, self._last = self._last, now
         self._mains, self._others, self._apart = mains, others, apart
+        self._parents = parents
         # The time of the next reading is predicted by the last two; until then there are no looks and no thread.
         self._readings += 1
         if last is None or self._readings <= OF_A_START or not (mains or others):
@@ -149,7 +158,8 @@ class LooksBetween:
 
     def _for_whom(self, now: float, pid: int, seen: Seen) -> Seen:
         """What its children do, where a process waits for them."""
-        if seen.wait in ("pipe", "queue") or waits_for_child(seen.channel):
+        is_for_another = seen.wait == "pipe" or (seen.wait == "queue" and pid in self._parents)
+        if is_for_another or waits_for_child(seen.channel):
             doing = self._descendants.doing(now, pid, seen, self._apart)
             # A poll is for any of many things: it is for a child that does something.
             if doing is not None and (seen.wait != "queue" or doing.wait in WORKS):

@@ -59,32 +59,35 @@ class Feed(Struct, frozen=True):
 class Recent:
     """The waits of one thread at its latest looks: the time that it does not run goes to these, in proportion."""
 
-    __slots__ = ("_looks",)
+    __slots__ = ("_looks", "_waits")
 
-    def __init__(self) -> None:
-        self._looks: deque[tuple[float, str]] = deque(maxlen=MOST_LOOKS)
+    def __init__(self, before: Recent | None = None) -> None:
+        self._looks: deque[tuple[float, str]] = deque(() if before is None else before._looks, maxlen=MOST_LOOKS)
+        self._waits: Mapping[str, float] | None = None
+        """What the looks come to; None once one was added."""
 
     def add(self, now: float, wait: str) -> None:
         """Add the wait of one look; a look at which it ran is none."""
         self._looks.append((now, wait))
+        self._waits = None
 
     def only(self, now: float, wait: str) -> None:
         """Forget what was seen before: a look in step with the readings stands for itself."""
         self._looks.clear()
-        self._looks.append((now, wait))
+        self.add(now, wait)
 
     def waits(self, now: float) -> Mapping[str, float]:
         """Each wait with its share of the looks of the last seconds; of the latest look where all are older."""
         looks = self._looks
         while len(looks) > 1 and now - looks[0][0] > RECENT_S:
             looks.popleft()
-        if not looks:
-            return {}
-        part = 1.0 / len(looks)
-        shares: dict[str, float] = {}
-        for _, wait in looks:
-            shares[wait] = shares.get(wait, 0.0) + part
-        return shares
+            self._waits = None
+        if self._waits is None:
+            shares: dict[str, float] = {}
+            for _, wait in looks:
+                shares[wait] = shares.get(wait, 0.0) + 1.0
+            self._waits = {wait: count / len(looks) for wait, count in shares.items()}
+        return self._waits
 
     def __bool__(self) -> bool:
         return bool(self._looks)
@@ -105,6 +108,14 @@ def shares_of(run: float, queued: float, waits: Mapping[str, float] | str | None
         return FeederShares(run, queued, unread=rest)
     if isinstance(waits, str):
         waits = {waits: 1.0}
+    if len(waits) == 1:
+        (wait,) = waits
+        state = _STATE_OF.get(wait, "other")
+        if state == "run":
+            return FeederShares(run + rest, queued)
+        values = [run, queued, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+        values[_PLACE[state]] = rest
+        return FeederShares(*values)
     parts = dict.fromkeys(("disk", "network", "lock", "sleep", "poll", "other", "run"), 0.0)
     for wait, share in waits.items():
         parts[_STATE_OF.get(wait, "other")] += rest * share
@@ -119,6 +130,9 @@ _STATE_OF = {
     "queue": "poll",
 }
 """The state of a feeder for a class of waits; all others are ``other``."""
+
+
+_PLACE = {name: place for place, name in enumerate(FeederShares.__struct_fields__)}
 
 
 def main_shares_of(rest: float, waits: Mapping[str, float]) -> MainShares:

@@ -60,6 +60,7 @@ class _Watch:
         "recent",
         "saves",
         "seen",
+        "shared",
         "threads",
         "useful",
     )  # fmt: skip
@@ -73,13 +74,15 @@ class _Watch:
         """Its latest wait."""
         self.recent = Recent()
         """Its own waits at the latest looks, ``child`` among them."""
-        self.doing = Recent()
-        """The same, with what its children did where it waited for them."""
+        self.doing: Recent | None = None
+        """The same, with what its children did where it waited for them; None where it never did."""
         self.asks: int | None = None
         """A child that polls, for which it waits: its sockets tell what for."""
         self.mount: str | None = None
         self.saves = Recent()
         """Of the waits of the main thread those for a file to be written, and the rest."""
+        self.shared: tuple[Mapping[str, float], float, float, FeederShares] | None = None
+        """Of what the latest shares were made, and these: most processes do the same as before."""
         self.at: float | None = None
         self.useful = 0.0
         """Mean useful share over ten seconds or so, waits unresolved."""
@@ -156,7 +159,9 @@ class Feeding:
         self._looked_mains = frozenset(looked)
         others = [pid for pid in self._watched if members[pid].place.role != "gpu"]
         apart = {pid for pid in readings if members[pid].role == "loader" or not members[pid].place.may_feed}
-        self._between.ask(looked, others, apart)
+        parents = {reading.stat.ppid for reading in readings.values()}
+        parents.update(pid for pid, reading in readings.items() if reading.stat.children_ticks)
+        self._between.ask(looked, others, apart, parents)
         return feeds
 
     def close(self) -> None:
@@ -198,11 +203,9 @@ class Feeding:
         for pid in close:
             if pid in feeds and pointers.points(pid):
                 feeds[pid] = pointers.resolved(pid)
-        for pid in feeds:
-            in_socket = self._watches[pid].recent.waits(now).get("socket", 0.0)
-            if in_socket:
-                rest = max(0.0, 1.0 - waiters[pid].shares.cpu)
-                feeds[pid] = replace(feeds[pid], in_socket=rest * in_socket)
+        for pid, waiter in waiters.items():
+            if waiter.in_socket and pid in feeds:
+                feeds[pid] = replace(feeds[pid], in_socket=waiter.in_socket)
         unclear = [pid for pid in close if members[pid].place.root not in explained]
         self._look_inside(now, unclear, members, readings, feeds, waiters)
         asks = {pid: self._watches[pid].asks for pid in unclear}
@@ -281,9 +284,14 @@ class Feeding:
             run, queued = reading.main_run_pct or reading.run_pct, reading.main_wait_pct or 0.0
         else:
             run = reading.run_pct
-        own, doing = watch.recent.waits(now), watch.doing.waits(now)
-        own_shares = shares_of(run, queued, own)
-        shares = shares_of(run, queued, doing)
+        own = watch.recent.waits(now)
+        if watch.shared is None or watch.shared[0] is not own or watch.shared[1:3] != (run, queued):
+            watch.shared = own, run, queued, shares_of(run, queued, own)
+        own_shares = shares = watch.shared[3]
+        doing = own
+        if watch.doing is not None:
+            doing = watch.doing.waits(now)
+            shares = shares_of(run, queued, doing)
         rest = max(0.0, 1.0 - own_shares.cpu)
         by_children = max(0.0, shares.run - own_shares.run)
         watch.owed_s = min(MOST_OWED_S, watch.owed_s + by_children * elapsed)
@@ -304,7 +312,8 @@ class Feeding:
             pipe=None if seen is None else seen.pipe,
             fifo=seen is not None and seen.fifo,
             ended=ended,
-            by_child=own != doing,
+            by_child=own is not doing and own != doing,
+            in_socket=rest * own.get("socket", 0.0),
         )
 
     def _take_looks(self, now: float, pid: int, watch: _Watch, reading: Reading) -> None:
@@ -318,6 +327,8 @@ class Feeding:
             watch.looked = True
             for look in looks:
                 if isinstance(look, Descendant):
+                    if watch.doing is None:
+                        watch.doing = Recent(watch.recent)
                     watch.asks = look.pid if look.wait in ("queue", "socket") else watch.asks
                     watch.recent.add(now, look.instead_of)
                     watch.doing.add(now, _class_of(look, moves=moves))
@@ -325,13 +336,14 @@ class Feeding:
                     wait = _class_of(look, moves=moves)
                     watch.seen, watch.mount = look, look.mount
                     watch.recent.add(now, wait)
-                    watch.doing.add(now, wait)
+                    if watch.doing is not None:
+                        watch.doing.add(now, wait)
                     watch.saves.add(now, "saves" if look.saves else "")
         elif reading.stat.state != "R" and not (self._looks and watch.looked) and reading.seen is not None:
             wait = _class_of(reading.seen, moves=moves)
             watch.seen, watch.mount = reading.seen, reading.seen.mount
             watch.recent.only(now, wait)
-            watch.doing.only(now, wait)
+            watch.doing = None
             watch.saves.only(now, "saves" if reading.seen.saves else "")
 
     def _look_inside(

@@ -29,7 +29,8 @@ class Waiter(Struct, frozen=True):
 
     ``piped``, ``for_child`` and ``polled`` are shares of all its time: reading a pipe, waiting for a child to end, and
     polling. ``pipe`` is the pipe that it reads, where that is known, ``fifo`` whether that has a name. ``ended`` is
-    the time in which children ran that have ended, ``by_child`` whether children that live were looked at.
+    the time in which children ran that have ended, ``by_child`` whether children that live were looked at,
+    ``in_socket`` the share of waits in a socket whose family is not known.
     """
 
     shares: FeederShares
@@ -42,6 +43,7 @@ class Waiter(Struct, frozen=True):
     fifo: bool = False
     ended: float = 0.0
     by_child: bool = False
+    in_socket: float = 0.0
 
     @property
     def waits_for_children(self) -> bool:
@@ -193,23 +195,30 @@ class SocketProof:
         self._asked = {target: members[pid].place.root or pid for pid, target in asked.items()}
         if asked and not self._between:
             self.look(now)
+        bare = self._bare_roots()
         for pid in unclear:
             feed = feeds.get(pid) or Feed()
             said = self._received.of(asked.get(pid, pid))
             if members[pid].role == "loader" and not _is_known(said):
-                feeds[pid] = self._without_conclusion(pid, feed, members)
+                feeds[pid] = self._without_conclusion(feed, kin_is_bare=members[pid].place.root in bare)
             elif said is not None and pid in asked:
                 feeds[pid] = self._with_news(pid, feed, said, waits[pid], is_root=members[pid].place.role == "gpu")
 
-    def _without_conclusion(self, pid: int, feed: Feed, members: Mapping[int, Member]) -> Feed:
-        """A loader whose sockets were not looked at: as those of the same GPU process that were, all of them bare."""
+    def _bare_roots(self) -> set[int]:
+        """GPU processes of whose loaders several were asked, and none has a TCP socket: so have the others."""
+        news: dict[int, list[bool]] = {}
+        for pid, root in self._asked.items():
+            said = self._received.of(pid)
+            if pid != root and said is not None:
+                news.setdefault(root, []).append(said.bare_looks >= BARE_LOOKS)
+        return {root for root, bare in news.items() if len(bare) >= MOST_LOADERS_ASKED - 1 and all(bare)}
+
+    def _without_conclusion(self, feed: Feed, *, kin_is_bare: bool) -> Feed:
+        """A loader whose sockets were not looked at: as those of its GPU process that were, where these are bare."""
         shares = feed.shares
         if shares.poll < LEAST_FETCH or feed.by is not None:
             return feed
-        root = members[pid].place.root
-        kin = [other for other, its in self._asked.items() if its == root and other != pid]
-        news = [said for other in kin if (said := self._received.of(other)) is not None]
-        if len(news) >= MOST_LOADERS_ASKED - 1 and all(said.bare_looks >= BARE_LOOKS for said in news):
+        if kin_is_bare:
             return replace(feed, by="no socket")
         return replace(feed, shares=replace(shares, poll=0.0, unread=shares.unread + shares.poll))
 

@@ -18,6 +18,11 @@ RAN, BLOCKED, WRITE, STOPPED = "run", "blocked", "write", "stopped"
 of a full pipe, a signal."""
 
 
+HOLDS_S = 2.0
+"""For so long a thread that sleeps in the same function is taken to wait for the same file."""
+MOST_KNOWN = 4096
+
+
 class Seen(Struct, frozen=True):
     """A thread at one look. ``pipe`` is the inode of the pipe that it reads, ``fifo`` whether that has a name.
 
@@ -55,6 +60,8 @@ class WaitLook:
         self._proc = proc
         self._inet = InetSockets(proc)
         self._mounts = Mounts(proc)
+        self._known: dict[str, tuple[float, Seen]] = {}
+        """By the thread's folder: which socket, pipe or mount it was last found to wait for."""
 
     def at(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None = None) -> Seen:
         """What a thread with this wait channel does. ``folder`` is its own below /proc, ``files`` its open files.
@@ -64,6 +71,17 @@ class WaitLook:
         wait = wait_class(channel)
         if wait is None:
             return SEEN_RUNNING
+        known = self._known.get(folder)
+        if known is not None and known[1].channel == channel and 0.0 <= now - known[0] < HOLDS_S:
+            return known[1]
+        seen = self._ask(now, pid, folder, channel, wait, files)
+        if seen.socket is not None or seen.pipe is not None or seen.mount is not None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[folder] = now, seen
+        return seen
+
+    def _ask(self, now: float, pid: int, folder: str, channel: str, wait: str, files: ProcessFiles | None) -> Seen:
         if writes_a_pipe(channel):
             return Seen(WRITE, channel)
         if is_stopped(channel):
@@ -84,8 +102,9 @@ class WaitLook:
             return Seen("socket", channel)
         inode = inode_in(target_of(self._proc, pid, call[1]), "socket")
         is_inet = False if inode is None else self._inet.has(now, pid, inode)
-        wait = "socket" if is_inet is None else "network" if is_inet else "other"
-        return Seen(wait, channel, socket=inode)
+        if is_inet is None:
+            return Seen("socket", channel)
+        return Seen("network" if is_inet else "other", channel, socket=inode)
 
     def _in_a_pipe(self, pid: int, folder: str, channel: str) -> Seen:
         call = waited_call(folder)

@@ -14,6 +14,7 @@ CASE = Case(
     says=("main waits for that",),
     cores=0.2,
     mount_s=0.1,
+    changes=1,
     watch_s=50.0,
     never=("network", "disk"),
 )

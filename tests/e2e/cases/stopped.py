@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from tests.e2e.case import Case
 from tests.e2e.job import Gpu
 
-CASE = Case(("idle",), ("stopped",), says=("SIGSTOP",), cores=0.1, watch_s=60.0, never=("network", "disk", "cpu"))
+CASE = Case(
+    ("idle",), ("stopped",), says=("SIGSTOP",), cores=0.1, changes=1, watch_s=60.0, never=("network", "disk", "cpu")
+)
 WORKS_S = 12.0
 
 
