@@ -28,6 +28,7 @@ PROGRAMS: Mapping[ServerKind, str] = MappingProxyType(
 MOST_SERVERS = 8
 MOST_PLACE = 128
 _MOST_WORDS = 200
+_DIGITS = 6
 _MOST = 1e15
 Bounds = tuple[float, float | None]
 """Seconds: a quantile lies above the first and at most at the second; None where only the last bucket holds it."""
@@ -70,8 +71,12 @@ QUANTILES = tuple(
 
 
 def row_value(row: ServerRow) -> dict[str, Any]:
-    """A row as an object, without what is absent."""
-    given = {key: value for key, value in asdict(row).items() if value is not None and key != "unavailable"}
+    """A row as an object, without what is absent and without noise digits."""
+    given = {
+        key: round(value, _DIGITS) if isinstance(value, float) else value
+        for key, value in asdict(row).items()
+        if value is not None and key != "unavailable"
+    }
     return given | ({"unavailable": dict(row.unavailable)} if row.unavailable else {})
 
 

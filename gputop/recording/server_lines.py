@@ -9,13 +9,10 @@ from gputop.model.serving import MOST_SERVERS, ServerRow, row_value, server_row
 from gputop.model.snapshot import Snapshot
 from gputop.recording.format import Damage
 
-_DIGITS = 6
-
 
 def servers_value(snapshot: Snapshot) -> dict[str, Any]:
     """What the servers said, by the names of the fields; what is absent is left out."""
-    rows = [{key: _rounded(value) for key, value in row_value(row).items()} for row in snapshot.servers]
-    return {"k": "servers", "t": round(snapshot.t, 3), "rows": rows}
+    return {"k": "servers", "t": round(snapshot.t, 3), "rows": [row_value(row) for row in snapshot.servers]}
 
 
 def server_rows(parsed: Mapping[str, Any]) -> tuple[ServerRow, ...]:
@@ -27,7 +24,3 @@ def server_rows(parsed: Mapping[str, Any]) -> tuple[ServerRow, ...]:
     if len(rows) != len(given):
         raise Damage("servers that cannot be")
     return rows
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, _DIGITS) if isinstance(value, float) else value
