@@ -25,7 +25,8 @@ from gputop.recording.decode import Decoder
 from gputop.recording.format import SUFFIXES, Damage, RecordingError, parse_line, step_rows
 from gputop.recording.gzip_members import Allowance, open_recording
 from gputop.recording.reader import lines_of
-from gputop.report.job_report import GpuReport, JobReport, ReportBuilder
+from gputop.report.gpu_account import GpuReport
+from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.report.step_account import StepAccount
 from gputop.sources.procfs import read_small
 

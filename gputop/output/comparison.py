@@ -12,7 +12,8 @@ from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
 from gputop.model.quantity import length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
 from gputop.output.report_text import sanitised_lines
-from gputop.report.job_report import GpuReport, JobReport
+from gputop.report.gpu_account import GpuReport
+from gputop.report.job_report import JobReport
 
 SCHEMA = 1
 Direction = Literal["better", "worse", "same", "changed", "unknown"]
@@ -237,14 +238,16 @@ def compare_json(comparison: Comparison) -> str:
 
 def _difference(key: str, label: str, unit: str, before: float | None, after: float | None, sign: int) -> Difference:
     direction: Direction
-    if before is None or after is None:
+    # As they are shown: two counters read in a burst may give more than 100.
+    was, now = (of_hundred(before), of_hundred(after)) if unit == "%" else (before, after)
+    if was is None or now is None:
         direction = "unknown"
-    elif abs(after - before) < (_SAME_POINTS if unit == "%" else _SAME_RATIO * max(abs(before), abs(after), 1e-9)):
+    elif abs(now - was) < (_SAME_POINTS if unit == "%" else _SAME_RATIO * max(abs(was), abs(now), 1e-9)):
         direction = "same"
     elif sign == 0:
         direction = "changed"
     else:
-        direction = "better" if (after - before) * sign > 0 else "worse"
+        direction = "better" if (now - was) * sign > 0 else "worse"
     return Difference(key, label, unit, before, after, direction)
 
 

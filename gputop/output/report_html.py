@@ -33,7 +33,8 @@ from gputop.output.html import (
 )
 from gputop.output.report_text import gap_words, money_line, nothing_found, report_notes, useful_lines
 from gputop.report.certainty import change, sentence
-from gputop.report.job_report import FindingReport, GpuReport, JobReport, alike
+from gputop.report.gpu_account import GpuReport
+from gputop.report.job_report import FindingReport, JobReport, alike
 from gputop.report.lanes import Pictured
 
 STATE_COLOURS: dict[State, str] = {

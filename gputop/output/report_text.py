@@ -33,7 +33,8 @@ from gputop.model.server_words import bounds, rate
 from gputop.model.serving import LABELS
 from gputop.model.step_period import SOURCE_WORDS, period_value
 from gputop.paint.line import shorten
-from gputop.report.job_report import FindingReport, Fix, GpuReport, JobReport, alike
+from gputop.report.gpu_account import GpuReport
+from gputop.report.job_report import FindingReport, Fix, JobReport, alike
 from gputop.report.server_account import ServerReport
 from gputop.report.step_account import StepReport
 

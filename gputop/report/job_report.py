@@ -5,8 +5,7 @@ Built frame by frame in constant memory. Money appears only at the reader's own 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -15,185 +14,23 @@ from msgspec.structs import replace
 from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State, full_title
 from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerCard, price_of, smaller_card
-from gputop.model.derived import lacks_sm, work
 from gputop.model.quantity import HOUR_S, length
-from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.model.step_period import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
 from gputop.recording.run_lines import RunFacts
+from gputop.report.gpu_account import GpuAccount, GpuReport
 from gputop.report.server_account import ServerAccount, ServerReport
-from gputop.report.step_account import Rhythm, StepAccount, StepReport, rhythm_s
+from gputop.report.step_account import StepAccount, StepReport
 
 if TYPE_CHECKING:
     from gputop.recording.decode import Lens
 
-
-# The account of one GPU over a recording or a job: means over time, seconds by state, energy, memory.
-
-LEAST_UTIL_PCT = 10.0
-"""Below it SM/util is noise; the same bound as in the diagnosis."""
 LEAST_GAIN = 0.05
 """A fix that would win less of the judged GPU time is not proposed."""
 LEAST_USED_PCT = 1.0
 """Utilisation below which nothing is known of what a GPU's job needs."""
-_J_PER_KWH = 3.6e6
-
-
-class GpuReport(Struct, frozen=True):
-    """One GPU over the whole time. Means are weighted by time; None where nothing was measured.
-
-    ``energy_from`` says whether energy is the difference of the board's counter or the integral of its power.
-    ``rhythm_s`` is the period of a visible cycle of util, as of steps or epochs.
-    """
-
-    index: int
-    uuid: str
-    name: str
-    measured_s: float
-    seconds: Mapping[State, float]
-    util_pct: float | None
-    sm_pct: float | None
-    work_pct: float | None
-    efficiency_pct: float | None
-    memory_peak_bytes: float | None
-    memory_total_bytes: float | None
-    power_w: float | None
-    energy_kwh: float | None
-    energy_from: Literal["counter", "power"] | None
-    rhythm_s: float | None
-    causes: Mapping[str, float] = MappingProxyType({})
-    """The seconds of ``busy_not_working`` by verdict."""
-    dram_pct: float | None = None
-    tensor_pct: float | None = None
-    served: bool = False
-    """Whether a server ran there, which takes the memory that it is allowed, not what it needs."""
-
-
-class _Mean:
-    """A mean over time. Where no time has passed, as with a single frame, the mean of the values."""
-
-    __slots__ = ("count", "plain", "seconds", "total")
-
-    def __init__(self) -> None:
-        self.seconds = self.total = self.plain = 0.0
-        self.count = 0
-
-    def add(self, value: float | None, seconds: float) -> None:
-        if value is not None:
-            self.seconds += seconds
-            self.total += value * seconds
-            self.plain += value
-            self.count += 1
-
-    def value(self) -> float | None:
-        if self.seconds > 0.0:
-            return self.total / self.seconds
-        return self.plain / self.count if self.count else None
-
-
-class GpuAccount:
-    """Sums of one GPU."""
-
-    def __init__(self, gpu: GpuSample) -> None:
-        self.static = gpu.static
-        self.util, self.sm, self.work, self.power = _Mean(), _Mean(), _Mean(), _Mean()
-        self.util_where_sm = _Mean()
-        self.dram, self.tensor = _Mean(), _Mean()
-        self.served = False
-        self.measured_s = 0.0
-        self.seconds: dict[State, float] = dict.fromkeys(STATES, 0.0)
-        self.before: Mapping[State, float] = {}
-        self.causes: dict[str, float] = {}
-        self.causes_before: Mapping[str, float] = {}
-        self.peak: float | None = None
-        self.total: float | None = None
-        self.counter: float | None = None
-        self.energy_j: float | None = None
-        self.power_j = 0.0
-        self.rhythm = Rhythm()
-
-    def add(self, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, seconds: float) -> None:
-        """Count one sample that stands for ``seconds`` up to Unix time ``t``."""
-        self.util.add(gpu.util_pct, seconds)
-        self.rhythm.add(t, gpu.util_pct)
-        measured = gpu.sm_source in MEASURED and gpu.sm_active_pct is not None
-        if measured:
-            self.sm.add(gpu.sm_active_pct, seconds)
-            self.util_where_sm.add(gpu.util_pct, seconds)
-            self.dram.add(gpu.dram_active_pct, seconds)
-            self.tensor.add(gpu.tensor_active_pct, seconds)
-        if measured or lacks_sm(gpu):
-            busy = work(gpu)
-            self.work.add(None if busy is None else busy.pct, seconds)
-        if gpu.lost_reason is None:
-            self.measured_s += seconds
-        if gpu.power_w is not None:
-            self.power.add(gpu.power_w, seconds)
-            self.power_j += gpu.power_w * seconds
-        if gpu.mem_used_bytes is not None:
-            self.peak = max(self.peak or 0.0, gpu.mem_used_bytes)
-        self.total = gpu.mem_total_bytes if gpu.mem_total_bytes is not None else self.total
-        self._add_energy(gpu.energy_j)
-        self._add_state(diagnosis, seconds)
-
-    def _add_energy(self, counter: float | None) -> None:
-        """The counter restarts with the driver; what it counted in between is unknown."""
-        if counter is None:
-            return
-        if self.counter is not None:
-            self.energy_j = (self.energy_j or 0.0) + max(0.0, counter - self.counter)
-        self.counter = counter
-
-    def _add_state(self, diagnosis: GpuDiagnosis, seconds: float) -> None:
-        """The diagnosis integrates states itself; it starts again when a clock is set back."""
-        now = diagnosis.seconds
-        if now is None:
-            self.seconds[diagnosis.state] += seconds
-            if diagnosis.state == "busy_not_working":
-                self.causes[diagnosis.verdict] = self.causes.get(diagnosis.verdict, 0.0) + seconds
-            return
-        restarted = any(value < self.before.get(state, 0.0) for state, value in now.items())
-        for state, value in now.items():
-            self.seconds[state] += value - (0.0 if restarted else self.before.get(state, 0.0))
-        self.before = dict(now)
-        causes = diagnosis.causes or {}
-        for verdict, value in causes.items():
-            before = 0.0 if restarted else self.causes_before.get(verdict, 0.0)
-            self.causes[verdict] = self.causes.get(verdict, 0.0) + value - before
-        self.causes_before = dict(causes)
-
-    def report(self) -> GpuReport:
-        """The account so far."""
-        util, sm = self.util_where_sm.value(), self.sm.value()
-        efficiency = None
-        if util is not None and sm is not None and util >= LEAST_UTIL_PCT:
-            efficiency = sm / util * 100.0
-        joules = self.energy_j if self.energy_j is not None else (self.power_j if self.power.seconds > 0.0 else None)
-        return GpuReport(
-            index=self.static.index,
-            uuid=self.static.uuid,
-            name=self.static.name,
-            measured_s=self.measured_s,
-            seconds=dict(self.seconds),
-            util_pct=self.util.value(),
-            sm_pct=sm,
-            work_pct=self.work.value(),
-            efficiency_pct=efficiency,
-            memory_peak_bytes=self.peak,
-            memory_total_bytes=self.total,
-            power_w=self.power.value(),
-            energy_kwh=None if joules is None else joules / _J_PER_KWH,
-            energy_from=None if joules is None else ("counter" if self.energy_j is not None else "power"),
-            rhythm_s=rhythm_s(self.rhythm),
-            causes=dict(self.causes),
-            dram_pct=self.dram.value(),
-            tensor_pct=self.tensor.value(),
-            served=self.served,
-        )
-
-
 _MOST_FINDINGS = 1000
 _MOST_MARKS = 256
 _MOST_MISSING = 32
