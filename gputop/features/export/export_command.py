@@ -17,7 +17,7 @@ from gputop.commands.shared_options import redacted_snapshot, redacted_source, r
 from gputop.commands.simulated_node import DEMO, PAST_S
 from gputop.config import Settings
 from gputop.features.export.export_feed import Feed
-from gputop.features.export.metrics_page import Choice, Families
+from gputop.features.export.metrics_page import FAMILIES, Choice, Families
 from gputop.model.prometheus_names import GENERATIONS
 from gputop.model.source import Source, UsageError
 from gputop.monitor import Monitor
@@ -41,6 +41,8 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add(
         "--processes", action="store_true", help="also export the GPUs' processes: pid, user and name of the executable"
     )
+    text = f"leave families out, for a large fleet: groups of {', '.join(FAMILIES)}, with commas"
+    add("--without", metavar="FAMILIES", help=text)
     text = "name the pods that GPUs were given to, from the kubelet's socket (needs the extra export)"
     add("--pod-resources", metavar="PATH", help=text)
     add("-1", "--once", action="store_true", help="print one page, or write it with --textfile, and end")
@@ -75,7 +77,16 @@ def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> Choic
         from gputop.features.export.other_pages import PodFamilies
 
         more.append(PodFamilies(pods.newest))
-    return Choice(args.processes, tuple(more))
+    return Choice(args.processes, tuple(more), _without(args.without))
+
+
+def _without(text: str | None) -> tuple[str, ...]:
+    """The groups of families that are left out. Raises UsageError for one that there is not."""
+    wanted = tuple(word.strip() for word in (text or "").split(",") if word.strip())
+    for word in wanted:
+        if word not in FAMILIES:
+            raise UsageError(f"--without takes groups of {', '.join(FAMILIES)}, not {word!r}")
+    return wanted
 
 
 def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:

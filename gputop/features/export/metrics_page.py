@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -101,15 +102,32 @@ Families = Callable[[TextPage, Sequence[GpuSample], str], None]
 
 
 class Choice(Struct, frozen=True):
-    """What a page holds besides its fixed content."""
+    """What a page holds besides its fixed content, and the ``FAMILIES`` that it is without."""
 
     processes: bool = False
     more: tuple[Families, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType({
+    "throttle": ("gputop_gpu_throttle_seconds_total",),
+    "ecc": ("gputop_gpu_ecc_errors_total", "gputop_gpu_remap_pending", "gputop_gpu_remap_failed"),
+    "clocks": ("gputop_gpu_clock_hertz", "gputop_gpu_pstate", "gputop_gpu_fan_ratio"),
+    "pipes": ("gputop_gpu_fp*", "gputop_gpu_hmma*", "gputop_gpu_imma*", "gputop_gpu_dmma*", "gputop_gpu_mma*"),
+    "links": ("gputop_gpu_pcie_*", "gputop_gpu_nvlink_*"),
+    "codecs": ("gputop_gpu_encoder_ratio", "gputop_gpu_decoder_ratio"),
+    "hours": ("gputop_gpu_state_seconds_total",),
+    "loaders": ("gputop_loader*", "gputop_main_thread*"),
+    "host": ("gputop_host_cpu*", "gputop_host_load*", "gputop_host_mem*", "gputop_host_swap*", "gputop_host_disk*",
+             "gputop_host_net*", "gputop_host_psi*", "gputop_host_fabric*", "gputop_host_tcp*"),
+})  # fmt: skip
+"""What a large fleet may do without: groups of families by the word for ``--without``. What the fleet's screen and its
+rules ask of every GPU is in none of them, but for the hours."""
 
 
 def metrics_page(reading: Reading | None, counters: Counters, own: OwnCost, choice: Choice) -> str:
     """The page. Without a reading, or with a stale one, ``gputop_up`` is 0 and gauges are absent."""
-    page = TextPage()
+    page = TextPage([name for group in choice.without for name in FAMILIES[group]])
     up = reading is not None and reading.gpus_fresh and bool(reading.frame.snapshot.gpus)
     page.family("gputop_up", "gauge", "1 while the values are current, 0 when they are late", [("", float(up))])
     page.family("gputop_build_info", "gauge", "Version of gputop", [(labels(("version", __version__)), 1.0)])

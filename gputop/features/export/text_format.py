@@ -8,7 +8,7 @@ client library takes 13 µs for each of them. Tests read the pages back with tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gputop.model.quantity import clean_text
 
@@ -39,11 +39,19 @@ Sample = tuple[str, float]
 class TextPage:
     """A page of metric families. A family without a sample is left out: absent is never 0."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: Sequence[str] = ()) -> None:
+        """``without`` are names of families that are left out; ``*`` at the end stands for anything."""
         self._parts: list[str] = []
+        self._without = frozenset(name for name in without if not name.endswith("*"))
+        self._beginnings = tuple(name[:-1] for name in without if name.endswith("*"))
+
+    def _is_wanted(self, name: str) -> bool:
+        return name not in self._without and not name.startswith(self._beginnings)
 
     def family(self, name: str, kind: str, text: str, samples: Iterable[Sample]) -> None:
         """Add one family; ``kind`` is Prometheus' type."""
+        if not self._is_wanted(name):
+            return
         lines = [
             f"{name}{{{labelled}}} {number(value)}\n" if labelled else f"{name} {number(value)}\n"
             for labelled, value in samples
@@ -57,6 +65,8 @@ class TextPage:
 
     def summary(self, name: str, text: str, samples: Iterable[tuple[str, float, int]]) -> None:
         """Add a summary without quantiles: labels, sum and count."""
+        if not self._is_wanted(name):
+            return
         lines = []
         for labelled, total, count in samples:
             braces = f"{{{labelled}}}" if labelled else ""

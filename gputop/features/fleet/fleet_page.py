@@ -59,28 +59,56 @@ def fleet_page() -> Page:
         "(`--listen`, TLS with `--tls-cert`, client certificates with `--client-ca`), or `--textfile FILE.prom` for "
         "node_exporter, or one page with `--once`. A scrape reads the newest frame and never waits for the driver.",
         "Every GPU's series has the labels gpu and uuid, and mig for an instance. What is late or not measured is "
-        "absent and never 0; counters keep their value meanwhile, begin at 0 with the exporter, and are not stored. No "
-        "label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on one "
-        "GPU each has its gputop_job_info. `--redact` holds here, too.",
-        "In Kubernetes a job is known by its pod's UID, from its cgroup. `--pod-resources PATH` names the pods, too, "
-        "as the kubelet assigns them by UUID; it takes the extra export (gRPC, some 20 MB of memory) and a right to "
-        "the kubelet's socket, /var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource "
-        "claims (DRA) are not reported.",
+        "absent and never 0; counters keep their value meanwhile, begin at 0 with the exporter, and are not stored. "
+        "No label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on "
+        "one GPU each has its gputop_job_info. `--redact` holds here, too.",
+        "In Kubernetes a job is known by its pod's UID, from its cgroup. `--pod-resources PATH` names the pods, "
+        "too, as the kubelet assigns them by UUID; it takes the extra export (gRPC, some 20 MB of memory) and a "
+        "right to the kubelet's socket, /var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of "
+        "resource claims (DRA) are not reported.",
         "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
-        "`gputop fleet deploy DIR` writes rules with their unit tests, two Grafana dashboards, Kubernetes manifests, "
-        "a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules and panels of "
-        "what time without work cost, with the price as a variable of the dashboards. The exporter receives the steps "
-        "of all users' jobs on /run/gputop/steps.sock where it may bind that socket, otherwise those of its own user.",
-        "`--dcgm-names` adds the same values under the names of dcgm-exporter, for dashboards that were made for it. "
-        "Beside a dcgm-exporter that runs, sums over these names count every GPU twice. The DCGM names from 4.9 on are "
-        "those of DCGM's field documentation; what it does not name keeps the older name.",
+        "`gputop fleet deploy DIR` writes rules with their unit tests, three Grafana dashboards, Kubernetes "
+        "manifests, a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules "
+        "and panels of what time without work cost, with the price as a variable of the dashboards. The exporter "
+        "receives the steps of all users' jobs on /run/gputop/steps.sock where it may bind that socket, otherwise "
+        "those of its own user.",
+        "`--dcgm-names` adds the same values under the names of dcgm-exporter, for dashboards that were made for "
+        "it. Beside a dcgm-exporter that runs, sums over these names count every GPU twice. The DCGM names from 4.9 "
+        "on are those of DCGM's field documentation; what it does not name keeps the older name.",
         "`gputop fleet --prom URL` shows a whole cluster from the Prometheus, VictoriaMetrics, Thanos or Mimir that "
         "is already there; nothing is installed on the nodes where dcgm-exporter runs. Its questions are read-only, "
         "at most ten a refresh and three at once: utilisation, SM activity and what the nodes conclude each time; "
         "memory, power and idleness at every second one; which GPUs and jobs there are at every fourth; the last "
-        "hour once, in parts. `--json`, `--csv`, `gputop fleet diagnose` and `gputop screenshot fleet` give the same "
-        "without a screen, and `gputop fleet demo` needs no server. What `diagnose` names first loses the most GPU "
-        "time now, whatever its colour; a job that began ten minutes ago may stand above one that has lost more hours.",
+        "hour once, in parts. An engine that hangs costs 10 s once a refresh. `--json`, `--csv`, `gputop fleet "
+        "diagnose` and `gputop screenshot fleet` give the same without a screen, and `gputop fleet demo` needs no "
+        "server. What `diagnose` names first is not there; then what loses the most GPU time now, whatever its "
+        "colour: a job that began ten minutes ago may stand above one that has lost more hours.",
+        "What was known within the last day does not vanish. A host is down where its target is scraped and does "
+        "not answer twice in a row, or where nobody renews its text file; late where its exporter says that the "
+        "driver does not answer; gone where nothing lists its target any more. A GPU is lost where its host answers "
+        "without it, or says that the driver cannot read it. How old values are is told and changes no state, nor "
+        "does a question that fails, a missed scrape, or a pause of the engine: the last answer stays, and what was "
+        "never answered is not judged. Only where an engine has no `up` at all is a host down by the age of its "
+        "values.",
+        "The state of a GPU is the first that holds over five minutes: down, late or lost; gputop's own state where "
+        "it runs on the node; idle, holding memory or not, where the 95th percentile of utilisation is below 5 %; "
+        "busy, not working, by flag A or B, and by C with a job's label; starved up to 80 % utilisation with a "
+        "job's label; not measured without SM activity; working. The rules record it each minute as "
+        "`gputop:gpu:state` (1 working, 2 busy, not working, 3 starved, 4 idle, holding memory, 5 idle, 6 not "
+        "measured), the part of the minute that was no work as `gputop:gpu:lost`, and whose GPU it is as "
+        "`gputop:gpu:owner`; hours, shares and costs are sums of these by cluster. The label `names` says under "
+        "whose names they were made. Alerts carry `hostname`, `job_id`, `user`, `k8s_namespace` and `k8s_pod`; a "
+        "host is called by its label, or by its address without the port.",
+        "Several clusters in one engine are told apart by the label `cluster` (or `cluster_name`, `cluster_id`, "
+        "`k8s_cluster_name`, `k8s_cluster`), which Prometheus adds by `external_labels`; where two machines answer "
+        "under one name and nothing tells them apart the screen says so, and `--select` shows one cluster.",
+        "What to run at which size. A page has some 57 series a GPU and 50 a host; 1,000 hosts of 8 GPUs under "
+        "dcgm-exporter's names are 73,000 series, for which a Prometheus took 641 MB and a VictoriaMetrics 255 MB "
+        "after 40 minutes. There one engine is enough, and the screen takes some 0.5 s of processor time to start, "
+        "0.3 s a refresh and 125 MB. For more hosts shard the engine (VictoriaMetrics' cluster, Mimir, Thanos), "
+        "evaluate the rules where the data is, draw dashboards from the recorded series, and show one cluster at a "
+        "time by `--cluster` or `--select`: the screen asks for every GPU that it counts. `gputop export --without "
+        "throttle,ecc,clocks` leaves families out; prometheus/scrape.yml has the same as a relabelling rule.",
         "A table `[fleet.prod]` in the configuration names a cluster for `--cluster prod`: `url`, and where needed "
         "`select` (label matchers), `header_file` (a line such as `X-Scope-OrgID: team` for a tenant of Mimir), "
         "`token_file` and `ca`. The only table is taken without `--cluster`. Files with secrets must be readable by "
@@ -89,10 +117,10 @@ def fleet_page() -> Page:
         "are numbers on the fleet's screen and in its data, too.",
         "A straggler is one within its job: the rank whose steps take more than 1.1 times the others' median, where "
         "at least three ranks announce them; else, while all are busy, the GPU whose SM activity (power where that "
-        "is not exported) lies above the others' by 15 points and three deviations, since those who wait for it spin "
-        "at low SM activity; or the one GPU that starves while all others are busy. Ranks that wait for each other in "
-        "every step have equal steps: where all of them say what they waited (`gputop_step_wait_seconds`), their steps "
-        "without the wait are compared, elsewhere the other two rules find theirs.",
+        "is not exported) lies above the others' by 15 points and three deviations, since those who wait for it "
+        "spin at low SM activity; or the one GPU that starves while all others are busy. Ranks that wait for each "
+        "other in every step have equal steps: where all of them say what they waited (`gputop_step_wait_seconds`), "
+        "their steps without the wait are compared, elsewhere the other two rules find theirs.",
     )
     return Page("Fleet", text, (_names(), _own(), _others(), *_queries(), _alerts()))
 

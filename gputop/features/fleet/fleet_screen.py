@@ -157,16 +157,21 @@ def _absent(frame: FleetFrame, glyphs: Glyphs) -> list[Part]:
     return parts
 
 
+WHOLE_HOUR_S = 3400.0
+"""From here on the hour that was read is a whole one, but for its bins' edges."""
+
+
 def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
-    """How much of the last hour was not work, in a long and a short form, and the style."""
+    """What jobs lost in the last hour and, apart from it, what nobody used: a long and a short form, and the style."""
     lost = frame.not_work_gpu_h
     if lost is None:
         return "last hour: being read", "last hour: …", "dim"
-    total = frame.total
+    idle = sum(row.gpu_h for row in frame.waste if row.state == "idle")
+    span = "last hour" if frame.read.lost_s > WHOLE_HOUR_S else f"last {duration(frame.read.lost_s)}"
     money = "" if view.price is None else f", {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
-    long = f"last hour: {lost:,.0f} of {number(total)} GPUs' time was not work{money}"
+    long = f"{span}: {lost - idle:,.0f} GPU-h lost by jobs, {idle:,.0f} idle{money}"
     cost = "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g}/h"
-    return long, f"{lost:,.0f} GPU-h lost in 1 h{cost}", "text"
+    return long, f"{lost - idle:,.0f} + {idle:,.0f} idle GPU-h, {span}{cost}", "text"
 
 
 TITLES = {

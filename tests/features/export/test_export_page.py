@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import time
@@ -9,7 +10,8 @@ from math import inf, nan
 
 import pytest
 
-from gputop.features.export.metrics_page import Choice
+from gputop.cli import main
+from gputop.features.export.metrics_page import FAMILIES, Choice
 from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
 from gputop.features.export.pod_resources import PodContainer
 from gputop.features.export.scrape_server import Address, names_loopback, parse
@@ -221,3 +223,24 @@ def test_promtool_has_nothing_to_remark_on_a_page(scenario: str | None) -> None:
     for page in (given.page(), many.page()):
         done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_families_are_left_out_by_groups_and_what_the_fleet_asks_for_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "demo", "--once"]) == 0
+    whole = capsys.readouterr().out
+    assert main(["export", "demo", "--once", "--without", ",".join(FAMILIES)]) == 0
+    small = capsys.readouterr().out
+
+    def names(page: str) -> set[str]:
+        return {re.split(r"[{ ]", line)[0] for line in page.splitlines() if not line.startswith("#")}
+
+    left_out = names(whole) - names(small)
+    assert names(small) < names(whole) and len(small) < 0.6 * len(whole)
+    for group, patterns in FAMILIES.items():
+        assert any(name.startswith(patterns[0].rstrip("*")) for name in left_out), group
+    kept = {"gputop_up", "gputop_host_info", "gputop_last_sample_timestamp_seconds", "gputop_gpu_utilization_ratio",
+            "gputop_gpu_sm_active_ratio", "gputop_gpu_memory_used_bytes", "gputop_gpu_power_watts", "gputop_gpu_state",
+            "gputop_gpu_verdict", "gputop_job_info", "gputop_gpu_info", "gputop_gpu_idle_ratio"}  # fmt: skip
+    assert kept <= names(small)
+    assert main(["export", "demo", "--once", "--without", "throttel"]) == 2
+    assert "throttle" in capsys.readouterr().err
