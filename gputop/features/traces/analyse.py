@@ -35,6 +35,7 @@ from gputop.features.traces.kernels import (
     occupancy_pct,
     queue,
     sm_high_pct,
+    time_and_calls,
 )
 from gputop.features.traces.steps import HostStep, StepRow, host_steps, proposed_range, step_rows
 from gputop.features.traces.timeline import (
@@ -184,7 +185,8 @@ def _measures(
     described = trace.devices.get(events.index, Device(events.index))
     measured = [s.sm_active_pct for s in trace.counters if s.device == events.index and begin <= s.t <= end]
     bound = None if measured else sm_high_pct(events, begin, end)
-    kernels = kernel_rows(trace, events, begin, end)
+    spent, calls = time_and_calls(events, begin, end)
+    kernels = kernel_rows(trace, spent, calls, window)
     under, at_work, gaps = _underneath(trace, idle, window, begin)
     unix = trace.begin_unix_s
     return Measures(
@@ -223,7 +225,7 @@ def _measures(
         fp32_gemm_pct=fp32_gemm_pct(trace, events),
         syncs=tuple(sync_rows(trace, idle, host.threads, begin, end)),
         gaps=gaps,
-        categories=tuple(category_rows(trace, events, begin, end)),
+        categories=tuple(category_rows(trace, spent, calls, window)),
         collectives=tuple(comm_rows(trace, events, begin, end)),
         stream_waits=_stream_waits(trace, idle, window),
         at_work=at_work,

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from gputop.features.traces.columns import COMM, COPY, Trace
 from gputop.features.traces.kernel_names import CATEGORIES, category
-from gputop.features.traces.timeline import DeviceEvents
+from gputop.features.traces.kernels import Like
 
 CATEGORY_WORDS = {name: name for name in CATEGORIES} | {"gemm": "GEMM, convolution", "copy": "copy, layout"}
 
@@ -19,20 +19,14 @@ class CategoryRow(Struct, frozen=True):
     calls: int
 
 
-def category_rows(trace: Trace, events: DeviceEvents, begin: int, end: int) -> list[CategoryRow]:
-    """Categories by their time in [begin, end), the longest first; memory copies and memsets are ``copy``."""
-    spent: dict[tuple[int, int], list[int]] = {}
-    for name, kind, first, last in zip(events.name, events.kind, events.start, events.end, strict=True):
-        if first < end and last > begin:
-            row = spent.setdefault((name, kind), [0, 0])
-            row[0] += min(last, end) - max(first, begin)
-            row[1] += 1
+def category_rows(trace: Trace, spent: dict[Like, int], calls: dict[Like, int], window: int) -> list[CategoryRow]:
+    """Categories by their time, the longest first; memory copies and memsets are ``copy``. ``window`` is in ns."""
     sums: dict[str, list[int]] = {}
-    for (name, kind), (time, calls) in spent.items():
+    for alike, time in spent.items():
+        name, kind, *_ = alike
         label = "communication" if kind == COMM else "copy" if kind == COPY else category(trace.names.texts[name])
         row = sums.setdefault(label, [0, 0])
         row[0] += time
-        row[1] += calls
-    window = end - begin
-    rows = [CategoryRow(label, 100.0 * time / window, calls) for label, (time, calls) in sums.items()]
+        row[1] += calls[alike]
+    rows = [CategoryRow(label, 100.0 * time / window, many) for label, (time, many) in sums.items()]
     return sorted(rows, key=lambda row: (-row.share_pct, CATEGORIES.index(row.category)))

@@ -52,6 +52,8 @@ class CommRow(Struct, frozen=True):
 
 def comm_rows(trace: Trace, events: DeviceEvents, begin: int, end: int) -> list[CommRow]:
     """Operations and sizes by their time in [begin, end), the longest first; only kernels that say both."""
+    if not trace.collectives:
+        return []
     times: dict[tuple[str, int, int], list[int]] = {}
     for number, kind, first, last in zip(events.number, events.kind, events.start, events.end, strict=True):
         if kind == COMM and first < end and last > begin and (said := trace.collectives.get(number)) is not None:

@@ -103,10 +103,14 @@ def queue(trace: Trace, events: DeviceEvents, begin: int, end: int) -> Queue | N
     return Queue(100.0 * empty / len(starts), delay / 1000.0, len(starts))
 
 
-def kernel_rows(trace: Trace, events: DeviceEvents, begin: int, end: int) -> list[KernelRow]:
-    """Kernels by their time in the window, the longest first. Shares are of the window and may overlap."""
-    spent: dict[tuple[int, int, float, float], int] = {}
-    calls: dict[tuple[int, int, float, float], int] = {}
+Like = tuple[int, int, float, float]
+"""What alike events share: name, kind, blocks per SM, occupancy."""
+
+
+def time_and_calls(events: DeviceEvents, begin: int, end: int) -> tuple[dict[Like, int], dict[Like, int]]:
+    """Nanoseconds in [begin, end), and how many there were, of events that are alike."""
+    spent: dict[Like, int] = {}
+    calls: dict[Like, int] = {}
     keys = zip(events.name, events.kind, events.blocks, events.occupancy, strict=True)
     for key, first, last in zip(keys, events.start, events.end, strict=True):
         if first < end and last > begin:
@@ -114,6 +118,11 @@ def kernel_rows(trace: Trace, events: DeviceEvents, begin: int, end: int) -> lis
                 first, last = max(first, begin), min(last, end)
             spent[key] = spent.get(key, 0) + last - first
             calls[key] = calls.get(key, 0) + 1
+    return spent, calls
+
+
+def kernel_rows(trace: Trace, spent: dict[Like, int], calls: dict[Like, int], window: int) -> list[KernelRow]:
+    """Kernels by their time, the longest first. Shares are of the window, in nanoseconds, and may overlap."""
     sums: dict[tuple[str, str], list[float]] = {}
     shorter: dict[int, tuple[str, str]] = {}
     for key, time in spent.items():
@@ -132,7 +141,7 @@ def kernel_rows(trace: Trace, events: DeviceEvents, begin: int, end: int) -> lis
         if blocks != ABSENT:
             row[4] += time
             row[5] += time * min(1.0, blocks)
-    rows = [_kernel_row(label, group, row, end - begin) for (label, group), row in sums.items()]
+    rows = [_kernel_row(label, group, row, window) for (label, group), row in sums.items()]
     return sorted(rows, key=lambda row: (-row.share_pct, row.name))
 
 
