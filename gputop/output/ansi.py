@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-
-from msgspec import Struct
 
 from gputop.paint.glyphs import Depth
 from gputop.paint.line import Row, cells, is_narrow
@@ -104,21 +101,6 @@ def _colours(look: Look, theme: Theme, depth: Depth) -> list[str]:
 LEAST_UNCHANGED = 8
 """Runs of changed cells closer than this are written as one: a move of the cursor costs about as many bytes."""
 RESET = "\x1b[0m"
-_ALIKE = re.compile(r"(.)\1*").finditer
-_EQUAL = bytes(2 * LEAST_UNCHANGED)
-"""As many equal cells, two bytes each, as end a run."""
-
-
-class _Plain(Struct, frozen=True):
-    """A row as two texts of equal length: its characters, and a letter for the style of each; and both as numbers."""
-
-    row: Row
-    text: str
-    styles: str
-    text_bits: int
-    style_bits: int
-    narrow: bool
-    """Whether each character is one cell, of the first plane of Unicode; the numbers count only then."""
 
 
 class Differ:
@@ -130,11 +112,6 @@ class Differ:
             return sgr(look, theme, depth) if before is None else sgr_change(theme.look(before), look, theme, depth)
 
         self._code = lru_cache(maxsize=512)(code)
-        self._letters: dict[str, str] = {}
-        self._styles: dict[str, str] = {}
-        """The letter of each style seen, and the style of each letter."""
-        self._plain: dict[int, _Plain] = {}
-        """What each line of the screen was last changed to: usually what it is changed from next."""
         self._style: str | None = None
         """The look that the terminal is set to while changes are written; None where unknown."""
 
@@ -150,74 +127,14 @@ class Differ:
         return "".join(parts)
 
     def _row(self, y: int, old: Row, new: Row, parts: list[str]) -> None:
-        if old[0][1] != new[0][1] and {style for _, style in old}.isdisjoint(style for _, style in new):
-            # Every cell differs, as in a row that the cursor has come to or left.
-            parts.append(f"\x1b[{y + 1};1H")
-            for text, style in new:
-                self._write(text, style, parts)
-            return
-        known = self._plain.get(y)
-        was = known if known is not None and known.row is old else self._as_plain(old)
-        becomes = self._plain[y] = self._as_plain(new)
-        if not (was.narrow and becomes.narrow):
-            self._row_of_cells(y, old, new, parts)
-            return
-        for begin, end in _differing(was, becomes):
-            parts.append(f"\x1b[{y + 1};{begin + 1}H")
-            for alike in _ALIKE(becomes.styles, begin, end):
-                self._write(becomes.text[alike.start() : alike.end()], self._styles[alike[1]], parts)
-
-    def _as_plain(self, row: Row) -> _Plain:
-        text, letters = "".join([text for text, _ in row]), self._letters
-        for _, style in row:
-            if style not in letters:
-                # A theme has some seventy styles; the letters begin above the control characters.
-                letters[style] = letter = chr(32 + len(letters))
-                self._styles[letter] = style
-        styles = "".join([letters[style] * len(text) for text, style in row])
-        narrow = text.isascii() or is_narrow(text) is not None
-        bits = (_bits(text), _bits(styles)) if narrow else (0, 0)
-        return _Plain(row, text, styles, *bits, narrow)
-
-    def _row_of_cells(self, y: int, old: Row, new: Row, parts: list[str]) -> None:
-        """As ``_row``, where characters may be two cells wide."""
-        was, becomes = _cells(old), _cells(new)
-        for begin, end in changed_runs(was, becomes):
+        becomes = _cells(new)
+        for begin, end in changed_runs(_cells(old), becomes):
             parts.append(f"\x1b[{y + 1};{begin + 1}H")
             for char, style in becomes[begin:end]:
-                self._write(char, style, parts)
-
-    def _write(self, text: str, style: str, parts: list[str]) -> None:
-        if style != self._style:
-            parts.append(self._code(self._style, style))
-            self._style = style
-        parts.append(text)
-
-
-def _differing(was: _Plain, becomes: _Plain) -> list[tuple[int, int]]:
-    """(begin, end) of the runs that differ in character or style, close ones joined.
-
-    A row is compared as one number, two bytes a cell, whose bits differ where the cells do.
-    """
-    size = len(becomes.text)
-    differs = (was.text_bits ^ becomes.text_bits) | (was.style_bits ^ becomes.style_bits)
-    if len(was.text) > size:
-        # What stands right of a row that ends earlier than the one before is not its own.
-        differs &= (1 << 16 * size) - 1
-    runs: list[tuple[int, int]] = []
-    at = 0
-    for run in differs.to_bytes(2 * size, "little").split(_EQUAL):
-        if run:
-            if found := run.lstrip(b"\0"):
-                runs.append(((at + len(run) - len(found)) // 2, (at + len(run.rstrip(b"\0")) + 1) // 2))
-            at += len(run)
-        at += 2 * LEAST_UNCHANGED
-    return runs
-
-
-def _bits(text: str) -> int:
-    """Two bytes a cell, the first one lowest: what stands right of the text equals nothing."""
-    return int.from_bytes(text.encode("utf-16-le"), "little")
+                if style != self._style:
+                    parts.append(self._code(self._style, style))
+                    self._style = style
+                parts.append(char)
 
 
 def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

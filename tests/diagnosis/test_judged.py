@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
 
+from gputop.cli import main
+from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
@@ -16,6 +20,7 @@ from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.recording.index import Recording
 from gputop.recording.writer import RecordingWriter
+from gputop.report.job_report import report_recording
 from gputop.session import judged
 from gputop.session.judged import Judged, frame_at
 from gputop.session.player import Player
@@ -244,3 +249,18 @@ def test_the_walk_over_a_past_is_done_in_slices(path: str) -> None:
     assert walk.place == (0, MOMENT)
     walk.advance(until=1.0, clock=lambda: 0.0)
     assert walk.is_complete
+
+
+def test_a_diagnosis_and_a_report_of_the_file_say_what_its_last_moment_shows(
+    path: str, played: dict[float, tuple[object, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", path, "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)["gpus"]
+    shown_last = cast("tuple[GpuDiagnosis, ...]", played[MOMENT + LENGTH_S - 1][0])
+    assert [(gpu["verdict"], gpu["evidence"]) for gpu in told] == [(d.verdict, list(d.evidence)) for d in shown_last]
+    assert [gpu["timeline"][-1]["t"] for gpu in told] == [d.timeline[-1][0] for d in shown_last]
+    report = report_recording(path)
+    for gpu, d in zip(report.gpus, shown_last, strict=True):
+        assert d.seconds is not None
+        for state, seconds in d.seconds.items():
+            assert gpu.seconds[state] == pytest.approx(seconds, abs=2.0), (gpu.index, state)
