@@ -62,6 +62,7 @@ def test_a_server_without_visible_processes_is_idle_and_nobody_is_accused() -> N
     assert said.state == "idle" and "why is not visible without processes" in said.title and said.short != said.title
     seconds = said.seconds or {}
     assert seconds["starved"] == 0.0 and seconds["idle"] > 0.0
+    assert not any(d.badges for d in said_of("vllm_0.2rps"))
 
 
 THRESHOLDS = sorted(name for name in vars(thresholds) if name.isupper() and not name.endswith("_LEAVE"))
