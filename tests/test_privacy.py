@@ -199,6 +199,8 @@ def test_it_works_where_there_is_no_network_at_all(nvml_scenario: MakeScenario, 
 EVALUATING = {"eval", "exec", "compile", "__import__"}
 SHELLS = {"os.system", "os.popen", "subprocess.getoutput", "subprocess.getstatusoutput"}
 UNPACKING = {"pickle", "marshal", "shelve", "dill"}
+PLAIN = "features/memory_snapshot/plain_pickle.py"
+"""Reads pickles and refuses every name in them: its own tests plant what would run."""
 
 
 def _forbidden(tree: ast.AST) -> Iterator[str]:
@@ -221,7 +223,8 @@ def test_no_shell_and_no_evaluated_text() -> None:
     named = re.compile("|".join(map(re.escape, sorted(words))))
     for path in (ROOT / "gputop").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
-        assert not named.search(text) or list(_forbidden(ast.parse(text))) == [], path
+        allowed = ["import pickle"] if path == ROOT / "gputop" / PLAIN else []
+        assert not named.search(text) or list(_forbidden(ast.parse(text))) == allowed, path
 
 
 @pytest.mark.parametrize(

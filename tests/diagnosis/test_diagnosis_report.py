@@ -30,7 +30,7 @@ def test_the_json_has_the_agreed_form() -> None:
         snapshot = snap(tick, *STARVED)
         diagnoses = diagnoser.observe(snapshot)
     data = json.loads(json.dumps(as_json(snapshot, diagnoses, T0), allow_nan=False))
-    assert list(data) == ["schema", "host", "simulated", "begin", "end", "gpus"]
+    assert list(data) == ["schema", "host", "simulated", "begin", "end", "servers", "gpus"]
     assert (data["schema"], data["host"], data["begin"], data["end"]) == (1, "node-17", T0, T0 + 59)
     (found,) = data["gpus"]
     assert list(found) == [
@@ -219,6 +219,7 @@ def test_the_tables_hold_every_verdict_and_badge_of_the_design_once() -> None:
     ]  # fmt: skip
     assert {row.id for row in badge_rows()} == {
         "lost", "ecc", "thermal", "power_brake", "xid", "counter_fault", "memory_leak", "memory_full", "straggler",
-        "pcie_degraded", "core_shortage", "cpu_limit", "swap", "power_capped", "stop_start", "shared_gpu",
+        "pcie_degraded", "core_shortage", "cpu_limit", "step_growth", "swap", "power_capped", "stop_start",
+        "shared_gpu",
         "fabric_errors",
     }  # fmt: skip

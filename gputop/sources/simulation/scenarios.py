@@ -76,7 +76,7 @@ _ROWS = (
     ),
     Scenario(
         "useful_work",
-        "a job's own steps, tokens and MFU, and a server's own requests, beside the verdicts",
+        "a job's steps, tokens and MFU, and what a server serves",
         small_machines.useful_work,
         (Expected("healthy"), Expected("low_demand", gpu=1)),
     ),
