@@ -135,7 +135,8 @@ class MemoryReport(Struct, frozen=True):
 MOST_FAILURES = 5
 MOST_STEPS = 50
 """The last ones: what was alive is kept for each."""
-_CURVE = 400
+_CURVE = 200
+"""Points: an attribute of a page takes some 4,000 characters."""
 _Live = dict[int, tuple[int, int]]
 """Address → (bytes asked for, number of the stack)."""
 

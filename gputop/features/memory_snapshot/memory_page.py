@@ -13,6 +13,7 @@ from gputop.features.memory_snapshot.memory_text import (
     CATEGORY_WORDS,
     NO_EVENTS,
     NO_STACKS,
+    called_from,
     when,
 )
 from gputop.model.quantity import count, memory_size
@@ -82,7 +83,7 @@ def _device(report: MemoryReport, device: DeviceReport) -> list[Markup]:
 def _table(rows: Sequence[Held]) -> Markup:
     cells = [
         (
-            join((element("code", row.place), *(element("div", frame, class_="dim") for frame in row.frames[1:6]))),
+            join((element("code", row.place), *(element("div", frame, class_="dim") for frame in called_from(row, 5)))),
             row.category,
             memory_size(row.bytes),
             row.allocations,

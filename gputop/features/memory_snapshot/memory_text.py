@@ -77,6 +77,11 @@ def reserved_lines(device: DeviceReport) -> list[str]:
     return [line for text in (first, last) for line in wrapped(text, WIDTH - 2, "", " " * 7)]
 
 
+def called_from(row: Held, most: int) -> list[str]:
+    """The other frames of a place's largest allocation, the innermost first."""
+    return [frame for frame in row.frames if frame != row.place][:most]
+
+
 def _table(title: str, rows: Sequence[Held], top: int) -> list[str]:
     lines = ["", f"  {title:<{_PLACE}}{'category':<17}{'size':>11}{'allocations':>13}"]
     for row in rows[:top]:
@@ -84,7 +89,7 @@ def _table(title: str, rows: Sequence[Held], top: int) -> list[str]:
             f"  {shorten(row.place, _PLACE - 2):<{_PLACE}}{row.category:<17}{memory_size(row.bytes):>11}"
             f"{row.allocations:>13}"
         )
-        called = [frame for frame in row.frames if frame != row.place][:_MOST_FRAMES]
+        called = called_from(row, _MOST_FRAMES)
         if called:
             lines.append(f"    {shorten(' < '.join(called), WIDTH - 4)}")
     if len(rows) > top:

@@ -248,6 +248,16 @@ def test_text_data_and_page_say_the_same_and_no_text_of_a_file_reaches_the_termi
     assert "/home" not in said(capsys, path, "--redact", "--json")[1]
 
 
+def test_the_curve_of_a_long_recording_is_drawn_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    memory = Allocator()
+    for n in range(3000):
+        memory.free(memory.alloc((1 + n % 50) << 16, FORWARD))
+    page = said(capsys, str(dumped(tmp_path / "s.pickle", memory.snapshot())), "--html")[1]
+    points = page.split('<polygon points="')[1].split('"')[0].split(" ")
+    assert points[0] == "0,180" and points[-1].endswith(",180")
+    assert float(points[-1].split(",")[0]) > 780
+
+
 def test_a_snapshot_without_events_or_stacks_says_how_to_get_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
