@@ -120,7 +120,9 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
         reading = source.read_once(wait_s, say)
     finally:
         source.close()
-    feed = Feed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods))
+    from gputop.features.export.machine_host import MachineHost
+
+    feed = Feed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods), seen=MachineHost())
     feed.take(redacted_snapshot(reading.snapshot, redactor_of(settings)))
     return _give(feed, args.textfile) or (0 if reading.has_measured else NOTHING_READ)
 
@@ -145,7 +147,9 @@ def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | No
     opened, session = _source(args, settings)
     if args.source is None:
         session.alerts = run_watcher(args, settings, tell=say)
-    feed = Feed(session, _choice(args, pods))
+    from gputop.features.export.machine_host import MachineHost
+
+    feed = Feed(session, _choice(args, pods), seen=None if args.source else MachineHost())
     file = None if args.textfile is None else TextFile(args.textfile, feed.page, say)
     server = None
     if args.listen is not None or file is None:

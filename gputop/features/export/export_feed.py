@@ -33,9 +33,18 @@ _LOOK_S = 1.0
 class Feed:
     """One watched run. ``run`` belongs to one thread; ``page`` may be called from any other."""
 
-    def __init__(self, session: Session, choice: Choice, clock: Callable[[], float] = time.monotonic) -> None:
-        """``session`` may have taken snapshots of the past already. ``clock`` is monotonic, in seconds."""
+    def __init__(
+        self,
+        session: Session,
+        choice: Choice,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        seen: Callable[[Snapshot], Snapshot] | None = None,
+    ) -> None:
+        """``session`` may have taken snapshots of the past already. ``clock`` is monotonic, in seconds. ``seen`` is
+        what each snapshot goes through first."""
         self._session = session
+        self._seen = seen
         self._choice = choice
         self._clock = clock
         self._lock = threading.Lock()
@@ -86,7 +95,7 @@ class Feed:
 
     def take(self, snapshot: Snapshot) -> None:
         """Add one snapshot."""
-        self._keep(self._session.take(snapshot))
+        self._keep(self._session.take(snapshot if self._seen is None else self._seen(snapshot)))
 
     def _keep(self, frame: Frame) -> None:
         snapshot, now = frame.snapshot, self._clock()

@@ -7,10 +7,13 @@ import shutil
 import subprocess
 import time
 from math import inf, nan
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.cli import main
+from gputop.features.export.machine_host import MachineHost
 from gputop.features.export.metrics_page import FAMILIES, Choice
 from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
 from gputop.features.export.pod_resources import PodContainer
@@ -18,7 +21,7 @@ from gputop.features.export.scrape_server import Address, names_loopback, parse
 from gputop.model.derived import HARDWARE_THERMAL, IDLE
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.prometheus_names import gpu_series, host_series, process_series
-from gputop.model.snapshot import Event, Machine, Snapshot
+from gputop.model.snapshot import Event, HostSample, Machine, Snapshot
 from gputop.model.source import UsageError
 from gputop.model.steps import StepRow
 from gputop.sources.simulation.simulated import SimulatedSource
@@ -244,3 +247,20 @@ def test_families_are_left_out_by_groups_and_what_the_fleet_asks_for_stays(capsy
     assert kept <= names(small)
     assert main(["export", "demo", "--once", "--without", "throttel"]) == 2
     assert "throttle" in capsys.readouterr().err
+
+
+def test_the_host_is_the_machine_and_not_what_the_exporters_own_limits_leave(tmp_path: Path) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:       1000 kB\nMemFree: 1 kB\nMemAvailable:    400 kB\n")
+    (tmp_path / "stat").write_text("cpu  1 2\ncpu0 1\ncpu1 1\ncpu2 1\nintr 5\n")
+    for process, interfaces in (("self", ("lo", "eth0")), ("1", ("lo", "ens3", "ib0"))):
+        (tmp_path / process / "net").mkdir(parents=True)
+        lines = "".join(f"  {name}: 1 2 3\n" for name in interfaces)
+        (tmp_path / process / "net" / "dev").write_text(f"Inter-|   Receive\n face |bytes\n{lines}")
+    own = HostSample(cpu_count=0.2, mem_total_bytes=128.0 * 2**20, mem_used_bytes=1.0, net_rx_bytes_per_s=5.0)
+    given = replace(snapshot_of(1.0), host=own)
+    host = MachineHost(str(tmp_path))(given).host
+    assert (host.cpu_count, host.mem_total_bytes, host.mem_used_bytes) == (3.0, 1000 * 1024.0, 600 * 1024.0)
+    assert host.net_rx_bytes_per_s is None and "network of its own" in host.unavailable["net_rx_bytes_per_s"]
+    shutil.copy(tmp_path / "self" / "net" / "dev", tmp_path / "1" / "net" / "dev")
+    assert MachineHost(str(tmp_path))(given).host.net_rx_bytes_per_s == 5.0
+    assert MachineHost(str(tmp_path / "nothing"))(given).host == own, "what cannot be seen changes nothing"
