@@ -35,6 +35,9 @@ class Activity(Struct, frozen=True):
     power: float | None
     may_be_hollow: bool
     slow_idle: float | None
+    nvlink: float | None
+    pcie_both_ways: float | None
+    """The less busy direction, where both are known."""
     links: tuple[float | None, ...]
     """The busier direction of PCIe and of NVLink as shares of their peaks; without a link that the board has not."""
 
@@ -63,6 +66,10 @@ class Holds(Struct, frozen=True):
     """Which conditions hold now. All False before anything was judged."""
 
     flag: Flag | None = None
+    moves_data: bool = False
+    """Links are busy, and the tensor cores are not."""
+    rests: bool = False
+    """Tensor cores, memory and board have little to do."""
     memory: bool = False
     much_dram: bool = False
     little_tensor: bool = False
@@ -96,6 +103,14 @@ def next_holds(before: Holds, a: Activity) -> Holds:
     )
     return Holds(
         flag=next_flag(before.flag, a),
+        moves_data=_below(before.moves_data, a.tensor, at.COMM_TENSOR, at.COMM_TENSOR_LEAVE)
+        and (
+            _above(before.moves_data, a.nvlink, at.COMM_NVLINK, at.COMM_NVLINK_LEAVE)
+            or _above(before.moves_data, a.pcie_both_ways, at.COMM_PCIE, at.COMM_PCIE_LEAVE)
+        ),
+        rests=(a.tensor is None or _below(before.rests, a.tensor, at.COMM_TENSOR, at.COMM_TENSOR_LEAVE))
+        and _below(before.rests, a.dram, at.COMM_DRAM, at.COMM_DRAM_LEAVE)
+        and _below(before.rests, a.power, at.COMM_POWER, at.COMM_POWER_LEAVE),
         memory=_memory(before.memory, a),
         much_dram=much,
         little_tensor=(

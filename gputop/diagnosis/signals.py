@@ -240,5 +240,7 @@ def busy_not_working(
 
     Comparisons are strict where the definition is: 80/30 and 50/15 are none.
     """
-    alone = Activity(util, True, util, util, sm, None, dram, None, None, None, None, None, may_be_hollow, None, ())
+    alone = Activity(
+        util, True, util, util, sm, None, dram, None, None, None, None, None, may_be_hollow, None, None, None, ()
+    )
     return next_flag(None, alone)

@@ -30,6 +30,23 @@ FLAG_C_RATIO: Final = 0.10
 FLAG_C_UTIL_LEAVE: Final = 8.0
 FLAG_C_RATIO_LEAVE: Final = 0.12
 
+# --- the cause of a flag ----------------------------------------------------------------------------------------------
+
+COMM_TENSOR: Final = 10.0
+COMM_TENSOR_LEAVE: Final = 12.0
+COMM_NVLINK: Final = 0.1
+COMM_NVLINK_LEAVE: Final = 0.08
+COMM_PCIE: Final = 0.3
+COMM_PCIE_LEAVE: Final = 0.25
+"""Communication: hardly any tensor work, and NVLink, or PCIe both ways, this busy (shares of their peaks)."""
+COMM_DRAM: Final = 15.0
+COMM_DRAM_LEAVE: Final = 18.0
+COMM_POWER: Final = 0.5
+COMM_POWER_LEAVE: Final = 0.55
+"""Suspected communication, of a process with NCCL's threads: neither the memory nor the board has much to do."""
+LAUNCH_BOUND_MAIN: Final = 0.9
+"""Share of the time in which the main thread is runnable, from which on it cannot launch faster."""
+
 # --- what a busy GPU is bound by ------------------------------------------------------------------------------------
 
 MEMORY_UTIL: Final = 50.0
@@ -80,6 +97,7 @@ HEALTHY_SM_LEAVE: Final = 76.0
 """SM ≥ 80 % is necessary, not sufficient, for good use (NVIDIA DCGM)."""
 HEALTHY_TENSOR: Final = 40.0
 HEALTHY_TENSOR_LEAVE: Final = 37.0
+WORKING_UTIL: Final = 50.0
 WITNESS_TENSOR_RATIO: Final = 0.10
 WITNESS_TENSOR_RATIO_LEAVE: Final = 0.08
 WITNESS_PIPE: Final = 20.0

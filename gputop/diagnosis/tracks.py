@@ -520,5 +520,6 @@ def _activity(
         links = (*links, mean[col.NVLINK])
     return Activity(
         u, known, mean[col.U_OF_SM], mean[col.U_OF_DRAM], sm, mean[col.TENSOR], mean[col.DRAM], mean[col.FP64],
-        mean[col.FP32], mean[col.FP16], mean[col.INTEGER], mean[col.POWER], hollow, slow, links,
+        mean[col.FP32], mean[col.FP16], mean[col.INTEGER], mean[col.POWER], hollow, slow, mean[col.NVLINK],
+        None if received is None or sent is None else min(received, sent), links,
     )  # fmt: skip

@@ -21,7 +21,6 @@ from gputop.diagnosis.rules.busy import (
     HEALTHY,
     MEMORY_BANDWIDTH,
     NO_BOTTLENECK_SEEN,
-    NVLINK_BUSY,
     WORKING,
     chip_share,
 )
@@ -29,6 +28,7 @@ from gputop.diagnosis.rules.idle import STOPPED
 from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
 from gputop.diagnosis.steady import MARGIN, RECOVERED_IDLE, Key, Steady, key_of, strength
+from gputop.diagnosis.thresholds import COMM_NVLINK_LEAVE
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, Means, State
 from gputop.diagnosis.verdict_log import Timeline
@@ -206,7 +206,7 @@ def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
         return None
     if rule.id == MEMORY_BANDWIDTH.id and s.dram is not None:
         return "DRAM", s.dram
-    if rule.id == COMMUNICATION.id and s.nvlink is not None and s.nvlink >= NVLINK_BUSY:
+    if rule.id == COMMUNICATION.id and s.nvlink is not None and s.nvlink >= COMM_NVLINK_LEAVE:
         return "NVLink", 100.0 * s.nvlink
     if s.util_known and (rule.id in STARVED_IDS or state in IDLE_STATES):
         return "idle", s.idle

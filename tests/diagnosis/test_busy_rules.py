@@ -166,6 +166,12 @@ WAVES: dict[str, dict[str, tuple[float, float]]] = {
     "memory_bandwidth": {"dram": (55.0, 64.0), "tensor_active_pct": (3.0, 3.0)},
     "healthy": {"sm": (77.5, 84.0)},
     "no_tensor_cores": {"sm": (64.0, 64.0), "tensor_active_pct": (4.2, 5.8), "fp32_active_pct": (50.0, 50.0)},
+    "communication": {
+        "sm": (16.0, 16.0),
+        "tensor_active_pct": (8.5, 11.0),
+        "dram": (9.0, 9.0),
+        "nvlink_rx_bytes_per_s": (42e9, 60e9),
+    },
     "small_kernels": {"sm": (27.0, 32.0), "tensor_active_pct": (1.0, 1.0), "dram": (5.0, 5.0)},
 }
 

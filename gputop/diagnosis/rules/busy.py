@@ -53,37 +53,17 @@ MEMORY_BANDWIDTH = Rule(
 
 # --- communication --------------------------------------------------------------------------------------------------
 
-LITTLE_TENSOR, NVLINK_BUSY, PCIE_BUSY = 10.0, 0.1, 0.3
-LITTLE_DRAM, LITTLE_POWER = 15.0, 0.5
-
-
-def _moves_data(s: Signals) -> bool:
-    if s.tensor is None or s.tensor >= LITTLE_TENSOR:
-        return False
-    return (s.nvlink is not None and s.nvlink >= NVLINK_BUSY) or _pcie_both_ways(s)
-
 
 def _pcie_both_ways(s: Signals) -> bool:
-    return s.pcie_rx is not None and s.pcie_tx is not None and min(s.pcie_rx, s.pcie_tx) >= PCIE_BUSY
-
-
-def _suspected(s: Signals) -> bool:
-    return (
-        s.nccl
-        and s.dram is not None
-        and s.dram < LITTLE_DRAM
-        and s.power is not None
-        and s.power < LITTLE_POWER
-        and (s.tensor is None or s.tensor < LITTLE_TENSOR)
-    )
+    return s.pcie_rx is not None and s.pcie_tx is not None and min(s.pcie_rx, s.pcie_tx) >= at.COMM_PCIE
 
 
 HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 communication; NCCL_DEBUG=INFO"
 
 
 def _tell_communication(s: Signals) -> Told:
-    certain = _moves_data(s)
-    if s.nvlink is not None and s.nvlink >= NVLINK_BUSY:
+    certain = s.holds.moves_data
+    if s.nvlink is not None and s.nvlink >= at.COMM_NVLINK_LEAVE:
         line = f"NVLink {share(s.nvlink)}, "
     elif certain:
         line = f"PCIe RX {share(s.pcie_rx)} and TX {share(s.pcie_tx)}, "
@@ -112,7 +92,7 @@ COMMUNICATION = Rule(
     "DRAM < 15 % and power < 50 %",
     levels="red",
     state="busy_not_working",
-    holds=lambda s: s.flag is not None and (_moves_data(s) or _suspected(s)),
+    holds=lambda s: s.flag is not None and (s.holds.moves_data or (s.nccl and s.holds.rests)),
     tell=_tell_communication,
     remedy="overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 comms, NCCL_DEBUG=INFO",
     checked="simulated loads alone: no real load that was recorded waits so long in its collectives",
@@ -120,13 +100,12 @@ COMMUNICATION = Rule(
 
 # --- small kernels, or low SM of unknown cause ----------------------------------------------------------------------
 
-LAUNCH_BOUND_MAIN = 0.9
 LARGER_WORK = 'larger batch, CUDA graphs, torch.compile(mode="reduce-overhead"), fused kernels; a smaller GPU, MIG'
 HOLLOW = "hollow: warps are hardly resident on any multiprocessor"
 
 
 def _is_launch_bound(s: Signals) -> bool:
-    return s.main is not None and s.main >= LAUNCH_BOUND_MAIN
+    return s.main is not None and s.main >= at.LAUNCH_BOUND_MAIN
 
 
 def _flag_confidence(s: Signals) -> Confidence:
@@ -329,7 +308,6 @@ HALF_WORKING = Rule(
 
 # End states: busy, with nothing found wrong.
 
-WORKING_UTIL = 50.0
 FEW_WARPS_SM, FEW_WARPS = 50.0, 15.0
 
 
@@ -342,7 +320,7 @@ def _few_warps(s: Signals) -> tuple[str, ...]:
     """Occupancy tells good loads from bad ones in neither direction, so it is no verdict."""
     if s.sm is None or s.sm < FEW_WARPS_SM or s.occ is None or s.occ >= FEW_WARPS:
         return ()
-    if s.tensor is None or s.tensor >= LITTLE_TENSOR or s.holds.memory:
+    if s.tensor is None or s.tensor >= at.COMM_TENSOR or s.holds.memory:
         return ()
     return (f"few warps: SM {pct(s.sm)} with {pct(s.occ)} of the warp slots",)
 
@@ -375,11 +353,11 @@ WORKING = Rule(
     id="working",
     title="working",
     short="working",
-    condition=f"util ≥ {WORKING_UTIL:.0f} %, SM measured, nothing else; confidence medium below SM "
+    condition=f"util ≥ {at.WORKING_UTIL:.0f} %, SM measured, nothing else; confidence medium below SM "
     f"{at.HEALTHY_SM:.0f} % or without a second witness",
     levels="green",
     state="working",
-    holds=lambda s: s.u >= WORKING_UTIL and s.sm is not None,
+    holds=lambda s: s.u >= at.WORKING_UTIL and s.sm is not None,
     tell=_tell_working,
     checked="servers on GeForce and data-centre GPUs under a benchmark: SM / util 0.739 and more",
 )

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_rows
-from gputop.diagnosis.rules.busy import HIDE_COMMUNICATION, LARGER_WORK, USE_TENSOR_CORES, WORKING_UTIL
+from gputop.diagnosis.rules.busy import HIDE_COMMUNICATION, LARGER_WORK, USE_TENSOR_CORES
 from gputop.diagnosis.rules.starved import ALARM_IDLE, IN_WORKERS, LIGHTER_HOST, PINNED
 from gputop.diagnosis.signals import busy_not_working
-from gputop.diagnosis.thresholds import HALF_RATIO, HALF_UTIL, HEALTHY_SM, HEALTHY_UTIL
+from gputop.diagnosis.thresholds import HALF_RATIO, HALF_UTIL, HEALTHY_SM, HEALTHY_UTIL, WORKING_UTIL
 from gputop.diagnosis.types import Confidence, Flag, Level, full_title
 from gputop.features.traces.columns import Trace
 from gputop.features.traces.timeline import GRAPH_LAUNCH, SINGLE_PROCESS
