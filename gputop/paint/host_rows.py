@@ -38,7 +38,7 @@ def traffic_fields(fabric: FabricSignals | None, glyphs: Glyphs) -> list[Field]:
     if fabric is None or not fabric.there:
         return []
     both = ((glyphs.down, fabric.rx_bytes_per_s), (glyphs.up, fabric.tx_bytes_per_s))
-    return [("fabric " + " ".join(f"{arrow}{rate(value)}" for arrow, value in both), "text")]
+    return [("fabric " + " ".join(f"{arrow}{rate(value, 10)}" for arrow, value in both), "text")]
 
 
 NUMBER_WIDTH = 10

@@ -238,6 +238,10 @@ def last_seen(frame: Frame, gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
     return [("before it was lost:", "dim"), *found] if found else []
 
 
+CALM = ("green", "grey-green", "grey")
+"""Levels of a GPU on which nothing is wrong."""
+
+
 def _short_info(
     frame: Frame, gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int
 ) -> list[list[Span]]:
@@ -248,6 +252,9 @@ def _short_info(
         (f"{whole(gpu.temp_c, 2)} {glyphs.degree}", "text"),
         *busiest_bus(gpu, glyphs),
     ]
+    if d.level in CALM:
+        # On a GPU on which nothing is wrong nothing stands out.
+        numbers = [(text, "dim") for text, _ in numbers]
     if gpu.lost_reason is not None:
         numbers = last_seen(frame, gpu, glyphs)
     evidence, style = because(d, gpu)

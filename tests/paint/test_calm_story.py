@@ -141,3 +141,14 @@ def test_beside_an_idle_gpu_nobody_says_that_none_is_idle() -> None:
     frame = replace(frame, diagnoses=tuple(replace(d, attribution=None) for d in frame.diagnoses))
     text = text_of(frame, 160, 48)
     assert "no GPU is idle enough" not in text and "the GPUs that are idle run none" in text
+
+
+def test_the_numbers_of_a_gpu_on_which_nothing_is_wrong_are_dim() -> None:
+    rows = main_screen(demo_frame(), View(), 160, 48).rows
+    styles = {}
+    for i, row in enumerate(rows):
+        text = "".join(part for part, _ in row)
+        if "OCC" in text:
+            title = "".join(part for part, _ in rows[i - 1])
+            styles[title.split()[1]] = next(style for part, style in row if "OCC" in part)
+    assert styles["1"] == styles["2"] == "dim" and styles["3"] == styles["6"] == "text"

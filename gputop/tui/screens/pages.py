@@ -101,7 +101,7 @@ class UsersScreen(ListScreen):
     """``frame`` gives the newest frame whenever it is painted; ``chosen`` takes a filter for the process table."""
 
     PAGES: ClassVar[tuple[str, ...]] = ("list", "users")
-    KEYS = (("by user or job", "users_regroup"), ("only their processes", "users_take"))
+    KEYS = (("by user or job", "users_regroup"), ("show only theirs", "users_take"))
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("users")
 
     def __init__(

@@ -98,7 +98,11 @@ class RowsScreen(ClosesOnce[None]):
         where = self.where(self._first, last, len(rows))
         keys: Mapping[str, str] = getattr(self.app, "page_keys", USUAL)
         hints = (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS)
-        text = f" {''.join(keys_shown(hint(keys, *parts), glyphs) for parts in hints)}{where}"
+        told = [keys_shown(hint(keys, *parts), glyphs) for parts in hints]
+        # Where we are is never cut; the last keys give way to it.
+        while len(told) > 1 and 1 + sum(map(len, told)) + len(where) > width:
+            told.pop()
+        text = f" {''.join(told)}{where}"
         shown.append(Line().add(text, "dim").row(width, "bar"))
         if glyphs.name == "ascii":
             shown = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in shown]
