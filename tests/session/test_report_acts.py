@@ -104,7 +104,7 @@ def test_different_gpus_are_said_before_the_table() -> None:
 
 def test_a_share_above_a_hundred_is_compared_as_it_is_shown() -> None:
     """Two counters read in a burst may give an efficiency of 150: it is no better than 100."""
-    found = compare(report_of(moments(60)), report_of(moments(60, util=60.0)))
+    found = compare(report_of(moments(60, util=90.0)), report_of(moments(60, util=60.0)))
     (efficiency,) = [each for each in found.differences if each.key == "efficiency_pct"]
     assert efficiency.after is not None and efficiency.after > 100.0 and efficiency.direction == "same"
 
