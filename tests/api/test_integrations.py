@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from gputop.integrations.csv import CsvLog
+from tests.support.wandb_file import wandb_rows
 
 ROOT = Path(__file__).parents[2]
 KEYS = ("gputop/gpu0/util_pct", "gputop/gpu0/sm_active_pct", "gputop/step_ms")
@@ -191,15 +192,17 @@ with gputop.watch(log={log}, **demo()) as w:
 
 
 @pytest.mark.slow
-def test_wandb_offline_holds_the_numbers_and_the_verdict(tmp_path: Path) -> None:
+def test_wandb_offline_holds_the_numbers_and_the_verdict_of_a_loop_that_logs_nothing_itself(tmp_path: Path) -> None:
     found = run(
         "import wandb, gputop\nrun = wandb.init(project='p', dir='.')\n"
         + LOOP.format(log="wandb.log")
-        + "summary = dict(run.summary)\nrun.finish()\nprint(json.dumps({'keys': list(summary)}))\n",
+        + "run.finish()\nprint('{}')\n",
         tmp_path,
         "wandb",
     )
-    assert {*KEYS, "loss", "gputop/gpu0/verdict"} <= set(found["keys"])
+    (row,), summary = wandb_rows(tmp_path)
+    assert {*KEYS, "loss"} <= set(row) and "gputop/gpu0/verdict" in summary
+    assert found["stderr"].count("the loop has logged nothing to the W&B run") == 1
 
 
 @pytest.mark.slow
