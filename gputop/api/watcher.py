@@ -28,8 +28,8 @@ from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import StepRow, mean_phases
 from gputop.report.step_account import StepAccount
-from gputop.sources.nvml.handle import check_library
 from gputop.sources.step_sender import StepSender
+from gputop.sources.surroundings import check_library
 
 if TYPE_CHECKING:
     from gputop.api.measuring import Measuring

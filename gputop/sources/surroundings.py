@@ -1,17 +1,20 @@
 """Where gputop runs, as far as that decides what can be measured: one sentence for each place that does.
 
-Each says what is measured there, what is not, and why. Nothing here asks the driver.
+Each says what is measured there, what is not, and why. Nothing here calls a function of the driver.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Collection
 
 from gputop.model.quantity import numbers
+from gputop.model.source import SourceError
 from gputop.sources.pci import AMD, INTEL, NVIDIA, Card, card_name, cards
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = f"no NVIDIA driver found ({LIBRARY} is missing)"
+DEMO = "to look around without a GPU: gputop demo"
 _INSTALL = "install the driver, or start the container with GPUs (docker run --gpus all)"
 _WSL = (
     "under WSL the driver is that of Windows: install NVIDIA's driver there, not here; its library is then in "
@@ -42,6 +45,14 @@ def no_driver(proc: str = "/proc", sys: str = "/sys") -> str:
     else:
         what = _INSTALL
     return f"{NO_DRIVER}: {what}"
+
+
+def check_library() -> None:
+    """Raises SourceError where the driver's library cannot be loaded. No function of it is called."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        raise SourceError(f"{no_driver()}; {DEMO}") from None
 
 
 def is_wsl(proc: str = "/proc") -> bool:

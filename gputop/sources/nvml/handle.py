@@ -5,7 +5,6 @@ Knows how to ask, not what: the questions stand in ``questions.py``.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from math import inf
 from time import monotonic
@@ -16,22 +15,7 @@ import pynvml
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError
-from gputop.sources.surroundings import LIBRARY, no_driver
-
-# The driver's own library: whether it is there, and what to do where it is not.
-#
-# Asks the driver nothing and needs no binding, so that a program without a GPU learns it at once.
-
-DEMO = "to look around without a GPU: gputop demo"
-
-
-def check_library() -> None:
-    """Raises SourceError where the library cannot be loaded. It is loaded and no function of it is called."""
-    try:
-        ctypes.CDLL(LIBRARY)
-    except OSError:
-        raise SourceError(f"{no_driver()}; {DEMO}") from None
-
+from gputop.sources.surroundings import DEMO, no_driver
 
 # NVML's error codes turned into what gputop does about them and into words.
 #

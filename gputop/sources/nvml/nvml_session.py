@@ -23,11 +23,11 @@ from gputop.sources.activity.fallback_chain import Rung
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.gpu_device import Device, MoreRungs, Pass, Progress, Reading
 from gputop.sources.nvml.gpu_inventory import Inventory, Part, kernel_gpus
-from gputop.sources.nvml.handle import DEMO, RETRY_S, Handle, cannot_start, reason
+from gputop.sources.nvml.handle import RETRY_S, Handle, cannot_start, reason
 from gputop.sources.nvml.sleep import Sleep
 from gputop.sources.reader_thread import Retired
 from gputop.sources.selection import choose
-from gputop.sources.surroundings import answers_in_part, is_wsl, of_gpus
+from gputop.sources.surroundings import DEMO, answers_in_part, is_wsl, of_gpus
 
 # Xid errors reported by NVML while gputop runs: an event set, polled without waiting.
 
