@@ -179,7 +179,7 @@ class Redactor:
         if static is None:
             static = self._static(process.static)
             _keep(self._statics, process.static, static)
-        return replace(self._without(process), static=static)
+        return replace(self._without(process), static=static, mount=process.mount and self.text(process.mount))
 
     def _static(self, given: ProcessStatic) -> ProcessStatic:
         name = given.name and self.text(given.name.rsplit("/", 1)[-1])

@@ -1,22 +1,18 @@
 """The machine around the GPUs: processors, memory, disks, network, pressure. Knows no processes.
 
-psutil reads disks and network, and memory where the kernel's own file does not say enough. What is read at every tick
-(processors, memory, pressure) comes from files that stay open, one read each: psutil takes six system calls a file, and
-reads memory twice where swap is asked for. Importing this module imports psutil, 20 ms that no first picture waits for:
-see ``machine_reader``. Rates are means since the reading before; the first reading has none. Never raises: what /proc
-or /sys refuses is a None with its reason.
+All of it comes from the kernel's files below one /proc, which need not be this machine's own: a library that knows one
+path for the whole program would read another one for everybody else. What is read at every tick (processors, memory,
+pressure) stays open, one read each. Rates are means since the reading before; the first reading has none. Never raises:
+what /proc or /sys refuses is a None with its reason.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import Any, cast
 
-import psutil
 from msgspec import Struct
 
 from gputop.model.snapshot import FabricPort, HostSample
@@ -38,19 +34,23 @@ _NOT_DISKS = ("loop", "ram", "zram")
 _NVME_PATH = re.compile(r"(nvme\d+)c\d+(n\d+)$")
 
 
-def disk_bytes(sys: str) -> tuple[float, float] | str:
+_SECTOR_BYTES = 512
+"""The unit of /proc/diskstats, whatever a disk's own sectors are (Documentation/admin-guide/iostats.rst)."""
+
+
+def disk_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
     """Bytes read from and written to disks since boot, or why that is unknown."""
     try:
-        counters = psutil.disk_io_counters(perdisk=True, nowrap=False) or {}
+        rows = [line.split() for line in read_file(f"{proc}/diskstats").decode("utf-8", "replace").splitlines()]
+        counters = {row[2]: (_SECTOR_BYTES * int(row[5]), _SECTOR_BYTES * int(row[9])) for row in rows if len(row) > 9}
         whole = set(os.listdir(f"{sys}/block"))
-    except (OSError, ValueError, NotImplementedError) as error:
+    except (OSError, ValueError) as error:
         return f"cannot read {getattr(error, 'filename', None) or 'the disks'}"
     heads: dict[str, tuple[int, int]] = {}
     paths: dict[str, tuple[int, int]] = {}
-    for name, counter in counters.items():
+    for name, (read, written) in counters.items():
         if name not in whole or name.startswith(_NOT_DISKS):
             continue
-        read, written = counter.read_bytes, counter.write_bytes
         path = _NVME_PATH.match(name)
         if path:
             head = path[1] + path[2]
@@ -85,23 +85,22 @@ def tcp_retransmits(proc: str) -> int | str:
     return "cannot read /proc/net/snmp"
 
 
-def network_bytes(sys: str) -> tuple[float, float] | str:
+def network_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
     """Bytes received and sent since the interfaces came up, or why that is unknown."""
+    counted: dict[str, tuple[int, int]] = {}
     try:
-        counters = psutil.net_io_counters(pernic=True, nowrap=False) or {}
+        for line in read_file(f"{proc}/net/dev").decode("utf-8", "replace").splitlines():
+            name, colon, rest = line.rpartition(":")
+            fields = rest.split()
+            if colon and len(fields) > 8 and name.strip() != "lo":
+                counted[name.strip()] = int(fields[0]), int(fields[8])
     except (OSError, ValueError) as error:
         return f"cannot read {getattr(error, 'filename', None) or 'the network interfaces'}"
-    counted = {name: counter for name, counter in counters.items() if name != "lo"}
-    hardware = [counter for name, counter in counted.items() if os.path.exists(f"{sys}/class/net/{name}/device")]
+    hardware = [both for name, both in counted.items() if os.path.exists(f"{sys}/class/net/{name}/device")]
     chosen = hardware or list(counted.values())
-    return float(sum(counter.bytes_recv for counter in chosen)), float(sum(counter.bytes_sent for counter in chosen))
+    return float(sum(received for received, _ in chosen)), float(sum(sent for _, sent in chosen))
 
 
-# Containers that show only half of /proc/meminfo: what is used here is in it, and a warning would garble the screen.
-warnings.filterwarnings("ignore", ".*memory stats couldn't be determined", RuntimeWarning)
-
-_REFUSED = (OSError, ValueError, KeyError, IndexError, RuntimeError)
-"""What psutil raises where a file of /proc is missing, denied or in a form that it does not know."""
 _NEEDS_TWO = "needs two readings"
 _STEPPED = "the clock stepped back"
 # Disks, network, TCP, swap and the cgroup's limits cost most to read and are shown as slow averages.
@@ -164,15 +163,11 @@ class HostCollector:
 
     def read(self, now: float) -> HostSample:
         """The machine now. ``now`` is monotonic, in seconds; rates are over the time since the last call."""
-        with _procfs(self._proc):
-            return self._read(now)
-
-    def _read(self, now: float) -> HostSample:
         missing: dict[str, str] = {}
         if self._slow_at is None or not 0.0 <= now - self._slow_at < _SLOW_S:
             self._slow_at = now
-            self._disks = self._rates("disks", now, disk_bytes(self._sys))
-            self._network = self._rates("network", now, network_bytes(self._sys))
+            self._disks = self._rates("disks", now, disk_bytes(self._sys, self._proc))
+            self._network = self._rates("network", now, network_bytes(self._sys, self._proc))
             self._limits = self._read_limits()
             self._retransmits = tcp_retransmits(self._proc)
         for rates, keys in (
@@ -242,7 +237,7 @@ class HostCollector:
 
     def _load(self, missing: dict[str, str]) -> float | None:
         try:
-            return float(psutil.getloadavg()[0])
+            return float(os.getloadavg()[0])
         except OSError:
             missing["load1"] = "cannot read /proc/loadavg"
             return None
@@ -251,7 +246,7 @@ class HostCollector:
         """Used and total bytes, of the cgroup where its limit is below the machine's memory; and swap in use."""
         try:
             memory = _meminfo(self._files.read("meminfo"))
-        except _REFUSED:
+        except (OSError, ValueError, IndexError):
             for key in ("mem_used_bytes", "mem_total_bytes", "swap_used_bytes"):
                 missing[key] = "cannot read /proc/meminfo"
             return None, None, None
@@ -295,38 +290,29 @@ class HostCollector:
         )
 
 
-@contextmanager
-def _procfs(path: str) -> Iterator[None]:
-    """psutil has one global path of /proc, so another one is set only for the block."""
-    before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, path
-    try:
-        yield
-    finally:
-        psutil.PROCFS_PATH = before
-
-
 def _meminfo(data: bytes) -> _Memory:
-    """Memory and swap from /proc/meminfo. Raises what psutil does where it has to be asked."""
+    """Memory and swap from /proc/meminfo. Raises ValueError and IndexError where even the total is missing."""
+    total = _said(data, b"MemTotal:")
     try:
-        total, available = _said(data, b"MemTotal:"), _said(data, b"MemAvailable:")
-        swap = _said(data, b"SwapTotal:") - _said(data, b"SwapFree:")
+        swap: float | None = _said(data, b"SwapTotal:") - _said(data, b"SwapFree:")
     except (ValueError, IndexError):
-        return _asked_of_psutil()
-    # Some containers say that more is available than there is, proc(5) of the host beside limits of their own.
-    return _Memory(total, available, swap) if 0.0 <= available <= total else _asked_of_psutil()
+        swap = None
+    try:
+        available = _said(data, b"MemAvailable:")
+        # Some containers say that more is available than there is, proc(5) of the host beside limits of their own.
+        if available <= total:
+            return _Memory(total, available, swap)
+    except (ValueError, IndexError):
+        # Kernels before 3.14, and files that containers cut.
+        pass
+    free = _said(data, b"MemFree:")
+    for name in (b"Buffers:", b"\nCached:"):
+        with suppress(ValueError, IndexError):
+            free += _said(data, name)
+    return _Memory(total, min(total, free), swap)
 
 
 def _said(data: bytes, name: bytes) -> float:
     """Bytes of one line, which gives kB. Raises ValueError and IndexError."""
     begin = data.index(name) + len(name)
     return 1024.0 * float(data[begin : begin + 32].split(None, 1)[0])
-
-
-def _asked_of_psutil() -> _Memory:
-    """Where the kernel's file lacks a line (old kernels, partial files in containers) psutil knows what to use."""
-    memory = psutil.virtual_memory()
-    try:
-        swap = float(psutil.swap_memory().used)
-    except _REFUSED:
-        swap = None
-    return _Memory(float(memory.total), float(memory.available), swap)

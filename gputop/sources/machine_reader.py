@@ -79,7 +79,7 @@ class MachineReader:
         self.failure: SourceError | UsageError | None = None
         self.looked = Event()
         self.host_joins = False
-        """Whether the host is read as well. Reading it imports psutil, for which the first picture must not wait, so it
+        """Whether the host is read as well. Reading it opens files that the first picture must not wait for, so it
         begins after a pass that knew the GPUs, or after the second one. A command that prints an early snapshot and
         ends sets it from the beginning."""
         self._has_passed = False

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from time import time
 from types import SimpleNamespace
 
-import psutil
 import pytest
 
 from gputop.model.snapshot import HostSample
@@ -24,7 +22,7 @@ _GIB = 1024**3
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeProc:
     fake = FakeProc(tmp_path)
-    monkeypatch.setattr(psutil, "getloadavg", lambda: (1.25, 1.0, 0.5))
+    monkeypatch.setattr(os, "getloadavg", lambda: (1.25, 1.0, 0.5))
     _cpu(fake, busy=1000, idle=3000)
     fake.write(
         "proc/meminfo",
@@ -196,7 +194,7 @@ def test_memory_is_the_cgroups_where_its_limit_is_lower(machine: FakeProc) -> No
 
 def test_an_empty_machine_gives_reasons_and_never_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeProc(tmp_path)
-    monkeypatch.setattr(psutil, "getloadavg", _denied)
+    monkeypatch.setattr(os, "getloadavg", _denied)
     collector = _collector(fake)
     for moment in (_T, _T + 3):
         sample = collector.read(moment)
@@ -204,7 +202,7 @@ def test_an_empty_machine_gives_reasons_and_never_raises(tmp_path: Path, monkeyp
             assert getattr(sample, key) is None
             assert sample.unavailable[key]
         assert "net/dev" in sample.unavailable["net_rx_bytes_per_s"]
-        assert "block" in sample.unavailable["disk_read_bytes_per_s"]
+        assert "diskstats" in sample.unavailable["disk_read_bytes_per_s"]
 
 
 def test_this_machine_is_read_with_believable_values() -> None:
@@ -217,13 +215,19 @@ def test_this_machine_is_read_with_believable_values() -> None:
     assert sample.load1 is not None
 
 
-def test_a_machine_that_shows_half_of_its_memory_file_warns_nobody(
-    machine: FakeProc, recwarn: pytest.WarningsRecorder
-) -> None:
-    machine.write("proc/meminfo", "MemTotal: 2048 kB\nMemFree: 1024 kB\nMemAvailable: 1024 kB\n")
-    warnings.filterwarnings("ignore", ".*memory stats couldn't be determined", RuntimeWarning)
-    assert _collector(machine).read(_T).mem_used_bytes == 1 << 20
-    assert [str(warning.message) for warning in recwarn] == []
+@pytest.mark.parametrize(
+    ("text", "used"),
+    [
+        ("MemTotal: 2048 kB\nMemFree: 1024 kB\nMemAvailable: 1024 kB\n", 1 << 20),
+        ("MemTotal: 2048 kB\nMemFree: 256 kB\nBuffers: 256 kB\nCached: 512 kB\n", 1 << 20),
+        ("MemTotal: 2048 kB\nMemFree: 1024 kB\nMemAvailable: 9999 kB\n", 1 << 20),
+    ],
+)
+def test_memory_is_known_from_half_of_the_kernels_file(machine: FakeProc, text: str, used: int) -> None:
+    machine.write("proc/meminfo", text)
+    sample = _collector(machine).read(_T)
+    assert sample.mem_used_bytes == used
+    assert sample.swap_used_bytes is None and sample.unavailable["swap_used_bytes"]
 
 
 def test_the_time_that_reading_the_host_begins_with_is_that_of_its_counters(

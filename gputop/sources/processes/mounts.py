@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gputop.model.quantity import clean_text
+from gputop.model.secrets import masked_text
 from gputop.sources.procfs import read_file, read_small
 
 NETWORKED = ("nfs", "cifs", "smb3", "ceph", "lustre", "fuse", "9p", "beegfs", "gpfs", "glusterfs", "afs", "virtiofs")
@@ -60,5 +62,5 @@ class Mounts:
             before, _, after = line.partition(" - ")
             fields, kind = before.split(" "), after.split(" ", 1)[0]
             if len(fields) > 4 and fields[0].isdigit():
-                found[int(fields[0])] = Mount(fields[4].replace("\\040", " "), kind)
+                found[int(fields[0])] = Mount(clean_text(masked_text(fields[4].replace("\\040", " "))), kind)
         return found
