@@ -75,6 +75,14 @@ def compare(before: JobReport, after: JobReport) -> Comparison:
         ("mfu_pct", "MFU", "%"),
     ):
         differences.append(_difference(key, label, unit, _of_steps(before, key), _of_steps(after, key), 1))
+    # A server is asked as much as its clients ask: requests are no merit of it, waiting is its fault.
+    for key, label, unit, sign in (
+        ("requests_per_s", "served requests", "1/s", 0),
+        ("tokens_per_s", "served tokens", "1/s", 0),
+        ("queue", "server's queue", "", -1),
+    ):
+        was_served, now_served = (_of_server(report, key) for report in (before, after))
+        differences.append(_difference(f"server_{key}", label, unit, was_served, now_served, sign))
     was, now = _finding_names(before), _finding_names(after)
     return Comparison(
         before,
@@ -284,6 +292,11 @@ def _of_steps(report: JobReport, key: str) -> float | None:
     """A figure of the same run; a utilisation above 100 % is none."""
     value: float | None = getattr(report.steps[0], key) if report.steps else None
     return None if key == "mfu_pct" and value is not None and value > MOST_MFU_PCT else value
+
+
+def _of_server(report: JobReport, key: str) -> float | None:
+    """A figure of the only server that was asked; of several it is nobody's."""
+    return getattr(report.servers[0], key) if len(report.servers) == 1 else None
 
 
 def _scaled(value: float | None, by: float) -> float | None:

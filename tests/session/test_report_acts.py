@@ -15,6 +15,7 @@ from gputop.config import ConfigError, load
 from gputop.model.cards import CARDS, LIST_SOURCE, card_of, card_words, own_price, price_of, smaller_card
 from gputop.model.peak_flops import peak_flops
 from gputop.model.quantity import energy_words
+from gputop.model.serving import ServerRow
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.steps import StepRow
 from gputop.monitor import Monitor
@@ -132,6 +133,19 @@ def test_a_pipeline_fails_on_a_slower_step_and_only_then(tmp_path: Path, capsys:
     for wrong in ("slower", "slower:x", "slower:-1", "faster:5", "slower:inf", "slower:nan"):
         assert main(["compare", fast, slow, "--fail-on", wrong]) == 2
         assert "--fail-on must be slower:5" in capsys.readouterr().err
+
+
+def test_what_a_server_served_is_compared_and_a_longer_queue_is_worse() -> None:
+    def of(queue: float, *places: str) -> JobReport:
+        rows = tuple(ServerRow(place, "vllm", 30.0, 10.0, 1000.0 - 50.0 * queue, queue=queue) for place in places)
+        return report_of(replace(each, servers=rows) for each in moments(60))
+
+    found = {d.key: d for d in compare(of(1.0, "h:1"), of(4.0, "h:1")).differences}
+    assert (found["server_queue"].direction, found["server_tokens_per_s"].direction) == ("worse", "changed")
+    assert found["server_requests_per_s"].direction == "same"
+    assert "served tokens 1/s" in compare_text(compare(of(1.0, "h:1"), of(4.0, "h:1")))
+    two = {d.key: d for d in compare(of(1.0, "h:1"), of(4.0, "h:1", "h:2")).differences}
+    assert two["server_queue"].direction == "unknown", "of two servers it is nobody's"
 
 
 # Money and gain
