@@ -36,6 +36,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--json", action="store_true", help="one JSON object with every sample, to paste")
     command.add_argument("-o", "--output", metavar="FILE", help="the table as FILE.svg, .json or .txt")
     command.add_argument("--record", metavar="FILE", help="keep a recording of it")
+    command.add_argument("--links", action="store_true", help="copies from and to the host, and between GPUs, instead")
     command.add_argument("--report", metavar="FILE", help="what was measured, as JSON for docs/hardware.md: no names")
     command.add_argument("--force", action="store_true", help="even while other processes use the GPU")
 
@@ -50,6 +51,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             raise UsageError(f"cannot write {target}: no directory {target.parent}")
     # A script that ends gputop by a signal must leave nothing on the GPU either.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if args.links:
+        if report is not None or args.record is not None or (path is not None and path.suffix == ".svg"):
+            raise UsageError("--links gives a table: use it with --json, or with -o FILE.json or .txt")
+        from gputop.features.prove.links_run import prove_links
+
+        return prove_links(args, settings, path)
     keeper = _Keeper()
     source = redacted_source(open_local(settings, INTERVAL_S, wakes=True), redactor_of(settings))
     watched = Watched(keeper.take, keeper.mark, lambda found: None if args.json else _print(row(found)))

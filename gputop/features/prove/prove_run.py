@@ -17,7 +17,7 @@ from msgspec import Struct
 
 import gputop
 from gputop.features.prove.experiment import Result, Sample, Stage, result, stages
-from gputop.model.quantity import clean_text
+from gputop.model.quantity import clean_text, numbers
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.source import Source, SourceError, UsageError
@@ -39,17 +39,16 @@ class KernelsFailed(Exception):
 class Kernels:
     """One GPU's child process. ``close`` it, whatever happens."""
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, uuids: str, program: str = "prove_child") -> None:
+        """``uuids`` of the GPUs that it sees, with commas; ``program`` is the module of this folder that it runs."""
         own = str(Path(gputop.__file__).parent.parent)
         path = [own, *(folder for folder in sys.path if os.path.isabs(folder) and folder not in (own, os.getcwd()))]
-        code = (
-            f"import sys; sys.path[:] = {path!r}; from gputop.features.prove.prove_child import main; sys.exit(main())"
-        )
+        code = f"import sys; sys.path[:] = {path!r}; from gputop.features.prove.{program} import main; sys.exit(main())"
         # By UUID: CUDA numbers GPUs in its own order.
         self._process = subprocess.Popen(
             dying_with_parent(sys.executable, ["-I", "-c", code]),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            start_new_session=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": uuid},
+            start_new_session=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": uuids},
         )  # fmt: skip
         self._text = b""
         self._heard = monotonic()
@@ -91,6 +90,13 @@ class Kernels:
             process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+    def heard(self, wait_s: float) -> list[dict[str, Any]]:
+        """What it has said since it was last asked, waited for so long. Raises KernelsFailed, also where it hangs."""
+        found = self._lines(wait_s)
+        if monotonic() - self._heard > SILENT_S:
+            raise KernelsFailed(f"a copy has not ended for {SILENT_S:.0f} s")
+        return found
 
     def _lines(self, wait_s: float) -> list[dict[str, Any]]:
         assert self._process.stdout is not None
@@ -158,7 +164,7 @@ class Experiment:
     def look(self, *, force: bool = False) -> Snapshot:
         """Start the source, choose the GPU, and see who uses it. Raises SourceError, and UsageError unless forced."""
         self._arrivals.start()
-        snapshot = self._first()
+        snapshot = self.first()
         self._gpu = next((gpu.static for gpu in snapshot.gpus if gpu.lost_reason is None and not _is_split(gpu)), None)
         if self._gpu is None:
             raise SourceError("no GPU answers: see `gputop doctor`")
@@ -204,7 +210,24 @@ class Experiment:
             self._kernels.close()
         self._source.close()
 
-    def _first(self) -> Snapshot:
+    def look_at_all(self, *, force: bool = False) -> Snapshot:
+        """Start the source, and see who uses any of its GPUs. Raises SourceError, and UsageError unless forced."""
+        self._arrivals.start()
+        snapshot = self.first()
+        if not snapshot.gpus:
+            raise SourceError("no GPU answers: see `gputop doctor`")
+        users = sorted({p.gpu for p in snapshot.processes if p.role == "gpu" and p.gpu is not None and p.type != "G"})
+        if users and not force:
+            raise UsageError(f"GPU {numbers(users)} is in use: choose others with --gpus, or --force")
+        return snapshot
+
+    def newest(self, before: Snapshot) -> Snapshot:
+        """What the source says by now."""
+        for snapshot in self._arrivals.new():
+            before = snapshot
+        return before
+
+    def first(self) -> Snapshot:
         """A snapshot with GPUs, and with SM activity where it comes within a few seconds."""
         begun = time.monotonic()
         newest: Snapshot | None = None

@@ -1,0 +1,149 @@
+"""The links of the GPUs: what came through each, against its peak, and whether that is right. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
+
+from gputop.diagnosis.window import PCIE_LANE_BYTES
+from gputop.features.prove.experiment import Verdict
+from gputop.model.snapshot import GpuSample
+
+Way = Literal["host", "nvlink", "pcie", "through the host"]
+LEAST_SHARE: Mapping[Way, float] = {"host": 0.7, "nvlink": 0.7, "pcie": 0.5}
+"""Of a link's peak, from which on it is right [judged]: packets and their headers leave 80 to 90 %; a switch or a
+socket between two GPUs on PCIe takes more."""
+LEAST_OF_BEST = 0.7
+"""Of the fastest NVLink pair, below which another pair is slow although no peak of a pair is known [judged]."""
+
+
+class Link(Struct, frozen=True):
+    """One direction between two ends: GPUs by their index, None is the host's memory. Rates in bytes a second.
+
+    ``peak_bytes_per_s`` is what the link can carry at most, None where that is not known. ``ok`` is None where it
+    cannot be judged; ``why`` says why, or what is likely wrong.
+    """
+
+    source: int | None
+    target: int | None
+    way: Way
+    bytes_per_s: float
+    peak_bytes_per_s: float | None
+    ok: bool | None = None
+    why: str = ""
+
+    @property
+    def share(self) -> float | None:
+        """Of the peak."""
+        return self.bytes_per_s / self.peak_bytes_per_s if self.peak_bytes_per_s else None
+
+
+def pcie_peak(gpu: GpuSample) -> float | None:
+    """Bytes a second of the widest and fastest PCIe link that GPU and slot allow, one direction; None where unknown."""
+    lane = PCIE_LANE_BYTES.get(gpu.pcie_gen_max or 0)
+    if lane is None or not gpu.pcie_width_max or gpu.static.unified_memory:
+        return None
+    return lane * gpu.pcie_width_max
+
+
+def link_of(source: GpuSample | None, target: GpuSample | None, bytes_per_s: float, *, direct: bool) -> Link:
+    """A measured link, not judged yet. One end at most is None."""
+    ends = [gpu for gpu in (source, target) if gpu is not None]
+    peaks: list[float | None]
+    if len(ends) == 1:
+        way, peaks = "host", [pcie_peak(ends[0])]
+    elif not direct:
+        way, peaks = "through the host", [None]
+    elif all(gpu.static.nvlink_peak_bytes_per_s for gpu in ends):
+        way, peaks = "nvlink", [gpu.static.nvlink_peak_bytes_per_s for gpu in ends]
+    else:
+        way, peaks = "pcie", [pcie_peak(gpu) for gpu in ends]
+    known = [peak for peak in peaks if peak is not None]
+    peak = min(known) if len(known) == len(peaks) else None
+    index = [None if gpu is None else gpu.static.index for gpu in (source, target)]
+    return Link(index[0], index[1], way, bytes_per_s, peak)  # type: ignore[arg-type]
+
+
+def judged(links: Sequence[Link], gpus: Mapping[int, GpuSample]) -> tuple[Link, ...]:
+    """Each link with whether it is right. ``gpus`` are samples taken while it was busy, by index."""
+    best = max((link.bytes_per_s for link in links if link.way == "nvlink"), default=0.0)
+    return tuple(_judged(link, gpus, best) for link in links)
+
+
+def _judged(link: Link, gpus: Mapping[int, GpuSample], best: float) -> Link:
+    link = replace(link, ok=None, why="")
+    if link.way == "through the host":
+        return replace(link, why="the GPUs do not reach each other: every byte crosses the host's memory")
+    if link.share is None:
+        return replace(link, why="its peak is not known")
+    if link.share >= LEAST_SHARE[link.way]:
+        return replace(link, ok=True)
+    if link.way == "nvlink" and link.bytes_per_s >= LEAST_OF_BEST * best:
+        return replace(link, why="as fast as the other pairs: how many of the NVLinks join this pair is not known")
+    return replace(link, ok=False, why=_likely(link, gpus))
+
+
+def _likely(link: Link, gpus: Mapping[int, GpuSample]) -> str:
+    """What is likely wrong with a slow link."""
+    if link.way == "nvlink":
+        return "slower than the other pairs: nvidia-smi nvlink -s shows which links are down, -e their errors"
+    for index in (link.source, link.target):
+        gpu = gpus.get(-1 if index is None else index)
+        if gpu is not None and gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max:
+            return f"GPU {index} has x{gpu.pcie_width} of x{gpu.pcie_width_max} lanes: reseat the card, check the slot"
+    if link.way == "pcie":
+        return "a bridge, the other socket or the IOMMU lies between them: nvidia-smi topo -m shows what"
+    return "the other socket's memory, a shared switch, or a power setting of PCIe (ASPM): nvidia-smi topo -m"
+
+
+def verdict(links: Sequence[Link]) -> Verdict:
+    """What the links show together: exit status 0 right, 1 a slow one, 3 none could be judged."""
+    slow = [link for link in links if link.ok is False]
+    right = [link for link in links if link.ok]
+    if slow:
+        worst = min(slow, key=lambda link: link.share or 0.0)
+        return Verdict(1, f"{len(slow)} of {len(links)} links are slow, worst {named(worst)}", worst.why)
+    if not right:
+        return Verdict(3, "no link could be judged", links[0].why if links else "nothing was measured")
+    rest = len(links) - len(right)
+    return Verdict(
+        0, f"{len(right)} of {len(links)} links are right" + (f", {rest} could not be judged" if rest else "")
+    )
+
+
+def named(link: Link) -> str:
+    """A link's ends in words."""
+    return " → ".join("host" if end is None else f"GPU {end}" for end in (link.source, link.target))
+
+
+HEAD = f"{'LINK':<16}{'GB/s':>8}{'PEAK':>8}{'':>7}   "
+
+
+def row(link: Link) -> str:
+    """A line of the table."""
+    peak = "n/a" if link.peak_bytes_per_s is None else f"{link.peak_bytes_per_s / 1e9:.1f}"
+    share = "" if link.share is None else f"{100 * link.share:.0f} %"
+    mark = {True: "✓", False: "✗", None: "–"}[link.ok]
+    way = {"host": "PCIe", "nvlink": "NVLink", "pcie": "PCIe", "through the host": "through the host"}[link.way]
+    return f"{named(link):<16}{link.bytes_per_s / 1e9:>8.1f}{peak:>8}{share:>7} {mark} {way}"
+
+
+def text(links: Sequence[Link], found: Verdict) -> str:
+    """The table, what is odd about single links, and the conclusion."""
+    lines = [HEAD.rstrip(), *map(row, links), ""]
+    lines += [f"{named(link)}: {link.why}" for link in links if link.why and link.way != "through the host"]
+    if apart := [named(link) for link in links if link.way == "through the host"]:
+        lines.append(f"{', '.join(apart)}: {next(link.why for link in links if link.way == 'through the host')}")
+    return "\n".join([*lines, found.words]) + "\n"
+
+
+def data(links: Sequence[Link], found: Verdict, version: str, driver: str | None) -> dict[str, Any]:
+    """Everything as JSON-able data."""
+    rows = [{**to_builtins(link), "share": link.share} for link in links]
+    return {
+        "schema": 1, "gputop": version, "driver": driver, "exit_status": found.exit_status, "verdict": found.words,
+        "reason": found.reason, "links": rows,
+    }  # fmt: skip
