@@ -136,6 +136,17 @@ def test_counters_only_rise_also_when_the_clock_is_set_back() -> None:
     assert value(page, "gputop_gpu_throttle_seconds_total", reason="power_cap") == 0.0
 
 
+def test_time_that_is_busy_and_not_working_is_counted_by_its_cause() -> None:
+    given = feed()
+    for second in range(60):
+        given.take(snapshot_of(100.0 + second))
+    page = read(given.page())
+    lost = value(page, "gputop_gpu_state_seconds_total", state="busy_not_working")
+    assert lost is not None and lost > 30.0
+    assert value(page, "gputop_gpu_busy_not_working_seconds_total", cause="low_sm") == lost
+    assert value(page, "gputop_gpu_state", state="busy_not_working") == 1.0
+
+
 def test_xid_errors_are_counted_by_number() -> None:
     given = feed()
     given.take(snapshot_of(1.0))
