@@ -165,7 +165,20 @@ def main_text(frame: Frame) -> str:
 def rows() -> list[Row]:
     """The machine's part of the matrix."""
     processes, host = "tests/sources/processes/test_process_collector.py::", "tests/sources/test_host.py::"
+    inside, loader = "tests/api/test_api_unharmed.py::", "tests/features/loader_bench/test_loader_command.py::"
     return [
+        Row("no thread can be started", "the limit on processes is reached", "which limit, in one line; exit status 3",
+            "a training that is watched goes on, its steps without GPUs", None,
+            inside + "test_where_no_thread_can_be_started_the_training_goes_on_and_a_reason_says_so"),
+        Row("a call of the program's own that raises anything", "`on_frame` or a logger raises SystemExit",
+            "once, as a warning; it is not called again", "the training, the watch, all other loggers", None,
+            inside + "test_whatever_is_raised_on_the_watchs_own_thread_stays_there"),
+        Row("a loader's function that hangs", "`gputop loader` calls it, and it does not return",
+            "one line when the budget is spent", "gputop; nothing of the function is left", None,
+            loader + "test_the_users_function_has_no_more_time_than_the_budget"),
+        Row("a loader's function that ends its process", "it exits, is killed, or closes all files",
+            "how it ended, in one line", "gputop", None,
+            loader + "test_however_the_users_function_fails_one_line_says_so"),
         Row("a pid that /proc does not show", "the driver's pids are of another PID namespace, or hidden",
             "what the driver says of it, and why no more", "GPUs; all other processes", None,
             processes + "test_a_pid_that_proc_does_not_show_keeps_what_the_driver_says"),
