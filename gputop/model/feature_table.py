@@ -112,6 +112,10 @@ FEATURES: Mapping[str, Feature] = {
                     "queries": Part(
                         "the questions behind the dashboards, as PromQL", "gputop.features.fleet.queries_command"
                     ),
+                    "remedy": Part(
+                        "set nodes with failing GPUs aside, in Slurm or Kubernetes",
+                        "gputop.features.fleet.remedy_command",
+                    ),
                 },
             ),
         },

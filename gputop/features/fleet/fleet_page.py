@@ -103,6 +103,11 @@ def fleet_page() -> Page:
         "Several clusters in one engine are told apart by the label `cluster` (or `cluster_name`, `cluster_id`, "
         "`k8s_cluster_name`, `k8s_cluster`), which Prometheus adds by `external_labels`; where two machines answer "
         "under one name and nothing tells them apart the screen says so, and `--select` shows one cluster.",
+        "`gputop fleet remedy --by slurm` (or `kubernetes`) prints the commands that set nodes aside: whose GPU is "
+        "lost, or whose count of uncorrected memory errors since the driver was loaded rose within the last hour. "
+        "`--act FILE` runs them, by scontrol or kubectl, at most `--most` nodes a run, and keeps in FILE what was "
+        "done: a node that somebody took back is set aside again only for something new. It acts on no verdict, and "
+        "on no answer that is not whole. A timer runs it each minute; two runs with one FILE never act at once.",
         "What to run at which size. A page has some 57 series a GPU and 50 a host; 1,000 hosts of 8 GPUs under "
         "dcgm-exporter's names are 73,000 series, for which a Prometheus took 641 MB and a VictoriaMetrics 255 MB "
         "after 40 minutes. There one engine is enough, and the screen takes some 0.5 s of processor time to start, "
