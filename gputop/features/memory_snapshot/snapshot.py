@@ -100,7 +100,7 @@ def read_snapshot(path: str) -> Snapshot:
             raise NotPlain(f"holds more than {MOST_EVENTS} events: record fewer (max_entries)")
         events = [_events(trace, stacks) for trace in traces]
         steps = _steps(data.get("external_annotations"))
-    except (KeyError, TypeError, OverflowError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         raise NotPlain(f"is not a memory snapshot that PyTorch writes ({type(error).__name__})") from None
     devices = sorted({*segments, *(at for at, found_here in enumerate(events) if len(found_here))})
     settings = data.get("allocator_settings")
@@ -178,7 +178,8 @@ _STEP_NAMES = ("ProfilerStep", "Optimizer.step", "Optimizer.zero_grad")
 def _steps(found: Any) -> dict[int, tuple[list[int], str]]:
     """When each device's steps began, and what announced them."""
     begins: dict[tuple[int, str], list[int]] = {}
-    for entry in found if isinstance(found, list) else []:
+    entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    for entry in entries:
         name = str(entry.get("name", ""))
         kind = next((kind for kind in _STEP_NAMES if name.startswith(kind)), None)
         if kind is not None and entry.get("stage") == "START":

@@ -297,11 +297,13 @@ class _Filler:
         gpu.correlation.extend(correlations)
         gpu.blocks_per_sm.extend(blocks)
         gpu.occupancy.extend(occupancy)
-        if not isinstance(args[0], AllArgs):
+        if set(map(type, args)) == {Args}:
             gpu.grid.extend(array("f", [ABSENT]) * len(group))
             return
-        gpu.grid.extend(array("f", [blocks_of(arg.grid) for arg in args]))
-        for number, arg in enumerate(args, first):
+        # The parts of a damaged piece are decoded apart, each with the arguments that it needs.
+        full = [arg if isinstance(arg, AllArgs) else NO_ARGS for arg in args]
+        gpu.grid.extend(array("f", [blocks_of(arg.grid) for arg in full]))
+        for number, arg in enumerate(full, first):
             if arg.operation is not None:
                 trace.collectives[number] = Collective(
                     str(arg.group or ""), str(arg.operation), whole(arg.seq), whole(arg.sent), whole(arg.received),

@@ -346,6 +346,35 @@ def test_lists_that_stand_in_a_pickle_many_times_are_refused_by_their_number(
     assert status == 2 and "more than" in text and text.count("\n") == 1
 
 
+def spoil(data: Any, draw: random.Random) -> None:
+    """Put something else into the place of one value, anywhere in nested lists and dictionaries."""
+    other = (None, -1, 1 << 70, 3.5, "x" * 5000, [], {}, [1], b"b", ("a",), {1}, 1 << 62, "active", "\x1b[31m")
+    key = draw.choice(list(data) if isinstance(data, dict) else range(len(data)))
+    if isinstance(data[key], (dict, list)) and data[key] and draw.random() < 0.7:
+        spoil(data[key], draw)
+    elif isinstance(data, dict) and draw.random() < 0.2:
+        del data[key]
+    else:
+        data[key] = draw.choice(other)
+
+
+def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = random.Random(7)
+    memory = random_run(1)
+    memory.step()
+    memory.step()
+    whole = pickle.dumps(memory.snapshot())
+    for _ in range(150):
+        snapshot = pickle.loads(whole)
+        for _ in range(draw.randrange(1, 4)):
+            spoil(snapshot, draw)
+        status, text = said(capsys, str(dumped(tmp_path / "s.pickle", snapshot)))
+        assert status in (0, 1) or (status == 2 and text.count("\n") == 1), text
+        assert "internal error" not in text and "\x1b" not in text
+
+
 def test_the_limit_on_memory_is_lifted_after_a_file(tmp_path: Path) -> None:
     import resource
 

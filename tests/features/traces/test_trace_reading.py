@@ -19,6 +19,7 @@ from gputop.features.traces.analyse import analyse
 from gputop.features.traces.chrome import decode
 from gputop.features.traces.columns import Trace, TraceError
 from gputop.features.traces.read import read_trace
+from tests.support.command import trace_said
 from tests.support.synthetic_trace import planted
 
 
@@ -279,6 +280,45 @@ def test_two_hundred_damaged_files_end_in_a_report_or_in_one_line_and_are_decode
             assert "\n" not in str(error)
         # A damaged event is come down to by halves, and the end of a list is tried for in a few places.
         assert sum(decoded) <= 12 * len(content), sum(decoded) / len(content)
+
+
+def test_an_event_without_arguments_and_a_damaged_one_beside_collectives_cost_nothing_else(tmp_path: Path) -> None:
+    """The parts of a damaged piece are decoded apart, with and without the rarer arguments."""
+    document = planted("communication")
+    kernels = [event for event in document["traceEvents"] if event["cat"] == "kernel"]
+    del kernels[0]["args"]
+    kernels[-1]["name"] = "torn"
+    content = text_of(document).replace(b'"torn"', b'"to"rn"')
+    trace = read(tmp_path / "t.json", content)
+    assert (trace.dropped_events, len(trace.gpu)) == (1, len(kernels) - 1)
+    assert len(trace.collectives) == len([event for event in kernels[:-1] if "nccl" in event["name"]])
+
+
+def spoil(data: Any, draw: random.Random) -> None:
+    """Put something else into the place of one value, anywhere in nested lists and dictionaries."""
+    other = (None, -1, 1 << 70, 1e300, "x" * 3000, [], {}, [1], {"a": 1}, True, "\x1b[31m", "kernel", "cuda_runtime")
+    key = draw.choice(list(data) if isinstance(data, dict) else range(len(data)))
+    if isinstance(data[key], (dict, list)) and data[key] and draw.random() < 0.8:
+        spoil(data[key], draw)
+    elif isinstance(data, dict) and draw.random() < 0.2:
+        del data[key]
+    else:
+        data[key] = draw.choice(other)
+
+
+def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = random.Random(3)
+    bases = [json.dumps(planted(cause, steps=2)) for cause in ("communication", "copies", "launch_bound")]
+    for _ in range(60):
+        document = json.loads(draw.choice(bases))
+        for _ in range(draw.randrange(1, 30)):
+            spoil(document["traceEvents"], draw)
+        (tmp_path / "t.json").write_text(json.dumps(document))
+        status, text = trace_said(capsys, str(tmp_path / "t.json"))
+        assert status in (0, 1) or (status == 2 and text.count("\n") == 1), text
+        assert "internal error" not in text and "\x1b" not in text
 
 
 def test_lists_in_events_are_not_taken_for_the_end_of_a_torn_file(tmp_path: Path) -> None:
