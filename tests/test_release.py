@@ -1,0 +1,67 @@
+"""The release's own steps: the tag is checked, and README and hints say that gputop is published, from one constant."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gputop
+
+ROOT = Path(__file__).parents[1]
+STEPS = (".github/release/publish.py", ".github/release/notes.py")
+READ = ("README.md", "pyproject.toml", "docs/changelog.md", "gputop/__init__.py", "gputop/model/extras.py")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    if not (ROOT / STEPS[0]).exists():
+        pytest.skip("an sdist has no .github")
+    for name in (*STEPS, *READ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def step(tree: Path, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, tree / name, *words], capture_output=True, text=True, check=False)
+
+
+def test_publishing_changes_one_constant_and_readme_s_lines_and_once_is_enough(tree: Path) -> None:
+    readme = (tree / "README.md").read_text()
+    assert "uvx" not in readme and "pipx" not in readme and "shields.io" not in readme, "nothing is published yet"
+    assert step(tree, STEPS[0], "me/gputop").returncode == 0
+    published = {name: (tree / name).read_text() for name in READ}
+    assert "PUBLISHED = True" in published["gputop/model/extras.py"]
+    assert "uvx --from gputop-tui gputop demo" in published["README.md"]
+    assert "github.com/me/gputop/actions" in published["README.md"]
+    assert len(published["README.md"].splitlines()) <= 130
+    assert step(tree, STEPS[0], "me/gputop").returncode == 0
+    assert published == {name: (tree / name).read_text() for name in READ}
+
+
+def test_a_published_gputop_names_the_index_in_every_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gputop.model import extras
+
+    assert extras.install("fleet") == "pip install '.[fleet]' in a checkout of gputop"
+    monkeypatch.setattr(extras, "PUBLISHED", True)
+    assert extras.install("fleet") == "pip install 'gputop-tui[fleet]'"
+
+
+def test_where_readme_has_no_place_for_it_nothing_is_changed(tree: Path) -> None:
+    readme = tree / "README.md"
+    readme.write_text(readme.read_text().replace("<!-- install -->", ""))
+    done = step(tree, STEPS[0], "me/gputop")
+    assert done.returncode == 1 and "marks" in done.stderr
+    assert "PUBLISHED = False" in (tree / READ[4]).read_text()
+
+
+def test_a_tag_that_package_and_changelog_do_not_know_is_refused(tree: Path) -> None:
+    notes = step(tree, STEPS[1], f"v{gputop.__version__}")
+    assert notes.returncode == 0 and notes.stdout.strip() and not re.search("^## ", notes.stdout, re.MULTILINE)
+    wrong = step(tree, STEPS[1], "v9.9.9")
+    assert wrong.returncode == 1 and "pyproject.toml" in wrong.stderr and "changelog" in wrong.stderr
