@@ -108,3 +108,48 @@ def test_from_within_another_pid_namespace_a_job_is_not_taken_for_somebody_else(
     found = json.loads(ran.stdout)["processes"]
     assert [(p["pid"], p["command"], p["gpu_mem_bytes"]) for p in found] == [(os.getpid(), None, GIB), (1, None, GIB)]
     assert all("another PID namespace" in process["unavailable"]["run_pct"] for process in found)
+
+
+MIXES = """
+import os, socket, sys, threading, time
+def work():
+    while True:
+        end = time.monotonic() + 0.05
+        while time.monotonic() < end:
+            pass
+        time.sleep(0.05)
+if os.fork() == 0:
+    threading.Thread(target=work, daemon=True).start()
+a, b = socket.socketpair()
+reader, writer = os.pipe()
+print("ready", flush=True)
+while True:
+    time.sleep(0.03)
+    end = time.monotonic() + 0.03
+    while time.monotonic() < end:
+        pass
+"""
+
+
+def test_the_shares_of_every_process_add_up() -> None:
+    job = subprocess.Popen([sys.executable, "-c", MIXES], stdout=subprocess.PIPE, start_new_session=True)
+    collector = ProcessCollector(between=True, clock=time.monotonic)
+    states = ("run", "queued", "disk", "network", "lock", "sleep", "poll", "other", "unread")
+    waits = ("disk", "network", "lock", "sleep", "poll", "pipe", "write", "other", "unread")
+    sums: dict[str, list[float]] = {"feed": [], "main": []}
+    try:
+        assert job.stdout is not None and job.stdout.readline() == b"ready\n"
+        for _ in range(12):
+            for s in collector.read(time.monotonic(), [GpuProcess(0, job.pid, 9 * GIB, "C")], {0: 20.0}):
+                if s.feed_run_pct is not None:
+                    sums["feed"].append(sum(getattr(s, f"feed_{name}_pct") or 0.0 for name in states))
+                if s.main_unread_pct is not None:
+                    main = (s.main_run_pct or 0.0) + (s.main_wait_pct or 0.0)
+                    sums["main"].append(min(main, 100.0) + sum(getattr(s, f"main_{name}_pct") for name in waits))
+            time.sleep(0.3)
+    finally:
+        collector.close()
+        os.killpg(job.pid, 9)
+        job.wait()
+    assert sums["feed"] and sums["main"]
+    assert all(98.0 <= total <= 102.0 for each in sums.values() for total in each), sums
