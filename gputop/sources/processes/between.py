@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from random import Random
 
 
-LEAST_LOOKS, MOST_LOOKS = 2, 4
-"""Looks between two readings, each at a random moment of its share of the time."""
-READ_IN_ALL = 32
-"""What all looks between two readings may read, where that is more than the least takes."""
+LEAST_LOOKS, MOST_LOOKS = 2, 6
+"""Looks between two readings, each at a random moment of its share of the time: over half a minute 180 looks tell a
+share to within three points."""
+READ_OF_MAINS = 20
+"""Main threads that all looks between two readings may read, where that is more than the least takes."""
+LEAST_OTHERS = 4
 LONGEST_S = 5.0
 WORKS = ("run", "disk", "blocked", "network")
 OF_A_START = 2
@@ -108,7 +110,7 @@ class LooksBetween:
             from random import Random
 
             self._random = Random()
-        looks = max(LEAST_LOOKS, min(MOST_LOOKS, READ_IN_ALL // (len(mains) + len(others))))
+        looks = max(LEAST_LOOKS, min(MOST_LOOKS, READ_OF_MAINS // max(1, len(mains))))
         self._due = [now + span * (part + self._random.random()) / looks for part in range(looks)]
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gputop-looks", daemon=True)
@@ -128,7 +130,7 @@ class LooksBetween:
                 break
             assert self._random is not None
             due = self._due
-            first, each = self._random.randrange(len(due)), MOST_AT_ONCE // LEAST_LOOKS
+            first, each = self._random.randrange(len(due)), max(LEAST_OTHERS, MOST_AT_ONCE // len(due))
             for number, moment in enumerate(due):
                 if self._closing.wait(max(0.0, moment - time.monotonic())):
                     break

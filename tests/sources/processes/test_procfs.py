@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.processes.process_tree import ProcessTable
-from gputop.sources.processes.wait_channel import wait_class
+from gputop.sources.processes.wait_channel import may_be_disk, needs_proof, wait_class
 from gputop.sources.procfs import (
     Descriptors,
     ProcessFiles,
@@ -158,3 +158,12 @@ def test_a_settled_process_is_read_once_and_a_young_one_again(tmp_path: Path, mo
     read.clear()
     table.refresh()
     assert read == []
+
+
+def test_state_d_of_drivers_locks_and_vfork_is_never_a_disk_and_sockets_need_proof() -> None:
+    for channel in ("nvidia_ioctl", "uvm_va_space_up", "wait_for_vfork_done", "rwsem_down_read", "shrink_lruvec"):
+        assert not may_be_disk(channel)
+    assert may_be_disk("some_new_filesystem_wait")
+    for channel in ("wait_woken", "__skb_wait_for_more_packets", "sk_wait_data"):
+        assert needs_proof(channel)
+    assert not needs_proof("tcp_recvmsg") and not needs_proof("unix_stream_read_generic")
