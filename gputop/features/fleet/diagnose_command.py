@@ -61,7 +61,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return FOUND if found else 0
     lines = [f"simulated fleet: {count(len(frame.hosts), 'host')}"] if frame.read.source == SIMULATED else []
     if len(found) > 1:
-        lines.append("what loses the most GPU time now comes first")
+        first = "what is not there comes first, then " if found[0].is_absent else ""
+        lines.append(f"{first}what loses the most GPU time now{'' if first else ' comes first'}")
     for number, one in enumerate(found[: args.top], 1):
         lines += wrapped(f"{number}. {terminal_safe(one.text)}", WIDTH, further="   ")
         if one.remedy:
