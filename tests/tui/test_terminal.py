@@ -112,6 +112,8 @@ def test_a_gpu_that_is_lost_while_running_is_named_and_the_other_goes_on(
         scenario.gpus[0].set(power_w=333)
         scenario.write()
         program.read_until("LOST")
+        # The screen follows the lost one; the other shows its numbers once it is selected.
+        program.press("[")
         scenario.gpus[0].set(power_w=222)
         scenario.write()
         program.read_until("222")
