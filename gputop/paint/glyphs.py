@@ -45,7 +45,7 @@ class Glyphs(Struct, frozen=True):
 
     def level(self, level: str) -> str:
         """The glyph of a level; each level has its own, so that colour is never alone."""
-        return {"green": self.green, "grey-green": self.green, "info": self.info, "yellow": self.yellow}.get(
+        return {"green": self.green, "info": self.info, "yellow": self.yellow}.get(
             level, self.red if level == "red" else self.grey
         )
 

@@ -16,12 +16,12 @@ Field = tuple[str, str]
 
 
 def sm_text(gpu: GpuSample, glyphs: Glyphs, *, red: bool, newest: bool = False) -> Span:
-    """The SM number: measured, a bound, or n/a; never one under another's name. Green praises, so not on a red GPU.
+    """The SM number: measured, a bound, or n/a; never one under another's name.
 
-    ``newest`` is a single second, on which no verdict stands: dim.
+    Green praises, so not on a red GPU, nor at 0. ``newest`` is a single second, on which no verdict stands: dim.
     """
     if gpu.sm_active_pct is not None:
-        return pct(gpu.sm_active_pct), "dim" if newest else "strong" if red else "value.sm"
+        return pct(gpu.sm_active_pct), "dim" if newest else "strong" if red or gpu.sm_active_pct < 0.5 else "value.sm"
     if gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
         return f"{glyphs.at_most}{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
     return (glyphs.more if _is_coming(gpu) else NOT_MEASURED), "dim"
