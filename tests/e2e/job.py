@@ -5,7 +5,9 @@ As with CUDA, the main thread sleeps or spins until its pretended GPU has done t
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -67,6 +69,8 @@ class Gpu:
 
 
 def main(folder: str, name: str, *given: str) -> None:
+    # A job that is stopped by a signal cannot end by itself when the test is killed (prctl(2), PR_SET_PDEATHSIG).
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     module_of(name, folder).main(Gpu(*given))
 
 
