@@ -14,6 +14,10 @@ from gputop.sources.nvml.handle import Answers, Handle, LostGpu, cannot_start
 from gputop.sources.nvml.nvml_session import NONE_SEEN, XidWatch
 from tests.support.nvml_script import Script
 
+knows_mma_stall = pytest.mark.skipif(
+    not hasattr(pynvml, "NVML_FI_DEV_MMA_STALL_PERCENT"), reason="this nvidia-ml-py is older than the field 297"
+)
+
 
 def question(key: str) -> Question:
     return next(q for q in (*EVERY_TICK, *SELDOM, *FIXED, MEMORY_V2) if key in q.keys)
@@ -126,6 +130,7 @@ def _field(number: int, value: int, code: int = 0) -> Any:
     return field
 
 
+@knows_mma_stall
 def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None:
     first = [_field(82, 71), _field(83, 5_000_500), _field(197, 1000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
     second = [_field(82, 72), _field(83, 5_001_000), _field(197, 4000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
@@ -138,6 +143,7 @@ def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None
     assert into.missing == {"pcie_rx_bytes_per_s": "not supported by this GPU"}
 
 
+@knows_mma_stall
 def test_counters_are_not_asked_for_what_gpm_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They cost the driver ten times as much as anything else in the batch."""
     asked = Script(monkeypatch, "nvmlDeviceGetFieldValues", [])
@@ -147,6 +153,7 @@ def test_counters_are_not_asked_for_what_gpm_measures(monkeypatch: pytest.Monkey
     assert asked.asked == [("h", (82, 83, 297))]
 
 
+@knows_mma_stall
 def test_mma_stall_is_asked_once_of_a_driver_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stall = pynvml.c_nvmlFieldValue_t(fieldId=297, nvmlReturn=pynvml.NVML_ERROR_NOT_SUPPORTED)
     asked = Script(monkeypatch, "nvmlDeviceGetFieldValues", [stall])
@@ -157,6 +164,7 @@ def test_mma_stall_is_asked_once_of_a_driver_that_does_not_know_it(monkeypatch: 
     assert into.missing["mma_stall_pct"] == "this driver or GPU does not tell it"
 
 
+@knows_mma_stall
 def test_mma_stall_is_shown_where_the_driver_gives_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stall = pynvml.c_nvmlFieldValue_t(fieldId=297, valueType=pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
     stall.value.uiVal = 37
