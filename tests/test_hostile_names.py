@@ -78,7 +78,7 @@ ELSEWHERE = {
     "help": "no name from outside", "doctor": "test_doctor", "loader": "test_loader_bench", "prove": "test_prove",
     "mark": "test_marks", "replay": "draws what screenshot draws", "serve": "draws what the screen draws",
     "record": "what it writes is what FILE holds", "run": "ends in the report", "mcp": "below, without its process",
-    "memory": "test_memory_snapshot",
+    "memory": "test_memory_snapshot", "fleet remedy": "test_fleet_remedies",
 }  # fmt: skip
 ALERTS = '[[alert]]\nname = "busy"\nwhen = "util_pct > 30"\nfor = "5s"\nrun = ["/bin/echo", "{gpu}", "{uuid}"]\n'
 

@@ -28,5 +28,5 @@ async def draw(folder: Path) -> None:
 if __name__ == "__main__":
     if CHROMIUM is None:
         sys.exit("this needs Chromium")
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:
         asyncio.run(draw(Path(made)))
