@@ -295,7 +295,8 @@ class Player:
         for d in frame.diagnoses:
             recorded = self._recorded.get(d.index, [])
             at = bisect_right(recorded, frame.snapshot.t + 1e-3, key=itemgetter(0))
-            if at and recorded[at - 1][1:] != (d.verdict, d.busy_not_working):
+            # What was being collected then was not judged otherwise.
+            if at and recorded[at - 1][1] != COLLECTING and recorded[at - 1][1:] != (d.verdict, d.busy_not_working):
                 other.append((d.index, *recorded[at - 1][1:]))
         if not other:
             return ""
@@ -318,8 +319,7 @@ class Player:
                 return {}
             last_t = event.t
             verdict, _, flag = event.text.partition(" ")
-            if verdict != COLLECTING:
-                found.setdefault(event.gpu, []).append((event.t, verdict, flag or None))
+            found.setdefault(event.gpu, []).append((event.t, verdict, flag or None))
         return found
 
 
