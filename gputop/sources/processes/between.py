@@ -163,6 +163,9 @@ class LooksBetween:
         is_for_another = seen.wait == "pipe" or (seen.wait == "queue" and pid in self._parents)
         if is_for_another or waits_for_child(seen.channel):
             doing = self._descendants.doing(now, pid, seen, self._apart)
+            if doing is None and seen.pipe is not None and pid in self._parents:
+                seen = self._at.pipe_now(now, pid, f"{self._proc}/{pid}", seen.channel)
+                doing = self._descendants.doing(now, pid, seen, self._apart)
             # A poll is for any of many things: it is for a child that does something.
             if doing is not None and (seen.wait != "queue" or doing.wait in WORKS):
                 return doing

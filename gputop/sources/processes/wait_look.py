@@ -74,6 +74,13 @@ class WaitLook:
         known = self._known.get(folder)
         if known is not None and known[1].channel == channel and 0.0 <= now - known[0] < HOLDS_S:
             return known[1]
+        return self._afresh(now, pid, folder, channel, wait, files)
+
+    def pipe_now(self, now: float, pid: int, folder: str, channel: str) -> Seen:
+        """What a thread that was found to read a pipe reads now: a process that starts children has a new one each."""
+        return self._afresh(now, pid, folder, channel, "pipe", None)
+
+    def _afresh(self, now: float, pid: int, folder: str, channel: str, wait: str, files: ProcessFiles | None) -> Seen:
         seen = self._ask(now, pid, folder, channel, wait, files)
         if seen.socket is not None or seen.pipe is not None or seen.mount is not None:
             if len(self._known) >= MOST_KNOWN:
