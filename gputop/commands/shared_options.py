@@ -15,7 +15,6 @@ from gputop.model.feature_table import FEATURES, resolve
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.output.private_file import write_private
-from gputop.sources.one_reading import WAIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,6 +190,9 @@ def deliver(text: str, path: str | None) -> None:
 
 def wait_of(args: argparse.Namespace) -> float:
     """How long to wait for the first complete reading, in seconds. Raises UsageError."""
+    # With the driver's binding behind it, which a screen imports after the driver was asked.
+    from gputop.sources.one_reading import WAIT_S
+
     given = getattr(args, "wait", None)
     return WAIT_S if given is None else seconds(given, "--wait")
 

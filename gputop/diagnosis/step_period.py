@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
 from operator import mul
-from statistics import mean
 
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.step_period import PeriodSource, StepPeriod
@@ -57,7 +56,7 @@ def period(values: Sequence[float], spacing_s: float) -> float | None:
     most = n // LEAST_PERIODS
     if most <= LEAST_SAMPLES:
         return None
-    middle = mean(values)
+    middle = sum(values) / len(values)
     centred = [value - middle for value in values]
     power = sum(map(mul, centred, centred)) / n
     if power <= 0.0 or sqrt(power) < LEAST_SPREAD * abs(middle):
@@ -151,7 +150,9 @@ class StepPeriods:
             for source, read in _READ:
                 values = [value for gpu in gpus if (value := read(gpu)) is not None]
                 rhythm = rhythms.setdefault(source, _Rhythm())
-                rhythm.add(snapshot.t, mean(values) if len(values) == len(gpus) else None, snapshot.interval_s)
+                rhythm.add(
+                    snapshot.t, sum(values) / len(values) if len(values) == len(gpus) else None, snapshot.interval_s
+                )
             of = next(((s, r) for s, _ in _READ if (r := rhythms[s]).found is not None), None)
             if of is not None and of[1].found is not None and of[1].first is not None:
                 indices = tuple(sorted(gpu.static.index for gpu in gpus))
