@@ -243,6 +243,21 @@ def test_verdicts_recorded_otherwise_are_told_on_one_line(tmp_path: Path) -> Non
     assert player.replay().differs.startswith("recorded as GPU 1 starved")
 
 
+def test_what_was_still_being_collected_was_not_recorded_otherwise(tmp_path: Path) -> None:
+    snapshots = list(node(40))
+    from gputop.model.snapshot import Event
+
+    events = (Event(snapshots[0].t, "verdict", "starved_cpu", 1), Event(snapshots[0].t, "verdict", "collecting", 1))
+    snapshots[0] = replace(snapshots[0], events=events)
+    player = Player(RecordedSource(recorded(tmp_path / "collecting.jsonl.gz", iter(snapshots))))
+    player.source._collect_events()  # type: ignore[attr-defined] # before the first work, as a fast thread does it
+    player.source.pause()
+    player.seek(MOMENT + 3)
+    player.take()
+    finished(player)
+    assert "GPU 1" not in player.replay().differs
+
+
 def test_the_walk_over_a_past_is_done_in_slices(path: str) -> None:
     walk = Judged(RecordedSource(path).frames(), 1.0)
     walk.advance(until=-1.0, clock=lambda: 0.0)

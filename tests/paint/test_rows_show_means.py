@@ -8,11 +8,14 @@ import pytest
 
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
+from gputop.paint.glyphs import COLOUR
 from gputop.paint.main_screen import main_screen
-from gputop.paint.numbers import now_field
+from gputop.paint.numbers import now_field, sm_text
+from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
+from tests.support.scenes import gpu
 
 STARVED = 3
 
@@ -70,3 +73,11 @@ def test_a_broken_counter_has_no_mean_either() -> None:
         frame = monitor.feed(snapshot_at(MOMENT + second, scenario="counter_fault", started=MOMENT))
     row = row_of(frame, 0, (80, 24))
     assert "n/a" in row
+
+
+def test_nothing_is_green_that_was_not_seen_to_work() -> None:
+    assert sm_text(gpu(sm=0.0), COLOUR, red=False)[1] == "strong"
+    assert sm_text(gpu(sm=88.0), COLOUR, red=False)[1] == "value.sm"
+    assert COLOUR.level("grey-green") == COLOUR.grey != COLOUR.level("green")
+    looks = THEMES["dark"].looks
+    assert looks["level.grey-green"] != looks["level.green"]
