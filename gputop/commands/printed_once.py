@@ -16,9 +16,9 @@ from gputop.model.source import UsageError
 from gputop.sources.one_reading import OneReading
 
 if TYPE_CHECKING:
+    from gputop.model.expression import Expression
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
-    from gputop.paint.process_filter import Filter
 
 
 def printed_table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
@@ -41,7 +41,7 @@ def redacted_reading(reading: OneReading, redactor: Redactor | None) -> OneReadi
     return replace(reading, snapshot=redactor.snapshot(reading.snapshot), missing=tuple(missing))
 
 
-def passing_of(args: argparse.Namespace, redactor: Redactor | None) -> Filter | None:
+def passing_of(args: argparse.Namespace, redactor: Redactor | None) -> Expression | None:
     """The filter that was asked for, if one snapshot can answer it. Raises UsageError."""
     passing = filter_of(args, redactor)
     if passing is None:
@@ -53,13 +53,13 @@ def passing_of(args: argparse.Namespace, redactor: Redactor | None) -> Filter | 
     return passing or None
 
 
-def refuse_verdicts(passing: Filter) -> None:
+def refuse_verdicts(passing: Expression) -> None:
     """Raises UsageError for a filter by verdicts: one reading has none."""
     if any(term.field == "verdict" for term in passing.terms):
         raise UsageError("--filter: a verdict needs half a minute of watching: use `gputop diagnose`, or the screen")
 
 
-def data_of(args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[OneReading], str]:
+def data_of(args: argparse.Namespace, settings: Settings, passing: Expression | None) -> Callable[[OneReading], str]:
     """Prints a reading as JSON, or as CSV."""
 
     from gputop.output.snapshot_data import gpu_csv, json_text, once_data
@@ -80,7 +80,7 @@ def data_of(args: argparse.Namespace, settings: Settings, passing: Filter | None
     return text
 
 
-def lines_of(args: argparse.Namespace, _settings: Settings, _passing: Filter | None) -> Callable[[OneReading], str]:
+def lines_of(args: argparse.Namespace, _settings: Settings, _passing: Expression | None) -> Callable[[OneReading], str]:
     """Prints a line a GPU in the format of ``--format``."""
 
     from gputop.output.line_format import formatted
@@ -92,7 +92,7 @@ def lines_of(args: argparse.Namespace, _settings: Settings, _passing: Filter | N
     return text
 
 
-def table_of(_args: argparse.Namespace, settings: Settings, passing: Filter | None) -> Callable[[OneReading], str]:
+def table_of(_args: argparse.Namespace, settings: Settings, passing: Expression | None) -> Callable[[OneReading], str]:
     """Prints a reading as a table for people."""
 
     import shutil

@@ -23,8 +23,8 @@ from gputop.paint.view import View
 if TYPE_CHECKING:
     import argparse
 
+    from gputop.model.expression import Expression
     from gputop.model.inspection import ProcessAccess
-    from gputop.paint.process_filter import Filter
     from gputop.paint.view import Hint
     from gputop.recording.recent_past import Past
     from gputop.session.session import RunWatcher, Session
@@ -56,7 +56,9 @@ def screen_terminal(settings: Settings, instead: str = "gputop once") -> Termina
     )
 
 
-def first_view(settings: Settings, terminal: Terminal, *, demo: bool = False, passing: Filter | None = None) -> View:
+def first_view(
+    settings: Settings, terminal: Terminal, *, demo: bool = False, passing: Expression | None = None
+) -> View:
     """The main screen's state before any key."""
     from gputop.paint.layout import density
     from gputop.paint.process_columns import known
@@ -98,7 +100,7 @@ def show(
     *,
     session: Session | None = None,
     access: Callable[[], ProcessAccess] | None = None,
-    passing: Filter | None = None,
+    passing: Expression | None = None,
     counters: Callable[[], str] | None = None,
     alerts: RunWatcher | None = None,
     demo: bool = False,

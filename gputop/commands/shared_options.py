@@ -19,11 +19,11 @@ from gputop.output.private_file import write_private
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from gputop.model.expression import Expression
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
     from gputop.model.source import MarkedSource, Source
     from gputop.monitor import Frame
-    from gputop.paint.process_filter import Filter
     from gputop.recording.decode import Lens
     from gputop.recording.index import Recording
     from gputop.session.session import RunWatcher
@@ -91,7 +91,7 @@ class OnlyGpus:
 # ``--filter``, ``-u`` and ``-p`` of the command line: terms of the same language as the screen's filter.
 
 
-def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Filter | None:
+def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Expression | None:
     """What ``--filter``, ``-u`` and ``-p`` ask for together, None where they ask for nothing. Raises UsageError.
 
     With a ``redactor`` the users of ``-u`` are looked for under their numbers.
@@ -100,13 +100,14 @@ def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Fil
     more = _users(getattr(args, "user", None), redactor) + _pids(getattr(args, "pid", None))
     if not terms and not more:
         return None
-    from gputop.paint.process_filter import FilterError, parse
+    from gputop.model.expression import ExpressionError
+    from gputop.paint.process_filter import parse
 
     try:
         # By itself first, so that the position of a mistake is counted in what was typed.
         asked = parse(terms)
         return parse(" ".join((terms, *more))) if more else asked
-    except FilterError as error:
+    except ExpressionError as error:
         raise UsageError(f"--filter: {error}") from error
 
 
@@ -141,7 +142,7 @@ def _pids(numbers: str | None) -> list[str]:
     return [f"pid:{','.join(wanted)}"]
 
 
-def filtered(frame: Frame, wanted: Filter) -> Frame:
+def filtered(frame: Frame, wanted: Expression) -> Frame:
     """The frame with those processes only that pass, or whose GPU process does."""
     from msgspec.structs import replace
 

@@ -19,7 +19,7 @@ from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Target, fit, shorten, size, words_target
 from gputop.paint.process_columns import COLUMNS, GUTTER, columns_for
-from gputop.paint.process_filter import searchable
+from gputop.paint.process_filter import passes, searchable
 from gputop.paint.view import ProcessKey, View, selected_gpu
 from gputop.paint.words import job_words
 
@@ -56,15 +56,15 @@ def shown_rows(frame: Frame, view: View) -> list[Shown]:
     """All rows of the table in order, whether or not they fit the screen."""
     starved = _starved(frame)
     parents, strays = families(frame.snapshot.processes)
-    passes, verdicts = view.filter.matches, verdict_words(frame) if view.filter else {}
+    verdicts = verdict_words(frame) if view.filter else {}
     found = parents
     chosen: dict[ProcessKey, tuple[ProcessSample, ...]] = {}
     if view.filter:
         found = []
         for shown in parents:
             parent, children = shown.process, shown.children
-            if not passes(parent, children, verdicts.get(parent.gpu, "")):
-                passing = tuple([p for p in children if passes(p, (), verdicts.get(p.gpu, ""))])
+            if not passes(view.filter, parent, children, verdicts.get(parent.gpu, "")):
+                passing = tuple([p for p in children if passes(view.filter, p, (), verdicts.get(p.gpu, ""))])
                 if not passing:
                     continue
                 chosen[key_of(parent)] = passing
@@ -78,7 +78,7 @@ def shown_rows(frame: Frame, view: View) -> list[Shown]:
         if below is None and (view.tree == "all" or (view.tree == "auto" and parent.gpu in starved)):
             below = shown.children
         rows += _branches(below or (), view)
-    rows += [Shown(p, (), "") for p in strays if not view.filter or passes(p, (), verdicts.get(p.gpu, ""))]
+    rows += [Shown(p, (), "") for p in strays if not view.filter or passes(view.filter, p, (), verdicts.get(p.gpu, ""))]
     return rows
 
 

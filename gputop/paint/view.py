@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.expression import Expression
 from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
@@ -16,7 +17,7 @@ from gputop.paint.keys import Key
 from gputop.paint.layout import Density
 from gputop.paint.line import Line, Row, Target
 from gputop.paint.process_columns import DEFAULT
-from gputop.paint.process_filter import NO_FILTER, Filter
+from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.words import counted_groups
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class View(Struct, frozen=True):
     inverted: bool = False
     tree: TreeMode = "auto"
     columns: tuple[str, ...] = DEFAULT
-    filter: Filter = NO_FILTER
+    filter: Expression = NO_FILTER
     search: str = ""
     tagged: frozenset[ProcessKey] = frozenset()
     span_s: float = 120.0

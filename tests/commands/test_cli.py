@@ -291,7 +291,7 @@ def test_a_screenshot_needs_no_terminal_and_is_the_same_every_time(tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--filter", "gpuu:3"], "did you mean gpu? (at character 1)"),
+        (["--filter", "gpuu:3"], "did you mean gpu? (at column 1)"),
         (["once", "--csv", "--filter", "gpu:1"], "--json"),
         pytest.param(["demo", "--filter", "mem>x"], "not a number", marks=pytest.mark.slow),
         pytest.param(["once", "--filter", "verdict:starved"], "gputop diagnose", marks=pytest.mark.slow),

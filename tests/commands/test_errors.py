@@ -27,7 +27,9 @@ def exceptions() -> list[type[Exception]]:
 
 def test_every_exception_comes_through_pickle_and_copy_with_its_words_and_what_it_holds() -> None:
     kinds = exceptions()
-    assert {"AlertError", "FilterError", "RungFailed", "QueryError", "TraceError"} <= {kind.__name__ for kind in kinds}
+    assert {"AlertError", "ExpressionError", "RungFailed", "QueryError", "TraceError"} <= {
+        kind.__name__ for kind in kinds
+    }
     for kind in kinds:
         wanted = inspect.signature(kind).parameters.values() if "__init__" in vars(kind) else ()
         values = {"int": 3, "int | None": 3, "bool": True}

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.features.alerts.alert_table import ConditionError
 from gputop.features.alerts.alert_table import parse as parse_condition
-from gputop.paint.process_filter import FilterError
+from gputop.model.expression import ExpressionError
 from gputop.paint.process_filter import parse as parse_filter
 
 
@@ -29,14 +28,14 @@ def test_a_wrong_word_is_told_the_right_one(words: list[str], named: str, capsys
 
 
 def test_an_alert_on_a_verdict_that_is_a_state_is_told_the_state() -> None:
-    with pytest.raises(ConditionError, match="state:starved is one"):
+    with pytest.raises(ExpressionError, match="state:starved is one"):
         parse_condition("verdict:starved")
 
 
 def test_state_is_a_process_in_filters_and_a_gpu_in_alerts_and_each_tells_of_the_other() -> None:
-    with pytest.raises(ConditionError, match="in a filter a process's"):
+    with pytest.raises(ExpressionError, match="in a filter a process's"):
         parse_condition("state:D")
-    with pytest.raises(FilterError, match="of a GPU write verdict:starved"):
+    with pytest.raises(ExpressionError, match="of a GPU write verdict:starved"):
         parse_filter("state:starved")
     assert parse_filter("state:D")
 

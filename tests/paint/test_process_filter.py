@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
+from gputop.model.expression import LONGEST, ExpressionError
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.paint.process_columns import COLUMNS
-from gputop.paint.process_filter import ALIASES, LONGEST, NO_FILTER, FilterError, parse, remembered
+from gputop.paint.process_filter import ALIASES, NO_FILTER, parse, passes, remembered
 from tests.support.examples import any_text, looks
 
 GIB = 2.0**30
@@ -35,7 +36,7 @@ BARE = ProcessSample(5000, gpu=None)
 
 
 def _passes(text: str, process: ProcessSample = TRAIN, verdict: str = "starved starved: dataloader") -> bool:
-    return parse(text).matches(process, (LOADER,), verdict)
+    return passes(parse(text), process, (LOADER,), verdict)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,8 @@ def _passes(text: str, process: ProcessSample = TRAIN, verdict: str = "starved s
         "role:gpu", "pid:4711", "state:S", "host>1G", "host<3G", "read>10M", "read<20MB/s", "age>10m", "age<1h",
         "age>600", "nccl:yes", "type:C", "train", "TRAIN.py", "4711", '"big run"', "command~--name",
         "!user:root", "!gpu:1", "user!=root", "gpu_mem_bytes>1G", "starttime:99", "treecpu>140",
-        "treehost>2.5G", "!role:helper user:ml cpu>50", "  gpu:3   train ", "", "ppid:4000",
+        "treehost>2.5G", "gpu==3", "user==ml", "!user!=ml",
+        "!role:helper user:ml cpu>50", "  gpu:3   train ", "", "ppid:4000",
     ],
 )  # fmt: skip
 def test_a_filter_lets_a_process_through(text: str) -> None:
@@ -59,7 +61,8 @@ def test_a_filter_lets_a_process_through(text: str) -> None:
     [
         "gpu:2", "gpu:1,2", "gpu!=3", "user:root", "user:m", "mem>40G", "mem<31G", "cpu<50", "cpu>101",
         "verdict:working", "name~eval", "job:88", "role:loader", "pid:471", "state:D", "host>3G", "read>20M",
-        "age>1h", "nccl:no", "eval", "!train", "!gpu:3", "!user:ml", "user!=ml", "user:ml gpu:2", "treecpu>150",
+        "age>1h", "nccl:no", "eval", "!train", "!gpu:3", "!user:ml", "user!=ml", "!user!=root", "gpu==2",
+        "user:ml gpu:2", "treecpu>150",
         '"run big"',
     ],
 )  # fmt: skip
@@ -103,7 +106,7 @@ def test_a_process_without_a_gpu_or_user_is_not_the_one_that_was_asked_for() -> 
     ],
 )
 def test_a_mistake_is_named_with_its_place(text: str, position: int, words: str) -> None:
-    with pytest.raises(FilterError) as error:
+    with pytest.raises(ExpressionError) as error:
         parse(text)
     assert words in str(error.value)
     assert error.value.position == position
@@ -119,7 +122,7 @@ def test_every_alias_and_every_column_is_a_field() -> None:
 
 def test_an_empty_filter_is_false_and_lets_everything_through() -> None:
     assert not NO_FILTER
-    assert NO_FILTER.matches(BARE, (), "")
+    assert passes(NO_FILTER, BARE, (), "")
     assert parse("gpu:3")
 
 
@@ -127,8 +130,8 @@ def test_an_empty_filter_is_false_and_lets_everything_through() -> None:
 @given(any_text(60))
 def test_any_text_is_a_filter_or_one_clear_error(text: str) -> None:
     try:
-        parse(text).matches(TRAIN, (LOADER,), "")
-    except FilterError as error:
+        passes(parse(text), TRAIN, (LOADER,), "")
+    except ExpressionError as error:
         assert 0 <= error.position <= len(text)
 
 

@@ -58,6 +58,14 @@ def test_a_child_that_passes_shows_below_its_parent_even_in_a_closed_tree() -> N
     assert rows[1].branch
 
 
+def test_a_process_below_none_shows_where_it_passes() -> None:
+    frame = demo_frame()
+    orphan = ProcessSample(9, role="orphan", static=ProcessStatic(user="ml"))
+    stray = replace(frame, snapshot=replace(frame.snapshot, processes=(*frame.snapshot.processes, orphan)))
+    assert _pids(stray, View(filter=parse("role:orphan"))) == [9]
+    assert 9 not in _pids(stray, View(filter=parse("role:gpu")))
+
+
 def test_the_words_of_a_verdict_are_a_filter() -> None:
     frame = demo_frame()
     starved = {d.index for d in frame.diagnoses if d.state == "starved"}

@@ -190,7 +190,7 @@ COLUMN = Addition(
 def test_a_column_is_chosen_filtered_by_and_explained() -> None:
     process = train(threads=11)
     assert COLUMNS["tree_threads"].show(process, (process,)).strip() == "22"
-    assert parse("tree_threads>20").matches(process, (process,), "")
+    assert passes(parse("tree_threads>20"), process, (process,), "")
     assert load(None, {"GPUTOP_COLUMNS": "pid,tree_threads"}, {})[0].columns == ("pid", "tree_threads")
     assert "tree_threads" in page_text("filters")
 """,
@@ -327,7 +327,7 @@ def test_a_process_metric_is_read_shown_recorded_and_explained(tmp_path: Path) -
     assert "other_threads" in unseen(JOB, "hidden").unavailable
     process = train(threads=11, other_threads=10)
     assert COLUMNS["other_threads"].show(process, ()).strip() == "10"
-    assert parse("other_threads>9").matches(process, (), "")
+    assert passes(parse("other_threads>9"), process, (), "")
     snapshot = snap(0, gpu(), [process])
     assert read_back(snapshot).processes[0].other_threads == 10
     assert snapshot_data(snapshot)["processes"][0]["other_threads"] == 10
@@ -467,7 +467,7 @@ from gputop.paint.glyphs import COLOUR
 from gputop.paint.help_rows import help_rows
 from gputop.paint.line import Row
 from gputop.paint.process_columns import COLUMNS
-from gputop.paint.process_filter import parse
+from gputop.paint.process_filter import parse, passes
 from gputop.paint.numbers import provenance_rows
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View

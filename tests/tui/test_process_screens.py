@@ -18,7 +18,7 @@ from gputop.monitor import Frame
 from gputop.paint.glyphs import ASCII, COLOUR, Glyphs, choose
 from gputop.paint.line import cells
 from gputop.paint.process_columns import DEFAULT
-from gputop.paint.process_filter import parse
+from gputop.paint.process_filter import parse, passes
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
@@ -261,6 +261,6 @@ async def test_users_and_jobs_are_summed_and_enter_shows_theirs_only() -> None:
         assert "serve" in screen_text(app)
         await pilot.press("tab", "enter")
         assert app.view.filter.text.startswith("job:")
-        assert {p.pid for p in demo_frame().snapshot.processes if app.view.filter.matches(p, (), "")}
+        assert {p.pid for p in demo_frame().snapshot.processes if passes(app.view.filter, p, (), "")}
         await pilot.press("f", "up")
         assert app.screen.query_one(Input).value == app.view.filter.text

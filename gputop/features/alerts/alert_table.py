@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, TypeVar
@@ -15,90 +15,38 @@ from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import STATES, GpuDiagnosis
 from gputop.model.alert_board import Per, Share
 from gputop.model.derived import gap_pct
+from gputop.model.expression import Expression, ExpressionError, Term, Vocabulary, nearest, parse_expression
 from gputop.model.metrics import GPU_METRICS, Metric, pct
-from gputop.model.quantity import HOUR_S, SECONDS, typed_number
+from gputop.model.quantity import HOUR_S, SECONDS
 from gputop.model.snapshot import GpuSample, ProcessSample
 
-# The condition of an alert: ``badge:ecc``, ``temp_c > 85``, ``sm_occupancy_pct < 20 and util_pct > 50``. Pure.
-#
-# Terms are joined by ``and`` and ``or``; ``and`` binds tighter. A term is a badge, a verdict or a state of the
-# diagnosis
-# (``badge:ID``; the id alone where only one kind has it), or a value of the GPU compared with a number. What was not
-# measured makes a comparison neither true nor false.
+# The condition of an alert: ``badge:ecc``, ``temp_c > 85``, ``sm_occupancy_pct < 20 and util_pct > 50``. A term is a
+# badge, a verdict or a state of the diagnosis, or a value of the GPU compared with a number.
 
-LONGEST = 400
-"""Characters of a condition."""
 Kind = Literal["badge", "verdict", "state"]
-KINDS: tuple[Kind, ...] = ("badge", "verdict", "state")
 RETIRED = frozenset(("low_occupancy",))
 """Verdicts that are given no more: a condition may go on naming them, and is told that they no longer occur."""
 GAP = pct("gap_pct", "GAP", "UTIL − SM in points: time in which the GPU was busy and its SMs were not")
-COMPARE: Mapping[str, Callable[[float, float], bool]] = MappingProxyType({
-    "<": lambda a, b: a < b, "<=": lambda a, b: a <= b, ">": lambda a, b: a > b, ">=": lambda a, b: a >= b,
-    "==": lambda a, b: a == b, "=": lambda a, b: a == b, "!=": lambda a, b: a != b,
-})  # fmt: skip
-_TOKEN = re.compile(r"<=|>=|==|!=|[<>=]|[^\s<>=!]+|.")
-_WORD = re.compile(r"[A-Za-z_][\w-]*(?::[\w-]*)?")
-
-
-class ConditionError(Exception):
-    """What is wrong with a condition, in one line with its column, counted from 1."""
-
-    def __init__(self, text: str, column: int) -> None:
-        super().__init__(f"column {column}: {text}")
-        self.column = column
-        self._text = text
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle and copy would call the constructor with the finished words alone.
-        return type(self), (self._text, self.column)
-
-
-class Term(Struct, frozen=True):
-    """One part of a condition: a diagnosis id of a ``kind``, or for the kind ``key`` a comparison with ``number``."""
-
-    kind: Kind | Literal["key"]
-    name: str
-    operator: str = ""
-    number: float = 0.0
-
-    def holds(self, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | None:
-        """Whether the term is true of a GPU; None where it is not known."""
-        if self.kind == "key":
-            value = gap_pct(gpu) if self.name == GAP.key else getattr(gpu, self.name)
-            return None if value is None else COMPARE[self.operator](float(value), self.number)
-        if self.kind == "badge":
-            return any(badge.id == self.name for badge in diagnosis.badges)
-        shown = diagnosis.verdict if self.kind == "verdict" else diagnosis.state
-        if shown == self.name:
-            return True
-        # A GPU that is not judged yet, or no more, is in none of the other verdicts and states for certain.
-        return None if diagnosis.verdict == COLLECTING.id or shown == "unmeasured" else False
 
 
 class Condition(Struct, frozen=True):
-    """Alternatives: one of them must hold, with all of its terms."""
+    """What must hold of a GPU."""
 
-    text: str
-    alternatives: tuple[tuple[Term, ...], ...]
+    expression: Expression
+
+    @property
+    def text(self) -> str:
+        return self.expression.text
 
     def holds(self, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | None:
         """Whether it is true of a GPU; None where that depends on something that is not known."""
-        known: bool | None = False
-        for terms in self.alternatives:
-            parts = [term.holds(gpu, diagnosis) for term in terms]
-            if False in parts:
-                continue
-            if None not in parts:
-                return True
-            known = None
-        return known
+        return self.expression.holds(lambda term: _answer(term, gpu, diagnosis))
 
     @property
     def retired(self) -> tuple[str, ...]:
         """The verdicts that it names and that no longer occur."""
-        named = (term.name for terms in self.alternatives for term in terms if term.kind == "verdict")
-        return tuple(dict.fromkeys(name for name in named if name in RETIRED))
+        named = (value for term in self.expression.terms if term.field == "verdict" for value in term.values)
+        return tuple(dict.fromkeys(str(name) for name in named if name in RETIRED))
 
     @property
     def retired_words(self) -> str:
@@ -108,7 +56,20 @@ class Condition(Struct, frozen=True):
     @property
     def is_badges(self) -> bool:
         """Whether it consists of badges alone, which have their own delays already."""
-        return all(term.kind == "badge" for terms in self.alternatives for term in terms)
+        return all(term.field == "badge" for term in self.expression.terms)
+
+
+def _answer(term: Term, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | None:
+    """Whether one term is true of a GPU; None where it is not known."""
+    if term.field == "badge":
+        return term.holds_for([badge.id for badge in diagnosis.badges])
+    if term.field not in ids():
+        value = gap_pct(gpu) if term.field == GAP.key else getattr(gpu, term.field)
+        return term.holds_for(None if value is None else float(value), exactly=True)
+    shown = diagnosis.verdict if term.field == "verdict" else diagnosis.state
+    # A GPU that is not judged yet, or no more, is in none of the other verdicts and states for certain.
+    unsure = shown not in term.values and (diagnosis.verdict == COLLECTING.id or shown == "unmeasured")
+    return term.holds_for(None if unsure else [shown])
 
 
 @lru_cache(maxsize=1)
@@ -127,95 +88,32 @@ def ids() -> Mapping[Kind, tuple[str, ...]]:
     }
 
 
+@lru_cache(maxsize=1)
+def vocabulary() -> Vocabulary:
+    """What a condition can ask of a GPU."""
+    named: dict[str, Sequence[str]] = {**dict(ids().items()), "verdict": (*ids()["verdict"], *sorted(RETIRED))}
+    bit_mask = "a bit mask: use the badges thermal, power_brake and power_capped"
+    return Vocabulary(
+        "condition",
+        {**dict.fromkeys(named, "text"), **{key: metric.unit for key, metric in keys().items()}},
+        "`gputop help alerts` lists what there is",
+        ids=named,
+        hints={
+            "state": "in an alert it is a GPU's, such as state:starved, in a filter a process's, such as state:D",
+            "verdict": "a filter's verdict: matches words, an alert's takes an id",
+        },
+        not_comparable={
+            key: bit_mask if metric.unit == "flags" else "a text"
+            for key, metric in GPU_METRICS.items()
+            if key not in keys()
+        },
+        is_condition=True,
+    )
+
+
 def parse(text: str) -> Condition:
-    """The condition that a text means. Raises ConditionError."""
-    if len(text) > LONGEST:
-        raise ConditionError(f"a condition has at most {LONGEST} characters", LONGEST)
-    words = [(match[0], match.start() + 1) for match in _TOKEN.finditer(text) if not match[0].isspace()]
-    alternatives: list[list[Term]] = [[]]
-    while words:
-        alternatives[-1].append(_term(words))
-        if not words:
-            return Condition(" ".join(text.split()), tuple(map(tuple, alternatives)))
-        word, column = words.pop(0)
-        if word == "or":
-            alternatives.append([])
-        elif word != "and":
-            raise ConditionError(f"'and' or 'or' is missing before {word}", column)
-    raise ConditionError("a badge, a verdict, a state or a comparison is missing", len(text) + 1)
-
-
-def _term(words: list[tuple[str, int]]) -> Term:
-    """Remove one term from the front of the words."""
-    word, column = words.pop(0)
-    if _WORD.fullmatch(word) is None or word in ("and", "or"):
-        raise ConditionError(f"{word} stands where a badge, a verdict, a state or a value must", column)
-    kind, colon, name = word.partition(":")
-    if colon:
-        return _identified(kind, name, column)
-    if words and words[0][0] in COMPARE:
-        return _comparison(word, column, words)
-    return _bare(word, column)
-
-
-def _identified(kind: str, name: str, column: int) -> Term:
-    if kind not in KINDS:
-        raise ConditionError(f"there is no kind {kind}{_condition_nearest(kind, KINDS)}", column)
-    known = ids()[kind]
-    if name not in known and not (kind == "verdict" and name in RETIRED):
-        other = next((other for other in KINDS if name in ids()[other]), None)
-        if other is not None:
-            hint = f"; {other}:{name} is one. A filter's verdict: matches words, an alert's takes an id"
-            raise ConditionError(f"there is no {kind} {name}{hint}", column)
-        if kind == "state" and len(name) == 1:
-            hint = "; in an alert it is a GPU's, such as state:starved, in a filter a process's, such as state:D"
-            raise ConditionError(f"there is no state {name}{hint}", column)
-        raise ConditionError(f"there is no {kind} {name or 'without a name'}{_condition_nearest(name, known)}", column)
-    return Term(kind, name)
-
-
-def _bare(name: str, column: int) -> Term:
-    of: list[Kind] = [kind for kind in KINDS if name in ids()[kind]]
-    if name in RETIRED:
-        of = ["verdict"]
-    if len(of) > 1:
-        raise ConditionError(
-            f"{name} is a {' and a '.join(of)}: write {' or '.join(f'{k}:{name}' for k in of)}", column
-        )
-    if of:
-        return Term(of[0], name)
-    if name in keys():
-        raise ConditionError(f"{name} is a value: compare it, as in {name} > 50", column + len(name))
-    return _unknown(name, column)
-
-
-def _comparison(name: str, column: int, words: list[tuple[str, int]]) -> Term:
-    operator, at = words.pop(0)
-    if not words:
-        raise ConditionError(f"{name} {operator} needs a number", at + len(operator))
-    text, place = words.pop(0)
-    metric = keys().get(name)
-    if metric is None:
-        _unknown(name, column)
-    try:
-        return Term("key", name, operator, typed_number(text, metric.unit))
-    except ValueError as error:
-        raise ConditionError(str(error), place) from None
-
-
-def _unknown(name: str, column: int) -> NoReturn:
-    if name in GPU_METRICS:
-        what = "a bit mask: use the badges thermal, power_brake and power_capped"
-        raise ConditionError(f"{name} is {what if GPU_METRICS[name].unit == 'flags' else 'a text'}", column)
-    every = [*keys(), *(name for kind in KINDS for name in ids()[kind])]
-    raise ConditionError(f"there is no value, badge, verdict or state {name}{_condition_nearest(name, every)}", column)
-
-
-def _condition_nearest(name: str, known: tuple[str, ...] | list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, 1)
-    return f"; did you mean {near[0]}?" if near else "; `gputop help alerts` lists what there is"
+    """The condition that a text means. Raises ExpressionError."""
+    return Condition(parse_expression(text, vocabulary()))
 
 
 # The scope of an alert: each GPU alone, all GPUs of a job, or all GPUs of the node. Pure.
@@ -364,13 +262,13 @@ class _Reader:
     def alert(self) -> Alert:
         for field in self._table:
             if field not in FIELDS:
-                self._refuse("", f"unknown field {field!r}{_table_nearest(field, FIELDS)}")
+                self._refuse("", f"unknown field {field!r}{_nearest(field, FIELDS)}")
         name = self._text("name")
         if _NAME.fullmatch(name) is None:
             self._refuse("name", f"must consist of a-z, 0-9 and -, at most 40 characters, not {name!r}")
         try:
             when = parse(self._text("when"))
-        except ConditionError as error:
+        except ExpressionError as error:
             self._refuse("when", str(error))
         file = self._text("notify_file") if "notify_file" in self._table else None
         if file is not None and not file.startswith(("/", "~/")):
@@ -413,7 +311,7 @@ class _Reader:
         for word in command:
             for name in PLACEHOLDER.findall(word):
                 if name not in PLACEHOLDERS:
-                    self._refuse("run", f"there is no placeholder {{{name}}}{_table_nearest(name, PLACEHOLDERS)}")
+                    self._refuse("run", f"there is no placeholder {{{name}}}{_nearest(name, PLACEHOLDERS)}")
         if command and PLACEHOLDER.search(command[0]):
             self._refuse("run", "the program itself must not be a placeholder")
         return command
@@ -467,8 +365,5 @@ def _placeholders(command: Iterable[str]) -> set[str]:
     return {name for word in command for name in PLACEHOLDER.findall(word)}
 
 
-def _table_nearest(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, list(known), 1)
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+def _nearest(name: str, names: Iterable[str]) -> str:
+    return nearest(name, names, f"there are {', '.join(names)}")

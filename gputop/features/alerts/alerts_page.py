@@ -43,8 +43,10 @@ def alerts_page() -> Page:
                 (
                     "Terms joined by `and` and `or`; `and` binds tighter. A term is a badge, a verdict or a state "
                     "(`badge:ecc`; the id alone where only one kind has it), or a value compared with a number: "
-                    "`temp_c > 85`, `mem_used_bytes >= 10G`, `sm_occupancy_pct < 20 and util_pct > 50`. What is not "
-                    "measured makes a comparison neither true nor false: it fires nothing and resolves nothing.",
+                    "`temp_c > 85`, `mem_used_bytes >= 10G`, `sm_occupancy_pct < 20 and util_pct > 50`. As in filters "
+                    "(`gputop help filters`), `!` before a term is the opposite and a comma means or: `!badge:ecc`, "
+                    "`state:starved,idle_allocated`. A state is the GPU's here, and a process's in filters. What is "
+                    "not measured makes a comparison neither true nor false: it fires nothing and resolves nothing.",
                 ),
                 ("kind", "ids"),
                 names,

@@ -28,8 +28,9 @@ from gputop.features.fleet.fleet_view import (
     sorted_by,
 )
 from gputop.features.fleet.watch_thread import FleetWatch
+from gputop.model.expression import ExpressionError
 from gputop.paint.keys import Key
-from gputop.paint.process_filter import NO_FILTER, FilterError, remembered
+from gputop.paint.process_filter import NO_FILTER, remembered
 from gputop.paint.theme import THEMES, Theme
 from gputop.recording.recorded_times import moment
 from gputop.tui.keys.key_handlers import check
@@ -226,7 +227,7 @@ class FleetKeys:
         def check(text: str) -> str | None:
             try:
                 wanted = parse(text)
-            except FilterError as error:
+            except ExpressionError as error:
                 return str(error)
             screen.see(replace(screen.view, filter=wanted, first=0))
             return None

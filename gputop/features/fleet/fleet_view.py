@@ -11,42 +11,49 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_frame import FleetFrame, Group, worst_first
 from gputop.features.fleet.hours import History
+from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.paint.glyphs import COLOUR, Glyphs
 from gputop.paint.keys import Key
-from gputop.paint.process_filter import NO_FILTER, Fields, Filter, parse_for
+from gputop.paint.process_filter import NO_FILTER
 
 # The filter of a fleet's rows, in the language of the process table: ``user:ml util<50 state:starved job~8830``.
 
-FLEET_FIELDS = Fields(
+FLEET_VOCABULARY = Vocabulary(
+    "filter",
     {
         "host": "text", "job": "text", "user": "text", "verdict": "text", "state": "text", "model": "text",
         "names": "text", "util_pct": "pct", "sm_active_pct": "pct", "gap_pct": "pct", "power_w": "W",
         "waste_gpu_h": "count", "gpus": "count", "stragglers": "count",
     },
+    "try host, job, user, state, verdict, util, sm, gap, power or waste",
     {
         "util": "util_pct", "sm": "sm_active_pct", "gap": "gap_pct", "power": "power_w", "waste": "waste_gpu_h",
         "gpu": "gpus", "name": "host",
     },
-    "host, job, user, state, verdict, util, sm, gap, power or waste",
+    loose=frozenset(("verdict",)),
 )  # fmt: skip
 """Of a host, a job or a user; numbers are means and sums as they are shown."""
 
 
 @lru_cache(maxsize=64)
-def parse(text: str) -> Filter:
-    """The filter that a text means. Raises FilterError with the position of the first mistake."""
-    return parse_for(text, FLEET_FIELDS)
+def parse(text: str) -> Expression:
+    """The filter that a text means. Raises ExpressionError with the position of the first mistake."""
+    return parse_expression(text, FLEET_VOCABULARY)
 
 
-def passes(wanted: Filter, group: Group) -> bool:
+def passes(wanted: Expression, group: Group) -> bool:
     """Whether a row passes."""
-    return all(term.holds_for(_known(term.field, group)) for term in wanted.terms)
+
+    def answer(term: Term) -> bool | None:
+        return term.holds_for(_known(term.field, group))
+
+    return wanted.holds(answer) is True
 
 
 def _known(field: str, group: Group) -> float | Sequence[str] | None:
     if field == "gpus":
         return float(len(group.gpus))
-    if FLEET_FIELDS.units.get(field, "text") != "text":
+    if FLEET_VOCABULARY.units.get(field, "text") != "text":
         number: float | None = getattr(group, field)
         return number
     texts: dict[str, Sequence[str]] = {
@@ -82,7 +89,7 @@ class FleetView(Struct, frozen=True):
     first: int = 0
     sort: str = "worst"
     inverted: bool = False
-    filter: Filter = NO_FILTER
+    filter: Expression = NO_FILTER
     host: str | None = None
     history: History | None = None
     at: float | None = None

@@ -38,7 +38,7 @@ def faults_page() -> Page:
 # The filter language, from its own tables.
 
 OPERATORS = (
-    ("`:` or `=`", "is this text, or has it as one of its words; of a number: is about this"),
+    ("`:` `=` `==`", "is this text, or has it as one of its words; of a number: is about this"),
     ("`~`", "has this text anywhere"),
     ("`!=`", "is another"),
     ("`<` `>` `<=` `>=`", "compares a number"),
@@ -66,7 +66,7 @@ def filters_page() -> Page:
             "For `--filter` and the key `f`: terms with spaces between them, all of which must hold, such as "
             "`gpu:3 user:ml mem>10G verdict:starved name~train !state:D`. A word without a field is searched for in "
             "command, name, user, pid, job and container. Quotes keep spaces. `-u ml` is `user:ml`, `-p 12` is "
-            "`pid:12`.",
+            "`pid:12`. The conditions of alerts are the same language, written as sentences: `gputop help alerts`.",
             "Numbers take the units of their column: `mem>10G`, `age>2h`, `cpu>50`. A number that was not measured "
             "satisfies neither a comparison nor its opposite.",
         ),

@@ -12,12 +12,13 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from gputop.model.expression import ExpressionError
 from gputop.model.inspection import Identity
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_columns import COLUMNS
-from gputop.paint.process_filter import FilterError, may_become_field, parse, remembered
+from gputop.paint.process_filter import may_become_field, parse, remembered
 from gputop.paint.view import View
 from gputop.tui.keys.key_screen import MainScreen
 
@@ -84,7 +85,7 @@ class ProcessKeys:
             if may_become_field(text):
                 return None
             self._screen.see(replace(self._screen.view, filter=wanted, scroll=0))
-        except FilterError as error:
+        except ExpressionError as error:
             return str(error)
         return None
 

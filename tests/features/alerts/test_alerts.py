@@ -15,7 +15,8 @@ from gputop.cli import main
 from gputop.commands.config_file import ConfigWatch, problems
 from gputop.diagnosis.types import Badge, GpuDiagnosis
 from gputop.features.alerts.alert_judge import Judge
-from gputop.features.alerts.alert_table import Alert, AlertError, ConditionError, alerts_of, ids, keys, parse
+from gputop.features.alerts.alert_table import Alert, AlertError, alerts_of, ids, keys, parse
+from gputop.model.expression import ExpressionError
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from tests.support.examples import any_text, looks
 
@@ -133,7 +134,7 @@ def test_the_memory_of_gpus_that_come_and_go_is_bounded() -> None:
         ("verdict:dataloader_wait", "did you mean dataloader_", 1),
         ("idle", "verdict:idle or state:idle", 1),
         ("temp_c", "temp_c > 50", 7),
-        ("temp_c >", "needs a number", 9),
+        ("temp_c >", "needs a value", 9),
         ("temp_c > warm", "not a number", 10),
         ("mem_used_bytes > 10", "10 of what?", 18),
         ("temp_c > 85 power_w > 3", "'and' or 'or' is missing", 13),
@@ -142,14 +143,33 @@ def test_the_memory_of_gpus_that_come_and_go_is_bounded() -> None:
         ("(ecc)", "stands where", 1),
         ("throttle_reasons > 0", "bit mask", 1),
         ("__import__('os')", "column", 1),
-        ("x" * 401, "at most 400", 400),
+        ("x" * 401, "at most 400", 401),
     ],
 )
 def test_a_wrong_condition_is_refused_with_its_column_and_what_was_meant(when: str, says: str, column: int) -> None:
-    with pytest.raises(ConditionError) as caught:
+    with pytest.raises(ExpressionError) as caught:
         parse(when)
     assert says in str(caught.value)
-    assert caught.value.column == column
+    assert caught.value.position + 1 == column
+
+
+@pytest.mark.parametrize(
+    ("when", "holds"),
+    [
+        ("!badge:ecc", True),
+        ("!badge:thermal", False),
+        ("badge:ecc,thermal", True),
+        ("state:starved,idle_allocated", False),
+        ("state != starved", True),
+        ("!sm_active_pct < 20", None),
+        ("TEMP_C > 85 AND THERMAL", True),
+        ("xid != 79 or temp_c == 90", True),
+        ("temp_c = 90.2", False),
+    ],
+)
+def test_a_condition_negates_and_lists_alternatives_as_a_filter_does(when: str, holds: bool | None) -> None:
+    gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), temp_c=90.0)
+    assert parse(when).holds(gpu, diagnosis(0, "working", "working", "thermal")) is holds
 
 
 def test_a_condition_may_name_a_verdict_that_no_longer_occurs_and_is_told_so() -> None:
@@ -162,12 +182,12 @@ def test_a_condition_may_name_a_verdict_that_no_longer_occurs_and_is_told_so() -
 
 def test_every_id_and_value_that_the_help_lists_can_be_asked_for() -> None:
     for kind, names in ids().items():
-        assert all(parse(f"{kind}:{name}").alternatives for name in names)
+        assert all(parse(f"{kind}:{name}").expression for name in names)
     full = dict.fromkeys(GpuSample.__struct_fields__, 1)
     for key, metric in keys().items():
         number = {"bytes": "1G", "bytes/s": "1G", "bool": "yes", "s": "5m"}.get(metric.unit, "1")
-        (((term,),)) = parse(f"{key} >= {number}").alternatives
-        assert key == "gap_pct" or term.name in full
+        (term,) = parse(f"{key} >= {number}").expression.terms
+        assert key == "gap_pct" or term.field in full
 
 
 @looks(15)
@@ -179,8 +199,8 @@ def test_every_id_and_value_that_the_help_lists_can_be_asked_for() -> None:
 )
 def test_any_text_is_a_condition_or_is_refused_in_one_line(text: str) -> None:
     try:
-        assert parse(text).alternatives
-    except ConditionError as error:
+        assert parse(text).expression
+    except ExpressionError as error:
         assert "\n" not in str(error) or "\n" in text
 
 
@@ -189,7 +209,11 @@ def test_any_text_is_a_condition_or_is_refused_in_one_line(text: str) -> None:
     [
         ("whn", "x", "did you mean when?"),
         ("name", "Hot Alert", "a-z, 0-9"),
-        ("when", "tmp_c > 1", "hot: when: column 1"),
+        (
+            "when",
+            "tmp_c > 1",
+            "did you mean temp_c? (at column 1)",
+        ),
         ("for", "soon", "must be a time"),
         ("for", True, "must be a time"),
         ("again", "0s", "from 1s"),
@@ -229,7 +253,7 @@ def test_check_names_the_line_of_each_alert_and_every_command_refuses_the_file(
     found = [line.removeprefix(f"{path}:") for line in problems(path)]
     assert [line.split(":")[0] for line in found] == ["7", "9", "14"]
     assert main(["once", "--config", str(path)]) == 2
-    assert "alert a: when: column 1" in capsys.readouterr().err
+    assert "(at column 1)" in capsys.readouterr().err
     assert main(["config", "--config", str(_file(tmp_path, "alert = 3\n"))]) == 2
     assert "[[alert]]" in capsys.readouterr().err
 

@@ -27,9 +27,9 @@ from gputop.features.fleet.fleet_view import (
 )
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
+from gputop.model.expression import ExpressionError
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import cells
-from gputop.paint.process_filter import FilterError
 from gputop.paint.theme import THEMES
 
 HOSTILE = "n\x1b[2J\u202e\"x'\n;rm"
@@ -177,7 +177,7 @@ def test_the_filter_keeps_the_rows_it_says(frame: FleetFrame, text: str, holds) 
 
 
 def test_a_filter_that_means_nothing_says_so() -> None:
-    with pytest.raises(FilterError, match="did you mean user"):
+    with pytest.raises(ExpressionError, match="did you mean user"):
         parse("usr:ml")
 
 
