@@ -113,7 +113,7 @@ FEATURES: Mapping[str, Feature] = {
                         "the questions behind the dashboards, as PromQL", "gputop.features.fleet.queries_command"
                     ),
                     "remedy": Part(
-                        "set nodes with failing GPUs aside, in Slurm or Kubernetes",
+                        "set failing nodes aside, requeue jobs that hang, tell owners",
                         "gputop.features.fleet.remedy_command",
                     ),
                 },

@@ -323,6 +323,12 @@ def _counters(page: TextPage, counters: Counters) -> None:
         "Training steps that jobs announce, and how long they took",
         [(named, of.sum_s, of.count) for named, of in ranks],
     )
+    page.family(
+        "gputop_step_last_timestamp_seconds",
+        "gauge",
+        "Unix time at which the newest of these steps was heard of",
+        [(named, of.seen_t) for named, of in ranks],
+    )
     page.summary(
         "gputop_step_wait_seconds",
         "Of the steps that jobs announce, the time in which the rank waited for others, where a job says it",

@@ -209,11 +209,19 @@ def job_of(labels: Mapping[str, str], exporters: Collection[str] = ()) -> tuple[
     if (job := labels.get("jobid")) and job != "0":
         user = labels.get("userid", "")
         return f"job {job}", f"uid {user}" if user else ""
+    namespace, pod = pod_of(labels, exporters)
+    if not pod:
+        return "", ""
+    return f"pod {namespace}/{pod}" if namespace else f"pod {pod}", namespace
+
+
+def pod_of(labels: Mapping[str, str], exporters: Collection[str] = ()) -> tuple[str, str]:
+    """(namespace, pod) of a series of dcgm-exporter; empty where unknown. ``exporters`` as in ``job_of``."""
     prefix = "exported_" if labels.get("exported_pod") else ""
     pod, namespace = labels.get(f"{prefix}pod", ""), labels.get(f"{prefix}namespace", "")
     if not pod or (not prefix and (pod in exporters or "exporter" in labels.get("container", ""))):
         return "", ""
-    return f"pod {namespace}/{pod}" if namespace else f"pod {pod}", namespace
+    return namespace, pod
 
 
 _RANK = re.compile(r"-(?:worker|master|launcher|rank|node|chief|ps)-\d+$")

@@ -39,6 +39,7 @@ OWN = (
     ("gputop_pod_info", "pods that the kubelet gave the GPU to, whether they use it or not; with --pod-resources",
      "k8s_namespace_name, k8s_pod_name, k8s_container_name"),
     ("gputop_step_seconds", "summary of the steps that jobs announce (sum, count)", "gpu, rank, job_id"),
+    ("gputop_step_last_timestamp_seconds", "Unix time at which the newest of them was heard of", "gpu, rank, job_id"),
     ("gputop_step_wait_seconds", "what the rank waited for others in them (sum, count), where the job says it",
      "gpu, rank, job_id"),
     ("gputop_step_data_wait_seconds", "what it waited for batches (sum, count), where the job or a callback says it",
@@ -103,11 +104,18 @@ def fleet_page() -> Page:
         "Several clusters in one engine are told apart by the label `cluster` (or `cluster_name`, `cluster_id`, "
         "`k8s_cluster_name`, `k8s_cluster`), which Prometheus adds by `external_labels`; where two machines answer "
         "under one name and nothing tells them apart the screen says so, and `--select` shows one cluster.",
-        "`gputop fleet remedy --by slurm` (or `kubernetes`) prints the commands that set nodes aside: whose GPU is "
-        "lost, or whose count of uncorrected memory errors since the driver was loaded rose within the last hour. "
-        "`--act FILE` runs them, by scontrol or kubectl, at most `--most` nodes a run, and keeps in FILE what was "
-        "done: a node that somebody took back is set aside again only for something new. It acts on no verdict, and "
-        "on no answer that is not whole. A timer runs it each minute; two runs with one FILE never act at once.",
+        "`gputop fleet remedy --by slurm` (or `kubernetes`) prints commands and runs none. `--what` says which: "
+        "`set-aside` (the default) drains or cordons nodes whose GPU is lost, or whose count of uncorrected memory "
+        "errors since the driver was loaded rose within the last hour; `requeue` requeues a Slurm job of which "
+        "every GPU announced steps and none came for 30 minutes; `tell` tells the owner of a GPU on which no kernel "
+        "ran for 30 minutes, by `scontrol notify` or an event of the pod, once a day. `--act FILE` runs them, by "
+        "scontrol or kubectl, and keeps in FILE what was done. Each loss of a GPU and each rise of a count is "
+        "answered once, a job is requeued once, and `--most` nodes and jobs an hour are acted on: a node that "
+        "somebody took back is set aside again only for something new. A node that is set aside already keeps its "
+        "reason; nothing is ever taken back. It acts on no verdict, on no answer that is not whole, and on no two "
+        "clusters at once. What a host cannot be blamed for is named and left alone: a host of dcgm-exporter's that "
+        "shows no GPU at all. A timer runs it each minute; two runs with one FILE never act at once. In Kubernetes "
+        "it needs the rights to get and patch nodes, to get pods and to create events.",
         "What to run at which size. A page has some 57 series a GPU and 50 a host; 1,000 hosts of 8 GPUs under "
         "dcgm-exporter's names are 73,000 series, for which a Prometheus took 641 MB and a VictoriaMetrics 255 MB "
         "after 40 minutes. There one engine is enough, and the screen takes some 0.5 s of processor time to start, "

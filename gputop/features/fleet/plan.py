@@ -274,15 +274,3 @@ def own_samples(known: Known, select: str) -> str:
 
 def _own(known: Known, expr: str) -> str:
     return known.marked(expr, "gputop")
-
-
-def memory_errors(known: Known, select: str) -> str:
-    """Counts of uncorrected memory errors since the driver was loaded, where they rose within the last hour."""
-    parts = []
-    for name, labels in known.labels.items():
-        signal = DIALECTS[name].signals.get("ecc_uncorrected_volatile")
-        if signal is not None:
-            series = signal.selector(select)
-            rose = max_by(labels, over("increase", series, 3600.0))
-            parts.append(known.marked(f"({max_by(labels, series)} and {rose} > 0)", name))
-    return union(parts)

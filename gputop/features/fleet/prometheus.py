@@ -15,7 +15,7 @@ from gputop.diagnosis.types import STATES, State
 from gputop.features.fleet import hours, plan
 from gputop.features.fleet.client import Client
 from gputop.features.fleet.decode_answers import Identity, Key, Place, Remembered, Told, in_units, place_of, told_of
-from gputop.features.fleet.exporter_names import BLANK, DIALECTS, STATE_KEYS, host_of
+from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS, host_of
 from gputop.features.fleet.fleet_inventory import DAY_S, Answers, Engine, Inventory, values
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
@@ -30,6 +30,7 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.features.fleet.hours import History, LastHour
 from gputop.features.fleet.plan import DIALECT_LABEL, Known
+from gputop.features.fleet.remedy_grounds import Grounds, grounds
 from gputop.model.quantity import clean_text
 
 # What every GPU does now, or did at a moment: the queries of a refresh, and the reading made of the answers.
@@ -360,20 +361,15 @@ class PrometheusFleet:
         """Read the next part of the hour before ``t``; whether there was one. At most nine questions."""
         return self._hour.more(t)
 
-    def memory_errors(self) -> dict[tuple[str, str], tuple[str, int]]:
-        """GPUs whose count of uncorrected memory errors rose within the last hour, by host and GPU: UUID and count.
-        Raises FleetError."""
-        known = self._inventory.known
-        text = "" if known is None else plan.memory_errors(known, self._engine.select)
-        if not text:
-            return {}
-        rows = self._engine.all_of({"errors": text}, None).of("errors")
-        identities = self._inventory.identities
-        return {
-            (who.host, who.gpu): (who.uuid, round(value))
-            for key, value in values(rows, self._inventory.gpus)
-            if key is not None and (who := identities.get(key)) is not None and 0.0 < value < BLANK
-        }
+    @property
+    def clusters(self) -> str:
+        """The label that tells several clusters apart; empty where there is one."""
+        return "" if self._inventory.known is None else self._inventory.known.cluster
+
+    def grounds(self, *, silent: bool, idle: bool) -> Grounds:
+        """What a remedy may stand on, after ``ask``. Raises FleetError."""
+        self._engine.client.begin()
+        return grounds(self._engine, self._inventory, silent=silent, idle=idle)
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         """Utilisation and SM activity of a host's GPUs over the time before ``t``. Raises FleetError."""

@@ -86,6 +86,7 @@ def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() 
     page = read(given.page())
     assert value(page, "gputop_step_seconds_sum", gpu="0", rank="3", job_id="77") == 4.0
     assert value(page, "gputop_step_seconds_count", gpu="0", rank="3", job_id="77") == 8.0
+    assert value(page, "gputop_step_last_timestamp_seconds", gpu="0", rank="3", job_id="77") == 2.0
     assert "gputop_step_wait_seconds_sum" not in page and "gputop_step_samples_total" not in page, "never told is no 0"
     for t in (3.0, 4.0):
         steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5, 64.0 if t > 3.0 else None, 0.5, 0.2),)
@@ -96,6 +97,9 @@ def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() 
     assert value(page, "gputop_step_data_wait_seconds_sum", gpu="0", rank="3", job_id="77") == 0.4
     assert value(page, "gputop_step_samples_total", gpu="0", rank="3", job_id="77") == 64.0
     assert "gputop_step_tokens_total" not in page and "gputop_step_mfu_ratio" not in page
+    given.take(snapshot_of(4.5, processes=(ProcessSample(9, gpu=0, static=static),)))
+    page = read(given.page())
+    assert value(page, "gputop_step_last_timestamp_seconds", gpu="0", rank="3", job_id="77") == 4.0, "no step, no news"
     for t, mfu in ((5.0, 41.0), (6.0, 410.0)):
         steps = (replace(steps[0], tokens=4096.0, mfu_pct=mfu),)
         given.take(snapshot_of(t, processes=(ProcessSample(9, gpu=0, static=static),), steps=steps))

@@ -1,0 +1,112 @@
+"""A stand-in of Kubernetes' API: nodes, pods and events, as much of them as kubectl asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+RESOURCES = {
+    "kind": "APIResourceList",
+    "groupVersion": "v1",
+    "resources": [
+        {
+            "name": "nodes",
+            "singularName": "node",
+            "namespaced": False,
+            "kind": "Node",
+            "verbs": ["get", "list", "patch"],
+        },
+        {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod", "verbs": ["get", "list"]},
+        {"name": "events", "singularName": "event", "namespaced": True, "kind": "Event", "verbs": ["create", "list"]},
+    ],
+}
+
+
+class KubeApi:
+    """What it holds. ``changes`` are the paths of requests that change something."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.nodes: dict[str, dict[str, Any]] = {
+            name: {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}, "spec": {}} for name in ("n1", "n2")
+        }
+        self.events: list[dict[str, Any]] = []
+        self.changes: list[str] = []
+        self.refuses_changes = False
+
+    def config(self) -> str:
+        """A kubeconfig that leads here."""
+        cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}
+        return json.dumps({
+            "apiVersion": "v1", "kind": "Config", "clusters": [cluster], "users": [{"name": "u", "user": {}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
+        })  # fmt: skip
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Status and object."""
+        if method != "GET":
+            self.changes.append(path)
+            if self.refuses_changes:
+                return 500, _status(500, "etcd has no leader")
+        parts = path.strip("/").split("/")
+        match parts:
+            case ["api"]:
+                return 200, {"kind": "APIVersions", "versions": ["v1"]}
+            case ["apis"]:
+                return 200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": []}
+            case ["api", "v1"]:
+                return 200, RESOURCES
+            case ["api", "v1", "nodes", name] if name in self.nodes:
+                if method == "PATCH":
+                    self.nodes[name]["spec"].update(body["spec"])
+                return 200, self.nodes[name]
+            case ["api", "v1", "namespaces", namespace, "pods", "train-0" as name]:
+                named = {"name": name, "namespace": namespace, "uid": f"uid-of-{name}"}
+                return 200, {"kind": "Pod", "apiVersion": "v1", "metadata": named, "spec": {"containers": []}}
+            case ["api", "v1", "namespaces", _, "events"] if method == "POST":
+                self.events.append(body)
+                return 201, {**body, "metadata": {**body["metadata"], "name": "gputop-1"}}
+        return 404, _status(404, f"{path} not found")
+
+
+def _status(code: int, message: str) -> dict[str, Any]:
+    reason = "NotFound" if code == 404 else "InternalError"
+    return {
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason, "code": code,
+    }  # fmt: skip
+
+
+@contextlib.contextmanager
+def kube_api() -> Iterator[KubeApi]:
+    """The stand-in, on a free port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else None
+            status, told = api.answer(self.command, self.path.partition("?")[0], body)
+            data = json.dumps(told).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_PATCH = do_POST = _answer
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    api = KubeApi(server.server_address[1])
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield api
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
