@@ -17,7 +17,7 @@ import pyte
 import pytest
 
 from gputop.cli import main
-from gputop.model.secrets import MASK
+from gputop.model.secret_marks import MASK
 from tests.nvml.stand_in import Process, Scenario
 from tests.support.pty_program import ROOT, SCREEN_TAKEN, PtyProgram
 

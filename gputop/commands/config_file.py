@@ -12,7 +12,8 @@ from typing import Any
 from gputop.config import ConfigError, Reload, Settings, apply, default_path, load, read
 from gputop.model.feature_table import hook, key_tables
 from gputop.model.fleet_settings import SECRET
-from gputop.model.secrets import MASK, masked_text
+from gputop.model.secret_marks import MASK
+from gputop.model.secrets import masked_text
 
 
 def problems(path: Path) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import pwd
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from gputop.commands.argument_parser import seconds
@@ -168,7 +168,7 @@ def form_of(args: argparse.Namespace) -> str:
     for form, wanted in asked.items():
         if wanted:
             return form
-    suffix = Path(args.output or "").suffix.lstrip(".").lower()
+    suffix = os.path.splitext(args.output or "")[1].lstrip(".").lower()
     if suffix in asked:
         return suffix
     if suffix not in ("", "txt", "text", "log"):

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack, ThreadSight
 from gputop.model.quantity import count, terminal_safe
-from gputop.model.secrets import MASK, masked_text
+from gputop.model.secret_marks import MASK
+from gputop.model.secrets import masked_text
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, fit, folded
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import POWER_BRAKE, THERMAL, throttle_words
 from gputop.model.inspection import Identity
-from gputop.model.secrets import MASK
+from gputop.model.secret_marks import MASK
 from gputop.model.snapshot import Event, EventKind, GpuSample, ProcessSample, Snapshot
 from gputop.monitor import MOST_GPUS, Frame, Monitor, SmSources
 

@@ -13,12 +13,12 @@ from tests.support.pty_program import ROOT, PtyProgram
 
 LIBRARIES = frozenset((
     "asyncio", "dataclasses", "difflib", "email", "hashlib", "html", "http", "httpx", "json",
-    "logging", "mcp", "platformdirs", "psutil", "rich", "ssl", "textual",
+    "logging", "mcp", "pathlib", "platformdirs", "psutil", "rich", "ssl", "textual",
 ))  # fmt: skip
 """Libraries that are needed later or never. What msgspec, nvidia-ml-py and Python take along is not ours to choose."""
 PARTS = frozenset((
     "alerting", "alerts", "api", "command_line", "export", "fleet", "integrations", "loader_bench", "player", "proof",
-    "prove", "recorder", "reference", "report", "screens", "simulation", "traces", "web",
+    "prove", "recorder", "reference", "report", "screens", "secret_rules", "simulation", "traces", "web",
 ))  # fmt: skip
 """Parts of gputop that the first picture does not show: folders, and files by the last word of their name."""
 

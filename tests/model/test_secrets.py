@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from gputop.model.secrets import MASK, masked_text, masked_words, names_a_secret, text_without_secrets
+from gputop.model.secret_marks import MASK
+from gputop.model.secret_rules import names_a_secret, text_without_secrets
+from gputop.model.secrets import masked_text, masked_words
 from gputop.model.snapshot import Event, ProcessStatic
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder

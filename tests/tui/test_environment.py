@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gputop.model.inspection import Environment, Identity, SignalOutcome
-from gputop.model.secrets import MASK
+from gputop.model.secret_marks import MASK
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import Row, cells
 from gputop.paint.process_actions import (
