@@ -22,6 +22,11 @@ from tests.support.scenes import gpu, snap
 
 CASES = {name: case for name, case in all_cases().items() if case.watch_s is None}
 """Those that take longer are left to ``python -m tests.e2e``."""
+WAITS_CORES = 0.2
+"""A job that wants no more of a core than this waits nearly all of its time: other tests beside it change neither what
+it does nor what must be said of it."""
+WAITING = [name for name, case in CASES.items() if case.cores <= WAITS_CORES and not case.needs]
+WORKING = [name for name in CASES if name not in WAITING]
 
 
 @pytest.fixture(scope="module")
@@ -33,15 +38,28 @@ def results(request: pytest.FixtureRequest, nvml_dir: Path) -> Mapping[str, Resu
     return {result.name: result for result in run({name: CASES[name] for name in CASES if name in asked}, nvml_dir)}
 
 
-@pytest.mark.nvml
-@pytest.mark.slow
-@pytest.mark.alone
-@pytest.mark.parametrize("case", CASES)
-def test_a_real_job_is_named_right(case: str, results: Mapping[str, Result]) -> None:
+def right(case: str, results: Mapping[str, Result]) -> None:
     if CASES[case].missing:
         pytest.skip(CASES[case].missing)
     result = results[case]
     assert not result.problems, f"{table([result])}\n{' / '.join(result.evidence)}"
+
+
+@pytest.mark.nvml
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.parametrize("case", WORKING)
+def test_a_real_job_is_named_right(case: str, results: Mapping[str, Result]) -> None:
+    right(case, results)
+
+
+@pytest.mark.nvml
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.xdist_group("waiting-jobs")
+@pytest.mark.parametrize("case", WAITING)
+def test_a_real_job_that_waits_is_named_right_whatever_else_runs(case: str, results: Mapping[str, Result]) -> None:
+    right(case, results)
 
 
 # --- the judge itself -----------------------------------------------------------------------------------------------

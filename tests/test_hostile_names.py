@@ -30,7 +30,7 @@ from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_ticket import ticket_text as ticket_text_of_fleet
 from gputop.features.fleet.fleet_view import FleetView, Panel, rows_of
 from gputop.features.fleet.simulated_fleet import STARTED
-from gputop.mcp.server import labelled
+from gputop.mcp.answers import labelled
 from gputop.model.quantity import clean_text
 from gputop.model.redaction import Redactor
 from gputop.monitor import Frame, Monitor

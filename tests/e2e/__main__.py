@@ -11,7 +11,7 @@ from tests.e2e.case import Case, all_cases, groups
 from tests.e2e.watching import Result, run_group
 from tests.nvml.stand_in import build
 
-MOST_CORES, MOST_JOBS = 6.4, 10
+MOST_CORES, MOST_JOBS = 6.4, 16
 """What two cores take on at once: jobs that want more than there is are told as such, and none is told wrong."""
 HEAD = ("CASE", "WANTED", "SAID", "CAUSE", "FEEDERS", "FIRST RIGHT", "FLAPS", "")
 
