@@ -16,7 +16,7 @@ from gputop.config import Settings
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.model import metrics
 from gputop.model.sm import SM_SOURCES
-from gputop.output.reference.page import Page, Section, markdown, plain
+from gputop.output.document import markdown, page, plain, section
 from gputop.output.reference.reference_pages import TABLE
 from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.process_columns import COLUMNS
@@ -29,7 +29,7 @@ TABLES = (
 
 def _named(topic: str) -> set[str]:
     """The first cells of a topic's tables, without backticks."""
-    return {row[0].strip("`") for section in page_of(topic).sections for row in section.rows}
+    return {row[0].strip("`") for _, entries in page_of(topic).entries for row in entries.rows}
 
 
 @pytest.mark.parametrize(
@@ -59,33 +59,33 @@ def test_the_options_of_every_command_are_explained() -> None:
 @pytest.mark.parametrize("width", [20, 80, 300])
 @pytest.mark.parametrize("topic", TOPICS)
 def test_a_page_keeps_to_the_terminal_and_loses_no_word(topic: str, width: int) -> None:
-    page = page_of(topic)
-    text = plain(page, width)
+    shown = page_of(topic)
+    text = plain(shown, width)
     assert max(map(len, text.splitlines())) <= max(40, min(width, 100))
     flat = "".join(text.split())
-    for section in page.sections:
-        for row in section.rows:
+    for _, entries in shown.entries:
+        for row in entries.rows:
             assert "".join(row[1].replace("`", "").split()) in flat
     assert "`" not in text
 
 
 def test_a_page_says_the_same_in_markdown_and_in_a_terminal() -> None:
-    page = Page(
+    document = page(
         "Title",
         ("Say `a|b` and <no> *more* snake_case, 1 < 2.",),
         (
-            Section("One", ("Text.",), ("name", "what"), (("`x`", "short"), ("a name too long to stand", "y"))),
-            Section("Two", (), ("name", "what", "unit", "by"), (("k", "it is", "s", "–"), ("l", "w " * 30, "m", "z"))),
+            section("One", ("Text.",), ("name", "what"), (("`x`", "short"), ("a name too long to stand", "y"))),
+            section("Two", (), ("name", "what", "unit", "by"), (("k", "it is", "s", "–"), ("l", "w " * 30, "m", "z"))),
         ),
     )
-    assert markdown(page, "maker") == (
+    assert markdown(document, "maker") == (
         "# Title\n\n<!-- written by `maker`: change the table in the code, not this page -->\n\n"
         "Say `a|b` and \\<no> \\*more\\* snake_case, 1 < 2.\n\n## One\n\nText.\n\n"
         "| name | what |\n|---|---|\n| `x` | short |\n"
         "| a name too long to stand | y |\n\n## Two\n\n| name | what | unit | by |\n|---|---|---|---|\n"
         "| k | it is | s | – |\n| l | " + "w " * 30 + " | m | z |\n"
     )
-    assert plain(page, 40).splitlines() == [
+    assert plain(document, 40).splitlines() == [
         "Title", "", "Say a|b and <no> *more* snake_case, 1 <", "2.", "", "One", "", "  Text.", "",
         "  x              short", "  a name too long to stand", "                 y", "", "Two", "",
         "  k  it is · unit: s", "  l  " + "w " * 17 + "w", "     " + "w " * 11 + "w", "     unit: m · by: z",

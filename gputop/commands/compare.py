@@ -9,7 +9,8 @@ from gputop.commands.needs import Needs
 from gputop.commands.shared_options import deliver, form_of, lens_of
 from gputop.config import Settings
 from gputop.model.source import SourceError, UsageError
-from gputop.output.comparison import Comparison, compare, compare_json, compare_text, more_waste, slower_pct
+from gputop.output.comparison import Comparison, compare, compare_document, compare_json, more_waste, slower_pct
+from gputop.output.document import markdown, plain
 from gputop.report.job_report import report_recording
 
 NEEDS = Needs()
@@ -25,8 +26,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--fail-on", metavar="slower:PCT|waste:POINTS", help=text)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--markdown", action="store_true", help="Markdown, as for a pull request")
     form.add_argument("--html", action="store_true", help="a page for a browser, both side by side")
-    command.add_argument("-o", "--output", metavar="FILE", help="write there; .json and .html choose the form")
+    command.add_argument("-o", "--output", metavar="FILE", help="write there; .json, .md and .html choose the form")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -41,7 +43,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return _status(compare(was.report, now.report), limit)
     before, after = (report_recording(path, price=price, lens=lens) for path in (args.before, args.after))
     comparison = compare(before, after)
-    deliver(compare_json(comparison) if form == "json" else compare_text(comparison), args.output)
+    write = markdown if form == "md" else plain
+    deliver(compare_json(comparison) if form == "json" else write(compare_document(comparison)), args.output)
     return _status(comparison, limit)
 
 

@@ -7,8 +7,6 @@ import shutil
 import sys
 from collections.abc import Iterable
 
-from msgspec.structs import replace
-
 from gputop.commands.argument_parser import COMMON, nearest
 from gputop.commands.command_line import WIDTH, command_parser, live_parser, overview
 from gputop.commands.config_file import assignment
@@ -16,8 +14,8 @@ from gputop.commands.needs import Needs
 from gputop.commands.registry import TOPICS, commands, commands_and_parts, page_of
 from gputop.config import FILE_ONLY, Settings, declared
 from gputop.model.source import UsageError
+from gputop.output.document import Document, page, section
 from gputop.output.man_page import ENVIRONMENT, EXIT, help_text, option_names
-from gputop.output.reference.page import Page, Section
 from gputop.paint.glyphs import ascii_only
 
 WITH_ROWS = ("keys", "settings", "metrics", "verdicts")
@@ -38,7 +36,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _about(topic: str) -> str:
     if topic in TOPICS:
-        from gputop.output.reference.page import plain
+        from gputop.output.document import plain
 
         return plain(page_of(topic), shutil.get_terminal_size((WIDTH, 24)).columns)
     if topic in commands_and_parts():
@@ -55,30 +53,29 @@ NUMBERS_TOPIC = "numbers"
 
 def _numbers() -> str:
     """What the numbers of a GPU say."""
-    from gputop.output.reference.page import Page, plain
+    from gputop.output.document import page, plain
     from gputop.paint.help_rows import NUMBERS, SCREEN_WORDS
 
-    words = Section("Words on the screen", (), ("word", "meaning"), SCREEN_WORDS)
-    return plain(Page("The numbers of a GPU", NUMBERS, (words,)), shutil.get_terminal_size((WIDTH, 24)).columns)
+    words = section("Words on the screen", (), ("word", "meaning"), SCREEN_WORDS)
+    return plain(page("The numbers of a GPU", NUMBERS, (words,)), shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
 def _row_on(word: str) -> str | None:
     """What the tables say of one key, number, verdict or setting; None where none of them has it."""
-    from gputop.output.reference.page import Page, plain
+    from gputop.output.document import page, plain
 
     sections = []
     for topic in WITH_ROWS:
-        for section in page_of(topic).sections:
-            rows = tuple(row for row in section.rows if _names(row, word))
-            if rows:
-                sections.append(replace(section, title=f"{section.title} (gputop help {topic})", text=(), rows=rows))
+        for title, entries in page_of(topic).entries:
+            if rows := tuple(row for row in entries.rows if _names(row, word)):
+                sections.append(section(f"{title} (gputop help {topic})", (), entries.head, rows))
     from gputop.paint.help_rows import SCREEN_WORDS
 
     if found := tuple(row for row in SCREEN_WORDS if row[0].lower() == word.lower()):
-        sections.append(Section("On the screen (gputop help numbers)", (), ("word", "meaning"), found))
+        sections.append(section("On the screen (gputop help numbers)", (), ("word", "meaning"), found))
     if not sections:
         return None
-    return plain(Page(word, (), tuple(sections)), shutil.get_terminal_size((WIDTH, 24)).columns)
+    return plain(page(word, (), tuple(sections)), shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
 def _names(row: tuple[str, ...], word: str) -> bool:
@@ -92,21 +89,21 @@ def _names(row: tuple[str, ...], word: str) -> bool:
 HEAD = ("option", "what it does")
 
 
-def options_page() -> Page:
+def options_page() -> Document:
     live = live_parser()
     sections = [
-        Section("Options of every command", (), HEAD, _rows(_common(live))),
-        Section("Without a command: the live screen", (), HEAD, _rows(_own(live))),
+        section("Options of every command", (), HEAD, _rows(_common(live))),
+        section("Without a command: the live screen", (), HEAD, _rows(_own(live))),
     ]
     for name, summary in commands_and_parts().items():
         own = _own(command_parser(name))
-        sections.append(Section(f"gputop {name}", (f"{summary[0].upper()}{summary[1:]}.",), HEAD, _rows(own)))
+        sections.append(section(f"gputop {name}", (f"{summary[0].upper()}{summary[1:]}.",), HEAD, _rows(own)))
     sections.append(
-        Section("Exit status", (), ("status", "meaning"), tuple((f"`{code}`", text) for code, text in EXIT))
+        section("Exit status", (), ("status", "meaning"), tuple((f"`{code}`", text) for code, text in EXIT))
     )
     variables = tuple((f"`{name}`", text) for name, text in ENVIRONMENT)
-    sections.append(Section("Environment", (), ("variable", "meaning"), variables))
-    return Page(
+    sections.append(section("Environment", (), ("variable", "meaning"), variables))
+    return page(
         "Options",
         (
             "Options stand before or after the command's name; those of the live screen stand before no command. Lists "
@@ -132,7 +129,7 @@ def _rows(actions: Iterable[argparse.Action]) -> tuple[tuple[str, str], ...]:
 # The page of the settings, from their declarations.
 
 
-def settings_page() -> Page:
+def settings_page() -> Document:
     flags = {
         action.dest: action.option_strings[-1] for action in reversed(live_parser()._actions) if action.option_strings
     }
@@ -144,12 +141,12 @@ def settings_page() -> Page:
         variable = "" if name in FILE_ONLY else f"`GPUTOP_{name.upper()}`"
         flag = f"`{flags[name]}`" if name in flags else ""
         rows.append((f"`{name}`", setting.description, value, variable, flag))
-    return Page(
+    return page(
         "Settings",
         (
             "Flags win over environment variables, those over the configuration file, and that over the defaults. "
             "`gputop config --init` writes a file with every setting commented out, `gputop config --check` says line "
             "by line what is wrong with it, `gputop config` prints what is in force.",
         ),
-        (Section("All settings", (), ("setting", "what it is", "default", "environment", "flag"), tuple(rows)),),
+        (section("All settings", (), ("setting", "what it is", "default", "environment", "flag"), tuple(rows)),),
     )

@@ -16,7 +16,7 @@ from gputop.model.feature_table import FEATURES, Command, resolve
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from gputop.output.reference.page import Page
+    from gputop.output.document import Document
 
 
 PURPOSES = ("Watch", "Evidence", "A job", "The fleet", "Set-up")
@@ -108,7 +108,7 @@ TOPICS = {
 """Topic → module and function that make its page."""
 
 
-def page_of(topic: str) -> Page:
+def page_of(topic: str) -> Document:
     """The page of a topic of TOPICS."""
-    page: Page = resolve(TOPICS[topic])()
-    return page
+    document: Document = resolve(TOPICS[topic])()
+    return document

@@ -58,15 +58,16 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _folder(args: argparse.Namespace, settings: Settings, form: str) -> int:
     """The runs of a folder, a row each, with a progress line on stderr where that is a terminal."""
-    from gputop.output.folder_report import folder_html, folder_json, folder_markdown, folder_text
+    from gputop.output.document import html, markdown, plain
+    from gputop.output.folder_report import folder_document, folder_json
     from gputop.report.run_folder import run_folder
 
-    write = {"json": folder_json, "md": folder_markdown, "html": folder_html}.get(form, folder_text)
     try:
         found = run_folder(args.file, price=settings.price or None, lens=lens_of(args, settings), tell=_progress)
     finally:
         _clear()
-    deliver(write(found), args.output)
+    write = {"md": markdown, "html": html}.get(form, plain)
+    deliver(folder_json(found) if form == "json" else write(folder_document(found)), args.output)
     return 0
 
 

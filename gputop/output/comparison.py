@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ from msgspec import Struct
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
 from gputop.model.quantity import length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
-from gputop.output.report_text import sanitised_lines
+from gputop.output.document import Document, Items, Table, json_text
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import JobReport
 
@@ -161,30 +160,28 @@ def _gpu_words(report: JobReport) -> str:
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(sorted(names))) or "none"
 
 
-def compare_text(comparison: Comparison) -> str:
-    """The comparison as a table for a terminal, the result first."""
+def compare_document(comparison: Comparison) -> Document:
+    """The comparison, the result first."""
     before, after = comparison.before, comparison.after
     gpus = different_gpus(comparison)
-    lines = [
+    lead = (
         first_line(comparison),
+        *([verdict_line(comparison)] if step_change(comparison) is not None else []),
         *([gpus] if gpus else []),
         *(f"{name}: {report.too_short}" for name, report in (("before", before), ("after", after)) if report.too_short),
         f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
-        "",
-        f"  {'':<20}{'BEFORE':>10}{'AFTER':>10}{'CHANGE':>12}",
-    ]
-    for d in comparison.differences:
-        if (d.before or 0.0) == (d.after or 0.0) == 0.0:
-            continue
-        was, now = (of_hundred(value) if d.unit == "%" else value for value in (d.before, d.after))
-        sign = "" if was is None or now is None else f"{now - was:+.{_decimals(d)}f}"
-        word = "" if d.direction in ("same", "unknown", "changed") else d.direction
-        unit = f" {d.unit}" if d.unit else ""
-        lines.append(f"  {d.label + unit:<20}{_cell(d, was):>10}{_cell(d, now):>10}{sign:>12}  {word}".rstrip())
-    lines += ["", *(f"  gone: {text}" for text in comparison.gone), *(f"  new:  {text}" for text in comparison.new)]
-    if step_change(comparison) is not None:
-        lines.append(verdict_line(comparison))
-    return sanitised_lines(lines)
+    )
+    rows = tuple(_row(d) for d in comparison.differences if not (d.before or 0.0) == (d.after or 0.0) == 0.0)
+    came = (*(f"gone: {text}" for text in comparison.gone), *(f"new:  {text}" for text in comparison.new))
+    table = Table(("", "BEFORE", "AFTER", "CHANGE", ""), rows, "<>>><")
+    return Document("gputop compare", (table, Items(came)), lead)
+
+
+def _row(d: Difference) -> tuple[str, ...]:
+    was, now = (of_hundred(value) if d.unit == "%" else value for value in (d.before, d.after))
+    change = "" if was is None or now is None else f"{now - was:+.{_decimals(d)}f}"
+    word = d.direction if d.direction in ("better", "worse") else ""
+    return (f"{d.label} {d.unit}".rstrip(), _cell(d, was), _cell(d, now), change, word)
 
 
 def verdict_line(comparison: Comparison) -> str:
@@ -241,7 +238,7 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
 
 
 def compare_json(comparison: Comparison) -> str:
-    return json.dumps(compare_data(comparison), allow_nan=False, indent=1) + "\n"
+    return json_text(compare_data(comparison))
 
 
 def _difference(key: str, label: str, unit: str, before: float | None, after: float | None, sign: int) -> Difference:

@@ -15,6 +15,7 @@ from gputop.model.quantity import gpu_time, gpu_time_of, length, of_hundred, ter
 from gputop.model.server_words import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame
+from gputop.output.document import labelled, text_lines
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.words import gpu_label, product, sm_provenance
 from gputop.report.verdict_data import facts, processes_on, ticket_data
@@ -42,7 +43,7 @@ def diagnosis_text(
         if row.error is None:
             lines += [text for line in server_lines(row) for text in wrapped(line, width)]
     lines += [f"note: {notice}" for notice in snapshot.notices]
-    return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+    return text_lines(lines)
 
 
 def _machine(snapshot: Snapshot) -> str:
@@ -95,8 +96,7 @@ def _so(remedy: str) -> str:
 
 
 def _entry(head: str, text: str, width: int) -> list[str]:
-    first, *rest = wrapped(text, width - 18) or [""]
-    return [f"    {head:<13} {first}", *(" " * 18 + line for line in rest)]
+    return labelled(f"    {head:<13} ", text, width, 18)
 
 
 def _causes(diagnoses: Sequence[GpuDiagnosis], measured: float) -> list[str]:

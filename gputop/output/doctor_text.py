@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gputop.model.extras import install
-from gputop.model.quantity import numbers, terminal_safe, wrapped
+from gputop.model.quantity import numbers
 from gputop.model.sm import COUNTERS_DENIED
+from gputop.output.document import labelled, text_lines
 
 
 def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -44,9 +45,9 @@ def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
             lines.append(f"  LOST: {gpu['lost_reason']}")
         for rung in gpu["rungs"]:
             used = " (used)" if rung["rung"] == gpu["sm_source"] else ""
-            lines += _wrapped(f"  {'yes' if rung['ok'] else 'no ':<4}{rung['rung']:<14}{used}", rung["reason"], width)
+            lines += labelled(f"  {'yes' if rung['ok'] else 'no ':<4}{rung['rung']:<14}{used} ", rung["reason"], width)
             if rung["fix"]:
-                lines += _wrapped(" " * 20 + "→", rung["fix"], width)
+                lines += labelled(" " * 20 + "→ ", rung["fix"], width)
     if any(rung["reason"] == COUNTERS_DENIED for gpu in report["gpus"] for rung in gpu["rungs"]):
         # Commands are there to be copied: each stays on one line.
         advice = (f"  {line}" for line in report["counters"]["advice"])
@@ -64,22 +65,22 @@ def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
     ]
     if terminal.get("tmux") and terminal.get("colour_depth") != "truecolor":
         hint = "for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
-        lines += _wrapped("             →", hint, width)
+        lines += labelled("             → ", hint, width)
     if (alerts := report.get("alerts")) is not None:
         who = "nobody" if alerts["fired_by_pid"] is None else f"pid {alerts['fired_by_pid']}"
         names = ", ".join(alert["name"] for alert in alerts["configured"])
-        lines += _wrapped("alerts      ", f"{names}   fired by {who}", width)
+        lines += labelled("alerts       ", f"{names}   fired by {who}", width)
     lines += _fleet_lines(report, width)
     versions = "   ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())
-    lines += _wrapped("versions    ", versions, width)
+    lines += labelled("versions     ", versions, width)
     lines.append("")
     if report["problems"]:
         lines.append("problems")
         for problem in report["problems"]:
-            lines += _wrapped("  -", problem, width)
+            lines += labelled("  - ", problem, width)
     else:
         lines.append("no problems")
-    return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+    return text_lines(lines)
 
 
 def _fleet_lines(report: Mapping[str, Any], width: int) -> list[str]:
@@ -87,23 +88,23 @@ def _fleet_lines(report: Mapping[str, Any], width: int) -> list[str]:
     lines = []
     if (exporters := report.get("exporters")) is not None:
         for row in exporters or (None,):
-            lines += _wrapped("exporter    ", _exporter(row), width)
+            lines += labelled("exporter     ", _exporter(row), width)
         socket = report["step_socket"]
         heard = (
             f"an exporter receives every user's steps at {socket['path']}, mode {socket['mode']}"
             if socket["listens"]
             else "no exporter receives the steps of every user's jobs"
         )
-        lines += _wrapped("job steps   ", heard, width)
+        lines += labelled("job steps    ", heard, width)
     if (extras := report.get("extras")) is not None:
         installed = [name for name, row in extras.items() if row["version"] is not None]
         missing = [f"{name} ({row['for']})" for name, row in extras.items() if row["version"] is None]
-        lines += _wrapped("extras      ", ", ".join(installed) or "none installed", width)
+        lines += labelled("extras       ", ", ".join(installed) or "none installed", width)
         if missing:
-            lines += _wrapped("             not installed:", ", ".join(missing), width)
-            lines += _wrapped("             →", install("NAME"), width)
+            lines += labelled("             not installed: ", ", ".join(missing), width)
+            lines += labelled("             → ", install("NAME"), width)
     for row in report.get("private_files", ()):
-        lines += _wrapped("token file  ", f"{row['what']}: {row['path']}   mode {row['mode'] or 'n/a'}", width)
+        lines += labelled("token file   ", f"{row['what']}: {row['path']}   mode {row['mode'] or 'n/a'}", width)
     return lines
 
 
@@ -118,10 +119,3 @@ def _exporter(row: Mapping[str, Any] | None) -> str:
     if row["answers"] is None and row["listen"]:
         said = "served by TLS: not asked" if row["tls"] else "no address of this machine: not asked"
     return "   ".join(part for part in (who, " and ".join(where), said) if part)
-
-
-def _wrapped(head: str, text: str, width: int) -> list[str]:
-    """``head`` and the text after it, further lines indented under the text."""
-    room = max(20, width - len(head) - 1)
-    first, *rest = wrapped(text, room) or [""]
-    return [f"{head} {first}", *(" " * (len(head) + 1) + line for line in rest)]

@@ -1,61 +1,36 @@
-"""The runs of a folder as a table: for a terminal, as Markdown, as JSON, as a page."""
+"""The runs of a folder as a table, and as JSON."""
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
 
 from msgspec.structs import asdict
 
-from gputop import __version__
 from gputop.model.quantity import NOT_MEASURED, count, length, per_second, share, step_time
-from gputop.output.html import document, element, notes, table
-from gputop.output.report_text import aligned, markdown_table, sanitised_lines
+from gputop.output.document import Document, Notes, Table, json_text
 from gputop.report.run_folder import FolderRun, RunFolder
 
 SCHEMA = 1
 _HEAD = ("RUN", "BEGUN (UTC)", "LENGTH", "GPUS", "STEPS/S", "A STEP", "SM", "NOT WORK", "LOST", "TREND")
 _SIDES = "<<><>>>>>>"
+_TREND = "TREND: steps a second against the run before"
 _SAME_PCT = 2.0
 """A change below this is no trend."""
 
 
-def folder_text(folder: RunFolder) -> str:
-    """A line a run; why a broken one cannot be read in its line."""
-    rows = [_HEAD, *(_cells(run) for run in folder.runs)]
-    lines = [
-        f"gputop: {count(len(folder.runs), 'run')} in {folder.path}",
-        "",
-        *(
-            line + (f"  {said}" if (said := _said(run)) else "")
-            for line, run in zip(aligned(rows, _SIDES), (None, *folder.runs), strict=True)
-        ),
-    ]
-    return sanitised_lines([line.rstrip() for line in [*lines, *_unread(folder)]])
-
-
-def folder_markdown(folder: RunFolder) -> str:
-    head = (*_HEAD, "")
-    rows = [(*_cells(run), _said(run)) for run in folder.runs]
-    return sanitised_lines([f"# Runs in {folder.path}", "", *markdown_table(head, rows), "", *_unread(folder)])
+def folder_document(folder: RunFolder) -> Document:
+    """A row a run; why a broken one cannot be read in its row."""
+    title = f"{count(len(folder.runs), 'run')} in {folder.path}"
+    unread = (f"{count(folder.unread, 'older run')} not read",) if folder.unread else ()
+    trend = [_TREND] if any(run.trend_pct is not None for run in folder.runs) else []
+    rows = tuple((*_cells(run), _trouble(run)) for run in folder.runs)
+    return Document(title, (Table((*_HEAD, ""), rows, f"{_SIDES}<"), Notes((*unread, *trend))), (f"gputop: {title}",))
 
 
 def folder_json(folder: RunFolder) -> str:
     """One JSON object, schema 1. Absent is null."""
     data = {"schema": SCHEMA, "path": folder.path, "unread": folder.unread, "runs": [asdict(r) for r in folder.runs]}
-    return json.dumps(data, allow_nan=False, indent=1) + "\n"
-
-
-def folder_html(folder: RunFolder) -> str:
-    """A page: the same table."""
-    title = f"{count(len(folder.runs), 'run')} in {folder.path}"
-    rows = [(*_cells(run), _said(run)) for run in folder.runs]
-    kinds = "".join("n" if side == ">" else "t" for side in _SIDES) + "t"
-    head = (*(word.capitalize() if word != "SM" else word for word in _HEAD), "")
-    body = [element("h1", title), table(head, rows, kinds), notes(_unread(folder))]
-    return document(
-        f"gputop: {title}", *body, footer=f"Trend: steps a second against the run before. gputop {__version__}"
-    )
+    return json_text(data)
 
 
 def _cells(run: FolderRun) -> tuple[str, ...]:
@@ -82,12 +57,6 @@ def _trend(pct: float) -> str:
     return "same" if abs(pct) < _SAME_PCT else f"{'faster' if pct > 0.0 else 'slower'} {pct:+.0f} %"
 
 
-def _said(run: FolderRun | None) -> str:
+def _trouble(run: FolderRun) -> str:
     """What is wrong with a run."""
-    if run is None:
-        return ""
     return f"cannot be read: {run.error}" if run.error else run.too_short
-
-
-def _unread(folder: RunFolder) -> list[str]:
-    return [f"and {count(folder.unread, 'older run')} not read"] if folder.unread else []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -25,14 +23,25 @@ from gputop.model.quantity import (
     per_second,
     seconds,
     step_time,
-    terminal_safe,
     which_gpus,
-    wrapped,
 )
 from gputop.model.server_words import bounds, rate
 from gputop.model.serving import LABELS
 from gputop.model.step_period import SOURCE_WORDS, period_value
-from gputop.paint.line import shorten
+from gputop.output.document import (
+    WIDTH,
+    Block,
+    Document,
+    Found,
+    Items,
+    Notes,
+    Paragraph,
+    Table,
+    json_text,
+    markdown,
+    part,
+    plain,
+)
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import FindingReport, Fix, JobReport, alike
 from gputop.report.server_account import ServerReport
@@ -54,67 +63,35 @@ def number(value: float | None, decimals: int = 0) -> str:
     return NOT_MEASURED if value is None else f"{value:.{decimals}f}"
 
 
-def report_text(report: JobReport, width: int = 100) -> str:
-    """The report for a terminal, lines no longer than ``width``."""
-    lines = [f"gputop: {_head(report)}"]
+def report_document(report: JobReport, most_findings: int | None = None) -> Document:
+    """The report, with so many findings at most."""
+    title, lead = f"gputop report: {report.command or report.where}", (f"gputop: {_head(report)}",)
     if not report.gpus:
-        lines += [f"  {note}" for note in report.notes] or ["  no GPU was used"]
-        return "\n".join(terminal_safe(line) for line in lines) + "\n"
-    states = _state_table(report)
-    lines += ["", *(aligned(states, "<>>>") if states else [f"  {NO_TIME}"])]
-    money = money_line(report)
-    lines += [*(wrapped(money, width, "  ", "    ") if money else []), ""]
-    lines += aligned([_GPU_HEAD, *map(_gpu_row, report.gpus)], "<<" + ">" * 8)
-    lines += [text for line in useful_lines(report) for text in wrapped(line, width, "  ", "    ")]
-    lines += ["", *_finding_lines(report, width)]
-    fixes = fix_lines(report)
-    if fixes:
-        lines += ["", "What to change, by what it would win at most"]
-        lines += [text for line in fixes for text in wrapped(line, width, "  ", "    ")]
-    elif report.top_remedy is not None:
-        lines += ["", f"First to change: {report.top_remedy}"]
-    cards = [card_words(row, report.price) for row in report.smaller_cards()]
-    if cards:
-        lines += ["", "Another card"]
-        lines += [text for line in cards for text in wrapped(line, width, "  ", "    ")]
-    lines += [f"note: {note}" for note in report_notes(report)]
-    return "\n".join(terminal_safe(shorten(line, width)).rstrip() for line in lines) + "\n"
+        return Document(title, (Items(report.notes or ("no GPU was used",)),), lead)
+    states, money = _state_table(report), money_line(report)
+    blocks: list[Block | None] = [
+        states or Paragraph(NO_TIME),
+        Items((money,)) if money else None,
+        Table(_GPU_HEAD, tuple(map(_gpu_row, report.gpus)), "<<" + ">" * 8),
+        Items(tuple(useful_lines(report))),
+        *part("Findings", *_findings(report, most_findings)),
+        *part("What to change, by what it would win at most", Items(tuple(fix_lines(report)))),
+        *part("Another card", Items(tuple(card_words(row, report.price) for row in report.smaller_cards()))),
+        Notes(tuple(report_notes(report))),
+    ]
+    if not report.fixes() and report.top_remedy is not None:
+        blocks.insert(-2, Items((f"First to change: {report.top_remedy}",)))
+    return Document(title, tuple(block for block in blocks if block is not None), lead)
+
+
+def report_text(report: JobReport, width: int = WIDTH) -> str:
+    """The report for a terminal, lines no longer than ``width``."""
+    return plain(report_document(report, _MOST_FINDINGS), width)
 
 
 def report_markdown(report: JobReport) -> str:
     """The report as Markdown."""
-    lines = [f"# gputop report: {_escaped(report.command or report.where)}", "", _escaped(_head(report)), ""]
-    if report.gpus:
-        states = _state_table(report)
-        lines += [
-            *(markdown_table(states[0], states[1:]) if states else [NO_TIME]),
-            "",
-            *markdown_table(_GPU_HEAD, [_gpu_row(gpu) for gpu in report.gpus]),
-            "",
-        ]
-        lines += [f"{_escaped(line)}\n" for line in useful_lines(report)]
-        lines += ["## Findings", ""]
-        for group in alike(report.findings):
-            finding = group[0]
-            whom, when = group_words(group)
-            lines.append(f"- **{whom}: {_escaped(finding.text)}** ({finding.level}), {when}")
-            lines += [f"  - {_escaped(finding.evidence)}"] if finding.evidence else []
-            lines += [f"  - → {_escaped(finding.remedy)}"] if finding.remedy else []
-        if not report.findings:
-            said = nothing_found(report)
-            lines.append(f"{said[0].upper()}{said[1:]}")
-        fixes = fix_lines(report)
-        if fixes:
-            lines += ["", "## What to change, by what it would win at most", ""]
-            lines += [f"- {_escaped(line)}" for line in fixes]
-        elif report.top_remedy is not None:
-            lines += ["", f"**First to change:** {_escaped(report.top_remedy)}"]
-        cards = [card_words(row, report.price) for row in report.smaller_cards()]
-        if cards:
-            lines += ["", "## Another card", "", *(f"- {_escaped(line)}" for line in cards)]
-        lines += ["", *([_escaped(money_line(report)), ""] if money_line(report) else [])]
-    lines += [f"- {_escaped(note)}" for note in report_notes(report)]
-    return sanitised_lines(lines)
+    return markdown(report_document(report))
 
 
 def report_data(report: JobReport) -> dict[str, Any]:
@@ -169,7 +146,7 @@ def _group_data(group: Sequence[FindingReport]) -> dict[str, Any]:
 
 
 def report_json(report: JobReport) -> str:
-    return json.dumps(report_data(report), allow_nan=False, indent=1) + "\n"
+    return json_text(report_data(report))
 
 
 def report_as(report: JobReport, path: str) -> str:
@@ -193,8 +170,8 @@ def _head(report: JobReport) -> str:
 _GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "WORK", "EFF", "MEM PEAK", "POWER", "ENERGY", "RHYTHM")
 
 
-def _state_table(report: JobReport) -> list[tuple[str, ...]]:
-    """The head and a row for each state; nothing where no time passed."""
+def _state_table(report: JobReport) -> Table | None:
+    """A row for each state; None where no time passed."""
     hours = report.gpu_hours()
     total = sum(hours.values())
     size_s, unit = gpu_time_unit(HOUR_S * total)
@@ -215,7 +192,7 @@ def _state_table(report: JobReport) -> list[tuple[str, ...]]:
             for words, part, money in parts
             if part > 0.0
         ]
-    return [("GPU TIME", unit.upper(), "SHARE", "COST"), *rows] if rows else []
+    return Table(("GPU TIME", unit.upper(), "SHARE", "COST"), tuple(rows), "<>>>") if rows else None
 
 
 def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
@@ -281,24 +258,14 @@ def nothing_found(report: JobReport) -> str:
     return "nothing wrong was seen." if judged else "nothing was judged."
 
 
-def _finding_lines(report: JobReport, width: int) -> list[str]:
-    if not report.findings:
-        return [f"Findings: {nothing_found(report)}"]
-    lines, groups = ["Findings"], alike(report.findings)
-    for group in groups[:_MOST_FINDINGS]:
-        finding = group[0]
-        if len(group) == 1:
-            lines.append(f"  GPU {finding.gpu}  {finding.level:<6}  {finding.text}: {_when(finding)}")
-        else:
-            seconds = length(sum(one.seconds for one in group))
-            gpus = numbers(one.gpu for one in group)
-            lines.append(f"  {len(group)} × {finding.level:<6}  {finding.text}: on GPUs {gpus}, for {seconds} in all")
-        if finding.evidence:
-            lines.append(f"    ↳ {shorten(finding.evidence, width - 6)}")
-        if finding.remedy:
-            lines.append(f"    → {shorten(finding.remedy, width - 6)}")
-    left = len(groups) - _MOST_FINDINGS
-    return [*lines, f"  and {left} more"] if left > 0 else lines
+def _findings(report: JobReport, most: int | None) -> list[Block]:
+    groups = alike(report.findings)
+    rows: list[Block] = []
+    for group in groups[:most]:
+        (where, when), first = group_words(group), group[0]
+        rows.append(Found(where, first.level, first.text, when, first.evidence, first.remedy))
+    left = len(groups) - len(rows)
+    return [*rows, Items((f"and {left} more",) if left else ())] if rows else [Items((nothing_found(report),))]
 
 
 def step_lines(report: JobReport) -> list[str]:
@@ -393,27 +360,3 @@ def report_notes(report: JobReport) -> list[str]:
         time = datetime.fromtimestamp(mark.t, timezone.utc).strftime("%H:%M:%S")
         notes.append(f"mark at {time} UTC: {mark.text}")
     return notes
-
-
-def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Rows in columns as wide as their widest cell; empty columns are left out."""
-    filled = [any(row[i] for row in rows[1:]) for i in range(len(sides))]
-    widths = [max(len(row[i]) for row in rows) if filled[i] else 0 for i in range(len(sides))]
-    return [
-        "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True) if width)
-        for row in rows
-    ]
-
-
-def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(map(_escaped, row)) + " |" for row in (head, ["---"] * len(head), *rows)]
-
-
-def _escaped(text: str) -> str:
-    """Text from outside in Markdown: a name cannot become a table, code, HTML, or an image that is fetched."""
-    return re.sub(r"[\\|\[\]*]", r"\\\g<0>", text).replace("<", "&lt;").replace("`", "'")
-
-
-def sanitised_lines(lines: Sequence[str]) -> str:
-    """Lines joined, without control characters that a terminal would obey."""
-    return "\n".join(map(terminal_safe, lines)) + "\n"

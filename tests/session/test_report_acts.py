@@ -19,8 +19,9 @@ from gputop.model.serving import ServerRow
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.steps import StepRow
 from gputop.monitor import Monitor
-from gputop.output.comparison import compare, compare_data, compare_text, different_gpus, first_line
-from gputop.output.folder_report import folder_html, folder_json, folder_markdown, folder_text
+from gputop.output.comparison import compare, compare_data, compare_document, different_gpus, first_line
+from gputop.output.document import html, markdown, plain
+from gputop.output.folder_report import folder_document, folder_json
 from gputop.output.report_html import report_html
 from gputop.output.report_text import fix_lines, money_line, report_data, report_markdown, report_text
 from gputop.recording.writer import RecordingWriter
@@ -86,7 +87,7 @@ def demo() -> JobReport:
 def test_the_first_line_of_a_comparison_is_what_became_of_the_step() -> None:
     before, after = report_of(moments(120, step_s=0.0768)), report_of(moments(120, step_s=0.1169))
     assert first_line(compare(before, after)) == "slower: 76.8 → 116.9 ms a step (+52 %)"
-    assert compare_text(compare(before, after)).splitlines()[0] == "slower: 76.8 → 116.9 ms a step (+52 %)"
+    assert plain(compare_document(compare(before, after))).splitlines()[0] == "slower: 76.8 → 116.9 ms a step (+52 %)"
     assert first_line(compare(after, before)) == "faster: 116.9 → 76.8 ms a step (-34 %)"
     assert first_line(compare(before, before)) == "as fast: 76.8 → 76.8 ms a step (+0 %)"
     far = compare(report_of(moments(120, step_s=0.9)), report_of(moments(120, step_s=2.0)))
@@ -99,7 +100,7 @@ def test_different_gpus_are_said_before_the_table() -> None:
     before, after = report_of(moments(60)), report_of(moments(60, name="NVIDIA A100-SXM4-80GB", gpus=2))
     said = f"different GPUs: 1 × {H100} before, 2 × NVIDIA A100-SXM4-80GB after"
     assert different_gpus(compare(before, after)) == said
-    assert said in compare_text(compare(before, after)).splitlines()[:2]
+    assert said in plain(compare_document(compare(before, after))).splitlines()[:2]
     assert different_gpus(compare(before, before)) == ""
 
 
@@ -143,7 +144,7 @@ def test_what_a_server_served_is_compared_and_a_longer_queue_is_worse() -> None:
     found = {d.key: d for d in compare(of(1.0, "h:1"), of(4.0, "h:1")).differences}
     assert (found["server_queue"].direction, found["server_tokens_per_s"].direction) == ("worse", "changed")
     assert found["server_requests_per_s"].direction == "same"
-    assert "served tokens 1/s" in compare_text(compare(of(1.0, "h:1"), of(4.0, "h:1")))
+    assert "served tokens 1/s" in plain(compare_document(compare(of(1.0, "h:1"), of(4.0, "h:1"))))
     two = {d.key: d for d in compare(of(1.0, "h:1"), of(4.0, "h:1", "h:2")).differences}
     assert two["server_queue"].direction == "unknown", "of two servers it is nobody's"
 
@@ -315,7 +316,7 @@ def test_a_folder_is_a_row_a_run_by_name_and_date_with_its_trend(folder: Path) -
     assert [run.steps_per_s for run in trained] == [pytest.approx(rate) for rate in (10.0, 10.0, 8.0)]
     assert [run.trend_pct for run in trained] == [None, pytest.approx(0.0), pytest.approx(-20.0)]
     assert all(run.cost is not None and run.sm_pct == pytest.approx(90.0) for run in trained)
-    text = folder_text(found)
+    text = plain(folder_document(found))
     assert "slower -20 %" in text and "same" in text and "1 × H100 80GB HBM3" in text
 
 
@@ -324,11 +325,11 @@ def test_a_broken_and_a_short_run_say_so_in_their_rows(folder: Path) -> None:
     by_name = {run.name: run for run in found.runs}
     assert len(found.runs) == 7 and by_name["broken"].error and by_name["empty"].error
     assert str(folder) not in by_name["broken"].error, "the row names the file already"
-    lines = {line.split()[0]: line for line in folder_text(found).splitlines() if line.strip()}
+    lines = {line.split()[0]: line for line in plain(folder_document(found)).splitlines() if line.strip()}
     assert "cannot be read: " in lines["broken"] and "cannot be read: " in lines["empty"]
     assert "too short to judge" in lines["short"] and "cannot" not in lines["silent"]
     assert json.loads(folder_json(found))["runs"][0]["name"]
-    assert "| train |" in folder_markdown(found) and "<table>" in folder_html(found)
+    assert "| train |" in markdown(folder_document(found)) and "<table>" in html(folder_document(found))
 
 
 def test_report_of_a_folder_of_runs_is_their_table_and_of_one_run_its_report(

@@ -462,7 +462,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
 from gputop.output.snapshot_data import gpu_csv, snapshot_data
-from gputop.output.reference.page import markdown
+from gputop.output.document import markdown
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help_rows import help_rows
 from gputop.paint.line import Row

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gputop.commands.completion import SCRIPTS
 from gputop.commands.registry import TOPICS, page_of
-from gputop.output.reference.page import markdown
+from gputop.output.document import markdown
 from gputop.output.reference.reference_pages import TABLE
 from tests.faults import table
 from tests.tools import hardware_page, verdict_pictures

@@ -6,7 +6,7 @@ import pytest
 
 from gputop.commands.command_line import overview
 from gputop.commands.registry import page_of
-from gputop.output.reference.page import plain
+from gputop.output.document import plain
 from gputop.paint import process_table
 from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View

@@ -38,7 +38,7 @@ def test_a_page_has_the_methods_of_its_keys_and_no_binding_beside_the_table(scre
 
 
 def test_the_manual_lists_the_keys_of_pages() -> None:
-    listed = {row[2].strip("`") for section in keys_page().sections for row in section.rows}
+    listed = {row[2].strip("`") for _, entries in keys_page().entries for row in entries.rows}
     assert {key.id for key in PAGE_KEYS} <= listed
 
 

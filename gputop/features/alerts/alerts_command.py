@@ -23,8 +23,9 @@ from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_judge import DryRun, WouldFire
 from gputop.features.alerts.alert_table import Alert
 from gputop.model.extras import install
-from gputop.model.quantity import count, length, terminal_safe, which_gpus
+from gputop.model.quantity import count, length, which_gpus
 from gputop.model.source import SourceError, UsageError
+from gputop.output.document import text_lines
 from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
 from gputop.sources.doctor_report import private_file
@@ -235,7 +236,7 @@ def _moment(t: float) -> str:
 
 
 def _printed(lines: Sequence[str]) -> str:
-    return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+    return text_lines(lines)
 
 
 NEEDS = Needs()

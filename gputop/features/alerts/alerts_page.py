@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.features.alerts.alert_table import FIELDS, PLACEHOLDERS, ids, keys
-from gputop.output.reference.page import Page, Section
+from gputop.output.document import Document, page, section
 
 _WHAT = (
     "An alert is a table `[[alert]]` of the configuration file. `gputop record`, `run` and `export` fire it, "
@@ -28,17 +28,17 @@ _COMMANDS = (
 )
 
 
-def alerts_page() -> Page:
+def alerts_page() -> Document:
     values = tuple((f"`{key}`", metric.definition, metric.unit) for key, metric in keys().items())
     names = tuple((f"`{kind}`", ", ".join(f"`{name}`" for name in ids()[kind])) for kind in ids())
     fields = tuple((f"`{field}`", text) for field, text in FIELDS.items())
     placeholders = tuple((f"`{{{name}}}`", text) for name, text in PLACEHOLDERS.items())
-    return Page(
+    return page(
         "Alerts",
         _WHAT,
         (
-            Section("Fields", (), ("field", "what it is"), fields),
-            Section(
+            section("Fields", (), ("field", "what it is"), fields),
+            section(
                 "Conditions",
                 (
                     "Terms joined by `and` and `or`; `and` binds tighter. A term is a badge, a verdict or a state "
@@ -51,7 +51,7 @@ def alerts_page() -> Page:
                 ("kind", "ids"),
                 names,
             ),
-            Section(
+            section(
                 "Once a GPU, a job or a node",
                 (
                     'With `per = "job"` an alert acts once for all GPUs of a job on this machine, and once for those '
@@ -63,8 +63,8 @@ def alerts_page() -> Page:
                     "when it fires. A job on several machines is judged on each of them by itself.",
                 ),
             ),
-            Section("Values", (), ("value", "what it is", "unit"), values),
-            Section(
+            section("Values", (), ("value", "what it is", "unit"), values),
+            section(
                 "Commands",
                 _COMMANDS,
                 ("placeholder", "what stands in its place"),

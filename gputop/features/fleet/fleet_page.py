@@ -6,7 +6,7 @@ from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import alerts
 from gputop.features.fleet.template import MODES
 from gputop.model.prometheus_names import NAMES, gpu_series, host_series, process_series
-from gputop.output.reference.page import Page, Section
+from gputop.output.document import Block, Document, page, section
 
 OPEN_TELEMETRY = {
     "util_pct": "hw.gpu.utilization", "encoder_pct": "hw.gpu.utilization{hw.gpu.task=encoder}",
@@ -55,7 +55,7 @@ OWN = (
 """Series that follow from no key of the catalogue: name, what it is, labels besides those of a GPU."""
 
 
-def fleet_page() -> Page:
+def fleet_page() -> Document:
     text = (
         "`gputop export` gives this node's metrics, states and verdicts to Prometheus: a server on 127.0.0.1:9401 "
         "(`--listen`, TLS with `--tls-cert`, client certificates with `--client-ca`), or `--textfile FILE.prom` for "
@@ -136,10 +136,10 @@ def fleet_page() -> Page:
         "other in every step have equal steps: where all of them say what they waited (`gputop_step_wait_seconds`), "
         "their steps without the wait are compared, elsewhere the other two rules find theirs.",
     )
-    return Page("Fleet", text, (_names(), _own(), _others(), *_queries(), _alerts()))
+    return page("Fleet", text, (_names(), _own(), _others(), *_queries(), _alerts()))
 
 
-def _names() -> Section:
+def _names() -> tuple[Block, ...]:
     rows = []
     for series in gpu_series():
         matchers = ",".join(f'{name}="{value}"' for name, value in series.labels)
@@ -156,21 +156,21 @@ def _names() -> Section:
     text = (
         "Named by one rule from the catalogue's key and unit, in base units: `gputop help metrics` explains the keys."
     )
-    return Section("What is measured of a GPU", (text,), head, tuple(rows))
+    return section("What is measured of a GPU", (text,), head, tuple(rows))
 
 
-def _own() -> Section:
+def _own() -> tuple[Block, ...]:
     rows = tuple((f"`{name}`", words, labels) for name, words, labels in OWN)
-    return Section("What only gputop knows", (), ("series", "what it is", "labels"), rows)
+    return section("What only gputop knows", (), ("series", "what it is", "labels"), rows)
 
 
-def _others() -> Section:
+def _others() -> tuple[Block, ...]:
     rows = [(f"`{series.name}`", series.help, "host") for series in host_series()]
     rows += [(f"`{series.name}`", series.help, "process, with --processes") for series in process_series()]
-    return Section("Host and processes", (), ("series", "what it is", "of"), tuple(rows))
+    return section("Host and processes", (), ("series", "what it is", "of"), tuple(rows))
 
 
-def _queries() -> list[Section]:
+def _queries() -> list[tuple[Block, ...]]:
     sections = []
     for mode, words in MODES.items():
         rows = []
@@ -179,13 +179,13 @@ def _queries() -> list[Section]:
                 asked = "any" if query.template_for("legacy") is not None else "gputop"
                 rows.append((f"`{query.id}`", f"{query.title}. {query.meaning}", query.unit, query.advice, asked))
         head = ("query", "what it means", "unit", "what to do", "names")
-        sections.append(Section(words, (), head, tuple(rows)))
+        sections.append(section(words, (), head, tuple(rows)))
     return sections
 
 
-def _alerts() -> Section:
+def _alerts() -> tuple[Block, ...]:
     rows = tuple(
         (f"`{alert.name}`", query.title, f"`{query.id}{alert.when}`", alert.lasts, alert.severity)
         for query, alert in alerts("gputop")
     )
-    return Section("Alerts of the rules", (), ("alert", "what it is", "when", "for", "severity"), rows)
+    return section("Alerts of the rules", (), ("alert", "what it is", "when", "for", "severity"), rows)

@@ -7,7 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.model.quantity import NOT_MEASURED, duration, memory, seconds, terminal_safe, wrapped
+from gputop.model.quantity import NOT_MEASURED, duration, memory, seconds, wrapped
+from gputop.output.document import text_lines
 
 # The data of a loader benchmark: settings, their measurements, and the machine.
 
@@ -222,7 +223,7 @@ def loader_text(report: LoaderReport, *, ascii_only: bool = False) -> str:
         lines.append(f"→ DataLoader(dataset, batch_size={report.batch_size}, {given})")
     lines += [line for note in report.notes for line in _folded(f"note: {note}")]
     lines.append(f"confidence {report.confidence}; {report.room.cores} cores; took {seconds(report.seconds)}")
-    text = "\n".join(terminal_safe(line) for line in lines) + "\n"
+    text = text_lines(lines)
     return _plain(text) if ascii_only else text
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from gputop.features.memory_snapshot.analyse import DeviceReport, Held, MemoryReport
 from gputop.features.memory_snapshot.findings import findings
-from gputop.model.quantity import count, memory_size, terminal_safe, wrapped
+from gputop.model.quantity import count, memory_size, wrapped
+from gputop.output.document import text_lines
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import shorten
 
@@ -28,7 +29,7 @@ def memory_text(report: MemoryReport, glyphs: Glyphs, *, top: int) -> str:
         lines += ["", *_device(report, device, glyphs, top)] if lines else _device(report, device, glyphs, top)
     if not report.stacks:
         lines.append(f"note: {NO_STACKS}")
-    text = "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+    text = text_lines(lines)
     return ascii_only(text) if glyphs.name == "ascii" else text
 
 

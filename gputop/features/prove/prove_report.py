@@ -13,6 +13,7 @@ from gputop.features.prove.prove_run import Proof
 from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample
+from gputop.output.document import text_lines
 
 SCHEMA = 1
 WIDTH = 80
@@ -80,7 +81,7 @@ def text(proof: Proof, verdict: Verdict) -> str:
     """The whole table."""
     lines = [*headline(proof.before, proof.driver, proof.multiprocessors, proof.beside), HEAD]
     lines += [*map(row, proof.results), *conclusion(verdict)]
-    return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+    return text_lines(lines)
 
 
 def picture(proof: Proof, verdict: Verdict) -> list[tuple[tuple[str, str], ...]]:

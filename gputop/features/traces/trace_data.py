@@ -14,7 +14,7 @@ from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import TraceReport
 from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport, phases
 from gputop.features.traces.trace_text import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, ms, worst
-from gputop.model.quantity import terminal_safe
+from gputop.output.document import text_lines
 from gputop.output.html import document, element, facts, table
 from gputop.paint.line import shorten
 
@@ -305,7 +305,7 @@ def comparison_text(comparison: TraceComparison) -> str:
         f"{shorten(row.label, 34):<36}{_number(row.before)}{_number(row.after)}{_change(row)} {row.unit}"
         for row in comparison.rows
     ]
-    return "".join(terminal_safe(line).rstrip() + "\n" for line in [*head, *lines])
+    return text_lines([*head, *lines])
 
 
 def _number(value: float | None) -> str:

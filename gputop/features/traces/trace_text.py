@@ -14,7 +14,8 @@ from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import Straggler, TraceReport
 from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport, StepShare, phases, severity
 from gputop.features.traces.trace_verdict import is_launch_bound
-from gputop.model.quantity import count, file_size, terminal_safe, wrapped
+from gputop.model.quantity import count, file_size, wrapped
+from gputop.output.document import text_lines
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import shorten
 
@@ -50,7 +51,7 @@ def trace_text(
     for found in meanwhile:
         lines += ["", *_meanwhile(found)]
     lines += [f"note: {note}" for note in report.notes]
-    text = "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
+    text = text_lines(lines)
     return ascii_only(text) if glyphs.name == "ascii" else text
 
 

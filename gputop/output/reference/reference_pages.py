@@ -13,7 +13,7 @@ from gputop.model import derived, metrics
 from gputop.model.feature_table import key_tables
 from gputop.model.metrics import Metric
 from gputop.model.sm import SM_SOURCES
-from gputop.output.reference.page import Page, Section
+from gputop.output.document import Block, Document, page, section
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key
 from gputop.paint.process_columns import COLUMNS
 from gputop.paint.process_filter import ALIASES
@@ -23,15 +23,15 @@ TABLE = Path(__file__).with_name("faults.json")
 FAULTS_HEAD = ("fault", "what happens", "what you see", "what goes on", "exit status", "terminal")
 
 
-def faults_page() -> Page:
+def faults_page() -> Document:
     rows = tuple(tuple(map(str, row)) for row in json.loads(TABLE.read_text(encoding="utf-8")))
-    return Page(
+    return page(
         "Fault tolerance",
         (
             "Each row is a test (`tests/test_fault_matrix.py`) that makes the fault happen and holds gputop to the "
             "rest of the row: the words that are shown, what goes on working, and how the program ends.",
         ),
-        (Section("Faults", (), FAULTS_HEAD, rows),),
+        (section("Faults", (), FAULTS_HEAD, rows),),
     )
 
 
@@ -52,7 +52,7 @@ OTHERS = (
 )
 
 
-def filters_page() -> Page:
+def filters_page() -> Document:
     short = {key: alias for alias, key in ALIASES.items()}
     fields = [(f"`{field}`", text) for field, text in OTHERS]
     named = dict(OTHERS)
@@ -60,7 +60,7 @@ def filters_page() -> Page:
         if key not in named:
             also = f" (also `{short[key]}`)" if key in short else ""
             fields.append((f"`{key}`", f"{column.definition}{also}"))
-    return Page(
+    return page(
         "Filters",
         (
             "For `--filter` and the key `f`: terms with spaces between them, all of which must hold, such as "
@@ -71,8 +71,8 @@ def filters_page() -> Page:
             "satisfies neither a comparison nor its opposite.",
         ),
         (
-            Section("Operators", (), ("operator", "meaning"), OPERATORS),
-            Section("Fields", (), ("field", "meaning"), tuple(fields)),
+            section("Operators", (), ("operator", "meaning"), OPERATORS),
+            section("Fields", (), ("field", "meaning"), tuple(fields)),
         ),
     )
 
@@ -80,9 +80,9 @@ def filters_page() -> Page:
 # Every key, from the tables that bind them.
 
 
-def _sections(keys: tuple[Key, ...], before: str = "") -> list[Section]:
+def _sections(keys: tuple[Key, ...], before: str = "") -> list[tuple[Block, ...]]:
     return [
-        Section(
+        section(
             before + (title if before else title[0].upper() + title[1:]),
             (),
             ("key", "what it does", "action"),
@@ -96,12 +96,12 @@ def _sections(keys: tuple[Key, ...], before: str = "") -> list[Section]:
     ]
 
 
-def keys_page() -> Page:
+def keys_page() -> Document:
     sections = _sections((*KEYS, *REPLAY_KEYS))
     sections += _sections(PAGE_KEYS, "On ")
     for before, keys in key_tables():
         sections += _sections(keys, before)
-    return Page(
+    return page(
         "Keys",
         (
             "The action is the name under which a key can be changed in the configuration file: below `[keys]`, "
@@ -126,17 +126,17 @@ TABLES: tuple[tuple[str, Mapping[str, Metric]], ...] = (
 )
 
 
-def metrics_page() -> Page:
-    sections = [Section(title, (), METRICS_HEAD, tuple(map(_row, table.values()))) for title, table in TABLES]
+def metrics_page() -> Document:
+    sections = [section(title, (), METRICS_HEAD, tuple(map(_row, table.values()))) for title, table in TABLES]
     bits = tuple((f"0x{bit:X}", word) for bit, word in derived.WORDS.items())
-    return Page(
+    return page(
         "Metrics",
         (
             "The keys are those of JSON, CSV, recordings and the process table's columns. A value that was not "
             "measured is null in JSON, empty in CSV and n/a on the screen, with the reason; it is never 0 and never "
             "another value under its name.",
         ),
-        (*sections, Section("Bits of `throttle_reasons`", (), ("bit", "reason"), bits)),
+        (*sections, section("Bits of `throttle_reasons`", (), ("bit", "reason"), bits)),
     )
 
 
@@ -148,9 +148,9 @@ def _row(metric: Metric) -> tuple[str, ...]:
 # Where the numbers come from, from the table of SM sources and the catalogue's origins.
 
 
-def sources_page() -> Page:
+def sources_page() -> Document:
     rows = tuple((f"`{name}`", row.works_on, row.asks, row.shown) for name, row in SM_SOURCES.items())
-    return Page(
+    return page(
         "Sources",
         (
             "gputop asks NVML and reads /proc, /sys and cgroup files, as the user who runs it. It needs no root, sends "
@@ -160,18 +160,18 @@ def sources_page() -> Page:
             "takes over, the chart's line breaks there, and the place is marked. Two sources are never mixed into one "
             "number. `gputop doctor` says for each GPU which of them work, why the others do not, and what to do.",
         ),
-        (Section("SM activity", (), ("source", "works on", "what it asks", "shown as"), rows),),
+        (section("SM activity", (), ("source", "works on", "what it asks", "shown as"), rows),),
     )
 
 
 # The verdicts and badges, from the rules.
 
 
-def verdicts_page() -> Page:
+def verdicts_page() -> Document:
     verdicts = tuple((f"`{row.id}`", row.condition, row.remedy, row.level, row.title) for row in verdict_rows())
     checked = tuple((f"`{row.id}`", row.checked) for row in verdict_rows() if row.checked)
     badges = tuple((f"`{row.id}`", row.condition, row.level) for row in badge_rows())
-    return Page(
+    return page(
         "Verdicts and badges",
         (
             "A GPU has one verdict: the first row whose condition holds, except that `starved_unattributed` gives way "
@@ -190,8 +190,8 @@ def verdicts_page() -> Page:
             "comes and goes. A confidence is high only where what is claimed was itself measured.",
         ),
         (
-            Section("Verdicts", (), ("verdict", "when", "what helps", "level", "shown as"), verdicts),
-            Section(
+            section("Verdicts", (), ("verdict", "when", "what helps", "level", "shown as"), verdicts),
+            section(
                 "What they were checked on",
                 (
                     "Recordings of real GPUs that others have published: H100, A100, L4, T4 and GeForce. The set is "
@@ -201,6 +201,6 @@ def verdicts_page() -> Page:
                 ("verdict", "checked on"),
                 checked,
             ),
-            Section("Badges", (), ("badge", "when", "level"), badges),
+            section("Badges", (), ("badge", "when", "level"), badges),
         ),
     )
