@@ -17,10 +17,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gputop.api.run_summary import OwnCost, Summary
+from gputop.api.run_summary import Summary, WatchCost
 from gputop.cli import main
 from gputop.commands.registry import commands_and_parts
-from gputop.features.alerts.alert_judge import Change
+from gputop.features.alerts.alert_judge import AlertChange
 from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.firing import NotHanded, gpus_firing
 from gputop.features.fleet.decode_answers import labels_of
@@ -197,7 +197,7 @@ def test_what_is_told_to_programs_and_people_is_harmless() -> None:
     harmless("", ticket_text(frame, 0))
     alert = alerts_of([{"name": "busy", "when": "util_pct > 30", "run": ["echo", "{gpu}", "{uuid}"]}])[0]
     static = frame.snapshot.gpus[0].static
-    firing = gpus_firing(Change("fired", 40.0, alert, "", (0,), (static.uuid,), 30.0), frame, [0])
+    firing = gpus_firing(AlertChange("fired", 40.0, alert, "", (0,), (static.uuid,), 30.0), frame, [0])
     with pytest.raises(NotHanded, match="uuid"):
         firing.argv()
     harmless("--json", firing.json())
@@ -217,7 +217,7 @@ def test_a_name_in_markdown_is_no_link_no_picture_and_no_table() -> None:
 @pytest.mark.slow
 def test_a_page_for_a_notebook_is_harmless(tmp_path: Path) -> None:
     report = report_recording(recording(tmp_path / "r.jsonl"))
-    summary = Summary(report, (), None, OwnCost(1.0, 1.0, 0.0), available=True, reason=None)
+    summary = Summary(report, (), None, WatchCost(1.0, 1.0, 0.0), available=True, reason=None)
     harmless("x.html", summary.html)
     harmless("x.html", summary._repr_html_())
     harmless("", summary.text)

@@ -37,7 +37,7 @@ PATIENT = """
 import sys
 from gputop.__main__ import program
 from gputop.sources import local
-local.RUNG_WAIT_S = 60.0
+local.SM_READER_WAIT_S = 60.0
 sys.exit(program())
 """
 """gputop itself, but for how long `once` waits for an exporter: on a crowded machine it may end before it has asked."""

@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack, ThreadSight
+from gputop.model.inspection import (
+    DeepLook,
+    Environment,
+    ProcessIdentity,
+    ProcessSight,
+    SignalOutcome,
+    ThreadSight,
+    ThreadStack,
+)
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Event, Snapshot
 from gputop.recording.writer import RecordingWriter
@@ -87,24 +95,24 @@ def test_a_recording_of_a_redacted_source_holds_no_name(tmp_path: Path) -> None:
 
 
 def test_what_processes_are_asked_names_nobody() -> None:
-    me = Identity(1, 2)
+    me = ProcessIdentity(1, 2)
 
     class Access:
-        def send(self, identity: Identity, number: int) -> SignalOutcome:
+        def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
             return SignalOutcome(identity, False, "it belongs to alice")
 
-        def environment(self, identity: Identity) -> Environment:
+        def environment(self, identity: ProcessIdentity) -> Environment:
             return Environment(identity, (("HOME", "/home/alice"),))
 
-        def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
-            stack = Stack((("step", "/data/secret-project/train.py", 3),))
+        def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
+            stack = ThreadStack((("step", "/data/secret-project/train.py", 3),))
             sight = ProcessSight(identity, (ThreadSight(1, "alice", "S"),), (stack,))
             return DeepLook(sight, sight, ("python", "/data/x.py"), "/home/alice")
 
-        def command(self, identity: Identity) -> str:
+        def command(self, identity: ProcessIdentity) -> str:
             return "python --token hunter2"
 
-        def watch_threads(self, identity: Identity) -> Any:
+        def watch_threads(self, identity: ProcessIdentity) -> Any:
             return "threads"
 
     redactor = Redactor()

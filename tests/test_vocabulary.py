@@ -88,7 +88,7 @@ def test_a_local_source_is_made_of_settings_in_one_place() -> None:
     """Six commands wrote the same five arguments; ``doctor`` asks the same source with arguments of its own, and so
     does the API, which has no settings."""
     makers = [str(path.relative_to(PACKAGE)) for path in FILES if "LocalSource(" in path.read_text()]
-    assert makers == ["api/measuring.py", "api/reading.py", "sources/doctor_report.py", "sources/local.py"]
+    assert makers == ["api/gpu_watch.py", "api/reading.py", "sources/doctor_report.py", "sources/local.py"]
 
 
 def test_the_words_of_a_state_are_written_in_one_file_and_node_fleet_and_rule_say_the_same() -> None:

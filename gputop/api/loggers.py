@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gputop.api.foreign import error_of, error_words
 from gputop.api.step_phases import Phases, by_phase
-from gputop.api.work import Work, rates_of
+from gputop.api.work import StepWork, rates_of
 from gputop.model.quantity import clean_text
 from gputop.model.steps import StepRow
 
@@ -250,7 +250,7 @@ FLAGS = {None: 0.0, "B": 1.0, "A": 2.0, "C": 2.0}
 """``busy_not_working`` as a number: 0 no, 1 probably (B), 2 certainly (A, and C where kernels hardly reach the SMs)."""
 
 
-class Means:
+class FrameMeans:
     """Adds up frames; ``take`` gives the means and begins anew."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -270,7 +270,7 @@ class Means:
         self._waits = [0.0, 0]
         self._data_waits = [0.0, 0]
         self._phases: dict[str, list[float]] = {}
-        self.work: Work | None = None
+        self.work: StepWork | None = None
         """What a step does, where the program has said it."""
         self.own_gpus: tuple[str, ...] = ()
         """The names of the GPUs that this process computes on."""

@@ -146,10 +146,10 @@ def trace(*paths: str | os.PathLike[str]) -> TraceReport:
 
     Raises TraceError for what is not a trace, and OSError.
     """
-    from gputop.features.traces.analyse import Choice
+    from gputop.features.traces.trace_analysis import StepChoice
     from gputop.features.traces.trace_ranks import report_traces, trace_files
 
     given = [os.fspath(path) for path in paths]
     if not given:
         raise ValueError("trace needs at least one file")
-    return report_traces(trace_files(given), Choice(None), from_folder=any(map(os.path.isdir, given)))
+    return report_traces(trace_files(given), StepChoice(None), from_folder=any(map(os.path.isdir, given)))

@@ -16,7 +16,7 @@ from gputop.api.step_clock import StepSummary
 from gputop.api.step_phases import PhaseSummary
 from gputop.api.work import Rates
 from gputop.diagnosis.hardware_health import MemoryTrend
-from gputop.diagnosis.step_phases import growth_remedy
+from gputop.diagnosis.phase_growth import growth_remedy
 from gputop.model.quantity import duration, length, memory, step_time, wrapped
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame
@@ -36,7 +36,7 @@ THREADS = "gputop-"
 """The prefix of the names of all of gputop's threads."""
 
 
-class OwnCost(Struct, frozen=True):
+class WatchCost(Struct, frozen=True):
     """``cpu_s`` of CPU time in ``seconds`` of watching, ``cpu_pct`` of one core; ``longest_s`` is the most CPU time
     that one frame took on the watcher's thread: at most so long it held the interpreter's lock at a stretch."""
 
@@ -65,10 +65,10 @@ class CostMeter:
                 if used is not None:
                     self._used[thread.native_id] = used
 
-    def read(self) -> OwnCost:
+    def read(self) -> WatchCost:
         """The cost until now."""
         self.look()
-        return OwnCost(sum(self._used.values()), time.monotonic() - self._begun, self.longest_s)
+        return WatchCost(sum(self._used.values()), time.monotonic() - self._begun, self.longest_s)
 
 
 def _used_s(thread: int) -> float | None:
@@ -86,7 +86,7 @@ LEAST_GROWTH = 1.05
 MOST_PEAKS = 1024
 
 
-class MemoryReport(Struct, frozen=True):
+class RunMemory(Struct, frozen=True):
     """Device memory of one GPU over the run. ``batch_factor`` is an estimate, ``assumption`` its basis."""
 
     gpu: int
@@ -136,7 +136,7 @@ class MemoryWatch:
                 key = (index, self.batch_size)
                 self._peaks[key] = max(self._peaks.get(key, 0.0), used)
 
-    def report(self, gpu: GpuReport) -> MemoryReport | None:
+    def report(self, gpu: GpuReport) -> RunMemory | None:
         """The report on one GPU's memory; None where it was not measured."""
         peak, total = gpu.memory_peak_bytes, gpu.memory_total_bytes
         if peak is None or total is None or peak <= 0.0 or total <= 0.0:
@@ -144,10 +144,10 @@ class MemoryWatch:
         trend = self._trends.get(gpu.index)
         leak = None if trend is None else trend.leak
         if leak is not None:
-            return MemoryReport(gpu.index, peak, total, leak.bytes_per_min, leak.full_in_s)
+            return RunMemory(gpu.index, peak, total, leak.bytes_per_min, leak.full_in_s)
         sizes = sorted((size, high) for (index, size), high in self._peaks.items() if index == gpu.index)
         factor, assumption = _growth(peak, total, sizes)
-        return MemoryReport(gpu.index, peak, total, None, None, factor, assumption)
+        return RunMemory(gpu.index, peak, total, None, None, factor, assumption)
 
 
 def _growth(peak: float, total: float, sizes: list[tuple[float, float]]) -> tuple[float | None, str]:
@@ -254,9 +254,9 @@ class Summary(Struct, frozen=True):
     program itself knows; a notebook shows it as a page."""
 
     report: JobReport
-    memory: tuple[MemoryReport, ...]
+    memory: tuple[RunMemory, ...]
     steps: StepSummary | None
-    cost: OwnCost
+    cost: WatchCost
     available: bool
     reason: str | None
     rates: Rates | None = None
@@ -333,7 +333,7 @@ def empty_report(command: str, duration_s: float) -> JobReport:
     return ReportBuilder().report(command=command, duration_s=duration_s)
 
 
-def cost_words(cost: OwnCost) -> str:
+def cost_words(cost: WatchCost) -> str:
     """The cost of watching, in words."""
     return f"gputop itself: {cost.cpu_pct:.2f} % of one core over {length(cost.seconds)}"
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from gputop.api.job_ranks import Ranks
 from gputop.api.loggers import NOTICES, Metrics
-from gputop.api.run_summary import OwnCost, Summary
+from gputop.api.run_summary import Summary, WatchCost
 from gputop.api.watch_options import (
     LogThread,
     Options,
@@ -28,7 +28,7 @@ from gputop.api.watch_options import (
     gpus_text,
 )
 from gputop.api.watcher import Watcher
-from gputop.api.work import Work, checked_work
+from gputop.api.work import StepWork, checked_work
 from gputop.diagnosis.types import Finding, GpuDiagnosis
 from gputop.model.cards import Price
 from gputop.model.quantity import clean_text
@@ -50,7 +50,7 @@ class Watch:
         self._options = options
         self._watcher = Watcher(options)
         self._entered = False
-        self._work: Work | None = None
+        self._work: StepWork | None = None
         self._end_step = self._watcher.clock.end
 
     def start(self) -> Watch:
@@ -164,7 +164,7 @@ class Watch:
         return self._watcher.reason
 
     @property
-    def cost(self) -> OwnCost:
+    def cost(self) -> WatchCost:
         """What watching has taken from this process."""
         return self._watcher.cost()
 

@@ -17,12 +17,12 @@ from msgspec.structs import replace
 
 from gputop.api.foreign import error_of, error_words
 from gputop.api.job_ranks import NO_RANK, Role, role_of, unwatched_child
-from gputop.api.loggers import NOTICES, Logger, Means, loggers_of
-from gputop.api.run_summary import CostMeter, OwnCost
+from gputop.api.loggers import NOTICES, FrameMeans, Logger, loggers_of
+from gputop.api.run_summary import CostMeter, WatchCost
 from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
 from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler, by_phase
 from gputop.api.watch_options import Options
-from gputop.api.work import Work, claimed_mfu_pct, rates_of
+from gputop.api.work import StepWork, claimed_mfu_pct, rates_of
 from gputop.diagnosis.types import full_title
 from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError, UsageError
@@ -32,7 +32,7 @@ from gputop.sources.step_sender import StepSender
 from gputop.sources.surroundings import check_library
 
 if TYPE_CHECKING:
-    from gputop.api.measuring import Measuring
+    from gputop.api.gpu_watch import Measuring
     from gputop.api.run_summary import EarlierRuns, Summary
     from gputop.api.step_clock import StepSummary
     from gputop.diagnosis.types import Finding
@@ -87,7 +87,7 @@ class LogTurn:
         self._options = options
         self._lock = threading.Lock()
         self._loggers: list[Logger] = loggers_of(options.log)
-        self._means = Means(options.metrics)
+        self._means = FrameMeans(options.metrics)
         self._texts: dict[str, str] = {}
         self._verdicts: dict[int, str] = {}
         self._logged_at = time.monotonic()
@@ -97,12 +97,12 @@ class LogTurn:
         self.scalars: Mapping[str, object] = {}
         """The scalars of the loop's last step, as they were given."""
 
-    def say_work(self, work: Work) -> None:
+    def say_work(self, work: StepWork) -> None:
         """What each step does from now on."""
         with self._lock:
             self._means.work = work
 
-    def batch_size(self, work: Work | None) -> float | None:
+    def batch_size(self, work: StepWork | None) -> float | None:
         """Samples a step, as ``work`` or else the last ``step`` has named them."""
         if work is not None and work.samples is not None:
             return work.samples
@@ -213,7 +213,7 @@ class Watcher:
 
             self._redactor = Redactor()
             self._run_name = self._redactor.run(options.name)
-        self._asked = Means(options.metrics)
+        self._asked = FrameMeans(options.metrics)
         self._calls = UserCalls(options.on_frame, options.on_finding)
         self._steps = StepAccount()
         self._tail = StepTail()
@@ -223,7 +223,7 @@ class Watcher:
         self._sender = StepSender()
         self._cost = CostMeter()
         self._rows: list[StepRow] = []
-        self._work: Work | None = None
+        self._work: StepWork | None = None
         self._worked_out = time.monotonic()
         self._begun, self._begun_t = time.monotonic(), time.time()
         self._earlier: EarlierRuns | None = None
@@ -298,7 +298,7 @@ class Watcher:
         """Call the loggers, on the calling thread."""
         self.log.log(self.clock.total)
 
-    def say_work(self, work: Work) -> None:
+    def say_work(self, work: StepWork) -> None:
         """What each step does from now on."""
         self._work = work
         self.log.say_work(work)
@@ -315,7 +315,7 @@ class Watcher:
         if self._measuring is not None:
             self._measuring.note(mark)
 
-    def cost(self) -> OwnCost:
+    def cost(self) -> WatchCost:
         return self._cost.read()
 
     def median_step_s(self) -> float | None:
@@ -365,7 +365,7 @@ class Watcher:
         except SourceError as error:
             self._fail(error)
             return
-        from gputop.api.measuring import Measuring
+        from gputop.api.gpu_watch import Measuring
         from gputop.recording.format import RecordingError
 
         try:

@@ -22,7 +22,7 @@ IMPOSSIBLE = "more than the chip can do: tokens and FLOPs are those of one step 
 NO_GPU = "which GPU this process computes on is not known"
 
 
-class Work(Struct, frozen=True):
+class StepWork(Struct, frozen=True):
     """One step of this process. ``flops`` are given, or 6 · parameters · tokens; ``rule`` says which."""
 
     samples: float | None = None
@@ -82,7 +82,7 @@ def checked_work(
     flops: float | None,
     precision: str,
     peak_flops: float | None,
-) -> Work:
+) -> StepWork:
     """Raises ValueError for numbers that cannot be, and words that mean nothing."""
     from gputop.model.peak_flops import PRECISIONS
 
@@ -95,7 +95,7 @@ def checked_work(
     known = next((each for each in PRECISIONS if each == precision), None)
     if known is None:
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
-    return Work(precision=known, **given)
+    return StepWork(precision=known, **given)
 
 
 def _is_amount(value: object) -> bool:
@@ -106,7 +106,9 @@ def _is_amount(value: object) -> bool:
         return False
 
 
-def rates_of(work: Work | None, step_s: float | None, gpus: Collection[str], no_gpu: str | None = None) -> Rates | None:
+def rates_of(
+    work: StepWork | None, step_s: float | None, gpus: Collection[str], no_gpu: str | None = None
+) -> Rates | None:
     """The rates at this mean step in seconds; None without steps, or without anything said of them. ``gpus`` are the
     names of the GPUs that this process computes on, ``no_gpu`` is why they are not known where that has a reason."""
     if work is None or step_s is None or step_s <= 0.0:
@@ -134,7 +136,7 @@ def too_much(mfu_pct: float) -> str:
     return f"{mfu_pct:.0f} % would be more than the GPUs can do: {MFU_REMEDY}"
 
 
-def claimed_mfu_pct(work: Work | None, step_s: float, gpus: Collection[str]) -> float | None:
+def claimed_mfu_pct(work: StepWork | None, step_s: float, gpus: Collection[str]) -> float | None:
     """MFU in percent as it follows from what the program says, also where that is more than can be; None where it does
     not follow. It travels with the steps, so that every reader refuses it in words."""
     flops = None if work is None else work.step_flops
@@ -148,7 +150,7 @@ def claimed_mfu_pct(work: Work | None, step_s: float, gpus: Collection[str]) -> 
         return None
 
 
-def _mfu(work: Work, flops: float, step_s: float, gpus: Collection[str]) -> tuple[float, str]:
+def _mfu(work: StepWork, flops: float, step_s: float, gpus: Collection[str]) -> tuple[float, str]:
     """Percent of the GPUs' peak, and how it was computed. Raises NoPeak. A given peak is one GPU's."""
     from gputop.model.peak_flops import peak_flops
 

@@ -263,7 +263,7 @@ class _ServerUrls(argparse.Action):
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object, _: str | None = None
     ) -> None:
         from gputop.model.source import UsageError
-        from gputop.sources.serving import addresses
+        from gputop.sources.serving_reader import addresses
 
         given = ",".join(filter(None, (getattr(namespace, self.dest, None), str(values))))
         try:

@@ -21,7 +21,7 @@ NEEDS = Needs()
 if TYPE_CHECKING:
     from gputop.model.snapshot import Snapshot
     from gputop.sources.marks import MarkListener
-    from gputop.sources.serving import ServerWatch
+    from gputop.sources.serving_reader import ServerWatch
 
 STEPS_WAIT_S = 2.2
 """A job announces its steps once a second, or once a step where those are longer."""
@@ -93,7 +93,7 @@ def _servers(settings: Settings) -> ServerWatch | None:
     """The inference servers, asked from now on; None where none is named. Raises UsageError."""
     if not settings.server_url:
         return None
-    from gputop.sources.serving import ServerWatch, addresses
+    from gputop.sources.serving_reader import ServerWatch, addresses
 
     watch = ServerWatch(addresses(settings.server_url))
     watch.start()
@@ -111,7 +111,7 @@ def _listener(args: argparse.Namespace) -> MarkListener | None:
 
 def with_servers_said(snapshot: Snapshot, servers: ServerWatch) -> Snapshot:
     """The snapshot with what the servers say; a rate takes two of their pages, a second apart."""
-    from gputop.sources.serving import with_rows
+    from gputop.sources.serving_reader import with_rows
 
     servers.wait_for_rates(SERVERS_WAIT_S)
     return with_rows(snapshot, servers.rows())

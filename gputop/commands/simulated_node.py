@@ -17,7 +17,7 @@ from gputop.session.session import Session
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Snapshot
-    from gputop.recording.recent_past import Stretch
+    from gputop.recording.recent_past import OlderFrames
     from gputop.sources.simulation.simulated import SimulatedSource
 
 DEMO = "demo"
@@ -58,11 +58,11 @@ def simulated_past(args: argparse.Namespace, settings: Settings) -> Iterator[Sna
 def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor | None) -> Session:
     """A session that can go back to before its start."""
 
-    def earlier() -> Iterator[Stretch]:
-        from gputop.recording.recent_past import Stretch
+    def earlier() -> Iterator[OlderFrames]:
+        from gputop.recording.recent_past import OlderFrames
 
         for first_t, last_t, made in source.past_stretches(PAST_S, STRETCH_FRAMES):
-            yield Stretch(first_t, last_t, partial(_redacted, made, redactor))
+            yield OlderFrames(first_t, last_t, partial(_redacted, made, redactor))
 
     return Session(Monitor(settings.interval), earlier)
 

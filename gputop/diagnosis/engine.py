@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.host_side import HostReader, HostTick
 from gputop.diagnosis.other_jobs import Peers, takers
+from gputop.diagnosis.period_from_rhythm import StepPeriods
 from gputop.diagnosis.signals import Signals
-from gputop.diagnosis.step_period import StepPeriods
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings
 from gputop.diagnosis.verdict_state import GpuState

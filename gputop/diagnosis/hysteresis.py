@@ -13,7 +13,7 @@ from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.types import Flag
 
 
-class Activity(Struct, frozen=True):
+class WindowMeans(Struct, frozen=True):
     """Means over the window that the conditions are made of: percent, and shares 0–1 for ``power`` and links.
 
     ``util_of_sm`` and ``util_of_dram`` are the mean util of the samples in which SM and DRAM were measured.
@@ -90,7 +90,7 @@ def ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-def next_holds(before: Holds, a: Activity) -> Holds:
+def next_holds(before: Holds, a: WindowMeans) -> Holds:
     """Which conditions hold after another sample."""
     d, x, u = a.d, a.x, a.util
     idle = round(100.0 - u, 6)
@@ -142,7 +142,7 @@ def next_holds(before: Holds, a: Activity) -> Holds:
     )
 
 
-def next_flag(before: Flag | None, a: Activity) -> Flag | None:
+def next_flag(before: Flag | None, a: WindowMeans) -> Flag | None:
     """A, B or C of a GPU that is busy and does not work; strict where the definition is: 80/30 and 50/15 are none."""
     if not a.util_known or a.sm is None or a.util_of_sm is None or a.r is None:
         return None
@@ -175,7 +175,7 @@ def _waits(before: bool, idle: float, slow: float | None) -> bool:
     return min(idle, slow) >= at.IDLE
 
 
-def _memory(before: bool, a: Activity) -> bool:
+def _memory(before: bool, a: WindowMeans) -> bool:
     if not a.util_known:
         return _above(before, a.dram, at.MEMORY_DRAM, at.MEMORY_DRAM_LEAVE)
     return _above(before, a.util, at.MEMORY_UTIL, at.MEMORY_UTIL_LEAVE) and _above(
@@ -183,7 +183,7 @@ def _memory(before: bool, a: Activity) -> bool:
     )
 
 
-def _stalled(before: bool, a: Activity) -> bool:
+def _stalled(before: bool, a: WindowMeans) -> bool:
     """Warps are resident, and every other counter says that they do nothing. One that is missing says nothing."""
     links = (None if link is None else 100.0 * link for link in a.links)
     return _above(before, a.sm, at.STALLED_SM, at.STALLED_SM_LEAVE) and all(

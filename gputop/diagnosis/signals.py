@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.hysteresis import Activity, Holds, next_flag, ratio
+from gputop.diagnosis.hysteresis import Holds, WindowMeans, next_flag, ratio
 from gputop.diagnosis.standing import Stands
 from gputop.diagnosis.types import Flag
 from gputop.model.feeders import Feeders, MainWaits, Outsider
@@ -240,7 +240,7 @@ def busy_not_working(
 
     Comparisons are strict where the definition is: 80/30 and 50/15 are none.
     """
-    alone = Activity(
+    alone = WindowMeans(
         util, True, util, util, sm, None, dram, None, None, None, None, None, may_be_hollow, None, None, None, ()
     )
     return next_flag(None, alone)

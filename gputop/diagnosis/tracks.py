@@ -18,10 +18,10 @@ from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.hardware_health import Health, MemoryTrend
 from gputop.diagnosis.host_side import NOBODY, HostTick
-from gputop.diagnosis.hysteresis import Activity, Holds, next_holds
+from gputop.diagnosis.hysteresis import Holds, WindowMeans, next_holds
 from gputop.diagnosis.idle_runs import Alternations, Births, Demand, ZeroRuns
-from gputop.diagnosis.measuring import how_to_measure
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
+from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.standing import Standing, Stands, feeders_state, main_state, saves_pct
 from gputop.diagnosis.window import (
     Means,
@@ -512,13 +512,13 @@ def _age(since: float | None, t: float, interval_s: float) -> float:
 
 def _activity(
     mean: Means, gpu: GpuSample, sm: float | None, u: float, slow: float | None, *, known: bool, hollow: bool
-) -> Activity:
+) -> WindowMeans:
     """What the conditions of a busy GPU are made of."""
     received, sent = mean[col.PCIE_RX], mean[col.PCIE_TX]
     links: tuple[float | None, ...] = (None if received is None or sent is None else max(received, sent),)
     if gpu.static.nvlink_peak_bytes_per_s or gpu.nvlink_rx_bytes_per_s:
         links = (*links, mean[col.NVLINK])
-    return Activity(
+    return WindowMeans(
         u, known, mean[col.U_OF_SM], mean[col.U_OF_DRAM], sm, mean[col.TENSOR], mean[col.DRAM], mean[col.FP64],
         mean[col.FP32], mean[col.FP16], mean[col.INTEGER], mean[col.POWER], hollow, slow, mean[col.NVLINK],
         None if received is None or sent is None else min(received, sent), links,

@@ -81,7 +81,7 @@ MOST_CHANGES = 10_000
 """A verdict stands for at least ten seconds: at worst this is more than a day."""
 
 
-class Timeline(Sequence[Change]):
+class VerdictTimeline(Sequence[Change]):
     """(Unix time, verdict, flag) of each change, oldest first, as it stood at one moment: it never changes.
 
     ``then`` gives the next one, which shares its storage. As a tuple of objects a change took 120 bytes: half a
@@ -98,12 +98,12 @@ class Timeline(Sequence[Change]):
             self._append(t, verdict, flag)
         self._count = len(self._times)
 
-    def then(self, t: float, verdict: str, flag: Flag | None) -> Timeline:
+    def then(self, t: float, verdict: str, flag: Flag | None) -> VerdictTimeline:
         """This timeline plus one change; beyond ``MOST_CHANGES`` the oldest tenth is dropped."""
         full = self._count >= MOST_CHANGES
         if full or self._count < len(self._times):
-            return Timeline([*self[MOST_CHANGES // 10 if full else 0 :], (t, verdict, flag)])
-        following = Timeline.__new__(Timeline)
+            return VerdictTimeline([*self[MOST_CHANGES // 10 if full else 0 :], (t, verdict, flag)])
+        following = VerdictTimeline.__new__(VerdictTimeline)
         following._times, following._kinds, following._names = self._times, self._kinds, self._names
         following._append(t, verdict, flag)
         following._count = self._count + 1
@@ -113,7 +113,7 @@ class Timeline(Sequence[Change]):
         self._times.append(t)
         self._kinds.append(self._names.setdefault((verdict, flag), len(self._names)))
 
-    def __deepcopy__(self, _memo: dict[int, object]) -> Timeline:
+    def __deepcopy__(self, _memo: dict[int, object]) -> VerdictTimeline:
         """Itself: ``then`` never changes what a timeline holds."""
         return self
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from gputop.diagnosis.attribution import IDLE_PCT, attribute
 from gputop.diagnosis.rules import BADGES, CAUSES, GATES, STARVED, WORKS
 from gputop.diagnosis.rules.badges import ecc_badge, lost_badge, xid_badge
-from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule, Told
+from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule, RuleResult
 from gputop.diagnosis.rules.busy import (
     COMMUNICATION,
     HEALTHY,
@@ -31,7 +31,7 @@ from gputop.diagnosis.steady import MARGIN, RECOVERED_IDLE, Key, Steady, key_of,
 from gputop.diagnosis.thresholds import COMM_NVLINK_LEAVE
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, Means, State
-from gputop.diagnosis.verdict_log import Timeline
+from gputop.diagnosis.verdict_log import VerdictTimeline
 from gputop.diagnosis.window import FP64
 from gputop.model.feeders import Feeders
 from gputop.model.quantity import of_hundred
@@ -228,7 +228,7 @@ UNDECIDED = frozenset((COLLECTING.id, STARTUP.id))
 
 class _Offer(Struct, frozen=True):
     rule: Rule
-    told: Told
+    told: RuleResult
     flag: Flag | None
     figure: Figure | None = None
     feeders: Feeders | None = None
@@ -245,9 +245,9 @@ class GpuState:
         self._verdict: Chooser[Key] = Chooser(key_of(COLLECTING.id, None), t)
         self._steady = Steady()
         self._paint: Chooser[tuple[Flag | None, Level]] = Chooser((None, "grey"), t)
-        self._shown = _Offer(COLLECTING, Told("grey", ()), None)
+        self._shown = _Offer(COLLECTING, RuleResult("grey", ()), None)
         self._offers: dict[Key, _Offer] = {}
-        self._timeline = Timeline([(t, COLLECTING.id, None)])
+        self._timeline = VerdictTimeline([(t, COLLECTING.id, None)])
         self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
         self._noted: tuple[object, ...] | None = None
         self._doubted = False
@@ -339,11 +339,11 @@ class GpuState:
             self._paint.vote(t, (flag, told.level), interval_s)
         elif shown[0] == COLLECTING.id:
             line = f"{s.n} samples: a verdict shows once it has held for {FIRST_S:.0f} s"
-            self._shown = _Offer(COLLECTING, Told("grey", (line,), confidence="low"), None)
+            self._shown = _Offer(COLLECTING, RuleResult("grey", (line,), confidence="low"), None)
         if key != shown:
             self._offers[key] = offered
 
-    def _may_change(self, t: float, rule: Rule, told: Told, s: Signals) -> bool:
+    def _may_change(self, t: float, rule: Rule, told: RuleResult, s: Signals) -> bool:
         """Whether a cause that has long been shown may give way: to an end, and to what is clearly stronger."""
         shown = self._shown
         if shown.rule.id not in STARVED_IDS:
@@ -388,7 +388,9 @@ class GpuState:
         self._verdict.forget()
         self._offers.clear()
         state: State | None = "idle" if gpu.asleep else None
-        self._show(t, _Offer(COLLECTING, Told("grey", (reason,), confidence="low", title=title, state=state), None))
+        self._show(
+            t, _Offer(COLLECTING, RuleResult("grey", (reason,), confidence="low", title=title, state=state), None)
+        )
 
 
 def _means(s: Signals, fp64: float | None) -> Means:
@@ -396,7 +398,7 @@ def _means(s: Signals, fp64: float | None) -> Means:
     return Means(s.n, s.n < s.least, util, s.sm, s.occ, s.tensor, s.fp32, fp64, s.dram)
 
 
-def _notes(s: Signals, told: Told, rule: Rule) -> tuple[str, ...]:
+def _notes(s: Signals, told: RuleResult, rule: Rule) -> tuple[str, ...]:
     """The rule's own notes, the flag beside starvation, and what a missing signal takes away."""
     notes = told.notes
     if s.flag is not None and rule.id in STARVED_IDS:

@@ -27,8 +27,8 @@ from gputop.api.reading import load
 from gputop.api.reading import snapshot as live_snapshot
 from gputop.diagnosis.catalogue import BadgeRow, VerdictRow, badge_rows, verdict_rows
 from gputop.diagnosis.diagnosis_data import as_json
-from gputop.features.traces.analyse import Choice
 from gputop.features.traces.columns import TraceError
+from gputop.features.traces.trace_analysis import StepChoice
 from gputop.features.traces.trace_command import choice_of
 from gputop.features.traces.trace_data import compare_traces, comparison_data, trace_data
 from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
@@ -193,7 +193,7 @@ class Tools:
         """Two traces: is a step slower or faster, by how much, on the same GPU, and what differs."""
 
         def ask() -> Mapping[str, Any]:
-            data = comparison_data(compare_traces(*(self._traced(name, Choice()) for name in (before, after))))
+            data = comparison_data(compare_traces(*(self._traced(name, StepChoice()) for name in (before, after))))
             if full:
                 return data
             keys = ("verdict", "level", "headline", "cause", "remedy", "util_pct", "step_ms")
@@ -300,7 +300,7 @@ class Tools:
             found = self._redactor.data(found)
         return compact(labelled(found), full=full)
 
-    def _traced(self, file: str, choice: Choice) -> TraceReport:
+    def _traced(self, file: str, choice: StepChoice) -> TraceReport:
         path = self._folders.file(file)
         files = trace_files([path])
         return report_traces(files, choice, from_folder=files != [path])

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
-class Part(NamedTuple):
+class CommandPart(NamedTuple):
     """A command's part: what it is for, and the module that runs it."""
 
     summary: str
@@ -28,7 +28,7 @@ class Command(NamedTuple):
     purpose: str
     summary: str
     module: str
-    parts: Mapping[str, Part] = _NONE
+    parts: Mapping[str, CommandPart] = _NONE
 
 
 class Picture(NamedTuple):
@@ -102,17 +102,17 @@ FEATURES: Mapping[str, Feature] = {
                 "every GPU of a cluster, from its Prometheus",
                 "gputop.features.fleet.fleet_command",
                 {
-                    "demo": Part("a simulated fleet, on any machine", "gputop.features.fleet.demo_command"),
-                    "deploy": Part(
+                    "demo": CommandPart("a simulated fleet, on any machine", "gputop.features.fleet.demo_command"),
+                    "deploy": CommandPart(
                         "rules, dashboards, manifests and units, as files", "gputop.features.fleet.deploy_command"
                     ),
-                    "diagnose": Part(
+                    "diagnose": CommandPart(
                         "the five worst things in the cluster now, in words", "gputop.features.fleet.diagnose_command"
                     ),
-                    "queries": Part(
+                    "queries": CommandPart(
                         "the questions behind the dashboards, as PromQL", "gputop.features.fleet.queries_command"
                     ),
-                    "remedy": Part(
+                    "remedy": CommandPart(
                         "set failing nodes aside, requeue jobs that hang, tell owners",
                         "gputop.features.fleet.remedy_command",
                     ),

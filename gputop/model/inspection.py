@@ -81,7 +81,7 @@ class WatchedThreads(Protocol):
         """Stop reading."""
 
 
-class Identity(Struct, frozen=True):
+class ProcessIdentity(Struct, frozen=True):
     """A process that cannot be mistaken for a later one with the same pid. ``starttime`` as in ``ProcessSample``."""
 
     pid: int
@@ -94,7 +94,7 @@ class SignalOutcome(Struct, frozen=True):
     ``note`` adds a remark about one that was sent.
     """
 
-    identity: Identity
+    identity: ProcessIdentity
     sent: bool
     reason: str = ""
     note: str = ""
@@ -106,7 +106,7 @@ class Environment(Struct, frozen=True):
     ``note`` adds a remark, such as that it is simulated.
     """
 
-    identity: Identity
+    identity: ProcessIdentity
     variables: tuple[tuple[str, str], ...] = ()
     reason: str = ""
     note: str = ""
@@ -122,7 +122,7 @@ class ThreadSight(Struct, frozen=True):
     channel: str | None = None
 
 
-class Stack(Struct, frozen=True):
+class ThreadStack(Struct, frozen=True):
     """The Python stack of one thread at one moment, innermost frame first: (function, file, line)."""
 
     frames: tuple[tuple[str, str, int], ...]
@@ -135,9 +135,9 @@ class ProcessSight(Struct, frozen=True):
     ``reason`` says why there is no stack, ``help`` what would give one.
     """
 
-    identity: Identity
+    identity: ProcessIdentity
     threads: tuple[ThreadSight, ...] = ()
-    stacks: tuple[Stack, ...] = ()
+    stacks: tuple[ThreadStack, ...] = ()
     reason: str = ""
     help: str = ""
 
@@ -159,17 +159,17 @@ class DeepLook(Struct, frozen=True):
 class ProcessAccess(Protocol):
     """What can be asked of live processes. Every answer is data; nothing raises for what a process can do to us."""
 
-    def send(self, identity: Identity, number: int) -> SignalOutcome:
+    def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
         """Send a signal, if the process is still the one that was meant."""
 
-    def environment(self, identity: Identity) -> Environment:
+    def environment(self, identity: ProcessIdentity) -> Environment:
         """The environment of a process of ours, or of anyone's for root."""
 
-    def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+    def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""
 
-    def command(self, identity: Identity) -> str | None:
+    def command(self, identity: ProcessIdentity) -> str | None:
         """The command line with its secrets; None until it has been read, empty where it cannot be. Never waits."""
 
-    def watch_threads(self, identity: Identity) -> WatchedThreads:
+    def watch_threads(self, identity: ProcessIdentity) -> WatchedThreads:
         """A reader of a process's threads, which reads until it is closed."""

@@ -1,6 +1,6 @@
 """The sources of SM activity: their names, how they are shown, and which of them measure. Declared here and only here.
 
-A new source is a name and a row here, the rung that reads it, and its place on the ladder.
+A new source is a name and a row here, the source that reads it, and its place on the chain.
 """
 
 from __future__ import annotations

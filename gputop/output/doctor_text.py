@@ -26,7 +26,7 @@ def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
 
 
 def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
-    """GPUs with their rungs, the machine, and last what is wrong and how to fix it."""
+    """GPUs with their sources, the machine, and last what is wrong and how to fix it."""
     lines: list[str] = []
     driver = report["driver"] or "no driver"
     lines.append(
@@ -43,12 +43,12 @@ def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
             lines.append(f"GPU {gpu['index']}   {gpu['name']}   {gpu['architecture'] or ''}   {gpu['uuid']}")
         if gpu["lost_reason"]:
             lines.append(f"  LOST: {gpu['lost_reason']}")
-        for rung in gpu["rungs"]:
-            used = " (used)" if rung["rung"] == gpu["sm_source"] else ""
-            lines += labelled(f"  {'yes' if rung['ok'] else 'no ':<4}{rung['rung']:<14}{used} ", rung["reason"], width)
-            if rung["fix"]:
-                lines += labelled(" " * 20 + "→ ", rung["fix"], width)
-    if any(rung["reason"] == COUNTERS_DENIED for gpu in report["gpus"] for rung in gpu["rungs"]):
+        for row in gpu["rungs"]:
+            used = " (used)" if row["rung"] == gpu["sm_source"] else ""
+            lines += labelled(f"  {'yes' if row['ok'] else 'no ':<4}{row['rung']:<14}{used} ", row["reason"], width)
+            if row["fix"]:
+                lines += labelled(" " * 20 + "→ ", row["fix"], width)
+    if any(row["reason"] == COUNTERS_DENIED for gpu in report["gpus"] for row in gpu["rungs"]):
         # Commands are there to be copied: each stays on one line.
         advice = (f"  {line}" for line in report["counters"]["advice"])
         lines += ["", f"counters     SM not measured: {COUNTERS_DENIED}.", *advice]

@@ -39,7 +39,7 @@ class DetailsPainted(Struct, frozen=True):
     axis: TimeAxis
 
 
-class Block(Struct, frozen=True):
+class LazyRows(Struct, frozen=True):
     """``rows`` rows of the part that scrolls, painted when they come into sight."""
 
     rows: int
@@ -69,7 +69,7 @@ def after_key(state: DetailsView, key_id: str, painted: DetailsPainted) -> Detai
 
 
 def joined(
-    head: Sequence[Row], blocks: Sequence[Block], foot: Sequence[Row], state: DetailsView, width: int, height: int
+    head: Sequence[Row], blocks: Sequence[LazyRows], foot: Sequence[Row], state: DetailsView, width: int, height: int
 ) -> tuple[list[Row], int, int]:
     """Head, the part of the blocks that is scrolled to, and foot in exactly ``height`` rows; how far it can scroll."""
     head, foot = head[:height], foot[: max(0, height - len(head))]

@@ -15,7 +15,7 @@ from gputop.model.quantity import NOT_MEASURED
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import STEP_SERIES, Frame
 from gputop.paint.charts import Column, area, gap_chart, lane, marks, round_top, with_marks
-from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row, words_row
+from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, LazyRows, chart_row, words_row
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row, Span, gib, pct, rate, whole
 from gputop.paint.numbers import Field
@@ -32,7 +32,7 @@ MARK_SERIES = (
 """Letter, style, series and legend of what slows a GPU down, the worst first."""
 
 
-class Series(Struct, frozen=True):
+class ChartSeries(Struct, frozen=True):
     """Columns of history of one GPU, each read once; ``at`` gives the value at the cursor, or the newest one."""
 
     frame: Frame
@@ -69,7 +69,7 @@ class Chart(Struct, frozen=True):
     show: Callable[[float | None], str]
 
 
-def charts_for(gpu: GpuSample, series: Series, glyphs: Glyphs) -> list[Chart]:
+def charts_for(gpu: GpuSample, series: ChartSeries, glyphs: Glyphs) -> list[Chart]:
     """The charts that this GPU has something to draw in, in their order. Memory and temperature come last."""
     limit, clock, total = gpu.power_limit_w, gpu.sm_clock_max_mhz, gpu.mem_total_bytes
     slowdown = gpu.temp_slowdown_c
@@ -102,11 +102,11 @@ def charts_for(gpu: GpuSample, series: Series, glyphs: Glyphs) -> list[Chart]:
     return [chart for chart in found if _has_any(series, chart.name)]
 
 
-def _has_any(series: Series, name: str) -> bool:
+def _has_any(series: ChartSeries, name: str) -> bool:
     return getattr(series.gpu, name, None) is not None or any(value is not None for value in series.columns(name))
 
 
-def _scale(known: float | None, words: str, series: Series, name: str, unit: str) -> tuple[float | None, str]:
+def _scale(known: float | None, words: str, series: ChartSeries, name: str, unit: str) -> tuple[float | None, str]:
     """The top of a scale: the GPU's own limit where it is known, else round above the highest value."""
     if known:
         return known, f"{words} {known:.0f}" + (" W" if unit == "W" else "")
@@ -115,7 +115,7 @@ def _scale(known: float | None, words: str, series: Series, name: str, unit: str
     return top, f"{top:.0f} {unit}".rstrip()
 
 
-def _traffic_top(series: Series, key: str, peak: float | None) -> float | None:
+def _traffic_top(series: ChartSeries, key: str, peak: float | None) -> float | None:
     """One scale for both directions of a link, so that they compare; never above what the link can do."""
     both = series.columns(f"{key}_rx_bytes_per_s") + series.columns(f"{key}_tx_bytes_per_s")
     most = max((value for value in both if value is not None), default=None)
@@ -125,7 +125,7 @@ def _traffic_top(series: Series, key: str, peak: float | None) -> float | None:
     return top if peak is None or most > peak else min(top, peak)
 
 
-def _step_scale(series: Series) -> tuple[float, str]:
+def _step_scale(series: ChartSeries) -> tuple[float, str]:
     top = round_top(max((value for value in series.columns(STEP_SERIES) if value is not None), default=0.0))
     return top, quantity.step_time(top)
 
@@ -142,7 +142,9 @@ def _unit(unit: str) -> Callable[[float | None], str]:
     return lambda value: NOT_MEASURED if value is None else f"{whole(value, 1)} {unit}"
 
 
-def gap_block(series: Series, rows: int, width: int, glyphs: Glyphs, labels: list[list[Span]], *, alarm: bool) -> Block:
+def gap_block(
+    series: ChartSeries, rows: int, width: int, glyphs: Glyphs, labels: list[list[Span]], *, alarm: bool
+) -> LazyRows:
     """The gap chart with its numbers and its axis."""
 
     def paint() -> list[Row]:
@@ -160,21 +162,21 @@ def gap_block(series: Series, rows: int, width: int, glyphs: Glyphs, labels: lis
             painted.append(chart_row(label, chart[row], after, width, series.cursor, glyphs))
         return painted
 
-    return Block(rows, paint)
+    return LazyRows(rows, paint)
 
 
-def quiet_links(found: Sequence[Chart], series: Series) -> list[str]:
+def quiet_links(found: Sequence[Chart], series: ChartSeries) -> list[str]:
     """Names of the charts of links that carried nothing at all in this time, in either direction."""
     links = [chart.name for chart in found if chart.name.endswith("_bytes_per_s")]
     return [name for name in links if not any(any(series.columns(n)) for n in links if n[:4] == name[:4])]
 
 
-def quiet_block(chart: Chart, series: Series, width: int, glyphs: Glyphs) -> Block:
+def quiet_block(chart: Chart, series: ChartSeries, width: int, glyphs: Glyphs) -> LazyRows:
     """A link without traffic in one row."""
     return _words(chart.label.partition(" ")[0], "no traffic in this time", series, width, glyphs)
 
 
-def chart_block(chart: Chart, series: Series, rows: int, width: int, glyphs: Glyphs) -> Block:
+def chart_block(chart: Chart, series: ChartSeries, rows: int, width: int, glyphs: Glyphs) -> LazyRows:
     """One area chart: its name and value at the left, its scale at the right."""
 
     def paint() -> list[Row]:
@@ -188,10 +190,10 @@ def chart_block(chart: Chart, series: Series, rows: int, width: int, glyphs: Gly
             painted.append(chart_row(label, drawn[row], after[: AXIS_WIDTH - 1], width, series.cursor, glyphs))
         return painted
 
-    return Block(rows, paint)
+    return LazyRows(rows, paint)
 
 
-def throttle_block(series: Series, width: int, glyphs: Glyphs) -> Block:
+def throttle_block(series: ChartSeries, width: int, glyphs: Glyphs) -> LazyRows:
     """Letters under the clock wherever something held it down, with their legend when there are any."""
 
     def paint() -> list[Row]:
@@ -205,10 +207,10 @@ def throttle_block(series: Series, width: int, glyphs: Glyphs) -> Block:
         after = ", ".join(seen)[: AXIS_WIDTH - 1]
         return [chart_row([("  slowed", "dim")], spans, after, width, series.cursor, glyphs)]
 
-    return Block(1, paint)
+    return LazyRows(1, paint)
 
 
-def lane_blocks(series: Series, width: int, glyphs: Glyphs) -> list[Block]:
+def lane_blocks(series: ChartSeries, width: int, glyphs: Glyphs) -> list[LazyRows]:
     """What the host did, as under the chart of the main screen, with the value at the moment.
 
     Without loaders one row says so in place of their four.
@@ -221,7 +223,7 @@ def lane_blocks(series: Series, width: int, glyphs: Glyphs) -> list[Block]:
     return [none if spec is fed[0] else _lane(series, spec, width, glyphs) for spec in LANES if spec not in fed[1:]]
 
 
-def _lane(series: Series, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> Block:
+def _lane(series: ChartSeries, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> LazyRows:
     label, name, style = spec
 
     def paint() -> list[Row]:
@@ -231,12 +233,12 @@ def _lane(series: Series, spec: tuple[str, str, str], width: int, glyphs: Glyphs
         after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
         return [chart_row([(f"  {label}", "dim")], [lane(values, glyphs, style)], after, width, series.cursor, glyphs)]
 
-    return Block(1, paint)
+    return LazyRows(1, paint)
 
 
-def _words(label: str, text: str, series: Series, width: int, glyphs: Glyphs) -> Block:
+def _words(label: str, text: str, series: ChartSeries, width: int, glyphs: Glyphs) -> LazyRows:
     """A row of words in place of a chart."""
-    return Block(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
+    return LazyRows(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
 
 
 def _newest(values: Sequence[Column]) -> Column:
@@ -257,7 +259,7 @@ def memory_words(frame: Frame, position: int) -> Span:
     return "steady: not filling up", "dim"
 
 
-def moment_fields(series: Series, glyphs: Glyphs) -> list[Field]:
+def moment_fields(series: ChartSeries, glyphs: Glyphs) -> list[Field]:
     """All values at the cursor, or now, as fields, the most telling first; what is not known is left out."""
     util, sm = series.at("util_pct"), series.at("sm_active_pct")
     gap = None if util is None or sm is None else max(0.0, util - sm)

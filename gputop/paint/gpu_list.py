@@ -9,7 +9,7 @@ from gputop.monitor import Frame
 from gputop.paint import host_rows, layout, panes
 from gputop.paint.charts import chart_rows
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, Rows, Span, Target, pct, shorten, whole, words_target
+from gputop.paint.line import Line, Row, ScreenRows, Span, Target, pct, shorten, whole, words_target
 from gputop.paint.numbers import sm_text
 from gputop.paint.panes import figure_words
 from gputop.paint.view import View, selected_gpu
@@ -97,7 +97,7 @@ def _list_verdict(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, room: int, *,
     return spans
 
 
-def add_list(out: Rows, frame: Frame, view: View, width: int) -> None:
+def add_list(out: ScreenRows, frame: Frame, view: View, width: int) -> None:
     """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
     gpus, selected = frame.snapshot.gpus, selected_gpu(frame, view)
     chart = 0 if width < 60 else 11 if width < 100 else width // 4

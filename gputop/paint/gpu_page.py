@@ -9,9 +9,9 @@ from gputop.paint import header, host_rows, panes
 from gputop.paint.charts import with_cursor
 from gputop.paint.detail_page import (
     LABEL_WIDTH,
-    Block,
     DetailsPainted,
     DetailsView,
+    LazyRows,
     axis_row,
     bar_row,
     chart_row,
@@ -22,11 +22,11 @@ from gputop.paint.detail_page import (
     words_row,
 )
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.gpu_charts import Series
+from gputop.paint.gpu_charts import ChartSeries
 from gputop.paint.line import Line, Row, clock_time, pct, shorten
 from gputop.paint.numbers import PROVENANCE_ROWS, fields, number_labels, provenance_rows
 from gputop.paint.time_axis import axis_for
-from gputop.paint.verdict_history import Stretch, list_rows, standing, stretches, strip
+from gputop.paint.verdict_history import VerdictSpan, list_rows, standing, stretches, strip
 from gputop.paint.words import averaged, gpu_label, is_newest, is_red, spoken, words_for
 
 SIZES = ((16, 4), (14, 3), (12, 3), (10, 3), (10, 2), (8, 2), (6, 2))
@@ -54,7 +54,7 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
         return DetailsPainted(rows, most, room, axis)
     gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
     cursor = None if state.cursor_t is None else axis.column_of(state.cursor_t)
-    series = Series(frame, gpu, axis, cursor)
+    series = ChartSeries(frame, gpu, axis, cursor)
     listed = stretches(frame, d)
     head = _head(frame, state, position, width, height)
     foot = _foot(series, state, listed, width, height)
@@ -75,7 +75,7 @@ def _head(frame: Frame, state: DetailsView, position: int, width: int, height: i
     return rows + [Line().to(2).add_all(spans).row(width) for spans in told]
 
 
-def _foot(series: Series, state: DetailsView, listed: list[Stretch], width: int, height: int) -> list[Row]:
+def _foot(series: ChartSeries, state: DetailsView, listed: list[VerdictSpan], width: int, height: int) -> list[Row]:
     """The time axis, and the values at the cursor."""
     view = state.view
     rows = [axis_row(series.axis, view, width, series.cursor)]
@@ -100,8 +100,8 @@ def _foot(series: Series, state: DetailsView, listed: list[Stretch], width: int,
 
 
 def _blocks(
-    series: Series, state: DetailsView, position: int, listed: list[Stretch], width: int, room: int
-) -> list[Block]:
+    series: ChartSeries, state: DetailsView, position: int, listed: list[VerdictSpan], width: int, room: int
+) -> list[LazyRows]:
     """Everything that scrolls, as tall as the room allows."""
     frame, view, glyphs = series.frame, state.view, state.view.glyphs
     gpu, d = series.gpu, frame.diagnoses[position]
@@ -119,7 +119,7 @@ def _blocks(
     if series.cursor is not None:
         labels = _labels_at(series, alarm=d.busy_not_working is not None, red=is_red(d))
     blocks = [charts.gap_block(series, gap_rows, width, glyphs, labels, alarm=d.busy_not_working is not None)]
-    blocks.append(Block(2, lambda: _strip_rows(series, listed, width, glyphs)))
+    blocks.append(LazyRows(2, lambda: _strip_rows(series, listed, width, glyphs)))
     for chart in found:
         if chart.name in quiet:
             if "_rx_" in chart.name:
@@ -129,26 +129,26 @@ def _blocks(
         if chart.name == "sm_clock_mhz":
             blocks.append(charts.throttle_block(series, width, glyphs))
         if chart.name == "mem_used_bytes":
-            blocks.append(Block(1, lambda: [_memory_row(series, position, width, glyphs)]))
+            blocks.append(LazyRows(1, lambda: [_memory_row(series, position, width, glyphs)]))
     blocks += lanes
     seen = frame.history.marks_within(gpu.static.uuid, series.axis.begin, series.axis.end)
     if seen:
-        blocks.append(Block(1, lambda: [_marks_row(series, state, seen, width)]))
-    blocks.append(Block(1, lambda: [Line().row(width)]))
-    blocks.append(Block(1, lambda: [heading("verdicts, the newest first", width, glyphs)]))
+        blocks.append(LazyRows(1, lambda: [_marks_row(series, state, seen, width)]))
+    blocks.append(LazyRows(1, lambda: [Line().row(width)]))
+    blocks.append(LazyRows(1, lambda: [heading("verdicts, the newest first", width, glyphs)]))
     count = min(MOST_VERDICTS, len(listed))
-    blocks.append(Block(count, lambda: list_rows(listed, frame.snapshot.t, view, width, count)))
+    blocks.append(LazyRows(count, lambda: list_rows(listed, frame.snapshot.t, view, width, count)))
     blocks += host_rows.port_blocks(frame, width, glyphs)
     name = f"values of GPU {gpu_label(gpu)} and where they are from"
     if frame.snapshot.machine.is_simulated:
         name += ": simulated here, named as on a real GPU"
-    blocks.append(Block(1, lambda: [Line().row(width)]))
-    blocks.append(Block(1, lambda: [heading(shorten(name, width - 6), width, glyphs)]))
-    blocks.append(Block(PROVENANCE_ROWS, lambda: provenance_rows(frame.snapshot, gpu, width, glyphs)))
+    blocks.append(LazyRows(1, lambda: [Line().row(width)]))
+    blocks.append(LazyRows(1, lambda: [heading(shorten(name, width - 6), width, glyphs)]))
+    blocks.append(LazyRows(PROVENANCE_ROWS, lambda: provenance_rows(frame.snapshot, gpu, width, glyphs)))
     return blocks
 
 
-def _labels_at(series: Series, *, alarm: bool, red: bool) -> list[list[tuple[str, str]]]:
+def _labels_at(series: ChartSeries, *, alarm: bool, red: bool) -> list[list[tuple[str, str]]]:
     """UTIL, SM and GAP at the cursor."""
     util, sm = series.at("util_pct"), series.at("sm_active_pct")
     gap = None if util is None or sm is None else max(0.0, util - sm)
@@ -159,7 +159,7 @@ def _labels_at(series: Series, *, alarm: bool, red: bool) -> list[list[tuple[str
     ]
 
 
-def _strip_rows(series: Series, listed: list[Stretch], width: int, glyphs: Glyphs) -> list[Row]:
+def _strip_rows(series: ChartSeries, listed: list[VerdictSpan], width: int, glyphs: Glyphs) -> list[Row]:
     colours, names = strip(listed, series.axis, glyphs)
     return [
         chart_row([("  verdict", "dim")], colours, "", width, series.cursor, glyphs),
@@ -167,12 +167,12 @@ def _strip_rows(series: Series, listed: list[Stretch], width: int, glyphs: Glyph
     ]
 
 
-def _memory_row(series: Series, position: int, width: int, glyphs: Glyphs) -> Row:
+def _memory_row(series: ChartSeries, position: int, width: int, glyphs: Glyphs) -> Row:
     text, style = charts.memory_words(series.frame, position)
     return words_row("", terminal_safe(text), style, series.axis.columns, width, series.cursor, glyphs)
 
 
-def _marks_row(series: Series, state: DetailsView, seen: list[tuple[float, str]], width: int) -> Row:
+def _marks_row(series: ChartSeries, state: DetailsView, seen: list[tuple[float, str]], width: int) -> Row:
     """The user's marks and changes of the source, each at its time, as far as the next one leaves room."""
     glyphs, axis = state.view.glyphs, series.axis
     text = ""

@@ -11,7 +11,7 @@ from gputop.model.snapshot import FabricPort
 from gputop.monitor import Frame, serving_on
 from gputop.paint import words
 from gputop.paint.charts import bar
-from gputop.paint.detail_page import Block, heading
+from gputop.paint.detail_page import LazyRows, heading
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, gib, pct, rate, shorten
 from gputop.paint.numbers import Field, fields
@@ -191,7 +191,7 @@ COUNTS = ("DROPS", "RETRANS", "ERRORS")
 SUMS_ONLY = "a recording keeps the sums over all ports"
 
 
-def port_blocks(frame: Frame, width: int, glyphs: Glyphs) -> list[Block]:
+def port_blocks(frame: Frame, width: int, glyphs: Glyphs) -> list[LazyRows]:
     """A heading and a row a port; nothing on a machine without a fabric."""
     fabric, ports = frame.fabric, frame.snapshot.fabric_ports
     if fabric is None or not (fabric.there or ports):
@@ -202,7 +202,7 @@ def port_blocks(frame: Frame, width: int, glyphs: Glyphs) -> list[Block]:
         heading(said, width, glyphs),
         *(_rows(ports, width, glyphs) if ports else _sums(fabric, width, glyphs)),
     ]
-    return [Block(len(rows), lambda: rows)]
+    return [LazyRows(len(rows), lambda: rows)]
 
 
 def _rows(ports: tuple[FabricPort, ...], width: int, glyphs: Glyphs) -> list[Row]:

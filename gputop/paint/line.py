@@ -181,7 +181,7 @@ class Painted(Struct, frozen=True):
     targets: list[Target | None]
 
 
-class Rows:
+class ScreenRows:
     """Collects rows with their targets and stops at the screen's height."""
 
     def __init__(self, height: int) -> None:

@@ -18,7 +18,7 @@ from gputop.paint import panes as big_pane
 from gputop.paint import view as hint
 from gputop.paint.charts import LABEL_WIDTH, chart_width
 from gputop.paint.glyphs import ascii_only
-from gputop.paint.line import Line, Painted, Row, Rows, Target, shorten
+from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, shorten
 from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.view import View, selected_gpu
 
@@ -49,11 +49,11 @@ class Painter:
     def __init__(self) -> None:
         self._frame: Frame | None = None
         self._key: tuple[View, int, int] | None = None
-        self._top = Rows(0)
+        self._top = ScreenRows(0)
         self._targets: list[Target | None] = []
         self._shown_for: Frame | None = None
         self._shown_key: tuple[object, ...] = ()
-        self._shown: list[process_table.Shown] = []
+        self._shown: list[process_table.ShownProcess] = []
         self.process_room = 1
         """Rows that the process table has on the screen painted last."""
         self.process_count = 0
@@ -86,7 +86,7 @@ class Painter:
             keys = hint.hint_now(view.hint, frame.snapshot.gpus)
             bar, foot = [hint.hint_row(keys, width)], [hint.hint_target(keys, width)]
         height -= len(bar)
-        out = Rows(height)
+        out = ScreenRows(height)
         out.rows, out.targets = self._top.rows[:height], self._top.targets[:height]
         self.process_room = max(1, out.left - 2)
         self._add_processes(out, frame, view, shown, width)
@@ -100,7 +100,7 @@ class Painter:
         self._targets = out.targets
         return Painted(rows, out.targets)
 
-    def shown_rows(self, frame: Frame, view: View) -> list[process_table.Shown]:
+    def shown_rows(self, frame: Frame, view: View) -> list[process_table.ShownProcess]:
         """As ``process_table.shown_rows``, made once for each frame and order: a key that is held asks often."""
         key = (view.sort, view.inverted, view.tree, view.filter, view.glyphs)
         if frame is not self._shown_for or key != self._shown_key:
@@ -108,7 +108,9 @@ class Painter:
             self._shown_for, self._shown_key = frame, key
         return self._shown
 
-    def _add_processes(self, out: Rows, frame: Frame, view: View, shown: list[process_table.Shown], width: int) -> None:
+    def _add_processes(
+        self, out: ScreenRows, frame: Frame, view: View, shown: list[process_table.ShownProcess], width: int
+    ) -> None:
         if out.left < 3:
             return
         count = sum([not row.branch for row in shown])
@@ -134,9 +136,9 @@ class Painter:
         return target.at(column) if target is not None else None
 
 
-def _upper(frame: Frame, view: View, width: int, height: int) -> Rows:
+def _upper(frame: Frame, view: View, width: int, height: int) -> ScreenRows:
     """Header, GPUs and host: everything above the process table."""
-    out = Rows(height)
+    out = ScreenRows(height)
     top = header.header(frame, view, width)
     out.add(top, header.header_target(top))
     out.add(header.summary(frame, view, width), header.summary_target(frame, view, width))
@@ -168,7 +170,7 @@ class _Block(Struct, frozen=True):
     rows: int
 
 
-def _panes(out: Rows, frame: Frame, view: View, width: int) -> bool:
+def _panes(out: ScreenRows, frame: Frame, view: View, width: int) -> bool:
     """Panes as tall as the height allows; False when even one row a GPU beside one small pane does not fit."""
     if width < LEAST_PANE_WIDTH:
         return False
@@ -196,7 +198,7 @@ def _host(frame: Frame, view: View, width: int) -> list[Row]:
     return [host_rows.title(frame, view, width), host_rows.load(frame, view, width), *attribution]
 
 
-def _stack(out: Rows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
+def _stack(out: ScreenRows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
     widths = panes.title_widths(frame)
     labels = widths[0]
     chart = round((width - LABEL_WIDTH) * 0.3)
@@ -234,7 +236,7 @@ def _above_lanes(frame: Frame, view: View, position: int, width: int, rows: int,
     return [top, *panes.body(frame, view, position, width, rows - 1, holding)]
 
 
-def _grid(out: Rows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
+def _grid(out: ScreenRows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
     """Panes side by side, filled row by row; where the last row has fewer panes, they are wider."""
     count, title_widths = len(frame.snapshot.gpus), panes.title_widths(frame)
     for first in range(0, count, beside):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.measuring import power_word
+from gputop.diagnosis.sm_remedy import power_word
 from gputop.model import quantity
 from gputop.model.derived import gap_pct, throttle_words, work
 from gputop.model.metrics import GPU_METRICS, Metric

@@ -14,7 +14,7 @@ from gputop.monitor import Frame
 from gputop.paint import host_rows, layout
 from gputop.paint.charts import LABEL_WIDTH, Column, axis, bar, chart_rows, chart_width, lane
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, Rows, Span, Target, clock_time, gib, pct, rate, shorten, whole
+from gputop.paint.line import Line, Row, ScreenRows, Span, Target, clock_time, gib, pct, rate, shorten, whole
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, now_field, number_labels
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
@@ -375,7 +375,7 @@ def numbers(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     return [line.row(width), rest.row(width)]
 
 
-def add_big_panes(out: Rows, frame: Frame, view: View, width: int) -> None:
+def add_big_panes(out: ScreenRows, frame: Frame, view: View, width: int) -> None:
     """One or two GPUs: tall charts with lanes, words, numbers, and the host on one line."""
     selected = selected_gpu(frame, view)
     gpus = frame.snapshot.gpus

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack, ThreadSight
+from gputop.model.inspection import (
+    DeepLook,
+    Environment,
+    ProcessIdentity,
+    ProcessSight,
+    SignalOutcome,
+    ThreadSight,
+    ThreadStack,
+)
 from gputop.model.quantity import count, terminal_safe
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
@@ -171,9 +179,9 @@ def _sight(
     return [*rows, *_threads(sight.threads, glyphs, width), Line().row(width)]
 
 
-def _stacks(stacks: tuple[Stack, ...], glyphs: Glyphs, width: int) -> list[Row]:
+def _stacks(stacks: tuple[ThreadStack, ...], glyphs: Glyphs, width: int) -> list[Row]:
     """Stacks that are equal are shown once, with how often they were seen; the most frequent first."""
-    seen: dict[tuple[tuple[str, str, int], ...], list[Stack]] = {}
+    seen: dict[tuple[tuple[str, str, int], ...], list[ThreadStack]] = {}
     for stack in stacks:
         seen.setdefault(stack.frames, []).append(stack)
     rows = []
@@ -236,7 +244,7 @@ MOST_NAMED = 8
 class Addressee(Struct, frozen=True):
     """A process that a signal is meant for, and how people know it."""
 
-    identity: Identity
+    identity: ProcessIdentity
     user: str | None
     command: str | None
 

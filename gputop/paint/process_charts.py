@@ -11,7 +11,7 @@ from gputop.model.quantity import NOT_MEASURED, terminal_safe
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.charts import Column, area, lane, round_top
-from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Block, chart_row, words_row
+from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, LazyRows, chart_row, words_row
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row, Span, pct, size
 from gputop.paint.numbers import Field
@@ -92,7 +92,7 @@ CHARTS = (
 )
 
 
-def chart_blocks(series: ProcessSeries, rows: int, width: int, glyphs: Glyphs) -> list[Block]:
+def chart_blocks(series: ProcessSeries, rows: int, width: int, glyphs: Glyphs) -> list[LazyRows]:
     """A chart for each series that has values or a reason; quiet and missing ones take one row."""
     blocks = []
     for chart in CHARTS:
@@ -119,7 +119,7 @@ def _device_memory(series: ProcessSeries) -> float | None:
 
 def _area(
     chart: _Chart, values: list[Column], top: float, series: ProcessSeries, rows: int, width: int, glyphs: Glyphs
-) -> Block:
+) -> LazyRows:
     def paint() -> list[Row]:
         drawn = area(values, rows, glyphs, chart.style, top)
         text = f"  {chart.show(series.at(chart.name))}"[: LABEL_WIDTH - 1]
@@ -130,15 +130,15 @@ def _area(
             for row in range(rows)
         ]
 
-    return Block(rows, paint)
+    return LazyRows(rows, paint)
 
 
-def lane_blocks(series: ProcessSeries, width: int, glyphs: Glyphs) -> list[Block]:
+def lane_blocks(series: ProcessSeries, width: int, glyphs: Glyphs) -> list[LazyRows]:
     """Where its time went: on a core, queued for one, in disk wait, on the network, asleep; and its main thread."""
     return [_lane(series, spec, width, glyphs) for spec in LANES if any(v is not None for v in series.columns(spec[1]))]
 
 
-def _lane(series: ProcessSeries, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> Block:
+def _lane(series: ProcessSeries, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> LazyRows:
     label, name, style = spec
 
     def paint() -> list[Row]:
@@ -149,11 +149,11 @@ def _lane(series: ProcessSeries, spec: tuple[str, str, str], width: int, glyphs:
         after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
         return [chart_row([(f"  {label}", "dim")], drawn, after, width, series.cursor, glyphs)]
 
-    return Block(1, paint)
+    return LazyRows(1, paint)
 
 
-def _words(label: str, text: str, series: ProcessSeries, width: int, glyphs: Glyphs) -> Block:
-    return Block(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
+def _words(label: str, text: str, series: ProcessSeries, width: int, glyphs: Glyphs) -> LazyRows:
+    return LazyRows(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
 
 
 def moment_fields(series: ProcessSeries) -> list[Field]:

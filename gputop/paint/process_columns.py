@@ -30,7 +30,7 @@ LEAST_COLUMNS = 3
 MOST_STATES = "RDSTZ?"
 
 
-class Column(Struct, frozen=True):
+class ProcessColumn(Struct, frozen=True):
     """A column: catalogue key, head, width in cells, sort letter, what it shows and sorts by, its rank in giving way.
 
     ``text`` columns stand on the left and sort from A to Z, the others on the right and from large to small.
@@ -53,7 +53,7 @@ class Column(Struct, frozen=True):
 class Placed(Struct, frozen=True):
     """A column where it stands: first cell and width."""
 
-    column: Column
+    column: ProcessColumn
     begin: int
     width: int
 
@@ -154,27 +154,27 @@ def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], V
     return show_text if unit == "text" else show
 
 
-def _columns() -> dict[str, Column]:
+def _columns() -> dict[str, ProcessColumn]:
     totals = {
         key: replace(PROCESS_METRICS[source], key=key, label=head, definition=definition)
         for key, (source, head, definition) in TREE_TOTALS.items()
     }
     catalogue = {**PROCESS_METRICS, **PROCESS_STATIC, **totals}
-    found: dict[str, Column] = {}
+    found: dict[str, ProcessColumn] = {}
     for key in (*DEFAULT, *(key for key in catalogue if key not in DEFAULT)):
         metric = catalogue[key]
         head = "LOADERS" if key == "loader" else metric.label
         letter, width, keep = _FORMS.get(key, ("", 10 if metric.unit == "bytes/s" else 7, 1))
         width = max(width, len(head))
         value = _reader(key)
-        found[key] = Column(
+        found[key] = ProcessColumn(
             key, head, width, letter, _shower(metric.unit, width, value), value, keep, metric.definition,
             right=key not in _LEFT, rising=key in _RISING, flexible=key in ("command", "why"),
         )  # fmt: skip
     return found
 
 
-COLUMNS: dict[str, Column] = _columns()
+COLUMNS: dict[str, ProcessColumn] = _columns()
 """Every column by key: those of DEFAULT first, then the rest in the catalogue's order."""
 SORTABLE = {column.letter: column.key for column in COLUMNS.values() if column.letter}
 """Sort letter → key."""

@@ -14,9 +14,9 @@ from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import header
 from gputop.paint.detail_page import (
-    Block,
     DetailsPainted,
     DetailsView,
+    LazyRows,
     axis_row,
     bar_row,
     chart_width,
@@ -139,7 +139,7 @@ def orphan_rows(orphans: Sequence[ProcessSample], width: int, glyphs: Glyphs) ->
 MOST_GROUPS = 12
 
 
-def socket_blocks(sockets: SocketList | None, width: int, glyphs: Glyphs) -> list[Block]:
+def socket_blocks(sockets: SocketList | None, width: int, glyphs: Glyphs) -> list[LazyRows]:
     """A heading and a row a port; nothing where the process has no TCP socket, or they were not read."""
     if sockets is None or not (sockets.groups or sockets.reason):
         return []
@@ -152,7 +152,7 @@ def socket_blocks(sockets: SocketList | None, width: int, glyphs: Glyphs) -> lis
         left = len(sockets.groups) - MOST_GROUPS
         if left > 0:
             rows.append(Line().to(2).add(f"and {count(left, 'port')} more that receive less", "dim").row(width))
-    return [Block(len(rows), lambda: rows)]
+    return [LazyRows(len(rows), lambda: rows)]
 
 
 def _words(sockets: SocketList) -> str:
@@ -249,7 +249,7 @@ def _blocks(
     glyphs: Glyphs,
     width: int,
     room: int,
-) -> list[Block]:
+) -> list[LazyRows]:
     said = _facts(shown, glyphs, width)
     lanes = lane_blocks(series, width, glyphs)
     tall = 3 if len(said) + len(lanes) + 3 * 6 + 8 <= room else 2
@@ -257,24 +257,24 @@ def _blocks(
     if not charts:
         text = "  no history yet: the 64 processes that matter most are followed, GPU processes and loaders first"
         charts = [_one(Line().add(shorten(text, width - 1, glyphs.more), "dim").row(width))]
-    blocks = [Block(len(said), lambda: said), *charts, _one(Line().row(width))]
+    blocks = [LazyRows(len(said), lambda: said), *charts, _one(Line().row(width))]
     processes = frame.snapshot.processes
     if series.now is not None:
         branches = family(processes, shown)
         words = "its tree: it is alone" if len(branches) == 1 else f"its tree: {len(branches)} processes"
         blocks.append(_one(heading(words, width, glyphs)))
-        blocks.append(Block(1 + len(branches), lambda: tree_rows(branches, shown, width, glyphs)))
+        blocks.append(LazyRows(1 + len(branches), lambda: tree_rows(branches, shown, width, glyphs)))
     left = orphan_rows(orphans, width, glyphs) if (orphans := orphans_near(processes, shown)) else []
     if left:
-        blocks += [_one(heading("left behind by a dead job", width, glyphs)), Block(len(left), lambda: left)]
+        blocks += [_one(heading("left behind by a dead job", width, glyphs)), LazyRows(len(left), lambda: left)]
     listed = _thread_rows(threads, glyphs, width)
     blocks += [_one(Line().row(width)), _one(heading(_thread_words(threads), width, glyphs))]
-    blocks.append(Block(len(listed), lambda: listed))
+    blocks.append(LazyRows(len(listed), lambda: listed))
     return blocks + socket_blocks(None if threads is None else threads.sockets, width, glyphs)
 
 
-def _one(row: Row) -> Block:
-    return Block(1, lambda: [row])
+def _one(row: Row) -> LazyRows:
+    return LazyRows(1, lambda: [row])
 
 
 def _facts(p: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:

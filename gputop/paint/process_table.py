@@ -35,7 +35,7 @@ def key_of(process: ProcessSample) -> ProcessKey:
     return process.pid, process.starttime, process.gpu
 
 
-class Shown(Struct, frozen=True):
+class ShownProcess(Struct, frozen=True):
     """One row of the table: the process, its descendants, and the branch drawn before it."""
 
     process: ProcessSample
@@ -43,7 +43,7 @@ class Shown(Struct, frozen=True):
     branch: str
 
 
-Families = tuple[list[Shown], list[ProcessSample]]
+Families = tuple[list[ShownProcess], list[ProcessSample]]
 
 
 def _starved(frame: Frame) -> set[int]:
@@ -52,7 +52,7 @@ def _starved(frame: Frame) -> set[int]:
     return {gpu.static.index for gpu, d in pairs if d.state == "starved"}
 
 
-def shown_rows(frame: Frame, view: View) -> list[Shown]:
+def shown_rows(frame: Frame, view: View) -> list[ShownProcess]:
     """All rows of the table in order, whether or not they fit the screen."""
     starved = _starved(frame)
     parents, strays = families(frame.snapshot.processes)
@@ -69,7 +69,7 @@ def shown_rows(frame: Frame, view: View) -> list[Shown]:
                     continue
                 chosen[key_of(parent)] = passing
             found.append(shown)
-    rows: list[Shown] = []
+    rows: list[ShownProcess] = []
     for shown in _sorted(found, view):
         rows.append(shown)
         parent = shown.process
@@ -78,13 +78,17 @@ def shown_rows(frame: Frame, view: View) -> list[Shown]:
         if below is None and (view.tree == "all" or (view.tree == "auto" and parent.gpu in starved)):
             below = shown.children
         rows += _branches(below or (), view)
-    rows += [Shown(p, (), "") for p in strays if not view.filter or passes(view.filter, p, (), verdicts.get(p.gpu, ""))]
+    rows += [
+        ShownProcess(p, (), "")
+        for p in strays
+        if not view.filter or passes(view.filter, p, (), verdicts.get(p.gpu, ""))
+    ]
     return rows
 
 
-def _branches(children: Sequence[ProcessSample], view: View) -> list[Shown]:
+def _branches(children: Sequence[ProcessSample], view: View) -> list[ShownProcess]:
     last, glyphs = len(children) - 1, view.glyphs
-    return [Shown(p, (), glyphs.last_branch if i == last else glyphs.branch) for i, p in enumerate(children)]
+    return [ShownProcess(p, (), glyphs.last_branch if i == last else glyphs.branch) for i, p in enumerate(children)]
 
 
 def families(processes: Sequence[ProcessSample]) -> Families:
@@ -102,7 +106,7 @@ def families(processes: Sequence[ProcessSample]) -> Families:
         else:
             below.setdefault(owner, []).append(p)
     children = {pid: tuple(sorted(found, key=lambda p: p.pid)) for pid, found in below.items()}
-    return [Shown(parent, children.get(parent.pid, ()), "") for parent in parents], strays
+    return [ShownProcess(parent, children.get(parent.pid, ()), "") for parent in parents], strays
 
 
 def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dict[int, int]:
@@ -126,11 +130,11 @@ def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dic
     return found
 
 
-def _sorted(rows: list[Shown], view: View) -> list[Shown]:
+def _sorted(rows: list[ShownProcess], view: View) -> list[ShownProcess]:
     """By the chosen column, equal ones as they stood; what is not known stands last, whichever way the order goes."""
     value = COLUMNS[view.sort].value
-    known: list[tuple[tuple[float, str], Shown]] = []
-    unknown: list[Shown] = []
+    known: list[tuple[tuple[float, str], ShownProcess]] = []
+    unknown: list[ShownProcess] = []
     for row in rows:
         found = value(row.process, row.children)
         if found is None:
@@ -158,7 +162,7 @@ def _flag(diagnosis: GpuDiagnosis) -> tuple[str, ...]:
     return (NOT_WORKING,) if diagnosis.busy_not_working else ()
 
 
-def next_match(rows: Sequence[Shown], text: str, at: int, step: int) -> int | None:
+def next_match(rows: Sequence[ShownProcess], text: str, at: int, step: int) -> int | None:
     """Position of the next (1) or previous (-1) row whose command, name, user, pid or job holds a text; goes round."""
     wanted, count = text.lower(), len(rows)
     for away in range(1, count + 1):
@@ -207,7 +211,7 @@ def head(view: View, width: int) -> Row:
     return line.row(width)
 
 
-def row(shown: Shown, view: View, width: int, *, selected: bool) -> Row:
+def row(shown: ShownProcess, view: View, width: int, *, selected: bool) -> Row:
     """One process. Rows below a GPU process are dimmed and carry a branch instead of the GPU's number."""
     process = shown.process
     style = "dim" if process.role in ("helper", "loader") else "level.yellow" if process.role == "orphan" else "text"
@@ -273,7 +277,7 @@ def chosen_process(frame: Frame, view: View) -> ProcessSample | None:
     return next((p for p in frame.snapshot.processes if key_of(p) == view.process), None)
 
 
-def cursor(rows: Sequence[Shown], frame: Frame, view: View) -> int:
+def cursor(rows: Sequence[ShownProcess], frame: Frame, view: View) -> int:
     """Position of the highlighted row: the chosen process, else the first of the selected GPU; -1 where none is."""
     if view.process is not None:
         for i, shown in enumerate(rows):
@@ -296,7 +300,7 @@ NAME_WIDTH = 20
 GPU_WIDTH = 8
 
 
-class Group(Struct, frozen=True):
+class ProcessGroup(Struct, frozen=True):
     """The processes of one user or job. Sums are None where nothing of them was measured."""
 
     name: str
@@ -309,7 +313,7 @@ class Group(Struct, frozen=True):
     not_working: int
 
 
-def groups(frame: Frame, by: Grouping) -> list[Group]:
+def groups(frame: Frame, by: Grouping) -> list[ProcessGroup]:
     """All groups, those that hold most GPU memory first."""
     members: dict[str, list[ProcessSample]] = {}
     for p in frame.snapshot.processes:
@@ -326,14 +330,14 @@ def group_of(process: ProcessSample, by: Grouping) -> str:
     return process.static.job or process.static.container or NO_JOB
 
 
-def _group(name: str, processes: list[ProcessSample], idle: set[int]) -> Group:
+def _group(name: str, processes: list[ProcessSample], idle: set[int]) -> ProcessGroup:
     on_gpu: dict[int, list[float | None]] = {}
     for p in processes:
         if p.role == "gpu" and p.gpu is not None:
             on_gpu.setdefault(p.gpu, []).append(p.gpu_mem_bytes)
     by_gpu = {gpu: _sum(values) for gpu, values in sorted(on_gpu.items())}
     once = list({(p.pid, p.starttime): p for p in processes}.values())
-    return Group(
+    return ProcessGroup(
         name,
         by_gpu,
         _sum(list(by_gpu.values())),
@@ -375,7 +379,7 @@ def hidden_words(frame: Frame, width: int) -> str:
     return f"{lacks}memory on {gpus - shown} of {gpus} GPUs: on a wider screen"
 
 
-def summary_row(frame: Frame, group: Group, glyphs: Glyphs, width: int, *, selected: bool) -> Row:
+def summary_row(frame: Frame, group: ProcessGroup, glyphs: Glyphs, width: int, *, selected: bool) -> Row:
     """One group; a GPU on which it does no work is a yellow count."""
     line = Line().add(f" {fit(group.name, NAME_WIDTH, glyphs.more)} ", "value").add(f"{len(group.gpu_mem_by_gpu):>4}  ")
     line.add(f"{group.not_working or glyphs.dash:>11}", "level.yellow" if group.not_working else "dim")

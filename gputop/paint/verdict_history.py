@@ -19,7 +19,7 @@ LEAST_NAME = 6
 LEVELS: tuple[Level, ...] = ("grey-green", "green", "info", "yellow", "red", "grey")
 
 
-class Stretch(Struct, frozen=True):
+class VerdictSpan(Struct, frozen=True):
     """A verdict while it stood, in Unix time; ``end`` is None for the one that still stands."""
 
     begin: float
@@ -39,12 +39,12 @@ def _known() -> dict[str, tuple[Level, str]]:
     return rows
 
 
-def stretches(frame: Frame, d: GpuDiagnosis) -> list[Stretch]:
+def stretches(frame: Frame, d: GpuDiagnosis) -> list[VerdictSpan]:
     """Every verdict of one GPU since the monitor began, oldest first."""
     found: dict[tuple[float, str, Flag | None], Finding] = {
         (f.t, f.id, f.busy_not_working): f for f in frame.findings if f.kind == "verdict" and f.gpu == d.index
     }
-    listed: list[Stretch] = []
+    listed: list[VerdictSpan] = []
     changes = tuple(d.timeline)
     for i, change in enumerate(changes):
         t, verdict, flag = change
@@ -59,11 +59,11 @@ def stretches(frame: Frame, d: GpuDiagnosis) -> list[Stretch]:
             else:
                 (level, title), evidence = _known().get(verdict, ("grey", verdict)), ""
         title = full_title(terminal_safe(title), flag, alarm=True)
-        listed.append(Stretch(t, end, level, title, terminal_safe(evidence)))
+        listed.append(VerdictSpan(t, end, level, title, terminal_safe(evidence)))
     return listed
 
 
-def strip(listed: list[Stretch], axis: TimeAxis, glyphs: Glyphs) -> tuple[list[Span], list[Span]]:
+def strip(listed: list[VerdictSpan], axis: TimeAxis, glyphs: Glyphs) -> tuple[list[Span], list[Span]]:
     """Two rows on the time axis: each column in the level of its verdict, and names where they have room.
 
     Without colour each level is its own glyph.
@@ -82,9 +82,9 @@ def strip(listed: list[Stretch], axis: TimeAxis, glyphs: Glyphs) -> tuple[list[S
     return colours, names
 
 
-def _runs(listed: list[Stretch], axis: TimeAxis) -> list[tuple[Stretch | None, int]]:
+def _runs(listed: list[VerdictSpan], axis: TimeAxis) -> list[tuple[VerdictSpan | None, int]]:
     """(verdict, columns) from the oldest column to the newest; a column belongs to what stood in its middle."""
-    runs: list[tuple[Stretch | None, int]] = []
+    runs: list[tuple[VerdictSpan | None, int]] = []
     at = -1
     for column in range(axis.columns):
         t = min(axis.middle(column), axis.end)
@@ -98,12 +98,12 @@ def _runs(listed: list[Stretch], axis: TimeAxis) -> list[tuple[Stretch | None, i
     return runs
 
 
-def standing(listed: list[Stretch], t: float) -> Stretch | None:
+def standing(listed: list[VerdictSpan], t: float) -> VerdictSpan | None:
     """The verdict that stood at a time."""
     return next((stretch for stretch in reversed(listed) if stretch.begin <= t), None)
 
 
-def list_rows(listed: list[Stretch], now: float, view: View, width: int, most: int) -> list[Row]:
+def list_rows(listed: list[VerdictSpan], now: float, view: View, width: int, most: int) -> list[Row]:
     """The newest first: since when, how long, the verdict, and what proved it when it was given."""
     glyphs = view.glyphs
     rows = []

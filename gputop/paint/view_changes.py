@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_filter import NO_FILTER
-from gputop.paint.process_table import Shown
+from gputop.paint.process_table import ShownProcess
 from gputop.paint.view import Focus, Layout, TreeMode, View, selected_count, selected_gpu, zoomed
 from gputop.paint.words import counted_groups, group_of
 
@@ -42,7 +42,7 @@ HALVES = ("half_up", "half_down")
 OTHER_GPU: Mapping[str, int] = MappingProxyType({"previous_gpu": -1, "next_gpu": 1})
 
 
-def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[Shown]) -> View:
+def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[ShownProcess]) -> View:
     """The view after a key of ``VIEW_KEYS``, by its id in ``gputop.paint.keys``. Raises KeyError for any other.
 
     ``page`` is the height of the process table, ``rows`` are all of its rows.
@@ -82,7 +82,7 @@ def other_gpu(view: View, frame: Frame, step: int) -> View:
     return replace(view, gpu=gpus[at].static.uuid, process=None)
 
 
-def _other_process(view: View, frame: Frame, step: int, rows: Sequence[Shown]) -> View:
+def _other_process(view: View, frame: Frame, step: int, rows: Sequence[ShownProcess]) -> View:
     if not rows:
         return view
     at = process_table.cursor(rows, frame, view)

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.measuring import power_word
 from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
+from gputop.diagnosis.sm_remedy import power_word
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
     NOT_WORKING_ALARM,

@@ -75,7 +75,7 @@ _SM_SOURCE = next(i for i, c in enumerate(GPU_COLUMNS) if c.key == "sm_source")
 _ROLE = next(i for i, c in enumerate(PROCESS_COLUMNS) if c.key == "role")
 
 
-class Rows:
+class RowReader:
     """Remembers which texts are clean and which reasons the last frame gave: most frames say the same again."""
 
     def __init__(self) -> None:
@@ -197,7 +197,7 @@ class Decoder:
         self._facts: dict[tuple[int, int | None], ProcessStatic] = {}
         self._jobs: dict[tuple[str | None, str], str] = {}
         self._job_numbers = count(1)
-        self._rows = Rows()
+        self._rows = RowReader()
         self._last_t: float | None = None
         self._restarted = False
         self._damage = False

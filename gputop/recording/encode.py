@@ -26,7 +26,7 @@ from gputop.recording.format import (
     PROCESS_COLUMNS,
     PROCESS_FACTS,
     VERSION,
-    Column,
+    RecordedColumn,
     RecordingError,
     Rounding,
     steps_value,
@@ -44,7 +44,7 @@ _ROUND: Mapping[Rounding, Callable[[Any], Any]] = {
 integer keeps every digit."""
 
 
-def _rounded(values: Sequence[Any], column: Column) -> Sequence[Any]:
+def _rounded(values: Sequence[Any], column: RecordedColumn) -> Sequence[Any]:
     """One column as it is recorded; what is not finite was not measured."""
     if column.check in ("text", "flag") or not any(value is not None for value in values):
         return values
@@ -57,7 +57,7 @@ def _short(value: float) -> float:
     return int(value) if value == int(value) else value
 
 
-def _rows(samples: Sequence[Struct], columns: Sequence[Column]) -> list[tuple[Any, ...]]:
+def _rows(samples: Sequence[Struct], columns: Sequence[RecordedColumn]) -> list[tuple[Any, ...]]:
     """The recorded fields of samples of one class, a row each."""
     if not samples:
         return []

@@ -50,7 +50,7 @@ class Damage(Exception):
     """A line that does not follow the format. The reader counts it and goes on."""
 
 
-class Column(Struct, frozen=True):
+class RecordedColumn(Struct, frozen=True):
     """One column of a row: the snapshot's field, what its values must be, how floats are rounded, what absence is."""
 
     key: str
@@ -80,12 +80,12 @@ def _rounding(key: str) -> Rounding:
     return "fine" if key == "lost_since" or (metric is not None and metric.kind == "counter") else "digits"
 
 
-def columns_of(kind: type[Any]) -> tuple[Column, ...]:
+def columns_of(kind: type[Any]) -> tuple[RecordedColumn, ...]:
     """The recorded fields of a class of the snapshot, in the order in which it declares them."""
     # Defaults belong to the last fields. Asking for the fields' types would resolve every annotation at each start.
     defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     return tuple(
-        Column(name, _CHECKS[kind.__annotations__[name]], _rounding(name), defaults.get(name))
+        RecordedColumn(name, _CHECKS[kind.__annotations__[name]], _rounding(name), defaults.get(name))
         for name in kind.__struct_fields__
         if name not in ("static", "unavailable")
     )
@@ -120,7 +120,7 @@ class Layout(Struct, frozen=True):
     sources: tuple[tuple[int | None, Any], ...]
 
 
-def layout_of(names: object, columns: Sequence[Column]) -> Layout:
+def layout_of(names: object, columns: Sequence[RecordedColumn]) -> Layout:
     """Where a recording's columns, by their names, go among the known ones. Raises Damage."""
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Damage("columns are not a list of names")
@@ -179,7 +179,7 @@ def checked(value: object, check: str) -> Any:
     raise Damage(f"a value is not a {check}")
 
 
-def facts_of(given: object, columns: Sequence[Column]) -> dict[str, Any]:
+def facts_of(given: object, columns: Sequence[RecordedColumn]) -> dict[str, Any]:
     """Checked facts by key, None where missing. Raises Damage."""
     if not isinstance(given, dict):
         raise Damage("facts are not an object")

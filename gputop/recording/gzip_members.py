@@ -68,7 +68,7 @@ class Allowance:
         return self._lines >= 0
 
 
-class Outcome(Struct):
+class MemberEnd(Struct):
     """How reading one member ended: ``end`` is the offset after it, or where the search for the next one begins.
 
     After a ``bomb`` the allowance is spent and the file is given up.
@@ -100,7 +100,7 @@ def is_gzip(file: BinaryIO) -> bool:
     return begin.startswith(MAGIC[:2]) or next_member(file, 0, Allowance((file,))) is not None
 
 
-def gzip_lines(file: BinaryIO, offset: int, outcome: Outcome, allowance: Allowance) -> Iterator[bytes]:
+def gzip_lines(file: BinaryIO, offset: int, outcome: MemberEnd, allowance: Allowance) -> Iterator[bytes]:
     """The lines of the member at an offset, without their newlines; none of them when it is damaged.
 
     The last line of a torn member may be unfinished; an unfinished object never parses.

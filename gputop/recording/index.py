@@ -21,7 +21,7 @@ from gputop.recording.decode import Decoder
 from gputop.recording.format import MEMBER_FRAMES, MOST_LINE_BYTES, RecordingError
 from gputop.recording.gzip_members import MAGIC, Allowance, first_lines, is_gzip, open_recording, plain_lines
 from gputop.recording.reader import frames, lines_of, placed_frames, recording_files
-from gputop.recording.recorded_times import Segment, Timeline
+from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 from gputop.recording.run_lines import RunFacts
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ MOST_SEGMENTS = 4096
 _FRAME_TIME = re.compile(rb'\{"k": ?"frame", ?"t": ?([0-9.eE+]{1,32}),')
 
 
-class Part(Struct, frozen=True):
+class FilePart(Struct, frozen=True):
     """A stretch of one file that begins with what its frames need: ``preamble`` are offsets of lines before it.
 
     Where the clock was set back within a stretch, each run of rising times is a part of its own: ``turn`` says how
@@ -57,7 +57,7 @@ class Part(Struct, frozen=True):
     back: bool = False
 
 
-class Recording(Timeline):
+class Recording(RecordedTimeline):
     """A recording, opened: a file or a directory of them.
 
     With a ``lens`` everything that is read passes through it.
@@ -73,7 +73,7 @@ class Recording(Timeline):
         self._files: list[BinaryIO] = []
         """The open files are the oldest, which are the first to be deleted."""
         self._others_bytes = 0
-        self._parts: list[Part] = []
+        self._parts: list[FilePart] = []
         self._turns: dict[tuple[int, int], list[int]] = {}
         """The numbers of the parts that each stretch was cut into, by file and offset."""
         try:
@@ -104,11 +104,11 @@ class Recording(Timeline):
         the clock was set back. A step back hidden by an equally long gap goes unnoticed in a file that does not say so;
         the segment then holds both, and no frame is lost.
         """
-        parts: list[Part] = []
-        segments: list[Segment] = []
+        parts: list[FilePart] = []
+        segments: list[TimeSegment] = []
         allowance = self._allowance()
         least_s, most_s = (share * MEMBER_FRAMES * self.interval_s for share in AS_LONG)
-        lost: Part | None = None
+        lost: FilePart | None = None
         for part, following in zip_longest(self._parts, self._parts[1:]):
             if lost is not None and lost.file == part.file:
                 part = replace(part, begin=lost.begin)
@@ -124,13 +124,13 @@ class Recording(Timeline):
                 self._turns.setdefault((part.file, part.begin), []).append(here)
                 last = segments[-1] if segments else None
                 if last is None or ((begin < last.end or (part.back and not turn)) and here < MOST_SEGMENTS):
-                    segments.append(Segment(begin, end, here, here))
+                    segments.append(TimeSegment(begin, end, here, here))
                 else:
-                    segments[-1] = Segment(last.begin, max(end, last.end), last.first, here)
+                    segments[-1] = TimeSegment(last.begin, max(end, last.end), last.first, here)
         self._parts = parts
         self._lay_out([part.first_t for part in parts], segments)
 
-    def _read_past(self, parts: list[Part], lost: Part) -> bool:
+    def _read_past(self, parts: list[FilePart], lost: FilePart) -> bool:
         """Extend the stretch before a part without a readable frame over that part, so that its damage is noticed."""
         if not parts or parts[-1].file != lost.file:
             return False
@@ -138,7 +138,7 @@ class Recording(Timeline):
             parts[number] = replace(parts[number], end=lost.end)
         return True
 
-    def _runs(self, part: Part, allowance: Allowance) -> list[tuple[float, float]]:
+    def _runs(self, part: FilePart, allowance: Allowance) -> list[tuple[float, float]]:
         """(first, last) time of each run of rising times in a part."""
         times = [t for line in self._lines(part, Decoder(), allowance) if (t := _time_of(line)) is not None]
         if not times or any(after < before for before, after in pairwise(times)):
@@ -201,7 +201,7 @@ class Recording(Timeline):
     def _allowance(self) -> Allowance:
         return Allowance(self._files, self._others_bytes)
 
-    def _lines(self, part: Part, decoder: Decoder, allowance: Allowance) -> Iterable[bytes]:
+    def _lines(self, part: FilePart, decoder: Decoder, allowance: Allowance) -> Iterable[bytes]:
         if part.file < len(self._files):
             yield from _lines_in(self._files[part.file], part, decoder, allowance)
             return
@@ -215,17 +215,17 @@ class Recording(Timeline):
             yield from _lines_in(file, part, decoder, allowance)
 
 
-def _lines_in(file: BinaryIO, part: Part, decoder: Decoder, allowance: Allowance) -> Iterator[bytes]:
+def _lines_in(file: BinaryIO, part: FilePart, decoder: Decoder, allowance: Allowance) -> Iterator[bytes]:
     for offset in part.preamble:
         file.seek(offset)
         yield file.readline(MOST_LINE_BYTES)
     yield from lines_of(file, decoder, allowance, part.begin, part.end)
 
 
-def _parts_of(file: BinaryIO, number: int) -> list[Part]:
+def _parts_of(file: BinaryIO, number: int) -> list[FilePart]:
     parts = _packed_parts(file, number) if is_gzip(file) else _plain_parts(file, number)
     # Another writer's lines may begin differently: such a file is one part, read from its start.
-    return parts or [Part(number, 0, None, nan)]
+    return parts or [FilePart(number, 0, None, nan)]
 
 
 def _time_of(line: bytes) -> float | None:
@@ -236,7 +236,7 @@ def _time_of(line: bytes) -> float | None:
         return None
 
 
-def _packed_parts(file: BinaryIO, number: int) -> list[Part]:
+def _packed_parts(file: BinaryIO, number: int) -> list[FilePart]:
     """One part a member, found by its header and proven by the frame that it begins with."""
     begins: list[tuple[int, float, bool]] = []
     allowance = Allowance((file,))
@@ -251,7 +251,7 @@ def _packed_parts(file: BinaryIO, number: int) -> list[Part]:
     # Anything before the first sound member is damage, and is noticed when it is read.
     begins[:1] = [(0, t, back) for _, t, back in begins[:1]]
     return [
-        Part(number, begin, end, t, back=back) for (begin, t, back), end in zip(begins, [*ends, None], strict=False)
+        FilePart(number, begin, end, t, back=back) for (begin, t, back), end in zip(begins, [*ends, None], strict=False)
     ]
 
 
@@ -272,9 +272,9 @@ def _headers(file: BinaryIO) -> Iterator[int]:
         base += len(data) - len(rest)
 
 
-def _plain_parts(file: BinaryIO, number: int) -> list[Part]:
+def _plain_parts(file: BinaryIO, number: int) -> list[FilePart]:
     """Parts of at most 60 frames in which times rise; each knows the key and the new processes before it."""
-    parts: list[Part] = []
+    parts: list[FilePart] = []
     preamble: list[int] = []
     count, last_t = 0, float("-inf")
     for offset, line in plain_lines(file):
@@ -289,7 +289,7 @@ def _plain_parts(file: BinaryIO, number: int) -> list[Part]:
             if count % MEMBER_FRAMES == 0 or t < last_t:
                 if parts:
                     parts[-1] = replace(parts[-1], end=offset, rises=t >= last_t)
-                parts.append(Part(number, offset, None, t, tuple(preamble)))
+                parts.append(FilePart(number, offset, None, t, tuple(preamble)))
                 count = 0
             count += 1
             last_t = t

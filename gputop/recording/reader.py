@@ -17,7 +17,7 @@ from gputop.recording.decode import Decoder
 from gputop.recording.format import SUFFIXES, RecordingError
 from gputop.recording.gzip_members import (
     Allowance,
-    Outcome,
+    MemberEnd,
     gzip_lines,
     is_gzip,
     next_member,
@@ -126,7 +126,7 @@ def _lines(
         return
     at: int | None = offset
     while at is not None and (end is None or at < end):
-        outcome = Outcome()
+        outcome = MemberEnd()
         yield from (line for line in gzip_lines(file, at, outcome, allowance) if line)
         if outcome.fate in ("torn", "bomb"):
             return

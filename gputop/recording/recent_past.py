@@ -15,12 +15,12 @@ from gputop.model.snapshot import GAP_INTERVALS, Event, Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.recording.reader import placed_frames
-from gputop.recording.recorded_times import Segment, Timeline
+from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 
 # Parts of a run's past in memory: frames that are packed, and frames that are made when somebody looks at them.
 
 
-class Block(Struct, frozen=True):
+class PackedFrames(Struct, frozen=True):
     """Packed frames; ``first_t`` and ``last_t`` are the times of the first and the last, Unix seconds."""
 
     first_t: float
@@ -31,7 +31,7 @@ class Block(Struct, frozen=True):
         return zlib.decompress(self.data).splitlines(keepends=True)
 
 
-class Stretch(Struct, frozen=True):
+class OlderFrames(Struct, frozen=True):
     """Frames from before the first one kept, generated when they are first needed. ``first_t`` and ``last_t`` bound
     them, Unix seconds."""
 
@@ -45,18 +45,18 @@ class Stretch(Struct, frozen=True):
 # Has the interface of ``index.Recording``; a part is a block of frames.
 
 
-class Past(Timeline):
+class Past(RecordedTimeline):
     """A frozen stretch of the run: what ``RecordedSource`` plays while the screen is paused."""
 
     path = "this run"
 
-    def __init__(self, blocks: tuple[Block | Stretch, ...], last: Snapshot) -> None:
+    def __init__(self, blocks: tuple[PackedFrames | OlderFrames, ...], last: Snapshot) -> None:
         self._blocks = blocks
         self.interval_s = last.interval_s
         self.hostname = last.machine.hostname
         self.gpus = tuple(gpu.static for gpu in last.gpus)
         # A clock that was set back has begun the memory afresh.
-        whole = Segment(blocks[0].first_t, last.t, 0, len(blocks) - 1)
+        whole = TimeSegment(blocks[0].first_t, last.t, 0, len(blocks) - 1)
         self._lay_out([block.first_t for block in blocks], [whole])
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
@@ -65,7 +65,7 @@ class Past(Timeline):
         for number in wanted:
             block = self._blocks[number]
             # Stretches stand before all blocks.
-            if isinstance(block, Stretch):
+            if isinstance(block, OlderFrames):
                 yield from ((number, snapshot) for snapshot in block.frames())
             else:
                 packed.append(number)
@@ -79,7 +79,7 @@ class Past(Timeline):
             for number in numbers:
                 here[0] = number
                 block = self._blocks[number]
-                if isinstance(block, Block):
+                if isinstance(block, PackedFrames):
                     yield from block.lines()
 
         return placed_frames(lines(), decoder, self.path, lambda: here[0])
@@ -102,9 +102,9 @@ class Memory:
     """Takes every snapshot of a run and keeps the last eleven minutes."""
 
     def __init__(self) -> None:
-        self._earlier: tuple[Stretch, ...] = ()
+        self._earlier: tuple[OlderFrames, ...] = ()
         """What came before the first block: kept whole or not at all, so that it can be judged from its beginning."""
-        self._blocks: deque[Block] = deque()
+        self._blocks: deque[PackedFrames] = deque()
         self._encoder = Encoder()
         self._lines: list[bytes] = []
         self._count = 0
@@ -144,7 +144,7 @@ class Memory:
         first = self._earlier[0] if self._earlier else self._blocks[0] if self._blocks else None
         return self._first_t if first is None else first.first_t
 
-    def begin_with(self, earlier: Iterable[Stretch]) -> None:
+    def begin_with(self, earlier: Iterable[OlderFrames]) -> None:
         """Put stretches before the first frame that is kept, unless something is missing between them and it."""
         if self._last is None:
             return
@@ -163,9 +163,9 @@ class Memory:
     def _begin_block(self) -> None:
         self._lines, self._count = [], 0
 
-    def _packed(self) -> Block:
+    def _packed(self) -> PackedFrames:
         assert self._last is not None
         # Line by line: all of them in one text would be as much memory again.
         packer = zlib.compressobj(_FASTEST)
         packed = [packer.compress(line) for line in self._lines]
-        return Block(self._first_t, self._last.t, b"".join((*packed, packer.flush())))
+        return PackedFrames(self._first_t, self._last.t, b"".join((*packed, packer.flush())))

@@ -74,7 +74,7 @@ MOST_ASKED = 8
 """Up to so many segments that overlap at a time are each asked for their frame."""
 
 
-class Segment(Struct, frozen=True):
+class TimeSegment(Struct, frozen=True):
     """Parts ``first`` to ``last`` (both included), between whose frames the clock was never set back.
 
     ``begin`` and ``end`` are the times of its first and last frame, Unix seconds.
@@ -90,7 +90,7 @@ class Segment(Struct, frozen=True):
         return self.begin <= t <= self.end
 
 
-class Timeline(ABC):
+class RecordedTimeline(ABC):
     """Frames in parts that can be entered. ``segments`` are in the order in which they were recorded."""
 
     path: str
@@ -98,7 +98,7 @@ class Timeline(ABC):
     hostname: str
     gpus: tuple[GpuStatic, ...]
 
-    def _lay_out(self, starts: Sequence[float], segments: Sequence[Segment]) -> None:
+    def _lay_out(self, starts: Sequence[float], segments: Sequence[TimeSegment]) -> None:
         """Set where each part begins, and which segments the parts form."""
         self._starts = list(starts)
         self.segments = tuple(segments)
@@ -227,11 +227,11 @@ class Timeline(ABC):
             part -= 1
         return places[-count] if len(places) >= count else (0, self.segments[0].begin)
 
-    def _part_at(self, segment: Segment, t: float) -> int:
+    def _part_at(self, segment: TimeSegment, t: float) -> int:
         """The part of a segment that holds the last frame at or before a time; its first, when all are later."""
         return max(segment.first, bisect_right(self._starts, t, segment.first, segment.last + 1) - 1)
 
-    def _part_before(self, segment: Segment, t: float) -> int:
+    def _part_before(self, segment: TimeSegment, t: float) -> int:
         """The part before ``_part_at``: after a small step back that nothing shows, its end may be later."""
         return max(segment.first, self._part_at(segment, t) - 1)
 

@@ -22,7 +22,7 @@ LEAST_COLUMNS = 8
 """With fewer independent columns the error of a mean cannot be estimated."""
 
 
-class Change(Struct, frozen=True):
+class MeanChange(Struct, frozen=True):
     """A mean before and after, percent, and half the width of the 95 % interval of the difference, or None."""
 
     measure: str
@@ -36,7 +36,7 @@ class Change(Struct, frozen=True):
         return self.within is not None and abs(self.after - self.before) > self.within
 
 
-def change(before: Pictured, after: Pictured) -> Change | None:
+def change(before: Pictured, after: Pictured) -> MeanChange | None:
     """SM activity where both have it, else util; over all GPUs. None where either has nothing."""
     for measure in ("SM", "util"):
         pair = [_series(one, measure) for one in (before, after)]
@@ -44,11 +44,11 @@ def change(before: Pictured, after: Pictured) -> Change | None:
             errors = [_error(series) for series in pair]
             spread = [error for error in errors if error is not None]
             within = Z95 * sqrt(sum(error * error for error in spread)) if len(spread) == len(errors) else None
-            return Change(measure, fmean(pair[0]), fmean(pair[1]), within)
+            return MeanChange(measure, fmean(pair[0]), fmean(pair[1]), within)
     return None
 
 
-def sentence(found: Change | None) -> str:
+def sentence(found: MeanChange | None) -> str:
     """What improved and how sure that is."""
     if found is None:
         return "How certain that is cannot be told: nothing was measured in one of them"

@@ -19,7 +19,7 @@ from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Judgement, Monitor
 
 if TYPE_CHECKING:
-    from gputop.recording.recorded_times import Timeline
+    from gputop.recording.recorded_times import RecordedTimeline
 
 CHECKPOINT_S = 60.0
 """Distance of the places from which a jump can go on."""
@@ -144,7 +144,7 @@ class Judged:
         return self.is_complete or segment < self.place[0] or (segment == self.place[0] and t <= self.place[1])
 
 
-def frame_at(recording: Timeline, number: int, t: float, chart_s: float) -> Frame | None:
+def frame_at(recording: RecordedTimeline, number: int, t: float, chart_s: float) -> Frame | None:
     """The frame of a segment at or before a time, with charts of so many seconds; None where nothing can be read.
 
     Reads the recording from its beginning: the same verdict as playing it from there.

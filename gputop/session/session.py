@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import POWER_BRAKE, THERMAL, throttle_words
-from gputop.model.inspection import Identity
+from gputop.model.inspection import ProcessIdentity
 from gputop.model.secret_marks import MASK
 from gputop.model.snapshot import Event, EventKind, GpuSample, ProcessSample, Snapshot
 from gputop.monitor import MOST_GPUS, Frame, Monitor, SmSources
@@ -22,7 +22,7 @@ from gputop.monitor import MOST_GPUS, Frame, Monitor, SmSources
 if TYPE_CHECKING:
     from gputop.model.alert_board import AlertBoard
     from gputop.recording.decode import Rounder
-    from gputop.recording.recent_past import Memory, Past, Stretch
+    from gputop.recording.recent_past import Memory, OlderFrames, Past
     from gputop.recording.writer import Recorder
     from gputop.session.judged import Checkpoint
 
@@ -124,7 +124,7 @@ class RunWatcher(Protocol):
 class Session:
     """Gives a frame for each snapshot, and keeps what was asked for: the last minutes, a recording, or both."""
 
-    def __init__(self, monitor: Monitor, earlier: Callable[[], Iterable[Stretch]] | None = None) -> None:
+    def __init__(self, monitor: Monitor, earlier: Callable[[], Iterable[OlderFrames]] | None = None) -> None:
         """``earlier`` gives what came before the first snapshot that is remembered, where a source can tell that."""
         self.monitor = monitor
         self._earlier = earlier
@@ -217,7 +217,7 @@ class Session:
 #
 # Recordings, pictures and everything sent on use the masked frames; these are painted and forgotten.
 
-CommandOf = Callable[[Identity], str | None]
+CommandOf = Callable[[ProcessIdentity], str | None]
 """The command line of a process of this machine: None until it has been read, empty where it cannot be."""
 
 
@@ -228,7 +228,7 @@ class Revealed:
         self._command_of = command_of
         self._masked: Frame | None = None
         self._shown: Frame | None = None
-        self._awaited: list[Identity] = []
+        self._awaited: list[ProcessIdentity] = []
 
     def frame(self, masked: Frame) -> Frame:
         """The frame to paint. Commands that were not read yet come with a later call."""
@@ -243,7 +243,7 @@ class Revealed:
     def _process(self, process: ProcessSample) -> ProcessSample:
         if MASK not in (process.static.command or ""):
             return process
-        identity = Identity(process.pid, process.starttime)
+        identity = ProcessIdentity(process.pid, process.starttime)
         command = self._command_of(identity)
         if command is None:
             self._awaited.append(identity)

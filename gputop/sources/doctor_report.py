@@ -25,19 +25,19 @@ from gputop.model.source import SourceError
 from gputop.sources.activity.counters.access import NoLibraries, advice, find, rights
 from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
 from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
-from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, Activity, RungFailed, dcgm_counts, sm_fix
+from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, dcgm_counts, sm_fix
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml.gpm import COLLECTING
 from gputop.sources.nvml.gpu_device import SPLIT
 from gputop.sources.one_reading import WAIT_S, OneReading
 
-# The rungs in the doctor's report, and what the hardware counters need and whether it is here.
+# The sources in the doctor's report, and what the hardware counters need and whether it is here.
 
 EACH_FIX = "look at the MIG instances, each has its own"
 
 
-def rung(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str, Any]:
-    """One rung of the report; ``fix`` counts only where it is not ``ok``."""
+def source_row(name: str, ok: bool, reason: str, fix: str | None = None) -> dict[str, Any]:
+    """One source of the report; ``fix`` counts only where it is not ``ok``."""
     return {"rung": name, "ok": ok, "reason": reason, "fix": None if ok else fix}
 
 
@@ -67,19 +67,21 @@ def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None 
     }
 
 
-def counters_rung(gpu: GpuSample, counters: Mapping[str, Any]) -> dict[str, Any]:
-    """The rung of one GPU, from what ``counters_here`` has found."""
+def counters_row(gpu: GpuSample, counters: Mapping[str, Any]) -> dict[str, Any]:
+    """The source of one GPU, from what ``counters_here`` has found."""
     name = "counters"
     if gpu.static.mig_enabled or gpu.static.mig_parent is not None:
         fix = EACH_FIX if is_split(gpu) else "use GPM"
-        return rung(name, False, "not read under MIG: they are of the whole GPU", fix)
+        return source_row(name, False, "not read under MIG: they are of the whole GPU", fix)
     if gpu.sm_source == name and gpu.sm_active_pct is not None:
-        return rung(name, True, f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile")
+        return source_row(
+            name, True, f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile"
+        )
     if counters["missing"] is not None:
-        return rung(name, False, counters["missing"], counters["fix"])
+        return source_row(name, False, counters["missing"], counters["fix"])
     if counters["allowed"] is False:
-        return rung(name, False, COUNTERS_DENIED, "see counters, below")
-    return rung(name, False, "never taken unasked: no profiler can use them meanwhile", "gputop --perf")
+        return source_row(name, False, COUNTERS_DENIED, "see counters, below")
+    return source_row(name, False, "never taken unasked: no profiler can use them meanwhile", "gputop --perf")
 
 
 SCHEMA = 1
@@ -150,7 +152,7 @@ def examine(
 
 
 def _gpu(
-    gpu: GpuSample, exporter: Exporter, known: Collection[str] | RungFailed, counters: Mapping[str, Any]
+    gpu: GpuSample, exporter: Exporter, known: Collection[str] | SmReadFailed, counters: Mapping[str, Any]
 ) -> dict[str, Any]:
     static = gpu.static
     return {
@@ -165,9 +167,9 @@ def _gpu(
             _gpm(gpu),
             _exporter(gpu, exporter),
             _dcgmi(gpu, known),
-            counters_rung(gpu, counters),
+            counters_row(gpu, counters),
             _bound(gpu),
-            rung("none", True, "always"),
+            source_row("none", True, "always"),
         ],
         "unavailable": dict(gpu.unavailable),
     }
@@ -175,7 +177,7 @@ def _gpu(
 
 def _gpm(gpu: GpuSample) -> dict[str, Any]:
     if gpu.sm_source == "gpm" and gpu.sm_active_pct is not None:
-        return rung("gpm", True, f"measured over {seconds(gpu.sm_window_s or 0.0)}")
+        return source_row("gpm", True, f"measured over {seconds(gpu.sm_window_s or 0.0)}")
     other = gpu.sm_source != "gpm" and gpu.sm_source in MEASURED
     in_use = "it gave nothing, so another source is in use" if other else None
     why = gpu.lost_reason or in_use or gpu.sm_reason or "another source is in use"
@@ -190,70 +192,72 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
         fix = "none on this GPU: GPM needs Hopper or newer, and a driver that answers" + (
             f"; {others}" if others else ""
         )
-    # The reasons of all rungs, from the top.
-    return rung("gpm", False, re.split(r"; |, (?=(?:no )?dcgm)", why)[0], fix)
+    # The reasons of all sources, from the top.
+    return source_row("gpm", False, re.split(r"; |, (?=(?:no )?dcgm)", why)[0], fix)
 
 
 def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
     entity = entity_of(gpu.static)
     if is_split(gpu):
-        return rung("dcgm-exporter", False, SPLIT, EACH_FIX)
+        return source_row("dcgm-exporter", False, SPLIT, EACH_FIX)
     if entity is None:
-        return rung("dcgm-exporter", False, "the driver does not number this MIG instance", "use GPM")
+        return source_row("dcgm-exporter", False, "the driver does not number this MIG instance", "use GPM")
     try:
         got = exporter.newest(entity, 0.0)
-    except RungFailed as failure:
+    except SmReadFailed as failure:
         begin = f"start dcgm-exporter, then: {EXPORTER_FIX}" if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
-        return rung("dcgm-exporter", False, failure.reason, failure.fix or begin)
+        return source_row("dcgm-exporter", False, failure.reason, failure.fix or begin)
     whose = "this GPU" if entity[1] is None else "this MIG instance"
-    if not isinstance(got, Activity):
-        return rung("dcgm-exporter", False, got.reason, EXPORTER_FIX)
+    if not isinstance(got, MeasuredActivity):
+        return source_row("dcgm-exporter", False, got.reason, EXPORTER_FIX)
     if "sm_active_pct" in got.values:
-        return rung("dcgm-exporter", True, f"exports SM activity of {whose}")
+        return source_row("dcgm-exporter", True, f"exports SM activity of {whose}")
     others = ", ".join(GPU_METRICS[key].label for key in got.values)
-    return rung("dcgm-exporter", False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None)
+    return source_row(
+        "dcgm-exporter", False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None
+    )
 
 
-def _known_to_dcgmi(asked: bool) -> Collection[str] | RungFailed:
+def _known_to_dcgmi(asked: bool) -> Collection[str] | SmReadFailed:
     """The UUIDs that dcgmi knows, or why it was not or cannot be asked."""
     from gputop.sources.activity.dcgmi import FIX, NOT_INSTALLED, Dmon
 
     if shutil.which("dcgmi") is None:
-        return RungFailed(NOT_INSTALLED, fix="use dcgm-exporter")
+        return SmReadFailed(NOT_INSTALLED, fix="use dcgm-exporter")
     if not asked:
-        return RungFailed(
+        return SmReadFailed(
             "installed, but never used unasked: before Hopper it takes the profiling unit from ncu and nsys",
             fix="gputop --dcgmi",
         )
     try:
         return set(Dmon().discover().values())
-    except RungFailed as failure:
+    except SmReadFailed as failure:
         return failure
     except OSError as error:
-        return RungFailed(f"cannot run dcgmi: {error.strerror}", fix=FIX)
+        return SmReadFailed(f"cannot run dcgmi: {error.strerror}", fix=FIX)
 
 
-def _dcgmi(gpu: GpuSample, known: Collection[str] | RungFailed) -> dict[str, Any]:
+def _dcgmi(gpu: GpuSample, known: Collection[str] | SmReadFailed) -> dict[str, Any]:
     from gputop.sources.activity.dcgmi import INSTANCE
 
     if is_split(gpu):
-        return rung("dcgmi", False, SPLIT, EACH_FIX)
+        return source_row("dcgmi", False, SPLIT, EACH_FIX)
     if gpu.static.mig_parent is not None:
-        return rung("dcgmi", False, INSTANCE, "use GPM or dcgm-exporter")
-    if isinstance(known, RungFailed):
-        return rung("dcgmi", False, known.reason, known.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX)
+        return source_row("dcgmi", False, INSTANCE, "use GPM or dcgm-exporter")
+    if isinstance(known, SmReadFailed):
+        return source_row("dcgmi", False, known.reason, known.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX)
     if gpu.static.uuid not in known:
-        return rung("dcgmi", False, "dcgmi does not know this GPU", "use dcgm-exporter")
-    return rung("dcgmi", True, "dcgmi knows this GPU")
+        return source_row("dcgmi", False, "dcgmi does not know this GPU", "use dcgm-exporter")
+    return source_row("dcgmi", True, "dcgmi knows this GPU")
 
 
 def _bound(gpu: GpuSample) -> dict[str, Any]:
     if gpu.static.mig_enabled:
-        return rung("bound", False, "a MIG GPU's utilisation bounds nothing", "use GPM")
+        return source_row("bound", False, "a MIG GPU's utilisation bounds nothing", "use GPM")
     if gpu.util_pct is None:
         why = gpu.lost_reason or gpu.unavailable.get("util_pct") or "no utilisation"
-        return rung("bound", False, why, "needs utilisation from NVML")
-    return rung("bound", True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now")
+        return source_row("bound", False, why, "needs utilisation from NVML")
+    return source_row("bound", True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now")
 
 
 def _gpu_problems(snapshot: Snapshot) -> list[str]:

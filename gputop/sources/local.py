@@ -14,10 +14,10 @@ from typing import Protocol
 from gputop.model.sm import SmChoice
 from gputop.model.snapshot import NOT_READ_YET, NOTHING_LATE, Collector, HostSample, Machine, ProcessSample, Snapshot
 from gputop.model.source import CLOSE_S, Source, SourceError
-from gputop.sources.activity.choose_sources import Rungs
+from gputop.sources.activity.choose_sources import SmReaders
 from gputop.sources.gpu_process import unseen
 from gputop.sources.machine_reader import HostReading, MachineReader
-from gputop.sources.nvml.gpu_device import Reading
+from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.nvml.nvml_session import LOOK_S
 from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
 from gputop.sources.own_process import OwnCostMeter
@@ -30,7 +30,7 @@ HUNG_ONCE_S = 0.8
 """When a driver call counts as hung for a command that reads once: the other GPUs are read meanwhile."""
 UNDISTURBED_S = 0.05
 """How long a command that reads once waits for the driver's first answers before it imports more."""
-RUNG_WAIT_S = 3.0
+SM_READER_WAIT_S = 3.0
 """How long such a command waits for the first answer of an exporter."""
 
 
@@ -70,13 +70,15 @@ class LocalSource:
         self._clock = clock
         self._fresh = threading.Event()
         url = dcgm_url or environ.get("GPUTOP_DCGM_URL") or None
-        rungs = Rungs(interval_s, proc, dcgm_url=url, dcgmi=dcgmi, perf=perf, perf_lib=perf_lib, sm_source=sm_source)
+        sm_readers = SmReaders(
+            interval_s, proc, dcgm_url=url, dcgmi=dcgmi, perf=perf, perf_lib=perf_lib, sm_source=sm_source
+        )
         seen = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
         self._reader = MachineReader(
             interval_s,
             gpus,
             seen,
-            rungs,
+            sm_readers,
             proc,
             clock,
             self._fresh.set,
@@ -95,7 +97,7 @@ class LocalSource:
         self._published = self._joined = self._readings = 0
         """Counts: snapshots handed out; GPU readings joined into snapshots; GPU readings in those handed out."""
         self._last_t = float("-inf")
-        self._last_reading: Reading | None = None
+        self._last_reading: GpusReading | None = None
         self._last_around: HostReading | None = None
         self._opened = self._begun = False
 
@@ -172,7 +174,7 @@ class LocalSource:
         reading, around = self._schedule.reading, self._schedule.host
         if self._readings < 2 or reading is None or reading.hung or around is None or not around.knew_gpus:
             return False
-        return not self._awaits_activity() or time.monotonic() - begun >= RUNG_WAIT_S
+        return not self._awaits_activity() or time.monotonic() - begun >= SM_READER_WAIT_S
 
     def close(self) -> None:
         """Stop everything and shut NVML down; threads that hang are left behind after 0.2 s."""
@@ -184,11 +186,11 @@ class LocalSource:
     def _awaits_activity(self) -> bool:
         with self._lock:
             gpus = self._slot.gpus if self._slot is not None else ()
-        return self._reader.rungs.awaits_activity(gpus)
+        return self._reader.sm_readers.awaits_activity(gpus)
 
     def toggle_counters(self) -> str:
         """Give the hardware counters back, or take them again; what was done, in words."""
-        return self._reader.rungs.toggle_counters()
+        return self._reader.sm_readers.toggle_counters()
 
     @property
     def nvml_version(self) -> str | None:
@@ -234,7 +236,7 @@ class LocalSource:
             around.host if around is not None else HostSample(),
             self.interval_s,
             reading.events if new else (),
-            None if self._own is None else self._own.read(self._reader.rungs.helper_cost()),
+            None if self._own is None else self._own.read(self._reader.sm_readers.helper_cost()),
             self._schedule.stale() or NOTHING_LATE,
             tuple(notices),
             tuple(repeats),
@@ -242,7 +244,7 @@ class LocalSource:
         )
 
 
-def _processes(reading: Reading, around: HostReading | None) -> tuple[ProcessSample, ...]:
+def _processes(reading: GpusReading, around: HostReading | None) -> tuple[ProcessSample, ...]:
     """The processes that /proc shows; of those that only the driver has named so far, what it says."""
     if around is not None and around.knew_gpus:
         return around.processes
@@ -322,6 +324,6 @@ def beside_servers(source: Source, settings: MachineSettings) -> Source:
     """The source with what the settings' inference servers say; itself where none is named. Raises UsageError."""
     if not settings.server_url:
         return source
-    from gputop.sources.serving import with_servers
+    from gputop.sources.serving_reader import with_servers
 
     return with_servers(source, settings.server_url)

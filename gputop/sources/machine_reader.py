@@ -14,9 +14,9 @@ from gputop.model.metrics import HOST_METRICS
 from gputop.model.sm import SmChoice
 from gputop.model.snapshot import FabricPort, HostSample, ProcessSample
 from gputop.model.source import SourceError, UsageError
-from gputop.sources.activity.choose_sources import Rungs
+from gputop.sources.activity.choose_sources import SmReaders
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml.gpu_device import Reading
+from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.nvml.gpu_inventory import kernel_gpus
 from gputop.sources.nvml.nvml_session import LOOK_S, NvmlSession
 
@@ -53,7 +53,7 @@ class MachineReader:
         interval_s: float,
         gpus: str | None,
         cuda_visible: str | None,
-        rungs: Rungs,
+        sm_readers: SmReaders,
         proc: str,
         clock: Callable[[], float],
         told: Callable[[], None],
@@ -64,12 +64,12 @@ class MachineReader:
         lets_sleep: bool = False,
     ) -> None:
         self._proc, self._clock, self._told = proc, clock, told
-        self.rungs = rungs
+        self.sm_readers = sm_readers
         self.session = NvmlSession(
             interval_s,
             gpus,
             cuda_visible,
-            rungs.of,
+            sm_readers.of,
             lambda: kernel_gpus(proc),
             look_s,
             sm_source=sm_source,
@@ -87,7 +87,7 @@ class MachineReader:
         self._processes: ProcessCollector | None = None
         self._host, self._host_at = _NOT_YET, float("-inf")
 
-    def read_gpus(self, ticket: int) -> Reading:
+    def read_gpus(self, ticket: int) -> GpusReading:
         """All chosen GPUs. Raises SourceError, UsageError, and Retired when another thread has taken over."""
         session = self.session
         if not session.ready:
@@ -141,4 +141,4 @@ class MachineReader:
 
     def stop(self) -> None:
         """End whatever else measures: the exporter's thread, dcgmi, the counters' helper."""
-        self.rungs.stop()
+        self.sm_readers.stop()

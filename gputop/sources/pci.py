@@ -17,7 +17,7 @@ _DISPLAY, _ACCELERATOR = 0x03, 0x12
 NAMES = ("/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids")
 
 
-class Card(Struct, frozen=True):
+class PciCard(Struct, frozen=True):
     """One graphics card or accelerator. ``address`` is domain:bus:device.function in small letters."""
 
     address: str
@@ -32,7 +32,7 @@ class Card(Struct, frozen=True):
         return f"{self.vendor:04x}:{self.device:04x}"
 
 
-def cards(sys: str = "/sys") -> tuple[Card, ...]:
+def cards(sys: str = "/sys") -> tuple[PciCard, ...]:
     """All of them, in the order of their addresses; none where the bus cannot be read."""
     folder = f"{sys}/bus/pci/devices"
     try:
@@ -46,16 +46,16 @@ def cards(sys: str = "/sys") -> tuple[Card, ...]:
             continue
         vendor, device = _hex(f"{folder}/{address}/vendor"), _hex(f"{folder}/{address}/device")
         if vendor is not None and device is not None:
-            found.append(Card(address, vendor, device, _read(f"{folder}/{address}/power/control") == "auto"))
+            found.append(PciCard(address, vendor, device, _read(f"{folder}/{address}/power/control") == "auto"))
     return tuple(found)
 
 
-def is_asleep(card: Card, sys: str = "/sys") -> bool:
+def is_asleep(card: PciCard, sys: str = "/sys") -> bool:
     """Whether the kernel has switched the card off now. What cannot be read is awake."""
     return card.may_sleep and _read(f"{sys}/bus/pci/devices/{card.address}/power/runtime_status") == "suspended"
 
 
-def card_name(card: Card, names: tuple[str, ...] = NAMES) -> str:
+def card_name(card: PciCard, names: tuple[str, ...] = NAMES) -> str:
     """The vendor and the name that the system's list of PCI ids gives the card, else the id alone."""
     vendor = VENDORS.get(card.vendor, "")
     for path in names:
@@ -69,7 +69,7 @@ def card_name(card: Card, names: tuple[str, ...] = NAMES) -> str:
     return f"{vendor} GPU [{card.id}]".strip()
 
 
-def _named(text: str, card: Card) -> str | None:
+def _named(text: str, card: PciCard) -> str | None:
     """The name of a device in the format of pci.ids: vendors at the margin, their devices after a tab."""
     _, found, after = f"\n{text}".partition(f"\n{card.vendor:04x}  ")
     if not found:

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from gputop.model.inspection import (
     DeepLook,
     Environment,
-    Identity,
     ProcessAccess,
+    ProcessIdentity,
     ProcessSight,
     SignalOutcome,
     WatchedThreads,
@@ -53,16 +53,16 @@ class RedactedAccess:
         self._access = access
         self._redactor = redactor
 
-    def send(self, identity: Identity, number: int) -> SignalOutcome:
+    def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
         """As ``ProcessAccess.send``; the reason names nobody."""
         outcome = self._access.send(identity, number)
         return replace(outcome, reason=self._redactor.text(outcome.reason))
 
-    def environment(self, identity: Identity) -> Environment:
+    def environment(self, identity: ProcessIdentity) -> Environment:
         """Never shown."""
         return Environment(identity, reason=NOT_SHOWN)
 
-    def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+    def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         """As ``ProcessAccess.look``, without the command line and with paths as numbers."""
         found = self._access.look(identity, loader)
         return DeepLook(
@@ -72,11 +72,11 @@ class RedactedAccess:
             exists=found.exists,
         )
 
-    def command(self, identity: Identity) -> str:
+    def command(self, identity: ProcessIdentity) -> str:
         """Never given: a redacted screen shows no secrets."""
         return ""
 
-    def watch_threads(self, identity: Identity) -> WatchedThreads:
+    def watch_threads(self, identity: ProcessIdentity) -> WatchedThreads:
         """As ``ProcessAccess.watch_threads``: threads are named by programs."""
         return self._access.watch_threads(identity)
 

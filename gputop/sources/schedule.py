@@ -11,7 +11,7 @@ from time import monotonic
 
 from gputop.model.source import SourceError, UsageError
 from gputop.sources.machine_reader import HostReading, MachineReader
-from gputop.sources.nvml.gpu_device import Reading
+from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.reader_thread import ReaderThread
 
 PAIR_S = 0.25
@@ -35,7 +35,7 @@ LOOK_AGAIN_S = 0.2
 """How often a call in flight is checked."""
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
 """Back-off while the driver does not start."""
-NOTHING_READ = Reading(0.0, (), ())
+NOTHING_READ = GpusReading(0.0, (), ())
 
 
 class Schedule:
@@ -49,7 +49,7 @@ class Schedule:
         self.hung_s = HUNG_S
         self.looks_once = False
         """Whether a first pass may be used before it is complete: a screen waits for all of it."""
-        self.reading: Reading | None = None
+        self.reading: GpusReading | None = None
         self._reading_at = monotonic()
         self._interval_s = interval_s
         self._reader = reader
@@ -146,7 +146,7 @@ class Schedule:
     def _is_late(self, busy_since: float | None, now: float) -> bool:
         return busy_since is not None and now - busy_since > self._late_s
 
-    def _nvml_thread(self, ticket: int) -> ReaderThread[Reading]:
+    def _nvml_thread(self, ticket: int) -> ReaderThread[GpusReading]:
         return ReaderThread(
             "nvml",
             lambda: self._reader.read_gpus(ticket),
@@ -165,14 +165,14 @@ class Schedule:
         return self._reader.read_host(newest.processes, util, knew_gpus=self.reading is not None)
 
     @property
-    def newest(self) -> Reading:
+    def newest(self) -> GpusReading:
         """The newest reading; before the first is complete, what it has so far if that may be used, else nothing."""
         if self.reading is not None:
             return self.reading
         if not self.looks_once:
             return NOTHING_READ
         here = self._reader.session.progress()
-        return Reading(0.0, here.read, here.processes, hung=here.hung)
+        return GpusReading(0.0, here.read, here.processes, hung=here.hung)
 
     def _run(self) -> None:
         due = monotonic() + self._interval_s

@@ -37,7 +37,7 @@ class PageError(ValueError):
     """A page that says nothing of a server, in words."""
 
 
-class Names(Struct, frozen=True):
+class ServerMetricNames(Struct, frozen=True):
     """The metrics of one kind of server, each by the names it had, the newest first; a histogram without its suffix."""
 
     requests: tuple[str, ...]
@@ -54,8 +54,8 @@ class Names(Struct, frozen=True):
     """Why a figure cannot be had from this kind of server."""
 
 
-_OF: Mapping[ServerKind, Names] = {
-    "vllm": Names(
+_OF: Mapping[ServerKind, ServerMetricNames] = {
+    "vllm": ServerMetricNames(
         requests=("vllm:request_success_total",),
         tokens=("vllm:generation_tokens_total",),
         prompt_tokens=("vllm:prompt_tokens_total",),
@@ -64,7 +64,7 @@ _OF: Mapping[ServerKind, Names] = {
         first_token=("vllm:time_to_first_token_seconds",),
         between_tokens=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
     ),
-    "sglang": Names(
+    "sglang": ServerMetricNames(
         requests=("sglang:num_requests_total", "sglang:e2e_request_latency_seconds_count"),
         tokens=("sglang:generation_tokens_total",),
         prompt_tokens=("sglang:prompt_tokens_total",),
@@ -73,7 +73,7 @@ _OF: Mapping[ServerKind, Names] = {
         first_token=("sglang:time_to_first_token_seconds",),
         between_tokens=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
     ),
-    "triton": Names(
+    "triton": ServerMetricNames(
         requests=("nv_inference_request_success",),
         tokens=(),
         prompt_tokens=(),
@@ -88,7 +88,7 @@ _OF: Mapping[ServerKind, Names] = {
             "between_tokens": "Triton does not time single tokens",
         },
     ),
-    "tgi": Names(
+    "tgi": ServerMetricNames(
         requests=("tgi_request_success",),
         tokens=("tgi_request_generated_tokens_sum",),
         prompt_tokens=("tgi_request_input_length_sum",),
@@ -113,7 +113,7 @@ class Histogram(Struct, frozen=True):
     counts: tuple[float, ...]
 
 
-class Page(Struct, frozen=True):
+class ServingPage(Struct, frozen=True):
     """What one page says, over all models and engines. A key that is not there is not published."""
 
     kind: ServerKind
@@ -121,7 +121,7 @@ class Page(Struct, frozen=True):
     histograms: Mapping[str, Histogram]
 
 
-def read_page(text: str) -> Page:
+def read_page(text: str) -> ServingPage:
     """One page. Raises PageError for what is no page of a server. A last line without its newline was cut off."""
     series = _series(text[: text.rfind("\n") + 1].split("\n"))
     if series is None:
@@ -140,7 +140,7 @@ def read_page(text: str) -> Page:
         found = next((series[f"{name}_bucket"] for name in getattr(names, key) if f"{name}_bucket" in series), None)
         if found is not None and (histogram := _histogram(found, names.scale_s)) is not None:
             histograms[key] = histogram
-    return Page(kind, values, histograms)
+    return ServingPage(kind, values, histograms)
 
 
 _Series = dict[str, list[tuple[dict[str, str], float]]]
@@ -176,7 +176,7 @@ def _series(lines: Iterable[str]) -> _Series | None:
     return {name: rows for name, rows in found.items() if rows or name not in wanted} if samples else None
 
 
-def _all_names(names: Names) -> Iterable[str]:
+def _all_names(names: ServerMetricNames) -> Iterable[str]:
     for key in (*_COUNTERS, *_GAUGES):
         yield from getattr(names, key)
     for key in _HISTOGRAMS:
@@ -222,9 +222,9 @@ class ServerWindow:
 
     def __init__(self, place: str) -> None:
         self.place = place
-        self._pages: deque[tuple[float, Page]] = deque()
+        self._pages: deque[tuple[float, ServingPage]] = deque()
 
-    def add(self, t: float, page: Page) -> ServerRow:
+    def add(self, t: float, page: ServingPage) -> ServerRow:
         """Take a page that was read at a time, seconds that only run forward, and give what is known now."""
         pages = self._pages
         if pages and _restarted(pages[-1][1], page):
@@ -244,7 +244,7 @@ class ServerWindow:
             self._pages.append(last)
         return ServerRow(self.place, kind, error=words)
 
-    def _row(self, begun: float, before: Page, now: float, page: Page) -> ServerRow:
+    def _row(self, begun: float, before: ServingPage, now: float, page: ServingPage) -> ServerRow:
         names, seconds = _OF[page.kind], now - begun
         has_rate = seconds >= LEAST_S
         early = "needs two readings, a second apart"
@@ -280,7 +280,7 @@ def _unpublished(kind: ServerKind) -> str:
     return f"this {LABELS[kind]} does not publish it"
 
 
-def _restarted(before: Page, after: Page) -> bool:
+def _restarted(before: ServingPage, after: ServingPage) -> bool:
     """Whether a counter fell, or another server answers: the counts before say nothing of those after."""
     if before.kind != after.kind or any(
         after.values[key] < value for key, value in before.values.items() if key in _COUNTERS and key in after.values

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from gputop.model.quantity import numbers
 from gputop.model.source import SourceError
-from gputop.sources.pci import AMD, INTEL, NVIDIA, Card, card_name, cards
+from gputop.sources.pci import AMD, INTEL, NVIDIA, PciCard, card_name, cards
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = f"no NVIDIA driver found ({LIBRARY} is missing)"
@@ -81,7 +81,7 @@ def answers_in_part(name: str) -> bool:
     return any(word in name.lower() for word in _INTEGRATED)
 
 
-def _listed(some: Collection[Card]) -> str:
+def _listed(some: Collection[PciCard]) -> str:
     return " and ".join(dict.fromkeys(card_name(card) for card in some))
 
 

@@ -13,7 +13,7 @@ from gputop.output.ansi import Differ
 from gputop.paint.glyphs import Depth
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import column_at
-from gputop.paint.process_table import Shown
+from gputop.paint.process_table import ShownProcess
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.paint.view_changes import next_counted
@@ -54,7 +54,7 @@ class Canvas(Lines):
         """How many processes are shown at once."""
         return self._painter.process_room
 
-    def process_rows(self, frame: Frame, view: View) -> Sequence[Shown]:
+    def process_rows(self, frame: Frame, view: View) -> Sequence[ShownProcess]:
         """All rows of the process table."""
         return self._painter.shown_rows(frame, view)
 

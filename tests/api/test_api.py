@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import gputop
 from gputop.api.job_ranks import FOREIGN_FRAMES, JobGpus, role_of
-from gputop.api.loggers import Means
+from gputop.api.loggers import FrameMeans
 from gputop.api.watch import Watch
 from gputop.model.snapshot import ProcessSample
 from gputop.model.source import CLOSE_S, SourceError
@@ -204,7 +204,7 @@ def test_frames_come_in_a_loop_and_in_an_async_loop_until_they_are_closed() -> N
 
 def test_means_of_everything_are_asked_for_by_name() -> None:
     frame = Monitor().feed(snapshot(NOW))
-    few, everything = Means("few"), Means("all")
+    few, everything = FrameMeans("few"), FrameMeans("all")
     few.add(frame)
     everything.add(frame)
     assert set(few.take()) < set(everything.take())

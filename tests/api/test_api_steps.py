@@ -12,7 +12,7 @@ import pytest
 import gputop
 from gputop.api import step_clock
 from gputop.api.job_ranks import JobGpus
-from gputop.api.loggers import Means
+from gputop.api.loggers import FrameMeans
 from gputop.api.step_clock import _MODULE, BatchWait, StepClock, StepTail, TorchHook, row_of
 from gputop.model.snapshot import HostSample
 from tests.support.watched import NOW, Scripted, Watched, snapshot, watched_alone
@@ -87,7 +87,7 @@ def test_what_a_step_waited_is_known_only_where_every_step_says_it() -> None:
     for wrong in (float("nan"), -1.0, float("inf")):
         clock.end_with_waits(wrong, wrong)
     assert clock.lengths() and clock.wait_s is None and clock.data_wait_s is None and clock.total == 10
-    means = Means("few")
+    means = FrameMeans("few")
     means.add_steps([row])
     told = means.take()
     assert (told["gputop/step_wait_ms"], told["gputop/step_data_wait_ms"]) == pytest.approx((350.0, 150.0))

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
-from gputop.api import measuring
+from gputop.api import gpu_watch
 from gputop.api.job_ranks import Role
-from gputop.api.loggers import Means
-from gputop.api.run_summary import EarlierRuns, OwnCost, Summary, earlier_runs
+from gputop.api.loggers import FrameMeans
+from gputop.api.run_summary import EarlierRuns, Summary, WatchCost, earlier_runs
 from gputop.api.step_clock import StepSummary
 from gputop.api.work import NO_GPU, checked_work, claimed_mfu_pct, rates_of
 from gputop.model.peak_flops import PEAKS, NoPeak, peak_flops
@@ -78,7 +78,7 @@ def test_a_utilisation_above_100_percent_is_refused_in_words_and_is_no_figure_an
     assert rates is not None and rates.mfu_pct is None
     assert rates.mfu_reason.startswith("348 % would be more than the GPUs can do: check what work() is told")
     assert "MFU n/a: 348 %" in rates.text
-    means = Means("few")
+    means = FrameMeans("few")
     means.work, means.own_gpus = work, (H100,)
     means.add_steps([StepRow(1, None, None, "x", 2, 1.6, 0.8, 0.8, 0.8, 0.8)])
     assert "gputop/mfu_pct" not in means.take()
@@ -116,7 +116,7 @@ def test_the_table_of_peaks_holds_dense_figures_of_one_chip_each() -> None:
 def test_loggers_and_summary_have_samples_tokens_and_mfu_of_this_process() -> None:
     import os
 
-    means = Means("few")
+    means = FrameMeans("few")
     means.work, means.own_gpus = checked_work(8, 8192, 7e9, None, "bf16", None), (H100,)
     means.add_steps([StepRow(1, None, None, "x", 2, 1.6, 0.8, 0.8, 0.8, 0.8, 16.0)])
     found = means.take()
@@ -195,8 +195,8 @@ def test_a_watch_takes_price_and_exporter_from_the_settings_and_an_argument_goes
     assert gputop.watch(price=3.0)._options.price == 3.0
     assert gputop.watch(price=0.0)._options.price is None, "no money at all"
     given: list[Any] = []
-    monkeypatch.setattr(measuring, "LocalSource", lambda *args, **more: given.append((args, more)) or Scripted())
-    measuring.opened(asked, Role(None, None, True))
+    monkeypatch.setattr(gpu_watch, "LocalSource", lambda *args, **more: given.append((args, more)) or Scripted())
+    gpu_watch.opened(asked, Role(None, None, True))
     ((args, more),) = given
     assert "http://localhost:9400/metrics" in args and more == {"own_process": False}, (
         "no program is started by a watch"
@@ -209,7 +209,7 @@ def test_a_run_of_several_ranks_is_compared_by_their_mean_as_its_recordings_are(
     builder.add(Monitor().feed(replace(snapshot(NOW), steps=(own, replace(own, pid=6, rank=1, sum_s=18.0)))))
     steps = StepSummary(40, 0.4, 0.4, 0.4)
     earlier = EarlierRuns(1, 0.425, 0.425, 0.425)
-    summary = Summary(builder.report(command="train"), (), steps, OwnCost(0.0, 1.0, 0.0), True, None, None, earlier)
+    summary = Summary(builder.report(command="train"), (), steps, WatchCost(0.0, 1.0, 0.0), True, None, None, earlier)
     assert "as fast as the earlier run of this name: 425 ms → 425 ms a step" in summary.text
 
 

@@ -27,7 +27,7 @@ def exceptions() -> list[type[Exception]]:
 
 def test_every_exception_comes_through_pickle_and_copy_with_its_words_and_what_it_holds() -> None:
     kinds = exceptions()
-    assert {"AlertError", "ExpressionError", "RungFailed", "QueryError", "TraceError"} <= {
+    assert {"AlertError", "ExpressionError", "SmReadFailed", "QueryError", "TraceError"} <= {
         kind.__name__ for kind in kinds
     }
     for kind in kinds:

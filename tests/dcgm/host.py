@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gputop.sources.activity.dcgmi import Dmon
-from gputop.sources.activity.fallback_chain import Activity, RungFailed, Waiting
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.procfs import parse_stat
 from tests.nvml.stand_in import uuid_of
 
@@ -36,13 +36,13 @@ class Host:
         return [line.partition(" ")[2] for line in self._log.read_text().splitlines()]
 
 
-def until(dmon: Dmon, wanted: Callable[[Activity | Waiting | RungFailed], bool]) -> Any:
+def until(dmon: Dmon, wanted: Callable[[MeasuredActivity | Waiting | SmReadFailed], bool]) -> Any:
     """Ask until the answer is as wanted."""
     deadline = time.monotonic() + 60.0
     while True:
         try:
-            got: Activity | Waiting | RungFailed = dmon.activity(uuid_of(0), time.monotonic())
-        except RungFailed as failure:
+            got: MeasuredActivity | Waiting | SmReadFailed = dmon.activity(uuid_of(0), time.monotonic())
+        except SmReadFailed as failure:
             got = failure
         if wanted(got):
             return got

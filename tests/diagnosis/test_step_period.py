@@ -14,7 +14,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.step_period import StepPeriods, period
+from gputop.diagnosis.period_from_rhythm import StepPeriods, period
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.step_period import StepPeriod, step_period
 from gputop.model.steps import StepRow

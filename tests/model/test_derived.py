@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.measuring import power_word
+from gputop.diagnosis.sm_remedy import power_word
 from gputop.model.derived import Work, gap_pct, work
 from gputop.model.snapshot import GpuSample, GpuStatic
 

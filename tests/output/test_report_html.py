@@ -17,7 +17,7 @@ from gputop.output.html import prose
 from gputop.output.report_html import compare_html, report_html
 from gputop.output.report_text import report_data, report_markdown
 from gputop.recording.writer import RecordingWriter
-from gputop.report.certainty import Change, change, sentence
+from gputop.report.certainty import MeanChange, change, sentence
 from gputop.report.lanes import COLUMNS, LaneColumn, Pictured, pictured_recording
 from tests.support.scenes import gpu, snap, train, workers
 
@@ -106,8 +106,8 @@ def test_a_comparison_says_what_improved_and_how_sure_that_is(flagged: Pictured)
     same = change(flagged, flagged)
     assert same is not None and not same.is_sure
     assert "stayed at" in sentence(same)
-    assert "chance" in sentence(Change("SM", 40.0, 43.0, 5.0))
-    assert "too short" in sentence(Change("SM", 40.0, 43.0, None))
+    assert "chance" in sentence(MeanChange("SM", 40.0, 43.0, 5.0))
+    assert "too short" in sentence(MeanChange("SM", 40.0, 43.0, None))
 
 
 def test_util_that_rises_while_sm_falls_is_not_called_better(flagged: Pictured) -> None:

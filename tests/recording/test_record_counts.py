@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.recording.decode import Rounder
-from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, MEMBER_FRAMES, PROCESS_COLUMNS, Column
+from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, MEMBER_FRAMES, PROCESS_COLUMNS, RecordedColumn
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 
@@ -22,7 +22,7 @@ ODD: dict[str, list[Any]] = {
 }
 
 
-def changed(sample: Any, columns: tuple[Column, ...], draw: random.Random) -> Any:
+def changed(sample: Any, columns: tuple[RecordedColumn, ...], draw: random.Random) -> Any:
     """The sample with other values in some of its columns, or with other reasons."""
     given = {c.key: draw.choice(ODD[c.check]) for c in draw.sample(columns, draw.choice((0, 0, 1, 3)))}
     kept = {key: getattr(sample, key) for key in ("pid", "starttime", "role", "sm_source") if key in given}

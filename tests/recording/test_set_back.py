@@ -16,7 +16,7 @@ from gputop import cli
 from gputop.recording.encode import Encoder
 from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
-from gputop.recording.recorded_times import Segment
+from gputop.recording.recorded_times import TimeSegment
 from gputop.recording.writer import RecordingWriter
 from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
@@ -271,7 +271,7 @@ def test_a_damaged_member_among_segments_is_skipped(tmp_path: Path) -> None:
         read += 1
         for t in (-5, 0, 50, 99, 120, 500):
             number = recording.segment_at(T0 + t)
-            assert isinstance(recording.segments[number], Segment)
+            assert isinstance(recording.segments[number], TimeSegment)
             list(recording.stretch(number, T0 + t - 30.0, T0 + t))
         list(recording.snapshots(T0 + 30, T0 + 120))
         recording.close()

@@ -15,7 +15,7 @@ from gputop.commands import diagnose
 from gputop.diagnosis import verdict_log as timelines
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import Change
-from gputop.diagnosis.verdict_log import Timeline
+from gputop.diagnosis.verdict_log import VerdictTimeline
 from gputop.model.quantity import terminal_safe
 from gputop.model.snapshot import Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import MOST_GPUS, Monitor
@@ -158,7 +158,7 @@ def test_long_commands_of_processes_that_are_gone_are_not_remembered() -> None:
 
 
 def test_a_timeline_never_changes_while_it_goes_on() -> None:
-    first = Timeline([(1.0, "collecting", None)])
+    first = VerdictTimeline([(1.0, "collecting", None)])
     second = first.then(2.0, "small_kernels", "A")
     third = second.then(3.0, "collecting", None)
     assert list(first) == [(1.0, "collecting", None)]
@@ -167,7 +167,7 @@ def test_a_timeline_never_changes_while_it_goes_on() -> None:
     # An older one goes its own way.
     other = second.then(9.0, "healthy", "B")
     assert (len(third), third[2], other[2]) == (3, (3.0, "collecting", None), (9.0, "healthy", "B"))
-    assert second == Timeline([(1.0, "collecting", None), (2.0, "small_kernels", "A")]) and second != third
+    assert second == VerdictTimeline([(1.0, "collecting", None), (2.0, "small_kernels", "A")]) and second != third
     with pytest.raises(IndexError):
         first[1]
 
@@ -177,7 +177,7 @@ def test_a_timeline_keeps_the_newest_changes_in_few_bytes(monkeypatch: pytest.Mo
     changes: list[Change] = [(float(n), f"verdict{n % 7}", None) for n in range(5000)]
     tracemalloc.start()
     try:
-        timeline = Timeline()
+        timeline = VerdictTimeline()
         for change in changes:
             timeline = timeline.then(*change)
         assert held_bytes() < 20_000

@@ -11,7 +11,7 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
-from gputop.recording.recent_past import Stretch
+from gputop.recording.recent_past import OlderFrames
 from gputop.recording.writer import Recorder
 from gputop.session.session import Session
 from tests.support.recording_frames import T0, frame, rounded
@@ -66,9 +66,9 @@ def test_nothing_is_remembered_unless_it_is_asked_for_and_then_from_the_newest_s
     assert [snapshot.t for snapshot in past.snapshots()] == [T0 + 1, T0 + 2]
 
 
-def _earlier() -> list[Stretch]:
+def _earlier() -> list[OlderFrames]:
     """Nine frames, made when they are looked at."""
-    return [Stretch(frame(k).t, frame(k + 2).t, partial(list, map(frame, range(k, k + 3)))) for k in (0, 3, 6)]
+    return [OlderFrames(frame(k).t, frame(k + 2).t, partial(list, map(frame, range(k, k + 3)))) for k in (0, 3, 6)]
 
 
 def test_the_past_before_the_start_is_not_made_before_somebody_looks_at_it() -> None:
@@ -78,7 +78,7 @@ def test_the_past_before_the_start_is_not_made_before_somebody_looks_at_it() -> 
         made.append(k)
         return [frame(k)]
 
-    session = Session(Monitor(), lambda: [Stretch(frame(k).t, frame(k).t, partial(make, k)) for k in range(9)])
+    session = Session(Monitor(), lambda: [OlderFrames(frame(k).t, frame(k).t, partial(make, k)) for k in range(9)])
     session.take(frame(9))
     session.remember()
     past = session.past()

@@ -14,7 +14,7 @@ import pytest
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.output.doctor_text import doctor_text
 from gputop.sources.activity.counters.access import WITH_PERFMON, Rights, advice
-from gputop.sources.doctor_report import counters_here, counters_rung, examine
+from gputop.sources.doctor_report import counters_here, counters_row, examine
 from tests.nvml.stand_in import LIBRARY, Scenario, split
 
 NO_EXPORTER = "http://127.0.0.1:1/metrics"
@@ -34,8 +34,8 @@ def doctor(scenario: Scenario) -> dict[str, Any]:
     return report
 
 
-def rungs(gpu: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {rung["rung"]: rung for rung in gpu["rungs"]}
+def sm_readers(gpu: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {sm_reader["rung"]: sm_reader for sm_reader in gpu["rungs"]}
 
 
 @pytest.mark.nvml
@@ -46,7 +46,7 @@ def test_a_gpu_with_gpm_needs_nothing(nvml_scenario: Callable[..., Scenario]) ->
     assert report["nvml"] == "12.570.86.15"
     assert report["library"].endswith(LIBRARY)
     assert [gpu["sm_source"] for gpu in report["gpus"]] == ["gpm", "gpm"]
-    found = rungs(report["gpus"][0])
+    found = sm_readers(report["gpus"][0])
     assert list(found) == ["gpm", "dcgm-exporter", "dcgmi", "counters", "bound", "none"]
     assert found["gpm"]["ok"]
     assert found["gpm"]["fix"] is None
@@ -59,7 +59,7 @@ def test_a_gpu_without_gpm_says_what_would_help(nvml_scenario: Callable[..., Sce
     report = doctor(nvml_scenario(1, "NVIDIA A100-SXM4-80GB"))
     (gpu,) = report["gpus"]
     assert gpu["sm_source"] == "bound"
-    found = rungs(gpu)
+    found = sm_readers(gpu)
     assert not found["gpm"]["ok"]
     assert "Ampere has no GPM counters" in found["gpm"]["reason"]
     assert not found["dcgm-exporter"]["ok"]
@@ -74,9 +74,9 @@ def test_a_lost_gpu_and_a_split_one_are_told_apart(nvml_scenario: Callable[..., 
     scenario.error("*", 15, gpu=1)
     report = doctor(scenario)
     parent, lost, instance = report["gpus"]
-    assert "instances" in rungs(parent)["gpm"]["fix"]
+    assert "instances" in sm_readers(parent)["gpm"]["fix"]
     assert lost["lost_reason"]
-    assert rungs(instance)["gpm"]["ok"]
+    assert sm_readers(instance)["gpm"]["ok"]
     assert [problem.split(":")[0] for problem in report["problems"] if problem.startswith("GPU")] == ["GPU 1"]
 
 
@@ -107,7 +107,7 @@ def test_counters_that_are_denied_come_with_the_command_that_gives_the_right(
     report = doctor(nvml_scenario(1, "NVIDIA A100-SXM4-80GB"))
     assert counters_here(None, str(tmp_path), str(tmp_path))["missing"].startswith("no libnvperf_host.so")
     denied = {**counters, "allowed": False, "advice": list(advice(Rights(True, False, True, False)))}
-    report["gpus"][0]["rungs"] = [counters_rung(gpu_sample(), denied)]
+    report["gpus"][0]["rungs"] = [counters_row(gpu_sample(), denied)]
     report["counters"] = denied
     text = doctor_text(report)
     assert "counters     SM not measured: this driver lets only administrators read GPU counters." in text

@@ -11,7 +11,7 @@ import pytest
 
 from gputop.model.snapshot import HostSample
 from gputop.sources import machine_reader
-from gputop.sources.activity.choose_sources import Rungs
+from gputop.sources.activity.choose_sources import SmReaders
 from gputop.sources.host import HostCollector
 from tests.proc_trees.fake_proc import FakeProc
 
@@ -248,7 +248,7 @@ def test_the_time_that_reading_the_host_begins_with_is_that_of_its_counters(
     monkeypatch.setattr(machine_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr("gputop.sources.host.HostCollector", Slow)
     reader = machine_reader.MachineReader(
-        1.0, None, None, Rungs(1.0, str(machine.proc)), str(machine.proc), time, print
+        1.0, None, None, SmReaders(1.0, str(machine.proc)), str(machine.proc), time, print
     )
     reader.host_joins = True
     reader.read_host((), {}, knew_gpus=False)
@@ -263,7 +263,7 @@ def test_the_host_waits_until_a_pass_that_knew_the_gpus_or_the_second_one_is_ove
     host = SimpleNamespace(ports=(), read=lambda at: reads.append(at) or HostSample())
     monkeypatch.setattr("gputop.sources.host.HostCollector", lambda _: host)
     reader = machine_reader.MachineReader(
-        1.0, None, None, Rungs(1.0, str(machine.proc)), str(machine.proc), time, print
+        1.0, None, None, SmReaders(1.0, str(machine.proc)), str(machine.proc), time, print
     )
     for knew in knew_gpus:
         reader.read_host((), {}, knew_gpus=knew)

@@ -18,7 +18,7 @@ from gputop.sources import schedule as schedules
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
-from gputop.sources.nvml.gpu_device import Reading
+from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.reader_thread import ReaderThread, Retired
 from gputop.sources.schedule import AWAITED, PROC_GRACE_S, Schedule
 
@@ -147,7 +147,7 @@ def test_a_retired_thread_leaves_what_another_uses_open() -> None:
         assert collector.error is None
 
 
-def scripted(read_gpus: Callable[[int], Reading], read_host: Callable[..., Any]) -> Any:
+def scripted(read_gpus: Callable[[int], GpusReading], read_host: Callable[..., Any]) -> Any:
     """A machine's reader with these two answers."""
     progress = SimpleNamespace(read=(), processes=(), hung=())
     session = SimpleNamespace(ticket=1, close=lambda: None, supersede=lambda _: None, progress=lambda: progress)
@@ -160,9 +160,9 @@ def test_proc_is_read_before_the_gpus_processes_are_known_only_while_the_driver_
     passes: list[bool] = []
     answers, published = threading.Event(), threading.Event()
 
-    def read_gpus(_: int) -> Reading:
+    def read_gpus(_: int) -> GpusReading:
         answers.wait(PATIENCE_S)
-        return Reading(1.0, (), ())
+        return GpusReading(1.0, (), ())
 
     def read_host(*_: object, knew_gpus: bool) -> Any:
         passes.append(knew_gpus)
@@ -187,11 +187,11 @@ def test_a_source_that_is_opened_asks_the_driver_alone_until_it_is_started_or_lo
 ) -> None:
     order, asked = list[str](), threading.Event()
 
-    def read_gpus(reader: MachineReader, _: int) -> Reading:
+    def read_gpus(reader: MachineReader, _: int) -> GpusReading:
         order.append("gpus")
         reader.looked.set()
         asked.set()
-        return Reading(1.0, (), ())
+        return GpusReading(1.0, (), ())
 
     def read_host(*_: object, knew_gpus: bool) -> HostReading:
         order.append("proc")
@@ -232,7 +232,7 @@ def test_a_command_that_looks_once_waits_for_a_slow_host_and_a_screen_does_not(l
             seen.append(schedule.host is not None and schedule.host.knew_gpus)
             published.set()
 
-    schedule = Schedule(60.0, scripted(lambda _: Reading(1.0, (), ()), read_host), publish)
+    schedule = Schedule(60.0, scripted(lambda _: GpusReading(1.0, (), ()), read_host), publish)
     schedule.looks_once = looks_once
     schedule.ask_driver()
     schedule.start()
@@ -248,9 +248,9 @@ def test_a_first_picture_names_more_processes_than_it_waits_for_as_not_read_yet(
 ) -> None:
     release, pictures = threading.Event(), queue.Queue[Snapshot]()
 
-    def read_gpus(reader: MachineReader, _: int) -> Reading:
+    def read_gpus(reader: MachineReader, _: int) -> GpusReading:
         reader.looked.set()
-        return Reading(1.0, (), tuple([GpuProcess(0, pid, 1e9 + pid, "C") for pid in range(count)]))
+        return GpusReading(1.0, (), tuple([GpuProcess(0, pid, 1e9 + pid, "C") for pid in range(count)]))
 
     def read_host(_: MachineReader, listed: Sequence[GpuProcess], *__: object, knew_gpus: bool) -> HostReading:
         assert release.wait(PATIENCE_S)

@@ -28,8 +28,8 @@ from gputop.paint.words import step_words
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.report.job_report import ReportBuilder
-from gputop.sources.serving import ServerWatch, addresses, with_rows
 from gputop.sources.serving_page import Histogram, PageError, ServerWindow, quantile, read_page
+from gputop.sources.serving_reader import ServerWatch, addresses, with_rows
 from tests.support.command import gputop, is_one_line
 from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.pci import Card, card_name
+from gputop.sources.pci import PciCard, card_name
 from gputop.sources.surroundings import is_wsl, no_driver, of_gpus
 from tests.nvml.stand_in import Scenario
 from tests.sources.test_asleep import Bus
@@ -47,10 +47,10 @@ def test_an_nvidia_card_beside_them_still_lacks_its_driver(machine: Callable[[],
 def test_the_names_of_the_system_s_list_are_used_where_it_is_installed(tmp_path: Path) -> None:
     names = tmp_path / "pci.ids"
     names.write_text("# a comment\n1001  One\n\t744c  Not this\n1002  AMD\n\t744b  No\n\t744c  Navi 31\n1003  Two\n")
-    card = Card("0000:03:00.0", 0x1002, 0x744C, False)
+    card = PciCard("0000:03:00.0", 0x1002, 0x744C, False)
     assert card_name(card, (str(tmp_path / "none"), str(names))) == "AMD Navi 31 [1002:744c]"
     assert card_name(card, ()) == "AMD GPU [1002:744c]"
-    assert card_name(Card("0000:03:00.0", 0x1002, 0x1111, False), (str(names),)) == "AMD GPU [1002:1111]"
+    assert card_name(PciCard("0000:03:00.0", 0x1002, 0x1111, False), (str(names),)) == "AMD GPU [1002:1111]"
 
 
 def test_a_jetson_is_told_where_its_load_is_shown(machine: Callable[[], str], tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from gputop.sources.activity.fallback_chain import Activity
+from gputop.sources.activity.fallback_chain import MeasuredActivity
 
 
 class Added:
@@ -61,8 +61,8 @@ class Added:
     def name(self) -> Literal["added"]:
         return "added"
 
-    def read(self, now: float) -> Activity:
-        return Activity({"sm_active_pct": 42.0}, {}, 1.0, now)
+    def read(self, now: float) -> MeasuredActivity:
+        return MeasuredActivity({"sm_active_pct": 42.0}, {}, 1.0, now)
 
     def close(self) -> None:
         """Holds nothing."""
@@ -70,20 +70,20 @@ class Added:
         ),
         Patch(
             "gputop/sources/activity/choose_sources.py",
-            "        from gputop.sources.activity.added import Added\n\n        rungs.append(Added())\n",
-            after="        rungs: list[Rung] = []\n",
+            "        from gputop.sources.activity.added import Added\n\n        sm_readers.append(Added())\n",
+            after="        sm_readers: list[SmReader] = []\n",
         ),
         Patch(
             "gputop/sources/doctor_report.py",
-            '            rung("added", True, "always"),\n',
+            '            source_row("added", True, "always"),\n',
             after="            _dcgmi(gpu, known),\n",
         ),
     ),
     """
 def test_an_sm_source_is_measured_shown_recorded_and_explained() -> None:
-    rungs = Rungs(1.0, "/proc").of(lambda: gpu().static)
-    ladder = Ladder([rung for rung in rungs if rung.name == "added"])
-    standing = ladder.read(0.0)
+    sm_readers = SmReaders(1.0, "/proc").of(lambda: gpu().static)
+    chain = FallbackChain([sm_reader for sm_reader in sm_readers if sm_reader.name == "added"])
+    standing = chain.read(0.0)
     assert (standing.source, standing.activity.values) == ("added", {"sm_active_pct": 42.0})
     sample = gpu(sm_source="added", sm_active_pct=42.0)
     assert sm_provenance([sample]) == ("SM measured · Added", "level.green")
@@ -120,7 +120,7 @@ GPU_METRIC = Addition(
 def test_a_gpu_metric_is_asked_shown_recorded_remembered_and_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetPcieReplayCounter", lambda _: 7)
     (question,) = (question for question in SELDOM if "pcie_replays" in question.keys)
-    answers = Answers()
+    answers = MetricAnswers()
     assert question.ask_into(Handle("handle"), answers, 0.0)
     assert answers.values == {"pcie_replays": 7}
     snapshot = snap(0, gpu(pcie_replays=7))
@@ -154,7 +154,7 @@ VERDICT = Addition(
     levels="info",
     state="working",
     holds=lambda s: s.u == 96.5,
-    tell=lambda s: Told("info", (_numbers(s),), "take it away again", "take it away"),
+    tell=lambda s: RuleResult("info", (_numbers(s),), "take it away again", "take it away"),
 )
 
 
@@ -474,12 +474,12 @@ from gputop.paint.view import View
 from gputop.paint.words import sm_provenance
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
-from gputop.sources.activity.fallback_chain import Ladder
-from gputop.sources.activity.choose_sources import Rungs
+from gputop.sources.activity.fallback_chain import FallbackChain
+from gputop.sources.activity.choose_sources import SmReaders
 from gputop.sources.gpu_process import unseen
 from gputop.sources.host import HostCollector
 from gputop.sources.processes.loaders import identify
-from gputop.sources.nvml.handle import Answers, Handle
+from gputop.sources.nvml.handle import Handle, MetricAnswers
 from gputop.sources.nvml.gpu_questions import SELDOM
 from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.node_app import GputopApp

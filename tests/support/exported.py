@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gputop.features.export.export_feed import Feed
-from gputop.features.export.metrics_page import Choice
+from gputop.features.export.export_feed import ExportFeed
+from gputop.features.export.metrics_page import PageChoice
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.monitor import Monitor
 from gputop.session.session import Session
@@ -55,14 +55,14 @@ class Clock:
         return self.now
 
 
-def feed(choice: Choice | None = None, clock: Clock | None = None, interval_s: float = 1.0) -> Feed:
+def feed(choice: PageChoice | None = None, clock: Clock | None = None, interval_s: float = 1.0) -> ExportFeed:
     """A feed that has seen nothing."""
-    return Feed(Session(Monitor(interval_s)), choice or Choice(), clock or Clock())
+    return ExportFeed(Session(Monitor(interval_s)), choice or PageChoice(), clock or Clock())
 
 
-def demo_feed(scenario: str | None = None, choice: Choice | None = None, clock: Clock | None = None) -> Feed:
+def demo_feed(scenario: str | None = None, choice: PageChoice | None = None, clock: Clock | None = None) -> ExportFeed:
     """A feed whose session has seen 60 s of a scenario's past."""
     source, session = SimulatedSource(scenario, clock=lambda: 1_780_000_000.0), Session(Monitor())
     for snapshot in source.past(60.0):
         session.take(snapshot)
-    return Feed(session, choice or Choice(), clock or Clock())
+    return ExportFeed(session, choice or PageChoice(), clock or Clock())

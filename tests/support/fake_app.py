@@ -10,7 +10,15 @@ from textual.events import MouseScrollDown
 from textual.pilot import Pilot
 
 from gputop.commands.screen import replay_past
-from gputop.model.inspection import DeepLook, Environment, Identity, ProcessSight, SignalOutcome, Stack, ThreadList
+from gputop.model.inspection import (
+    DeepLook,
+    Environment,
+    ProcessIdentity,
+    ProcessSight,
+    SignalOutcome,
+    ThreadList,
+    ThreadStack,
+)
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.paint.view import View
@@ -51,25 +59,25 @@ class Asked:
 
     def __init__(self, refuse: str = "") -> None:
         self.sent: list[tuple[int, int]] = []
-        self.looked: list[tuple[Identity, Identity | None]] = []
+        self.looked: list[tuple[ProcessIdentity, ProcessIdentity | None]] = []
         self.refuse = refuse
 
-    def send(self, identity: Identity, number: int) -> SignalOutcome:
+    def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
         self.sent.append((identity.pid, number))
         return SignalOutcome(identity, not self.refuse, self.refuse)
 
-    def environment(self, identity: Identity) -> Environment:
+    def environment(self, identity: ProcessIdentity) -> Environment:
         return Environment(identity, (("HF_TOKEN", "hf_abc"), ("OMP_NUM_THREADS", "8")))
 
-    def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+    def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         self.looked.append((identity, loader))
-        stack = Stack((("forward", "model.py", 88),), active=True)
+        stack = ThreadStack((("forward", "model.py", 88),), active=True)
         return DeepLook(ProcessSight(identity, stacks=(stack,) * 3), argv=("python", "train.py"))
 
-    def command(self, identity: Identity) -> str:
+    def command(self, identity: ProcessIdentity) -> str:
         return ""
 
-    def watch_threads(self, identity: Identity) -> NoThreads:
+    def watch_threads(self, identity: ProcessIdentity) -> NoThreads:
         return NoThreads()
 
 

@@ -28,7 +28,7 @@ from gputop.sources.local import LocalSource
 from gputop.sources.nvml import sleep
 
 PATIENT_S = 30.0
-"""How long one reading waits for what is late, also for a rung: longer than gputop, as a machine may be crowded."""
+"""How long one reading waits for what is late, also for a source: longer than gputop, as a machine may be crowded."""
 
 
 def plain(value: Any) -> Any:
@@ -71,7 +71,7 @@ def main() -> int:
         options["clock"] = lambda: time.time() + float(Path(clock_file).read_text())
     wait_s = options.pop("wait_s", PATIENT_S)
     least = options.pop("least", 2)
-    local.RUNG_WAIT_S = wait_s
+    local.SM_READER_WAIT_S = wait_s
     sleep.RELEASED_AFTER_S = options.pop("released_after_s", sleep.RELEASED_AFTER_S)
     source = LocalSource(**options)
     began = time.monotonic()

@@ -18,7 +18,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 
 from gputop.features.fleet.questions import library
-from gputop.features.fleet.template import MODES, Mode, Query
+from gputop.features.fleet.template import MODES, FleetQuestion, Mode
 
 FOLDER = Path(__file__).parent.parent.parent / "gputop" / "features" / "fleet" / "files" / "grafana"
 UNITS = {
@@ -117,13 +117,13 @@ def _dashboard(kind: str) -> str:
     return JSONEncoder(sort_keys=True, indent=1).encode(built.build()) + "\n"
 
 
-def _of(mode: Mode, left_out: set[str]) -> list[Query]:
+def _of(mode: Mode, left_out: set[str]) -> list[FleetQuestion]:
     found = [query for query in library().values() if query.mode == mode and query.id not in left_out]
     # Figures first, in one line, then what has a shape.
     return sorted(found, key=lambda query: query.id not in STATS)
 
 
-def _panel(query: Query, kind: str) -> object:
+def _panel(query: FleetQuestion, kind: str) -> object:
     expr = f"count(@{query.id})" if query.id in COUNTED else f"@{query.id}"
     of_gpus = query.alert is None or query.alert.about == "gpu"
     shape = query.id not in STATS and query.id not in TABLES and query.id not in BARS

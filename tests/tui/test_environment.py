@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.model.inspection import Environment, Identity, SignalOutcome
+from gputop.model.inspection import Environment, ProcessIdentity, SignalOutcome
 from gputop.model.secret_marks import MASK
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import Row, cells
@@ -20,7 +20,7 @@ from gputop.paint.process_actions import (
     signal_rows,
 )
 
-ME = Identity(4711, 99)
+ME = ProcessIdentity(4711, 99)
 
 
 def _texts(rows: list[Row]) -> list[str]:
@@ -90,14 +90,17 @@ def test_the_question_names_pid_user_and_command() -> None:
 
 
 def test_many_processes_are_counted_in_the_question() -> None:
-    who = [Addressee(Identity(n, 1), None, None) for n in range(20)]
+    who = [Addressee(ProcessIdentity(n, 1), None, None) for n in range(20)]
     assert question(signal_choices()[3], who) == "Send SIGKILL to these 20 processes?"
     rows = _texts(signal_rows(who, signal_choices(), 0, COLOUR, 80, asked=False))
     assert any("and 12 more" in row for row in rows)
 
 
 def test_what_became_of_a_signal_is_told_in_one_line() -> None:
-    sent, failed = SignalOutcome(ME, True), SignalOutcome(Identity(5, 1), False, "permission denied: it belongs to ops")
+    sent, failed = (
+        SignalOutcome(ME, True),
+        SignalOutcome(ProcessIdentity(5, 1), False, "permission denied: it belongs to ops"),
+    )
     assert outcome_words([sent], "SIGTERM") == "SIGTERM sent to process 4711"
     assert outcome_words([sent, sent], "SIGTERM") == "SIGTERM sent to 2 processes"
     assert outcome_words([failed], "SIGTERM") == "SIGTERM not sent to 5: permission denied: it belongs to ops"

@@ -12,7 +12,7 @@ from textual.widgets import Input, Label
 
 from gputop.commands.screen import first_view
 from gputop.config import Settings
-from gputop.model.inspection import Identity
+from gputop.model.inspection import ProcessIdentity
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.monitor import Frame
 from gputop.paint.glyphs import ASCII, COLOUR, Glyphs, choose
@@ -149,7 +149,9 @@ async def test_a_deep_look_asks_about_the_selected_process_and_its_busiest_loade
             await pilot.pause(0.01)
             if screen._seen is not None:
                 break
-        assert asked.looked == [(Identity(4802, parent.starttime), Identity(busiest.pid, busiest.starttime))]
+        assert asked.looked == [
+            (ProcessIdentity(4802, parent.starttime), ProcessIdentity(busiest.pid, busiest.starttime))
+        ]
         assert "forward" in screen_text(app) and "3 of 3 looks" in screen_text(app)
         assert "py-spy record" in screen_text(app) and "nsys profile" in screen_text(app)
         await pilot.press("1")

@@ -12,7 +12,7 @@ from functools import cache
 import pytest
 
 from gputop.commands.simulated_node import Remedied
-from gputop.model.inspection import Identity
+from gputop.model.inspection import ProcessIdentity
 from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
@@ -87,9 +87,9 @@ def _asked() -> tuple[SimulatedSource, SimulatedAccess, list[float]]:
     return source, SimulatedAccess(source), clock
 
 
-def _identity(source: SimulatedSource, pid: int) -> Identity:
+def _identity(source: SimulatedSource, pid: int) -> ProcessIdentity:
     assert source.now is not None
-    return next(Identity(p.pid, p.starttime) for p in source.now.processes if p.pid == pid)
+    return next(ProcessIdentity(p.pid, p.starttime) for p in source.now.processes if p.pid == pid)
 
 
 @pytest.mark.parametrize("pid", [4802, 4810])
@@ -103,7 +103,7 @@ def test_a_signal_ends_the_job_with_its_loaders_and_frees_the_gpu(pid: int, monk
     assert after is not None and not [p for p in after.processes if p.gpu == 3]
     assert {p.gpu for p in after.processes} == {0, 1, 2, 4, 5, 6, 7}
     assert after.gpus[3].util_pct == 0.0 and (after.gpus[3].mem_used_bytes or 0.0) < 2**30
-    assert not access.send(Identity(pid, 1), signal.SIGTERM).sent
+    assert not access.send(ProcessIdentity(pid, 1), signal.SIGTERM).sent
 
 
 def test_a_signal_that_is_not_simulated_is_not_said_to_be_sent() -> None:

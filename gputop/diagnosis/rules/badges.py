@@ -6,11 +6,11 @@ from datetime import datetime, timezone
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
+from gputop.diagnosis.period_from_rhythm import GROWN
 from gputop.diagnosis.rules.base import BadgeRule
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
-from gputop.diagnosis.step_period import GROWN
 from gputop.diagnosis.types import Badge, Level
 from gputop.model.quantity import duration, memory, pct, share, step_time
 from gputop.model.step_period import SOURCE_WORDS

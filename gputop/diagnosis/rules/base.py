@@ -13,7 +13,7 @@ from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, pct
 
 
-class Told(Struct, frozen=True):
+class RuleResult(Struct, frozen=True):
     """What a rule says where it holds. ``title``, ``short`` and ``state`` replace the rule's own if they depend on
     numbers. A rule says ``high`` only where what it claims was itself measured.
     """
@@ -45,7 +45,7 @@ class Rule(Struct, frozen=True):
     levels: str
     state: State
     holds: Callable[[Signals], bool]
-    tell: Callable[[Signals], Told]
+    tell: Callable[[Signals], RuleResult]
     remedy: str = ""
     checked: str = ""
 
@@ -70,11 +70,11 @@ def _too_few(s: Signals) -> bool:
     return s.n < s.least
 
 
-def _collecting(s: Signals) -> Told:
+def _collecting(s: Signals) -> RuleResult:
     if not _too_few(s):
         line = f"SM {pct(s.sm)}, but util is not measured here: idle time is unknown"
-        return Told("grey", (line,), confidence="low", title="no util: not judged")
-    return Told("grey", (f"{s.n} of {s.least} samples",), confidence="low")
+        return RuleResult("grey", (line,), confidence="low", title="no util: not judged")
+    return RuleResult("grey", (f"{s.n} of {s.least} samples",), confidence="low")
 
 
 COLLECTING = Rule(
@@ -110,13 +110,13 @@ def _startup(s: Signals) -> bool:
     return _young(s) or (s.quiet and is_cpu_phase(s))
 
 
-def _starting(s: Signals) -> Told:
+def _starting(s: Signals) -> RuleResult:
     if s.age_s is not None and _young(s):
         line = f"{s.name} is {duration(s.age_s)} old: not judged before {YOUNG_S:.0f} s, "
         line += f"or until kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s"
-        return Told("grey", (line,))
+        return RuleResult("grey", (line,))
     cores = 0.0 if s.tree_cores is None else s.tree_cores
-    return Told(
+    return RuleResult(
         "grey",
         (f"GPU idle {s.idle:.0f} % while its process uses {cores:.1f} cores: a CPU phase",),
         confidence="medium",

@@ -6,9 +6,9 @@ The thresholds are those of ``thresholds.py``; which of them hold, with their hy
 from __future__ import annotations
 
 from gputop.diagnosis import thresholds as at
-from gputop.diagnosis.measuring import DRAWS_LITTLE, MOST_POWER, SHORT, WORKS_HARD
-from gputop.diagnosis.rules.base import Rule, Told
+from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.sm_remedy import DRAWS_LITTLE, MOST_POWER, SHORT, WORKS_HARD
 from gputop.diagnosis.types import Confidence, Level
 from gputop.model.quantity import duration, of_hundred, pct, share
 
@@ -25,8 +25,8 @@ def chip_share(s: Signals) -> str:
 # --- memory bandwidth -----------------------------------------------------------------------------------------------
 
 
-def _tell_memory(s: Signals) -> Told:
-    return Told(
+def _tell_memory(s: Signals) -> RuleResult:
+    return RuleResult(
         "info",
         (f"DRAM {pct(s.dram)} of its peak, util {'' if s.util_known else '≥ '}{pct(s.u)}, SM {pct(s.sm)}, "
          f"tensor {pct(s.tensor)}",),
@@ -61,7 +61,7 @@ def _pcie_both_ways(s: Signals) -> bool:
 HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 communication; NCCL_DEBUG=INFO"
 
 
-def _tell_communication(s: Signals) -> Told:
+def _tell_communication(s: Signals) -> RuleResult:
     certain = s.holds.moves_data
     if s.nvlink is not None and s.nvlink >= at.COMM_NVLINK_LEAVE:
         line = f"NVLink {share(s.nvlink)}, "
@@ -73,7 +73,7 @@ def _tell_communication(s: Signals) -> Told:
     notes = ("suspected: the traffic itself was not measured",) if not certain else ()
     if s.peer is not None and s.peer.straggler != s.gpu:
         notes = (*notes, f"it may be waiting for GPU {s.peer.straggler}: see the straggler badge")
-    return Told(
+    return RuleResult(
         "red",
         (line,) if s.fabric is None else (line, *s.fabric.evidence()),
         HIDE_COMMUNICATION,
@@ -113,7 +113,7 @@ def _flag_confidence(s: Signals) -> Confidence:
     return "high" if s.host and s.processes else "medium"
 
 
-def _tell_small(s: Signals) -> Told:
+def _tell_small(s: Signals) -> RuleResult:
     launch = _is_launch_bound(s)
     line = f"util {pct(s.u)}, SM {pct(s.sm)}, DRAM {pct(s.dram)}"
     if s.main is not None:
@@ -122,7 +122,7 @@ def _tell_small(s: Signals) -> Told:
     notes = ("launch-bound: the main thread cannot launch faster",) if launch else ()
     if s.flag == "C":
         notes = (*notes, f"{HOLLOW}: while kernels run they use {chip_share(s)} of the SMs")
-    return Told(_flag_level(s), (line,), LARGER_WORK, "larger batch, CUDA graphs", _flag_confidence(s), notes)
+    return RuleResult(_flag_level(s), (line,), LARGER_WORK, "larger batch, CUDA graphs", _flag_confidence(s), notes)
 
 
 SMALL_KERNELS = Rule(
@@ -140,9 +140,9 @@ SMALL_KERNELS = Rule(
 )
 
 
-def _tell_low_sm(s: Signals) -> Told:
+def _tell_low_sm(s: Signals) -> RuleResult:
     notes = ("the cause cannot be measured here: no DRAM counter",)
-    return Told(
+    return RuleResult(
         _flag_level(s),
         (f"util {pct(s.u)} but SM {pct(s.sm)}; memory bandwidth is not measured here",),
         LARGER_WORK,
@@ -168,8 +168,8 @@ LOW_SM = Rule(
 # --- warps that do nothing ------------------------------------------------------------------------------------------
 
 
-def _tell_stalled(s: Signals) -> Told:
-    return Told(
+def _tell_stalled(s: Signals) -> RuleResult:
+    return RuleResult(
         "yellow",
         (f"SM {pct(s.sm)}, and tensor, FP64, FP32, FP16, INT, DRAM, PCIe and NVLink all < {at.STALLED_PIPE:.0f} %",),
         "look where kernels wait: a profiler's trace (`gputop trace FILE`), Nsight Compute's stall reasons; spinning "
@@ -203,7 +203,7 @@ USE_TENSOR_CORES_JAX = 'bf16, jax.default_matmul_precision("tensorfloat32"), dim
 USE_LOWER_PRECISION = "matrix work in bf16, FP16 or TF32 runs on them; other work does not need them"
 
 
-def _tell_no_tensor(s: Signals) -> Told:
+def _tell_no_tensor(s: Signals) -> RuleResult:
     known = s.framework is not None
     proven = s.fp32 is not None and s.fp32 >= at.SOME_FP32
     line = f"SM {pct(s.sm)}, FP32 {pct(s.fp32)}, tensor {pct(s.tensor)} for {duration(s.little_tensor_s)}"
@@ -216,7 +216,7 @@ def _tell_no_tensor(s: Signals) -> Told:
     if s.framework in ("torch", "jax"):
         remedy = USE_TENSOR_CORES if s.framework == "torch" else USE_TENSOR_CORES_JAX
         remedy_short = "bf16 autocast, TF32"
-    return Told(
+    return RuleResult(
         "yellow" if (proven and known) or s.holds.half else "info",
         (line,),
         remedy,
@@ -256,7 +256,7 @@ def _fabric_share(s: Signals) -> float | None:
     return max(f.rx_bytes_per_s or 0.0, f.tx_bytes_per_s or 0.0) / f.peak_bytes_per_s
 
 
-def _tell_half(s: Signals) -> Told:
+def _tell_half(s: Signals) -> RuleResult:
     line = f"util {pct(s.u)}, SM {pct(s.sm)}, tensor {pct(s.tensor)}, power {share(s.power)} of its limit"
     fabric = _fabric_share(s)
     remedy, short = "a profiler's trace of a few steps shows the rest: `gputop trace FILE`", "trace a few steps"
@@ -276,7 +276,7 @@ def _tell_half(s: Signals) -> Told:
     if waits and s.peer is not None:
         notes = (f"waits for GPU {s.peer.straggler}: see the straggler badge", *notes)
     agrees = s.power is not None and s.power < at.HALF_POWER
-    return Told(
+    return RuleResult(
         "info" if waits else "yellow",
         (line,) if s.fabric is None else (line, *s.fabric.evidence()),
         remedy,
@@ -335,18 +335,18 @@ HEALTHY = Rule(
     levels="green",
     state="working",
     holds=lambda s: s.holds.broad and s.holds.witness,
-    tell=lambda s: Told("green", (f"healthy: {_numbers(s)}",), confidence="high", notes=_few_warps(s)),
+    tell=lambda s: RuleResult("green", (f"healthy: {_numbers(s)}",), confidence="high", notes=_few_warps(s)),
     checked="eight real loads that are well, tuned training on an H100 (SM 88, tensor 19, DRAM 59) and FP16 products "
     "on a T4 (SM 98, tensor 88) among them",
 )
 
 
-def _tell_working(s: Signals) -> Told:
+def _tell_working(s: Signals) -> RuleResult:
     sure: Confidence = "high" if s.sm is not None and s.sm >= at.HEALTHY_SM and s.holds.witness else "medium"
     notes: tuple[str, ...] = ()
     if not s.holds.witness:
         notes = ("no second witness: SM activity says that warps are resident, not that they compute",)
-    return Told("green", (_numbers(s),), confidence=sure, notes=(*notes, *_few_warps(s)))
+    return RuleResult("green", (_numbers(s),), confidence=sure, notes=(*notes, *_few_warps(s)))
 
 
 WORKING = Rule(
@@ -367,16 +367,16 @@ HELD_DOWN = 0.1
 """Share of the time with clocks held down by heat or a power brake, from which on low power has that reason."""
 
 
-def _tell_unseen(s: Signals) -> Told:
+def _tell_unseen(s: Signals) -> RuleResult:
     line = f"util {pct(s.u)}"
     if s.power is not None:
         line += f", power {share(s.power)} of its limit"
     evidence = f"{line}; {s.sm_off or 'SM activity was not measured'}"
     if s.holds.at_power_limit and (s.power or 0.0) <= MOST_POWER:
-        return Told("grey-green", (evidence,), s.measure, SHORT, "medium", (f"at its power limit: {WORKS_HARD}",))
+        return RuleResult("grey-green", (evidence,), s.measure, SHORT, "medium", (f"at its power limit: {WORKS_HARD}",))
     if s.holds.draws_little and max(s.thermal, s.brake) < HELD_DOWN:
-        return Told("grey", (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",))
-    return Told("grey-green", (evidence,), s.measure, SHORT, "low")
+        return RuleResult("grey", (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",))
+    return RuleResult("grey-green", (evidence,), s.measure, SHORT, "low")
 
 
 NO_BOTTLENECK_SEEN = Rule(

@@ -7,7 +7,7 @@ means over loaders alone: ``dataloader_means`` judges those.
 from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, NOT_THIS, at_least, at_most
-from gputop.diagnosis.rules.base import Rule, Told
+from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     CORES_FREE,
     LEAST_RX,
@@ -52,7 +52,7 @@ def cpu(s: Signals) -> bool:
     )
 
 
-def tell_cpu(s: Signals) -> Told:
+def tell_cpu(s: Signals) -> RuleResult:
     """Evidence and remedy of CPU-bound loaders."""
     workers = s.workers or 0.0
     runnable = round(s.loaders * workers)
@@ -75,7 +75,7 @@ def tell_cpu(s: Signals) -> Told:
         remedy = "no core is free: cheaper transforms, decode on the GPU (DALI, torchvision v2), cache decoded data"
         short = "DALI, cheaper transforms"
     notes = () if s.main is not None else ("the main thread could not be measured",)
-    return Told(starved_level(s), (line,), remedy, short, "high" if s.main is not None else "medium", notes)
+    return RuleResult(starved_level(s), (line,), remedy, short, "high" if s.main is not None else "medium", notes)
 
 
 # --- I/O-bound ------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def network(s: Signals) -> bool:
     )
 
 
-def tell_io(s: Signals) -> Told:
+def tell_io(s: Signals) -> RuleResult:
     """Evidence and remedy of loaders that wait for data."""
     if s.loaders and disk(s):
         where = "network file wait" if s.network is not None and s.network >= WAITING else "disk wait"
@@ -131,7 +131,7 @@ def tell_io(s: Signals) -> Told:
         line = f"GPU idle {s.idle:.0f} %: main thread in disk wait {share(s.main_disk)}, no workers"
         confidence = "high"
     notes = () if s.io_known else ("disk evidence needs root: read rates of this process are denied",)
-    return Told(
+    return RuleResult(
         starved_level(s),
         (line,),
         "shard small files (webdataset, Parquet), local NVMe cache, prefetch_factor=4 or more, more workers",
@@ -165,7 +165,7 @@ def _line(s: Signals, f: Feeders, said: str) -> str:
     return line + "".join(f", {name} {share(x)}" for name, x in others if name not in said)
 
 
-def _tell_cpu(s: Signals) -> Told:
+def _tell_cpu(s: Signals) -> RuleResult:
     f = s.feeders
     if f is None:
         return tell_cpu(s)
@@ -177,7 +177,7 @@ def _tell_cpu(s: Signals) -> Told:
     if not known:
         notes = (*notes, "the main thread could not be measured")
     confidence: Confidence = "high" if known and f.by in (None, "child") else "low" if f.by == "kinship" else "medium"
-    return Told(
+    return RuleResult(
         starved_level(s), (_line(s, f, said) + ", main waits", _who_said(s, f)), remedy, short, confidence, notes,
         cause=main_cause(f),
     )  # fmt: skip
@@ -252,7 +252,7 @@ def _fetches(s: Signals, f: Feeders) -> bool:
     )
 
 
-def _tell_io(s: Signals) -> Told:
+def _tell_io(s: Signals) -> RuleResult:
     f = s.feeders
     if f is None:
         return tell_io(s)
@@ -280,7 +280,7 @@ def _tell_io(s: Signals) -> Told:
     if f.why_blind is not None and not proven:
         notes = (*notes, f"no proof by bytes received: {f.why_blind}")
     sure: Confidence = "high" if confidence == "high" else "low" if confidence == "low" else "medium"
-    return Told(
+    return RuleResult(
         starved_level(s), (f"GPU idle {s.idle:.0f} %: {who(f)} {said}", _who_said(s, f)), remedy, short, sure, notes,
         cause=cause,
     )  # fmt: skip

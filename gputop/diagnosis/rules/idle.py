@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT
-from gputop.diagnosis.rules.base import HELD_BYTES, Rule, Told, is_cpu_phase
+from gputop.diagnosis.rules.base import HELD_BYTES, Rule, RuleResult, is_cpu_phase
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.feeders import Cause
@@ -74,7 +74,7 @@ def _holding(s: Signals) -> bool:
     return s.quiet and s.quiet_s >= HOLDING_S and _held(s) >= HELD_BYTES and s.server is None and not is_cpu_phase(s)
 
 
-def _tell_holding(s: Signals) -> Told:
+def _tell_holding(s: Signals) -> RuleResult:
     who = s.name if s.pid is None else f"{s.name} (pid {s.pid})"
     why, cause = why_idle(s)
     line = f"util {s.u:.0f} % for {duration(s.quiet_s)}, {who} holds {memory(_held(s))}"
@@ -82,7 +82,7 @@ def _tell_holding(s: Signals) -> Told:
         "end the process (a notebook: shut its kernel down), or free its cache: torch.cuda.empty_cache()",
         "stop it, empty_cache()",
     )
-    return Told(
+    return RuleResult(
         "red" if s.quiet_s >= ALARM_S else "yellow",
         (line,) if why is None else (line, why),
         *remedy,
@@ -106,7 +106,7 @@ IDLE_HOLDING_MEMORY = Rule(
 )
 
 
-def _tell_idle(s: Signals) -> Told:
+def _tell_idle(s: Signals) -> RuleResult:
     held = _held(s)
     for_s = s.quiet_s if s.quiet else s.stopped_s
     notes: tuple[str, ...] = ()
@@ -116,7 +116,7 @@ def _tell_idle(s: Signals) -> Told:
         notes = (f"{memory(s.mem_used or 0.0)} in use by processes that are not visible here",)
     why, cause = why_idle(s)
     line = f"util {s.u:.0f} % for {duration(for_s)}, " + (f"{memory(held)} held" if held else "no process")
-    return Told(
+    return RuleResult(
         "grey",
         (line,) if why is None else (line, why),
         *(_remedy(s, cause) or ("", "")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, at_least, main_is_unclear
-from gputop.diagnosis.rules.base import Rule, Told
+from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     LEAST_RX,
     SECOND,
@@ -55,9 +55,9 @@ def _low_demand(s: Signals) -> bool:
     return s.holds.waits and ((s.server is not None and not s.loaders) or _listens(s))
 
 
-def _tell_low_demand(s: Signals) -> Told:
+def _tell_low_demand(s: Signals) -> RuleResult:
     who = f"{s.server} server" if s.server is not None else f"{s.name} listens on a socket of its own"
-    return Told(
+    return RuleResult(
         "info",
         (f"{who}: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests",),
         "nothing to fix: batch, consolidate on fewer GPUs, MIG",
@@ -100,11 +100,11 @@ def _checkpoint(s: Signals) -> Pause | None:
     return None
 
 
-def _tell_checkpoint(s: Signals) -> Told:
+def _tell_checkpoint(s: Signals) -> RuleResult:
     pause = _checkpoint(s)
     if pause is None:
-        return Told("info", ())
-    return Told(
+        return RuleResult("info", ())
+    return RuleResult(
         "info",
         (
             f"GPU paused {pause.length_s:.0f} s, writing {rate(pause.write_bytes_per_s)}"
@@ -144,8 +144,8 @@ def _worker_restart(s: Signals) -> bool:
     return restarts(s) or not works(s.feeders, s)
 
 
-def _tell_worker_restart(s: Signals) -> Told:
-    return Told(
+def _tell_worker_restart(s: Signals) -> RuleResult:
+    return RuleResult(
         "yellow",
         (f"{s.births} new workers in {s.window_s:.0f} s; the GPU stops for {s.birth_gap_s:.0f} s when they start",),
         *_keep_alive(s),
@@ -192,7 +192,7 @@ def _pcie(s: Signals) -> bool:
 PINNED = "pin_memory=True with non_blocking=True, send uint8, keep data on the GPU"
 
 
-def _tell_pcie(s: Signals) -> Told:
+def _tell_pcie(s: Signals) -> RuleResult:
     capacity = s.pcie_bytes_per_s or 0.0
     rx = (s.pcie_rx or 0.0) >= (s.pcie_tx or 0.0)
     moved = (s.pcie or 0.0) * capacity
@@ -200,7 +200,7 @@ def _tell_pcie(s: Signals) -> Told:
     line = f"PCIe {'RX' if rx else 'TX'} {moved / 1e9:.1f} of {capacity / 1e9:.0f} GB/s while GPU idle {s.idle:.0f} %"
     if pageable:
         line += f", main thread {share(s.main)} runnable: looks pageable"
-    return Told(
+    return RuleResult(
         "yellow",
         (line,),
         PINNED,
@@ -234,9 +234,9 @@ def _uses(s: Signals) -> tuple[str, ...]:
     return (f"while kernels run they use {pct(100.0 * s.r)} of the SMs",)
 
 
-def _tell_dark(s: Signals) -> Told:
+def _tell_dark(s: Signals) -> RuleResult:
     """Idle is measured; that something was waited for is not, where neither a process nor the host is visible."""
-    return Told(
+    return RuleResult(
         "grey",
         (f"util {pct(s.u)}, GPU idle {s.idle:.0f} %: no process is visible on this GPU",),
         SHOW_PROCESSES,
@@ -249,7 +249,7 @@ def _tell_dark(s: Signals) -> Told:
     )
 
 
-def _tell_unattributed(s: Signals) -> Told:
+def _tell_unattributed(s: Signals) -> RuleResult:
     if s.is_dark:
         return _tell_dark(s)
     line = f"GPU idle {s.idle:.0f} %"
@@ -276,7 +276,7 @@ def _tell_unattributed(s: Signals) -> Told:
         evidence = (line, both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders"))
         if f is not None and f.why_blind is not None:
             notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
-    return Told("yellow", evidence, *remedy, "medium" if s.host else "low", notes, cause=cause)
+    return RuleResult("yellow", evidence, *remedy, "medium" if s.host else "low", notes, cause=cause)
 
 
 UNATTRIBUTED_REMEDIES: dict[str, tuple[str, str]] = {
@@ -381,7 +381,7 @@ OWN_WAITS = {
 }
 
 
-def _tell_main(s: Signals) -> Told:
+def _tell_main(s: Signals) -> RuleResult:
     own = None if main_runs(s) else own_wait(s)
     if own is not None:
         cause, x = own
@@ -389,7 +389,7 @@ def _tell_main(s: Signals) -> Told:
         line = f"GPU idle {s.idle:.0f} %: main thread {what} {share(x)} of the time"
         if cause == "network" and (s.main_rx or 0.0) >= LEAST_RX:
             line += f", receiving {rate(s.main_rx)}"
-        return Told(starved_level(s), (line, both_words(s)), *MAIN_REMEDIES[cause], "medium", cause=cause)
+        return RuleResult(starved_level(s), (line, both_words(s)), *MAIN_REMEDIES[cause], "medium", cause=cause)
     at_least_share = at_least(s.main or 0.0, s.u)
     line = f"GPU idle {s.idle:.0f} %: main thread runnable at least {share(at_least_share)} of that"
     if s.loaders:
@@ -410,7 +410,7 @@ def _tell_main(s: Signals) -> Told:
     queued = (s.main_queued or 0.0) / s.main if s.main else 0.0
     said = (line, both_words(s)) if s.knows_feeders else (line,)
     cause = "queued" if queued >= 0.5 else "cpu"
-    return Told(starved_level(s), said, remedy, short, "high", notes=cores_note(s, s.main_queued), cause=cause)
+    return RuleResult(starved_level(s), said, remedy, short, "high", notes=cores_note(s, s.main_queued), cause=cause)
 
 
 MAIN_PROCESS = Rule(

@@ -19,7 +19,7 @@ MOST_GONE = 256
 _NO_JOBS: frozenset[str] = frozenset()
 
 
-class Change(Struct, frozen=True):
+class AlertChange(Struct, frozen=True):
     """An alert that fired or was resolved at ``t``, on these GPUs by index and UUID. ``since`` is when its condition
     began to hold on the first of them.
     """
@@ -38,7 +38,7 @@ class Change(Struct, frozen=True):
         return (self.alert.name, self.group)
 
 
-class Standing(Struct):
+class AlertStanding(Struct):
     """Where one alert stands on one GPU of a group. Times are Unix seconds.
 
     ``since``: when the condition began to hold, None while it does not; ``seen``: when it last did; ``is_active``: it
@@ -52,7 +52,7 @@ class Standing(Struct):
     is_active: bool = False
 
 
-Members = list[tuple[GpuSample, Standing | None]]
+Members = list[tuple[GpuSample, AlertStanding | None]]
 """The GPUs of one group, with where the alert stands on each."""
 
 
@@ -62,13 +62,13 @@ class Judge:
     def __init__(self, alerts: Sequence[Alert], fired: Mapping[Place, float] | None = None) -> None:
         self.alerts = tuple(alerts)
         self.fired: dict[Place, float] = dict(fired or {})
-        self._standing: dict[Place, Standing] = {}
-        self._holding: dict[Place, Change] = {}
+        self._standing: dict[Place, AlertStanding] = {}
+        self._holding: dict[Place, AlertChange] = {}
         """The groups whose condition holds, as they were when it began to."""
         self._needs_jobs = any(alert.per == "job" for alert in self.alerts)
         self._last_t: float | None = None
 
-    def take(self, snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis]) -> tuple[Change, ...]:
+    def take(self, snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis]) -> tuple[AlertChange, ...]:
         """What one more snapshot changes, in the order of the alerts and GPUs.
 
         A snapshot whose GPUs were not read again changes nothing. Where the clock was set back, what held begins anew.
@@ -82,7 +82,7 @@ class Judge:
         pairs = list(zip(snapshot.gpus, diagnoses, strict=False))
         longest_gap = GAP_INTERVALS * snapshot.interval_s
         jobs = jobs_by_gpu(snapshot.processes) if self._needs_jobs else {}
-        found: list[Change] = []
+        found: list[AlertChange] = []
         for alert in self.alerts:
             groups: dict[str, Members] = {}
             for gpu, diagnosis in pairs:
@@ -98,7 +98,7 @@ class Judge:
         self._forget(snapshot)
         return tuple(found)
 
-    def standing(self, name: str) -> tuple[Standing, ...]:
+    def standing(self, name: str) -> tuple[AlertStanding, ...]:
         """The GPUs on which an alert's condition holds now, by their index."""
         found = [s for (alert, _), s in self._standing.items() if alert == name and s.since is not None]
         return tuple(sorted(found, key=lambda standing: standing.gpu))
@@ -114,7 +114,7 @@ class Judge:
 
     def _stand(
         self, alert: Alert, gpu: GpuSample, diagnosis: GpuDiagnosis, group: str, t: float, gap: float
-    ) -> Standing | None:
+    ) -> AlertStanding | None:
         """Where the alert stands on one GPU now; None where its condition does not hold."""
         place = (alert.name, gpu.static.uuid)
         holds = alert.when.holds(gpu, diagnosis)
@@ -126,7 +126,7 @@ class Judge:
         if standing is None:
             if not holds:
                 return None
-            standing = self._standing[place] = Standing(gpu.static.index, group)
+            standing = self._standing[place] = AlertStanding(gpu.static.index, group)
         standing.gpu = gpu.static.index
         if holds is None:
             # Unknown: it neither ends nor goes on. After more than a gap of that it has to hold anew.
@@ -142,14 +142,14 @@ class Judge:
         standing.is_active = standing.is_active or t - standing.since >= alert.for_s
         return standing
 
-    def _decide(self, alert: Alert, group: str, members: Members, t: float) -> Change | None:
+    def _decide(self, alert: Alert, group: str, members: Members, t: float) -> AlertChange | None:
         """Whether the group's alert fires now, or is resolved."""
         place = (alert.name, group)
         active = [(gpu, s) for gpu, s in members if s is not None and s.is_active and s.since is not None]
         if not active or (alert.gpus == "all" and len(active) < len(members)):
             held = self._holding.pop(place, None)
             return None if held is None else replace(held, kind="resolved", t=t)
-        change = Change(
+        change = AlertChange(
             "fired",
             t,
             alert,
@@ -165,7 +165,7 @@ class Judge:
         self.fired[place] = t
         return change
 
-    def _ended(self, alert: Alert, groups: Mapping[str, Members], t: float) -> list[Change]:
+    def _ended(self, alert: Alert, groups: Mapping[str, Members], t: float) -> list[AlertChange]:
         """Jobs that held and are gone."""
         gone = [place for place in self._holding if place[0] == alert.name and place[1] not in groups]
         return [replace(self._holding.pop(place), kind="resolved", t=t) for place in gone]

@@ -301,7 +301,7 @@ def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert])
 
 def _firing(args: argparse.Namespace, settings: Settings, alert: Alert) -> Firing:
     """What the alert passes on for the first GPU here; where none can be read, what works without one."""
-    from gputop.features.alerts.alert_judge import Change
+    from gputop.features.alerts.alert_judge import AlertChange
     from gputop.features.alerts.firing import bare_firing, gpus_firing
     from gputop.monitor import Monitor
     from gputop.sources.local import open_local
@@ -317,5 +317,5 @@ def _firing(args: argparse.Namespace, settings: Settings, alert: Alert) -> Firin
     if not snapshot.gpus:
         return bare_firing(alert, snapshot.t, snapshot.machine.hostname, "there is no GPU here")
     static = snapshot.gpus[0].static
-    change = Change("fired", snapshot.t, alert, "", (static.index,), (static.uuid,), snapshot.t)
+    change = AlertChange("fired", snapshot.t, alert, "", (static.index,), (static.uuid,), snapshot.t)
     return gpus_firing(change, frame, [0], test=True)

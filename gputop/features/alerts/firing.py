@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.features.alerts.alert_judge import Change, DryRun, Judge, Place, WouldFire
+from gputop.features.alerts.alert_judge import AlertChange, DryRun, Judge, Place, WouldFire
 from gputop.features.alerts.alert_table import PLACEHOLDER, PLACEHOLDERS, Alert
 from gputop.model.quantity import clean_text, which_gpus
 from gputop.model.secrets import masked_text, masked_words
@@ -78,13 +78,13 @@ class Firing(Struct, frozen=True):
         return value
 
 
-def firing_of(change: Change, frame: Frame) -> Firing:
+def firing_of(change: AlertChange, frame: Frame) -> Firing:
     """What a change passes on, from the frame in which it happened."""
     position = {gpu.static.uuid: at for at, gpu in enumerate(frame.snapshot.gpus)}
     return gpus_firing(change, frame, [position[uuid] for uuid in change.uuids])
 
 
-def gpus_firing(change: Change, frame: Frame, positions: Sequence[int], *, test: bool = False) -> Firing:
+def gpus_firing(change: AlertChange, frame: Frame, positions: Sequence[int], *, test: bool = False) -> Firing:
     """An alert on the GPUs at these positions of the frame; the first one is described in full."""
     alert, snapshot = change.alert, frame.snapshot
     gpus = [(snapshot.gpus[position], frame.diagnoses[position]) for position in positions]
@@ -206,7 +206,7 @@ def dry_run(snapshots: Iterable[Snapshot], alerts: Sequence[Alert]) -> DryRun:
     return DryRun(tuple(alert.name for alert in alerts), begin, end, tuple(fired))
 
 
-def _would_fire(firing: Firing, change: Change) -> WouldFire:
+def _would_fire(firing: Firing, change: AlertChange) -> WouldFire:
     alert = firing.alert
     one = WouldFire(alert.name, change.gpus, change.uuids, change.t, change.since, notifies=alert.notifies)
     try:

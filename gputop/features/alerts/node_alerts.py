@@ -9,7 +9,7 @@ from gputop.features.alerts.alert_judge import Judge
 from gputop.features.alerts.alert_table import Alert
 from gputop.features.alerts.firing import firing_of
 from gputop.features.alerts.firing_lock import FiringLock
-from gputop.features.alerts.runner import Outcome, Runner
+from gputop.features.alerts.runner import CommandOutcome, Runner
 from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame
@@ -29,7 +29,7 @@ class NodeAlerts:
     ) -> None:
         self._judge = Judge(alerts)
         self._silenced: set[str] = set()
-        self._last: dict[str, Outcome] = {}
+        self._last: dict[str, CommandOutcome] = {}
         self._failures: dict[str, str] = {}
         self.messages: deque[str] = deque(maxlen=MOST_MESSAGES)
         self._tell = tell or self.messages.append
@@ -80,7 +80,7 @@ class NodeAlerts:
             alert.gpus,
         )
 
-    def _ended(self, outcome: Outcome) -> None:
+    def _ended(self, outcome: CommandOutcome) -> None:
         """One firing is over. The same failure of an alert is told once, until it goes well or fails otherwise."""
         name = outcome.firing.alert.name
         self._last[name] = outcome

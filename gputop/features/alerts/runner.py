@@ -131,7 +131,7 @@ HAND_OVER_S = 1.0
 """How long the end of gputop waits for what has fired to be handed to its supervisor."""
 
 
-class Outcome(Struct, frozen=True):
+class CommandOutcome(Struct, frozen=True):
     """The result of one firing, in words such as ``kubectl ended with 0``."""
 
     firing: Firing
@@ -143,7 +143,7 @@ class Outcome(Struct, frozen=True):
 class Runner:
     """``tell`` is called from other threads with each outcome."""
 
-    def __init__(self, lock: FiringLock, tell: Callable[[Outcome], None]) -> None:
+    def __init__(self, lock: FiringLock, tell: Callable[[CommandOutcome], None]) -> None:
         self._lock = lock
         self._tell = tell
         self._state = threading.Condition()
@@ -190,7 +190,7 @@ class Runner:
             is_busy = name in self._busy
             self._busy.add(name)
         if is_full:
-            self._tell(Outcome(firing, f"was not run: {MOST_WAITING} wait before it", True))
+            self._tell(CommandOutcome(firing, f"was not run: {MOST_WAITING} wait before it", True))
         elif not is_busy:
             try:
                 threading.Thread(target=self._work, args=(name,), name=f"gputop-alert-{name}", daemon=True).start()
@@ -198,7 +198,7 @@ class Runner:
                 with self._state:
                     self._busy.discard(name)
                     waiting.clear()
-                self._tell(Outcome(firing, "was not run: no thread can be started", True))
+                self._tell(CommandOutcome(firing, "was not run: no thread can be started", True))
 
     def close(self) -> None:
         """End. Waits up to a second until what has fired is handed over; it then finishes by itself."""
@@ -209,9 +209,9 @@ class Runner:
             self._waiting.clear()
             under_way = list(self._under_way.values())
         for firing in under_way:
-            self._tell(Outcome(firing, "goes on: it had not ended when gputop did", False))
+            self._tell(CommandOutcome(firing, "goes on: it had not ended when gputop did", False))
         for firing in left:
-            self._tell(Outcome(firing, "was not run: gputop ended while one before it ran", True))
+            self._tell(CommandOutcome(firing, "was not run: gputop ended while one before it ran", True))
         self._lock.close()
 
     def _await_lock(self) -> None:
@@ -272,7 +272,7 @@ class UnderWay:
         if alert.notifies:
             self._parts.append(_Part("notification", "notification", self._notification()))
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> CommandOutcome:
         """The result, once it is over: after 40 s at most."""
         words, printed, has_failed = [], [], False
         for part in self._parts:
@@ -281,7 +281,7 @@ class UnderWay:
             printed += [ended.output] if ended.output else []
             has_failed = has_failed or ended.has_failed
         said = "; ".join(words) or f"{self._firing.alert.when.text} holds"
-        return Outcome(self._firing, said, has_failed, "; ".join(printed))
+        return CommandOutcome(self._firing, said, has_failed, "; ".join(printed))
 
     def _command(self) -> Running | str:
         """The running command, or why there is none."""

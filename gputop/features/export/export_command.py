@@ -16,8 +16,8 @@ from gputop.commands.needs import Needs
 from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of, run_watcher
 from gputop.commands.simulated_node import DEMO, PAST_S
 from gputop.config import Settings
-from gputop.features.export.export_feed import Feed
-from gputop.features.export.metrics_page import FAMILIES, Choice, Families
+from gputop.features.export.export_feed import ExportFeed
+from gputop.features.export.metrics_page import FAMILIES, Families, PageChoice
 from gputop.model.prometheus_names import GENERATIONS
 from gputop.model.source import Source, UsageError
 from gputop.monitor import Monitor
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return _serve(args, settings, pods)
 
 
-def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> Choice:
+def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> PageChoice:
     more: list[Families] = []
     if args.dcgm_names is not None:
         from gputop.features.export.other_pages import DcgmFamilies
@@ -77,7 +77,7 @@ def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> Choic
         from gputop.features.export.other_pages import PodFamilies
 
         more.append(PodFamilies(pods.newest))
-    return Choice(args.processes, tuple(more), _without(args.without))
+    return PageChoice(args.processes, tuple(more), _without(args.without))
 
 
 def _without(text: str | None) -> tuple[str, ...]:
@@ -108,7 +108,7 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
 
     if args.source == DEMO:
         _, session = _simulated(args, settings)
-        return _give(Feed(session, _choice(args)), args.textfile)
+        return _give(ExportFeed(session, _choice(args)), args.textfile)
     wait_s = wait_of(args)
     if pods is not None:
         pods.ask()
@@ -122,12 +122,12 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
         source.close()
     from gputop.features.export.machine_host import MachineHost
 
-    feed = Feed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods), seen=MachineHost())
+    feed = ExportFeed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods), seen=MachineHost())
     feed.take(redacted_snapshot(reading.snapshot, redactor_of(settings)))
     return _give(feed, args.textfile) or (0 if reading.has_measured else NOTHING_READ)
 
 
-def _give(feed: Feed, path: str | None) -> int:
+def _give(feed: ExportFeed, path: str | None) -> int:
     """Write one page to the given file or to stdout. Returns the exit status."""
     if path is not None:
         from gputop.features.export.export_feed import TextFile
@@ -149,7 +149,7 @@ def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | No
         session.alerts = run_watcher(args, settings, tell=say)
     from gputop.features.export.machine_host import MachineHost
 
-    feed = Feed(session, _choice(args, pods), seen=None if args.source else MachineHost())
+    feed = ExportFeed(session, _choice(args, pods), seen=None if args.source else MachineHost())
     file = None if args.textfile is None else TextFile(args.textfile, feed.page, say)
     server = None
     if args.listen is not None or file is None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from gputop.features.export.metrics_page import Choice, OwnCost, Reading, metrics_page
-from gputop.features.export.run_counters import Counters
+from gputop.features.export.metrics_page import ExporterCost, PageChoice, PageReading, metrics_page
+from gputop.features.export.run_counters import RunCounters
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, SourceError, UsageError
 from gputop.monitor import Frame
@@ -30,13 +30,13 @@ _LOOK_S = 1.0
 """How often to check for a stop while no snapshot comes."""
 
 
-class Feed:
+class ExportFeed:
     """One watched run. ``run`` belongs to one thread; ``page`` may be called from any other."""
 
     def __init__(
         self,
         session: Session,
-        choice: Choice,
+        choice: PageChoice,
         clock: Callable[[], float] = time.monotonic,
         *,
         seen: Callable[[Snapshot], Snapshot] | None = None,
@@ -48,7 +48,7 @@ class Feed:
         self._choice = choice
         self._clock = clock
         self._lock = threading.Lock()
-        self._counters = Counters()
+        self._counters = RunCounters()
         self._frame: Frame | None = None
         self._lanes: dict[str, dict[str, float | None]] = {}
         self._gpus_at = self._host_at = float("-inf")
@@ -110,7 +110,7 @@ class Feed:
 
     def page(self) -> str:
         """The page of this moment."""
-        own = OwnCost(time.process_time(), self._rss())
+        own = ExporterCost(time.process_time(), self._rss())
         with self._lock:
             return metrics_page(self._reading(), self._counters, own, self._choice)
 
@@ -118,12 +118,12 @@ class Feed:
         own = self._frame.snapshot.own if self._frame is not None else None
         return None if own is None else own.rss_bytes
 
-    def _reading(self) -> Reading | None:
+    def _reading(self) -> PageReading | None:
         frame = self._frame
         if frame is None:
             return None
         limit = self._clock() - STALE_INTERVALS * frame.snapshot.interval_s
-        return Reading(frame, self._gpus_at >= limit, self._host_at >= limit, self._gpus_t, self._lanes)
+        return PageReading(frame, self._gpus_at >= limit, self._host_at >= limit, self._gpus_t, self._lanes)
 
 
 # The page as a file for node_exporter's textfile collector: replaced atomically, removed when gputop ends.

@@ -14,7 +14,7 @@ from msgspec import Struct
 from gputop import __version__
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.features.export.run_counters import Counters
+from gputop.features.export.run_counters import RunCounters
 from gputop.features.export.text_format import Sample, TextPage, labels, number
 from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
@@ -76,14 +76,14 @@ LOADER_SERIES = (
 """The host's lane of the monitor, the word of the series' name, its help."""
 
 
-class OwnCost(Struct, frozen=True):
+class ExporterCost(Struct, frozen=True):
     """gputop's own cost: CPU seconds since its start, resident memory in bytes."""
 
     cpu_s: float
     rss_bytes: float | None = None
 
 
-class Reading(Struct, frozen=True):
+class PageReading(Struct, frozen=True):
     """The newest frame and whether each half of it is still current.
 
     ``lanes`` are the host's lanes by UUID, percent, see ``Diagnoser.lanes``. ``gpus_t`` is the Unix time of the newest
@@ -101,7 +101,7 @@ Families = Callable[[TextPage, Sequence[GpuSample], str], None]
 """Adds families of other names: called with the page, the GPUs that are fresh, and the host's name."""
 
 
-class Choice(Struct, frozen=True):
+class PageChoice(Struct, frozen=True):
     """What a page holds besides its fixed content, and the ``FAMILIES`` that it is without."""
 
     processes: bool = False
@@ -128,7 +128,7 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType({
 rules ask of every GPU is in none of them, but for the hours."""
 
 
-def metrics_page(reading: Reading | None, counters: Counters, own: OwnCost, choice: Choice) -> str:
+def metrics_page(reading: PageReading | None, counters: RunCounters, own: ExporterCost, choice: PageChoice) -> str:
     """The page. Without a reading, or with a stale one, ``gputop_up`` is 0 and gauges are absent."""
     page = TextPage([name for group in choice.without for name in FAMILIES[group]])
     up = reading is not None and reading.gpus_fresh and bool(reading.frame.snapshot.gpus)
@@ -213,7 +213,7 @@ def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple
         page.family(first.name, first.kind, first.help, samples)
 
 
-def _diagnoses(page: TextPage, present: Present, reading: Reading, counters: Counters) -> None:
+def _diagnoses(page: TextPage, present: Present, reading: PageReading, counters: RunCounters) -> None:
     judged = list(zip(present, reading.frame.diagnoses, strict=False))
     text = "The state that the GPU's time counts as now"
     states = [(f'{own},state="{diagnosis.state}"', 1.0) for (_, own), diagnosis in judged]
@@ -237,7 +237,7 @@ def _diagnoses(page: TextPage, present: Present, reading: Reading, counters: Cou
     page.family("gputop_gpu_efficiency_ratio", "gauge", text, scores)
 
 
-def _recent(counters: Counters, diagnosis: GpuDiagnosis) -> list[str]:
+def _recent(counters: RunCounters, diagnosis: GpuDiagnosis) -> list[str]:
     """The current verdict and the last ones before it."""
     counts = counters.gpus.get(diagnosis.uuid)
     # "collecting" says nothing about a GPU, and every GPU begins with it.
@@ -246,7 +246,7 @@ def _recent(counters: Counters, diagnosis: GpuDiagnosis) -> list[str]:
     return [diagnosis.verdict, *sorted(sorted(before), key=before.__getitem__)[-MOST_PAST_VERDICTS:]]
 
 
-def _host_of_gpus(page: TextPage, present: Present, reading: Reading) -> None:
+def _host_of_gpus(page: TextPage, present: Present, reading: PageReading) -> None:
     """What the host does for each GPU, and whose job it is."""
     by_index = {gpu.static.index: own for gpu, own in present if gpu.lost_reason is None}
     lanes = [(own, reading.lanes.get(gpu.static.uuid, {})) for gpu, own in present]
@@ -291,7 +291,7 @@ def _processes(page: TextPage, by_index: Mapping[int, str], processes: Sequence[
     _families(page, process_series(), rows)
 
 
-def _counters(page: TextPage, counters: Counters) -> None:
+def _counters(page: TextPage, counters: RunCounters) -> None:
     """Families that rise over the run; they stay while a frame is late."""
     rows = [(gpu_labels(counts.static), counts) for counts in counters.gpus.values()]
     text = "Time of a GPU by state since gputop began to watch it"

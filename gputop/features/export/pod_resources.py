@@ -32,7 +32,7 @@ _VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
 _LONGEST_VARINT = 10
 
 
-class WireError(Exception):
+class ProtobufError(Exception):
     """Why bytes are not a message, in one line."""
 
 
@@ -44,13 +44,13 @@ def fields(data: bytes, left: list[int]) -> Iterator[tuple[int, bytes]]:
     while at < len(data):
         left[0] -= 1
         if left[0] < 0:
-            raise WireError("the answer has more parts than a node can have")
+            raise ProtobufError("the answer has more parts than a node can have")
         key, at = _varint(data, at)
         kind = key & 7
         if kind == _LEN:
             size, at = _varint(data, at)
             if size > len(data) - at:
-                raise WireError("the answer breaks off")
+                raise ProtobufError("the answer breaks off")
             yield key >> 3, data[at : at + size]
             at += size
         elif kind == _VARINT:
@@ -58,9 +58,9 @@ def fields(data: bytes, left: list[int]) -> Iterator[tuple[int, bytes]]:
         elif kind in (_I64, _I32):
             at += 8 if kind == _I64 else 4
             if at > len(data):
-                raise WireError("the answer breaks off")
+                raise ProtobufError("the answer breaks off")
         else:
-            raise WireError("the answer is not a message of this API")
+            raise ProtobufError("the answer is not a message of this API")
 
 
 def text(value: bytes) -> str:
@@ -68,7 +68,7 @@ def text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise WireError("the answer holds a text that is not UTF-8") from None
+        raise ProtobufError("the answer holds a text that is not UTF-8") from None
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -78,7 +78,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * position)
         if byte < 0x80:
             return value, at + position + 1
-    raise WireError("the answer breaks off" if len(data) - at < _LONGEST_VARINT else "the answer holds no number")
+    raise ProtobufError("the answer breaks off" if len(data) - at < _LONGEST_VARINT else "the answer holds no number")
 
 
 # A container of a pod that a GPU was given to.
@@ -179,7 +179,7 @@ class PodResources:
         """Ask once, and keep the answer or report why there is none."""
         try:
             self._pods, self._at, self._told = parse(_listed(self._path)), self._clock(), ""
-        except (OSError, WireError) as error:
+        except (OSError, ProtobufError) as error:
             reason = clean_text(str(error))[:120]
             if reason != self._told:
                 self._told = reason

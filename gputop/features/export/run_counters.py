@@ -107,7 +107,7 @@ Rank = tuple[str, str, str]
 """GPU index, rank and job id, as their labels say them; empty where unknown."""
 
 
-class Counters:
+class RunCounters:
     """Counts of every GPU by UUID, and of every rank that announces its steps."""
 
     def __init__(self) -> None:

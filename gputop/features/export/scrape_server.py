@@ -34,7 +34,7 @@ _ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([\w.-]*)):(\d{1,5})", re.ASC
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9.-]+)(?::\d{1,5})?", re.ASCII)
 
 
-class Address(Struct, frozen=True):
+class ListenAddress(Struct, frozen=True):
     """``host`` is empty for every interface."""
 
     host: str
@@ -50,15 +50,15 @@ class Address(Struct, frozen=True):
         return f"{host}:{self.port}"
 
 
-def parse(text: str) -> Address:
+def parse(text: str) -> ListenAddress:
     """``127.0.0.1:9401``, ``[::1]:9401``, ``:9401`` for every interface. Raises UsageError."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or int(match[3]) > 65535:
         raise UsageError(f"--listen must be HOST:PORT such as {DEFAULT} or [::1]:9401, not {text!r}")
-    return Address(match[1] or match[2] or "", int(match[3]))
+    return ListenAddress(match[1] or match[2] or "", int(match[3]))
 
 
-def listen(address: Address) -> socket.socket:
+def listen(address: ListenAddress) -> socket.socket:
     """A listening socket. Raises UsageError where the address cannot be used."""
     try:
         found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -23,7 +23,7 @@ _SELECT = re.compile(rf"{_MATCHER}(?:,{_MATCHER})*,?\s*")
 _SSH_HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:-]*", re.ASCII)
 
 
-class Address(Struct, frozen=True):
+class EngineAddress(Struct, frozen=True):
     """``url`` ends before ``/api/v1``. ``headers`` are secret and never shown; ``ca`` is a file or None.
 
     ``is_local``: whether it is this machine.
@@ -45,7 +45,7 @@ def address_of(
     header_file: str | None = None,
     ca: str | None = None,
     cluster: Mapping[str, str] | None = None,
-) -> Address:
+) -> EngineAddress:
     """The address that options and environment give, or a cluster of the configuration; options go before its fields.
 
     Raises UsageError with what to do instead.
@@ -72,7 +72,7 @@ def address_of(
         raise UsageError(f"headers and tokens are sent over https only, or to this machine: {base} is neither")
     if ca is not None and not os.path.isfile(ca):
         raise UsageError(f"--prom-ca: no file {ca}")
-    return Address(base, headers, ca, is_local)
+    return EngineAddress(base, headers, ca, is_local)
 
 
 def _at_home(path: str | None) -> str | None:

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Raw, Struct
 
-from gputop.features.fleet.address import TOKEN_VARIABLE, Address
+from gputop.features.fleet.address import TOKEN_VARIABLE, EngineAddress
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.wire import LONGEST_WORDS, Deadline, Wire, WireError, cut
 from gputop.model.source import UsageError
@@ -87,7 +87,7 @@ class QueryError(FleetError):
     """An engine that did not answer a question: one line, what is wrong and what to do."""
 
 
-class Query(Struct, frozen=True):
+class PromQuery(Struct, frozen=True):
     """PromQL at one moment, or over a range with ``step_s``. Without ``end`` it is the engine's own present."""
 
     promql: str
@@ -104,7 +104,7 @@ class Query(Struct, frozen=True):
         return form if self.end is None else {**form, "time": f"{self.end:.3f}"}
 
 
-class Row(Struct, frozen=True, gc=False):
+class SeriesRow(Struct, frozen=True, gc=False):
     """One series of an answer: ``value`` of an instant, ``values`` of a range, each (Unix seconds, number as text).
 
     ``metric`` are its labels as they came, see ``series.Remembered``.
@@ -118,7 +118,7 @@ class Row(Struct, frozen=True, gc=False):
 class Answer(Struct, frozen=True):
     """The series, and the engine's warnings, such as a store that did not answer."""
 
-    rows: list[Row]
+    rows: list[SeriesRow]
     warnings: tuple[str, ...] = ()
 
 
@@ -135,7 +135,7 @@ class _Body(Struct, frozen=True):
 
 
 _BODY, _DATA = msgspec.json.Decoder(_Body), msgspec.json.Decoder(_Data)
-_ROWS, _NAMES = msgspec.json.Decoder(list[Row]), msgspec.json.Decoder(list[str])
+_ROWS, _NAMES = msgspec.json.Decoder(list[SeriesRow]), msgspec.json.Decoder(list[str])
 
 
 class Client:
@@ -143,7 +143,7 @@ class Client:
 
     def __init__(
         self,
-        address: Address,
+        address: EngineAddress,
         deadline_s: float = DEADLINE_S,
         *,
         backend: httpcore.NetworkBackend | None = None,
@@ -169,7 +169,7 @@ class Client:
         """A refresh begins: an engine that was too late in the last one is asked again."""
         self._late = ""
 
-    def ask(self, queries: Sequence[Query]) -> list[Answer | QueryError]:
+    def ask(self, queries: Sequence[PromQuery]) -> list[Answer | QueryError]:
         """The answers in the questions' order; one that failed is its error.
 
         Where one had no answer in time the others end with it, and nothing more is asked in this refresh: an engine
@@ -191,7 +191,7 @@ class Client:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._wire.close()
 
-    def _answer(self, query: Query, asked: list[Deadline]) -> Answer | QueryError:
+    def _answer(self, query: PromQuery, asked: list[Deadline]) -> Answer | QueryError:
         path = "query" if query.begin is None else "query_range"
         form = {**query.form, "timeout": f"{max(1.0, self._deadline_s - 1.0):.0f}s"}
         try:
@@ -232,7 +232,7 @@ class Client:
             raise QueryError(f"{self._url}: {cut(answer.error or 'it failed without a reason')}")
         return answer
 
-    def _rows(self, body: bytes, query: Query) -> Answer:
+    def _rows(self, body: bytes, query: PromQuery) -> Answer:
         answer = self._success(body)
         data = _DATA.decode(answer.data)
         if data.resultType not in ("vector", "matrix"):

@@ -38,7 +38,7 @@ LONGEST_STEP_S, GREATEST_JOB = 1e6, 2.0**53
 """Training steps and job numbers beyond these are not meant."""
 
 
-class Key(NamedTuple):
+class SeriesKey(NamedTuple):
     """A GPU as one dialect's series name it."""
 
     dialect: str
@@ -49,7 +49,7 @@ Place = tuple[str, ...]
 """The values of ``Known.place``: cluster, where there are several, and scraped address."""
 
 
-class Identity(Struct, frozen=True):
+class GpuIdentity(Struct, frozen=True):
     """What is known of a GPU besides its values. ``place`` is the scraped address, with its cluster where there are
     several; a GPU that is ``gone`` had values within the last day and has none now."""
 
@@ -132,7 +132,7 @@ def key_labels(rows: Iterable[Labels], cluster: str = "") -> dict[str, tuple[str
             *gpu,
             *(label for label in dialect.instance if label in used),
         )
-        uuids: dict[Key, set[str]] = defaultdict(set)
+        uuids: dict[SeriesKey, set[str]] = defaultdict(set)
         for labels in present[name]:
             uuids[key_of(labels, name, names)].add(first_of(labels, dialect.uuid))
         if any(len(several) > 1 for several in uuids.values()):
@@ -155,12 +155,14 @@ def exporters_of(rows: Iterable[Labels]) -> frozenset[str]:
     return frozenset(found | unnamed if any_named else found)
 
 
-def identified(rows: Sequence[Labels], labels: Mapping[str, tuple[str, ...]], cluster: str = "") -> dict[Key, Identity]:
+def identified(
+    rows: Sequence[Labels], labels: Mapping[str, tuple[str, ...]], cluster: str = ""
+) -> dict[SeriesKey, GpuIdentity]:
     """Every GPU by its key. One that several jobs share is in the first of them by name."""
     place = (cluster, "instance") if cluster else ("instance",)
     names = host_names(rows, place)
     exporters = exporters_of(rows)
-    found: dict[Key, Identity] = {}
+    found: dict[SeriesKey, GpuIdentity] = {}
     for row in rows:
         mark = row.get(DIALECT_LABEL, "")
         name = mark.removesuffix(GONE)
@@ -171,7 +173,7 @@ def identified(rows: Sequence[Labels], labels: Mapping[str, tuple[str, ...]], cl
         where = place_of(row, place)
         own = names.get(where) if name == "gputop" else None
         job, user = job_of(row, exporters) if dialect.job else ("", "")
-        identity = Identity(
+        identity = GpuIdentity(
             own or _text(host_of(row)) or "(no host label)",
             _number(dialect, row),
             _text(first_of(row, dialect.uuid)),
@@ -201,7 +203,7 @@ def host_names(rows: Iterable[Labels], place: Sequence[str]) -> dict[Place, str]
     }
 
 
-def _named_apart(found: Mapping[Key, Identity]) -> dict[Key, Identity]:
+def _named_apart(found: Mapping[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
     """Hosts of one name in several clusters with their cluster's name before it."""
     clusters: dict[str, set[str]] = defaultdict(set)
     for who in found.values():
@@ -212,7 +214,7 @@ def _named_apart(found: Mapping[Key, Identity]) -> dict[Key, Identity]:
     }
 
 
-def doubles(identities: Iterable[Identity]) -> list[str]:
+def doubles(identities: Iterable[GpuIdentity]) -> list[str]:
     """Hosts that have two GPUs of one number: two machines, most likely, that nothing tells apart."""
     seen: dict[tuple[str, str], str] = {}
     found: dict[str, None] = {}
@@ -233,12 +235,12 @@ def _text(text: str) -> str:
     return clean_text(text[:LONGEST_LABEL])
 
 
-def key_of(labels: Labels, dialect: str, names: Sequence[str]) -> Key:
+def key_of(labels: Labels, dialect: str, names: Sequence[str]) -> SeriesKey:
     """The key of a series by these labels."""
-    return Key(dialect, tuple([labels.get(name, "") for name in names]))
+    return SeriesKey(dialect, tuple([labels.get(name, "") for name in names]))
 
 
-def gpu_of(labels: Labels, known: Known) -> Key | None:
+def gpu_of(labels: Labels, known: Known) -> SeriesKey | None:
     """The GPU that a series of a metric belongs to; None for a dialect that is not known."""
     dialect = labels.get(DIALECT_LABEL, "") or known.only
     names = known.labels.get(dialect)
@@ -292,7 +294,7 @@ def _scaled(values: Mapping[W, float], signal: Signal) -> dict[W, float]:
     return {key: value if key.values[0] in percent else value * signal.factor for key, value in values.items()}
 
 
-class Told(Struct):
+class SeriesFacts(Struct):
     """What separate series say of a GPU. ``step_s`` is the mean training step of its ranks in seconds,
     ``step_wait_s`` what they waited for others in it."""
 
@@ -305,16 +307,16 @@ class Told(Struct):
     lost: bool = False
 
 
-class Said(NamedTuple):
+class FactLabels(NamedTuple):
     """The labels of one of those series: which GPU, what kind of fact, and its words."""
 
-    key: Key
+    key: SeriesKey
     kind: str
     text: str = ""
     user: str = ""
 
 
-def said_by(labels: Labels, known: Known) -> Said | None:
+def said_by(labels: Labels, known: Known) -> FactLabels | None:
     """A series of ``plan.told``; None for one of a dialect that is not known."""
     mark = labels.get(DIALECT_LABEL, "")
     dialect = "jobstats" if mark == JOB_ID else "gputop"
@@ -323,23 +325,23 @@ def said_by(labels: Labels, known: Known) -> Said | None:
         return None
     key = key_of(labels, dialect, names)
     if mark in (JOB_ID, STEP, STEP_WAIT, LOST):
-        return Said(key, mark)
+        return FactLabels(key, mark)
     if "state" in labels:
-        return Said(key, "state", labels["state"])
+        return FactLabels(key, "state", labels["state"])
     if "verdict" in labels:
-        return Said(key, "verdict", _text(labels["verdict"]))
-    return Said(key, "job", *own_job(labels))
+        return FactLabels(key, "verdict", _text(labels["verdict"]))
+    return FactLabels(key, "job", *own_job(labels))
 
 
-def told_of(rows: Iterable[tuple[Said | None, float]]) -> dict[Key, Told]:
+def told_of(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[SeriesKey, SeriesFacts]:
     """The answer to ``plan.told`` by GPU."""
-    found: dict[Key, Told] = {}
+    found: dict[SeriesKey, SeriesFacts] = {}
     for said, value in rows:
         if said is None:
             continue
         one = found.get(said.key)
         if one is None:
-            one = found[said.key] = Told()
+            one = found[said.key] = SeriesFacts()
         if said.kind == "state":
             one.state = said.text
         elif said.kind == "verdict":

@@ -13,7 +13,7 @@ from typing import Any
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import rules_yaml, unit_tests_yaml
 from gputop.features.fleet.state_rules import OWNER
-from gputop.features.fleet.template import Names, Setting
+from gputop.features.fleet.template import Names, RuleSetting
 from gputop.model.source import UsageError
 
 FILES = Path(__file__).parent / "files"
@@ -79,7 +79,7 @@ def dashboard(text: str, names: Names, price: float | None = None) -> str:
         if variable["name"] == PRICE:
             variable["current"] = {"text": variable["query"], "value": variable["query"]}
     board["templating"]["list"] = variables
-    host = Setting(names).host
+    host = RuleSetting(names).host
     select = f'cluster=~"$cluster",{host}=~"$host"'
     kept = []
     for panel in board["panels"]:
@@ -106,19 +106,21 @@ def _asked(expr: str, names: Names, select: str, price: str | None) -> str | Non
     # Targets have no host but their address.
     by_address = "{up}" in (query.template_for(names) or "")
     chosen = f'{select},gpu=~"$gpu"' if has_gpu else select
-    chosen = chosen.replace(f"{Setting(names).host}=", "instance=") if by_address else chosen
+    chosen = chosen.replace(f"{RuleSetting(names).host}=", "instance=") if by_address else chosen
     asked = query.promql(
-        Setting(names, chosen, job="$job" if has_gpu else "", price=price, of_sums='cluster=~"$cluster"')
+        RuleSetting(names, chosen, job="$job" if has_gpu else "", price=price, of_sums='cluster=~"$cluster"')
     )
     if asked is None:
         return None
-    of_job = f'and on ({Setting(names).by}) {OWNER}{{{Setting(names).of_names},cluster=~"$cluster",job_id=~"$job"}}'
+    of_job = (
+        f'and on ({RuleSetting(names).by}) {OWNER}{{{RuleSetting(names).of_names},cluster=~"$cluster",job_id=~"$job"}}'
+    )
     return expr.replace(found[0], f"({asked})" if OF_JOB in expr else asked).replace(OF_JOB, of_job)
 
 
 def _values(query: str, names: Names, price: float | None) -> str:
     """What a variable of the dashboard offers, in Grafana's words."""
-    util, host = _signal(names), Setting(names).host
+    util, host = _signal(names), RuleSetting(names).host
     job = 'gputop_job_info{cluster=~"$cluster"}, job_id' if names == "gputop" else f"{util}, hpc_job"
     return {
         "@values:cluster": f"label_values({util}, cluster)",

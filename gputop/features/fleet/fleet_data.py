@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import Level
 from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_host
-from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group, worst_first
-from gputop.features.fleet.fleet_reading import Alert, FleetError, FleetReading, GpuReading, Lost
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, worst_first
+from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading, Lost
 from gputop.features.fleet.hours import History
 from gputop.features.fleet.judge import (
     ABSENT_REMEDIES,
@@ -106,7 +106,7 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _host(group: Group) -> dict[str, Any]:
+def _host(group: GpuGroup) -> dict[str, Any]:
     return {
         "host": group.name,
         "state": "up" if group.down is None else group.down.kind,
@@ -265,7 +265,7 @@ class RedactedFleet:
         whole = group_of(job)
         return f"{self._redactor.job(whole)}{job[len(whole) :]}" if whole else job
 
-    def _alert(self, alert: Alert) -> Alert:
+    def _alert(self, alert: FiringAlert) -> FiringAlert:
         labels = {name: self._label(name, value) for name, value in alert.labels.items()}
         return replace(alert, host=self._host(alert.host) if alert.host else "", labels=labels)
 
@@ -285,7 +285,7 @@ NAMED = 5
 """Hosts or GPUs that a line names."""
 
 
-class Finding(Struct, frozen=True):
+class FleetFinding(Struct, frozen=True):
     """``gpus`` is how many it holds back, ``lost`` how many GPUs' time is being wasted now.
 
     The more is lost, the earlier it is listed.
@@ -302,7 +302,7 @@ class Finding(Struct, frozen=True):
     """Whether it is of hosts or GPUs that are not there: these come first."""
 
 
-def findings(frame: FleetFrame) -> list[Finding]:
+def findings(frame: FleetFrame) -> list[FleetFinding]:
     """Everything that is wrong: first what is not there, then what loses the most GPU time now, whatever its level: a
     red job of one GPU must not hide a hundred that idle."""
     found = [*_absent(frame)]
@@ -312,18 +312,18 @@ def findings(frame: FleetFrame) -> list[Finding]:
         ends = f" of its job's {others}" if late.by == "step" else f", {others} wait for it"
         text = f"{late.job}: {late.host} GPU {late.gpu} {_what(late)}{ends}"
         remedy = f"look at its clocks and data there: {late.host}"
-        found.append(Finding("yellow", text, remedy, late.gpus / 2, _waited(late)))
+        found.append(FleetFinding("yellow", text, remedy, late.gpus / 2, _waited(late)))
     return sorted(found, key=lambda one: (not one.is_absent, -one.lost, one.level != "red", -one.lost_gpu_h, one.text))
 
 
-def _absent(frame: FleetFrame) -> list[Finding]:
+def _absent(frame: FleetFrame) -> list[FleetFinding]:
     """What was known within the last day and is not there now, by how it is missing."""
     found = []
     lost = [gpu.read for host in frame.hosts for gpu in host.gpus if gpu.state == "lost"]
     if lost:
         named = _named([f"{gpu.host} GPU {gpu.gpu}" for gpu in lost])
         text = f"{count(len(lost), 'GPU')} lost, though the host answers: {named}"
-        found.append(Finding("red", text, ABSENT_REMEDIES["lost"], len(lost), len(lost), is_absent=True))
+        found.append(FleetFinding("red", text, ABSENT_REMEDIES["lost"], len(lost), len(lost), is_absent=True))
     for kind, level in (("late", "red"), ("down", "yellow")):
         hosts = sorted(host for host, down in frame.read.down.items() if down.kind == kind)
         if hosts:
@@ -331,13 +331,13 @@ def _absent(frame: FleetFrame) -> list[Finding]:
             word = "with a driver that is late or hangs" if kind == "late" else "down"
             text = f"{count(len(hosts), 'host')} {word}, {count(gpus, 'GPU')}: {_named(hosts)}"
             remedy = ABSENT_REMEDIES[kind]
-            found.append(Finding(level, text, remedy, gpus, max(1, gpus), is_absent=True))  # type: ignore[arg-type]
+            found.append(FleetFinding(level, text, remedy, gpus, max(1, gpus), is_absent=True))  # type: ignore[arg-type]
     if gone := frame.read.gone:
         gpus = sum(one.gpus for one in gone.values())
         text = f"{count(len(gone), 'host')} gone, {count(gpus, 'GPU')}: {_named(sorted(gone))}"
         text += "; there within the last day, and nothing lists it now"
         remedy = "nothing, where it was taken away on purpose; else see why it is no longer scraped"
-        found.append(Finding("yellow", text, remedy, gpus, 0, is_absent=True))
+        found.append(FleetFinding("yellow", text, remedy, gpus, 0, is_absent=True))
     return found
 
 
@@ -363,7 +363,7 @@ def _what(late: Straggler) -> str:
     return f"does {name}{late.value:.0f}{unit} beside {late.median:.0f}{unit}"
 
 
-def _of_job(group: Group) -> Finding | None:
+def _of_job(group: GpuGroup) -> FleetFinding | None:
     state = group.verdict.state
     if state not in ("busy_not_working", "starved", "idle_allocated"):
         return None
@@ -375,7 +375,7 @@ def _of_job(group: Group) -> Finding | None:
         else f"; {group.waste_gpu_h:.1f} GPU-hours lost in the last hour"
     )
     where = count(len(group.hosts), "host")
-    return Finding(
+    return FleetFinding(
         group.verdict.level,
         f"{who}: {group.verdict.text} on {where}{cost}",
         remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], state),

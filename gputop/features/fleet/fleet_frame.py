@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import NOT_WORK
 from gputop.features.fleet.address import ssh_command
-from gputop.features.fleet.fleet_reading import Alert, Down, FleetReading, GpuReading
+from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading, GpuReading
 from gputop.features.fleet.judge import (
     ABSENT,
     FLEET_STATES,
     FleetState,
+    FleetVerdict,
     Straggler,
-    Verdict,
     host_verdict,
     severity,
     state_of,
@@ -44,7 +44,7 @@ class Gpu(Struct, frozen=True):
         return max(0.0, read.util_pct - read.sm_active_pct)
 
 
-class Group(Struct, frozen=True):
+class GpuGroup(Struct, frozen=True):
     """GPUs that belong together: a host, a job or a user. Means and sums are over those where a value is measured.
 
     ``waste_gpu_h`` and ``idle_gpu_h`` are of the last hour, None until it was read: waste is what somebody's job did
@@ -56,7 +56,7 @@ class Group(Struct, frozen=True):
     hosts: tuple[str, ...]
     jobs: tuple[str, ...]
     users: tuple[str, ...]
-    verdict: Verdict
+    verdict: FleetVerdict
     util_pct: float | None
     sm_active_pct: float | None
     gap_pct: float | None
@@ -67,7 +67,7 @@ class Group(Struct, frozen=True):
     down: Down | None = None
 
 
-class Waste(Struct, frozen=True):
+class WastedHours(Struct, frozen=True):
     """GPU-hours of the last hour that a job of a user did not use, by cause: a verdict of the node, or a state."""
 
     job: str
@@ -85,10 +85,10 @@ class FleetFrame(Struct, frozen=True, dict=True):
     """
 
     read: FleetReading
-    hosts: tuple[Group, ...]
+    hosts: tuple[GpuGroup, ...]
     counts: Mapping[FleetState, int]
     stragglers: tuple[Straggler, ...]
-    waste: tuple[Waste, ...]
+    waste: tuple[WastedHours, ...]
     problems: tuple[str, ...]
 
     @property
@@ -97,7 +97,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
         return self.read.t
 
     @property
-    def alerts(self) -> Sequence[Alert]:
+    def alerts(self) -> Sequence[FiringAlert]:
         """The alerts firing in Prometheus."""
         return self.read.alerts
 
@@ -140,17 +140,17 @@ class FleetFrame(Struct, frozen=True, dict=True):
         return sum(lost.gpu_h for lost in self.read.lost if lost.state in NOT_WORK)
 
     @cached_property
-    def jobs(self) -> tuple[Group, ...]:
+    def jobs(self) -> tuple[GpuGroup, ...]:
         """The GPUs by job; those without one are a group of their own, the last one."""
         return _groups_of(self, "job")
 
     @cached_property
-    def users(self) -> tuple[Group, ...]:
+    def users(self) -> tuple[GpuGroup, ...]:
         """The GPUs by user; those without one are a group of their own, the last one."""
         return _groups_of(self, "user")
 
     @cached_property
-    def orders(self) -> dict[tuple[str, ...], tuple[Group, ...]]:
+    def orders(self) -> dict[tuple[str, ...], tuple[GpuGroup, ...]]:
         """Groups in the orders used so far: sorting a thousand hosts is too much for every key."""
         return {}
 
@@ -197,7 +197,7 @@ class Context:
                 sums[getattr(lost, by)] += lost.gpu_h
         return sums
 
-    def group(self, name: str, gpus: Iterable[Gpu], down: Down | None = None) -> Group:
+    def group(self, name: str, gpus: Iterable[Gpu], down: Down | None = None) -> GpuGroup:
         """These GPUs as one group."""
         members = tuple(sorted(gpus, key=_by_number))
         reads = [gpu.read for gpu in members]
@@ -205,7 +205,7 @@ class Context:
         lost = [self._lost[gpu.host, gpu.gpu] for gpu in reads if (gpu.host, gpu.gpu) in self._lost]
         straggling = [self._straggles[gpu.host, gpu.gpu] for gpu in reads if (gpu.host, gpu.gpu) in self._straggles]
         gaps = [gpu.gap_pct for gpu in members]
-        return Group(
+        return GpuGroup(
             name,
             members,
             tuple(dict.fromkeys(gpu.host for gpu in reads)),
@@ -223,7 +223,7 @@ class Context:
         )
 
 
-def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[Group, ...]:
+def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[GpuGroup, ...]:
     found: dict[str, list[Gpu]] = defaultdict(list)
     for host in frame.hosts:
         for gpu in host.gpus:
@@ -242,7 +242,7 @@ def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[Group, ..
     return (*named, context.group("", without)) if without else tuple(named)
 
 
-def worst_first(group: Group) -> tuple[float, float, str]:
+def worst_first(group: GpuGroup) -> tuple[float, float, str]:
     """The order in which groups need attention: by how bad, then by what they waste."""
     waste = group.waste_gpu_h
     if waste is None:
@@ -269,7 +269,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[Waste, ...]:
+def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
     """The last hour's lost GPU-hours by job, user and cause, the most first; nobody's idle hours are the last."""
     # A job's hosts may have different exporters: the cause that one node names holds for the job.
     causes: dict[tuple[str, str | None], str] = {}
@@ -283,7 +283,7 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[Waste, ...]:
         key = (lost.job, lost.user, cause, lost.state)
         hours[key] += lost.gpu_h
         members[key].add((lost.host, lost.gpu))
-    rows = [Waste(*key, gpu_h, len(members[key])) for key, gpu_h in hours.items() if gpu_h > 0.0]
+    rows = [WastedHours(*key, gpu_h, len(members[key])) for key, gpu_h in hours.items() if gpu_h > 0.0]
     return tuple(sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause)))
 
 

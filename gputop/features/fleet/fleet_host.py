@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup
 from gputop.features.fleet.fleet_rows import state_style
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.judge import ABSENT, WORDS, remedy_of, titles
@@ -38,14 +38,14 @@ def rule(title: str, right: str, width: int, glyphs: Glyphs) -> Row:
     return line.rule(width, glyphs.rule).row(width)
 
 
-def title_of(group: Group) -> str:
+def title_of(group: GpuGroup) -> str:
     """The host with its job and user."""
     job = group.jobs[0] if len(group.jobs) == 1 else f"{len(group.jobs)} jobs" if group.jobs else "no job"
     user = f" ({group.users[0]})" if len(group.users) == 1 else ""
     return terminal_safe(f"{group.name}   {job}{user}")
 
 
-def evidence(group: Group, glyphs: Glyphs, width: int) -> list[Row]:
+def evidence(group: GpuGroup, glyphs: Glyphs, width: int) -> list[Row]:
     """What its GPUs do, and what helps."""
     reads = [gpu.read for gpu in group.gpus]
     parts = [
@@ -91,7 +91,7 @@ def _beside(gpus: int, width: int) -> int:
     return next((n for n in (4, 2, 1) if n <= most and n <= max(1, gpus)), 1)
 
 
-def charts(group: Group, view: FleetView, width: int, room: int) -> list[Row]:
+def charts(group: GpuGroup, view: FleetView, width: int, room: int) -> list[Row]:
     """The gap charts of the last hour of as many GPUs as have room, each of the same height."""
     gpus = list(group.gpus)
     if not gpus or room < 2:
@@ -117,7 +117,7 @@ def charts(group: Group, view: FleetView, width: int, room: int) -> list[Row]:
     return rows[:room]
 
 
-def _chart(gpu: Gpu, group: Group, view: FleetView, size: int, tall: int) -> list[list[Span]]:
+def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> list[list[Span]]:
     """One GPU: its number, its chart, util, SM and gap."""
     read, glyphs = gpu.read, view.glyphs
     room = size - LABEL - NUMBERS - 1
@@ -146,7 +146,7 @@ def _chart(gpu: Gpu, group: Group, view: FleetView, size: int, tall: int) -> lis
     return rows
 
 
-def _columns(gpu: Gpu, group: Group, view: FleetView, room: int) -> tuple[list[float | None], list[float | None]]:
+def _columns(gpu: Gpu, group: GpuGroup, view: FleetView, room: int) -> tuple[list[float | None], list[float | None]]:
     """The last hour stretched to so many columns; blank until it was read."""
     known = view.history.get(gpu.read.gpu) if view.history is not None and view.host == group.name else None
     if known is None:
@@ -156,7 +156,7 @@ def _columns(gpu: Gpu, group: Group, view: FleetView, room: int) -> tuple[list[f
     return [util[i] for i in at], [sm[i] for i in at]
 
 
-def host_page(frame: FleetFrame, group: Group, view: FleetView, width: int, height: int) -> list[Row]:
+def host_page(frame: FleetFrame, group: GpuGroup, view: FleetView, width: int, height: int) -> list[Row]:
     """The whole screen below the header for one host."""
     glyphs = view.glyphs
     command = frame.ssh(group.name)

@@ -9,14 +9,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet import plan
-from gputop.features.fleet.client import Client, Query, QueryError, Row, number
+from gputop.features.fleet.client import Client, PromQuery, QueryError, SeriesRow, number
 from gputop.features.fleet.decode_answers import (
-    Identity,
-    Key,
+    GpuIdentity,
     Labels,
     Place,
     Remembered,
-    Told,
+    SeriesFacts,
+    SeriesKey,
     cluster_label,
     doubles,
     exporters_of,
@@ -38,14 +38,14 @@ from gputop.features.fleet.plan import Known
 T = TypeVar("T")
 
 
-class Answers(Struct, frozen=True):
+class FleetAnswers(Struct, frozen=True):
     """The series of every answered query, messages for people, and the engine's own Unix time."""
 
-    rows: Mapping[str, list[Row]]
+    rows: Mapping[str, list[SeriesRow]]
     problems: list[str]
     t: float | None
 
-    def of(self, name: str) -> list[Row]:
+    def of(self, name: str) -> list[SeriesRow]:
         """The series of a question; none where it was not asked, or failed."""
         return self.rows.get(name, [])
 
@@ -56,13 +56,13 @@ class Engine:
     def __init__(self, client: Client, select: str) -> None:
         self.client, self.select = client, select
 
-    def asked(self, texts: Mapping[str, str], at: float | None) -> Answers:
+    def asked(self, texts: Mapping[str, str], at: float | None) -> FleetAnswers:
         """The answers at a Unix time, or at the engine's present; empty texts are not asked."""
-        return self.answers({name: Query(text, at) for name, text in texts.items() if text})
+        return self.answers({name: PromQuery(text, at) for name, text in texts.items() if text})
 
-    def answers(self, queries: Mapping[str, Query]) -> Answers:
+    def answers(self, queries: Mapping[str, PromQuery]) -> FleetAnswers:
         """The answers to these; those that failed are missing."""
-        rows: dict[str, list[Row]] = {}
+        rows: dict[str, list[SeriesRow]] = {}
         problems: list[str] = []
         t = None
         for name, answer in zip(queries, self.client.ask(list(queries.values())), strict=True):
@@ -73,13 +73,13 @@ class Engine:
             rows[name] = answer.rows
             if answer.rows and answer.rows[0].value is not None:
                 t = answer.rows[0].value[0]
-        return Answers(rows, list(dict.fromkeys(problems)), t)
+        return FleetAnswers(rows, list(dict.fromkeys(problems)), t)
 
-    def all_of(self, texts: Mapping[str, str], at: float | None) -> Answers:
+    def all_of(self, texts: Mapping[str, str], at: float | None) -> FleetAnswers:
         """As ``asked``. Raises FleetError where one question failed."""
-        return self.all_answers({name: Query(text, at) for name, text in texts.items() if text})
+        return self.all_answers({name: PromQuery(text, at) for name, text in texts.items() if text})
 
-    def all_answers(self, queries: Mapping[str, Query]) -> Answers:
+    def all_answers(self, queries: Mapping[str, PromQuery]) -> FleetAnswers:
         """As ``answers``. Raises FleetError where one question failed."""
         found = self.answers(queries)
         if len(found.rows) < len(queries):
@@ -87,7 +87,7 @@ class Engine:
         return found
 
 
-def values(rows: Sequence[Row], whose: Remembered[T]) -> Iterator[tuple[T, float]]:
+def values(rows: Sequence[SeriesRow], whose: Remembered[T]) -> Iterator[tuple[T, float]]:
     """Whose a series is, and its value; without those that are not numbers."""
     of = whose.of
     for row in rows:
@@ -99,16 +99,16 @@ DAY_S = 86400.0
 LEAST_SCRAPE_S = 15.0
 
 
-class Inventory:
+class FleetInventory:
     """The result of the last discovery. ``known`` is None until it found something."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.known: Known | None = None
-        self.identities: dict[Key, Identity] = {}
-        self._found: Mapping[Key, Identity] = {}
+        self.identities: dict[SeriesKey, GpuIdentity] = {}
+        self._found: Mapping[SeriesKey, GpuIdentity] = {}
         self._asked: frozenset[bytes] | None = None
-        self._gone_since: dict[Key, float] = {}
+        self._gone_since: dict[SeriesKey, float] = {}
         self.host_names: Mapping[Place, str] = {}
         self.exporters: frozenset[str] = frozenset()
         self._forget()
@@ -211,8 +211,8 @@ class Inventory:
         self._found = identified(rows, labels, cluster)
 
     def _missing(
-        self, present: Mapping[Key, Identity], before: Mapping[Key, Identity], now: float
-    ) -> dict[Key, Identity]:
+        self, present: Mapping[SeriesKey, GpuIdentity], before: Mapping[SeriesKey, GpuIdentity], now: float
+    ) -> dict[SeriesKey, GpuIdentity]:
         """The GPUs that were there within the last day and are not there now, whatever they were called by."""
         uuids = {who.uuid for who in present.values() if who.uuid}
         # A new GPU in the place of an old one is a repair. A known one there: the driver numbers them anew.
@@ -231,14 +231,14 @@ class Inventory:
         self._gone_since = {key: self._gone_since.get(key, now) for key in gone}
         return {key: replace(who, gone=True) for key, who in gone.items() if now - self._gone_since[key] < DAY_S}
 
-    def dismiss(self, keys: Collection[Key]) -> None:
+    def dismiss(self, keys: Collection[SeriesKey]) -> None:
         """Forget GPUs of hosts that are gone."""
         for key in keys:
             self.identities.pop(key, None)
             self._gone_since.pop(key, None)
         self._found = {key: who for key, who in self._found.items() if key not in keys}
 
-    def name_jobs(self, told: Mapping[Key, Told]) -> None:
+    def name_jobs(self, told: Mapping[SeriesKey, SeriesFacts]) -> None:
         """Add the jobs that separate series give. A number without a scheduler takes the name it has elsewhere."""
         named = {one.job.partition(" ")[2]: one.job for one in told.values() if not one.job.startswith("job ")}
         for key, who in self.identities.items():

@@ -101,7 +101,7 @@ class Lost(Struct, frozen=True):
     gpu_h: float
 
 
-class Alert(Struct, frozen=True):
+class FiringAlert(Struct, frozen=True):
     """An alert firing in Prometheus. ``labels`` are what it is about."""
 
     name: str
@@ -126,7 +126,7 @@ class FleetReading(Struct, frozen=True):
     age_s: float | None = None
     lost: Sequence[Lost] | None = None
     lost_s: float = HOUR_S
-    alerts: Sequence[Alert] = ()
+    alerts: Sequence[FiringAlert] = ()
     problems: tuple[str, ...] = ()
     gone: Mapping[str, Gone] = {}
     is_redacted: bool = False

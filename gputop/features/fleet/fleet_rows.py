@@ -9,7 +9,7 @@ from math import floor
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORKING
-from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group, Waste
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, WastedHours
 from gputop.features.fleet.fleet_view import FleetView, position, rows_of
 from gputop.features.fleet.judge import ABSENT, LEVELS, Straggler, cause_words, step_times
 from gputop.model.quantity import count, terminal_safe
@@ -81,7 +81,7 @@ NOT_KNOWN = "–"
 WIDEST_VERDICT = 80
 
 
-class Column(Struct, frozen=True):
+class FleetColumn(Struct, frozen=True):
     """``least`` is the width of the screen from which the column is shown; ``sort`` what a click on its head sorts."""
 
     key: str
@@ -93,14 +93,14 @@ class Column(Struct, frozen=True):
 
 
 COLUMNS = (
-    Column("util", "UTIL", 5, 50, "util", True),
-    Column("sm", "SM", 4, 0, "sm", True),
-    Column("gap", "GAP", 4, 70, "gap", True),
-    Column("power", "kW", 5, 110, "power", True),
-    Column("job", "JOB", 15, 100, "name"),
-    Column("user", "USER", 9, 120, "name"),
-    Column("verdict", "VERDICT", 0, 0, "worst"),
-    Column("waste", "WASTE 1 h", 9, 76, "waste", True),
+    FleetColumn("util", "UTIL", 5, 50, "util", True),
+    FleetColumn("sm", "SM", 4, 0, "sm", True),
+    FleetColumn("gap", "GAP", 4, 70, "gap", True),
+    FleetColumn("power", "kW", 5, 110, "power", True),
+    FleetColumn("job", "JOB", 15, 100, "name"),
+    FleetColumn("user", "USER", 9, 120, "name"),
+    FleetColumn("verdict", "VERDICT", 0, 0, "worst"),
+    FleetColumn("waste", "WASTE 1 h", 9, 76, "waste", True),
 )
 """From left to right, after the name and the cells. The verdict takes what the others leave."""
 HOSTS = "HOSTS"
@@ -108,7 +108,7 @@ _OF_PANEL = {"jobs": "job", "users": "user"}
 """Panel -> the column that would repeat the name of its rows, and shows their hosts instead."""
 
 
-def columns(width: int) -> list[Column]:
+def columns(width: int) -> list[FleetColumn]:
     """The columns that a screen of this width has room for."""
     return [column for column in COLUMNS if width >= column.least]
 
@@ -153,7 +153,7 @@ def head_target(width: int) -> Target:
     return Target("head", None, (*ends, (width, None)))
 
 
-def row(group: Group, view: FleetView, width: int, *, selected: bool) -> Row:
+def row(group: GpuGroup, view: FleetView, width: int, *, selected: bool) -> Row:
     """One host, job or user."""
     glyphs, red = view.glyphs, group.verdict.level == "red"
     dim = group.verdict.state in ("idle", "down", "unmeasured")
@@ -172,11 +172,11 @@ def _number(value: float | None, size: int, style: str) -> list[Span]:
     return [(pct(value, size) if value is not None else NOT_KNOWN.rjust(size), style if value is not None else "dim")]
 
 
-def _util(group: Group, view: FleetView, size: int) -> list[Span]:
+def _util(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
     return _number(None if group.down else group.util_pct, size, "strong")
 
 
-def _sm(group: Group, view: FleetView, size: int) -> list[Span]:
+def _sm(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
     if group.sm_active_pct is None and group.down is None and group.gpus:
         return [("n/a".rjust(size), "dim")]
     # As on the node's screen, no figure of a GPU under a red verdict is green.
@@ -184,13 +184,13 @@ def _sm(group: Group, view: FleetView, size: int) -> list[Span]:
     return _number(None if group.down else group.sm_active_pct, size, "strong" if red else "value.sm")
 
 
-def _gap(group: Group, view: FleetView, size: int) -> list[Span]:
+def _gap(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
     gap = None if group.down else group.gap_pct
     alarm = group.verdict.state == "busy_not_working"
     return _number(gap, size, "value.alarm" if alarm else "value.gap" if gap is not None and gap >= 10 else "dim")
 
 
-def _power(group: Group, view: FleetView, size: int) -> list[Span]:
+def _power(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
     if group.power_w is None or group.down:
         return [(NOT_KNOWN.rjust(size), "dim")]
     return [(f"{group.power_w / 1000:{size}.1f}", "text")]
@@ -201,19 +201,19 @@ def _several(names: tuple[str, ...], noun: str, size: int, glyphs: Glyphs) -> li
     return [(fit(text, size, glyphs.more), "text" if names else "dim")]
 
 
-def _job(group: Group, view: FleetView, size: int) -> list[Span]:
+def _job(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
     if view.panel == "jobs":
         return _several(group.hosts, "hosts", size, view.glyphs)
     return _several(group.jobs, "jobs", size, view.glyphs)
 
 
-def _user(group: Group, view: FleetView, size: int) -> list[Span]:
+def _user(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
     if view.panel == "users":
         return _several(group.hosts, "hosts", size, view.glyphs)
     return _several(group.users, "users", size, view.glyphs)
 
 
-def _verdict(group: Group, view: FleetView, size: int) -> list[Span]:
+def _verdict(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
     verdict, glyphs = group.verdict, view.glyphs
     glyph = glyphs.times if group.down else "?" if verdict.state == "unmeasured" else glyphs.level(verdict.level)
     style, text = f"level.{verdict.level}", verdict.text
@@ -223,7 +223,7 @@ def _verdict(group: Group, view: FleetView, size: int) -> list[Span]:
     return [(f"{glyph} ", style), (fit(text, max(1, size - 2), glyphs.more), style)]
 
 
-def _waste(group: Group, view: FleetView, size: int) -> list[Span]:
+def _waste(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
     waste, idle = group.waste_gpu_h, group.idle_gpu_h
     if waste is None or idle is None:
         return [(view.glyphs.more.rjust(size), "dim")]
@@ -234,7 +234,7 @@ def _waste(group: Group, view: FleetView, size: int) -> list[Span]:
     return [(f"{waste:,.1f}".rjust(size), "value" if waste >= 1.0 else "text")]
 
 
-_FIELDS: dict[str, Callable[[Group, FleetView, int], list[Span]]] = {
+_FIELDS: dict[str, Callable[[GpuGroup, FleetView, int], list[Span]]] = {
     "util": _util, "sm": _sm, "gap": _gap, "power": _power, "job": _job, "user": _user, "verdict": _verdict,
     "waste": _waste,
 }  # fmt: skip
@@ -243,7 +243,7 @@ _FIELDS: dict[str, Callable[[Group, FleetView, int], list[Span]]] = {
 # Stragglers, waste and alerts as rows: whole panels, or the first of them below the hosts.
 
 
-def _hours(row: Waste, view: FleetView) -> str:
+def _hours(row: WastedHours, view: FleetView) -> str:
     """GPU-hours, and at the user's price what they cost."""
     money = "" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}"
     return f"{row.gpu_h:,.1f} GPU-h".rjust(13) + money
@@ -258,7 +258,7 @@ def cost(frame: FleetFrame, view: FleetView) -> str:
     return f"{lost:,.0f} GPU-h{money}"
 
 
-def waste_row(row: Waste, most: float, view: FleetView, width: int, *, selected: bool = False) -> Row:
+def waste_row(row: WastedHours, most: float, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """A job's hours: whose, why, how many."""
     glyphs = view.glyphs
     job = row.job or ("nobody's" if row.state == "idle" else "no job known")

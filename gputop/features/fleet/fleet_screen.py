@@ -12,7 +12,7 @@ from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING, NOT_WORKING_ALAR
 from gputop.features.fleet import fleet_host, fleet_rows
 from gputop.features.fleet import fleet_rows as fleet_lists
 from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.fleet_frame import FleetFrame, Group
+from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup
 from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, groups, position, rows_of
 from gputop.features.fleet.judge import ABSENT
@@ -34,7 +34,7 @@ COUNTED = (
     ("idle", "idle", "grey", 5),
     ("unmeasured", JudgeWORDS["unmeasured"], "grey", 4),
 )
-"""State, how it is counted, its level, its rank (see ``Part``); in the order in which they stand."""
+"""State, how it is counted, its level, its rank (see ``SummaryPart``); in the order in which they stand."""
 
 
 def number(value: int) -> str:
@@ -105,22 +105,22 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
         text = f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW"
         if unknown := sum(one is None for one in frame.powers):
             text += f" of {number(len(frame.powers) - unknown)} GPUs"
-        parts.append(Part(text, "text", 6))
+        parts.append(SummaryPart(text, "text", 6))
     long, short, style = _hour(frame, view)
-    parts.append(Part(short, style, 3))
-    room: list[Part] = []
+    parts.append(SummaryPart(short, style, 3))
+    room: list[SummaryPart] = []
     for part in sorted(parts, key=lambda part: part.rank):
         if not part.rank or _wide([*room, part]) <= width:
             room.append(part)
     parts = [part for part in parts if part in room]
     if parts[-1].text == short and _wide(parts) + len(long) - len(short) <= width:
-        parts[-1] = Part(long, style, 3)
+        parts[-1] = SummaryPart(long, style, 3)
     for part in parts:
         line.add("   " if line.width > 1 else "").add(part.text, part.style)
     return line.row(width)
 
 
-class Part(NamedTuple):
+class SummaryPart(NamedTuple):
     """A count in the summary; rank 0 is always shown, the others by rank as far as there is room."""
 
     text: str
@@ -128,32 +128,32 @@ class Part(NamedTuple):
     rank: int
 
 
-def _wide(parts: list[Part]) -> int:
+def _wide(parts: list[SummaryPart]) -> int:
     return 1 + sum(len(part.text) + 3 for part in parts) - 3
 
 
-def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[Part]:
+def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[SummaryPart]:
     parts = []
     for state, word, level, rank in COUNTED:
         if state == "idle":
             parts += _absent(frame, glyphs)
         if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
-            parts.append(Part(f"{glyphs.level(level)} {number(n)} {word}", f"level.{level}", rank))
+            parts.append(SummaryPart(f"{glyphs.level(level)} {number(n)} {word}", f"level.{level}", rank))
     return parts
 
 
-def _absent(frame: FleetFrame, glyphs: Glyphs) -> list[Part]:
+def _absent(frame: FleetFrame, glyphs: Glyphs) -> list[SummaryPart]:
     """What was known and is not there now; it is never left out."""
     kinds = Counter(down.kind for down in frame.read.down.values())
     parts = []
     if lost := frame.counts.get("lost", 0):
-        parts.append(Part(f"{glyphs.times} {number(lost)} lost", "level.red", 0))
+        parts.append(SummaryPart(f"{glyphs.times} {number(lost)} lost", "level.red", 0))
     if late := kinds["late"]:
-        parts.append(Part(f"{glyphs.times} {count(late, 'host')} late", "level.red", 0))
+        parts.append(SummaryPart(f"{glyphs.times} {count(late, 'host')} late", "level.red", 0))
     if down := kinds["down"]:
-        parts.append(Part(f"{glyphs.times} {count(down, 'host')} down", "level.yellow", 1))
+        parts.append(SummaryPart(f"{glyphs.times} {count(down, 'host')} down", "level.yellow", 1))
     if gone := len(frame.read.gone):
-        parts.append(Part(f"{count(gone, 'host')} gone", "dim", 2))
+        parts.append(SummaryPart(f"{count(gone, 'host')} gone", "dim", 2))
     return parts
 
 
@@ -281,7 +281,7 @@ def _below(frame: FleetFrame, view: FleetView, width: int, room: int, listed: in
     return rows if room - 2 - len(rows) >= min(LEAST_ROWS, listed) else []
 
 
-def _selected(frame: FleetFrame, view: FleetView) -> Group | None:
+def _selected(frame: FleetFrame, view: FleetView) -> GpuGroup | None:
     found = groups(frame, view)
     return found[position([group.name for group in found], view)] if found else None
 

@@ -7,7 +7,7 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
-from gputop.features.fleet.fleet_frame import FleetFrame, Group
+from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
 from gputop.features.fleet.judge import STEPS, WITHOUT_WAITS, WORDS, cause_words, remedy_of, step_times
@@ -52,7 +52,7 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
     return ["nothing is selected"] if group is None else _group_lines(frame, group)
 
 
-def _group_lines(frame: FleetFrame, group: Group) -> list[str]:
+def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
     who = ", ".join((*group.jobs, *group.users)) or "no job known"
     lines = [f"{group.name or 'no job'}: {group.verdict.text}", f"whose: {who}"]
     for gpu in group.gpus[:16]:

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.fleet.fleet_frame import FleetFrame, Group, worst_first
+from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, worst_first
 from gputop.features.fleet.hours import History
 from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.paint.glyphs import COLOUR, Glyphs
@@ -41,7 +41,7 @@ def parse(text: str) -> Expression:
     return parse_expression(text, FLEET_VOCABULARY)
 
 
-def passes(wanted: Expression, group: Group) -> bool:
+def passes(wanted: Expression, group: GpuGroup) -> bool:
     """Whether a row passes."""
 
     def answer(term: Term) -> bool | None:
@@ -50,7 +50,7 @@ def passes(wanted: Expression, group: Group) -> bool:
     return wanted.holds(answer) is True
 
 
-def _known(field: str, group: Group) -> float | Sequence[str] | None:
+def _known(field: str, group: GpuGroup) -> float | Sequence[str] | None:
     if field == "gpus":
         return float(len(group.gpus))
     if FLEET_VOCABULARY.units.get(field, "text") != "text":
@@ -102,12 +102,12 @@ class FleetView(Struct, frozen=True):
     utc_offset_s: float = 0.0
 
 
-def _descending(value: Callable[[Group], float | None]) -> Callable[[Group], tuple[bool, float, str]]:
+def _descending(value: Callable[[GpuGroup], float | None]) -> Callable[[GpuGroup], tuple[bool, float, str]]:
     """The greatest first, what is not measured last."""
     return lambda group: ((number := value(group)) is None, -(number or 0.0), group.name)
 
 
-SORTS: dict[str, Callable[[Group], tuple[object, ...]]] = {
+SORTS: dict[str, Callable[[GpuGroup], tuple[object, ...]]] = {
     "worst": worst_first,
     "waste": _descending(lambda group: group.waste_gpu_h),
     "gap": _descending(lambda group: group.gap_pct),
@@ -125,7 +125,7 @@ def sorted_by(view: FleetView, name: str) -> FleetView:
     return replace(view, sort=name, inverted=view.sort == name and not view.inverted, first=0)
 
 
-def groups(frame: FleetFrame, view: FleetView) -> Sequence[Group]:
+def groups(frame: FleetFrame, view: FleetView) -> Sequence[GpuGroup]:
     """The rows of the panel that shows hosts, jobs or users: filtered, in order."""
     by = GROUPED.get(view.panel, "host")
     wanted = (by, view.sort, str(view.inverted), view.filter.text)

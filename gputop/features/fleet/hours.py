@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import State
 from gputop.features.fleet import plan
-from gputop.features.fleet.client import Query, Row, number
-from gputop.features.fleet.decode_answers import Identity, Key, Remembered, gpu_of, in_units, own_job
+from gputop.features.fleet.client import PromQuery, SeriesRow, number
+from gputop.features.fleet.decode_answers import GpuIdentity, Remembered, SeriesKey, gpu_of, in_units, own_job
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, job_of
-from gputop.features.fleet.fleet_inventory import Engine, Inventory, values
+from gputop.features.fleet.fleet_inventory import Engine, FleetInventory, values
 from gputop.features.fleet.fleet_reading import HOUR_S, FleetError, GpuReading, Lost
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.plan import QUIET_UTIL, Known
@@ -39,7 +39,7 @@ gputop, seconds by state, samples of each job, samples of each GPU."""
 class Owned(NamedTuple):
     """A GPU with the job that it then had, as the labels of one series name it, and its state where that is told."""
 
-    gpu: Key
+    gpu: SeriesKey
     job: str = ""
     user: str = ""
     state: str = ""
@@ -60,7 +60,7 @@ Point = tuple[float, Owned, float]
 class Bin(Struct, frozen=True):
     """GPU-hours that were no work by GPU, job, user and state, and for how many seconds there is anything."""
 
-    lost: Mapping[tuple[Key, str, str, State], float]
+    lost: Mapping[tuple[SeriesKey, str, str, State], float]
     covered_s: float
 
 
@@ -104,12 +104,12 @@ class Hours:
         """For how much of the hour there is anything, in seconds."""
         return sum(self._bins[end].covered_s for end in bin_ends(t) if end in self._bins)
 
-    def lost(self, t: float, identities: Mapping[Key, Identity]) -> list[Lost] | None:
+    def lost(self, t: float, identities: Mapping[SeriesKey, GpuIdentity]) -> list[Lost] | None:
         """The last hour, summed by GPU, job and state; None until all of it was read, and where there is nothing."""
         ends = bin_ends(t)
         if any(end not in self._bins for end in ends) or not self.span_s(t):
             return None
-        sums: dict[tuple[Key, str, str, State], float] = defaultdict(float)
+        sums: dict[tuple[SeriesKey, str, str, State], float] = defaultdict(float)
         for end in ends:
             for whose, gpu_h in self._bins[end].lost.items():
                 sums[whose] += gpu_h
@@ -126,7 +126,7 @@ Points = Mapping[str, Sequence[tuple[Owned, float]]]
 def _seconds(points: Points, name: str, scrape_s: Mapping[str, float]) -> dict[Owned, float]:
     """For how long there are samples of each job on a GPU: at most a bin on a GPU, of which jobs have parts."""
     raw = {owned: min(BIN_S, value * _every(owned, scrape_s)) for owned, value in points.get(name, ())}
-    of_gpu: dict[Key, float] = defaultdict(float)
+    of_gpu: dict[SeriesKey, float] = defaultdict(float)
     for owned, seconds in raw.items():
         of_gpu[owned.gpu] += seconds
     return {owned: seconds * min(1.0, BIN_S / of_gpu[owned.gpu]) for owned, seconds in raw.items() if seconds > 0.0}
@@ -141,7 +141,7 @@ def _binned(points: Points, scrape_s: Mapping[str, float]) -> Bin:
     util, sm, held = (in_units(points.get(key, ()), key) for key in ("util_pct", "sm_active_pct", "mem_used_bytes"))
     quiet = in_units(points.get(QUIET, ()), "util_pct")
     seconds = _seconds(points, SAMPLES, scrape_s)
-    lost: dict[tuple[Key, str, str, State], float] = {}
+    lost: dict[tuple[SeriesKey, str, str, State], float] = {}
     for owned, value in util.items():
         gpu = GpuReading(
             "",
@@ -162,10 +162,10 @@ def _binned(points: Points, scrape_s: Mapping[str, float]) -> Bin:
 def _own(points: Points, scrape_s: Mapping[str, float]) -> Bin:
     """GPUs whose nodes count for themselves: their seconds by state, divided by the samples of each job in the bin."""
     samples = {owned.gpu: value for owned, value in points.get(OWN_SAMPLES, ())}
-    jobs: dict[Key, list[tuple[Owned, float]]] = defaultdict(list)
+    jobs: dict[SeriesKey, list[tuple[Owned, float]]] = defaultdict(list)
     for owned, value in points.get(OWN_JOBS, ()):
         jobs[owned.gpu].append((owned, value))
-    lost: dict[tuple[Key, str, str, State], float] = defaultdict(float)
+    lost: dict[tuple[SeriesKey, str, str, State], float] = defaultdict(float)
     for owned, value in points.get(OWN_STATES, ()):
         # Nothing counts more seconds than passed; two percent for what an engine extrapolates.
         if owned.state not in get_args(State) or not 0.0 <= value <= 1.02 * BIN_S:
@@ -183,7 +183,7 @@ def _own(points: Points, scrape_s: Mapping[str, float]) -> Bin:
 
 
 def _longest(seconds: Mapping[Owned, float]) -> float:
-    of_gpu: dict[Key, float] = defaultdict(float)
+    of_gpu: dict[SeriesKey, float] = defaultdict(float)
     for owned, value in seconds.items():
         of_gpu[owned.gpu] += value
     return min(BIN_S, max(of_gpu.values(), default=0.0))
@@ -198,7 +198,7 @@ BINNED = ("util_pct", "sm_active_pct", "mem_used_bytes")
 class LastHour:
     """The parts read so far. A part that failed is read again."""
 
-    def __init__(self, engine: Engine, inventory: Inventory) -> None:
+    def __init__(self, engine: Engine, inventory: FleetInventory) -> None:
         self._engine, self._inventory = engine, inventory
         self._hours = Hours()
         self._seen: tuple[Known, frozenset[str]] | None = None
@@ -241,7 +241,7 @@ class LastHour:
         if self._scrape_s:
             return
         text = plan.spacing([DIALECTS[name] for name in known.labels], self._engine.select)
-        rows = self._engine.answers({"spacing": Query(text, at)}).of("spacing")
+        rows = self._engine.answers({"spacing": PromQuery(text, at)}).of("spacing")
         found = {
             labels.get("instance", ""): value
             for labels, value in values(rows, Remembered(dict))
@@ -249,7 +249,7 @@ class LastHour:
         }
         self._scrape_s = {**found, "": min(found.values(), default=self._inventory.scrape_s)}
 
-    def _queries(self, known: Known, ends: Sequence[float]) -> dict[str, Query]:
+    def _queries(self, known: Known, ends: Sequence[float]) -> dict[str, PromQuery]:
         """The questions of a run of bins: of GPUs whose nodes do not count for themselves, with their jobs; of the
         others their counters."""
         if (known, self._inventory.exporters) != self._seen:
@@ -267,9 +267,9 @@ class LastHour:
             texts[OWN_STATES] = plan.own_states(known, select)
             texts[OWN_JOBS] = plan.own_jobs(known, select)
             texts[OWN_SAMPLES] = plan.own_samples(known, select)
-        return {name: Query(text, ends[-1], ends[0], BIN_S) for name, text in texts.items() if text}
+        return {name: PromQuery(text, ends[-1], ends[0], BIN_S) for name, text in texts.items() if text}
 
-    def _points(self, rows: Sequence[Row]) -> Iterator[Point]:
+    def _points(self, rows: Sequence[SeriesRow]) -> Iterator[Point]:
         for row in rows:
             owned = self._owned.of(row.metric)
             if owned is not None:
@@ -294,7 +294,7 @@ History = Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]]
 
 
 def columns_of(
-    points: Iterable[tuple[float, Identity | None, float]], t: float, span_s: float, columns: int
+    points: Iterable[tuple[float, GpuIdentity | None, float]], t: float, span_s: float, columns: int
 ) -> dict[str, list[float | None]]:
     """(Unix time, GPU, value) in so many columns of the ``span_s`` seconds before ``t``."""
     step = span_s / columns
@@ -318,7 +318,7 @@ def _narrowed(engine: Engine, instances: Sequence[str]) -> str:
     return ",".join(part for part in (any_of("instance", instances), engine.select) if part)
 
 
-def history(engine: Engine, inventory: Inventory, host: str, t: float, span_s: float, columns: int) -> History:
+def history(engine: Engine, inventory: FleetInventory, host: str, t: float, span_s: float, columns: int) -> History:
     """Utilisation and SM activity of a host's GPUs over the time before ``t``. Raises FleetError."""
     known, instances = inventory.known, inventory.instances(frozenset((host,)))
     if known is None or not instances:
@@ -326,10 +326,10 @@ def history(engine: Engine, inventory: Inventory, host: str, t: float, span_s: f
     select, step = _narrowed(engine, instances), span_s / columns
     width = max(step, 2 * known.scrape_s)
     texts = {key: plan.metric(known, key, select, lambda series: over("avg_over_time", series, width)) for key in DRAWN}
-    queries = {key: Query(text, t, t - span_s + step, step) for key, text in texts.items() if text}
+    queries = {key: PromQuery(text, t, t - span_s + step, step) for key, text in texts.items() if text}
     answers = engine.all_answers(queries)
 
-    def points(key: str) -> Iterator[tuple[float, Key | None, float]]:
+    def points(key: str) -> Iterator[tuple[float, SeriesKey | None, float]]:
         for row in answers.of(key):
             gpu = inventory.gpus.of(row.metric)
             for moment, text in row.values:
@@ -338,7 +338,7 @@ def history(engine: Engine, inventory: Inventory, host: str, t: float, span_s: f
 
     found: dict[str, dict[str, list[float | None]]] = {}
     for key in queries:
-        moments: dict[float, list[tuple[Key | None, float]]] = {}
+        moments: dict[float, list[tuple[SeriesKey | None, float]]] = {}
         for moment, gpu, value in points(key):
             moments.setdefault(moment, []).append((gpu, value))
         found[key] = columns_of(
@@ -353,7 +353,7 @@ def history(engine: Engine, inventory: Inventory, host: str, t: float, span_s: f
 
 
 def details(
-    engine: Engine, inventory: Inventory, hosts: Sequence[str], at: float | None
+    engine: Engine, inventory: FleetInventory, hosts: Sequence[str], at: float | None
 ) -> dict[tuple[str, str], dict[str, float]]:
     """The further metrics of these hosts' GPUs, by host and GPU. Raises FleetError."""
     known, instances = inventory.known, inventory.instances(frozenset(hosts))

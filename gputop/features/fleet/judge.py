@@ -208,7 +208,7 @@ def _told(
 # A host, a job or a user in a few words: the worst verdict on its GPUs, from their states. Pure.
 
 
-class Verdict(Struct, frozen=True):
+class FleetVerdict(Struct, frozen=True):
     """``state`` is the worst among the GPUs; ``text`` begins with how many of them it holds for."""
 
     state: FleetState
@@ -222,7 +222,7 @@ _ORDER: tuple[FleetState, ...] = (
 )  # fmt: skip
 
 
-def severity(verdict: Verdict) -> float:
+def severity(verdict: FleetVerdict) -> float:
     """The smaller, the more it needs attention. A straggler comes before GPUs that only wait or idle."""
     if verdict.straggles and verdict.state in ("working", "idle_allocated", "unmeasured"):
         return _ORDER.index("starved") + 0.5
@@ -257,18 +257,18 @@ def host_verdict(
     down: Down | None,
     straggling: Sequence[Straggler],
     of_job: Mapping[str, Straggler],
-) -> Verdict:
+) -> FleetVerdict:
     """The verdict on these GPUs. ``straggling`` are those among them, ``of_job`` the stragglers of all jobs."""
     if down is not None:
         since = "" if down.since_s is None else f" {duration(down.since_s)}"
-        return Verdict(down.kind, LEVELS[down.kind], f"{WORDS[down.kind]}{since}: {down.reason}")
+        return FleetVerdict(down.kind, LEVELS[down.kind], f"{WORDS[down.kind]}{since}: {down.reason}")
     if not gpus:
-        return Verdict("idle", "grey", "no GPU")
+        return FleetVerdict("idle", "grey", "no GPU")
     counts = Counter(state for _, state in gpus)
     worst = next(state for state in _ORDER if counts[state])
     several = len({gpu.host for gpu, _ in gpus}) > 1
     if straggling and worst not in ("busy_not_working", "starved", "lost"):
-        return Verdict(worst, "yellow", _straggles(straggling[0], with_host=several), straggles=True)
+        return FleetVerdict(worst, "yellow", _straggles(straggling[0], with_host=several), straggles=True)
     text = f"{counts[worst]} {_words(worst, [gpu for gpu, state in gpus if state == worst])}"
     rest = [f"{n} {WORDS[state]}" for state, n in counts.most_common() if state != worst]
     waits = _waits_for(gpus, straggling, of_job)
@@ -278,7 +278,7 @@ def host_verdict(
         text += f" (wait for {waits})"
     elif rest:
         text = f"{text} · {rest[0]}"
-    return Verdict(worst, LEVELS[worst], text, straggles=bool(straggling))
+    return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(straggling))
 
 
 def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:

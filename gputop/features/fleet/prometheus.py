@@ -14,13 +14,22 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import STATES, State
 from gputop.features.fleet import hours, plan
 from gputop.features.fleet.client import Client
-from gputop.features.fleet.decode_answers import Identity, Key, Place, Remembered, Told, in_units, place_of, told_of
+from gputop.features.fleet.decode_answers import (
+    GpuIdentity,
+    Place,
+    Remembered,
+    SeriesFacts,
+    SeriesKey,
+    in_units,
+    place_of,
+    told_of,
+)
 from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS, host_of
-from gputop.features.fleet.fleet_inventory import DAY_S, Answers, Engine, Inventory, values
+from gputop.features.fleet.fleet_inventory import DAY_S, Engine, FleetAnswers, FleetInventory, values
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
-    Alert,
     Down,
+    FiringAlert,
     FleetError,
     FleetReading,
     Gone,
@@ -50,24 +59,24 @@ MEANS = ("util_pct", "sm_active_pct")
 SELDOM = (("power_w", "ages"), ("mem_used_bytes", "quiet"))
 """Queried in turns, at every second refresh."""
 _STATES: Mapping[str, State] = {state: state for state in STATES}
-_NOTHING = Told()
+_NOTHING = SeriesFacts()
 
 
 class Present:
     """The current answers, for one moment or the present: another time needs a new one."""
 
-    def __init__(self, engine: Engine, inventory: Inventory) -> None:
+    def __init__(self, engine: Engine, inventory: FleetInventory) -> None:
         self._engine, self._inventory = engine, inventory
         self._refreshes = 0
-        self._values: dict[str, dict[Key, float]] = {key: {} for key in STATE_KEYS}
-        self._quiet: Mapping[Key, float] = {}
+        self._values: dict[str, dict[SeriesKey, float]] = {key: {} for key in STATE_KEYS}
+        self._quiet: Mapping[SeriesKey, float] = {}
         self._last: dict[tuple[str, str], GpuReading] = {}
         self._ages: Mapping[Place, float] = {}
         self._age_s: float | None = None
         self._seen: dict[Place, float] = {}
         self._labels: Remembered[dict[str, str]] = Remembered(dict)
-        self._alerts: tuple[Alert, ...] = ()
-        self._told: Mapping[Key, Told] = {}
+        self._alerts: tuple[FiringAlert, ...] = ()
+        self._told: Mapping[SeriesKey, SeriesFacts] = {}
         self._marked: Mapping[str, Mapping[Place, float]] = {}
         """What the last answer says of scraped addresses, by mark; empty where it never came."""
         self._gone: dict[str, tuple[int, float | None, float]] = {}
@@ -112,7 +121,7 @@ class Present:
         """Whether it is this query's turn; at the first refresh it is every query's."""
         return not self._refreshes or name in SELDOM[self._refreshes % len(SELDOM)]
 
-    def _take(self, answers: Answers, asked: frozenset[str], t: float, known: Known) -> list[str]:
+    def _take(self, answers: FleetAnswers, asked: frozenset[str], t: float, known: Known) -> list[str]:
         """Keep what was answered; what was asked and not answered keeps its last answer, or is not known."""
         gpus = self._inventory.gpus
         answered = asked.intersection(answers.rows)
@@ -132,7 +141,7 @@ class Present:
             self._values.update(found)
         return gap
 
-    def _take_troubles(self, answers: Answers, t: float, known: Known) -> None:
+    def _take_troubles(self, answers: FleetAnswers, t: float, known: Known) -> None:
         marked: dict[str, dict[Place, float]] = {plan.UP: {}, plan.LATE: {}, plan.DEAD: {}, plan.AGE: {}}
         alerts = []
         for labels, value in values(answers.of("troubles"), self._labels):
@@ -147,7 +156,7 @@ class Present:
             self._seen.update(ages)
         self._marked, self._alerts = marked, _alerts(alerts)
 
-    def _gap(self, utils: Mapping[Key, float], t: float) -> list[str]:
+    def _gap(self, utils: Mapping[SeriesKey, float], t: float) -> list[str]:
         """Words on a pause of the engine: most GPUs have no value, though nothing says that their hosts are down."""
         before, up = self._values["util_pct"], self._marked.get(plan.UP, {})
         without = [key for key in before if key not in utils]
@@ -180,7 +189,7 @@ class Present:
             {host: Gone(gpus, None if seen is None else t - seen) for host, (gpus, seen, _) in self._gone.items()},
         )  # fmt: skip
 
-    def _gpu(self, key: Key, who: Identity, told: Told) -> GpuReading:
+    def _gpu(self, key: SeriesKey, who: GpuIdentity, told: SeriesFacts) -> GpuReading:
         own = _STATES.get(told.state or "")
         util = self._values["util_pct"].get(key)
         quiet = self._quiet.get(key, plan.QUIET_UTIL) < plan.QUIET_UTIL
@@ -282,7 +291,7 @@ class Present:
             self._seen = {place: t for place, t in self._seen.items() if place in places}
 
 
-def _alerts(firing: Sequence[dict[str, str]]) -> tuple[Alert, ...]:
+def _alerts(firing: Sequence[dict[str, str]]) -> tuple[FiringAlert, ...]:
     found = []
     for row in firing:
         if name := row.get("alertname"):
@@ -290,7 +299,7 @@ def _alerts(firing: Sequence[dict[str, str]]) -> tuple[Alert, ...]:
             severity = labels.get("severity", "")
             for internal in ("__name__", "alertname", "alertstate", "severity"):
                 labels.pop(internal, None)
-            found.append(Alert(clean_text(name), severity, clean_text(host_of(row)), labels))
+            found.append(FiringAlert(clean_text(name), severity, clean_text(host_of(row)), labels))
     return tuple(sorted(found, key=lambda one: (one.name, one.host))[:MOST_ALERTS])
 
 
@@ -310,7 +319,7 @@ class PrometheusFleet:
         self.source = source
         self._clock = clock
         self._engine = Engine(client, select)
-        self._inventory = Inventory(self._engine)
+        self._inventory = FleetInventory(self._engine)
         self._present = Present(self._engine, self._inventory)
         self._hour = LastHour(self._engine, self._inventory)
         self._refreshes = 0

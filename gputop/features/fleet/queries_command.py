@@ -10,7 +10,7 @@ from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.features.fleet.address import checked_select
 from gputop.features.fleet.questions import library
-from gputop.features.fleet.template import ALL_NAMES, MODES, Query, Setting
+from gputop.features.fleet.template import ALL_NAMES, MODES, FleetQuestion, RuleSetting
 from gputop.model.quantity import wrapped
 from gputop.model.source import UsageError
 
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     queries = library()
     if args.id is not None and args.id not in queries:
         raise UsageError(f"no query {args.id!r}{nearest(args.id, queries)}; `gputop fleet queries` lists them")
-    setting = Setting(args.names, checked_select(args.select), price=settings.price or None)
+    setting = RuleSetting(args.names, checked_select(args.select), price=settings.price or None)
     if args.id is not None:
         sys.stdout.write(_told(queries[args.id], setting))
         return 0
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _told(query: Query, setting: Setting) -> str:
+def _told(query: FleetQuestion, setting: RuleSetting) -> str:
     """The query with its meaning, as comments that PromQL allows."""
     lines = [f"# {query.id}: {query.title} ({query.unit})"]
     for text in (query.meaning, f"→ {query.advice}"):

@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, Group
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup
 from gputop.features.fleet.judge import ABSENT
 from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, Owner
 from gputop.model.quantity import count, duration
@@ -89,7 +89,7 @@ def _nodes(frame: FleetFrame, on: Grounds, by: By) -> tuple[list[Remedy], list[s
     return found, odd
 
 
-def _is_surely_lost(gpu: Gpu, group: Group) -> bool:
+def _is_surely_lost(gpu: Gpu, group: GpuGroup) -> bool:
     """Whether a GPU gave no value for five minutes, and it is not its exporter that gives none.
 
     gputop's exporter says itself that it cannot read a GPU. Of others a host without any GPU is one whose exporter was

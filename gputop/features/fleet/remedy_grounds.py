@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from gputop.features.fleet.client import Row
-from gputop.features.fleet.decode_answers import Identity, Key, Labels, Remembered, gpu_of, place_of
+from gputop.features.fleet.client import SeriesRow
+from gputop.features.fleet.decode_answers import GpuIdentity, Labels, Remembered, SeriesKey, gpu_of, place_of
 from gputop.features.fleet.exporter_names import BLANK, DIALECTS, Dialect, first_of, pod_of
-from gputop.features.fleet.fleet_inventory import Engine, Inventory, values
+from gputop.features.fleet.fleet_inventory import Engine, FleetInventory, values
 from gputop.features.fleet.plan import JOB_LABELS, QUIET_UTIL, Known
 from gputop.features.fleet.promql import max_by, over, selector, union, window
 
@@ -75,7 +75,7 @@ class Grounds(Struct, frozen=True):
     idle: Sequence[IdleGpu] = ()
 
 
-def grounds(engine: Engine, inventory: Inventory, *, silent: bool, idle: bool) -> Grounds:
+def grounds(engine: Engine, inventory: FleetInventory, *, silent: bool, idle: bool) -> Grounds:
     """What there is; jobs that are silent and GPUs that idle only where asked for. Raises FleetError."""
     known = inventory.known
     if known is None:
@@ -117,7 +117,7 @@ def _counts(known: Known, select: str, *, risen: bool) -> str:
     return union(parts)
 
 
-def _counted(rows: Sequence[Row], inventory: Inventory) -> list[tuple[Identity, int]]:
+def _counted(rows: Sequence[SeriesRow], inventory: FleetInventory) -> list[tuple[GpuIdentity, int]]:
     return [
         (who, round(value))
         for key, value in values(rows, inventory.gpus)
@@ -149,11 +149,11 @@ def _idle(known: Known, select: str) -> str:
     return union(parts)
 
 
-def _labelled(rows: Sequence[Row]) -> list[tuple[Labels, float]]:
+def _labelled(rows: Sequence[SeriesRow]) -> list[tuple[Labels, float]]:
     return list(values(rows, Remembered(dict)))
 
 
-def _hosts(identities: Mapping[Key, Identity], inventory: Inventory) -> dict[tuple[str, ...], str]:
+def _hosts(identities: Mapping[SeriesKey, GpuIdentity], inventory: FleetInventory) -> dict[tuple[str, ...], str]:
     return {**inventory.host_names, **{who.place: who.host for who in identities.values()}}
 
 
@@ -188,7 +188,7 @@ def silent_jobs(
 
 
 def idle_gpus(
-    rows: Iterable[Labels], known: Known, identities: Mapping[Key, Identity], exporters: Collection[str]
+    rows: Iterable[Labels], known: Known, identities: Mapping[SeriesKey, GpuIdentity], exporters: Collection[str]
 ) -> list[IdleGpu]:
     """Each of these GPUs with its owner, where a scheduler can be told of it."""
     found: dict[IdleGpu, None] = {}

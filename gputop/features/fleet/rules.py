@@ -26,12 +26,12 @@ from gputop.features.fleet.state_rules import (
 from gputop.features.fleet.template import (
     NAMES_LABEL,
     SIGNALS,
-    Alert,
+    AlertRule,
+    FleetQuestion,
     Level,
     Names,
     Planted,
-    Query,
-    Setting,
+    RuleSetting,
     Stops,
     recorded_name,
     recorded_words,
@@ -49,7 +49,7 @@ _LEAD_MIN = 12
 """Minutes that a unit test runs beyond an alert's ``for``: longer than the ten in which an Xid is new."""
 
 
-def alerts(names: Names) -> Iterator[tuple[Query, Alert]]:
+def alerts(names: Names) -> Iterator[tuple[FleetQuestion, AlertRule]]:
     """The alerts that can fire under these names."""
     for query in library().values():
         if query.alert is not None and query.template_for(names) is not None:
@@ -60,8 +60,8 @@ def recorded(
     names: Names, price: float | None = None, scrape_s: float = 15.0
 ) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Groups of recording rules: name, and the name and PromQL of each; later ones are made of earlier ones."""
-    plain = Setting(names, scrape_s=scrape_s)
-    setting = Setting(names, scrape_s=scrape_s, recorded=True, price=price)
+    plain = RuleSetting(names, scrape_s=scrape_s)
+    setting = RuleSetting(names, scrape_s=scrape_s, recorded=True, price=price)
     own = names == "gputop"
     of_job = f"{{{LOST}}} * on ({{by}}) group_left ({', '.join(OWNER_LABELS)}) {{{OWNER}}}"
     rate = "sum by (cluster, state) (max by ({by}, state) ({gputop_gpu_state_seconds_total.rate.2m}))"
@@ -96,7 +96,8 @@ def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15
             f"      - alert: {alert.name}",
             *_block(
                 render(
-                    alert_template(query, alert, names), Setting(names, scrape_s=scrape_s, recorded=True, price=price)
+                    alert_template(query, alert, names),
+                    RuleSetting(names, scrape_s=scrape_s, recorded=True, price=price),
                 )
             ),
             f"        for: {alert.lasts}",
@@ -111,7 +112,7 @@ def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15
     return "\n".join(lines) + "\n"
 
 
-def alert_template(query: Query, alert: Alert, names: Names) -> str:
+def alert_template(query: FleetQuestion, alert: AlertRule, names: Names) -> str:
     """When an alert fires, as a template: the threshold compares the query's number, whatever the query ends with.
 
     Alerts about a GPU carry its owner, those about a host its name: of labels that collide with no target's.
@@ -137,7 +138,7 @@ def hostnamed(template: str, names: Names) -> str:
     return template
 
 
-def _summary(query: Query, alert: Alert, names: Names) -> str:
+def _summary(query: FleetQuestion, alert: AlertRule, names: Names) -> str:
     """What it is, and where."""
     where = {
         "gpu": "{{ $labels.hostname }} GPU {{ $labels.gpu }}", "host": "{{ $labels.hostname }}",
@@ -179,7 +180,7 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
 
 def planted_series(world: Planted, names: Names) -> dict[str, Level]:
     """A scenario as series under these names."""
-    setting = Setting(names)
+    setting = RuleSetting(names)
     found: dict[str, Level] = {}
     for index, gpu in enumerate(world.gpus):
         labels = gpu_labels(names, "n1", index, "4711" if world.has_job else "")
@@ -201,7 +202,7 @@ def gpu_labels(names: Names, host: str, index: int, job: str = "") -> str:
     """The labels under which an exporter gives a GPU of a host; ``job`` is a batch job's number."""
     if names == "gputop":
         return f'instance="{host}:9401",job="gputop",gpu="{index}",uuid="GPU-{host}-{index}"'
-    labels = f'instance="{host}:9400",job="dcgm-exporter",{Setting(names).host}="{host}",gpu="{index}"'
+    labels = f'instance="{host}:9400",job="dcgm-exporter",{RuleSetting(names).host}="{host}",gpu="{index}"'
     return f'{labels},UUID="GPU-{host}-{index}"' + (f',hpc_job="{job}"' if job else "")
 
 

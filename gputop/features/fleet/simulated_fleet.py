@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.types import State
-from gputop.features.fleet.fleet_reading import HOUR_S, SIMULATED, Alert, Down, FleetReading, GpuReading, Lost
+from gputop.features.fleet.fleet_reading import HOUR_S, SIMULATED, Down, FiringAlert, FleetReading, GpuReading, Lost
 from gputop.features.fleet.hours import History
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.sources.simulation.noise import chance, drift
@@ -59,7 +59,7 @@ STEP_S, STRAGGLER_STEP_S = 0.84, 1.02
 """Training steps of jobs that announce them, and of the one rank that is slower while nobody waits for it."""
 
 
-class Job(Struct, frozen=True):
+class SimulatedJob(Struct, frozen=True):
     """A job on whole hosts. It began ``begun_s`` before the fleet was first looked at. ``straggler`` is a GPU of it,
     counted over all its hosts, or None."""
 
@@ -94,9 +94,9 @@ class SimulatedFleet:
         self.jobs = self._placed()
         self._job_of = [job for job in self.jobs for _ in range(job.hosts)]
 
-    def _placed(self) -> list[Job]:
+    def _placed(self) -> list[SimulatedJob]:
         """Jobs one after another until every host has one. Small fleets first get one of each kind."""
-        jobs: list[Job] = []
+        jobs: list[SimulatedJob] = []
         at, number = 0, 0
         while at < self.hosts:
             roll = (number * 0.137 + 0.66 + 0.2 * chance(self.seed, 1, number)) % 1.0
@@ -110,7 +110,7 @@ class SimulatedFleet:
             # The nodes of a job that announces steps run gputop, its first one at least.
             steps = fate is WORKING and self.names_of(at) == "gputop" and self.gpus >= 3
             uneven = steps and chance(self.seed, 9, number) < 0.25
-            jobs.append(Job(
+            jobs.append(SimulatedJob(
                 8800 + number, f"slurm {8800 + number}" if fate is not NOBODY else "",
                 _USERS[number % len(_USERS)] if fate is not NOBODY else "", fate, at, size,
                 300.0 * round(2.0 + 22.0 * chance(self.seed, 3, number)),
@@ -123,7 +123,7 @@ class SimulatedFleet:
         """The name of a host by its position."""
         return f"node-{host + 1:03d}"
 
-    def job_of(self, host: int) -> Job:
+    def job_of(self, host: int) -> SimulatedJob:
         """The job that runs on a host."""
         return self._job_of[host]
 
@@ -204,7 +204,7 @@ class SimulatedFleet:
         gpus = [self.gpu(host, number, t) for host in range(self.hosts) for number in range(self.gpus)]
         down = self.down(t)
         names = tuple(dict.fromkeys(self.names_of(host) for host in range(self.hosts)))
-        alerts = tuple(Alert("GputopHostDown", "warning", host, {"instance": f"{host}:9400"}) for host in down)
+        alerts = tuple(FiringAlert("GputopHostDown", "warning", host, {"instance": f"{host}:9400"}) for host in down)
         return FleetReading(t, self.source, gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
 
     def more(self, t: float) -> bool:

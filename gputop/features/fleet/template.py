@@ -46,7 +46,7 @@ _POD_RANK = r"(.+?)(?:-(?:worker|master|launcher|rank|node|chief|ps)-[0-9]+)?"
 """Pods of one training operator differ in role and number alone: together they are one job."""
 
 
-class Setting(Struct, frozen=True):
+class RuleSetting(Struct, frozen=True):
     """How templates are rendered. ``select`` are matchers such as ``cluster="a"``.
 
     ``scrape_s`` is the time between two scrapes: windows follow from it. With ``recorded`` the long signals
@@ -118,7 +118,7 @@ def recorded_words(template: str) -> set[str]:
     return {word for word in _PLACEHOLDER.findall(template) if word.startswith("job:")}
 
 
-def render(template: str, setting: Setting) -> str:
+def render(template: str, setting: RuleSetting) -> str:
     """The template in PromQL. Raises KeyError for a word that is neither a signal nor a series."""
     text = template
     while (found := _PLACEHOLDER.search(text)) is not None:
@@ -128,7 +128,7 @@ def render(template: str, setting: Setting) -> str:
     return " ".join(text.replace("\x00", "{").replace("\x01", "}").split())
 
 
-def _filled(word: str, setting: Setting) -> str:
+def _filled(word: str, setting: RuleSetting) -> str:
     if word in ("by", "host"):
         return setting.by if word == "by" else setting.hosts
     if word == "price":
@@ -161,7 +161,7 @@ def _filled(word: str, setting: Setting) -> str:
     return _over(_series(series, matchers, setting), function, setting)
 
 
-def _signal(word: str, matchers: str, setting: Setting) -> str:
+def _signal(word: str, matchers: str, setting: RuleSetting) -> str:
     """A signal in base units, over its window if it has one, all labels kept."""
     short, *function = word.split(".")
     key = SIGNALS[short]
@@ -185,7 +185,7 @@ def _signal(word: str, matchers: str, setting: Setting) -> str:
     return value + _times(named.factor)
 
 
-def _of_jobs(word: str, setting: Setting) -> str:
+def _of_jobs(word: str, setting: RuleSetting) -> str:
     """A signal of GPUs whose job is known, by ``workload`` and GPU. Only jobs that are known have stragglers."""
     if setting.names == "gputop":
         infos = (
@@ -208,20 +208,20 @@ _JOB_ID, _POD_UID = 'job_id!=""', 'job_id="",k8s_pod_uid!=""'
 _HPC_JOB, _POD = 'hpc_job!=""', 'hpc_job="",exported_pod!=""'
 
 
-def _over(series: str, function: list[str], setting: Setting) -> str:
+def _over(series: str, function: list[str], setting: RuleSetting) -> str:
     if not function:
         return series
     name, width, *arguments = function
     return over(name, series, _seconds(width, setting), *(text.replace("_", ".") for text in arguments))
 
 
-def _seconds(word: str, setting: Setting) -> float:
+def _seconds(word: str, setting: RuleSetting) -> float:
     """A window in seconds, long enough to hold ``SCRAPES`` samples."""
     least = SCRAPES * setting.scrape_s
     return least if word == "w" else max(least, int(word[:-1]) * UNITS_S[word[-1]])
 
 
-def _series(name: str, matchers: str, setting: Setting) -> str:
+def _series(name: str, matchers: str, setting: RuleSetting) -> str:
     job = ""
     if setting.job and name.startswith(("gputop_job_info", "gputop_step_")):
         job = f'job_id=~"{setting.job}"'
@@ -271,7 +271,7 @@ class Planted(Struct, frozen=True):
     has_job: bool = False
 
 
-class Alert(Struct, frozen=True):
+class AlertRule(Struct, frozen=True):
     """When a query's answer is worth a page. ``when`` follows the query; ``lasts`` is how long it must hold.
 
     ``fires`` and ``silent`` are scenarios in which it must and must not fire, of the same series: they differ in
@@ -287,7 +287,7 @@ class Alert(Struct, frozen=True):
     about: Literal["gpu", "host", "fleet"] = "gpu"
 
 
-class Query(Struct, frozen=True):
+class FleetQuestion(Struct, frozen=True):
     """One question. ``dcgm`` is the template for dcgm-exporter where it differs, None where it cannot answer.
 
     ``recorded`` is the template for gputop's names where the rules record a sum that it can be made of.
@@ -301,14 +301,14 @@ class Query(Struct, frozen=True):
     meaning: str
     advice: str
     dcgm: str | None = "same"
-    alert: Alert | None = None
+    alert: AlertRule | None = None
     recorded: str | None = None
 
     def template_for(self, names: Names) -> str | None:
         """The template for these names; None where nothing exported under them can answer."""
         return self.template if names == "gputop" or self.dcgm == "same" else self.dcgm
 
-    def promql(self, setting: Setting) -> str | None:
+    def promql(self, setting: RuleSetting) -> str | None:
         """The query in PromQL, None where it cannot be asked under these names, or needs a price that is not given."""
         template = self.template_for(setting.names)
         if template is None or (self.needs_price and setting.price is None):

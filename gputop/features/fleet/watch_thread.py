@@ -36,7 +36,7 @@ class AskedFleet(Protocol):
     def close(self) -> None: ...
 
 
-class Shown(Struct, frozen=True):
+class ShownFrame(Struct, frozen=True):
     """What a screen shows: the newest frame, why there is no newer one, and the host whose hour was read."""
 
     frame: FleetFrame | None = None
@@ -50,7 +50,7 @@ class FleetWatch:
 
     def __init__(self, fleet: AskedFleet, clock: Callable[[], float] = time.monotonic) -> None:
         self.fleet = fleet
-        self.shown = Shown()
+        self.shown = ShownFrame()
         self._clock = clock
         self._notify: Callable[[], None] = lambda: None
         self._wake = threading.Event()
@@ -165,7 +165,7 @@ class FleetWatch:
         more = self._details.get((gpu.host, gpu.gpu))
         return gpu if more is None else replace(gpu, **more)
 
-    def _show(self, shown: Shown) -> None:
+    def _show(self, shown: ShownFrame) -> None:
         self.shown = shown
         if not self._ends:
             self._notify()

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.features.loader_bench.bench_child import Loadable, measured_restart, measured_row, row_here
-from gputop.features.loader_bench.bench_report import LoaderReport, Restart, Room, Row, Setting, Shares
+from gputop.features.loader_bench.bench_report import BenchRow, LoaderReport, LoaderSetting, Restart, Room, Shares
 from gputop.model.quantity import GIB
 
 # Which settings are measured, when it is enough, and which is the answer. Pure.
@@ -56,19 +56,19 @@ def worker_counts(workers: str | int | Iterable[int], cores: int) -> list[int]:
     return counts
 
 
-def setting_of(workers: int, prefetch: int = PREFETCH) -> Setting:
+def setting_of(workers: int, prefetch: int = PREFETCH) -> LoaderSetting:
     """The setting with so many workers, each ``prefetch`` batches ahead."""
-    return Setting(workers, prefetch if workers else None)
+    return LoaderSetting(workers, prefetch if workers else None)
 
 
-def keeps_up(row: Row, need_ms: float | None) -> bool:
+def keeps_up(row: BenchRow, need_ms: float | None) -> bool:
     """Whether a job whose batches are needed in ``need_ms`` would not notice this loader."""
     if row.batch_ms is None or need_ms is None:
         return False
     return row.batch_ms <= (need_ms if row.setting.workers else UNNOTICED / ENOUGH * need_ms)
 
 
-def is_enough(rows: Sequence[Row], need_ms: float | None) -> bool:
+def is_enough(rows: Sequence[BenchRow], need_ms: float | None) -> bool:
     """Whether more workers need not be tried: the need is met, or two doublings have gained too little."""
     known = [row.batch_ms for row in rows if row.batch_ms is not None]
     if not known:
@@ -78,7 +78,7 @@ def is_enough(rows: Sequence[Row], need_ms: float | None) -> bool:
     return len(known) >= 4 and known[-1] > (1.0 - LEAST_GAIN) * known[-3]
 
 
-def knee(rows: Sequence[Row], need_ms: float | None) -> list[int]:
+def knee(rows: Sequence[BenchRow], need_ms: float | None) -> list[int]:
     """The counts next to the best of the doublings that are worth a try: one less and one more."""
     best = answer(rows, need_ms)
     if best is None or best.setting.workers < 2:
@@ -90,7 +90,7 @@ def knee(rows: Sequence[Row], need_ms: float | None) -> list[int]:
     return [count for count in beside if count not in tried]
 
 
-def answer(rows: Iterable[Row], need_ms: float | None) -> Row | None:
+def answer(rows: Iterable[BenchRow], need_ms: float | None) -> BenchRow | None:
     """The smallest setting that is fast enough; where none is, or no need is known, the smallest near the best.
 
     Of those near the best one with workers, if there is any: it loads while the step runs.
@@ -106,12 +106,12 @@ def answer(rows: Iterable[Row], need_ms: float | None) -> Row | None:
     return min(near, key=lambda row: (row.setting.workers == 0, *_size(row)))
 
 
-def _size(row: Row) -> tuple[float, ...]:
+def _size(row: BenchRow) -> tuple[float, ...]:
     setting = row.setting
     return setting.workers, setting.prefetch or 0, setting.pin_memory, row.batch_ms or 0.0
 
 
-def memory_of(rows: Iterable[Row], workers: int) -> float | None:
+def memory_of(rows: Iterable[BenchRow], workers: int) -> float | None:
     """The memory of so many workers in bytes: a base and an amount per worker, from the measurements."""
     known = [(row.setting.workers, row.memory_bytes) for row in rows if row.memory_bytes is not None]
     if len(known) < 2:
@@ -128,7 +128,7 @@ def too_much(need: float, free: float, most: float) -> str:
     return f"not run: would need {need / GIB:.1f} of {free / GIB:.1f} GiB free ({100 * most:.0f} % at most)"
 
 
-def conclusion_of(best: Row | None, rows: Sequence[Row], step_ms: float | None, need_ms: float | None) -> str:
+def conclusion_of(best: BenchRow | None, rows: Sequence[BenchRow], step_ms: float | None, need_ms: float | None) -> str:
     """The answer in a sentence."""
     if best is None or best.batch_ms is None:
         reasons = [row.failed for row in rows if row.failed]
@@ -149,7 +149,7 @@ def conclusion_of(best: Row | None, rows: Sequence[Row], step_ms: float | None, 
     )
 
 
-def why_of(best: Row | None, room: Room, need_ms: float | None = None) -> str:
+def why_of(best: BenchRow | None, room: Room, need_ms: float | None = None) -> str:
     """What limits the loader, from what its workers did, and, where it is not fast enough, what would help."""
     shares = None if best is None else best.shares
     if shares is None or best is None:
@@ -169,7 +169,7 @@ def why_of(best: Row | None, room: Room, need_ms: float | None = None) -> str:
     return f"{_did(shares)}: workers mostly wait for something else, such as a sleep or a lock; more of them help"
 
 
-def taking_of(best: Row | None, step_ms: float | None) -> str:
+def taking_of(best: BenchRow | None, step_ms: float | None) -> str:
     """What it costs the loop to take a ready batch, where that is a large part of its step, or of a batch's time where
     no step is known. Empty elsewhere."""
     if best is None or best.take_ms is None or best.batch_ms is None:
@@ -243,11 +243,11 @@ class _Bench:
     ) -> None:
         self.loadable, self.room, self.need_ms = loadable, room, need_ms
         self.max_memory, self.progress = max_memory, progress
-        self.rows: list[Row] = []
+        self.rows: list[BenchRow] = []
         self.notes: list[str] = []
         self.budget_s = budget_s
         self.begun = time.monotonic()
-        self.best: Row | None = None
+        self.best: BenchRow | None = None
         self.restart: Restart | None = None
         self.method = "forkserver" if loadable.uses_cuda else "fork"
         self.in_child = True
@@ -311,7 +311,7 @@ class _Bench:
                 kept = self.best or best
                 self.best = replace(kept, setting=replace(kept.setting, persistent=False))
 
-    def _choose_pinned(self, plain: Row, pinned: Row) -> None:
+    def _choose_pinned(self, plain: BenchRow, pinned: BenchRow) -> None:
         if pinned.batch_ms is None or plain.batch_ms is None:
             self.notes.append(f"pin_memory=True could not be measured: {pinned.failed}")
         elif keeps_up(pinned, self.need_ms) or pinned.batch_ms <= WITHIN * plain.batch_ms:
@@ -340,19 +340,19 @@ class _Bench:
                 at = self.rows.index(row)
                 self.rows[at] = replace(row, batch_ms=mean, batches=both, error_pct=error)
 
-    def measure(self, setting: Setting) -> bool:
+    def measure(self, setting: LoaderSetting) -> bool:
         """Measure one setting; False where the budget is spent."""
         if self.rows and self.left_s < LEAST_ROW_S:
             self.notes.append(f"the budget of {self.budget_s:.0f} s was spent before {setting.name} workers")
             return False
         free, need = self.room.free_bytes, memory_of(self.rows, setting.workers)
         if free is not None and need is not None and need > self.max_memory * free:
-            self.rows.append(Row(setting, failed=too_much(need, free, self.max_memory)))
+            self.rows.append(BenchRow(setting, failed=too_much(need, free, self.max_memory)))
             return False
         self.rows.append(self._row(setting, len(self.rows)))
         return True
 
-    def _row(self, setting: Setting, seed: int) -> Row:
+    def _row(self, setting: LoaderSetting, seed: int) -> BenchRow:
         if self.progress is not None:
             self.progress(min(1.0, 1.0 - self.left_s / self.budget_s), f"{setting.name} workers")
         if not self.in_child:

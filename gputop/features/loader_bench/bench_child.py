@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.loader_bench.bench_report import Restart, Row, Setting, measure_restart
+from gputop.features.loader_bench.bench_report import BenchRow, LoaderSetting, Restart, measure_restart
 from gputop.features.loader_bench.process_sight import Sight
 from gputop.model.quantity import clean_text
 from gputop.sources.own_process import die_with_parent
@@ -47,7 +47,7 @@ SLACK = 1.5
 """A pause this many times as long as a loader needs for what was taken refills its queue."""
 
 
-class Stretch(Struct, frozen=True):
+class BatchTiming(Struct, frozen=True):
     """Seconds to the first batch, the mean seconds a batch, half its 95 % interval in percent, and of how many.
 
     ``take_s`` is what the loop waits for a batch that is ready, in seconds; None where that was not measured.
@@ -73,7 +73,7 @@ def measure(
     most_s: float = MOST_S,
     timed: Callable[[], None] = lambda: None,
     pause: Callable[[float], None] | None = None,
-) -> Stretch:
+) -> BatchTiming:
     """Time a loader; ``begin`` makes a new pass over it. Raises Empty, and what the loader raises.
 
     ``drained`` is called when the queues are empty and the timing begins, ``timed`` when it is over. Passes that end
@@ -99,7 +99,7 @@ def measure(
     batch_s = sum(times) / len(times)
     timed()
     take_s = None if pause is None else _taking_s(batches, batch_s, waiting, clock, pause)
-    return Stretch(first_s, batch_s, _interval(times), len(times) * size, take_s)
+    return BatchTiming(first_s, batch_s, _interval(times), len(times) * size, take_s)
 
 
 def _taking_s(
@@ -216,7 +216,7 @@ class Loadable:
         torch: Any = sys.modules.get("torch")
         return torch is not None and torch.version.cuda is not None and os.path.exists("/dev/nvidiactl")
 
-    def passes(self, setting: Setting, seed: int) -> Any:
+    def passes(self, setting: LoaderSetting, seed: int) -> Any:
         """A loader with this setting. Each seed reads the samples in another order, and so other pages first."""
         from torch.utils.data import DataLoader, IterableDataset
 
@@ -240,7 +240,7 @@ class Loadable:
             return False
         return self.batch_size is not None and self._batches() is None and len(self.dataset) > 0
 
-    def short_pass(self, setting: Setting, batches: int) -> Any:
+    def short_pass(self, setting: LoaderSetting, batches: int) -> Any:
         """A loader that ends after so many batches."""
         from torch.utils.data import DataLoader
 
@@ -248,7 +248,7 @@ class Loadable:
         indices = [i % len(self.dataset) for i in range(batches * size)]
         return DataLoader(self.dataset, batch_size=size, sampler=indices, **self._arguments(setting))
 
-    def _arguments(self, setting: Setting) -> dict[str, Any]:
+    def _arguments(self, setting: LoaderSetting) -> dict[str, Any]:
         given: dict[str, Any] = dict(setting.kwargs)
         if self._loader is not None:
             given |= {key: getattr(self._loader, key) for key in _KEPT if getattr(self._loader, key, None) is not None}
@@ -286,19 +286,19 @@ WEIGHED_S = 5.0
 """How long a child whose loader is paused waits for its memory to be measured."""
 Tell = Callable[[str], None]
 """How a job reports that it has reached ``drained`` or ``timed``."""
-Job = Callable[[Loadable, Setting, int, Tell], Any]
+Job = Callable[[Loadable, LoaderSetting, int, Tell], Any]
 
 
 def measured_row(
-    loadable: Loadable, setting: Setting, seed: int, *, limit_s: float, free_bytes: float | None, method: str
-) -> Row:
+    loadable: Loadable, setting: LoaderSetting, seed: int, *, limit_s: float, free_bytes: float | None, method: str
+) -> BenchRow:
     """Measure one setting. ``limit_s`` ends it; ``method`` is multiprocessing's way to start the child."""
     found, sight = _in_child(_measured, loadable, setting, seed, limit_s, free_bytes, method)
-    return _row(setting, found, sight) if isinstance(found, Stretch) else Row(setting, failed=found)
+    return _row(setting, found, sight) if isinstance(found, BatchTiming) else BenchRow(setting, failed=found)
 
 
 def measured_restart(
-    loadable: Loadable, setting: Setting, *, limit_s: float, free_bytes: float | None, method: str
+    loadable: Loadable, setting: LoaderSetting, *, limit_s: float, free_bytes: float | None, method: str
 ) -> Restart | None:
     """How long an epoch's beginning takes with this setting; None where that cannot be measured."""
     if not loadable.can_be_short:
@@ -307,16 +307,22 @@ def measured_restart(
     return found if isinstance(found, Restart) else None
 
 
-def row_here(loadable: Loadable, setting: Setting, seed: int) -> Row:
+def row_here(loadable: Loadable, setting: LoaderSetting, seed: int) -> BenchRow:
     """Measure one setting in this process, where it cannot be passed to a child."""
     try:
         return _row(setting, _measured(loadable, setting, seed, lambda _: None), None)
     except Exception as error:  # noqa: BLE001 — somebody else's dataset: whatever it raises is the row
-        return Row(setting, failed=_words(error))
+        return BenchRow(setting, failed=_words(error))
 
 
 def _in_child(
-    job: Job, loadable: Loadable, setting: Setting, seed: int, limit_s: float, free_bytes: float | None, method: str
+    job: Job,
+    loadable: Loadable,
+    setting: LoaderSetting,
+    seed: int,
+    limit_s: float,
+    free_bytes: float | None,
+    method: str,
 ) -> tuple[Any, Sight]:
     """A job's result from its own process, or why there is none, in words; and what was seen of its tree."""
     import multiprocessing
@@ -367,8 +373,8 @@ def _followed(ours: Connection, child: Any, sight: Sight, limit_s: float, free: 
             return f"stopped: no answer within {limit_s:.0f} s"
 
 
-def _row(setting: Setting, found: Stretch, sight: Sight | None) -> Row:
-    return Row(
+def _row(setting: LoaderSetting, found: BatchTiming, sight: Sight | None) -> BenchRow:
+    return BenchRow(
         setting,
         1000.0 * found.batch_s,
         found.error_pct,
@@ -381,7 +387,7 @@ def _row(setting: Setting, found: Stretch, sight: Sight | None) -> Row:
     )
 
 
-def _child(theirs: Connection, job: Job, loadable: Loadable, setting: Setting, seed: int) -> None:
+def _child(theirs: Connection, job: Job, loadable: Loadable, setting: LoaderSetting, seed: int) -> None:
     """In the child. Its group is its own, so that its workers can be ended with it."""
     os.setsid()
     die_with_parent()
@@ -407,7 +413,7 @@ def _child(theirs: Connection, job: Job, loadable: Loadable, setting: Setting, s
     os.killpg(0, signal.SIGKILL)
 
 
-def _measured(loadable: Loadable, setting: Setting, seed: int, tell: Tell) -> Stretch:
+def _measured(loadable: Loadable, setting: LoaderSetting, seed: int, tell: Tell) -> BatchTiming:
     loader = loadable.passes(setting, seed)
     return measure(
         lambda: iter(loader),
@@ -421,7 +427,7 @@ def _measured(loadable: Loadable, setting: Setting, seed: int, tell: Tell) -> St
     )
 
 
-def _restarted(loadable: Loadable, setting: Setting, _seed: int, _tell: Tell) -> Restart:
+def _restarted(loadable: Loadable, setting: LoaderSetting, _seed: int, _tell: Tell) -> Restart:
     def short_pass(kept: bool) -> Any:
         return loadable.short_pass(replace(setting, persistent=kept), max(1, setting.workers))
 

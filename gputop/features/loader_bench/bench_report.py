@@ -13,7 +13,7 @@ from gputop.output.document import text_lines
 # The data of a loader benchmark: settings, their measurements, and the machine.
 
 
-class Setting(Struct, frozen=True):
+class LoaderSetting(Struct, frozen=True):
     """Arguments of a DataLoader. ``prefetch`` is None without workers, which have nothing to prefetch."""
 
     workers: int
@@ -45,12 +45,12 @@ class Shares(Struct, frozen=True):
     network: float
 
 
-class Row(Struct, frozen=True):
+class BenchRow(Struct, frozen=True):
     """One setting. ``error_pct`` is half of the 95 % interval of ``batch_ms``; ``memory_bytes`` is the PSS of the
     loader's whole tree, None where it cannot be read. ``take_ms`` is what the loop waits for a batch that is ready,
     None without workers and for batches too slow to measure it. ``failed`` says why there is no figure, in words."""
 
-    setting: Setting
+    setting: LoaderSetting
     batch_ms: float | None = None
     error_pct: float | None = None
     first_batch_s: float | None = None
@@ -154,8 +154,8 @@ class LoaderReport(Struct, frozen=True):
     may take, from ``step_ms``. ``confidence`` is ``high``, ``medium`` or ``low``.
     """
 
-    rows: tuple[Row, ...]
-    best: Row | None
+    rows: tuple[BenchRow, ...]
+    best: BenchRow | None
     conclusion: str
     why: str
     batch_size: int | None
@@ -189,8 +189,8 @@ class LoaderReport(Struct, frozen=True):
         return loader_text(self)
 
 
-def _row(row: Row) -> dict[str, Any]:
-    found = {key: getattr(row, key) for key in Row.__struct_fields__ if key not in ("setting", "shares")}
+def _row(row: BenchRow) -> dict[str, Any]:
+    found = {key: getattr(row, key) for key in BenchRow.__struct_fields__ if key not in ("setting", "shares")}
     shares = row.shares
     return {
         "workers": row.setting.workers,
@@ -231,7 +231,7 @@ def _folded(text: str) -> list[str]:
     return wrapped(text, _WIDTH, further="  ", whole_words=True)
 
 
-def _figures(row: Row, fastest: float) -> str:
+def _figures(row: BenchRow, fastest: float) -> str:
     if row.batch_ms is None or row.batches_per_s is None:
         return f"  {row.failed}"
     error = "" if row.error_pct is None else f"{row.error_pct:.0f} %" if row.error_pct >= 0.95 else "<1 %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gputop.diagnosis.types import Level
-from gputop.features.memory_snapshot.analyse import DeviceReport, Growth, MemoryReport, OutOfMemory
+from gputop.features.memory_snapshot.memory_analysis import DeviceReport, Growth, MemoryReport, OutOfMemory
 from gputop.features.memory_snapshot.stacks import Category
 from gputop.model.quantity import memory_size
 
@@ -28,7 +28,7 @@ SMALLER: dict[Category, str] = {
 }  # fmt: skip
 
 
-class Finding(Struct, frozen=True):
+class MemoryFinding(Struct, frozen=True):
     """One thing that is wrong on a device. ``kind``: ``out_of_memory``, ``growth`` or ``fragmentation``."""
 
     kind: str
@@ -38,14 +38,14 @@ class Finding(Struct, frozen=True):
     remedy: str
 
 
-def findings(report: MemoryReport, device: DeviceReport) -> tuple[Finding, ...]:
+def findings(report: MemoryReport, device: DeviceReport) -> tuple[MemoryFinding, ...]:
     """The worst first."""
     found = [_failure(one, report) for one in device.failures[-1:]]
     found += [_growth(device.growth)] if device.growth else []
     held = device.reserved
     if held.fragmented_pct >= FRAGMENTED_PCT and held.free_in_used >= FRAGMENTED_BYTES:
         found.append(
-            Finding(
+            MemoryFinding(
                 "fragmentation",
                 "yellow",
                 f"FRAGMENTED: {memory_size(held.free_in_used)} of {memory_size(held.reserved)} reserved are free and "
@@ -60,7 +60,7 @@ def findings(report: MemoryReport, device: DeviceReport) -> tuple[Finding, ...]:
     return tuple(found)
 
 
-def _failure(found: OutOfMemory, report: MemoryReport) -> Finding:
+def _failure(found: OutOfMemory, report: MemoryReport) -> MemoryFinding:
     where = f" at {found.place}" if report.stacks else ""
     lines = [
         f"{memory_size(found.in_use)} of {memory_size(found.reserved)} reserved were in use, "
@@ -79,7 +79,7 @@ def _failure(found: OutOfMemory, report: MemoryReport) -> Finding:
     head = (
         f"OUT OF MEMORY: {memory_size(found.wanted)} wanted{where}, {memory_size(found.device_free)} free on the device"
     )
-    return Finding("out_of_memory", "red", head, tuple(lines), remedy)
+    return MemoryFinding("out_of_memory", "red", head, tuple(lines), remedy)
 
 
 def _largest(found: OutOfMemory) -> Category:
@@ -93,10 +93,10 @@ def _unfragmented(report: MemoryReport) -> str:
     return FEWER_SIZES if report.expandable else EXPANDABLE
 
 
-def _growth(grown: tuple[Growth, ...]) -> Finding:
+def _growth(grown: tuple[Growth, ...]) -> MemoryFinding:
     a_step = sum(one.bytes_a_step for one in grown)
     lines = tuple(
         f"{one.place}: {memory_size(one.first)} → {memory_size(one.last)} over {one.steps} steps" for one in grown[:3]
     )
     head = f"GROWS: {memory_size(a_step)} more are held with each step"
-    return Finding("growth", "red", head, lines, LET_GO)
+    return MemoryFinding("growth", "red", head, lines, LET_GO)

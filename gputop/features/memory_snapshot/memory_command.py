@@ -9,10 +9,10 @@ import sys
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import deliver, form_of, redactor_of
 from gputop.config import Settings
-from gputop.features.memory_snapshot.analyse import MemoryReport, analyse
+from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.findings import findings
+from gputop.features.memory_snapshot.memory_analysis import MemoryReport, analyse
 from gputop.features.memory_snapshot.plain_pickle import NotPlain
-from gputop.features.memory_snapshot.snapshot import read_snapshot
 from gputop.model.source import UsageError
 from gputop.output.snapshot_data import json_text
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 
 from gputop import __version__
-from gputop.features.memory_snapshot.analyse import DeviceReport, Held, MemoryReport
 from gputop.features.memory_snapshot.findings import findings
+from gputop.features.memory_snapshot.memory_analysis import DeviceReport, HeldMemory, MemoryReport
 from gputop.features.memory_snapshot.memory_text import (
     CATEGORY_NOTE,
     CATEGORY_WORDS,
@@ -80,7 +80,7 @@ def _device(report: MemoryReport, device: DeviceReport) -> list[Markup]:
     ]
 
 
-def _table(rows: Sequence[Held]) -> Markup:
+def _table(rows: Sequence[HeldMemory]) -> Markup:
     cells = [
         (
             join((element("code", row.place), *(element("div", frame, class_="dim") for frame in called_from(row, 5)))),

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from gputop.features.memory_snapshot.analyse import DeviceReport, Held, MemoryReport
 from gputop.features.memory_snapshot.findings import findings
+from gputop.features.memory_snapshot.memory_analysis import DeviceReport, HeldMemory, MemoryReport
 from gputop.model.quantity import count, memory_size, wrapped
 from gputop.output.document import text_lines
 from gputop.paint.glyphs import Glyphs, ascii_only
@@ -78,12 +78,12 @@ def reserved_lines(device: DeviceReport) -> list[str]:
     return [line for text in (first, last) for line in wrapped(text, WIDTH - 2, "", " " * 7)]
 
 
-def called_from(row: Held, most: int) -> list[str]:
+def called_from(row: HeldMemory, most: int) -> list[str]:
     """The other frames of a place's largest allocation, the innermost first."""
     return [frame for frame in row.frames if frame != row.place][:most]
 
 
-def _table(title: str, rows: Sequence[Held], top: int) -> list[str]:
+def _table(title: str, rows: Sequence[HeldMemory], top: int) -> list[str]:
     lines = ["", f"  {title:<{_PLACE}}{'category':<17}{'size':>11}{'allocations':>13}"]
     for row in rows[:top]:
         lines.append(
@@ -160,7 +160,7 @@ def _device_data(report: MemoryReport, device: DeviceReport, top: int | None) ->
     }  # fmt: skip
 
 
-def _held(row: Held) -> dict[str, Any]:
+def _held(row: HeldMemory) -> dict[str, Any]:
     return {
         "place": row.place, "category": row.category, "bytes": row.bytes, "allocations": row.allocations,
         "frames": list(row.frames),

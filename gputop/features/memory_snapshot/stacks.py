@@ -62,7 +62,7 @@ _BY_FRAME: tuple[tuple[Category, re.Pattern[str], re.Pattern[str]], ...] = tuple
 """The first that a frame fits: its file or its function. Asked category by category, the innermost frames first."""
 
 
-class Stack(Struct, frozen=True):
+class AllocationStack(Struct, frozen=True):
     """One place of allocation: the innermost line of the user's code, the frames (innermost first), its category."""
 
     place: str
@@ -74,9 +74,9 @@ class Stacks:
     """Stacks by number. The same list of frames, and lists that say the same, are one."""
 
     def __init__(self) -> None:
-        self.all: list[Stack] = []
+        self.all: list[AllocationStack] = []
         self._by_list: dict[tuple[int, str], int] = {}
-        self._by_stack: dict[Stack, int] = {}
+        self._by_stack: dict[AllocationStack, int] = {}
         self._lines: dict[int, tuple[str, str, str]] = {}
 
     def number(self, entry: dict[str, Any]) -> int:
@@ -96,17 +96,17 @@ class Stacks:
             self._by_list[key] = number
         return number
 
-    def _stack(self, frames: Any, said: str) -> Stack:
+    def _stack(self, frames: Any, said: str) -> AllocationStack:
         if not isinstance(frames, (list, tuple)):
             raise NotPlain("is not a memory snapshot: a stack is no list")
         lines = [self._line(frame) for frame in frames[:MOST_FRAMES]]
         category = _RECORDED.get(said) or _category(lines)
         python = [line for line in lines if line[0].endswith(".py")]
         if not python:
-            return Stack(NO_PYTHON if lines else NO_STACK, (), category)
+            return AllocationStack(NO_PYTHON if lines else NO_STACK, (), category)
         strangers = [line for line in python if not _OF_PYTORCH.search(line[0])]
         own = next((line for line in strangers if not _INSTALLED.search(line[0])), (strangers or python)[0])
-        return Stack(own[2], tuple(line[2] for line in python[:_SHOWN_FRAMES]), category)
+        return AllocationStack(own[2], tuple(line[2] for line in python[:_SHOWN_FRAMES]), category)
 
     def _line(self, frame: Any) -> tuple[str, str, str]:
         """A frame's file, function and words."""

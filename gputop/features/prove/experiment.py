@@ -23,7 +23,7 @@ class Stage(Struct, frozen=True):
     expected_pct: float | None
 
 
-class Sample(Struct, frozen=True):
+class StageSample(Struct, frozen=True):
     """What the source measured at one moment of a stage; None where nothing. Unix seconds, percent, watts."""
 
     t: float
@@ -43,10 +43,10 @@ class Result(Struct, frozen=True):
     dram_pct: float | None
     power_w: float | None
     ok: bool | None
-    samples: tuple[Sample, ...]
+    samples: tuple[StageSample, ...]
 
 
-class Verdict(Struct, frozen=True):
+class ProofVerdict(Struct, frozen=True):
     """``exit_status``: 0 right, 1 wrong, 3 not measured. ``words`` are the conclusion, ``reason`` is a likely cause."""
 
     exit_status: int
@@ -71,7 +71,7 @@ def tolerance_pct(multiprocessors: int) -> float:
     return max(TOLERANCE_PCT, 100.0 / multiprocessors)
 
 
-def result(stage: Stage, samples: Sequence[Sample], multiprocessors: int) -> Result:
+def result(stage: Stage, samples: Sequence[StageSample], multiprocessors: int) -> Result:
     """The medians of a stage, and whether SM activity is what the stage must show."""
     measured = [sample for sample in samples if sample.sm_source in MEASURED]
     sm_pct = _median([sample.sm_pct for sample in measured])
@@ -94,7 +94,7 @@ def _median(values: Sequence[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def verdict(results: Sequence[Result], why_not: str = "") -> Verdict:
+def verdict(results: Sequence[Result], why_not: str = "") -> ProofVerdict:
     """What the experiment shows; ``why_not`` is why SM activity is not measured, if it is not."""
     judged = [r for r in results if r.stage.expected_pct is not None]
     working = [r for r in results if r.stage.kind != "idle"]
@@ -102,16 +102,18 @@ def verdict(results: Sequence[Result], why_not: str = "") -> Verdict:
     said = f"Utilisation was at least 95 % in {full} of {len(working)} stages with work."
     if not judged or all(r.sm_pct is None for r in judged):
         bound = "Of SM activity only a bound is known here: at most the utilisation."
-        return Verdict(3, f"SM activity is not measured. {bound} {said}", why_not)
+        return ProofVerdict(3, f"SM activity is not measured. {bound} {said}", why_not)
     unknown = [r for r in judged if r.sm_pct is None]
     if unknown:
-        return Verdict(1, f'SM activity was measured in some stages only, not at "{unknown[0].stage.title}".', why_not)
+        return ProofVerdict(
+            1, f'SM activity was measured in some stages only, not at "{unknown[0].stage.title}".', why_not
+        )
     off = [(abs((r.sm_pct or 0.0) - (r.stage.expected_pct or 0.0)), r) for r in judged]
     worst_pct, worst = max(off, key=lambda pair: pair[0])
     if all(r.ok for r in judged):
-        return Verdict(0, f"SM activity is right within {worst_pct:.1f} points. {said}")
+        return ProofVerdict(0, f"SM activity is right within {worst_pct:.1f} points. {said}")
     words = f'SM activity is {worst_pct:.1f} points off at "{worst.stage.title}". {said}'
-    return Verdict(1, words, _likely(judged))
+    return ProofVerdict(1, words, _likely(judged))
 
 
 def _likely(judged: Sequence[Result]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from gputop.features.prove.experiment import Verdict
+from gputop.features.prove.experiment import ProofVerdict
 from gputop.features.prove.prove_run import Proof
 from gputop.model.quantity import clean_text
 
@@ -65,8 +65,10 @@ class NoReport(Exception):
     """A file is no hardware report. One line: why."""
 
 
-def hardware_report(proof: Proof, found: Verdict, rungs: Sequence[Mapping[str, Any]], version: str) -> dict[str, Any]:
-    """The report of an experiment as JSON-able data. ``rungs`` are doctor's for this GPU."""
+def hardware_report(
+    proof: Proof, found: ProofVerdict, source_rows: Sequence[Mapping[str, Any]], version: str
+) -> dict[str, Any]:
+    """The report of an experiment as JSON-able data. ``sm_readers`` are doctor's for this GPU."""
     static = proof.before.static
     report = HardwareReport(
         KIND,
@@ -86,7 +88,7 @@ def hardware_report(proof: Proof, found: Verdict, rungs: Sequence[Mapping[str, A
             ReportedStage(r.stage.title, r.stage.expected_pct, r.util_pct, r.sm_pct, r.dram_pct, r.power_w, r.ok)
             for r in proof.results
         ),
-        tuple(ReportedSource(rung["rung"], rung["ok"], rung["reason"]) for rung in rungs if rung["rung"] != "none"),
+        tuple(ReportedSource(row["rung"], row["ok"], row["reason"]) for row in source_rows if row["rung"] != "none"),
     )
     built: dict[str, Any] = msgspec.to_builtins(report)
     return built

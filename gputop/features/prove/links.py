@@ -9,7 +9,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from gputop.diagnosis.window import PCIE_LANE_BYTES
-from gputop.features.prove.experiment import Verdict
+from gputop.features.prove.experiment import ProofVerdict
 from gputop.model.snapshot import GpuSample
 
 Way = Literal["host", "nvlink", "pcie", "through the host"]
@@ -99,17 +99,17 @@ def _likely(link: Link, gpus: Mapping[int, GpuSample]) -> str:
     return "the other socket's memory, a shared switch, or a power setting of PCIe (ASPM): nvidia-smi topo -m"
 
 
-def verdict(links: Sequence[Link]) -> Verdict:
+def verdict(links: Sequence[Link]) -> ProofVerdict:
     """What the links show together: exit status 0 right, 1 a slow one, 3 none could be judged."""
     slow = [link for link in links if link.ok is False]
     right = [link for link in links if link.ok]
     if slow:
         worst = min(slow, key=lambda link: link.share or 0.0)
-        return Verdict(1, f"{len(slow)} of {len(links)} links are slow, worst {named(worst)}", worst.why)
+        return ProofVerdict(1, f"{len(slow)} of {len(links)} links are slow, worst {named(worst)}", worst.why)
     if not right:
-        return Verdict(3, "no link could be judged", links[0].why if links else "nothing was measured")
+        return ProofVerdict(3, "no link could be judged", links[0].why if links else "nothing was measured")
     rest = len(links) - len(right)
-    return Verdict(
+    return ProofVerdict(
         0, f"{len(right)} of {len(links)} links are right" + (f", {rest} could not be judged" if rest else "")
     )
 
@@ -131,7 +131,7 @@ def row(link: Link) -> str:
     return f"{named(link):<16}{link.bytes_per_s / 1e9:>8.1f}{peak:>8}{share:>7} {mark} {way}"
 
 
-def text(links: Sequence[Link], found: Verdict) -> str:
+def text(links: Sequence[Link], found: ProofVerdict) -> str:
     """The table, what is odd about single links, and the conclusion."""
     lines = [HEAD.rstrip(), *map(row, links), ""]
     lines += [f"{named(link)}: {link.why}" for link in links if link.why and link.way != "through the host"]
@@ -140,7 +140,7 @@ def text(links: Sequence[Link], found: Verdict) -> str:
     return "\n".join([*lines, found.words]) + "\n"
 
 
-def data(links: Sequence[Link], found: Verdict, version: str, driver: str | None) -> dict[str, Any]:
+def data(links: Sequence[Link], found: ProofVerdict, version: str, driver: str | None) -> dict[str, Any]:
     """Everything as JSON-able data."""
     rows = [{**to_builtins(link), "share": link.share} for link in links]
     return {

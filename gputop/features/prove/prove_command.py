@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import redacted_source, redactor_of
 from gputop.config import Settings
-from gputop.features.prove.experiment import Verdict, verdict
+from gputop.features.prove.experiment import ProofVerdict, verdict
 from gputop.features.prove.prove_report import HEAD, conclusion, data, headline, picture, row, text
 from gputop.features.prove.prove_run import Experiment, KernelsFailed, Proof, Watched
 from gputop.model.snapshot import Event, Snapshot
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return _finish(args, settings, path, proof, found)
 
 
-def _finish(args: argparse.Namespace, settings: Settings, path: Path | None, proof: Proof, found: Verdict) -> int:
+def _finish(args: argparse.Namespace, settings: Settings, path: Path | None, proof: Proof, found: ProofVerdict) -> int:
     if args.json:
         _print(json_text(data(proof, found)).rstrip("\n"))
     else:
@@ -98,19 +98,19 @@ def _finish(args: argparse.Namespace, settings: Settings, path: Path | None, pro
     return found.exit_status
 
 
-def _report(path: Path, settings: Settings, proof: Proof, found: Verdict) -> None:
+def _report(path: Path, settings: Settings, proof: Proof, found: ProofVerdict) -> None:
     """Write the file that docs/hardware.md is made of, with what doctor says of this GPU."""
     from gputop import __version__
     from gputop.features.prove.hardware_report import hardware_report
     from gputop.sources.doctor_report import examine
 
     here = examine(str(proof.before.static.index), sm_source=settings.sm_source, perf=settings.perf)
-    rungs = here["gpus"][0]["rungs"] if here["gpus"] else ()
-    write_private(path, json_text(hardware_report(proof, found, rungs, __version__)))
+    source_rows = here["gpus"][0]["rungs"] if here["gpus"] else ()
+    write_private(path, json_text(hardware_report(proof, found, source_rows, __version__)))
     say(f"wrote {path}: the card, its driver and what was measured, without names")
 
 
-def _picture(settings: Settings, proof: Proof, found: Verdict) -> str:
+def _picture(settings: Settings, proof: Proof, found: ProofVerdict) -> str:
     from gputop.output.picture import svg
     from gputop.paint.theme import THEMES
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import to_builtins
 
 from gputop import __version__
-from gputop.features.prove.experiment import Result, Verdict
+from gputop.features.prove.experiment import ProofVerdict, Result
 from gputop.features.prove.prove_run import Proof
 from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.sm import MEASURED, SM_SOURCES
@@ -68,7 +68,7 @@ def row(found: Result) -> str:
     return f"{stage.title:{_TITLE}}{util:>5}{sm:>6}{expected:>9}{mark}{power:>7}{note}"
 
 
-def conclusion(verdict: Verdict) -> list[str]:
+def conclusion(verdict: ProofVerdict) -> list[str]:
     """The verdict, then its likely cause, in lines of at most ``WIDTH`` columns."""
     lines = wrapped(verdict.words, WIDTH)
     if verdict.reason:
@@ -77,14 +77,14 @@ def conclusion(verdict: Verdict) -> list[str]:
     return lines
 
 
-def text(proof: Proof, verdict: Verdict) -> str:
+def text(proof: Proof, verdict: ProofVerdict) -> str:
     """The whole table."""
     lines = [*headline(proof.before, proof.driver, proof.multiprocessors, proof.beside), HEAD]
     lines += [*map(row, proof.results), *conclusion(verdict)]
     return text_lines(lines)
 
 
-def picture(proof: Proof, verdict: Verdict) -> list[tuple[tuple[str, str], ...]]:
+def picture(proof: Proof, verdict: ProofVerdict) -> list[tuple[tuple[str, str], ...]]:
     """The whole table as rows of text and style, each stage with a bar: SM activity, and the gap up to utilisation."""
     first = headline(proof.before, proof.driver, proof.multiprocessors, proof.beside)
     rows: list[tuple[tuple[str, str], ...]] = [((line, "value"),) for line in first]
@@ -119,7 +119,7 @@ def _with_mark(line: str) -> list[tuple[str, str]]:
     return [(line, "text")]
 
 
-def data(proof: Proof, verdict: Verdict) -> dict[str, Any]:
+def data(proof: Proof, verdict: ProofVerdict) -> dict[str, Any]:
     """A report to paste: versions, stages, every sample."""
     gpu = proof.before.static
     return {

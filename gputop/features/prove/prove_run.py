@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 
 import gputop
-from gputop.features.prove.experiment import Result, Sample, Stage, result, stages
+from gputop.features.prove.experiment import Result, Stage, StageSample, result, stages
 from gputop.model.quantity import clean_text, numbers
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
@@ -130,7 +130,7 @@ CLEAR_S = 0.1
 FIRST_S = 20.0
 """How long the first snapshot may take."""
 SM_WAIT_S = 6.0
-"""How long SM activity may take to be measured: a rung collects first."""
+"""How long SM activity may take to be measured: a source collects first."""
 
 
 class Watched(Struct):
@@ -253,7 +253,7 @@ class Experiment:
         self._watched.marked(f"prove: {stage.title}")
         self._kernels.begin(stage)
         begun, begun_t = time.monotonic(), time.time()
-        samples: list[Sample] = []
+        samples: list[StageSample] = []
         length_s = self._stage_s
         while time.monotonic() - begun < length_s:
             self._kernels.check()
@@ -269,11 +269,11 @@ class Experiment:
         return result(stage, samples, multiprocessors)
 
 
-def _sample(t: float, gpu: GpuSample, begun_t: float) -> Sample:
+def _sample(t: float, gpu: GpuSample, begun_t: float) -> StageSample:
     """The sample of this stage alone, without SM activity whose window reaches back before the stage."""
     began = t - (gpu.sm_age_s or 0.0) - (gpu.sm_window_s or 0.0)
     counts = gpu.sm_source in MEASURED and began >= begun_t + CLEAR_S
-    return Sample(
+    return StageSample(
         t,
         gpu.util_pct,
         gpu.sm_active_pct if counts else None,

@@ -30,8 +30,8 @@ from gputop.features.traces.columns import (
     PYTHON,
     Collective,
     CounterSample,
-    Device,
     Trace,
+    TraceDevice,
     TraceError,
     is_communication,
 )
@@ -77,7 +77,7 @@ class _Event(Struct, gc=False, frozen=True):
     dur: Value = None
 
 
-class Event(_Event, gc=False, frozen=True):
+class ChromeEvent(_Event, gc=False, frozen=True):
     """One event as the file has it."""
 
     args: Args | None = None
@@ -90,7 +90,7 @@ class FullEvent(_Event, gc=False, frozen=True):
 
 
 NO_ARGS = AllArgs()
-_LEAN = msgspec.json.Decoder(list[Event])
+_LEAN = msgspec.json.Decoder(list[ChromeEvent])
 _FULL = msgspec.json.Decoder(list[FullEvent])
 _RARE = (b'"Collective name"', b'"hardware_counters"')
 _GRID, _BLOCKS = b'"grid"', b'"blocks per SM"'
@@ -109,7 +109,7 @@ def blocks_of(grid: Any) -> float:
     return float(min(math.prod(grid), 1 << 62))
 
 
-def plain(event: Any) -> Event | FullEvent:
+def plain(event: Any) -> ChromeEvent | FullEvent:
     """The event with its values in the types that new traces write. Raises TypeError, ValueError and OverflowError."""
     args = event.args or NO_ARGS
     return replace(  # type: ignore[no-any-return]
@@ -338,7 +338,7 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
         index = properties.get("id")
         if isinstance(index, int):
             name = properties.get("name")
-            trace.devices[index] = Device(
+            trace.devices[index] = TraceDevice(
                 index,
                 name if isinstance(name, str) and name.strip() else None,
                 _count(properties.get("numSms")),
@@ -365,7 +365,7 @@ def _fill_blocks(trace: Trace) -> None:
     if len(alike) == 1:
         ((name, count, major),) = alike
         for index in set(trace.gpu.device) - set(trace.devices):
-            trace.devices[index] = Device(index, name, count, major)
+            trace.devices[index] = TraceDevice(index, name, count, major)
     counts = {index: device.sm_count for index, device in trace.devices.items()}
     gpu = trace.gpu
     for number, (grid, device) in enumerate(zip(gpu.grid, gpu.device, strict=True)):

@@ -35,7 +35,7 @@ def is_communication(kernel: str) -> bool:
     return _COMM_START.match(name) is not None or any(part in name.lower() for part in _COMM_PARTS)
 
 
-class Names(dict[Any, int]):
+class NumberedTexts(dict[Any, int]):
     """Texts (or other keys) as numbers, in the order in which they were met: ``names[text]`` numbers a new one."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class PageFaults(Struct, frozen=True):
     moved_bytes: int
 
 
-class Device(Struct, frozen=True):
+class TraceDevice(Struct, frozen=True):
     """A GPU as the trace describes it; None where it does not say."""
 
     index: int
@@ -168,8 +168,8 @@ class Trace(Struct):
 
     path: str
     size_bytes: int = 0
-    names: Names = field(default_factory=Names)
-    threads: Names = field(default_factory=Names)
+    names: NumberedTexts = field(default_factory=NumberedTexts)
+    threads: NumberedTexts = field(default_factory=NumberedTexts)
     gpu: GpuEvents = field(default_factory=GpuEvents)
     calls: Calls = field(default_factory=Calls)
     spans: Spans = field(default_factory=Spans)
@@ -177,7 +177,7 @@ class Trace(Struct):
     counters: list[CounterSample] = field(default_factory=list)
     counter_source: str | None = None
     page_faults: dict[int, PageFaults] = field(default_factory=dict)
-    devices: dict[int, Device] = field(default_factory=dict)
+    devices: dict[int, TraceDevice] = field(default_factory=dict)
     rank: int | None = None
     world_size: int | None = None
     begin_unix_s: float | None = None

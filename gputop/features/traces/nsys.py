@@ -21,9 +21,9 @@ from gputop.features.traces.columns import (
     COMPUTE,
     COPY,
     CounterSample,
-    Device,
     PageFaults,
     Trace,
+    TraceDevice,
     TraceError,
     is_communication,
 )
@@ -135,7 +135,7 @@ def _devices(trace: Trace, export: _Export) -> None:
     for rows in export.rows("TARGET_INFO_GPU", columns):
         for index, name, count, major, memory, uuid in rows:
             if isinstance(index, int):
-                trace.devices[index] = Device(
+                trace.devices[index] = TraceDevice(
                     index,
                     name if isinstance(name, str) else None,
                     count if isinstance(count, int) else counts.get(index),

@@ -165,7 +165,7 @@ class Waits(Struct, frozen=True):
         return ABSENT
 
 
-class HostThreads:
+class HostCauses:
     """The causes of idle time that lie on the host, by thread."""
 
     def __init__(self, trace: Trace, step_thread: int, pageable: set[int]) -> None:
@@ -371,9 +371,7 @@ class IdleTime(Struct):
         return {cause: sum(row[at] for row in self.by_step) for at, cause in enumerate(CAUSES)}
 
 
-def idle_time(
-    trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: list[int], host: HostThreads
-) -> IdleTime:
+def idle_time(trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: list[int], host: HostCauses) -> IdleTime:
     """Every gap between ``boundaries`` with its cause. ``busy`` is the union of the device's events."""
     begin, end = boundaries[0], boundaries[-1]
     idle = subtract([(begin, end)], busy) if end > begin else []
@@ -461,7 +459,7 @@ def _note_wait(result: IdleTime, trace: Trace, events: DeviceEvents, at: int, ca
 
 
 def _host_time(
-    result: IdleTime, host: HostThreads, thread: int, begin: int, until: int, sums: list[int], *, leading: bool
+    result: IdleTime, host: HostCauses, thread: int, begin: int, until: int, sums: list[int], *, leading: bool
 ) -> None:
     """Add the time before a launch to its causes, the first that holds: data, loading of modules, allocator, other work
     for long, after a wait, launching."""
@@ -507,7 +505,7 @@ class SyncRow(Struct, frozen=True):
     idle_after_ms: float
 
 
-def sync_rows(trace: Trace, idle: IdleTime, host: HostThreads, begin: int, end: int) -> list[SyncRow]:
+def sync_rows(trace: Trace, idle: IdleTime, host: HostCauses, begin: int, end: int) -> list[SyncRow]:
     """Waiting calls inside of [begin, end), by the idle time that follows them, the costliest first."""
     sums: dict[str, list[float]] = {}
     for thread, waits in host.waits.items():

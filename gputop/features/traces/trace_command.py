@@ -14,10 +14,10 @@ from gputop.commands.argument_parser import ListAction
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import deliver, form_of, redactor_of
 from gputop.config import Settings
-from gputop.features.traces.analyse import Choice
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.read import NSYS_REPORT
 from gputop.features.traces.recorded_meanwhile import Meanwhile, meanwhile
+from gputop.features.traces.trace_analysis import StepChoice
 from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
 from gputop.features.traces.trace_report import severity
 from gputop.features.traces.trace_text import trace_text
@@ -115,14 +115,14 @@ def _exit_status(report: TraceReport, fail_on: str) -> int:
     return FOUND if worst >= severity(fail_on) or report.straggler is not None else 0
 
 
-def choice_of(steps: str | None, name: str | None) -> Choice:
+def choice_of(steps: str | None, name: str | None) -> StepChoice:
     """The steps of ``--steps 5-8`` and ``--step NAME``. Raises UsageError."""
     if steps is None:
-        return Choice(name)
+        return StepChoice(name)
     found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", steps)
     if not found or int(found[2] or found[1]) < int(found[1]):
         raise UsageError(f"--steps must be a number or two, as in --steps 5-8, not {steps!r}")
-    return Choice(name, int(found[1]), int(found[2] or found[1]))
+    return StepChoice(name, int(found[1]), int(found[2] or found[1]))
 
 
 def _ranks(text: str | None) -> list[int] | None:
@@ -133,7 +133,7 @@ def _ranks(text: str | None) -> list[int] | None:
     return [int(part) for part in text.split(",")]
 
 
-def _report(paths: list[str], choice: Choice) -> TraceReport:
+def _report(paths: list[str], choice: StepChoice) -> TraceReport:
     from_folder = any(os.path.isdir(path) for path in paths)
     return report_traces(trace_files(paths), choice, _Progress(), from_folder=from_folder)
 

@@ -12,7 +12,7 @@ from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.recorded_meanwhile import Meanwhile
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import TraceReport
-from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport, phases
+from gputop.features.traces.trace_report import SHARES, Measures, RankReport, TraceGpuReport, phases
 from gputop.features.traces.trace_text import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, ms, worst
 from gputop.output.document import text_lines
 from gputop.output.html import document, element, facts, table
@@ -69,7 +69,7 @@ def _rank(rank: RankReport) -> dict[str, Any]:
     }
 
 
-def gpu_data(gpu: GpuReport) -> dict[str, Any]:
+def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
     """One GPU: its numbers and its verdict."""
     m, said = gpu.measures, gpu.said
     return {
@@ -197,7 +197,7 @@ SAME_PCT = 2.0
 _KERNELS = 8
 
 
-class Row(Struct, frozen=True):
+class MeasurePair(Struct, frozen=True):
     """One measure of both traces; None where it is unknown."""
 
     key: str
@@ -218,10 +218,10 @@ class TraceComparison(Struct, frozen=True):
     ``change_pct`` is by how much a step takes longer (negative: shorter); None where one of them has no steps.
     """
 
-    before: GpuReport
-    after: GpuReport
+    before: TraceGpuReport
+    after: TraceGpuReport
     names: tuple[str, str]
-    rows: tuple[Row, ...]
+    rows: tuple[MeasurePair, ...]
     change_pct: float | None
 
     @property
@@ -248,16 +248,18 @@ def compare_traces(before: TraceReport, after: TraceReport) -> TraceComparison:
     first, second = (max(rank.gpus, key=lambda gpu: gpu.measures.share_pct["idle"]) for rank in ranks)
     a, b = first.measures, second.measures
     rows = [
-        Row("step_ms.median", "step, median", "ms", _step(a), _step(b)),
-        Row("util", "UTIL", "%", a.util_pct, b.util_pct),
+        MeasurePair("step_ms.median", "step, median", "ms", _step(a), _step(b)),
+        MeasurePair("util", "UTIL", "%", a.util_pct, b.util_pct),
     ]
     if a.sm_active_pct is not None and b.sm_active_pct is not None:
-        rows.append(Row("sm_active_pct", "SM", "%", a.sm_active_pct, b.sm_active_pct))
+        rows.append(MeasurePair("sm_active_pct", "SM", "%", a.sm_active_pct, b.sm_active_pct))
     else:
-        rows.append(Row("sm_high_pct", "SM ≤", "%", a.sm_high_pct, b.sm_high_pct))
-    rows += [Row(f"share.{s}", SHARE_WORDS[s], "%", a.share_pct[s], b.share_pct[s]) for s in SHARES]
+        rows.append(MeasurePair("sm_high_pct", "SM ≤", "%", a.sm_high_pct, b.sm_high_pct))
+    rows += [MeasurePair(f"share.{s}", SHARE_WORDS[s], "%", a.share_pct[s], b.share_pct[s]) for s in SHARES]
     rows += [
-        Row(f"idle.{cause}", f"idle: {CAUSE_WORDS[cause]}", "%", a.idle_cause_pct[cause], b.idle_cause_pct[cause])
+        MeasurePair(
+            f"idle.{cause}", f"idle: {CAUSE_WORDS[cause]}", "%", a.idle_cause_pct[cause], b.idle_cause_pct[cause]
+        )
         for cause in CAUSES
         if max(a.idle_cause_pct[cause], b.idle_cause_pct[cause]) >= LEAST_SHOWN
     ]
@@ -272,26 +274,27 @@ def _step(m: Measures) -> float | None:
     return m.step_median_ms if m.named_steps else None
 
 
-def _category_rows(a: Measures, b: Measures) -> list[Row]:
+def _category_rows(a: Measures, b: Measures) -> list[MeasurePair]:
     """The time of each category in a step; nothing without steps in both."""
     if not (a.named_steps and b.named_steps):
         return []
     times = [{row.category: row.share_pct / 100.0 * m.window_ms / m.steps for row in m.categories} for m in (a, b)]
     return [
-        Row(f"category.{name}", CATEGORY_WORDS[name], "ms", times[0].get(name, 0.0), times[1].get(name, 0.0))
+        MeasurePair(f"category.{name}", CATEGORY_WORDS[name], "ms", times[0].get(name, 0.0), times[1].get(name, 0.0))
         for name in CATEGORIES
         if name in times[0] or name in times[1]
     ]
 
 
-def _kernel_rows(a: Measures, b: Measures) -> list[Row]:
+def _kernel_rows(a: Measures, b: Measures) -> list[MeasurePair]:
     """Kernels by how much their time in a step changed; nothing without steps in both."""
     if not (a.named_steps and b.named_steps):
         return []
     times = [{row.name: row.share_pct / 100.0 * m.window_ms / m.steps for row in m.kernels} for m in (a, b)]
     names = sorted({*times[0], *times[1]}, key=lambda name: -abs(times[1].get(name, 0.0) - times[0].get(name, 0.0)))
     return [
-        Row(f"kernel.{name}", name, "ms", times[0].get(name, 0.0), times[1].get(name, 0.0)) for name in names[:_KERNELS]
+        MeasurePair(f"kernel.{name}", name, "ms", times[0].get(name, 0.0), times[1].get(name, 0.0))
+        for name in names[:_KERNELS]
     ]
 
 
@@ -312,7 +315,7 @@ def _number(value: float | None) -> str:
     return f"{'n/a' if value is None else f'{value:.1f}':>10}"
 
 
-def _change(row: Row) -> str:
+def _change(row: MeasurePair) -> str:
     return f"{'n/a' if row.change is None else f'{row.change:+.1f}'.replace('-', '−'):>10}"
 
 

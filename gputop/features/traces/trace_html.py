@@ -10,7 +10,7 @@ from gputop.features.traces.categories import CATEGORY_WORDS
 from gputop.features.traces.recorded_meanwhile import Meanwhile
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import TraceReport
-from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, StepShare
+from gputop.features.traces.trace_report import SHARES, Measures, StepShare, TraceGpuReport
 from gputop.features.traces.trace_text import (
     CAUSE_WORDS,
     LEAST_SHOWN,
@@ -81,7 +81,7 @@ def _overview(report: TraceReport) -> list[Markup]:
     return [*found, table(("rank", "where a step goes", "ms", "idle %", "verdict"), rows, "twnnt")]
 
 
-def _gpu(gpu: GpuReport, top: int) -> Markup:
+def _gpu(gpu: TraceGpuReport, top: int) -> Markup:
     m, said = gpu.measures, gpu.said
     what = f"{m.name or 'GPU'} · GPU {m.index}"
     what += f" · {m.steps} steps" if m.named_steps else ""
@@ -118,7 +118,7 @@ def _gpu(gpu: GpuReport, top: int) -> Markup:
     return join(sections)
 
 
-def _figures(gpu: GpuReport) -> list[tuple[str, str, str]]:
+def _figures(gpu: TraceGpuReport) -> list[tuple[str, str, str]]:
     m = gpu.measures
     low, high = m.step_range_ms
     span = f"{ms(low)}–{ms(high)}"

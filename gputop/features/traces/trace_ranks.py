@@ -18,9 +18,9 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.traces.analyse import Choice, analyse
 from gputop.features.traces.columns import COMM, Trace, TraceError
 from gputop.features.traces.read import NSYS_REPORT, read_trace
+from gputop.features.traces.trace_analysis import StepChoice, analyse
 from gputop.features.traces.trace_report import Measures, RankReport, severity
 
 SUFFIXES = (".json", ".json.gz", ".sqlite")
@@ -44,7 +44,7 @@ class Rank(Struct, frozen=True):
     point_to_point: int = 0
 
 
-class Straggler(Struct, frozen=True):
+class StragglingRank(Struct, frozen=True):
     """The rank for which the others wait: ``late_pct`` of their window. ``more`` is what it does ``more_ms`` longer."""
 
     rank: int
@@ -59,7 +59,7 @@ class TraceReport(Struct, frozen=True):
     """All ranks in order, the straggler among them, and the files left out, with the reason."""
 
     ranks: tuple[RankReport, ...]
-    straggler: Straggler | None
+    straggler: StragglingRank | None
     notes: tuple[str, ...]
 
     @property
@@ -85,7 +85,7 @@ def trace_files(paths: Iterable[str]) -> list[str]:
 
 
 def report_traces(
-    files: Sequence[str], choice: Choice, progress: Progress | None = None, *, from_folder: bool = False
+    files: Sequence[str], choice: StepChoice, progress: Progress | None = None, *, from_folder: bool = False
 ) -> TraceReport:
     """Read and analyse files, each a rank. In a folder, a file that is not a trace is left out and reported.
 
@@ -108,7 +108,7 @@ def report_traces(
 
 
 def _read_all(
-    files: Sequence[str], choice: Choice, progress: Progress | None
+    files: Sequence[str], choice: StepChoice, progress: Progress | None
 ) -> Iterable[tuple[str, Rank | TraceError]]:
     if len(files) == 1:
         yield files[0], _read(files[0], choice, progress)
@@ -121,7 +121,7 @@ def _read_all(
             yield path, rank
 
 
-def _read(path: str, choice: Choice, progress: Progress | None = None) -> Rank | TraceError:
+def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Rank | TraceError:
     """One rank; an error is returned, not raised, so that it survives the way from another process."""
     begun = perf_counter()
     try:
@@ -196,7 +196,7 @@ def _only_all_to_all(trace: Trace) -> bool:
     return any(name.startswith("all_to_all") for name in said) and not any(map(_POINT_TO_POINT.search, said))
 
 
-def find_straggler(ranks: Sequence[Rank]) -> tuple[Straggler | None, tuple[str, ...]]:
+def find_straggler(ranks: Sequence[Rank]) -> tuple[StragglingRank | None, tuple[str, ...]]:
     """The rank for which the others wait, if there is one, and what else is to be said of their waiting.
 
     Ranks are compared within the groups that they form: those of tensor and of data parallelism, for example.
@@ -237,7 +237,7 @@ class _Group(Struct, frozen=True):
     """Ranks that take part in the same collectives: the one that waits least, how long all wait on average, and the one
     that is last most often."""
 
-    latest: Straggler
+    latest: StragglingRank
     waiting_pct: float
     often: int
     often_pct: float
@@ -261,7 +261,7 @@ def _waiting(ranks: Sequence[Rank], keys: set[Key]) -> _Group:
     kind: Literal["slow", "starved"] = "slow" if more == "compute" else "starved"
     numbers = [at if rank.report.rank is None else rank.report.rank for at, rank in enumerate(ranks)]
     often = max(range(len(ranks)), key=last.__getitem__)
-    latest = Straggler(
+    latest = StragglingRank(
         numbers[at], kind, 100.0 * late / window_ns, 100.0 * last[at] / len(keys), more, by_ms
     )  # fmt: skip
     return _Group(latest, 100.0 * mean(waits) / window_ns, numbers[often], 100.0 * last[often] / len(keys))

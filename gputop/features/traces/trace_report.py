@@ -15,8 +15,8 @@ from gputop.features.traces.categories import CategoryRow
 from gputop.features.traces.collectives import CommRow
 from gputop.features.traces.columns import PageFaults
 from gputop.features.traces.kernels import KernelRow, Queue
-from gputop.features.traces.steps import Phase
 from gputop.features.traces.timeline import SyncRow
+from gputop.features.traces.trace_steps import Phase
 
 SHARES = ("compute", "comm_exposed", "copy_exposed", "idle")
 """Disjoint, and 100 together."""
@@ -80,7 +80,7 @@ class LongGap(Struct, frozen=True):
     under: tuple[Under, ...]
 
 
-class Said(Struct, frozen=True):
+class TraceVerdict(Struct, frozen=True):
     """The verdict on one GPU: the id, title and remedy of the diagnosis' catalogue, with what proves it here.
 
     ``cause`` narrows the id: ``data``, ``launch_bound``, ``host_work``, ``module_load``, ``sync_points``,
@@ -165,11 +165,11 @@ def phases(m: Measures) -> list[tuple[str, int, float]]:
     return [(phase, len(times), median(times)) for phase, times in found.items()]
 
 
-class GpuReport(Struct, frozen=True):
+class TraceGpuReport(Struct, frozen=True):
     """One GPU of one trace: its numbers and what they say."""
 
     measures: Measures
-    said: Said
+    said: TraceVerdict
 
     @property
     def best_case_step_ms(self) -> float | None:
@@ -200,5 +200,5 @@ class RankReport(Struct, frozen=True):
     read_s: float
     truncated: bool
     dropped_events: int
-    gpus: tuple[GpuReport, ...]
+    gpus: tuple[TraceGpuReport, ...]
     notes: tuple[str, ...]

@@ -11,8 +11,16 @@ from gputop.features.traces.collectives import MOST_RANKS_OF_A_NODE, link_of
 from gputop.features.traces.kernels import KernelRow
 from gputop.features.traces.recorded_meanwhile import Meanwhile
 from gputop.features.traces.timeline import CAUSES
-from gputop.features.traces.trace_ranks import Straggler, TraceReport
-from gputop.features.traces.trace_report import SHARES, GpuReport, Measures, RankReport, StepShare, phases, severity
+from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
+from gputop.features.traces.trace_report import (
+    SHARES,
+    Measures,
+    RankReport,
+    StepShare,
+    TraceGpuReport,
+    phases,
+    severity,
+)
 from gputop.features.traces.trace_verdict import is_launch_bound
 from gputop.model.quantity import count, file_size, wrapped
 from gputop.output.document import text_lines
@@ -64,7 +72,7 @@ def worst(report: TraceReport) -> RankReport:
     return max(report.ranks, key=lambda rank: max(_badness(gpu) for gpu in rank.gpus))
 
 
-def _badness(gpu: GpuReport) -> tuple[int, float]:
+def _badness(gpu: TraceGpuReport) -> tuple[int, float]:
     return severity(gpu.said.level), gpu.measures.share_pct["idle"]
 
 
@@ -84,7 +92,7 @@ def _rank_table(report: TraceReport, glyphs: Glyphs) -> list[str]:
     return lines
 
 
-def straggler_words(found: Straggler) -> str:
+def straggler_words(found: StragglingRank) -> str:
     """Which rank makes the others wait, and on what it spends more time."""
     kind = "is slower" if found.kind == "slow" else "is late, starved"
     more = f"it spends {found.more_ms:.1f} ms more a step on {found.more}" if found.more_ms > 0 else "cause not seen"
@@ -120,7 +128,7 @@ def ms(value: float) -> str:
     return f"{value:.0f}" if value >= 999.5 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-def _gpu(gpu: GpuReport, glyphs: Glyphs, top: int) -> list[str]:
+def _gpu(gpu: TraceGpuReport, glyphs: Glyphs, top: int) -> list[str]:
     m, said = gpu.measures, gpu.said
     right = f"{said.verdict} · confidence {said.confidence}"
     head = f"{glyphs.red if said.flag else glyphs.level(said.level)} {said.headline}"
@@ -179,7 +187,7 @@ def _causes(m: Measures) -> str:
     return "   ".join(shown) or "it never is"
 
 
-def _activity(gpu: GpuReport) -> list[str]:
+def _activity(gpu: TraceGpuReport) -> list[str]:
     m = gpu.measures
     parts = [f"UTIL {m.util_pct:.1f}"]
     if m.sm_active_pct is not None:

@@ -19,7 +19,7 @@ from gputop.diagnosis.thresholds import HALF_RATIO, HALF_UTIL, HEALTHY_SM, HEALT
 from gputop.diagnosis.types import Confidence, Flag, Level, full_title
 from gputop.features.traces.columns import Trace
 from gputop.features.traces.timeline import GRAPH_LAUNCH, SINGLE_PROCESS
-from gputop.features.traces.trace_report import Measures, Said, StreamWaitRow
+from gputop.features.traces.trace_report import Measures, StreamWaitRow, TraceVerdict
 from gputop.model.quantity import count, file_size, pct
 
 EXPOSED_COMM, SOME_COMM = 20.0, 10.0
@@ -60,13 +60,13 @@ class _Found(Struct, frozen=True):
     flag: Flag | None = None
 
 
-def judged(trace: Trace, m: Measures, *, stacks: bool) -> Said:
+def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
     """The verdict on one GPU's numbers. ``stacks``: the trace holds Python's functions, which slow the host."""
     found = _starved(m) or _working(m)
     row = _ROWS[found.id]
     name = found.flag is not None and full_title(row.title, found.flag, alarm=True)
     title = row.title
-    return Said(
+    return TraceVerdict(
         verdict=found.id,
         level=found.level,
         title=title,

@@ -183,7 +183,7 @@ class Size(Struct, frozen=True):
         return Size(max(1, min(self.width, MOST_COLUMNS)), max(1, min(self.height, MOST_ROWS)))
 
 
-class Key(Struct, frozen=True, array_like=True, tag="key"):
+class GateKey(Struct, frozen=True, array_like=True, tag="key"):
     """The first message of all: the secret of the address."""
 
     key: str
@@ -213,7 +213,7 @@ class Blur(Struct, frozen=True, array_like=True, tag="blur"):
     """The page has lost the keyboard."""
 
 
-Message = Key | Typed | Resize | Ping | Focus | Blur
+Message = GateKey | Typed | Resize | Ping | Focus | Blur
 _DECODER = msgspec.json.Decoder(Message)
 
 

@@ -29,7 +29,7 @@ from gputop.features.web.gate import (
     Blur,
     Door,
     Focus,
-    Key,
+    GateKey,
     Ping,
     Resize,
     Size,
@@ -195,7 +195,7 @@ class Server:
             given = decoded(message.data) if message.type is WSMsgType.TEXT else None
         except (asyncio.TimeoutError, BadMessage):
             return False
-        return isinstance(given, Key) and hmac.compare_digest(given.key.encode("utf-8", "replace"), self._key)
+        return isinstance(given, GateKey) and hmac.compare_digest(given.key.encode("utf-8", "replace"), self._key)
 
     async def _view(self, socket: web.WebSocketResponse, size: Size) -> tuple[int, str]:
         """Show the screen until either side ends it. Returns the close code and reason."""

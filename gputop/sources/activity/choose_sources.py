@@ -1,4 +1,4 @@
-"""The rungs below GPM, as the user's settings want them: what they share, and one of each for every GPU."""
+"""The sources below GPM, as the user's settings want them: what they share, and one of each for every GPU."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from gputop.model.sm import SM_SOURCES, SmChoice
 from gputop.model.snapshot import GpuSample, GpuStatic
-from gputop.sources.activity.fallback_chain import Rung
+from gputop.sources.activity.fallback_chain import SmReader
 
 if TYPE_CHECKING:
-    from gputop.sources.activity.counters.counters_client import Counters
+    from gputop.sources.activity.counters.counters_client import CountersClient
     from gputop.sources.activity.dcgm_exporter import Exporter
     from gputop.sources.activity.dcgmi import Dmon
 
 
-class Rungs:
+class SmReaders:
     """Exporter, dcgmi and counters of one machine. The last two exist only where they were asked for."""
 
     def __init__(
@@ -36,38 +36,38 @@ class Rungs:
         if dcgm_url is not None:
             self._made_exporter(dcgm_url)
         self._dmon: Dmon | None = None
-        self._counters: Counters | None = None
+        self._counters: CountersClient | None = None
         if dcgmi or sm_source == "dcgmi":
             from gputop.sources.activity.dcgmi import Dmon
 
             self._dmon = Dmon(interval_s)
         if perf or sm_source == "counters":
-            from gputop.sources.activity.counters.counters_client import Counters
+            from gputop.sources.activity.counters.counters_client import CountersClient
 
-            self._counters = Counters(interval_s, perf_lib, proc)
+            self._counters = CountersClient(interval_s, perf_lib, proc)
 
-    def of(self, gpu: Callable[[], GpuStatic]) -> list[Rung]:
-        """The rungs that may measure a GPU without GPM, best first; ``gpu`` gives its facts as known when called.
+    def of(self, gpu: Callable[[], GpuStatic]) -> list[SmReader]:
+        """The sources that may measure a GPU without GPM, best first; ``gpu`` gives its facts as known when called.
 
         Called on the thread that reads the GPUs, for each GPU that needs one.
         """
         static = gpu()
-        rungs: list[Rung] = []
+        sm_readers: list[SmReader] = []
         if self._wants("dcgm-exporter"):
             from gputop.sources.activity.dcgm_exporter import DcgmExporter, entity_of
 
             entity = entity_of(static)
             if entity is not None:
-                rungs.append(DcgmExporter(self._made_exporter(), entity))
+                sm_readers.append(DcgmExporter(self._made_exporter(), entity))
         if self._dmon is not None and self._wants("dcgmi"):
             from gputop.sources.activity.dcgmi import Dcgmi
 
-            rungs.append(Dcgmi(self._dmon, static))
+            sm_readers.append(Dcgmi(self._dmon, static))
         if self._counters is not None and self._wants("counters"):
-            from gputop.sources.activity.counters.counters_client import CounterRung
+            from gputop.sources.activity.counters.counters_client import CounterReader
 
-            rungs.append(CounterRung(self._counters, gpu))
-        return rungs
+            sm_readers.append(CounterReader(self._counters, gpu))
+        return sm_readers
 
     def _made_exporter(self, url: str | None = None) -> Exporter:
         """The exporter that all GPUs share. Raises UsageError for an invalid address."""

@@ -1,4 +1,4 @@
-"""Rung 2: a dcgm-exporter that already runs, scraped passively. For data-centre GPUs without GPM.
+"""Source 2: a dcgm-exporter that already runs, scraped passively. For data-centre GPUs without GPM.
 
 Fetched on a thread of its own, so that a slow exporter delays nobody. Joins on the UUID, never on an index: indices of
 an exporter are those of its container. A MIG instance is joined on its GPU's UUID and NVML's id of the GPU instance,
@@ -16,7 +16,7 @@ from typing import Literal
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.dcgm_text import NAMES, Entity, Exported, parse
-from gputop.sources.activity.fallback_chain import Activity, RungFailed, Waiting
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
 
 # How often a source renews its values, learned from watching them change.
@@ -72,7 +72,7 @@ WELL_FIX = "see in its log what dcgm-exporter lacks, or restart it"
 LOST_FIX = "end what else profiles (ncu, nsys), or restart dcgm-exporter"
 INSTANCE_FIX = "let dcgm-exporter export MIG instances (its option -d f)"
 UNUSED_S = 150.0
-"""After so long without a reader it is no longer scraped: twice as long as a ladder rests before it tries again."""
+"""After so long without a reader it is no longer scraped: twice as long as a chain rests before it tries again."""
 KEYS = tuple(dict.fromkeys(NAMES.values()))
 
 Fetch = Callable[[str, float], str]
@@ -102,7 +102,7 @@ class Exporter:
         self.kept_waiting = False
         """Whether the last caller was told to wait for the first answer, which may have come since."""
 
-    def activity(self, entity: Entity, now: float) -> Activity | Waiting:
+    def activity(self, entity: Entity, now: float) -> MeasuredActivity | Waiting:
         """As ``newest``, with a thread that keeps fetching from the first call on."""
         with self._lock:
             self._asked_at = monotonic()
@@ -111,18 +111,18 @@ class Exporter:
                 self._thread.start()
         return self.newest(entity, now)
 
-    def newest(self, entity: Entity, now: float) -> Activity | Waiting:
-        """The newest values of a GPU or MIG instance; their time is None until a change was seen. Raises RungFailed.
+    def newest(self, entity: Entity, now: float) -> MeasuredActivity | Waiting:
+        """The newest values of a GPU or MIG instance; their time is None until a change was seen. Raises SmReadFailed.
 
         Without SM activity, but with other counters, it is these, and why and what to do under ``missing`` and ``fix``.
         """
         exported = self._exported
         self.kept_waiting = False
         if self._absent:
-            raise RungFailed(f"no dcgm-exporter at {self._url}", forever=True)
+            raise SmReadFailed(f"no dcgm-exporter at {self._url}", forever=True)
         if exported is None:
             if self._trouble is not None:
-                raise RungFailed(f"{self._called}: {self._trouble}")
+                raise SmReadFailed(f"{self._called}: {self._trouble}")
             self.kept_waiting = True
             return Waiting(f"asking {self._called}", looking=True)
         updates = self._updates(now)
@@ -148,8 +148,8 @@ class Exporter:
         else:
             self._served.add(entity)
         if not values:
-            raise RungFailed(missing["sm_active_pct"], fix=fix)
-        return Activity(values, missing, updates.period_s, updates.changed_at, fix)
+            raise SmReadFailed(missing["sm_active_pct"], fix=fix)
+        return MeasuredActivity(values, missing, updates.period_s, updates.changed_at, fix)
 
     def stop(self) -> None:
         """End the thread, if there is one, after the fetch in hand. Returns at once."""
@@ -195,30 +195,30 @@ class Exporter:
         return max((self._others, own), key=lambda updates: updates.changed_at or 0.0)
 
     def _doubt(self, updates: UpdateInterval, exported: Exported, now: float) -> None:
-        """Raise RungFailed for values that are too old to be shown as of now."""
+        """Raise SmReadFailed for values that are too old to be shown as of now."""
         seen_at = self._first_at if updates.changed_at is None else updates.changed_at
         age, period_s = now - seen_at, updates.period_s or USUAL_PERIOD_S
         why = self._trouble
         # Until the update interval is known, so is not how long the last values hold.
         if why is not None and (updates.period_s is None or age > max(LEAST_PATIENCE_S, MISSED_PERIODS * period_s)):
-            raise RungFailed(f"{self._called}: {why}", fix=WELL_FIX)
+            raise SmReadFailed(f"{self._called}: {why}", fix=WELL_FIX)
         patience = max(LEAST_PATIENCE_S, REPEATED_PERIODS * period_s)
         if age > (patience if exported.others is not None else max(patience, IDLE_PATIENCE_S)):
             silent = now - self._answered_at
             if silent > FARTHEST_S + TIMEOUT_S:
-                raise RungFailed(f"{self._called} has not answered for {silent:.0f} s", fix=WELL_FIX)
-            raise RungFailed(f"{self._called} has repeated itself for {age:.0f} s", fix=WELL_FIX)
+                raise SmReadFailed(f"{self._called} has not answered for {silent:.0f} s", fix=WELL_FIX)
+            raise SmReadFailed(f"{self._called} has repeated itself for {age:.0f} s", fix=WELL_FIX)
 
-    def _no_row(self, entity: Entity, exported: Exported) -> RungFailed:
+    def _no_row(self, entity: Entity, exported: Exported) -> SmReadFailed:
         uuid, instance = entity
         if uuid not in exported.uuids:
-            return RungFailed(f"{self._called} does not know this GPU", fix=NOT_SEEN_FIX)
+            return SmReadFailed(f"{self._called} does not know this GPU", fix=NOT_SEEN_FIX)
         if instance is not None and any(known[0] == uuid for known in exported.rows):
-            return RungFailed(f"{self._called} has no counters of this MIG instance", fix=INSTANCE_FIX)
+            return SmReadFailed(f"{self._called} has no counters of this MIG instance", fix=INSTANCE_FIX)
         if entity in self._served:
             # Its counters are switched on, but DCGM gives none: something else profiles, or the watch was lost.
-            return RungFailed(f"{self._called} no longer gives counters", fix=LOST_FIX)
-        return RungFailed(f"{self._called} exports no SM activity", fix=FIX)
+            return SmReadFailed(f"{self._called} no longer gives counters", fix=LOST_FIX)
+        return SmReadFailed(f"{self._called} exports no SM activity", fix=FIX)
 
     def _run(self) -> None:
         while not self._stop.is_set() and not self._absent and not self._rests():
@@ -245,7 +245,7 @@ def entity_of(gpu: GpuStatic) -> Entity | None:
 
 
 class DcgmExporter:
-    """The rung of one GPU, or of one MIG device: then the values cover its whole GPU instance."""
+    """The source of one GPU, or of one MIG device: then the values cover its whole GPU instance."""
 
     def __init__(self, exporter: Exporter, entity: Entity) -> None:
         self._exporter = exporter
@@ -255,7 +255,7 @@ class DcgmExporter:
     def name(self) -> Literal["dcgm-exporter"]:
         return "dcgm-exporter"
 
-    def read(self, now: float) -> Activity | Waiting:
+    def read(self, now: float) -> MeasuredActivity | Waiting:
         return self._exporter.activity(self._entity, now)
 
     def close(self) -> None:

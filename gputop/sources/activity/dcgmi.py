@@ -1,4 +1,4 @@
-"""Rung 3: ``dcgmi dmon``, one process for all GPUs. Only where the user asked for it.
+"""Source 3: ``dcgmi dmon``, one process for all GPUs. Only where the user asked for it.
 
 Before Hopper its profiling fields take the GPU's one profiling unit away from ncu and nsys, so it is never started by
 itself. Read on a thread of its own; the process is killed on ``stop``, and by the kernel when this program dies
@@ -20,7 +20,7 @@ from typing import Literal
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, Activity, RungFailed, Waiting
+from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.own_process import dying_with_parent
 
 FIELDS = {
@@ -38,7 +38,7 @@ DISCOVERY_S = 5.0
 SILENT_S = 5.0
 """A dmon that has printed no row of a GPU for so long, and for ten intervals, is no longer trusted."""
 UNUSED_S = 10.0
-"""A dmon that no GPU has read for so long, because a better rung is back, is ended: it holds the profiling unit."""
+"""A dmon that no GPU has read for so long, because a better source is back, is ended: it holds the profiling unit."""
 LONGEST_LINE = 4096
 KILL_AFTER_S = 0.1
 FIX = "start the host engine (sudo systemctl start nvidia-dcgm), or use dcgm-exporter"
@@ -121,8 +121,8 @@ class Dmon:
         self._trouble: str | None = None
         self._given_up = False
 
-    def activity(self, uuid: str, now: float) -> Activity | Waiting:
-        """The newest value of a GPU, with a thread that keeps reading from the first call on. Raises RungFailed."""
+    def activity(self, uuid: str, now: float) -> MeasuredActivity | Waiting:
+        """The newest value of a GPU, with a thread that keeps reading from the first call on. Raises SmReadFailed."""
         self._asked_at = monotonic()
         with self._lock:
             if self._thread is None:
@@ -131,24 +131,24 @@ class Dmon:
                 self._thread.start()
         return self.newest(uuid, now)
 
-    def newest(self, uuid: str, now: float) -> Activity | Waiting:
+    def newest(self, uuid: str, now: float) -> MeasuredActivity | Waiting:
         """As ``activity``, without starting anything."""
         if self._given_up:
-            raise RungFailed(f"dcgmi: {self._trouble}", True, fix_for(self._trouble or ""))
+            raise SmReadFailed(f"dcgmi: {self._trouble}", True, fix_for(self._trouble or ""))
         if self._trouble is not None:
-            raise RungFailed(f"dcgmi: {self._trouble}", False, fix_for(self._trouble))
+            raise SmReadFailed(f"dcgmi: {self._trouble}", False, fix_for(self._trouble))
         if self._uuids and uuid not in self._uuids.values():
-            raise RungFailed("dcgmi does not know this GPU", False, FIX)
+            raise SmReadFailed("dcgmi does not know this GPU", False, FIX)
         row = self._rows.get(uuid)
         if row is None:
             # The first rows are N/A, before DCGM has two samples.
             if self._began is None or now - self._began <= DISCOVERY_S + self._silent_s:
                 return Waiting("waiting for the first value of dcgmi")
             why = "only N/A" if uuid in self.blank else "no value"
-            raise RungFailed(f"dcgmi has given {why} for {now - self._began:.0f} s", False, fix_for(why))
+            raise SmReadFailed(f"dcgmi has given {why} for {now - self._began:.0f} s", False, fix_for(why))
         t, ratios = row
         if now - t > self._silent_s:
-            raise RungFailed(f"dcgmi has said nothing for {now - t:.0f} s", False, FIX)
+            raise SmReadFailed(f"dcgmi has said nothing for {now - t:.0f} s", False, FIX)
         values: dict[str, float] = {}
         missing: dict[str, str] = {}
         for key in FIELDS.values():
@@ -161,22 +161,22 @@ class Dmon:
                 missing[key] = f"dcgmi gives an impossible value ({value:g})"
         if "sm_active_pct" not in values:
             why = f"SM activity: {missing['sm_active_pct']}"
-            raise RungFailed(why, False, fix_for(why))
-        return Activity(values, missing, self._delay_ms / 1000, t)
+            raise SmReadFailed(why, False, fix_for(why))
+        return MeasuredActivity(values, missing, self._delay_ms / 1000, t)
 
     def discover(self) -> Mapping[int, str]:
-        """UUIDs by DCGM's numbers, asked now. Raises OSError without a program, RungFailed without an answer."""
+        """UUIDs by DCGM's numbers, asked now. Raises OSError without a program, SmReadFailed without an answer."""
         process = self._start(["discovery", "-l"])
         try:
             output = process.communicate(timeout=DISCOVERY_S)[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
-            raise RungFailed(f"`dcgmi discovery -l` has not answered for {DISCOVERY_S:.0f} s", False, FIX) from None
+            raise SmReadFailed(f"`dcgmi discovery -l` has not answered for {DISCOVERY_S:.0f} s", False, FIX) from None
         finally:
             self._end()
         uuids = parse_discovery(output)
         if not uuids:
             said = _said(output.splitlines())
-            raise RungFailed(f"`dcgmi discovery -l` names no GPU: {said}", False, fix_for(said))
+            raise SmReadFailed(f"`dcgmi discovery -l` names no GPU: {said}", False, fix_for(said))
         return uuids
 
     def stop(self) -> None:
@@ -216,7 +216,7 @@ class Dmon:
         except OSError as error:
             self._trouble, self._given_up = f"cannot run {self._program}: {error.strerror}", True
             return
-        except RungFailed as failure:
+        except SmReadFailed as failure:
             self._trouble = failure.reason
             return
         with process:
@@ -245,7 +245,7 @@ class Dmon:
     def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._stop.is_set():
-                raise RungFailed("stopped")
+                raise SmReadFailed("stopped")
             # A session of its own: a key in our terminal does not reach it, and one signal reaches all of it.
             self._process = subprocess.Popen(
                 dying_with_parent(self._program, arguments),
@@ -273,7 +273,7 @@ class Dmon:
 
 
 class Dcgmi:
-    """The rung of one whole GPU; of a MIG instance it only says why there is nothing."""
+    """The source of one whole GPU; of a MIG instance it only says why there is nothing."""
 
     def __init__(self, dmon: Dmon, gpu: GpuStatic) -> None:
         self._dmon = dmon
@@ -283,9 +283,9 @@ class Dcgmi:
     def name(self) -> Literal["dcgmi"]:
         return "dcgmi"
 
-    def read(self, now: float) -> Activity | Waiting:
+    def read(self, now: float) -> MeasuredActivity | Waiting:
         if self._gpu.mig_parent is not None:
-            raise RungFailed(INSTANCE, forever=True)
+            raise SmReadFailed(INSTANCE, forever=True)
         return self._dmon.activity(self._gpu.uuid, now)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Chooses, for one GPU, the best source of SM activity that works now.
 
-A rung says what it measured, that it is still collecting, or that it failed and why. The ladder counts failures,
-steps down after three and looks up again after a minute, while the rung below goes on: only a value leads up again.
-It knows no rung's workings and never blends two of them.
+A source says what it measured, that it is still collecting, or that it failed and why. The chain counts failures,
+steps down after three and looks up again after a minute, while the source below goes on: only a value leads up again.
+It knows no source's workings and never blends two of them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ BAD_TICKS = 3
 PROBE_AGAIN_S = 60.0
 
 
-class Activity(Struct, frozen=True):
-    """What a rung measured: ``t`` is the monotonic time of the value, ``window_s`` what it is the mean over.
+class MeasuredActivity(Struct, frozen=True):
+    """What a source measured: ``t`` is the monotonic time of the value, ``window_s`` what it is the mean over.
 
-    Both are None where the rung cannot know them. ``values`` and ``missing`` are by catalogue key. A rung that measures
-    other counters but not ``sm_active_pct`` says why under ``missing``; ``fix`` is what would help.
+    Both are None where the source cannot know them. ``values`` and ``missing`` are by catalogue key. A source that
+    measures other counters but not ``sm_active_pct`` says why under ``missing``; ``fix`` is what would help.
     """
 
     values: Mapping[str, float]
@@ -35,16 +35,16 @@ class Activity(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """Nothing yet, and nothing wrong: why. ``looking`` for a moment, while it is not known whether this rung exists."""
+    """Nothing yet, and nothing wrong: why. ``looking`` while it is not yet known whether this source exists."""
 
     reason: str
     looking: bool = False
 
 
-class RungFailed(Exception):
+class SmReadFailed(Exception):
     """No value this time. ``forever`` when asking again is pointless on this GPU; ``fix`` is what would help.
 
-    ``resting`` when there is deliberately none while some condition lasts: the rungs below are then asked at once,
+    ``resting`` when there is deliberately none while some condition lasts: the sources below are then asked at once,
     and asking this one again costs nothing.
     """
 
@@ -56,29 +56,29 @@ class RungFailed(Exception):
         self.resting = resting
 
 
-class Rung(Protocol):
+class SmReader(Protocol):
     """One way to measure one GPU."""
 
     @property
     def name(self) -> SmSource: ...
 
-    def read(self, now: float) -> Activity | Waiting:
-        """The newest value. ``now`` is monotonic. Raises RungFailed."""
+    def read(self, now: float) -> MeasuredActivity | Waiting:
+        """The newest value. ``now`` is monotonic. Raises SmReadFailed."""
 
     def close(self) -> None:
-        """Free what the rung holds. Called on the thread that reads."""
+        """Free what the source holds. Called on the thread that reads."""
 
 
-class Standing(Struct, frozen=True):
-    """Where the ladder stands: the rung in use (None below all), its values or None, and why SM is not among them."""
+class ChainState(Struct, frozen=True):
+    """Where the chain stands: the source in use (None below all), its values or None, and why SM is not among them."""
 
     source: SmSource | None
-    activity: Activity | None = None
+    activity: MeasuredActivity | None = None
     reason: str | None = None
 
 
 class _Step(Struct):
-    rung: Rung
+    sm_reader: SmReader
     stands: bool = False
     """Whether it is in use and has given a value: only then a failure is waited out."""
     failed: bool = False
@@ -89,37 +89,37 @@ class _Step(Struct):
     fix: str = ""
 
 
-class Ladder:
-    """The rungs of one GPU, best first."""
+class FallbackChain:
+    """The sources of one GPU, best first."""
 
-    def __init__(self, rungs: Iterable[Rung], without: str = "no SM counter on this GPU") -> None:
-        """``without`` is why there is nothing where no rung gives a reason.
+    def __init__(self, sm_readers: Iterable[SmReader], without: str = "no SM counter on this GPU") -> None:
+        """``without`` is why there is nothing where no source gives a reason.
 
-        A rung is taken from ``rungs`` when those above it have failed for the first time, so that one that no GPU
+        One is taken from ``sm_readers`` when those above it have failed for the first time, so that one that no GPU
         needs is not even made.
         """
         self._steps: list[_Step] = []
-        self._further = iter(rungs)
+        self._further = iter(sm_readers)
         self._without = without
 
-    def read(self, now: float) -> Standing:
-        """Ask the rungs from the top and stop at the first that measures SM activity, or may do so in a moment.
+    def read(self, now: float) -> ChainState:
+        """Ask the sources from the top and stop at the first that measures SM activity, or may do so in a moment.
 
-        Counters without SM activity are used only when no lower rung has it either.
+        Counters without SM activity are used only when no lower source has it either.
         """
         standing = self._look(now)
         for step in self._steps:
-            step.stands = step.stands and step.rung.name == standing.source
+            step.stands = step.stands and step.sm_reader.name == standing.source
         return standing
 
-    def _look(self, now: float) -> Standing:
-        partly: tuple[SmSource, Activity] | None = None
+    def _look(self, now: float) -> ChainState:
+        partly: tuple[SmSource, MeasuredActivity] | None = None
         for step in self._from_top():
             if now < step.retry_at:
                 continue
             try:
-                got = step.rung.read(now)
-            except RungFailed as failure:
+                got = step.sm_reader.read(now)
+            except SmReadFailed as failure:
                 step.failed, step.reason, step.fix = True, failure.reason, failure.fix
                 if failure.forever:
                     step.retry_at = inf
@@ -129,51 +129,53 @@ class Ladder:
                     continue
                 if self._still_bad(step, now):
                     continue
-                return Standing(step.rung.name, None, failure.reason)
-            if isinstance(got, Activity):
+                return ChainState(step.sm_reader.name, None, failure.reason)
+            if isinstance(got, MeasuredActivity):
                 step.stands, step.failed, step.bad = True, False, 0
                 step.reason, step.fix = got.missing.get("sm_active_pct", ""), got.fix
                 if not step.reason:
-                    return Standing(step.rung.name, got)
-                partly = partly or (step.rung.name, got)
+                    return ChainState(step.sm_reader.name, got)
+                partly = partly or (step.sm_reader.name, got)
                 continue
             if got.looking:
                 # Answered in a moment, one way or the other: nothing below is begun for that, dcgmi least of all, and
                 # what stood before is not left for the bound in between.
                 if partly is not None:
                     break
-                stood = next((other.rung.name for other in self._steps if other.stands), None)
-                return Standing(stood, None, self._why())
-            # After a failure a rung that only collects is still bad: it has dropped its pair and given no value.
+                stood = next((other.sm_reader.name for other in self._steps if other.stands), None)
+                return ChainState(stood, None, self._why())
+            # After a failure a source that only collects is still bad: it has dropped its pair and given no value.
             if step.failed and self._still_bad(step, now):
                 continue
             if partly is None or step.stands:
-                return Standing(step.rung.name, None, step.reason or got.reason)
+                return ChainState(step.sm_reader.name, None, step.reason or got.reason)
         if partly is not None:
             name, activity = partly
-            return Standing(name, activity, "; ".join(filter(None, (activity.missing["sm_active_pct"], activity.fix))))
-        return Standing(None, None, self._why())
+            return ChainState(
+                name, activity, "; ".join(filter(None, (activity.missing["sm_active_pct"], activity.fix)))
+            )
+        return ChainState(None, None, self._why())
 
     def _from_top(self) -> Iterator[_Step]:
         yield from self._steps
-        for rung in self._further:
-            step = _Step(rung)
+        for sm_reader in self._further:
+            step = _Step(sm_reader)
             self._steps.append(step)
             yield step
 
     def reject(self, source: SmSource, why: str) -> None:
-        """Never ask a rung again: its values cannot be true."""
+        """Never ask a source again: its values cannot be true."""
         for step in self._steps:
-            if step.rung.name == source:
+            if step.sm_reader.name == source:
                 step.retry_at, step.stands, step.reason, step.fix = inf, False, why, ""
-                step.rung.close()
+                step.sm_reader.close()
 
     def close(self) -> None:
         for step in self._steps:
-            step.rung.close()
+            step.sm_reader.close()
 
     def _still_bad(self, step: _Step, now: float) -> bool:
-        """Count a tick without a value; whether to look further down now. Only a rung in use is waited for."""
+        """Count a tick without a value; whether to look further down now. Only a source in use is waited for."""
         step.bad += 1
         if step.bad < BAD_TICKS:
             return not step.stands
@@ -217,18 +219,18 @@ class CrossCheck:
             f"the GPU counters contradict NVML ({sm_pct:.0f} % of the chip at {util_pct:.0f} % utilisation): not shown"
         )
 
-    def standing(self, ladder: Ladder, now: float, util_pct: float | None) -> Standing:
-        """Where the ladder stands at monotonic ``now``, without counters that NVML's utilisation contradicts."""
-        standing = ladder.read(now)
+    def standing(self, chain: FallbackChain, now: float, util_pct: float | None) -> ChainState:
+        """Where the chain stands at monotonic ``now``, without counters that NVML's utilisation contradicts."""
+        standing = chain.read(now)
         if standing.source == "counters" and standing.activity is not None:
             why = self.refutes(standing.activity.values.get("sm_active_pct"), util_pct)
             if why is not None:
-                ladder.reject("counters", why)
-                return ladder.read(now)
+                chain.reject("counters", why)
+                return chain.read(now)
         return standing
 
 
-# The last rung: what utilisation alone proves about SM activity.
+# The last source: what utilisation alone proves about SM activity.
 #
 # Over one window, time-weighted SM activity lies in [util / SM count, util]: an SM holds warps only while a kernel
 # runs,

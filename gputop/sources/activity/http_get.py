@@ -59,7 +59,7 @@ def get(url: str, timeout_s: float) -> str:
     A user and password in the address are sent as basic authentication. Raises OSError, and ValueError for what cannot
     be metrics; their texts are printable and hold nothing of the body.
     """
-    # Imported here: they cost more than the rest of this rung, and most machines never get this far.
+    # Imported here: they cost more than the rest of this source, and most machines never get this far.
     from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
     from urllib.parse import unquote, urlsplit
 

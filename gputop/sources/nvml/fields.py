@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 
 from gputop.sources.nvml.gpu_questions import ENERGY
-from gputop.sources.nvml.handle import Answers, Handle, reason
+from gputop.sources.nvml.handle import Handle, MetricAnswers, reason
 
 ALL_LINKS = 0xFFFFFFFF
 """Scope of an NVLink field: the sum over all links."""
@@ -70,7 +70,7 @@ class Rate:
         self._count = None
 
 
-class Fields:
+class FieldValues:
     """The values that NVML gives as fields, in one call a tick: memory temperature, energy, byte counters."""
 
     __slots__ = ("_asked", "_measured", "_rates", "_wanted")
@@ -87,7 +87,7 @@ class Fields:
         """What is asked for while ``_measured`` is measured by better means."""
 
     def ask_into(
-        self, handle: Handle, into: Answers, now: float, measured: frozenset[str], at: float | None = None
+        self, handle: Handle, into: MetricAnswers, now: float, measured: frozenset[str], at: float | None = None
     ) -> None:
         """Ask for all fields whose keys are not ``measured`` by better means. Raises LostGpu.
 
@@ -114,7 +114,7 @@ class Fields:
             del into.missing["energy_j"]
             ENERGY.ask_into(handle, into, now)
 
-    def _keep(self, field: Any, into: Answers, now: float) -> None:
+    def _keep(self, field: Any, into: MetricAnswers, now: float) -> None:
         name, code = field.fieldId, field.nvmlReturn
         key = _key(name)
         value = field_value(field) if code == pynvml.NVML_SUCCESS else None

@@ -1,4 +1,4 @@
-"""Rung 1: the GPU performance monitoring counters that NVML reads on Hopper and newer, GeForce and MIG instances too.
+"""Source 1: the GPU performance monitoring counters that NVML reads on Hopper and newer, GeForce and MIG instances too.
 
 Two samples, swapped at each tick, and one metrics structure that is reused. Never calls nvmlGpmSetStreamingEnabled:
 it is global and zeroes everybody's buffer. The samples have no finaliser: ``close`` must come before nvmlShutdown.
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pynvml
 
-from gputop.sources.activity.fallback_chain import Activity, RungFailed, Waiting
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.nvml.handle import BOUNDS, LOST_CODES, NEVER_CODES, Handle, LostGpu, reason
 
 CLOSEST_PAIR_S = 0.2
@@ -69,7 +69,7 @@ class Gpm:
         self._supported = False
         self._samples: list[Any] = []
         self._first_at: float | None = None
-        self._last: Activity | None = None
+        self._last: MeasuredActivity | None = None
         self._pair: Any = None
         self._known = tuple(METRICS)
         self._unknown: dict[str, str] = {}
@@ -79,8 +79,8 @@ class Gpm:
     def name(self) -> Literal["gpm"]:
         return "gpm"
 
-    def read(self, now: float) -> Activity | Waiting:
-        """The means since the sample before. Raises RungFailed, and LostGpu when the GPU itself is gone."""
+    def read(self, now: float) -> MeasuredActivity | Waiting:
+        """The means since the sample before. Raises SmReadFailed, and LostGpu when the GPU itself is gone."""
         if self._first_at is not None and now - self._first_at < CLOSEST_PAIR_S:
             return self._last or Waiting(COLLECTING)
         try:
@@ -92,7 +92,7 @@ class Gpm:
             why = reason(error.value)
             if error.value in LOST_CODES:
                 raise LostGpu(why) from error
-            raise RungFailed(f"GPM: {why}", error.value in NEVER_CODES and not self._supported, self._fix) from error
+            raise SmReadFailed(f"GPM: {why}", error.value in NEVER_CODES and not self._supported, self._fix) from error
 
     def close(self) -> None:
         samples, self._samples = self._samples, []
@@ -123,7 +123,7 @@ class Gpm:
             # Where GPM works nothing of this is needed, and it is not loaded before the first picture.
             from gputop.sources.activity.fallback_chain import no_gpm
 
-            raise RungFailed(no_gpm(self._architecture), True, self._fix)
+            raise SmReadFailed(no_gpm(self._architecture), True, self._fix)
         if not self._samples:
             self._samples.append(self._handle.run_bare("nvmlGpmSampleAlloc"))
         self._ask_for(self._known)
@@ -155,7 +155,7 @@ class Gpm:
                     raise
                 self._ask_for(older)
 
-    def _measure(self, now: float) -> Activity | Waiting:
+    def _measure(self, now: float) -> MeasuredActivity | Waiting:
         if self._first_at is not None and len(self._samples) < 2:
             self._samples.append(self._handle.run_bare("nvmlGpmSampleAlloc"))
         newer = self._samples[-1]
@@ -188,6 +188,6 @@ class Gpm:
             missing["graphics_active_pct"] = "this GPU does not count it: it stays 0 while its multiprocessors work"
         if "sm_active_pct" not in values:
             self._first_at = self._last = None
-            raise RungFailed(f"GPM: SM activity: {missing['sm_active_pct']}", False, self._fix)
-        self._last = Activity(values, missing, now - before, now)
+            raise SmReadFailed(f"GPM: SM activity: {missing['sm_active_pct']}", False, self._fix)
+        self._last = MeasuredActivity(values, missing, now - before, now)
         return self._last

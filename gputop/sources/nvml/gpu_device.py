@@ -19,25 +19,27 @@ from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.quantity import clean_text
 from gputop.model.sm import SmChoice
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
-from gputop.sources.activity.fallback_chain import CrossCheck, Ladder, Rung, Standing, bound
+from gputop.sources.activity.fallback_chain import ChainState, CrossCheck, FallbackChain, SmReader, bound
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.driver_processes import COLLECTING, GpuProcesses
-from gputop.sources.nvml.fields import Fields
+from gputop.sources.nvml.fields import FieldValues
 from gputop.sources.nvml.gpm import Gpm
 from gputop.sources.nvml.gpu_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
 from gputop.sources.nvml.gpu_questions import EVERY_TICK, POWER_LIMIT, SM_CLOCK_MAX, Seldom, ask_memory_into
-from gputop.sources.nvml.handle import Answers, Handle, LostGpu, reason
-from gputop.sources.pci import Card, card_name
+from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers, reason
+from gputop.sources.pci import PciCard, card_name
 
-# One read's answers and the ladder's standing as a sample.
+# One read's answers and the chain's standing as a sample.
 
 
-def sample_of(static: GpuStatic, answers: Answers, standing: Standing, now: float, *, bounded: bool) -> GpuSample:
+def sample_of(
+    static: GpuStatic, answers: MetricAnswers, standing: ChainState, now: float, *, bounded: bool
+) -> GpuSample:
     """The sample of one read at monotonic time ``now``. ``bounded``: utilisation bounds SM activity on this device."""
     values, activity = answers.values, standing.activity
     low, high = bound(values.get("util_pct"), static.sm_count) if bounded else (None, None)
     if standing.source is not None:
-        # A rung that merely missed a tick leaves a gap; one without an SM counter leaves the bound.
+        # A source that merely missed a tick leaves a gap; one without an SM counter leaves the bound.
         lasting = activity is not None and standing.reason is not None
         return GpuSample(
             static,
@@ -67,8 +69,8 @@ NO_MIG = reason(pynvml.NVML_ERROR_NOT_SUPPORTED)
 NO_NVLINK = "no NVLink on this GPU"
 HELD_UNKNOWN = "unified with the host's memory, and the driver does not say what each process holds of it"
 
-MoreRungs = Callable[[Callable[[], GpuStatic]], list[Rung]]
-"""Makes the rungs below GPM for a GPU; the callable gives its facts as known by then."""
+MoreSmReaders = Callable[[Callable[[], GpuStatic]], list[SmReader]]
+"""Makes the sources below GPM for a GPU; the callable gives its facts as known by then."""
 
 
 class Device:
@@ -78,7 +80,7 @@ class Device:
         self,
         index: int,
         interval_s: float,
-        more_rungs: MoreRungs,
+        more_sm_readers: MoreSmReaders,
         parent: Device | None = None,
         uuid: str | None = None,
         sm_source: SmChoice = "auto",
@@ -102,11 +104,11 @@ class Device:
         self._parent_found = 0
         self._mig_known = self._facts_due = False
         self._interval_s = interval_s
-        self._more_rungs = more_rungs
+        self._more_sm_readers = more_sm_readers
         self._sm_source = sm_source
-        self._ladder = Ladder(())
+        self._chain = FallbackChain(())
         self._cross_check = CrossCheck()
-        self._fields = Fields(nvlink=False)
+        self._fields = FieldValues(nvlink=False)
         self._lister = GpuProcesses(self.handle, index)
         self._seldom = Seldom()
         self._processes_at = float("-inf")
@@ -122,7 +124,7 @@ class Device:
         outdated = self.parent is not None and self._parent_found != self.parent.times_found
         return self.stale or outdated or not self.found or self.lost is not None
 
-    def fall_asleep(self, why: str, card: Card) -> None:
+    def fall_asleep(self, why: str, card: PciCard) -> None:
         """Take the GPU for asleep until it is found again. Asks the driver nothing."""
         self.processes = ()
         self.asleep, self.stale = why, True
@@ -174,9 +176,9 @@ class Device:
         self.static = static
         self.vgpu = is_vgpu(handle)
         self._facts_due = not static.mig_enabled
-        self._fields = Fields(static.nvlink_peak_bytes_per_s is not None)
-        self._ladder.close()
-        self._ladder = Ladder(self._rungs(), self._no_rung())
+        self._fields = FieldValues(static.nvlink_peak_bytes_per_s is not None)
+        self._chain.close()
+        self._chain = FallbackChain(self._sm_readers(), self._no_sm_reader())
         self._cross_check = CrossCheck()
         self._seldom = Seldom()
         self._processes_at = float("-inf")
@@ -186,7 +188,7 @@ class Device:
         self.stale = False
         self.lost = self.asleep = None
 
-    def _rungs(self) -> Iterable[Rung]:
+    def _sm_readers(self) -> Iterable[SmReader]:
         static, parent = self.static, self.parent
         if self._split:
             return ()
@@ -197,16 +199,16 @@ class Device:
                 return ()
             mig = (parent.handle.raw, instance)
         if self._sm_source not in ("auto", "gpm"):
-            return self._rungs_below_gpm()
+            return self._sm_readers_below_gpm()
         gpm = Gpm(self.handle, self._interval_s, static.architecture, mig, static.name)
-        return chain((gpm,), self._rungs_below_gpm())
+        return chain((gpm,), self._sm_readers_below_gpm())
 
-    def _rungs_below_gpm(self) -> Iterator[Rung]:
+    def _sm_readers_below_gpm(self) -> Iterator[SmReader]:
         """Made when the first of them is asked for."""
-        yield from self._more_rungs(lambda: self.static)
+        yield from self._more_sm_readers(lambda: self.static)
 
-    def _no_rung(self) -> str:
-        """Why there is no SM activity where there is no rung."""
+    def _no_sm_reader(self) -> str:
+        """Why there is no SM activity where there is no source."""
         if self._sm_source == "auto":
             return "no SM counter on this GPU"
         return f"not asked for: --sm-source {self._sm_source}"
@@ -277,7 +279,7 @@ class Device:
             self.lost_since = t
 
     def _read(self, now: float, t: float, xid: int | str) -> GpuSample:
-        handle, into, begun = self.handle, Answers(), monotonic()
+        handle, into, begun = self.handle, MetricAnswers(), monotonic()
         for question in EVERY_TICK:
             question.ask_into(handle, into, now)
         has_memory = ask_memory_into(handle, into, now)
@@ -289,10 +291,10 @@ class Device:
         into.values.update(seldom.values)
         into.missing.update(seldom.missing)
         standing = (
-            Standing(None, None, SPLIT)
+            ChainState(None, None, SPLIT)
             if self._split
             # Counters have the value of the moment at which they are read, which may be late with a slow driver.
-            else self._cross_check.standing(self._ladder, now + (monotonic() - begun), into.values.get("util_pct"))
+            else self._cross_check.standing(self._chain, now + (monotonic() - begun), into.values.get("util_pct"))
         )
         measured: frozenset[str] = frozenset()
         if standing.activity is not None:
@@ -324,7 +326,7 @@ class Device:
             self._use_host_memory(into)
         return sample_of(self.static, into, standing, now, bounded=not self._no_bound())
 
-    def _use_host_memory(self, into: Answers) -> None:
+    def _use_host_memory(self, into: MetricAnswers) -> None:
         """Memory of a GPU that has none of its own (GB10, Thor, Orin): what its processes hold of the host's.
 
         A virtual GPU, or one that does not list its processes either, is not taken for one of those.
@@ -376,14 +378,14 @@ class Device:
 
     def close(self) -> None:
         """Free what NVML holds for this GPU. Before nvmlShutdown, on the reading thread."""
-        self._ladder.close()
+        self._chain.close()
         self.stale = True
 
 
 # The result of one pass over the GPUs, complete or partial.
 
 
-class Reading(Struct, frozen=True):
+class GpusReading(Struct, frozen=True):
     """One pass over the chosen GPUs, at Unix time ``t``. ``hung`` are indices: a call on these did not return."""
 
     t: float

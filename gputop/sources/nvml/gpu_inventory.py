@@ -17,21 +17,21 @@ from gputop.model.quantity import clean_text
 from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.handle import Handle
 from gputop.sources.nvml.sleep import ASLEEP, RELEASED, Sleep
-from gputop.sources.pci import Card
+from gputop.sources.pci import PciCard
 
 MOST_LEFT = 256
 """How many MIG devices that are gone would get their old number back."""
 GONE = "gone: the driver no longer shows this GPU (unplugged, or taken from this container)"
 
 
-class Part(Protocol):
+class MayHang(Protocol):
     """Something whose calls may hang."""
 
     handle: Handle
     stuck: bool
 
 
-Turn = Callable[[int, Part], AbstractContextManager[None]]
+Turn = Callable[[int, MayHang], AbstractContextManager[None]]
 MakeDevice = Callable[[int, Device | None, str | None], Device]
 
 
@@ -58,7 +58,7 @@ def _names(folder: str) -> list[str]:
         return []
 
 
-class Inventory:
+class GpuInventory:
     """The GPUs that NVML has shown so far, and NVML itself: started, counted, shut down.
 
     Every call into NVML is made in a turn (``turn(ticket, part)``), so that one that hangs costs only its GPU; a
@@ -175,7 +175,7 @@ class Inventory:
         for slot, card in enumerate(self._sleep.cards):
             self._at(slot, card).fall_asleep(ASLEEP if card.address in self._sleep.asleep else RELEASED, card)
 
-    def _at(self, slot: int, card: Card) -> Device:
+    def _at(self, slot: int, card: PciCard) -> Device:
         """The device of a card: the one that had its address, else the one at its place, unless that is another's."""
         known = {_address(device): device for device in self.whole}
         device = known.get(card.address) or self._slots.get(slot)

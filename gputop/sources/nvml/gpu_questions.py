@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 from msgspec import Struct
 
-from gputop.sources.nvml.handle import NO_VALUE, Answers, Handle, reason
+from gputop.sources.nvml.handle import NO_VALUE, Handle, MetricAnswers, reason
 
 
 class Question(Struct, frozen=True):
@@ -23,7 +23,7 @@ class Question(Struct, frozen=True):
     convert: Callable[[Any], tuple[Any, ...]]
     core: bool = False
 
-    def ask_into(self, handle: Handle, into: Answers, now: float) -> bool:
+    def ask_into(self, handle: Handle, into: MetricAnswers, now: float) -> bool:
         """Ask, and keep what comes. True when the GPU answered. Raises LostGpu."""
         answer = handle.ask(self.names, self.arguments, now, self.core)
         if answer.__class__ is str:
@@ -143,7 +143,7 @@ SELDOM_S, FIXED_S = 5.0, 60.0
 NO_MEMORY = "the driver does not say how much memory this GPU has"
 
 
-def ask_memory_into(handle: Handle, into: Answers, now: float) -> bool:
+def ask_memory_into(handle: Handle, into: MetricAnswers, now: float) -> bool:
     """Ask for the memory in the newest form that the driver knows, and keep what comes or why nothing does.
 
     False where the driver says that this GPU has none to tell: then it may use the host's.
@@ -164,10 +164,10 @@ class Seldom:
     __slots__ = ("_fixed", "_fixed_due_at", "answers", "due_at")
 
     def __init__(self) -> None:
-        self.answers = Answers()
+        self.answers = MetricAnswers()
         self.due_at = float("-inf")
         """When it is worth asking again, monotonic s."""
-        self._fixed = Answers()
+        self._fixed = MetricAnswers()
         self._fixed_due_at = float("-inf")
 
     def ask(self, handle: Handle, now: float, turn: int) -> None:
@@ -175,9 +175,9 @@ class Seldom:
 
         Raises LostGpu.
         """
-        fresh = Answers()
+        fresh = MetricAnswers()
         if now >= self._fixed_due_at:
-            self._fixed = Answers()
+            self._fixed = MetricAnswers()
             for question in FIXED:
                 question.ask_into(handle, self._fixed, now)
             self._fixed_due_at = now + FIXED_S

@@ -207,7 +207,7 @@ class Handle:
         return int(value) if value != NO_VALUE else None
 
 
-class Answers:
+class MetricAnswers:
     """The metrics of one read: valid values by catalogue key, and why each other one is missing."""
 
     __slots__ = ("missing", "values")

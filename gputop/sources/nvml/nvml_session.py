@@ -19,10 +19,10 @@ from gputop.model.quantity import clean_text
 from gputop.model.sm import SmChoice
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.model.source import SourceError, UsageError
-from gputop.sources.activity.fallback_chain import Rung
+from gputop.sources.activity.fallback_chain import SmReader
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml.gpu_device import Device, MoreRungs, Pass, Progress, Reading
-from gputop.sources.nvml.gpu_inventory import Inventory, Part, kernel_gpus
+from gputop.sources.nvml.gpu_device import Device, GpusReading, MoreSmReaders, Pass, Progress
+from gputop.sources.nvml.gpu_inventory import GpuInventory, MayHang, kernel_gpus
 from gputop.sources.nvml.handle import RETRY_S, Handle, cannot_start, reason
 from gputop.sources.nvml.sleep import Sleep
 from gputop.sources.reader_thread import Retired
@@ -110,7 +110,7 @@ SOON_S = 1.0
 XID_ON_PARENT = "reported on the whole GPU"
 
 
-def no_more_rungs(_gpu: Callable[[], GpuStatic]) -> list[Rung]:
+def no_more_sm_readers(_gpu: Callable[[], GpuStatic]) -> list[SmReader]:
     return []
 
 
@@ -122,7 +122,7 @@ class NvmlSession:
         interval_s: float = 1.0,
         gpus: str | None = None,
         cuda_visible: str | None = None,
-        more_rungs: MoreRungs = no_more_rungs,
+        more_sm_readers: MoreSmReaders = no_more_sm_readers,
         shown: Callable[[], frozenset[str]] = kernel_gpus,
         look_s: float = LOOK_S,
         *,
@@ -137,12 +137,12 @@ class NvmlSession:
         self._interval_s = interval_s
         self._spec = gpus
         self._cuda_visible = cuda_visible
-        self._more_rungs = more_rungs
+        self._more_sm_readers = more_sm_readers
         self._sm_source = sm_source
         self._look_s = look_s
         self._look_at = float("-inf")
         self._sleep = Sleep(sys, lets_go=lets_sleep)
-        self._inventory = Inventory(self._device, self._turn, shown, self._sleep)
+        self._inventory = GpuInventory(self._device, self._turn, shown, self._sleep)
         self._chosen: tuple[Device, ...] | None = None
         self._not_chosen: str | None = None
         self._xids = XidWatch()
@@ -152,10 +152,10 @@ class NvmlSession:
         self._is_wsl = is_wsl()
         self._ticket = 0
         self._pass = Pass()
-        self._current: Part | None = None
+        self._current: MayHang | None = None
 
     def _device(self, index: int, parent: Device | None, uuid: str | None) -> Device:
-        return Device(index, self._interval_s, self._more_rungs, parent, uuid, self._sm_source)
+        return Device(index, self._interval_s, self._more_sm_readers, parent, uuid, self._sm_source)
 
     @property
     def driver(self) -> str | None:
@@ -230,7 +230,7 @@ class NvmlSession:
         self._xids_due = True
         self._chosen = tuple(devices[i] for i in positions)
 
-    def read(self, ticket: int, t: float) -> Reading:
+    def read(self, ticket: int, t: float) -> GpusReading:
         """Read all chosen GPUs, and refresh the list when it is due. Raises Retired when another thread took over."""
         if self._sleep.read() or self._sleep.falls_asleep or monotonic() >= self._look_at:
             self.look(ticket, t)
@@ -272,7 +272,7 @@ class NvmlSession:
         events += [Event(t, "gpu_lost", text, index) for index, text in self._inventory.departed]
         self._inventory.departed.clear()
         samples, hung = tuple(under_way.samples), tuple(under_way.hung)
-        reading = Reading(t, samples, self._processes(), tuple(events), self._notices(), hung)
+        reading = GpusReading(t, samples, self._processes(), tuple(events), self._notices(), hung)
         self._let_sleep(ticket, used=bool(reading.processes) or any(gpu.util_pct for gpu in samples))
         return reading
 
@@ -328,7 +328,7 @@ class NvmlSession:
             )
         return tuple(notices)
 
-    def _hung_sample(self, part: Part, device: Device, t: float) -> GpuSample:
+    def _hung_sample(self, part: MayHang, device: Device, t: float) -> GpuSample:
         age = max(0.0, monotonic() - part.handle.call_since)
         # Many return after seconds: nothing that would end a running job is advised.
         remedy = "a driver that hangs for minutes shows in dmesg and ends with a reboot"
@@ -357,17 +357,17 @@ class NvmlSession:
             self._ticket += 1
             return self._ticket
 
-    def _turn(self, ticket: int, part: Part) -> _Turn:
+    def _turn(self, ticket: int, part: MayHang) -> _Turn:
         return _Turn(self, ticket, part)
 
-    def enter(self, ticket: int, part: Part) -> None:
+    def enter(self, ticket: int, part: MayHang) -> None:
         """Begin calls on one part; Retired when this thread's time is over."""
         with self._lock:
             if ticket != self._ticket:
                 raise Retired
             self._current = part
 
-    def leave(self, ticket: int, part: Part) -> None:
+    def leave(self, ticket: int, part: MayHang) -> None:
         """End calls on one part. A thread that was superseded hands its part back and stops."""
         with self._lock:
             if ticket != self._ticket:
@@ -393,7 +393,7 @@ class _Turn:
 
     __slots__ = ("_part", "_session", "_ticket")
 
-    def __init__(self, session: NvmlSession, ticket: int, part: Part) -> None:
+    def __init__(self, session: NvmlSession, ticket: int, part: MayHang) -> None:
         self._session, self._ticket, self._part = session, ticket, part
 
     def __enter__(self) -> None:

@@ -6,7 +6,7 @@ of them sleep NVML is not opened until one wakes for somebody else. Reads files 
 
 from __future__ import annotations
 
-from gputop.sources.pci import NVIDIA, Card, cards, is_asleep
+from gputop.sources.pci import NVIDIA, PciCard, cards, is_asleep
 
 RELEASED_AFTER_S = 300.0
 """So long no program was on any GPU before NVML is let go [judged]."""
@@ -22,7 +22,7 @@ class Sleep:
 
     def __init__(self, sys: str = "/sys", *, lets_go: bool = False) -> None:
         """``lets_go``: whether NVML may be released for GPUs on which no program is."""
-        self.cards: tuple[Card, ...] = ()
+        self.cards: tuple[PciCard, ...] = ()
         self.asleep: frozenset[str] = frozenset()
         """Addresses of the cards that sleep, as they were read last."""
         self.released_at: float | None = None

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gputop.model.feeders import BESIDE
-from gputop.sources.processes.process_sockets import Held, SocketTables, TcpSocket
-from gputop.sources.processes.process_tree import CommandOf, Place, ProcessTable
+from gputop.sources.processes.process_sockets import HeldInodes, SocketTables, TcpSocket
+from gputop.sources.processes.process_tree import CommandOf, ProcessPlace, ProcessTable
 from gputop.sources.procfs import Stat
 
 MOST_CANDIDATES = 24
 """The most relatives of one GPU process whose open files are read."""
 MOST_GENERATIONS = 8
 _SHELLS = (b"bash", b"zsh", b"fish", b"sh", b"dash", b"ksh", b"tcsh")
-HeldBy = Callable[[int], Held | None]
+HeldBy = Callable[[int], HeldInodes | None]
 GroupOf = Callable[[int, Stat], str | None]
 
 
@@ -28,7 +28,7 @@ class Links:
         self, held: HeldBy, tcp: Callable[[], SocketTables], unix_peers: Callable[[], Mapping[int, int]]
     ) -> None:
         self._ask_held = held
-        self._held: dict[int, Held | None] = {}
+        self._held: dict[int, HeldInodes | None] = {}
         self._ask_unix, self._ask_tcp = unix_peers, tcp
         self._unix: Mapping[int, int] | None = None
         self._tcp: Mapping[int, TcpSocket] = {}
@@ -58,7 +58,7 @@ class Links:
         ends = {self._tcp[inode].ends for inode in mine.sockets if inode in self._tcp}
         return any(self._tcp[inode].ends[::-1] in ends for inode in its.sockets if inode in self._tcp)
 
-    def _of(self, pid: int) -> Held | None:
+    def _of(self, pid: int) -> HeldInodes | None:
         if pid not in self._held:
             self._held[pid] = self._ask_held(pid)
         return self._held[pid]
@@ -66,17 +66,17 @@ class Links:
 
 def find_beside(
     table: ProcessTable,
-    trees: Mapping[int, Place],
+    trees: Mapping[int, ProcessPlace],
     roots: Iterable[int],
     links: Links,
     command_of: CommandOf,
     group_of: GroupOf = lambda pid, stat: None,
-) -> dict[int, Place]:
+) -> dict[int, ProcessPlace]:
     """Processes in no GPU process's tree, but related to one of ``roots`` or in its container, and connected to it.
 
     ``group_of`` gives a text that processes of one job or container have in common, None for those of neither.
     """
-    places: dict[int, Place] = {}
+    places: dict[int, ProcessPlace] = {}
     families: dict[tuple[int, int], list[tuple[int, Stat]]] = {}
     members: dict[str, list[tuple[int, Stat]]] = {}
     for root in roots:
@@ -101,19 +101,21 @@ def find_beside(
     return places
 
 
-def _beside(stat: Stat, root: int, place: Place, shared: str) -> Place:
+def _beside(stat: Stat, root: int, place: ProcessPlace, shared: str) -> ProcessPlace:
     why = f"{BESIDE}same {shared}, connected by a pipe or a socket"
-    return Place(stat, root, place.gpu, "helper", None, why, may_feed=True)
+    return ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True)
 
 
-def _members(table: ProcessTable, trees: Mapping[int, Place], group: str, group_of: GroupOf) -> list[tuple[int, Stat]]:
+def _members(
+    table: ProcessTable, trees: Mapping[int, ProcessPlace], group: str, group_of: GroupOf
+) -> list[tuple[int, Stat]]:
     """Processes of a group that are in no tree; if there are very many, those with the most CPU time."""
     found = [(pid, stat) for pid, stat in table.items() if pid not in trees and group_of(pid, stat) == group]
     return sorted(found, key=lambda member: -member[1].cpu_ticks)[:MOST_CANDIDATES]
 
 
 def _relatives(
-    table: ProcessTable, trees: Mapping[int, Place], root: Place, command_of: CommandOf
+    table: ProcessTable, trees: Mapping[int, ProcessPlace], root: ProcessPlace, command_of: CommandOf
 ) -> Iterator[tuple[int, Stat]]:
     top, session = root.stat.ppid, root.stat.session
     ancestor: int | None = None

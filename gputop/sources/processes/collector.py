@@ -14,7 +14,7 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
 from gputop.sources.processes.absence import EXITED, YOUNGER, Absence, notices_of
-from gputop.sources.processes.feed import Feed
+from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeder_threads import HostThreads
 from gputop.sources.processes.feeding import Feeding
 from gputop.sources.processes.member import TICKS_PER_S, Member
@@ -23,14 +23,14 @@ from gputop.sources.processes.process_facts import FactsReader
 from gputop.sources.processes.process_tree import (
     CommandOf,
     Groups,
-    Place,
+    ProcessPlace,
     ProcessTable,
     find_orphans,
     find_ray_tasks,
     find_trees,
 )
 from gputop.sources.processes.wait_look import WaitLook
-from gputop.sources.processes.watched import Reading, WatchedProcess
+from gputop.sources.processes.watched import ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_uptime
 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
@@ -118,7 +118,7 @@ class ProcessCollector:
         """The largest CPU users outside the trees, as a snapshot holds them; None unless somebody queues for a core."""
         return self._outsiders.text
 
-    def _find_outsiders(self, now: float, readings: Mapping[int, Reading]) -> None:
+    def _find_outsiders(self, now: float, readings: Mapping[int, ProcessReading]) -> None:
         queues = any(
             (reading.wait_pct or 0.0) >= QUEUED_PCT and self._members[pid].role in ("gpu", "loader")
             for pid, reading in readings.items()
@@ -215,7 +215,7 @@ class ProcessCollector:
         listed = self._listed[pid]
         return listed is not None and stat.starttime / TICKS_PER_S > listed + _START_SLACK_S
 
-    def _adopt(self, places: Mapping[int, Place], command_of: CommandOf) -> None:
+    def _adopt(self, places: Mapping[int, ProcessPlace], command_of: CommandOf) -> None:
         """Make ``places`` the members, keeping the counters of processes that were watched already."""
         former, self._members = self._members, {}
         throttling, self._throttling = self._throttling, {}
@@ -254,9 +254,9 @@ class ProcessCollector:
             pid for pid, place in places.items() if place.role == "gpu"
         }
 
-    def _measure(self, now: float) -> dict[int, Reading]:
+    def _measure(self, now: float) -> dict[int, ProcessReading]:
         """Read all members; note what shows that the trees have changed, for the next read."""
-        readings: dict[int, Reading] = {}
+        readings: dict[int, ProcessReading] = {}
         for pid, member in self._members.items():
             # Finding the trees, and being short of cores, may take longer than the time between two readings.
             now = now if self._clock is None else self._clock()
@@ -283,9 +283,9 @@ class ProcessCollector:
     def _gpu_samples(
         self,
         gpu_processes: Sequence[GpuProcess],
-        readings: Mapping[int, Reading],
+        readings: Mapping[int, ProcessReading],
         uptime: float | None,
-        feeds: Mapping[int, Feed],
+        feeds: Mapping[int, FeedReading],
     ) -> list[ProcessSample]:
         samples: list[ProcessSample] = []
         for process in gpu_processes:

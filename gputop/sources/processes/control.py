@@ -16,7 +16,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from gputop.model.inspection import DeepLook, Environment, Identity, SignalOutcome
+from gputop.model.inspection import DeepLook, Environment, ProcessIdentity, SignalOutcome
 from gputop.sources.processes.process_facts import GONE, command_text, identity_problem
 from gputop.sources.procfs import read_file
 
@@ -34,11 +34,11 @@ class RawCommands:
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
-        self._known: dict[Identity, str | None] = {}
-        self._asked: SimpleQueue[Identity] = SimpleQueue()
+        self._known: dict[ProcessIdentity, str | None] = {}
+        self._asked: SimpleQueue[ProcessIdentity] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def command(self, identity: Identity) -> str | None:
+    def command(self, identity: ProcessIdentity) -> str | None:
         """The command line on one line; None until it has been read, empty where it cannot be. Never waits."""
         if identity not in self._known:
             if len(self._known) >= MOST_KEPT:
@@ -55,7 +55,7 @@ class RawCommands:
             identity = self._asked.get()
             self._known[identity] = self._read(identity)
 
-    def _read(self, identity: Identity) -> str:
+    def _read(self, identity: ProcessIdentity) -> str:
         try:
             line = read_file(f"{self._proc}/{identity.pid}/cmdline")
         except OSError:
@@ -77,7 +77,7 @@ class ProcessControl:
         self._proc = proc
         self._commands = RawCommands(proc)
 
-    def send(self, identity: Identity, number: int) -> SignalOutcome:
+    def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
         """Send a signal, if the process is still the one that was meant."""
         try:
             reason = self._send(identity, number)
@@ -89,7 +89,7 @@ class ProcessControl:
             reason = f"the system refused: {error.strerror}"
         return SignalOutcome(identity, reason is None, reason or "")
 
-    def _send(self, identity: Identity, number: int) -> str | None:
+    def _send(self, identity: ProcessIdentity, number: int) -> str | None:
         descriptor = _open_process(identity.pid)
         if descriptor is None:
             problem = identity_problem(self._proc, identity)
@@ -116,17 +116,17 @@ class ProcessControl:
         except psutil.AccessDenied:
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM)) from None
 
-    def command(self, identity: Identity) -> str | None:
+    def command(self, identity: ProcessIdentity) -> str | None:
         """The command line with its secrets; None until it has been read, empty where it cannot be. Never waits."""
         return self._commands.command(identity)
 
-    def watch_threads(self, identity: Identity) -> ThreadWatch:
+    def watch_threads(self, identity: ProcessIdentity) -> ThreadWatch:
         """A reader of a process's threads, which reads until it is closed."""
         from gputop.sources.processes.thread_list import ThreadWatch
 
         return ThreadWatch(identity.pid, identity.starttime, self._proc)
 
-    def environment(self, identity: Identity) -> Environment:
+    def environment(self, identity: ProcessIdentity) -> Environment:
         """The environment of a process of ours, or of anyone's for root."""
         problem = identity_problem(self._proc, identity)
         if problem is not None:
@@ -149,7 +149,7 @@ class ProcessControl:
         variables = tuple(sorted((name, value) for name, _, value in pairs))
         return Environment(identity, variables, "" if variables else "it was started with an empty environment")
 
-    def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+    def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""
         from gputop.sources.processes.deep_look import DeepLooker
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.model.extras import install
-from gputop.model.inspection import DeepLook, Identity, ProcessSight, Stack, ThreadSight
+from gputop.model.inspection import DeepLook, ProcessIdentity, ProcessSight, ThreadSight, ThreadStack
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.processes.process_facts import GONE, identity_problem
 from gputop.sources.processes.wait_channel import wait_class
@@ -40,18 +40,18 @@ class DeepLooker:
         self._py_spy = py_spy or find_py_spy()
         self._wait = wait
 
-    def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+    def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         """Look at a process, and one loader of it, three times in 1.5 s. Blocks for about two seconds."""
         chosen = [identity] if loader is None else [identity, loader]
-        stacks: dict[Identity, list[Stack]] = {who: [] for who in chosen}
-        problems: dict[Identity, str] = {}
+        stacks: dict[ProcessIdentity, list[ThreadStack]] = {who: [] for who in chosen}
+        problems: dict[ProcessIdentity, str] = {}
         begin = time.monotonic()
         for moment in LOOKS_AT_S if self._py_spy else ():
             self._wait(max(0.0, begin + moment - time.monotonic()))
             for who in chosen:
                 if who not in problems:
                     found = self._stack(who)
-                    if isinstance(found, Stack):
+                    if isinstance(found, ThreadStack):
                         stacks[who].append(found)
                     else:
                         problems[who] = found
@@ -61,7 +61,7 @@ class DeepLooker:
         argv, folder = self._start(identity)
         return DeepLook(sights[0], sights[1] if loader is not None else None, argv, folder)
 
-    def _stack(self, identity: Identity) -> Stack | str:
+    def _stack(self, identity: ProcessIdentity) -> ThreadStack | str:
         """The main thread's stack now, or why there is none."""
         problem = identity_problem(self._proc, identity)
         if problem is not None:
@@ -87,7 +87,7 @@ class DeepLooker:
             return _failure(done.stderr.decode("utf-8", "replace"))
         return main_stack(done.stdout, identity.pid) or "py-spy saw no main thread: the process is starting or ending"
 
-    def _sight(self, identity: Identity, stacks: tuple[Stack, ...], reason: str) -> ProcessSight:
+    def _sight(self, identity: ProcessIdentity, stacks: tuple[ThreadStack, ...], reason: str) -> ProcessSight:
         threads = self._threads(identity)
         if stacks:
             return ProcessSight(identity, threads, stacks)
@@ -97,7 +97,7 @@ class DeepLooker:
         denied = reason.startswith("permission denied")
         return ProcessSight(identity, threads, reason=reason, help=permission_help(self._proc) if denied else "")
 
-    def _threads(self, identity: Identity) -> tuple[ThreadSight, ...]:
+    def _threads(self, identity: ProcessIdentity) -> tuple[ThreadSight, ...]:
         """The threads, the main one first; empty when the process is another one by now."""
         folder = f"{self._proc}/{identity.pid}/task"
         try:
@@ -125,7 +125,7 @@ class DeepLooker:
         name = masked_text(stat.comm.decode("utf-8", "replace"))
         return ThreadSight(tid, name, stat.state, wait_class(channel), known)
 
-    def _start(self, identity: Identity) -> tuple[tuple[str, ...], str | None]:
+    def _start(self, identity: ProcessIdentity) -> tuple[tuple[str, ...], str | None]:
         """(argv, working folder) of a process, as far as they may be read; secrets masked."""
         try:
             line = read_file(f"{self._proc}/{identity.pid}/cmdline")
@@ -147,7 +147,7 @@ def find_py_spy() -> str | None:
     return shutil.which("py-spy") or (str(beside) if os.access(beside, os.X_OK) else None)
 
 
-def main_stack(text: bytes, pid: int) -> Stack | None:
+def main_stack(text: bytes, pid: int) -> ThreadStack | None:
     """The main thread in what ``py-spy dump --json`` (0.4) printed; None when it is not there."""
     try:
         threads = json.loads(text)
@@ -163,7 +163,7 @@ def main_stack(text: bytes, pid: int) -> Stack | None:
             known = (
                 [_frame(frame) for frame in frames if isinstance(frame, Mapping)] if isinstance(frames, list) else []
             )
-            return Stack(tuple(known[:MOST_FRAMES]), thread.get("active") is True)
+            return ThreadStack(tuple(known[:MOST_FRAMES]), thread.get("active") is True)
     return None
 
 

@@ -29,7 +29,7 @@ class MainShares(Struct, frozen=True):
     unread: float = 0.0
 
 
-class Feed(Struct, frozen=True):
+class FeedReading(Struct, frozen=True):
     """A feeder's shares (0–1) since its last reading. ``by`` says what resolved a wait, None if unneeded."""
 
     shares: FeederShares = NO_SHARES

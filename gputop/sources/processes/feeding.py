@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from gputop.model.feeders import NO_SHARES, FeederShares, waits_text
 from gputop.sources.processes.between import LooksBetween, WaitingGpus
 from gputop.sources.processes.descendants import Descendant
-from gputop.sources.processes.feed import MEAN_S, Feed, Recent, main_shares_of, shares_of
+from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_shares_of, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.pointers import Pointers, SocketProof, Waiter
-from gputop.sources.processes.process_sockets import HELD_AGAIN_S, Held, HeldByMany, held
+from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldByMany, HeldInodes, held
 from gputop.sources.processes.wait_channel import waits_for_child
 from gputop.sources.processes.wait_look import BLOCKED, RAN, Seen, WaitLook
-from gputop.sources.processes.watched import Reading
+from gputop.sources.processes.watched import ProcessReading
 
 EXPLAINS = 0.6
 """A loader with this useful share explains itself; its threads and sockets are not read."""
@@ -89,7 +89,7 @@ class _Watch:
         self.own = 0.0
         """The same plus sleep: what a main thread does other than wait for others."""
         self.threads: FeederThreads | None = None
-        self.held: Held | None = None
+        self.held: HeldInodes | None = None
         self.held_at: float | None = None
         self.parent = 0
         self.cpu_s = 0.0
@@ -139,10 +139,10 @@ class Feeding:
         self,
         now: float,
         members: Mapping[int, Member],
-        readings: Mapping[int, Reading],
+        readings: Mapping[int, ProcessReading],
         util: Mapping[int, float | None],
         mains: Set[int] = frozenset(),
-    ) -> dict[int, Feed]:
+    ) -> dict[int, FeedReading]:
         """The feed of each process that was read. ``util`` is each GPU's utilisation in percent, by index.
 
         ``mains`` are the processes whose main threads are looked at between the readings, if their GPUs wait.
@@ -173,9 +173,9 @@ class Feeding:
         self,
         now: float,
         members: Mapping[int, Member],
-        readings: Mapping[int, Reading],
+        readings: Mapping[int, ProcessReading],
         util: Mapping[int, float | None],
-    ) -> dict[int, Feed]:
+    ) -> dict[int, FeedReading]:
         if self._watches.keys() != readings.keys():
             self._forget_ended(readings)
         self._held_left = HELD_A_TICK
@@ -189,7 +189,7 @@ class Feeding:
             if members[pid].place.role == "gpu" and self._gpus.waits(members[pid].place.gpu or 0, unknown=True)
         }
         waiters = {pid: self._waiter(now, pid, reading, members[pid]) for pid, reading in readings.items()}
-        feeds = {pid: Feed(w.shares) for pid, w in waiters.items() if members[pid].place.role != "gpu"}
+        feeds = {pid: FeedReading(w.shares) for pid, w in waiters.items() if members[pid].place.role != "gpu"}
         if not waiting:
             return feeds
         close = {pid for pid in readings if (members[pid].place.root or pid) in waiting}
@@ -211,13 +211,13 @@ class Feeding:
         asks = {pid: self._watches[pid].asks for pid in unclear}
         self._proof.resolve(now, unclear, members, {p: self._watches[p].waiting_on for p in unclear}, asks, feeds)
         for pid in close:
-            feeds[pid] = self._settled(now, pid, feeds.get(pid) or Feed(unread=True))
+            feeds[pid] = self._settled(now, pid, feeds.get(pid) or FeedReading(unread=True))
         self._watched = [pid for pid in close if _names_channels(readings[pid])]
         for pid in waiting:
             feeds[pid] = self._with_main(now, pid, feeds[pid], readings[pid])
         return feeds
 
-    def _forget_ended(self, readings: Mapping[int, Reading]) -> None:
+    def _forget_ended(self, readings: Mapping[int, ProcessReading]) -> None:
         """What a process used that was followed itself is no news when its parent is told of its end."""
         for pid, watch in self._watches.items():
             parent = self._watches.get(watch.parent)
@@ -225,7 +225,7 @@ class Feeding:
                 parent.owed_s = min(MOST_OWED_S, parent.owed_s + watch.cpu_s)
         self._watches = {pid: self._watches.get(pid) or _Watch() for pid in readings}
 
-    def _settled(self, now: float, pid: int, feed: Feed) -> Feed:
+    def _settled(self, now: float, pid: int, feed: FeedReading) -> FeedReading:
         """The feed, without shares while the first looks at pipes, threads and sockets may still explain them."""
         watch = self._watches[pid]
         if watch.close_at is None:
@@ -236,7 +236,7 @@ class Feeding:
         feed = replace(feed, mount=watch.mount) if watch.mount is not None else feed
         return feed if is_clear or now - watch.close_at >= settles_s else replace(feed, unread=True)
 
-    def _with_main(self, now: float, pid: int, feed: Feed, reading: Reading) -> Feed:
+    def _with_main(self, now: float, pid: int, feed: FeedReading, reading: ProcessReading) -> FeedReading:
         """The feed of a GPU process with what its main thread was seen doing."""
         if reading.main_run_pct is None:
             return feed
@@ -251,11 +251,11 @@ class Feeding:
         """Whether a GPU was known to wait at the last reading."""
         return gpu is not None and self._gpus.waits(gpu, unknown=False)
 
-    def held_now(self, pid: int) -> Held | None:
+    def held_now(self, pid: int) -> HeldInodes | None:
         """As ``held``, for the discovery of trees, which asks about more processes, and less often."""
         return self._others.of(self._gpus.at or 0.0, pid)
 
-    def held(self, now: float, pid: int) -> Held | None:
+    def held(self, now: float, pid: int) -> HeldInodes | None:
         """The pipes and sockets of a process, at most ten seconds old; None where they may not be seen."""
         watch = self._watches.get(pid)
         if watch is None:
@@ -268,7 +268,7 @@ class Feeding:
             watch.held = held(self._proc, pid)
         return watch.held
 
-    def _waiter(self, now: float, pid: int, reading: Reading, member: Member) -> Waiter:
+    def _waiter(self, now: float, pid: int, reading: ProcessReading, member: Member) -> Waiter:
         """A process by itself, with what it waits for unresolved."""
         watch = self._watches[pid]
         self._take_looks(now, pid, watch, reading)
@@ -316,7 +316,7 @@ class Feeding:
             in_socket=rest * own.get("socket", 0.0),
         )
 
-    def _take_looks(self, now: float, pid: int, watch: _Watch, reading: Reading) -> None:
+    def _take_looks(self, now: float, pid: int, watch: _Watch, reading: ProcessReading) -> None:
         """Add what was seen since the last reading; without looks between them, what the reading itself saw."""
         looks = self._looks.get(pid)
         moves = bool(reading.read_bytes_per_s or reading.write_bytes_per_s)
@@ -351,8 +351,8 @@ class Feeding:
         now: float,
         unclear: list[int],
         members: Mapping[int, Member],
-        readings: Mapping[int, Reading],
-        feeds: dict[int, Feed],
+        readings: Mapping[int, ProcessReading],
+        feeds: dict[int, FeedReading],
         waiters: Mapping[int, Waiter],
     ) -> None:
         """Threads in turns: of GPU processes first, then of loaders that wait for something inside themselves."""
@@ -394,22 +394,24 @@ class Feeding:
             if left <= 0:
                 return
 
-    def _take_threads(self, pid: int, threads: FeederThreads, feeds: dict[int, Feed], main: Waiter | None) -> None:
+    def _take_threads(
+        self, pid: int, threads: FeederThreads, feeds: dict[int, FeedReading], main: Waiter | None
+    ) -> None:
         """Put what threads do into the feed; ``main`` is the GPU process itself, whose children count as well."""
         best = threads.busiest()
         if main is not None:
             children = Pointers({pid: main}, lambda _: None).resolved(pid).shares if main.waits_for_children else None
             if children is not None and children.useful - main.shares.cpu > best.useful:
-                feeds[pid] = Feed(children, "child", len(threads), feeds_itself=True)
+                feeds[pid] = FeedReading(children, "child", len(threads), feeds_itself=True)
             else:
-                feeds[pid] = Feed(best, None, len(threads))
+                feeds[pid] = FeedReading(best, None, len(threads))
             return
         own = feeds[pid]
         if own.by is not None:
             return
         # A thread replaces its process's own wait only by doing something: what it waits for says nothing.
         if best.cpu + best.disk + best.network >= DOES:
-            feeds[pid] = Feed(_with_thread(own.shares, best), "thread", len(threads), in_socket=own.in_socket)
+            feeds[pid] = FeedReading(_with_thread(own.shares, best), "thread", len(threads), in_socket=own.in_socket)
         elif best.poll >= DOES:
             feeds[pid] = replace(own, threads=len(threads), inside=best)
 
@@ -452,6 +454,6 @@ def _word(seen: Seen) -> str:
     return "other" if wait in (BLOCKED, "socket", CHILD) else wait
 
 
-def _names_channels(reading: Reading) -> bool:
+def _names_channels(reading: ProcessReading) -> bool:
     """Whether its wait channel may be known: one that may not reads as if it ran."""
     return bool(reading.waiting_on) or reading.stat.state == "R"

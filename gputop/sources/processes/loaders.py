@@ -32,7 +32,7 @@ _RAY_OWN = (b"ray::IDLE", b"ray::DashboardAgent", b"ray::RuntimeEnvAgent", b"ray
 """Ray's own processes, which carry no task."""
 
 
-class Finding(Struct, frozen=True):
+class DescendantRole(Struct, frozen=True):
     """What a descendant of a GPU process is. ``may_feed``: a busy helper of this kind counts as a loader (R5)."""
 
     role: Literal["loader", "helper"]
@@ -41,32 +41,32 @@ class Finding(Struct, frozen=True):
     may_feed: bool = False
 
 
-def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job: bool) -> Finding:
+def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job: bool) -> DescendantRole:
     """Judge a descendant of a GPU process.
 
     ``comm`` is the kernel's name of its main thread; the commands are /proc/PID/cmdline as it is. ``parent_runs_job``:
     the parent is the GPU process or one of its loaders, not a helper such as a shell.
     """
     if comm.startswith(_TORCH_WORKER):
-        return Finding("loader", "torch", f"R1 comm {comm.decode('utf-8', 'replace')}")
+        return DescendantRole("loader", "torch", f"R1 comm {comm.decode('utf-8', 'replace')}")
     known = not_a_loader(command.decode("utf-8", "replace"))
     if known is not None:
-        return Finding("helper", None, known)
+        return DescendantRole("helper", None, known)
     if _FORKSERVER in command and command != parent_command:
-        return Finding("helper", None, f"{NOT_A_LOADER}multiprocessing's fork server")
+        return DescendantRole("helper", None, f"{NOT_A_LOADER}multiprocessing's fork server")
     for mark, loader in _LOADERS.items():
         if mark in command:
-            return Finding("loader", loader, f"R2 command line has {mark.decode()}")
+            return DescendantRole("loader", loader, f"R2 command line has {mark.decode()}")
     if is_working_ray_task(command):
-        return Finding("loader", "ray", "R4 ray task below the GPU process")
+        return DescendantRole("loader", "ray", "R4 ray task below the GPU process")
     if command and command == parent_command and parent_runs_job:
-        return Finding("loader", "python", "R3 same command line as its parent")
-    return Finding("helper", None, "R5 other descendant", may_feed=True)
+        return DescendantRole("loader", "python", "R3 same command line as its parent")
+    return DescendantRole("helper", None, "R5 other descendant", may_feed=True)
 
 
-def busy_helper(comm: bytes) -> Finding:
+def busy_helper(comm: bytes) -> DescendantRole:
     """A helper that works enough to count as a loader."""
-    return Finding("loader", comm.decode("utf-8", "replace"), "R5 busy descendant", may_feed=True)
+    return DescendantRole("loader", comm.decode("utf-8", "replace"), "R5 busy descendant", may_feed=True)
 
 
 def is_working_ray_task(command: bytes) -> bool:

@@ -15,12 +15,12 @@ from gputop.model.secrets import masked_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes.feed import Feed, MainShares
+from gputop.sources.processes.feed import FeedReading, MainShares
 from gputop.sources.processes.feeder_threads import HostThreads, Threads
 from gputop.sources.processes.loaders import BUSY_HELPER_SHARE, busy_helper
 from gputop.sources.processes.process_facts import Facts
-from gputop.sources.processes.process_tree import Place
-from gputop.sources.processes.watched import NEEDS_TWO, NO_SCHEDSTAT, Reading, WatchedProcess
+from gputop.sources.processes.process_tree import ProcessPlace
+from gputop.sources.processes.watched import NEEDS_TWO, NO_SCHEDSTAT, ProcessReading, WatchedProcess
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -60,7 +60,7 @@ class Member:
         "watched",
     )
 
-    def __init__(self, pid: int, place: Place, command: bytes, facts: Facts, watched: WatchedProcess) -> None:
+    def __init__(self, pid: int, place: ProcessPlace, command: bytes, facts: Facts, watched: WatchedProcess) -> None:
         self.pid = pid
         self.command = command
         self.watched = watched
@@ -77,14 +77,14 @@ class Member:
         self._feeds = False
         self.settle(place, facts)
 
-    def settle(self, place: Place, facts: Facts) -> None:
+    def settle(self, place: ProcessPlace, facts: Facts) -> None:
         """Set the place and facts that a discovery found."""
         self.place = place
         self.facts = facts
         self._statics: dict[tuple[bool, str | None], ProcessStatic] = {}
         self._sample: ProcessSample | None = None
         """The newest sample, made of ``_reading`` and ``_beside``."""
-        self._reading: Reading | None = None
+        self._reading: ProcessReading | None = None
         self._beside: tuple[object, ...] = ()
 
     @property
@@ -92,7 +92,7 @@ class Member:
         """The role now: that of the place, but a helper that works like a loader is one (rule R5)."""
         return "loader" if self._feeds and self.place.may_feed else self.place.role
 
-    def read(self, now: float) -> Reading | None:
+    def read(self, now: float) -> ProcessReading | None:
         """Measure; None when the process is gone. ``now`` is monotonic, in seconds."""
         reading = self.watched.read(now)
         if reading is not None and self.place.may_feed:
@@ -106,7 +106,7 @@ class Member:
         measured = self.seen_threads is not None and self.seen_threads.pool_run_pct is not None
         return not 0.0 <= now - self.scanned_at < (_SCAN_S if measured else _SECOND_SCAN_S)
 
-    def _weigh(self, now: float, reading: Reading) -> None:
+    def _weigh(self, now: float, reading: ProcessReading) -> None:
         last, self._at = self._at, now
         if last is None or now <= last or reading.run_pct is None:
             return
@@ -145,14 +145,18 @@ class Member:
             )
         return self._statics[key]
 
-    def _feeder_threads(self, feed: Feed | None) -> int | None:
+    def _feeder_threads(self, feed: FeedReading | None) -> int | None:
         """How many threads can prepare data; those of a GPU process are known from their names alone."""
         if self.threads is not None:
             return len(self.threads.feeder_tids)
         return None if feed is None else feed.threads
 
     def sample(
-        self, reading: Reading, uptime: float | None, gpu_process: GpuProcess | None, feed: Feed | None = None
+        self,
+        reading: ProcessReading,
+        uptime: float | None,
+        gpu_process: GpuProcess | None,
+        feed: FeedReading | None = None,
     ) -> ProcessSample:
         """The process as the snapshot carries it, on one GPU. ``gpu_process`` only for one that holds a context.
 
@@ -231,7 +235,7 @@ def _masked(text: str) -> str:
     return masked_text(text)
 
 
-def _proof(feed: Feed) -> dict[str, Any]:
+def _proof(feed: FeedReading) -> dict[str, Any]:
     """What is known of a feeder or a main thread besides its shares, as columns."""
     return {
         "feed_by": feed.by,

@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.feeders import FeederShares
-from gputop.sources.processes.feed import Feed, partly, received
+from gputop.sources.processes.feed import FeedReading, partly, received
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.process_sockets import DENIED_FDS, LEAST_RX, Held, Received, SocketNews
+from gputop.sources.processes.process_sockets import DENIED_FDS, LEAST_RX, HeldInodes, Received, SocketNews
 
-HeldBy = Callable[[int], Held | None]
+HeldBy = Callable[[int], HeldInodes | None]
 LEAST_PART = 0.05
 """A wait for another process that fills less of the time is not looked into."""
 _GENERATIONS = 4
@@ -68,7 +68,7 @@ class Pointers:
             return True
         return pid in self._kids and waiter.for_child + waiter.polled >= LEAST_PART
 
-    def resolved(self, pid: int, depth: int = 0) -> Feed:
+    def resolved(self, pid: int, depth: int = 0) -> FeedReading:
         """What a process did, with its wait for another one replaced by that one's states."""
         waiter = self._waiters[pid]
         own, by = waiter.shares, "child" if waiter.by_child else None
@@ -77,7 +77,7 @@ class Pointers:
         waits = waiter.piped + waiter.for_child
         children = self._kids.get(pid, ()) if depth < _GENERATIONS else ()
         if waits < LEAST_PART and not (children and waiter.polled >= LEAST_PART):
-            return Feed(own, by)
+            return FeedReading(own, by)
         mine = self._held(pid) if waiter.piped + waiter.polled >= LEAST_PART else None
         is_known = waiter.for_child >= LEAST_PART or mine is not None
         connected = [
@@ -85,18 +85,18 @@ class Pointers:
         ]
         if connected:
             best = max((self.resolved(child, depth + 1) for child in connected), key=lambda feed: feed.shares.useful)
-            return Feed(partly(own, waits + waiter.polled, best.shares), "child" if is_known else "kinship")
+            return FeedReading(partly(own, waits + waiter.polled, best.shares), "child" if is_known else "kinship")
         if waiter.piped < LEAST_PART:
-            return Feed(own, by)
+            return FeedReading(own, by)
         if waiter.fifo:
-            return Feed(partly(own, waiter.piped, FeederShares(network=1.0)), "pipe")
+            return FeedReading(partly(own, waiter.piped, FeederShares(network=1.0)), "pipe")
         if mine is None:
-            return Feed(own, by or "kinship", why_blind=DENIED_FDS)
+            return FeedReading(own, by or "kinship", why_blind=DENIED_FDS)
         if self._reads_from_outside(pid, mine, waiter.pipe):
-            return Feed(partly(own, waiter.piped, FeederShares(network=1.0)), "pipe")
-        return Feed(own, by or "task queue")
+            return FeedReading(partly(own, waiter.piped, FeederShares(network=1.0)), "pipe")
+        return FeedReading(own, by or "task queue")
 
-    def _writes_to(self, child: int, mine: Held | None, waiter: Waiter) -> bool:
+    def _writes_to(self, child: int, mine: HeldInodes | None, waiter: Waiter) -> bool:
         if mine is None:
             return waiter.piped >= LEAST_PART
         its = self._held(child)
@@ -104,7 +104,7 @@ class Pointers:
         # A forked worker inherits both ends of every queue: a pipe that it also reads is not its output.
         return its is not None and bool(reads & (its.writes - its.reads))
 
-    def _reads_from_outside(self, pid: int, mine: Held, pipe: int | None) -> bool:
+    def _reads_from_outside(self, pid: int, mine: HeldInodes, pipe: int | None) -> bool:
         """Whether a pipe that this process reads is written by nobody of its tree, nor by an ancestor."""
         if pipe is None and not mine.reads:
             # It can only be one that has a name.
@@ -157,7 +157,7 @@ class SocketProof:
         unclear: list[int],
         members: Mapping[int, Member],
         asks: Mapping[int, int | None],
-        feeds: Mapping[int, Feed],
+        feeds: Mapping[int, FeedReading],
     ) -> dict[int, int]:
         """Whose sockets to read, for whom: GPU processes, and a few of the loaders of each that may wait for a socket,
         first those asked before; a child, where that is what the wait is for."""
@@ -184,7 +184,7 @@ class SocketProof:
         members: Mapping[int, Member],
         waits: Mapping[int, str | None],
         asks: Mapping[int, int | None],
-        feeds: dict[int, Feed],
+        feeds: dict[int, FeedReading],
     ) -> None:
         """Arriving bytes prove that a polling process waits for the network; a listening socket, for demand.
 
@@ -197,7 +197,7 @@ class SocketProof:
             self.look(now)
         bare = self._bare_roots()
         for pid in unclear:
-            feed = feeds.get(pid) or Feed()
+            feed = feeds.get(pid) or FeedReading()
             said = self._received.of(asked.get(pid, pid))
             if members[pid].role == "loader" and not _is_known(said):
                 feeds[pid] = self._without_conclusion(feed, kin_is_bare=members[pid].place.root in bare)
@@ -213,7 +213,7 @@ class SocketProof:
                 news.setdefault(root, []).append(said.bare_looks >= BARE_LOOKS)
         return {root for root, bare in news.items() if len(bare) >= MOST_LOADERS_ASKED - 1 and all(bare)}
 
-    def _without_conclusion(self, feed: Feed, *, kin_is_bare: bool) -> Feed:
+    def _without_conclusion(self, feed: FeedReading, *, kin_is_bare: bool) -> FeedReading:
         """A loader whose sockets were not looked at: as those of its GPU process that were, where these are bare."""
         shares = feed.shares
         if shares.poll < LEAST_FETCH or feed.by is not None:
@@ -222,7 +222,9 @@ class SocketProof:
             return replace(feed, by="no socket")
         return replace(feed, shares=replace(shares, poll=0.0, unread=shares.unread + shares.poll))
 
-    def _with_news(self, pid: int, feed: Feed, said: SocketNews, main: str | None, *, is_root: bool) -> Feed:
+    def _with_news(
+        self, pid: int, feed: FeedReading, said: SocketNews, main: str | None, *, is_root: bool
+    ) -> FeedReading:
         """The feed of a process with what its sockets say. ``main`` is what its main thread was last seen in."""
         if said.asks_root:
             return replace(feed, shares=idle_but_runs(feed.shares), by="client")
@@ -251,7 +253,7 @@ ENOUGH_LOOKS = 4
 """After so many looks at its sockets what was not seen there is not there."""
 
 
-def _may_fetch(feed: Feed) -> float:
+def _may_fetch(feed: FeedReading) -> float:
     inside = 0.0 if feed.inside is None else feed.inside.poll
     return max(feed.shares.poll + feed.shares.network + feed.in_socket, inside)
 

@@ -13,7 +13,7 @@ import re
 from msgspec import Struct
 
 from gputop.model.feeders import server_in
-from gputop.model.inspection import Identity
+from gputop.model.inspection import ProcessIdentity
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
@@ -213,7 +213,7 @@ GONE = "it has ended"
 REPLACED = "it has ended and its pid belongs to another process now"
 
 
-def identity_problem(proc: str, identity: Identity) -> str | None:
+def identity_problem(proc: str, identity: ProcessIdentity) -> str | None:
     """Why a pid is not the process that was meant; None when it is. ``proc`` is where /proc is mounted."""
     if identity.starttime is None:
         return NOT_IN_PROC

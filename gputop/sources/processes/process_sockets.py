@@ -173,7 +173,7 @@ READ_AT_ONCE = 64
 DENIED_FDS = "its open files are closed to this user"
 
 
-class Held(Struct, frozen=True):
+class HeldInodes(Struct, frozen=True):
     """Inodes of pipes by the end that is held, and of sockets. Standard input, output and error are ``standard``.
 
     Pipes that have a name in the file system are not among them: a link to one looks like that to any other file, and
@@ -186,7 +186,7 @@ class Held(Struct, frozen=True):
     standard: frozenset[int]
 
 
-def held(proc: str, pid: int) -> Held | None:
+def held(proc: str, pid: int) -> HeldInodes | None:
     """What a process holds, or None where it has ended or may not be looked at."""
     directory = f"{proc}/{pid}/fd"
     reads: set[int] = set()
@@ -213,7 +213,7 @@ def held(proc: str, pid: int) -> Held | None:
                     standard.add(inode)
         except (OSError, ValueError):
             continue
-    return Held(frozenset(reads), frozenset(writes), frozenset(sockets), frozenset(standard))
+    return HeldInodes(frozenset(reads), frozenset(writes), frozenset(sockets), frozenset(standard))
 
 
 class HeldByMany:
@@ -221,14 +221,14 @@ class HeldByMany:
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
-        self._known: dict[int, tuple[float, Held | None]] = {}
+        self._known: dict[int, tuple[float, HeldInodes | None]] = {}
         self._left = 0
 
     def begin(self) -> None:
         """Begin a new round, in which some more may be read."""
         self._left = READ_AT_ONCE
 
-    def of(self, now: float, pid: int) -> Held | None:
+    def of(self, now: float, pid: int) -> HeldInodes | None:
         """What a process holds, as last read; None where it was not read yet or may not be. ``now`` is monotonic."""
         known = self._known.get(pid)
         if known is not None and now - known[0] < HELD_AGAIN_S:

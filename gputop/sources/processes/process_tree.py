@@ -13,7 +13,7 @@ from msgspec import Struct
 from gputop.model.snapshot import Role
 from gputop.sources.cgroup import cgroup_text
 from gputop.sources.processes.absence import has_own_pids
-from gputop.sources.processes.loaders import Finding, identify, is_python, is_torch_worker, is_working_ray_task
+from gputop.sources.processes.loaders import DescendantRole, identify, is_python, is_torch_worker, is_working_ray_task
 from gputop.sources.processes.process_facts import JobIdentity, job_identity
 from gputop.sources.procfs import Stat, parse_stat, read_small
 
@@ -110,7 +110,7 @@ _GPU_PROCESS = "holds a GPU context"
 _LEFT_BEHIND = "left behind by a job that died"
 
 
-class Place(Struct, frozen=True):
+class ProcessPlace(Struct, frozen=True):
     """A process's place. ``root`` is the pid of its nearest GPU ancestor (itself for a GPU process), or None."""
 
     stat: Stat
@@ -122,18 +122,18 @@ class Place(Struct, frozen=True):
     may_feed: bool = False
 
 
-def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: CommandOf) -> dict[int, Place]:
+def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: CommandOf) -> dict[int, ProcessPlace]:
     """Each GPU process followed by its descendants, parents before children.
 
     ``roots`` maps the pid of each GPU process to the index of its GPU; a GPU process below another one roots its own
     tree.
     """
-    places: dict[int, Place] = {}
+    places: dict[int, ProcessPlace] = {}
     for root, gpu in roots.items():
         stat = table.get(root)
         if stat is None:
             continue
-        places[root] = Place(stat, root, gpu, "gpu", None, _GPU_PROCESS)
+        places[root] = ProcessPlace(stat, root, gpu, "gpu", None, _GPU_PROCESS)
         queue = [root]
         for parent in queue:
             children = table.children(parent)
@@ -151,7 +151,9 @@ def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: Comman
     return places
 
 
-def find_ray_tasks(table: ProcessTable, trees: Mapping[int, Place], command_of: CommandOf) -> dict[int, Place]:
+def find_ray_tasks(
+    table: ProcessTable, trees: Mapping[int, ProcessPlace], command_of: CommandOf
+) -> dict[int, ProcessPlace]:
     """Working Ray tasks beside GPU processes of the same raylet (its session, user and cgroup): rule R4.
 
     Which of several GPUs a task feeds cannot be seen from outside; ``gpu`` is then None.
@@ -161,22 +163,22 @@ def find_ray_tasks(table: ProcessTable, trees: Mapping[int, Place], command_of: 
         parent = table.get(place.stat.ppid)
         if place.role == "gpu" and parent is not None and parent.comm == b"raylet" and place.gpu is not None:
             users.setdefault(place.stat.ppid, set()).add(place.gpu)
-    places: dict[int, Place] = {}
+    places: dict[int, ProcessPlace] = {}
     for raylet, gpus in users.items():
         for pid in table.children(raylet):
             stat = table.get(pid)
             if stat is None or pid in trees or not is_working_ray_task(command_of(pid, stat)):
                 continue
             why = "R4 ray task of the same raylet" + ("" if len(gpus) == 1 else f", which serves {len(gpus)} GPUs")
-            places[pid] = Place(stat, None, min(gpus) if len(gpus) == 1 else None, "loader", "ray", why)
+            places[pid] = ProcessPlace(stat, None, min(gpus) if len(gpus) == 1 else None, "loader", "ray", why)
     return places
 
 
 def find_orphans(
-    table: ProcessTable, placed: Mapping[int, Place], former: Mapping[int, Place], command_of: CommandOf
-) -> dict[int, Place]:
+    table: ProcessTable, placed: Mapping[int, ProcessPlace], former: Mapping[int, ProcessPlace], command_of: CommandOf
+) -> dict[int, ProcessPlace]:
     """Loader workers whose job has died: known ones of the last look, and PyTorch workers that init has adopted."""
-    places: dict[int, Place] = {}
+    places: dict[int, ProcessPlace] = {}
     for pid, place in former.items():
         if pid in placed or place.role not in ("loader", "orphan"):
             continue
@@ -202,12 +204,12 @@ def _is_dead(table: ProcessTable, pid: int | None) -> bool:
     return stat is None or stat.state == "Z"
 
 
-def _place(stat: Stat, root: int, gpu: int, found: Finding) -> Place:
-    return Place(stat, root, gpu, found.role, found.loader, found.why, found.may_feed)
+def _place(stat: Stat, root: int, gpu: int, found: DescendantRole) -> ProcessPlace:
+    return ProcessPlace(stat, root, gpu, found.role, found.loader, found.why, found.may_feed)
 
 
-def _orphan(stat: Stat, loader: str | None) -> Place:
-    return Place(stat, None, None, "orphan", loader, _LEFT_BEHIND)
+def _orphan(stat: Stat, loader: str | None) -> ProcessPlace:
+    return ProcessPlace(stat, None, None, "orphan", loader, _LEFT_BEHIND)
 
 
 # Which batch job or container each process runs in, as one text that those of the same have in common.

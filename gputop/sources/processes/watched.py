@@ -30,7 +30,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class Reading(Struct, frozen=True):
+class ProcessReading(Struct, frozen=True):
     """One process at one moment, with its rates since the reading before. Keys and units as in the catalogue."""
 
     stat: Stat
@@ -94,7 +94,7 @@ class WatchedProcess:
         self._io_reason: str | None = None
         self.main_slept = False
         """Whether the main thread was seen asleep and has not been on a core until the newest reading."""
-        self._still: Reading | None = None
+        self._still: ProcessReading | None = None
         """The newest reading, where the process did nothing before it: as long as it does not run, the next one."""
         self._stat_at = float("-inf")
         # The text last read and its meaning: a sleeping process gives the same text again.
@@ -104,7 +104,7 @@ class WatchedProcess:
         self._io_bytes: tuple[int, int] | None = None
         self._seen: Seen | None = None
 
-    def read(self, now: float) -> Reading | None:
+    def read(self, now: float) -> ProcessReading | None:
         """The process now, or None when it is gone or its pid belongs to another process. ``now``: monotonic s."""
         self._read_main()
         stat, last = self._stat, self._last
@@ -153,7 +153,7 @@ class WatchedProcess:
             elif main:
                 for key in ("wait_pct", "main_run_pct", "main_wait_pct"):
                     missing[key] = NEEDS_TWO
-        reading = Reading(
+        reading = ProcessReading(
             stat,
             cpu,
             run,

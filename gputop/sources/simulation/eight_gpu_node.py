@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.sources.simulation.life import Cpu, FabricLife, GpuLife, HostLife, Job, Load, NodeLife, Workers
+from gputop.sources.simulation.life import Cpu, FabricLife, GpuLife, HostLife, Load, NodeLife, SimulatedProcess, Workers
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
@@ -18,7 +18,9 @@ WAITING = Cpu(2.0, main=2.0, waits="queue")
 
 def small_kernels() -> GpuLife:
     load = Load(97, 8, 12, 1, 12, 6, 214, 1.2, 0.1)
-    job = Job(4711, "python rl.py --batch 1", 58.1, 2470, SPINNING, user="rl", job="slurm 8830", rss_gib=12.2)
+    job = SimulatedProcess(
+        4711, "python rl.py --batch 1", 58.1, 2470, SPINNING, user="rl", job="slurm 8830", rss_gib=12.2
+    )
     return GpuLife(load, 61.2, 54, (job,))
 
 
@@ -28,7 +30,7 @@ def healthy(rank: int = 0) -> GpuLife:
         Load(98, 88, 38, 58, 37, 22, 689, 2.1, 0.4, 11, 11),
         Load(97, 87, 37, 57, 38, 22, 684, 2.0, 0.4, 11, 11),
     )[rank % 2]
-    job = Job(
+    job = SimulatedProcess(
         4301 + rank,
         "python train.py --config big.yaml",
         70.4,
@@ -47,7 +49,7 @@ def healthy(rank: int = 0) -> GpuLife:
 def dataloader_cpu() -> GpuLife:
     """Eight workers decode as fast as they can; the GPU computes for 4 s of every 10."""
     workers = Workers(8, busy=Cpu(66.0, 8.0), rest=Cpu(88.0, 12.0))
-    job = Job(
+    job = SimulatedProcess(
         4802,
         "python train.py --aug heavy",
         30.8,
@@ -71,7 +73,7 @@ def dataloader_cpu() -> GpuLife:
 
 def communication() -> GpuLife:
     load = Load(99, 16, 4, 2, 6, 3, 312, 0.6, 0.5, 158, 157)
-    job = Job(
+    job = SimulatedProcess(
         4901,
         "python fsdp.py --nodes 4",
         68.6,
@@ -90,7 +92,7 @@ def memory_bandwidth() -> GpuLife:
     # As vLLM decodes on a real H100: the tensor cores hardly matter, the memory does.
     load = Load(99, 66, 10, 3, 68, 12, 424, 0.9, 0.6)
     server = "python -m vllm.entrypoints.openai.api_server --model llama"
-    job = Job(
+    job = SimulatedProcess(
         6001,
         server,
         74.2,
@@ -110,7 +112,7 @@ def memory_bandwidth() -> GpuLife:
 def dataloader_io() -> GpuLife:
     """Six workers sit in disk wait; together they read 12 MB/s."""
     reading = Cpu(2.0, disk=0.98, waits="disk", read_mb=2.0)
-    job = Job(
+    job = SimulatedProcess(
         5002,
         "python train.py --data /mnt/images",
         42.9,
@@ -134,7 +136,7 @@ def dataloader_io() -> GpuLife:
 
 def idle_holding_memory() -> GpuLife:
     notebook = "python -m ipykernel_launcher -f kernel-5120.json"
-    job = Job(5120, notebook, 29.4, 9 * HOUR_S, Cpu(0.0, waits="queue"), rss_gib=3.1, threads=31)
+    job = SimulatedProcess(5120, notebook, 29.4, 9 * HOUR_S, Cpu(0.0, waits="queue"), rss_gib=3.1, threads=31)
     return GpuLife(Load(power_w=71), 30.0, 34, (job,))
 
 

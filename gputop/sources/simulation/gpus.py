@@ -279,7 +279,7 @@ def grown_gib(life: GpuLife, t: float, started: float) -> float:
 
 
 def _read_counters(plan: GpuPlan, now: Load, util: float, t: float) -> _Counters:
-    """SM activity and its companions, as far as this GPU's rung of the ladder gives them."""
+    """SM activity and its companions, as far as this GPU's source of the chain gives them."""
     seed, series, counter = plan.seed, plan.series, plan.life.counter
     if plan.life.mig_instances:
         return _Counters(0.0)

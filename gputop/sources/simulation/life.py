@@ -113,7 +113,7 @@ class Served(Struct, frozen=True):
     between_tokens_s: tuple[Bounds, Bounds]
 
 
-class Job(Struct, frozen=True):
+class SimulatedProcess(Struct, frozen=True):
     """A process that holds a GPU context, with its children."""
 
     pid: int
@@ -158,7 +158,7 @@ class GpuLife(Struct, frozen=True):
     busy: Load
     used_gib: float
     temp_c: float
-    jobs: tuple[Job, ...] = ()
+    jobs: tuple[SimulatedProcess, ...] = ()
     rest: Load = AT_REST
     period_s: float | None = None
     duty: float = 1.0

@@ -21,15 +21,15 @@ from msgspec.structs import replace
 from gputop.model.inspection import (
     DeepLook,
     Environment,
-    Identity,
+    ProcessIdentity,
     ProcessSight,
     SignalOutcome,
     SocketGroup,
     SocketList,
-    Stack,
     ThreadList,
     ThreadSample,
     ThreadSight,
+    ThreadStack,
 )
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import SIMULATED_BOOT, Event, HostSample, Machine, ProcessSample, Snapshot
@@ -394,7 +394,7 @@ _CHANNELS = MappingProxyType({"queue": "futex_wait_queue", "disk": "folio_wait_b
 class SimulatedThreads:
     """The threads of one simulated process, as of its source's newest snapshot."""
 
-    def __init__(self, source: SimulatedSource, identity: Identity) -> None:
+    def __init__(self, source: SimulatedSource, identity: ProcessIdentity) -> None:
         self._source = source
         self._identity = identity
         self.latest: ThreadList | None = None
@@ -433,7 +433,7 @@ class SimulatedAccess:
     def __init__(self, source: SimulatedSource) -> None:
         self._source = source
 
-    def send(self, identity: Identity, number: int) -> SignalOutcome:
+    def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
         """A signal that ends a process ends its job, with all its loaders; no other is simulated."""
         found = _find(self._source, identity)
         if found is None:
@@ -444,7 +444,7 @@ class SimulatedAccess:
         self._source.end_job(job)
         return SignalOutcome(identity, True, note=SIMULATED)
 
-    def environment(self, identity: Identity) -> Environment:
+    def environment(self, identity: ProcessIdentity) -> Environment:
         """What such a job usually has, a secret included, so that one sees how it is masked."""
         found = _find(self._source, identity)
         if found is None:
@@ -465,7 +465,7 @@ class SimulatedAccess:
             variables["SLURM_JOB_ID"] = static.job.rpartition(" ")[2]
         return Environment(identity, tuple(sorted(variables.items())), note=SIMULATED)
 
-    def look(self, identity: Identity, loader: Identity | None) -> DeepLook:
+    def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         """Stacks that fit what the process is said to do."""
         found = _find(self._source, identity)
         if found is None:
@@ -481,16 +481,16 @@ class SimulatedAccess:
             exists=False,
         )
 
-    def command(self, identity: Identity) -> str:
+    def command(self, identity: ProcessIdentity) -> str:
         """Nothing: a simulated command line has no secret."""
         return ""
 
-    def watch_threads(self, identity: Identity) -> SimulatedThreads:
+    def watch_threads(self, identity: ProcessIdentity) -> SimulatedThreads:
         """Threads that are generated on request."""
         return SimulatedThreads(self._source, identity)
 
 
-def _find(source: SimulatedSource, identity: Identity) -> ProcessSample | None:
+def _find(source: SimulatedSource, identity: ProcessIdentity) -> ProcessSample | None:
     now = source.now
     if now is None:
         return None
@@ -512,8 +512,8 @@ def _main_stack(process: ProcessSample, words: list[str]) -> tuple[tuple[str, st
 
 
 def _sight(process: ProcessSample, frames: tuple[tuple[str, str, int], ...]) -> ProcessSight:
-    stack = Stack(frames, active=process.state == "R")
-    return ProcessSight(Identity(process.pid, process.starttime), _threads(process), (stack,) * LOOKS)
+    stack = ThreadStack(frames, active=process.state == "R")
+    return ProcessSight(ProcessIdentity(process.pid, process.starttime), _threads(process), (stack,) * LOOKS)
 
 
 def _threads(process: ProcessSample) -> tuple[ThreadSight, ...]:

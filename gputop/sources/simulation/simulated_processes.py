@@ -13,7 +13,7 @@ from msgspec import Struct
 from gputop.model.feeders import RAN, rule_in, server_in, waits_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
-from gputop.sources.simulation.life import Cpu, GpuLife, Job, Workers
+from gputop.sources.simulation.life import Cpu, GpuLife, SimulatedProcess, Workers
 from gputop.sources.simulation.noise import chance, ripple
 
 _TICKS_PER_S = 100
@@ -46,7 +46,7 @@ _HIDDEN_MISSING: Mapping[str, str] = MappingProxyType(dict.fromkeys(_HIDDEN_KEYS
 class JobPlan(Struct, frozen=True):
     """A job's facts that do not change, and the process ids of its workers."""
 
-    job: Job
+    job: SimulatedProcess
     gpu: GpuPlan
     static: ProcessStatic
     worker_static: ProcessStatic
@@ -54,7 +54,7 @@ class JobPlan(Struct, frozen=True):
     series: int
 
 
-def plan_job(job: Job, gpu: GpuPlan, taken: Collection[int]) -> JobPlan:
+def plan_job(job: SimulatedProcess, gpu: GpuPlan, taken: Collection[int]) -> JobPlan:
     """Facts of the job; its workers get the next free process ids after its own."""
     workers = job.workers
     first = job.pid + 8
@@ -235,7 +235,7 @@ def _generation(gpu: GpuPlan, every_s: float, t: float) -> tuple[int, float]:
     return generation, t - born - generation * every_s
 
 
-def _memory(job: Job, life: GpuLife, total_gib: float, t: float, started: float) -> float:
+def _memory(job: SimulatedProcess, life: GpuLife, total_gib: float, t: float, started: float) -> float:
     if not life.growth_mib_per_min:
         return job.memory_gib * GIB
     room = total_gib * FULL_SHARE - life.used_gib

@@ -21,10 +21,10 @@ from gputop.sources.simulation.life import (
     FabricLife,
     GpuLife,
     HostLife,
-    Job,
     Load,
     NodeLife,
     Served,
+    SimulatedProcess,
     Workers,
 )
 
@@ -59,7 +59,7 @@ def useful_work() -> NodeLife:
 
 def step_time() -> NodeLife:
     """Two ranks that exchange gradients at the end of each step, which they do not announce."""
-    job = Job(
+    job = SimulatedProcess(
         4720, "torchrun --nproc-per-node 2 train.py", 61.0, 7300, eight_gpu_node.SPINNING, job="slurm 8841", nccl=True
     )
     computes = Load(99, 91, 40, 58, 36, 24, 664, 1.2, 0.3, nvlink_rx=4.0, nvlink_tx=4.0)
@@ -92,7 +92,7 @@ def dataloader_io() -> NodeLife:
 
 
 def dataloader_network() -> NodeLife:
-    job = Job(
+    job = SimulatedProcess(
         5002,
         "python train.py --data s3://images",
         42.9,
@@ -108,7 +108,7 @@ def dataloader_network() -> NodeLife:
 
 def main_process() -> NodeLife:
     """The main thread augments and copies between the steps; two workers have nothing to do."""
-    job = Job(
+    job = SimulatedProcess(
         4802,
         "python train.py --metrics-every 1",
         30.8,
@@ -127,7 +127,7 @@ def main_process() -> NodeLife:
 
 def pcie_transfer() -> NodeLife:
     """Pageable copies: the main thread works on every byte, and the link is half full."""
-    job = Job(
+    job = SimulatedProcess(
         4802,
         "python train.py --no-pin",
         30.8,
@@ -151,7 +151,7 @@ def pcie_transfer() -> NodeLife:
 
 def worker_restart() -> NodeLife:
     """Every 10 s an epoch ends and four workers are born; for 3 s nothing runs on the GPU."""
-    job = Job(
+    job = SimulatedProcess(
         4802,
         "python finetune.py --epochs 400",
         30.8,
@@ -170,7 +170,7 @@ def worker_restart() -> NodeLife:
 
 def checkpoint_pause() -> NodeLife:
     """A checkpoint every 15 s, 4 s long: too often, as happens with a small model and a cautious script."""
-    job = Job(
+    job = SimulatedProcess(
         4802,
         "python train.py --save-every 50",
         62.0,
@@ -190,7 +190,7 @@ def checkpoint_pause() -> NodeLife:
 
 def starved_unattributed() -> NodeLife:
     """Main thread and workers asleep: a lock, an RPC, something that a look from outside cannot name."""
-    job = Job(
+    job = SimulatedProcess(
         4802,
         "python train.py --sync-server",
         30.8,
@@ -208,7 +208,7 @@ def starved_unattributed() -> NodeLife:
 
 def low_demand() -> NodeLife:
     server = "python -m vllm.entrypoints.openai.api_server --model llama"
-    job = Job(
+    job = SimulatedProcess(
         6001,
         server,
         66.0,
@@ -236,7 +236,9 @@ def no_tensor_cores() -> NodeLife:
 
 
 def low_occupancy() -> NodeLife:
-    job = Job(4715, "python solve.py --block 64", 22.0, 5400, eight_gpu_node.SPINNING, user="sim", job="slurm 8833")
+    job = SimulatedProcess(
+        4715, "python solve.py --block 64", 22.0, 5400, eight_gpu_node.SPINNING, user="sim", job="slurm 8833"
+    )
     return machine(GpuLife(Load(96, 70, 9, 4, 30, 34, 402, 0.4, 0.1), 23.1, 52, (job,)), HostLife(cpu=7))
 
 
@@ -247,7 +249,7 @@ def half_working() -> NodeLife:
         Load(98, 47, 20, 13, 18, 9, 450, 0.9, 0.5, 52, 50),
         Load(98, 50, 21, 14, 19, 9, 462, 0.9, 0.5, 50, 52),
     )
-    job = Job(
+    job = SimulatedProcess(
         4911,
         "python pretrain.py --tensor 4 --pipeline 4",
         71.3,
@@ -265,13 +267,17 @@ def half_working() -> NodeLife:
 
 def hollow() -> NodeLife:
     """Additions of a few elements in a loop, as on a real T4: the driver sees kernels, the chip has nothing to do."""
-    job = Job(4713, "python loop.py --elements 64", 3.1, 1800, Cpu(38.0, main=36.0, waits="sleep"), rss_gib=3.0)
+    job = SimulatedProcess(
+        4713, "python loop.py --elements 64", 3.1, 1800, Cpu(38.0, main=36.0, waits="sleep"), rss_gib=3.0
+    )
     return machine(GpuLife(Load(20, 0.2, 0, 0, 0, 0, 84, 0.1, 0.1), 3.6, 38, (job,)), HostLife(cpu=3))
 
 
 def stalled() -> NodeLife:
     """Warps that spin on a lock: resident on every multiprocessor, and no pipe computes."""
-    job = Job(4719, "./graph --hashtable global", 9.0, 900, eight_gpu_node.SPINNING, user="sim", rss_gib=4.0)
+    job = SimulatedProcess(
+        4719, "./graph --hashtable global", 9.0, 900, eight_gpu_node.SPINNING, user="sim", rss_gib=4.0
+    )
     return machine(GpuLife(Load(99, 92, 61, 0, 3, 2, 231, 0.1, 0.1), 9.8, 47, (job,)), HostLife(cpu=4))
 
 
@@ -284,7 +290,7 @@ def low_sm() -> NodeLife:
 
 
 def no_sm_counter() -> NodeLife:
-    job = Job(
+    job = SimulatedProcess(
         3301, "python train.py --lora", 17.8, 5230, eight_gpu_node.SPINNING, user="ana", rss_gib=9.0, pin_memory=True
     )
     job = replace(job, workers=Workers(4, Cpu(22, waits="queue")))
@@ -424,7 +430,7 @@ def pid_namespace() -> NodeLife:
 
 def shared_gpu() -> NodeLife:
     first = replace(eight_gpu_node.healthy(0).jobs[0], memory_gib=38.2, util_share=0.62, nccl=False)
-    second = Job(
+    second = SimulatedProcess(
         4977,
         "python eval.py --every 100",
         24.5,

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gputop.model.expression import ExpressionError
-from gputop.model.inspection import Identity
+from gputop.model.inspection import ProcessIdentity
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import process_table
@@ -245,8 +245,8 @@ class ProcessKeys:
         return process
 
 
-def _identity(process: ProcessSample) -> Identity:
-    return Identity(process.pid, process.starttime)
+def _identity(process: ProcessSample) -> ProcessIdentity:
+    return ProcessIdentity(process.pid, process.starttime)
 
 
 def _command(process: ProcessSample) -> str:

@@ -14,7 +14,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from gputop.model.inspection import Identity, ThreadList, WatchedThreads
+from gputop.model.inspection import ProcessIdentity, ThreadList, WatchedThreads
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.detail_page import LABEL_WIDTH, DetailsPainted, DetailsView, after_key
@@ -165,12 +165,12 @@ class ProcessDetailsScreen(DetailsScreen):
         view: Callable[[], View],
         see: Callable[[View], None],
         key: ProcessKey,
-        watch: Callable[[Identity], WatchedThreads] | None = None,
+        watch: Callable[[ProcessIdentity], WatchedThreads] | None = None,
     ) -> None:
         super().__init__(theme, frame, view, see)
         self._key = key
         self._last: ProcessSample | None = None
-        self._threads = None if watch is None else watch(Identity(key[0], key[1]))
+        self._threads = None if watch is None else watch(ProcessIdentity(key[0], key[1]))
         self._listed: ThreadList | None = None
 
     def on_unmount(self) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.message import Message
 
-from gputop.model.inspection import DeepLook, Environment, Identity, SignalOutcome
+from gputop.model.inspection import DeepLook, Environment, ProcessIdentity, SignalOutcome
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row
 from gputop.paint.process_actions import (
@@ -140,7 +140,7 @@ class SignalScreen(ListScreen):
         theme: Theme,
         glyphs: Glyphs,
         who: Sequence[Addressee],
-        send: Callable[[Identity, int], SignalOutcome],
+        send: Callable[[ProcessIdentity, int], SignalOutcome],
         done: Callable[[str], None],
         chosen: int | None = None,
     ) -> None:

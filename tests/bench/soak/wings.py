@@ -18,8 +18,8 @@ from msgspec.structs import replace
 from gputop.features.alerts.alert_table import alerts_of
 from gputop.features.alerts.firing_lock import FiringLock
 from gputop.features.alerts.node_alerts import NodeAlerts
-from gputop.features.export.export_feed import Feed
-from gputop.features.export.metrics_page import Choice
+from gputop.features.export.export_feed import ExportFeed
+from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.scrape_server import ScrapeServer, listen, parse
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.steps import StepRow
@@ -98,7 +98,7 @@ def scraped(count: int) -> dict[str, Any]:
     """What export does: each snapshot counted, and every fifteenth a scrape by a client of its server."""
     before, threads = descriptors(), threading.active_count()
     growth, size, most = Growth(count), 0, [0, 0]
-    feed = Feed(Session(Monitor(1.0, charts=False)), Choice(processes=True))
+    feed = ExportFeed(Session(Monitor(1.0, charts=False)), PageChoice(processes=True))
     server = ScrapeServer(listen(parse("127.0.0.1:0")), feed.page, None, local_only=True)
     server.start()
     port = server.socket.getsockname()[1]

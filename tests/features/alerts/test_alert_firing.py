@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.features.alerts import runner
-from gputop.features.alerts.alert_judge import Change
+from gputop.features.alerts.alert_judge import AlertChange
 from gputop.features.alerts.alert_table import Alert, alerts_of
 from gputop.features.alerts.firing import Firing, NotHanded, firing_of
 from gputop.features.alerts.firing_lock import FiringLock
@@ -44,7 +44,7 @@ def on_gpu(pid: int, job: str | None) -> ProcessSample:
 
 
 def fired(alert: Alert, frame: Frame, since: float = T0) -> Firing:
-    return firing_of(Change("fired", T0, alert, "GPU-0", (0,), ("GPU-0",), since), frame)
+    return firing_of(AlertChange("fired", T0, alert, "GPU-0", (0,), ("GPU-0",), since), frame)
 
 
 def argv(frame: Frame, *run: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.features.alerts.alert_judge import Change, Judge
+from gputop.features.alerts.alert_judge import AlertChange, Judge
 from gputop.features.alerts.alert_table import Alert, AlertError, alerts_of
 from gputop.features.alerts.firing import NotHanded, firing_of
 from gputop.features.alerts.firing_lock import FiringLock
@@ -110,7 +110,9 @@ def test_what_a_command_names_decides_for_whom_it_acts() -> None:
 def test_a_command_is_given_the_list_of_gpus_and_the_one_job() -> None:
     def fired(jobs: str, *command: str) -> Any:
         snapshot, _ = node(T0, "hhh", jobs)
-        change = Change("fired", T0, made(run=["program", *command], per="job"), "x", (0, 2), ("GPU-0", "GPU-2"), T0)
+        change = AlertChange(
+            "fired", T0, made(run=["program", *command], per="job"), "x", (0, 2), ("GPU-0", "GPU-2"), T0
+        )
         return firing_of(change, Monitor().feed(snapshot))
 
     firing = fired("1-1", "{job_id}", "{gpus}", "{host}")

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.features.export.export_feed import with_steps
-from gputop.features.export.metrics_page import Choice
+from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
 from gputop.features.export.pod_resources import PodContainer
 from gputop.features.export.run_counters import MOST_STEPPING, REMEMBERED_S
@@ -27,7 +27,7 @@ NAMING = ("job_id", "user", "name", "pid", "k8s_pod_uid", "uuid", "xid", "rank")
 def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None:
     chance = random.Random(15)
     pods = {"GPU-0": [PodContainer("team", "train", "main")] * 99}
-    given = feed(Choice(True, (DcgmFamilies("4.9"), PodFamilies(lambda: pods))))
+    given = feed(PageChoice(True, (DcgmFamilies("4.9"), PodFamilies(lambda: pods))))
     every_s, sizes = 600.0, list[int]()
     for step in range(144):
         t = every_s * step
@@ -63,7 +63,7 @@ def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None
 
 def test_no_command_line_and_no_control_character_gets_into_a_label() -> None:
     static = ProcessStatic('ml"\n\\', "python train.py --api-key hunter2", "train\x1b[31m" + "x" * 500, "slurm 1", None)
-    given = feed(Choice(True))
+    given = feed(PageChoice(True))
     given.take(snapshot_of(1.0, processes=(ProcessSample(7, gpu=0, gpu_mem_bytes=5.0, static=static),)))
     text = given.page()
     assert "hunter2" not in text and "train.py" not in text and "\x1b" not in text

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.export.machine_host import MachineHost
-from gputop.features.export.metrics_page import FAMILIES, Choice
+from gputop.features.export.metrics_page import FAMILIES, PageChoice
 from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
 from gputop.features.export.pod_resources import PodContainer
-from gputop.features.export.scrape_server import Address, names_loopback, parse
+from gputop.features.export.scrape_server import ListenAddress, names_loopback, parse
 from gputop.model.derived import HARDWARE_THERMAL, IDLE
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.prometheus_names import gpu_series, host_series, process_series
@@ -70,7 +70,7 @@ def test_every_number_of_the_catalogue_is_exported_once_in_base_units() -> None:
 
 def test_no_label_of_ours_collides_with_those_of_a_scrape() -> None:
     for scenario in ("mig", "shared_gpu"):
-        text = demo_feed(scenario, Choice(True, (DcgmFamilies("4.9"),))).page()
+        text = demo_feed(scenario, PageChoice(True, (DcgmFamilies("4.9"),))).page()
         for rows in read(text).values():
             for labels in rows:
                 assert not {name for name, _ in labels} & COLLIDING
@@ -161,7 +161,7 @@ def test_dcgm_s_names_carry_dcgm_s_units() -> None:
         util_pct=90.0, sm_active_pct=20.0, energy_j=2.0, mem_used_bytes=3.0 * 2**20, mem_total_bytes=5.0 * 2**20,
         sm_clock_mhz=1500.0, power_w=300.0, temp_c=60.0, sm_source="gpm",
     )  # fmt: skip
-    legacy, newer = feed(Choice(False, (DcgmFamilies("legacy"),))), feed(Choice(False, (DcgmFamilies("4.9"),)))
+    legacy, newer = feed(PageChoice(False, (DcgmFamilies("legacy"),))), feed(PageChoice(False, (DcgmFamilies("4.9"),)))
     pages = []
     for given in (legacy, newer):
         given.take(snapshot_of(1.0, sample))
@@ -183,7 +183,7 @@ def test_dcgm_s_names_carry_dcgm_s_units() -> None:
 
 
 def test_an_instance_goes_by_its_own_label_and_under_dcgm_by_its_parent() -> None:
-    page = read(demo_feed("mig", Choice(False, (DcgmFamilies("legacy"),))).page())
+    page = read(demo_feed("mig", PageChoice(False, (DcgmFamilies("legacy"),))).page())
     own = {dict(labels).get("mig") for labels in page["gputop_gpu_memory_total_bytes"]}
     theirs = {dict(labels).get("GPU_I_ID") for labels in page["DCGM_FI_DEV_FB_USED"]}
     assert len(own) == 3 and len(theirs) == 3
@@ -191,9 +191,9 @@ def test_an_instance_goes_by_its_own_label_and_under_dcgm_by_its_parent() -> Non
 
 
 def test_an_address_is_read_as_people_write_it() -> None:
-    assert parse("127.0.0.1:9401") == Address("127.0.0.1", 9401)
-    assert parse("[::1]:0") == Address("::1", 0) and parse("[::1]:0").is_loopback
-    assert parse(":9401") == Address("", 9401) and not parse(":9401").is_loopback
+    assert parse("127.0.0.1:9401") == ListenAddress("127.0.0.1", 9401)
+    assert parse("[::1]:0") == ListenAddress("::1", 0) and parse("[::1]:0").is_loopback
+    assert parse(":9401") == ListenAddress("", 9401) and not parse(":9401").is_loopback
     for wrong in ("9401", "a:b", "host:99999", "http://x:1", "::1:9401", ""):
         try:
             parse(wrong)
@@ -228,8 +228,8 @@ def test_a_page_of_eight_gpus_is_at_most_64_kb_and_takes_little_cpu() -> None:
 @pytest.mark.parametrize("scenario", [None, "mig", "shared_gpu"])
 def test_promtool_has_nothing_to_remark_on_a_page(scenario: str | None) -> None:
     pods = {f"GPU-{n}": [PodContainer("team", "train", "main")] for n in range(2)}
-    given = demo_feed(scenario, Choice(True, (PodFamilies(lambda: pods),)))
-    many = feed(Choice(True, (PodFamilies(lambda: pods),)))
+    given = demo_feed(scenario, PageChoice(True, (PodFamilies(lambda: pods),)))
+    many = feed(PageChoice(True, (PodFamilies(lambda: pods),)))
     values = dict.fromkeys(GPU_METRICS, 50)
     event = Event(1.0, "xid", "Xid 79", 0)
     steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5),)

@@ -17,7 +17,7 @@ import pytest
 from gputop.cli import main
 from gputop.features.export import scrape_server as serving
 from gputop.features.export.export_feed import TextFile
-from gputop.features.export.scrape_server import MOST_CONNECTIONS, Address, ScrapeServer, context, listen
+from gputop.features.export.scrape_server import MOST_CONNECTIONS, ListenAddress, ScrapeServer, context, listen
 from gputop.model.source import UsageError
 
 PAGE = "a_metric 1\n" * 400
@@ -26,7 +26,7 @@ PAGE = "a_metric 1\n" * 400
 @contextmanager
 def running(tls: ssl.SSLContext | None = None, *, local_only: bool = True) -> Iterator[int]:
     """The port of a server with a page of 4 kB."""
-    server = ScrapeServer(listen(Address("127.0.0.1", 0)), lambda: PAGE, tls, local_only=local_only)
+    server = ScrapeServer(listen(ListenAddress("127.0.0.1", 0)), lambda: PAGE, tls, local_only=local_only)
     server.start()
     try:
         yield server.socket.getsockname()[1]
@@ -185,11 +185,11 @@ def test_a_certificate_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
 
 
 def test_an_address_that_cannot_be_had_is_one_line() -> None:
-    taken = listen(Address("127.0.0.1", 0))
+    taken = listen(ListenAddress("127.0.0.1", 0))
     with taken, pytest.raises(UsageError, match="choose another one with --listen"):
-        listen(Address("127.0.0.1", taken.getsockname()[1]))
+        listen(ListenAddress("127.0.0.1", taken.getsockname()[1]))
     with pytest.raises(UsageError, match="no address"):
-        listen(Address("no.such.host.invalid.", 1))
+        listen(ListenAddress("no.such.host.invalid.", 1))
 
 
 def test_a_text_file_is_whole_at_every_moment_and_gone_at_the_end(

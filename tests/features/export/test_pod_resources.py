@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from gputop.cli import main
 from gputop.features.export import pod_resources
-from gputop.features.export.metrics_page import Choice
+from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.other_pages import PodFamilies
-from gputop.features.export.pod_resources import METHOD, PodContainer, PodResources, WireError, parse
+from gputop.features.export.pod_resources import METHOD, PodContainer, PodResources, ProtobufError, parse
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.model.source import UsageError
 from tests.nvml.stand_in import Scenario, uuid_of
@@ -63,7 +63,7 @@ def test_gpus_instances_and_replicas_are_told_by_their_uuid() -> None:
         "GPU-2": [PodContainer("team-b", "infer-1", "server"), PodContainer("team-b", "infer-2", "server")],
     }
     assert parse(b"") == {}
-    with pytest.raises(WireError, match="breaks off"):
+    with pytest.raises(ProtobufError, match="breaks off"):
         parse(answer[:-3])
 
 
@@ -73,14 +73,14 @@ def test_any_answer_is_read_or_refused_in_one_line(noise: bytes, cut: int) -> No
     for answer in (noise, pod("n", "p", "c", "GPU-0")[:cut], pod("n", "p", "c", "GPU-0")[:cut] + noise):
         try:
             parse(answer)
-        except WireError as error:
+        except ProtobufError as error:
             assert "\n" not in str(error)
 
 
 def test_an_answer_of_too_many_parts_is_given_up_at_once() -> None:
     flood = field(1, b"") * 200_000
     begun = time.process_time()
-    with pytest.raises(WireError, match="more parts"):
+    with pytest.raises(ProtobufError, match="more parts"):
         parse(flood)
     assert time.process_time() - begun < 1.0 * slowness()
     many = b"".join(pod("n", f"p{i}", "c", "GPU-0") for i in range(500))
@@ -89,7 +89,7 @@ def test_an_answer_of_too_many_parts_is_given_up_at_once() -> None:
 
 def test_the_pods_of_present_gpus_are_a_family_of_their_own_with_clean_labels() -> None:
     pods = {"GPU-0": [PodContainer("team-a", 'tr"ain\x1b[31m\n' + "x" * 300, "main")], "GPU-9": []}
-    given_feed = feed(Choice(False, (PodFamilies(lambda: pods),)))
+    given_feed = feed(PageChoice(False, (PodFamilies(lambda: pods),)))
     given_feed.take(Snapshot(1.0, Machine("n1"), (GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=1.0),)))
     text = given_feed.page()
     assert "\x1b" not in text

@@ -16,7 +16,7 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import MOST_AT_ONCE, Answer, Client, Query, QueryError
+from gputop.features.fleet.client import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_command import moment_of
 from gputop.features.fleet.fleet_data import findings
@@ -70,7 +70,7 @@ REFUSALS = [
 def test_an_answer_that_is_none_is_one_line(engine: ScriptedEngine, answer: Any, says: str) -> None:
     engine.answer = answer
     client = Client(address_of(engine.url, {}))
-    (error,) = client.ask([Query("up")])
+    (error,) = client.ask([PromQuery("up")])
     client.close()
     assert isinstance(error, QueryError) and says in str(error)
     assert str(error).startswith(engine.url) and str(error).isprintable() and len(str(error)) < 400
@@ -97,7 +97,7 @@ def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(begun: bytes) ->
             return Dripping()
 
     client = Client(address_of("http://127.0.0.1:9", {}), backend=Opens(), clock=lambda: float(next(seconds)))
-    (error,) = client.ask([Query("up")])
+    (error,) = client.ask([PromQuery("up")])
     client.close()
     assert str(error) == "http://127.0.0.1:9: no answer within 10 s"
     assert 1 < len(waits) < 12
@@ -128,7 +128,7 @@ def test_an_engine_that_hangs_costs_the_deadline_once_and_is_asked_nothing_more_
         opened.clear()
         client.begin()
         begun = now[0]
-        errors = [*client.ask([Query(f"up{i}") for i in range(9)]), *client.ask([Query("more")])]
+        errors = [*client.ask([PromQuery(f"up{i}") for i in range(9)]), *client.ask([PromQuery("more")])]
         assert {str(error) for error in errors} == {"http://127.0.0.1:9: no answer within 10 s"}
         assert 1 <= len(opened) <= MOST_AT_ONCE and now[0] - begun < 11.0
     client.close()
@@ -173,7 +173,7 @@ def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
     secret.write_text("# for the gateway\nX-Scope-OrgID: team\nAuthorization: Bearer s3cret\n")
     secret.chmod(0o600)
     client = Client(address_of(engine.url + "/", {}, header_file=str(secret)))
-    (answer,) = client.ask([Query("up", 12.0)])
+    (answer,) = client.ask([PromQuery("up", 12.0)])
     client.close()
     assert isinstance(answer, Answer)
     assert labels_of(answer.rows[0].metric) == {"a": "b"} and answer.rows[0].value == (STARTED, "1.5")

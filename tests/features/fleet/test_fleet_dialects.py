@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Client, Query, QueryError
+from gputop.features.fleet.client import Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
@@ -70,7 +70,7 @@ def test_a_store_of_thanos_that_does_not_answer_is_told_once_beside_what_the_oth
 def test_mimir_wants_a_tenant_and_gets_it_from_the_header_file(engine: ScriptedEngine, tmp_path: Path) -> None:
     engine.answer = (401, {"Content-Type": "text/plain; charset=utf-8"}, b"no org id\n")
     client = Client(address_of(engine.url + "/prometheus", {}))
-    (error,) = client.ask([Query("up")])
+    (error,) = client.ask([PromQuery("up")])
     client.close()
     assert isinstance(error, QueryError) and "X-Scope-OrgID: NAME` in --header-file" in str(error)
     tenant = tmp_path / "tenant"

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Client, Query
+from gputop.features.fleet.client import Client, PromQuery
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
@@ -81,7 +81,7 @@ def test_counts_equal_questions_asked_by_hand(asked: tuple[PrometheusFleet, Flee
     client = Client(address_of(url, {}))
     names = ("gputop_gpu_utilization_ratio", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO")
     union = " + ".join(f"sum(count by (instance, gpu) ({name}))" for name in names)
-    rows, up = client.ask([Query(union, STARTED), Query("count(up == 0)", STARTED)])
+    rows, up = client.ask([PromQuery(union, STARTED), PromQuery("count(up == 0)", STARTED)])
     client.close()
     assert not isinstance(rows, Exception) and not isinstance(up, Exception)
     assert float(rows.rows[0].value[1]) == sum(frame.counts.values())  # type: ignore[index]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Answer, Client, Query, QueryError
+from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_data import findings, fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.prometheus import PrometheusFleet
@@ -297,7 +297,7 @@ def test_a_question_that_fails_changes_no_state_and_makes_none_up(ask: Callable[
     asked = ask(series)
     real, fails = asked.client.ask, [False]
 
-    def failing_at_times(queries: Sequence[Query]) -> list[Answer | QueryError]:
+    def failing_at_times(queries: Sequence[PromQuery]) -> list[Answer | QueryError]:
         found: list[Answer | QueryError] = real(queries)
         return [
             QueryError("503, the engine failed") if fails[0] and failing in query.promql else answer

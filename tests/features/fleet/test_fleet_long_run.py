@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gputop.features.fleet.client import Answer, Query, Row
+from gputop.features.fleet.client import Answer, PromQuery, SeriesRow
 from gputop.features.fleet.decode_answers import Remembered
 from gputop.features.fleet.fleet_data import LEAST_HOSTS, RedactedFleet
 from gputop.features.fleet.fleet_reading import FleetReading
@@ -36,10 +36,10 @@ class Autoscaled:
     def names(self, *_: object) -> list[str]:
         return ["DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED"]
 
-    def ask(self, queries: list[Query]) -> list[Answer]:
+    def ask(self, queries: list[PromQuery]) -> list[Answer]:
         return [Answer([self._row(query.promql, number) for number in range(HOSTS)]) for query in queries]
 
-    def _row(self, promql: str, number: int) -> Row:
+    def _row(self, promql: str, number: int) -> SeriesRow:
         name = f"node-{self.first + number}"
         labels = {"instance": f"{name}:9400", "gpu": "0"}
         value = 50.0
@@ -49,7 +49,7 @@ class Autoscaled:
             labels |= {"Hostname": name, "UUID": f"GPU-{name}", "hpc_job": name[5:], "gputop_names": "legacy"}
         elif "timestamp" in promql:
             labels, value = {"instance": labels["instance"], "gputop_names": "age"}, self.t - 3.0
-        return Row(msgspec.Raw(json.dumps(labels).encode()), (self.t, str(value)))
+        return SeriesRow(msgspec.Raw(json.dumps(labels).encode()), (self.t, str(value)))
 
 
 def test_hosts_and_jobs_that_were_replaced_are_forgotten() -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from gputop.diagnosis.types import STATES, State
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Answer, Client, Query
+from gputop.features.fleet.client import Answer, Client, PromQuery
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.rules import gpu_labels, recorded, signal_series
 from gputop.features.fleet.state_rules import CODES, DCGM_STATE, OWN_STATE, STATE
-from gputop.features.fleet.template import ALL_NAMES, Names, Setting, render
+from gputop.features.fleet.template import ALL_NAMES, Names, RuleSetting, render
 from tests.features.fleet.test_fleet_histories import END
 from tests.support.engines import backfill, missing, prometheus
 
@@ -49,7 +49,7 @@ def test_the_rules_record_the_state_that_the_screen_shows(names: Names, tmp_path
         client = Client(address_of(url, {}))
         fleet = PrometheusFleet(client, url, "", lambda: END)
         frame = fleet_frame(fleet.ask(END))
-        (answer,) = client.ask([Query(render(template, Setting(names)), END)])
+        (answer,) = client.ask([PromQuery(render(template, RuleSetting(names)), END)])
         fleet.close()
     assert isinstance(answer, Answer)
     told: dict[str, State] = {}

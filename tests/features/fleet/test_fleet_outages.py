@@ -21,7 +21,7 @@ from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.watch_thread import FleetWatch, Shown
+from gputop.features.fleet.watch_thread import FleetWatch, ShownFrame
 from tests.support.engines import backfill, free_port, missing, prometheus
 from tests.support.fleet_pages import past
 
@@ -57,7 +57,7 @@ def watch(port: int) -> Iterator[FleetWatch]:
     found.close()
 
 
-def _until(watch: FleetWatch, holds: Callable[[Shown], object]) -> Shown:
+def _until(watch: FleetWatch, holds: Callable[[ShownFrame], object]) -> ShownFrame:
     deadline = time.monotonic() + LONGEST_S
     while not holds(watch.shown):
         assert time.monotonic() < deadline, watch.shown.error
@@ -65,7 +65,7 @@ def _until(watch: FleetWatch, holds: Callable[[Shown], object]) -> Shown:
     return watch.shown
 
 
-def _rows(shown: Shown, stale_s: float) -> str:
+def _rows(shown: ShownFrame, stale_s: float) -> str:
     assert shown.frame is not None
     rows = fleet_screen(shown.frame, FleetView(error=shown.error, stale_s=stale_s), 120, 36).rows
     colours = {style.partition("|")[0] for row in rows[3:-2] for text, style in row if text.strip()}

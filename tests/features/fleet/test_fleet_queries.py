@@ -14,7 +14,7 @@ from gputop.cli import main
 from gputop.features.fleet.promql import any_of
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import alerts, planted_series, rules_yaml, unit_tests_yaml
-from gputop.features.fleet.template import ALL_NAMES, MODES, Names, Setting, render
+from gputop.features.fleet.template import ALL_NAMES, MODES, Names, RuleSetting, render
 from gputop.model.prometheus_names import gpu_series
 
 
@@ -23,7 +23,7 @@ def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_a
     for query in library().values():
         assert len(query.meaning) > 20 and query.advice, query.id
         for names in ALL_NAMES:
-            asked = query.promql(Setting(names, price=2.5))
+            asked = query.promql(RuleSetting(names, price=2.5))
             assert (asked is None) == (names != "gputop" and query.dcgm is None)
             if asked is not None:
                 assert asked.count("(") == asked.count(")") and asked.count("{") == asked.count("}")
@@ -38,7 +38,7 @@ def test_a_query_asks_for_no_series_of_ours_that_is_not_exported() -> None:
     exported |= {f"gputop_loader_{word}_ratio" for word in ("running", "queued", "disk", "network")}
     exported |= {f"gputop_step{of}_seconds_{part}" for of in ("", "_wait") for part in ("sum", "count")}
     for query in library().values():
-        assert set(re.findall(r"\bgputop_\w+", query.promql(Setting()) or "")) <= exported, query.id
+        assert set(re.findall(r"\bgputop_\w+", query.promql(RuleSetting()) or "")) <= exported, query.id
 
 
 def test_a_silent_alert_differs_from_the_one_that_fires_in_numbers_alone_and_each_threshold_is_in_parentheses() -> None:
@@ -55,12 +55,12 @@ def test_a_silent_alert_differs_from_the_one_that_fires_in_numbers_alone_and_eac
 def test_the_selection_is_in_every_series_and_a_window_holds_eight_scrapes() -> None:
     for names in ALL_NAMES:
         for query in library().values():
-            asked = query.promql(Setting(names, 'cluster="a"')) or ""
+            asked = query.promql(RuleSetting(names, 'cluster="a"')) or ""
             series = re.findall(r"\b(?:gputop_|DCGM_)[A-Za-z_]+|\bup\b|\bgputop:[a-z:_]+", asked)
             assert asked.count('cluster="a"') == len(series), query.id
-    assert render("{sm.avg_over_time.w}", Setting(scrape_s=15.0)).count("[2m]") == 1
-    assert render("{sm.avg_over_time.1m}", Setting(scrape_s=60.0)).count("[8m]") == 1
-    assert render("{sm.avg_over_time.5m}", Setting(scrape_s=1.0)).count("[5m]") == 1
+    assert render("{sm.avg_over_time.w}", RuleSetting(scrape_s=15.0)).count("[2m]") == 1
+    assert render("{sm.avg_over_time.1m}", RuleSetting(scrape_s=60.0)).count("[8m]") == 1
+    assert render("{sm.avg_over_time.5m}", RuleSetting(scrape_s=1.0)).count("[5m]") == 1
 
 
 def test_a_matcher_of_any_values_matches_them_and_nothing_else_whatever_they_hold() -> None:
@@ -73,7 +73,7 @@ def test_a_matcher_of_any_values_matches_them_and_nothing_else_whatever_they_hol
 
 
 def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert library()["cost_no_work"].promql(Setting()) is None
+    assert library()["cost_no_work"].promql(RuleSetting()) is None
     assert main(["fleet", "queries", "cost_no_work"]) == 0
     assert "--price" in capsys.readouterr().out
     assert main(["fleet", "queries", "cost_no_work", "--price", "2.5"]) == 0
@@ -81,9 +81,11 @@ def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_units_are_those_of_the_base_whoever_exports() -> None:
-    assert "/ 100" in render("{util}", Setting("legacy")) and "* 1048576" in render("{memory}", Setting("legacy"))
-    assert "/ 1000" in render("{energy.increase.1h}", Setting("legacy"))
-    assert "> bool 1.5" in render("{util}", Setting("4.9")), "a ratio's name may carry percent"
+    assert "/ 100" in render("{util}", RuleSetting("legacy")) and "* 1048576" in render(
+        "{memory}", RuleSetting("legacy")
+    )
+    assert "/ 1000" in render("{energy.increase.1h}", RuleSetting("legacy"))
+    assert "> bool 1.5" in render("{util}", RuleSetting("4.9")), "a ratio's name may carry percent"
 
 
 def test_a_query_is_printed_with_its_meaning_and_an_unknown_one_with_the_nearest(

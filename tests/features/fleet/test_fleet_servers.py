@@ -16,7 +16,7 @@ import pytest
 from gputop.features.fleet.deploy import files
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import alerts, rules_yaml
-from gputop.features.fleet.template import ALL_NAMES, Names, Setting
+from gputop.features.fleet.template import ALL_NAMES, Names, RuleSetting
 from gputop.model.prometheus_names import gpu_series
 from tests.nvml.stand_in import Scenario
 from tests.support.prom_servers import Engine, engines, free_port, nobody_listens
@@ -85,7 +85,7 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def _asked(id: str, names: Names) -> str | None:
-    query = library()[id].promql(Setting(names, scrape_s=1.0, price=2.5))
+    query = library()[id].promql(RuleSetting(names, scrape_s=1.0, price=2.5))
     # A minute between two points of a subquery is longer than this fleet has been there.
     return None if query is None else query.replace(":1m]", ":5s]").replace(":host:gpus[1h]", ":host:gpus[40s]")
 
@@ -119,7 +119,7 @@ def _never_answered(engine: Engine, queries: Mapping[str, str]) -> list[str]:
 @pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_both_planted_stragglers_are_found_and_no_other_of_800(place: Place, engine: str, names: Names) -> None:
-    host = Setting(names).host
+    host = RuleSetting(names).host
     for id, planted in (("straggler_slow", SLOW), ("straggler_starved", STARVED)):
         found = place.engines[engine].ask(_asked(id, names) or "")
         assert {(labels[host].partition(":")[0], labels["gpu"]) for labels, _ in found} == {planted}, id

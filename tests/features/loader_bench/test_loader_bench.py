@@ -13,11 +13,11 @@ from gputop.features.loader_bench import bench
 from gputop.features.loader_bench import bench as plan
 from gputop.features.loader_bench.bench_child import Empty, measure
 from gputop.features.loader_bench.bench_report import (
+    BenchRow,
     LoaderReport,
+    LoaderSetting,
     Restart,
     Room,
-    Row,
-    Setting,
     Shares,
     loader_text,
     measure_restart,
@@ -146,8 +146,8 @@ def unfolded(report: LoaderReport) -> str:
     return " ".join(loader_text(report).split())
 
 
-def row(workers: int, ms: float | None, memory: float | None = None, **given: Any) -> Row:
-    return Row(plan.setting_of(workers), ms, 1.0, 0.1, 20, memory, **given)
+def row(workers: int, ms: float | None, memory: float | None = None, **given: Any) -> BenchRow:
+    return BenchRow(plan.setting_of(workers), ms, 1.0, 0.1, 20, memory, **given)
 
 
 def test_the_answer_is_the_smallest_setting_that_is_fast_enough() -> None:
@@ -183,7 +183,7 @@ def test_a_setting_that_would_not_fit_is_foretold_from_what_was_measured() -> No
 def test_the_report_says_why_and_what_to_paste() -> None:
     room = Room(8, 32 * GIB, 16 * GIB, 3.0)
     best = row(4, 17.0, 1.5 * GIB, shares=Shares(0.92, 0.02, 0.01, 0.0))
-    rows = (row(0, 68.0), best, Row(Setting(8, 2), failed="not run: would need\x1b 34"))
+    rows = (row(0, 68.0), best, BenchRow(LoaderSetting(8, 2), failed="not run: would need\x1b 34"))
     said = plan.conclusion_of(best, rows, 25.0, 20.0)
     report = LoaderReport(rows, best, said, plan.why_of(best, room), 64, 25.0, 20.0, room, "high", (), 3.0)
     text = loader_text(report)
@@ -224,9 +224,9 @@ def test_what_is_pinned_and_kept_follows_from_what_was_measured(monkeypatch: pyt
     """Scripted rows in the place of children: pinning is advised where it costs nothing, and told where it does."""
 
     def answered(pinned_ms: float | None, restart: Restart | None) -> LoaderReport:
-        def measured(_loadable: Any, setting: Setting, _seed: int, **_given: Any) -> Row:
+        def measured(_loadable: Any, setting: LoaderSetting, _seed: int, **_given: Any) -> BenchRow:
             ms = pinned_ms if setting.pin_memory else 60.0 / max(1, setting.workers)
-            return Row(setting, ms, 1.0, 0.1, 20, None, failed=None if ms else "no CUDA")
+            return BenchRow(setting, ms, 1.0, 0.1, 20, None, failed=None if ms else "no CUDA")
 
         monkeypatch.setattr(bench, "measured_row", measured)
         monkeypatch.setattr(bench, "measured_restart", lambda *_a, **_k: restart)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.features.memory_snapshot.analyse import DeviceReport, analyse
+from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.findings import findings
-from gputop.features.memory_snapshot.snapshot import read_snapshot
+from gputop.features.memory_snapshot.memory_analysis import DeviceReport, analyse
 from tests.support.synthetic_memory import (
     BACKWARD,
     FORWARD,

@@ -18,7 +18,7 @@ from gputop.model.snapshot import GpuSample
 from tests.cuda.stand_in import Cuda, library_path
 from tests.features.prove.test_prove import cuda
 from tests.nvml.stand_in import GIB, Process, Scenario, split
-from tests.support.running_rungs import NOBODY
+from tests.support.running_sources import NOBODY
 from tests.support.scenes import gpu
 
 __all__ = ["cuda"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.features.prove.experiment import Sample, Stage, result, stages, tolerance_pct, verdict
+from gputop.features.prove.experiment import Stage, StageSample, result, stages, tolerance_pct, verdict
 from gputop.features.prove.prove_report import picture, text
 from gputop.features.prove.prove_run import Proof
 from gputop.model.sm import SmSource
@@ -16,8 +16,8 @@ from gputop.paint.theme import THEMES
 from tests.support.frames import demo_frame
 
 
-def samples(sm: float | None, util: float = 100.0, source: SmSource = "gpm") -> list[Sample]:
-    return [Sample(float(t), util, None if sm is None else sm + t * 0.1, source, None, 100.0) for t in range(3)]
+def samples(sm: float | None, util: float = 100.0, source: SmSource = "gpm") -> list[StageSample]:
+    return [StageSample(float(t), util, None if sm is None else sm + t * 0.1, source, None, 100.0) for t in range(3)]
 
 
 def results(read: Callable[[Stage], float | None], n: int = 132, source: SmSource = "gpm") -> list[Any]:

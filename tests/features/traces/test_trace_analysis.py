@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from gputop.features.traces.analyse import Choice, analyse
 from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.columns import TraceError, intersect, length_by, subtract, touching, union
 from gputop.features.traces.kernel_names import short_name
 from gputop.features.traces.timeline import CAUSES
+from gputop.features.traces.trace_analysis import StepChoice, analyse
 from gputop.features.traces.trace_report import Measures
 from tests.support.synthetic_trace import TraceMaker, planted, written
 
 
-def measures(path: Path, document: Any, choice: Choice | None = None) -> Measures:
+def measures(path: Path, document: Any, choice: StepChoice | None = None) -> Measures:
     (gpu,) = analyse(read_chrome(str(written(path, document))), choice)
     return gpu.measures
 
@@ -156,11 +156,11 @@ def test_steps_tile_the_window_and_a_chosen_part_of_them_is_analysed_alone(tmp_p
     assert [row.name for row in whole.steps_table] == [f"#{n}" for n in range(6)]
     assert sum(row.ms for row in whole.steps_table) == pytest.approx(whole.window_ms)
     assert whole.steps_table[0].flag == "first"
-    part = measures(tmp_path / "t.json", document, Choice(first=2, last=3))
+    part = measures(tmp_path / "t.json", document, StepChoice(first=2, last=3))
     assert [row.name for row in part.steps_table] == ["#2", "#3"]
     assert part.window_ms == pytest.approx(sum(row.ms for row in whole.steps_table[2:4]))
     with pytest.raises(TraceError, match=r"no step 7–9: it has 0–5"):
-        measures(tmp_path / "t.json", document, Choice(first=7, last=9))
+        measures(tmp_path / "t.json", document, StepChoice(first=7, last=9))
 
 
 def test_a_step_over_twice_the_median_is_flagged(tmp_path: Path) -> None:
@@ -184,9 +184,9 @@ def test_steps_can_be_named_ranges_and_a_wrong_name_lists_those_there_are(tmp_pa
         maker.span("train", begin, maker.t, "user_annotation")
     document = maker.document()
     assert measures(tmp_path / "t.json", document).steps_table == ()
-    assert len(measures(tmp_path / "t.json", document, Choice("train")).steps_table) == 3
+    assert len(measures(tmp_path / "t.json", document, StepChoice("train")).steps_table) == 3
     with pytest.raises(TraceError, match="no range called 'tran'; it has 'train'"):
-        measures(tmp_path / "t.json", document, Choice("tran"))
+        measures(tmp_path / "t.json", document, StepChoice("tran"))
 
 
 def test_a_wait_for_work_from_before_the_trace_is_unknown_and_not_idle_by_the_host(tmp_path: Path) -> None:

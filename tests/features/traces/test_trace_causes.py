@@ -8,24 +8,24 @@ from typing import Any
 
 import pytest
 
-from gputop.features.traces.analyse import Choice, analyse
 from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.collectives import bus_factor, link_of, message_bytes, operation_of
 from gputop.features.traces.columns import Collective, TraceError, is_communication
 from gputop.features.traces.kernel_names import category, short_name
-from gputop.features.traces.steps import phase_of
 from gputop.features.traces.timeline import MOST_DEVICES
-from gputop.features.traces.trace_report import GpuReport
+from gputop.features.traces.trace_analysis import StepChoice, analyse
+from gputop.features.traces.trace_report import TraceGpuReport
+from gputop.features.traces.trace_steps import phase_of
 from tests.support.command import trace_said
 from tests.support.synthetic_trace import TraceMaker, planted, written
 
 
-def judge(path: Path, document: Any, choice: Choice | None = None) -> GpuReport:
+def judge(path: Path, document: Any, choice: StepChoice | None = None) -> TraceGpuReport:
     (report,) = analyse(read_chrome(str(written(path / "t.json", document))), choice)
     return report
 
 
-def idle_us(report: GpuReport, cause: str) -> int:
+def idle_us(report: TraceGpuReport, cause: str) -> int:
     m = report.measures
     return round(m.idle_cause_pct[cause] / 100.0 * m.window_ms * 1000.0)
 
@@ -321,7 +321,7 @@ def test_of_more_devices_than_a_host_has_those_with_most_events_are_analysed(
 
 
 def test_names_are_looked_through_once_and_not_once_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gputop.features.traces import analyse as analysing
+    from gputop.features.traces import trace_analysis as analysing
 
     class Counting:
         searched = 0

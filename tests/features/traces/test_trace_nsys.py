@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.features.traces.analyse import Choice, analyse
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.read import read_trace
-from gputop.features.traces.trace_report import GpuReport
+from gputop.features.traces.trace_analysis import StepChoice, analyse
+from gputop.features.traces.trace_report import TraceGpuReport
 
 STRINGS = {
     1: "void gemm<float>(int)", 2: "gemm", 3: "cudaLaunchKernel_v7000", 4: "cudaStreamSynchronize_v3020", 5: "step",
@@ -83,8 +83,8 @@ def job(tables: dict[str, str]) -> dict[str, Rows]:
     }
 
 
-def judge(path: Path, step: str | None = None) -> GpuReport:
-    (report,) = analyse(read_trace(str(path)), Choice(step))
+def judge(path: Path, step: str | None = None) -> TraceGpuReport:
+    (report,) = analyse(read_trace(str(path)), StepChoice(step))
     return report
 
 

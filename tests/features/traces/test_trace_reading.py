@@ -15,10 +15,10 @@ import pytest
 
 from gputop.features.traces import chrome, chunks
 from gputop.features.traces import chunks as unpacked
-from gputop.features.traces.analyse import analyse
 from gputop.features.traces.chrome import decode
 from gputop.features.traces.columns import Trace, TraceError
 from gputop.features.traces.read import read_trace
+from gputop.features.traces.trace_analysis import analyse
 from tests.support.command import trace_said
 from tests.support.synthetic_trace import planted
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gputop.diagnosis.catalogue import verdict_rows
-from gputop.features.traces.analyse import analyse
 from gputop.features.traces.chrome import read_chrome
-from gputop.features.traces.trace_report import GpuReport
+from gputop.features.traces.trace_analysis import analyse
+from gputop.features.traces.trace_report import TraceGpuReport
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
@@ -38,7 +38,7 @@ RECORDED: dict[str, tuple[GpuSample, Sequence[ProcessSample], str]] = {
 """The same causes as a recording sees them, and its verdict. Only of workers can it say more than a trace."""
 
 
-def judge(path: Path, document: Any) -> GpuReport:
+def judge(path: Path, document: Any) -> TraceGpuReport:
     (report,) = analyse(read_chrome(str(written(path, document))))
     return report
 

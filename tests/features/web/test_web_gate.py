@@ -20,7 +20,7 @@ from gputop.features.web.gate import (
     STRANGER_S,
     BadMessage,
     Door,
-    Key,
+    GateKey,
     Ping,
     Resize,
     Size,
@@ -96,7 +96,7 @@ def test_the_page_names_no_other_host_and_holds_no_script() -> None:
 
 
 def test_what_the_page_sends_is_understood() -> None:
-    assert decoded('["key","k"]') == Key("k")
+    assert decoded('["key","k"]') == GateKey("k")
     assert decoded('["stdin","\\u001b[A"]') == Typed("\x1b[A")
     assert decoded('["resize",{"width":80,"height":24}]') == Resize(Size(80, 24))
     assert decoded('["ping","12"]') == Ping("12")

@@ -17,31 +17,31 @@ import pytest
 from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.counters import counters_client
-from gputop.sources.activity.counters.counters_client import Counters
-from gputop.sources.activity.fallback_chain import Activity, RungFailed, Waiting
+from gputop.sources.activity.counters.counters_client import CountersClient
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from tests.nvperf.stand_in import Counters as Scripted
 from tests.support.waiting import has_ended
 from tests.support.waiting import until as settle
 
 GPU = GpuStatic(0, "GPU-0", "NVIDIA GeForce RTX 4090", pci_bus_id="00000000:01:00.0", driver="580.65")
 INTERVAL_S = 0.25
-Answer = Activity | Waiting | RungFailed
+Answer = MeasuredActivity | Waiting | SmReadFailed
 
 
 @pytest.fixture
-def reader(counters: Scripted) -> Iterator[Counters]:
-    made = Counters(INTERVAL_S, str(counters.libraries), restarts_s=(0.05, 0.05))
+def reader(counters: Scripted) -> Iterator[CountersClient]:
+    made = CountersClient(INTERVAL_S, str(counters.libraries), restarts_s=(0.05, 0.05))
     yield made
     made.stop()
 
 
-def until(reader: Counters, wanted: Callable[[Answer], bool], gpu: GpuStatic = GPU) -> Answer:
+def until(reader: CountersClient, wanted: Callable[[Answer], bool], gpu: GpuStatic = GPU) -> Answer:
     """Ask until the answer is as wanted."""
     deadline = time.monotonic() + 60.0
     while True:
         try:
             got: Answer = reader.activity(gpu, time.monotonic())
-        except RungFailed as failure:
+        except SmReadFailed as failure:
             got = failure
         if wanted(got):
             return got
@@ -50,16 +50,16 @@ def until(reader: Counters, wanted: Callable[[Answer], bool], gpu: GpuStatic = G
 
 
 def measured(got: Answer) -> bool:
-    return isinstance(got, Activity)
+    return isinstance(got, MeasuredActivity)
 
 
 def failed(words: str) -> Callable[[Answer], bool]:
-    return lambda got: isinstance(got, RungFailed) and words in got.reason
+    return lambda got: isinstance(got, SmReadFailed) and words in got.reason
 
 
-def test_sm_activity_is_the_mean_between_two_triggers(reader: Counters, counters: Scripted) -> None:
+def test_sm_activity_is_the_mean_between_two_triggers(reader: CountersClient, counters: Scripted) -> None:
     got = until(reader, measured)
-    assert isinstance(got, Activity)
+    assert isinstance(got, MeasuredActivity)
     assert got.values["sm_active_pct"] == 41.2
     assert got.values["dram_active_pct"] == pytest.approx(37.1)
     assert got.values["tensor_active_pct"] == 12.1 and got.values["graphics_active_pct"] == 98.0
@@ -67,14 +67,14 @@ def test_sm_activity_is_the_mean_between_two_triggers(reader: Counters, counters
     assert got.window_s is not None and 0.15 < got.window_s < 20.0
     assert counters.is_locked()
     counters.write(sm=104.0)
-    until(reader, lambda got: isinstance(got, Activity) and got.values["sm_active_pct"] == 100.0)
+    until(reader, lambda got: isinstance(got, MeasuredActivity) and got.values["sm_active_pct"] == 100.0)
 
 
-def test_each_gpu_gets_its_own_value(reader: Counters, counters: Scripted) -> None:
+def test_each_gpu_gets_its_own_value(reader: CountersClient, counters: Scripted) -> None:
     counters.write(gpus=2, sm0=70, sm1=10)
     other = GpuStatic(1, "GPU-1", "other", pci_bus_id="00000000:02:00.0", driver="580.65")
     first, second = until(reader, measured), until(reader, measured, other)
-    assert isinstance(first, Activity) and isinstance(second, Activity)
+    assert isinstance(first, MeasuredActivity) and isinstance(second, MeasuredActivity)
     # The library numbers them the other way round.
     assert (first.values["sm_active_pct"], second.values["sm_active_pct"]) == (10.0, 70.0)
     stranger = GpuStatic(2, "GPU-2", "stranger", pci_bus_id="00000000:99:00.0")
@@ -102,7 +102,7 @@ def slow(*values: object) -> Any:
     ],
 )
 def test_what_goes_wrong_costs_the_number_and_its_reason_is_told(
-    reader: Counters, counters: Scripted, words: dict[str, object], why: str
+    reader: CountersClient, counters: Scripted, words: dict[str, object], why: str
 ) -> None:
     counters.write(**words)
     until(reader, failed(why))
@@ -115,37 +115,37 @@ def test_who_is_denied_is_told_the_command_that_helps(
 ) -> None:
     counters.write(begin=17)
     monkeypatch.setattr("gputop.sources.activity.counters.access._in_container", lambda _: False)
-    reader = Counters(INTERVAL_S, str(counters.libraries))
+    reader = CountersClient(INTERVAL_S, str(counters.libraries))
     try:
         got = until(reader, failed("only administrators"))
-        assert isinstance(got, RungFailed)
+        assert isinstance(got, SmReadFailed)
         assert "setpriv" in got.fix and "--ambient-caps=+perfmon" in got.fix and got.fix.endswith("--perf")
         assert got.resting
     finally:
         reader.stop()
 
 
-def test_nan_is_no_value_and_the_session_is_begun_anew(reader: Counters, counters: Scripted) -> None:
+def test_nan_is_no_value_and_the_session_is_begun_anew(reader: CountersClient, counters: Scripted) -> None:
     counters.write(sm="nan")
     until(reader, failed("no sample of SM activity"))
     assert not counters.is_locked()
 
 
-def test_a_full_record_buffer_is_set_up_anew(reader: Counters, counters: Scripted) -> None:
+def test_a_full_record_buffer_is_set_up_anew(reader: CountersClient, counters: Scripted) -> None:
     counters.write(keep_latest=0, overflow=1)
-    settle(lambda: not isinstance(_ask(reader), RungFailed))
+    settle(lambda: not isinstance(_ask(reader), SmReadFailed))
     counters.write(overflow=None)
     until(reader, measured)
 
 
-def _ask(reader: Counters) -> Answer:
+def _ask(reader: CountersClient) -> Answer:
     try:
         return reader.activity(GPU, time.monotonic())
-    except RungFailed as failure:
+    except SmReadFailed as failure:
         return failure
 
 
-def test_counters_are_released_on_request_and_taken_again(reader: Counters, counters: Scripted) -> None:
+def test_counters_are_released_on_request_and_taken_again(reader: CountersClient, counters: Scripted) -> None:
     until(reader, measured)
     assert reader.toggle() == COUNTERS_RELEASED
     assert failed("released")(_ask(reader))
@@ -156,7 +156,7 @@ def test_counters_are_released_on_request_and_taken_again(reader: Counters, coun
 
 
 def test_counters_that_nobody_asks_for_are_given_back(
-    reader: Counters, counters: Scripted, monkeypatch: pytest.MonkeyPatch
+    reader: CountersClient, counters: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until(reader, measured)
     reader.forget(GPU)
@@ -164,10 +164,10 @@ def test_counters_that_nobody_asks_for_are_given_back(
     until(reader, measured)
 
 
-def test_a_helper_that_crashes_is_started_again_and_then_given_up(reader: Counters, counters: Scripted) -> None:
+def test_a_helper_that_crashes_is_started_again_and_then_given_up(reader: CountersClient, counters: Scripted) -> None:
     counters.write(trigger_crash=1)
     got = until(reader, failed("given up"))
-    assert isinstance(got, RungFailed) and got.forever and "SIGSEGV" in got.reason
+    assert isinstance(got, SmReadFailed) and got.forever and "SIGSEGV" in got.reason
     assert not counters.is_locked()
 
 
@@ -175,13 +175,13 @@ def test_a_gpu_on_which_a_call_hangs_is_never_asked_again(counters: Scripted, mo
     monkeypatch.setattr(counters_client, "SILENT_S", 0.6)
     monkeypatch.setattr(counters_client, "TERM_S", 0.1)
     counters.write(gpus=2)
-    reader = Counters(INTERVAL_S, str(counters.libraries), restarts_s=(0.05,) * 5)
+    reader = CountersClient(INTERVAL_S, str(counters.libraries), restarts_s=(0.05,) * 5)
     other = GpuStatic(1, "GPU-1", "other", pci_bus_id="00000000:02:00.0", driver="580.65")
     try:
         until(reader, measured)
         counters.write(trigger_hang=1)
         got = until(reader, failed("left alone for this run"))
-        assert isinstance(got, RungFailed) and got.forever
+        assert isinstance(got, SmReadFailed) and got.forever
         until(reader, measured, other)
         settle(lambda: not counters.is_locked(1))
     finally:
@@ -190,7 +190,7 @@ def test_a_gpu_on_which_a_call_hangs_is_never_asked_again(counters: Scripted, mo
 
 def test_no_helper_is_left_and_no_lock_however_it_ends(counters: Scripted) -> None:
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP):
-        reader = Counters(INTERVAL_S, str(counters.libraries), restarts_s=())
+        reader = CountersClient(INTERVAL_S, str(counters.libraries), restarts_s=())
         until(reader, measured)
         process = reader._process
         assert process is not None
@@ -206,11 +206,11 @@ PARENT = """
 import sys, time
 from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.counters.counters_client import Counters
-from gputop.sources.activity.fallback_chain import Activity
-reader = Counters(0.25, sys.argv[1])
+from gputop.sources.activity.counters.counters_client import CountersClient
+from gputop.sources.activity.fallback_chain import MeasuredActivity
+reader = CountersClient(0.25, sys.argv[1])
 gpu = GpuStatic(0, "GPU-0", "", pci_bus_id="00000000:01:00.0", driver="580.65")
-while not isinstance(reader.activity(gpu, time.monotonic()), Activity):
+while not isinstance(reader.activity(gpu, time.monotonic()), MeasuredActivity):
     time.sleep(0.02)
 print(reader._process.pid, flush=True)
 time.sleep(60)
@@ -266,7 +266,7 @@ def test_a_helper_that_floods_or_fails_is_ended(
     )
     _helper(str(tmp_path), monkeypatch)
     monkeypatch.setattr(counters_client, "TERM_S", 0.1)
-    reader = Counters(INTERVAL_S, str(counters.libraries), restarts_s=())
+    reader = CountersClient(INTERVAL_S, str(counters.libraries), restarts_s=())
     try:
         until(reader, failed(why))
         until(reader, failed("given up"))
@@ -286,7 +286,7 @@ def test_a_helper_that_lies_is_not_believed(
         f"    while True:\n        print({lie!r})\n        print({unknown!r}, flush=True)\n        time.sleep(0.05)\n"
     )
     _helper(str(tmp_path), monkeypatch)
-    reader = Counters(INTERVAL_S, str(counters.libraries), restarts_s=())
+    reader = CountersClient(INTERVAL_S, str(counters.libraries), restarts_s=())
     try:
         until(reader, failed("impossible value (1e+09)"))
     finally:

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.counters.counters_client import Counters as Client
-from gputop.sources.activity.fallback_chain import Activity, RungFailed
+from gputop.sources.activity.counters.counters_client import CountersClient as Client
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed
 from tests.nvml.stand_in import Scenario
 from tests.nvperf.stand_in import Counters
 from tests.support.pace import slowness
-from tests.support.running_rungs import NOBODY, running
+from tests.support.running_sources import NOBODY, running
 
 pytestmark = [pytest.mark.nvml, pytest.mark.slow]
 MOST_SHARE_PCT = 0.1
@@ -44,7 +44,7 @@ def test_counters_come_and_go_under_a_running_screen(nvml_scenario: MakeScenario
     assert not counters.is_locked()
 
 
-def test_the_rung_costs_next_to_nothing_and_the_helper_says_what_it_takes(counters: Counters) -> None:
+def test_the_source_costs_next_to_nothing_and_the_helper_says_what_it_takes(counters: Counters) -> None:
     counters.write(gpus=8)
     gpus = [
         GpuStatic(i, f"GPU-{i}", "NVIDIA A10", pci_bus_id=f"00000000:0{i + 1}:00.0", driver="580.65") for i in range(8)
@@ -57,8 +57,8 @@ def test_the_rung_costs_next_to_nothing_and_the_helper_says_what_it_takes(counte
         while time.monotonic() < until:
             for gpu in gpus:
                 asked += 1
-                with contextlib.suppress(RungFailed):
-                    values += isinstance(reader.activity(gpu, time.monotonic()), Activity)
+                with contextlib.suppress(SmReadFailed):
+                    values += isinstance(reader.activity(gpu, time.monotonic()), MeasuredActivity)
             time.sleep(1.0)
         return values / asked
 
@@ -79,12 +79,12 @@ def test_the_rung_costs_next_to_nothing_and_the_helper_says_what_it_takes(counte
     assert sum(answered) / len(answered) >= 0.8, "every GPU was measured all the time"
     assert said is not None and 0.0 <= said.cpu_pct < 20.0 * slow and said.rss > 2**20
     helper = f"its helper {said.cpu_pct:.2f} % and {said.rss / 2**20:.0f} MiB"
-    print(f"for 8 GPUs the rung takes {min(shares):.3f} % of a core, {helper}")
+    print(f"for 8 GPUs the source takes {min(shares):.3f} % of a core, {helper}")
     assert min(shares) <= MOST_SHARE_PCT * slow
     assert reader.cost is None, "a helper that has ended takes nothing"
 
 
-def test_counters_that_lie_end_the_rung(nvml_scenario: MakeScenario, counters: Counters) -> None:
+def test_counters_that_lie_end_the_source(nvml_scenario: MakeScenario, counters: Counters) -> None:
     scenario = scenario_of(nvml_scenario)
     scenario.gpus[0].values["util"] = 10
     counters.write(sm=90)
@@ -98,7 +98,7 @@ PATIENT = """
 import sys
 from gputop.cli import main
 from gputop.sources import local
-local.RUNG_WAIT_S = 30.0
+local.SM_READER_WAIT_S = 30.0
 sys.exit(main())
 """
 """gputop, which otherwise waits 3 s for a helper: on a crowded machine its start takes longer."""

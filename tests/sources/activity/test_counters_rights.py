@@ -23,7 +23,14 @@ from gputop.sources.activity.counters.access import (
     rights,
     wanted_cuda,
 )
-from gputop.sources.activity.fallback_chain import TIMES, Activity, CrossCheck, Ladder, RungFailed, Waiting
+from gputop.sources.activity.fallback_chain import (
+    TIMES,
+    CrossCheck,
+    FallbackChain,
+    MeasuredActivity,
+    SmReadFailed,
+    Waiting,
+)
 from gputop.sources.own_process import PERFMON, SYS_ADMIN, Capabilities
 from tests.support.held import held
 
@@ -217,7 +224,7 @@ def test_counters_are_left_alone_on_battery(tmp_path: Path) -> None:
     assert others.who(62.0) is None
 
 
-# -- the witness, and the ladder ---------------------------------------------------------------------------------------
+# -- the witness, and the chain ---------------------------------------------------------------------------------------
 
 
 def test_counters_that_contradict_utilisation_are_rejected_after_ten_times() -> None:
@@ -232,15 +239,15 @@ def test_counters_that_contradict_utilisation_are_rejected_after_ten_times() -> 
 
 
 class Scripted:
-    def __init__(self, *answers: Activity | Waiting | RungFailed) -> None:
+    def __init__(self, *answers: MeasuredActivity | Waiting | SmReadFailed) -> None:
         self.answers, self.asked, self.closed = list(answers), 0, False
 
     name = "counters"
 
-    def read(self, now: float) -> Activity | Waiting:
+    def read(self, now: float) -> MeasuredActivity | Waiting:
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, RungFailed):
+        if isinstance(answer, SmReadFailed):
             raise answer
         return answer
 
@@ -248,20 +255,20 @@ class Scripted:
         self.closed = True
 
 
-def test_a_rung_that_rests_is_passed_over_at_once_and_asked_again_each_time() -> None:
-    value = Activity({"sm_active_pct": 5.0}, {}, 1.0, 0.0)
-    rung = Scripted(value, RungFailed("released", resting=True), RungFailed("released", resting=True), value)
-    ladder = Ladder([rung])
-    assert ladder.read(0.0).source == "counters"
+def test_a_source_that_rests_is_passed_over_at_once_and_asked_again_each_time() -> None:
+    value = MeasuredActivity({"sm_active_pct": 5.0}, {}, 1.0, 0.0)
+    sm_reader = Scripted(value, SmReadFailed("released", resting=True), SmReadFailed("released", resting=True), value)
+    chain = FallbackChain([sm_reader])
+    assert chain.read(0.0).source == "counters"
     for t in (1.0, 2.0):
-        standing = ladder.read(t)
+        standing = chain.read(t)
         assert (standing.source, standing.reason) == (None, "released")
-    assert ladder.read(3.0).source == "counters"
+    assert chain.read(3.0).source == "counters"
 
 
-def test_a_rejected_rung_is_closed_and_never_asked_again() -> None:
-    rung = Scripted(Activity({"sm_active_pct": 5.0}, {}, 1.0, 0.0))
-    ladder = Ladder([rung])
-    ladder.read(0.0)
-    ladder.reject("counters", "they lie")
-    assert (ladder.read(1e6).reason, rung.asked, rung.closed) == ("they lie", 1, True)
+def test_a_rejected_source_is_closed_and_never_asked_again() -> None:
+    sm_reader = Scripted(MeasuredActivity({"sm_active_pct": 5.0}, {}, 1.0, 0.0))
+    chain = FallbackChain([sm_reader])
+    chain.read(0.0)
+    chain.reject("counters", "they lie")
+    assert (chain.read(1e6).reason, sm_reader.asked, sm_reader.closed) == ("they lie", 1, True)

@@ -7,13 +7,13 @@ import pytest
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.dcgm_exporter import FARTHEST_S, LONGEST_BACK_OFF_S, Exporter, entity_of
 from gputop.sources.activity.dcgm_text import BLANK
-from gputop.sources.activity.fallback_chain import Activity, RungFailed, Waiting
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from tests.dcgm.exporter import row
 from tests.dcgm.scripted_exporter import NEW, UUID, WHOLE, body, exporter
 
 
-def measured(value: Activity | Waiting) -> Activity:
-    assert isinstance(value, Activity), value
+def measured(value: MeasuredActivity | Waiting) -> MeasuredActivity:
+    assert isinstance(value, MeasuredActivity), value
     return value
 
 
@@ -77,7 +77,7 @@ def test_values_that_stop_to_change_are_not_believed() -> None:
     source.scrape(49.0)
     assert measured(source.newest(WHOLE, 49.0)).t == 20.0
     source.scrape(51.0)
-    with pytest.raises(RungFailed, match="has repeated itself for 31 s"):
+    with pytest.raises(SmReadFailed, match="has repeated itself for 31 s"):
         source.newest(WHOLE, 51.0)
 
 
@@ -87,7 +87,7 @@ def test_ratios_alone_may_rest_longer_but_not_forever() -> None:
     source.scrape(290.0)
     assert measured(source.newest(WHOLE, 290.0)).t is None
     source.scrape(301.0)
-    with pytest.raises(RungFailed, match="has repeated itself for 301 s"):
+    with pytest.raises(SmReadFailed, match="has repeated itself for 301 s"):
         source.newest(WHOLE, 301.0)
 
 
@@ -97,7 +97,7 @@ def test_an_exporter_that_died_is_believed_until_new_values_were_due() -> None:
         source.scrape(now)
     got = measured(source.newest(WHOLE, 104.0))
     assert got.t == 60.0
-    with pytest.raises(RungFailed, match="at node:9400: Connection refused") as failure:
+    with pytest.raises(SmReadFailed, match="at node:9400: Connection refused") as failure:
         source.newest(WHOLE, 106.0)
     assert "restart it" in failure.value.fix
 
@@ -107,7 +107,7 @@ def test_values_that_hold_for_an_unknown_time_are_not_kept_when_the_exporter_die
     source = exporter(*answers, TimeoutError("timed out"))
     for now in range(len(answers) + 1):
         source.scrape(float(now))
-    with pytest.raises(RungFailed, match="timed out"):
+    with pytest.raises(SmReadFailed, match="timed out"):
         source.newest(WHOLE, 2.0)
 
 
@@ -115,7 +115,7 @@ def test_a_fetch_that_never_returns_makes_its_values_old_too() -> None:
     source = exporter(body(0.1), body(0.2), body(0.3))
     for now in (0.0, 10.0, 20.0):
         source.scrape(now)
-    with pytest.raises(RungFailed, match="has not answered for 40 s"):
+    with pytest.raises(SmReadFailed, match="has not answered for 40 s"):
         source.newest(WHOLE, 60.0)
 
 
@@ -179,7 +179,7 @@ def test_sm_activity_that_is_exported_but_is_no_number_is_not_called_commented_o
 def test_what_is_not_there_is_told_apart(text: str, entity: tuple[str, int | None], why: str, fix: str) -> None:
     source = exporter(text)
     source.scrape(0.0)
-    with pytest.raises(RungFailed, match=why) as failure:
+    with pytest.raises(SmReadFailed, match=why) as failure:
         source.newest(entity, 0.0)
     assert fix in failure.value.fix
 
@@ -189,7 +189,7 @@ def test_counters_that_were_there_and_went_are_not_called_commented_out() -> Non
     source.scrape(0.0)
     measured(source.newest(WHOLE, 0.0))
     source.scrape(1.0)
-    with pytest.raises(RungFailed, match="no longer gives counters") as failure:
+    with pytest.raises(SmReadFailed, match="no longer gives counters") as failure:
         source.newest(WHOLE, 1.0)
     assert "ncu" in failure.value.fix
 
@@ -217,7 +217,7 @@ def test_one_scrape_serves_all_gpus_their_instances_and_those_that_come_later() 
     source.scrape(1.0)
     every = [measured(source.newest((f"GPU-{i}", None), 1.0)).values["sm_active_pct"] for i in range(8)]
     assert every == [50.0] * 8 and measured(source.newest(("GPU-0", 7), 1.0)).values["sm_active_pct"] == 25.0
-    with pytest.raises(RungFailed, match="does not know this GPU"):
+    with pytest.raises(SmReadFailed, match="does not know this GPU"):
         source.newest(("GPU-8", None), 1.0)
     source.scrape(2.0)
     assert measured(source.newest(("GPU-8", None), 2.0)).values["sm_active_pct"] == 50.0

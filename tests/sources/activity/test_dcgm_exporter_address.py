@@ -6,7 +6,7 @@ import pytest
 
 from gputop.model.source import UsageError
 from gputop.sources.activity.dcgm_exporter import Exporter
-from gputop.sources.activity.fallback_chain import RungFailed, Waiting
+from gputop.sources.activity.fallback_chain import SmReadFailed, Waiting
 from tests.dcgm.scripted_exporter import NEW, WHOLE, exporter
 
 
@@ -14,7 +14,7 @@ def test_only_a_guessed_address_is_given_up_at_the_first_failure() -> None:
     for url, forever in ((None, True), ("http://node:9400/metrics", False)):
         source = exporter(OSError("connection refused"), url=url)
         source.scrape(0.0)
-        with pytest.raises(RungFailed) as failure:
+        with pytest.raises(SmReadFailed) as failure:
             source.newest(WHOLE, 0.0)
         assert failure.value.forever is forever
 
@@ -44,7 +44,7 @@ def test_one_that_was_found_at_the_usual_place_is_not_given_up() -> None:
     source = exporter(NEW, OSError("connection refused"), url=None)
     source.scrape(0.0)
     source.scrape(1.0)
-    with pytest.raises(RungFailed, match=r"^dcgm-exporter: connection refused") as failure:
+    with pytest.raises(SmReadFailed, match=r"^dcgm-exporter: connection refused") as failure:
         source.newest(WHOLE, 1.0)
     assert not failure.value.forever
 
@@ -71,7 +71,7 @@ def test_only_http_addresses_are_taken(url: str) -> None:
 def test_a_password_in_the_address_is_never_shown() -> None:
     source = exporter(OSError("refused"), url="http://me:secret@node:9400/metrics")
     source.scrape(0.0)
-    with pytest.raises(RungFailed, match="at node:9400: refused") as failure:
+    with pytest.raises(SmReadFailed, match="at node:9400: refused") as failure:
         source.newest(WHOLE, 0.0)
     assert "secret" not in failure.value.reason
     with pytest.raises(UsageError) as refusal:

@@ -10,7 +10,7 @@ import pytest
 
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.dcgmi import Dcgmi, Dmon, parse_discovery, parse_row
-from gputop.sources.activity.fallback_chain import Activity, RungFailed
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed
 from tests.dcgm.exporter import TEXTS
 from tests.dcgm.host import Host, is_gone, until
 from tests.nvml.stand_in import Scenario, uuid_of
@@ -66,7 +66,7 @@ def test_rows_are_told_from_headers_and_instances(line: str, row: tuple[int, tup
 
 
 def test_one_process_serves_all_gpus_and_ends_with_us(host: Host, dmon: Dmon) -> None:
-    got = until(dmon, lambda got: isinstance(got, Activity))
+    got = until(dmon, lambda got: isinstance(got, MeasuredActivity))
     assert got.values == {
         "sm_active_pct": 37.5,
         "sm_occupancy_pct": 12.0,
@@ -75,7 +75,7 @@ def test_one_process_serves_all_gpus_and_ends_with_us(host: Host, dmon: Dmon) ->
     }
     assert got.window_s == 0.25
     other = dmon.newest(uuid_of(1), time.monotonic())
-    assert isinstance(other, Activity)
+    assert isinstance(other, MeasuredActivity)
     assert other.values["sm_active_pct"] == pytest.approx(88.8)
     assert other.missing == {"tensor_active_pct": "dcgmi gives N/A"}
     assert host.asked() == ["discovery -l", "dmon -e 1002,1003,1004,1005 -d 250"]
@@ -84,14 +84,14 @@ def test_one_process_serves_all_gpus_and_ends_with_us(host: Host, dmon: Dmon) ->
 
 
 def test_a_gpu_that_dcgm_does_not_know_is_said_to_be_so(host: Host, dmon: Dmon) -> None:
-    until(dmon, lambda got: isinstance(got, Activity))
-    with pytest.raises(RungFailed, match="does not know this GPU"):
+    until(dmon, lambda got: isinstance(got, MeasuredActivity))
+    with pytest.raises(SmReadFailed, match="does not know this GPU"):
         dmon.newest("GPU-other", 0.0)
 
 
 def test_a_dmon_that_ends_is_started_three_times_again_and_no_more(host: Host, dmon: Dmon) -> None:
     host.does("ends")
-    failure = until(dmon, lambda got: isinstance(got, RungFailed) and got.forever)
+    failure = until(dmon, lambda got: isinstance(got, SmReadFailed) and got.forever)
     assert "dmon ended" in failure.reason
     assert len(host.started("dmon")) == 4
     # The numbers of GPUs are DCGM's own, and hold only as long as its host engine lives.
@@ -100,9 +100,9 @@ def test_a_dmon_that_ends_is_started_three_times_again_and_no_more(host: Host, d
 
 def test_columns_as_dcgm_2_prints_them_are_read_and_its_instances_are_nobodys(host: Host, dmon: Dmon) -> None:
     host.does("old")
-    assert until(dmon, lambda got: isinstance(got, Activity)).values["sm_active_pct"] == 37.5
+    assert until(dmon, lambda got: isinstance(got, MeasuredActivity)).values["sm_active_pct"] == 37.5
     other = dmon.newest(uuid_of(1), time.monotonic())
-    assert isinstance(other, Activity)
+    assert isinstance(other, MeasuredActivity)
     assert other.values["sm_active_pct"] == pytest.approx(88.8)
 
 
@@ -122,7 +122,7 @@ def test_columns_as_dcgm_2_prints_them_are_read_and_its_instances_are_nobodys(ho
 )  # fmt: skip
 def test_what_dcgmi_says_is_told_with_what_would_help(host: Host, dmon: Dmon, does: str, said: str, fix: str) -> None:
     host.does(does)
-    failure = until(dmon, lambda got: isinstance(got, RungFailed))
+    failure = until(dmon, lambda got: isinstance(got, SmReadFailed))
     assert said in failure.reason
     assert fix in failure.fix
     assert failure.reason.isprintable()
@@ -131,14 +131,14 @@ def test_what_dcgmi_says_is_told_with_what_would_help(host: Host, dmon: Dmon, do
 def test_profiling_that_is_paused_gives_only_na_and_is_said_to(host: Host, dmon: Dmon) -> None:
     host.does("paused")
     until(dmon, lambda _: uuid_of(0) in dmon.blank)
-    with pytest.raises(RungFailed, match="has given only N/A for") as failure:
+    with pytest.raises(SmReadFailed, match="has given only N/A for") as failure:
         dmon.newest(uuid_of(0), time.monotonic() + 60.0)
     assert "dcgmi profile --resume" in failure.value.fix
 
 
 def test_a_mig_instance_is_told_why_dcgmi_has_nothing_of_it(host: Host, dmon: Dmon) -> None:
     instance = GpuStatic(1, "MIG-1", "A100 MIG 1g.10gb", mig_parent=uuid_of(0), mig_instance="7/0")
-    with pytest.raises(RungFailed, match="numbers MIG instances in a way of its own") as failure:
+    with pytest.raises(SmReadFailed, match="numbers MIG instances in a way of its own") as failure:
         Dcgmi(dmon, instance).read(0.0)
     assert failure.value.forever
     assert host.started("discovery") == []
@@ -147,7 +147,7 @@ def test_a_mig_instance_is_told_why_dcgmi_has_nothing_of_it(host: Host, dmon: Dm
 def test_a_hung_dmon_is_not_waited_for_and_killed_with_its_children(host: Host, dmon: Dmon) -> None:
     host.does("hangs")
     until(dmon, lambda _: bool(host.started("dmon")))
-    with pytest.raises(RungFailed, match="has given no value for"):
+    with pytest.raises(SmReadFailed, match="has given no value for"):
         dmon.activity(uuid_of(0), time.monotonic() + 60.0)
     begun = time.monotonic()
     dmon.stop()
@@ -156,8 +156,8 @@ def test_a_hung_dmon_is_not_waited_for_and_killed_with_its_children(host: Host, 
 
 
 def test_values_that_are_no_longer_renewed_are_not_believed(host: Host, dmon: Dmon) -> None:
-    got = until(dmon, lambda got: isinstance(got, Activity))
-    with pytest.raises(RungFailed, match="has said nothing for 60 s"):
+    got = until(dmon, lambda got: isinstance(got, MeasuredActivity))
+    with pytest.raises(SmReadFailed, match="has said nothing for 60 s"):
         dmon.newest(uuid_of(0), got.t + 60.4)
 
 
@@ -165,15 +165,15 @@ def test_a_dmon_that_nobody_asks_any_more_lets_the_profiling_unit_go(
     host: Host, dmon: Dmon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gputop.sources.activity.dcgmi.UNUSED_S", 0.3)
-    until(dmon, lambda got: isinstance(got, Activity))
+    until(dmon, lambda got: isinstance(got, MeasuredActivity))
     (first,) = host.started("dmon")
     assert is_gone(first)
-    got = until(dmon, lambda got: isinstance(got, Activity) and len(host.started("dmon")) == 2)
+    got = until(dmon, lambda got: isinstance(got, MeasuredActivity) and len(host.started("dmon")) == 2)
     assert got.values["sm_active_pct"] == 37.5
 
 
 def test_without_the_program_it_is_given_up_at_once() -> None:
     reader = Dmon(1.0, "no-such-dcgmi")
-    failure = until(reader, lambda got: isinstance(got, RungFailed))
+    failure = until(reader, lambda got: isinstance(got, SmReadFailed))
     assert (failure.reason, failure.forever) == ("dcgmi: dcgmi is not installed", True)
     reader.stop()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gputop.sources.activity.dcgmi import Dmon
-from gputop.sources.activity.fallback_chain import RungFailed
+from gputop.sources.activity.fallback_chain import SmReadFailed
 from tests.dcgm.exporter import TEXTS, exporting
 from tests.dcgm.host import Host, is_gone, until
 from tests.nvml.stand_in import Scenario, uuid_of
@@ -86,7 +86,7 @@ def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
     broken.write_bytes(b"\x7fELF nonsense")
     broken.chmod(0o755)
     reader = Dmon(1.0, str(broken), restart_s=0.02)
-    failure = until(reader, lambda got: isinstance(got, RungFailed))
+    failure = until(reader, lambda got: isinstance(got, SmReadFailed))
     assert f"cannot run {broken}: Exec format error" in failure.reason
     reader.stop()
 
@@ -94,13 +94,13 @@ def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.nvml
 def test_the_doctor_asks_dcgmi_only_when_allowed(host: Host, nvml_scenario: MakeScenario) -> None:
-    def rung(**options: Any) -> Any:
+    def sm_reader(**options: Any) -> Any:
         (gpu,) = local(nvml_scenario(1, A100), "doctor", dcgm_url=NO_EXPORTER, **options)["gpus"]
         return gpu["rungs"][2]
 
-    assert rung()["fix"] == "gputop --dcgmi"
+    assert sm_reader()["fix"] == "gputop --dcgmi"
     assert host.started("discovery") == []
-    assert rung(dcgmi=True)["ok"]
+    assert sm_reader(dcgmi=True)["ok"]
 
 
 @pytest.mark.slow

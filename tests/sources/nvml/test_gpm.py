@@ -1,4 +1,4 @@
-"""GPM pairs and the ladder above them, with pynvml's functions replaced and time given."""
+"""GPM pairs and the chain above them, with pynvml's functions replaced and time given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.activity.fallback_chain import Activity, Ladder, RungFailed, Waiting, bound, sm_fix
+from gputop.sources.activity.fallback_chain import FallbackChain, MeasuredActivity, SmReadFailed, Waiting, bound, sm_fix
 from gputop.sources.nvml.gpm import METRICS, Gpm
 from gputop.sources.nvml.handle import Handle, LostGpu
 
@@ -67,16 +67,16 @@ def gpm(interval_s: float = 1.0, mig: tuple[Any, int] | None = None) -> Gpm:
     return Gpm(Handle("handle"), interval_s, "hopper", mig)
 
 
-def measured(value: object) -> Activity:
-    assert isinstance(value, Activity), value
+def measured(value: object) -> MeasuredActivity:
+    assert isinstance(value, MeasuredActivity), value
     return value
 
 
 def test_the_value_exists_from_the_second_sample_with_its_window(driver: Driver) -> None:
     driver.metrics = {2: 7.75, 20: 2.0, 60: 3.0}
-    rung = gpm()
-    assert rung.read(10.0) == Waiting("collecting: needs two samples")
-    got = measured(rung.read(11.5))
+    sm_reader = gpm()
+    assert sm_reader.read(10.0) == Waiting("collecting: needs two samples")
+    got = measured(sm_reader.read(11.5))
     assert got.values["sm_active_pct"] == 7.75
     assert got.values["pcie_tx_bytes_per_s"] == 2 * 1048576
     assert got.values["nvlink_rx_bytes_per_s"] == 3 * 1048576
@@ -86,63 +86,63 @@ def test_the_value_exists_from_the_second_sample_with_its_window(driver: Driver)
 
 
 def test_two_samples_are_swapped_and_never_more_are_made(driver: Driver) -> None:
-    rung = gpm()
+    sm_reader = gpm()
     for tick in range(6):
-        rung.read(float(tick))
+        sm_reader.read(float(tick))
     assert len(driver.held) == 2
     assert [sample for _, sample in driver.taken[:4]] == [driver.held[i] for i in (0, 1, 0, 1)]
     assert driver.pairs == 5
 
 
 def test_samples_are_freed(driver: Driver) -> None:
-    rung = gpm()
-    rung.read(1.0)
-    rung.close()
+    sm_reader = gpm()
+    sm_reader.read(1.0)
+    sm_reader.close()
     assert driver.held == []
 
 
 def test_a_pair_that_would_be_too_close_is_not_made(driver: Driver) -> None:
-    rung = gpm()
-    rung.read(10.0)
-    assert isinstance(rung.read(10.1), Waiting)
-    first = measured(rung.read(10.25))
-    assert rung.read(10.35) is first
+    sm_reader = gpm()
+    sm_reader.read(10.0)
+    assert isinstance(sm_reader.read(10.1), Waiting)
+    first = measured(sm_reader.read(10.25))
+    assert sm_reader.read(10.35) is first
     assert driver.pairs == 1
 
 
 def test_a_pair_older_than_ten_intervals_is_dropped(driver: Driver) -> None:
-    rung = gpm(interval_s=0.5)
-    rung.read(10.0)
-    assert isinstance(rung.read(15.5), Waiting)
-    assert measured(rung.read(16.0)).window_s == 0.5
+    sm_reader = gpm(interval_s=0.5)
+    sm_reader.read(10.0)
+    assert isinstance(sm_reader.read(15.5), Waiting)
+    assert measured(sm_reader.read(16.0)).window_s == 0.5
 
 
 @pytest.mark.parametrize("bad", [nan, float("inf"), -1.0, 100.6, 4e9])
 def test_an_impossible_sm_value_fails_and_drops_the_pair(driver: Driver, bad: float) -> None:
-    rung = gpm()
-    rung.read(1.0)
+    sm_reader = gpm()
+    sm_reader.read(1.0)
     driver.metrics = {2: bad}
-    with pytest.raises(RungFailed) as failure:
-        rung.read(2.0)
+    with pytest.raises(SmReadFailed) as failure:
+        sm_reader.read(2.0)
     assert not failure.value.forever
     driver.metrics = {2: 50.0}
-    assert isinstance(rung.read(3.0), Waiting)
-    assert measured(rung.read(4.0)).values["sm_active_pct"] == 50.0
+    assert isinstance(sm_reader.read(3.0), Waiting)
+    assert measured(sm_reader.read(4.0)).values["sm_active_pct"] == 50.0
 
 
 def test_rounding_above_a_hundred_is_a_hundred(driver: Driver) -> None:
     driver.metrics = {2: 100.4}
-    rung = gpm()
-    rung.read(1.0)
-    assert measured(rung.read(2.0)).values["sm_active_pct"] == 100.0
+    sm_reader = gpm()
+    sm_reader.read(1.0)
+    assert measured(sm_reader.read(2.0)).values["sm_active_pct"] == 100.0
 
 
 def test_each_metric_is_judged_by_its_own_return(driver: Driver) -> None:
     driver.metrics = {5: 40.0, 10: nan}
     driver.returns = {5: pynvml.NVML_ERROR_NOT_SUPPORTED}
-    rung = gpm()
-    rung.read(1.0)
-    got = measured(rung.read(2.0))
+    sm_reader = gpm()
+    sm_reader.read(1.0)
+    got = measured(sm_reader.read(2.0))
     assert got.missing["tensor_active_pct"] == "not supported by this GPU"
     assert "no number" in got.missing["dram_active_pct"]
     assert "tensor_active_pct" not in got.values
@@ -150,22 +150,22 @@ def test_each_metric_is_judged_by_its_own_return(driver: Driver) -> None:
 
 def test_a_driver_that_refuses_a_newer_counter_costs_that_one_and_one_call(driver: Driver) -> None:
     driver.unknown, driver.metrics = {8}, {2: 7.75}
-    rung = gpm()
-    rung.read(1.0)
-    first = measured(rung.read(2.0))
+    sm_reader = gpm()
+    sm_reader.read(1.0)
+    first = measured(sm_reader.read(2.0))
     assert first.values["sm_active_pct"] == 7.75
     assert first.missing == {"dmma_active_pct": "this driver does not know this counter"}
     assert driver.pairs == 2
-    measured(rung.read(3.0))
+    measured(sm_reader.read(3.0))
     assert driver.pairs == 3
     driver.unknown = {2}
-    with pytest.raises(RungFailed):
-        rung.read(4.0)
+    with pytest.raises(SmReadFailed):
+        sm_reader.read(4.0)
 
 
 def test_a_gpu_without_gpm_is_asked_once_and_named(driver: Driver) -> None:
     driver.supported = False
-    with pytest.raises(RungFailed, match="no GPM counters of this Hopper GPU") as failure:
+    with pytest.raises(SmReadFailed, match="no GPM counters of this Hopper GPU") as failure:
         gpm().read(1.0)
     assert failure.value.forever
     assert driver.held == []
@@ -186,7 +186,7 @@ def test_the_remedy_is_one_that_such_a_gpu_has(
     driver: Driver, name: str, architecture: str | None, why: str, fix: str
 ) -> None:
     driver.supported = False
-    with pytest.raises(RungFailed) as failure:
+    with pytest.raises(SmReadFailed) as failure:
         Gpm(Handle("handle"), 1.0, architecture, None, name).read(1.0)
     assert why in failure.value.reason
     assert failure.value.fix.startswith(fix) and bool(failure.value.fix) is bool(fix)
@@ -197,7 +197,7 @@ def test_the_counters_are_no_remedy_where_the_gpu_is_the_windows_hosts(monkeypat
     assert sm_fix("NVIDIA GeForce RTX 4070", "ada") == ""
 
 
-def test_a_lost_gpu_is_not_a_failed_rung(driver: Driver) -> None:
+def test_a_lost_gpu_is_not_a_failed_source(driver: Driver) -> None:
     driver.error = pynvml.NVML_ERROR_GPU_IS_LOST
     with pytest.raises(LostGpu):
         gpm().read(1.0)
@@ -208,40 +208,40 @@ def test_a_mig_instance_is_sampled_through_its_parent(driver: Driver) -> None:
     assert driver.taken[0][:2] == ("parent", 7)
 
 
-def standing_ladder(driver: Driver) -> Ladder:
-    """A ladder whose GPM has measured at times -2 and -1."""
-    ladder = Ladder([gpm()])
-    ladder.read(-2.0)
-    assert ladder.read(-1.0).activity is not None
-    return ladder
+def standing_chain(driver: Driver) -> FallbackChain:
+    """A chain whose GPM has measured at times -2 and -1."""
+    chain = FallbackChain([gpm()])
+    chain.read(-2.0)
+    assert chain.read(-1.0).activity is not None
+    return chain
 
 
 def test_three_bad_ticks_lead_down_and_a_minute_later_up_again(driver: Driver) -> None:
-    ladder = standing_ladder(driver)
+    chain = standing_chain(driver)
     driver.error = pynvml.NVML_ERROR_TIMEOUT
-    assert [ladder.read(float(t)).source for t in (0, 1, 2, 3)] == ["gpm", "gpm", None, None]
-    assert ladder.read(3.0).reason == "GPM: the driver timed out; run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
+    assert [chain.read(float(t)).source for t in (0, 1, 2, 3)] == ["gpm", "gpm", None, None]
+    assert chain.read(3.0).reason == "GPM: the driver timed out; run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
     driver.error = None
     taken = len(driver.taken)
-    assert ladder.read(61.9).source is None
+    assert chain.read(61.9).source is None
     assert len(driver.taken) == taken
-    assert ladder.read(62.1).source is None
+    assert chain.read(62.1).source is None
     assert len(driver.taken) == taken + 1
-    assert measured(ladder.read(63.1).activity).values["sm_active_pct"] == 1.0
+    assert measured(chain.read(63.1).activity).values["sm_active_pct"] == 1.0
 
 
 def test_ticks_that_collect_after_a_failure_are_bad_too(driver: Driver) -> None:
-    """Each failure drops the pair, so failures alternate with collecting: that must not keep the rung forever."""
-    ladder = standing_ladder(driver)
+    """Each failure drops the pair, so failures alternate with collecting: that must not keep the source forever."""
+    chain = standing_chain(driver)
     driver.metrics = {2: nan}
-    assert [ladder.read(float(t)).source for t in range(4)] == ["gpm", "gpm", None, None]
+    assert [chain.read(float(t)).source for t in range(4)] == ["gpm", "gpm", None, None]
 
 
-def test_a_rung_that_never_stood_is_not_waited_for(driver: Driver) -> None:
-    """GPM that claims support but never gives a number (a vGPU): the rung below is shown from the first failure."""
-    ladder = Ladder([gpm()])
+def test_a_source_that_never_stood_is_not_waited_for(driver: Driver) -> None:
+    """GPM that claims support but never gives a number (a vGPU): the source below is shown from the first failure."""
+    chain = FallbackChain([gpm()])
     driver.metrics = {2: nan}
-    assert [ladder.read(float(t)).source for t in range(4)] == ["gpm", None, None, None]
+    assert [chain.read(float(t)).source for t in range(4)] == ["gpm", None, None, None]
 
 
 def test_the_bound_is_what_utilisation_proves() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.fields import Fields, Rate
+from gputop.sources.nvml.fields import FieldValues, Rate
 from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, Question
-from gputop.sources.nvml.handle import Answers, Handle, LostGpu, cannot_start
+from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers, cannot_start
 from gputop.sources.nvml.nvml_session import NONE_SEEN, XidWatch
 from tests.support.nvml_script import Script
 
@@ -25,7 +25,7 @@ def question(key: str) -> Question:
 
 def ask(handle: Handle, key: str, now: float = 0.0) -> Any:
     """The value of a key, or the reason for its absence."""
-    into = Answers()
+    into = MetricAnswers()
     question(key).ask_into(handle, into, now)
     return into.values.get(key, into.missing.get(key))
 
@@ -97,7 +97,7 @@ def test_garbage_and_sentinels_are_absent_with_a_reason(
     monkeypatch: pytest.MonkeyPatch, key: str, name: str, answer: Any
 ) -> None:
     monkeypatch.setattr(pynvml, name, lambda _: answer)
-    into = Answers()
+    into = MetricAnswers()
     question(key).ask_into(Handle("handle"), into, 0.0)
     assert key not in into.values
     assert into.missing[key].startswith("the driver gives")
@@ -135,9 +135,9 @@ def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None
     first = [_field(82, 71), _field(83, 5_000_500), _field(197, 1000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
     second = [_field(82, 72), _field(83, 5_001_000), _field(197, 4000), _field(198, 0, pynvml.NVML_ERROR_NOT_SUPPORTED)]
     Script(monkeypatch, "nvmlDeviceGetFieldValues", first, second)
-    fields, handle = Fields(nvlink=False), Handle("handle")
-    fields.ask_into(handle, Answers(), 10.0, frozenset())
-    into = Answers()
+    fields, handle = FieldValues(nvlink=False), Handle("handle")
+    fields.ask_into(handle, MetricAnswers(), 10.0, frozenset())
+    into = MetricAnswers()
     fields.ask_into(handle, into, 12.0, frozenset())
     assert into.values == {"mem_temp_c": 72, "energy_j": 5001.0, "pcie_tx_bytes_per_s": 1500.0}
     assert into.missing == {"pcie_rx_bytes_per_s": "not supported by this GPU"}
@@ -147,8 +147,8 @@ def test_fields_become_values_and_rates(monkeypatch: pytest.MonkeyPatch) -> None
 def test_counters_are_not_asked_for_what_gpm_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """They cost the driver ten times as much as anything else in the batch."""
     asked = Script(monkeypatch, "nvmlDeviceGetFieldValues", [])
-    Fields(nvlink=False).ask_into(
-        Handle("h"), Answers(), 1.0, frozenset({"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"})
+    FieldValues(nvlink=False).ask_into(
+        Handle("h"), MetricAnswers(), 1.0, frozenset({"pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"})
     )
     assert asked.asked == [("h", (82, 83, 297))]
 
@@ -157,7 +157,7 @@ def test_counters_are_not_asked_for_what_gpm_measures(monkeypatch: pytest.Monkey
 def test_mma_stall_is_asked_once_of_a_driver_that_does_not_know_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stall = pynvml.c_nvmlFieldValue_t(fieldId=297, nvmlReturn=pynvml.NVML_ERROR_NOT_SUPPORTED)
     asked = Script(monkeypatch, "nvmlDeviceGetFieldValues", [stall])
-    fields, into = Fields(nvlink=False), Answers()
+    fields, into = FieldValues(nvlink=False), MetricAnswers()
     fields.ask_into(Handle("h"), into, 1.0, frozenset())
     fields.ask_into(Handle("h"), into, 2.0, frozenset())
     assert [297 in numbers for _, numbers in asked.asked] == [True, False]
@@ -169,16 +169,16 @@ def test_mma_stall_is_shown_where_the_driver_gives_it(monkeypatch: pytest.Monkey
     stall = pynvml.c_nvmlFieldValue_t(fieldId=297, valueType=pynvml.NVML_VALUE_TYPE_UNSIGNED_INT)
     stall.value.uiVal = 37
     Script(monkeypatch, "nvmlDeviceGetFieldValues", [stall])
-    into = Answers()
-    Fields(nvlink=False).ask_into(Handle("h"), into, 1.0, frozenset())
+    into = MetricAnswers()
+    FieldValues(nvlink=False).ask_into(Handle("h"), into, 1.0, frozenset())
     assert into.values["mma_stall_pct"] == 37
 
 
 def test_energy_falls_back_to_its_own_call(monkeypatch: pytest.MonkeyPatch) -> None:
     Script(monkeypatch, "nvmlDeviceGetFieldValues", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetTotalEnergyConsumption", lambda _: 1500)
-    into = Answers()
-    Fields(nvlink=False).ask_into(Handle("handle"), into, 0.0, frozenset())
+    into = MetricAnswers()
+    FieldValues(nvlink=False).ask_into(Handle("handle"), into, 0.0, frozenset())
     assert into.values == {"energy_j": 1.5}
     assert into.missing["mem_temp_c"] == "not offered by this driver"
 

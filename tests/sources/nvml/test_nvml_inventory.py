@@ -10,7 +10,7 @@ import pynvml
 import pytest
 
 from gputop.sources.nvml.gpu_device import Device
-from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, Inventory, kernel_gpus
+from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, GpuInventory, kernel_gpus
 from gputop.sources.nvml.handle import Handle
 from gputop.sources.nvml.sleep import Sleep
 from tests.support.held import held
@@ -25,7 +25,7 @@ class Driver:
         self.asked: list[str] = []
         self.shown = frozenset({"a"})
         monkeypatch.setattr(Handle, "run_bare", lambda _, name, *arguments: self._answer(name, *arguments))
-        self.inventory = Inventory(
+        self.inventory = GpuInventory(
             lambda index, parent, uuid: Device(index, 1.0, lambda _: [], parent, uuid),
             lambda _ticket, _part: nullcontext(),
             lambda: self.shown,

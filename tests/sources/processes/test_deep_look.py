@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.model.inspection import DeepLook, Identity, ProcessSight, Stack, ThreadSight
+from gputop.model.inspection import DeepLook, ProcessIdentity, ProcessSight, ThreadSight, ThreadStack
 from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.line import cells
 from gputop.paint.process_actions import look_rows, recipes
@@ -43,13 +43,13 @@ DUMP = [
 
 
 @pytest.fixture
-def child() -> Iterator[Identity]:
+def child() -> Iterator[ProcessIdentity]:
     process = subprocess.Popen([sys.executable, "-c", CODE], stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     found = parse_stat(read_small(f"/proc/{process.pid}/stat"))
     assert found is not None
-    yield Identity(process.pid, found.starttime)
+    yield ProcessIdentity(process.pid, found.starttime)
     process.kill()
     process.wait()
     process.stdout.close()
@@ -63,7 +63,7 @@ def _program(folder: Path, body: str) -> str:
     return str(program)
 
 
-def _look(child: Identity, program: str | None, loader: Identity | None = None) -> DeepLook:
+def _look(child: ProcessIdentity, program: str | None, loader: ProcessIdentity | None = None) -> DeepLook:
     waits: list[float] = []
     looker = DeepLooker(py_spy=program, wait=waits.append)
     if program is None:
@@ -73,7 +73,7 @@ def _look(child: Identity, program: str | None, loader: Identity | None = None) 
     return look
 
 
-def test_the_threads_of_a_process_are_listed_with_names_states_and_what_they_wait_for(child: Identity) -> None:
+def test_the_threads_of_a_process_are_listed_with_names_states_and_what_they_wait_for(child: ProcessIdentity) -> None:
     look = _look(child, None)
     main, other = look.process.threads
     assert main.tid == child.pid
@@ -86,7 +86,7 @@ def test_the_threads_of_a_process_are_listed_with_names_states_and_what_they_wai
     assert look.folder == os.getcwd()
 
 
-def test_py_spy_is_asked_three_times_without_pausing_the_process(child: Identity, tmp_path: Path) -> None:
+def test_py_spy_is_asked_three_times_without_pausing_the_process(child: ProcessIdentity, tmp_path: Path) -> None:
     answer = json.dumps([{**DUMP[1], "os_thread_id": child.pid}])
     look = _look(child, _program(tmp_path, f"echo '{answer}'"))
     asked = (tmp_path / "asked").read_text().splitlines()
@@ -96,7 +96,7 @@ def test_py_spy_is_asked_three_times_without_pausing_the_process(child: Identity
     assert not look.process.stacks[0].active
 
 
-def test_real_py_spy_or_the_way_to_get_it(child: Identity) -> None:
+def test_real_py_spy_or_the_way_to_get_it(child: ProcessIdentity) -> None:
     look = DeepLooker(wait=lambda _: None).look(child, None)
     if find_py_spy() is None:
         assert look.process.help == INSTALL
@@ -122,7 +122,7 @@ def test_real_py_spy_or_the_way_to_get_it(child: Identity) -> None:
     ],
 )
 def test_a_refusal_is_one_line_with_what_would_help(
-    child: Identity, tmp_path: Path, error: str, reason: str, helped: bool
+    child: ProcessIdentity, tmp_path: Path, error: str, reason: str, helped: bool
 ) -> None:
     program = _program(tmp_path, f"cat >&2 <<'END'\n{error}\nEND\nexit 1")
     look = _look(child, program)
@@ -132,30 +132,32 @@ def test_a_refusal_is_one_line_with_what_would_help(
     assert (tmp_path / "asked").read_text().count("dump") == 1
 
 
-def test_an_answer_that_is_no_stack_and_a_program_that_cannot_run_are_reasons(child: Identity, tmp_path: Path) -> None:
+def test_an_answer_that_is_no_stack_and_a_program_that_cannot_run_are_reasons(
+    child: ProcessIdentity, tmp_path: Path
+) -> None:
     assert "no main thread" in _look(child, _program(tmp_path, "echo '[[[]]'")).process.reason
     assert "could not be run" in _look(child, str(tmp_path / "absent")).process.reason
 
 
-def test_another_process_with_the_same_pid_is_never_looked_at(child: Identity, tmp_path: Path) -> None:
-    look = _look(Identity(child.pid, 1), _program(tmp_path, "echo '[]'"))
+def test_another_process_with_the_same_pid_is_never_looked_at(child: ProcessIdentity, tmp_path: Path) -> None:
+    look = _look(ProcessIdentity(child.pid, 1), _program(tmp_path, "echo '[]'"))
     assert not (tmp_path / "asked").exists()
     assert "another process" in look.process.reason
     assert (look.process.threads, look.argv, look.folder) == ((), (), None)
 
 
-def test_a_loader_is_looked_at_beside_its_process(child: Identity, tmp_path: Path) -> None:
+def test_a_loader_is_looked_at_beside_its_process(child: ProcessIdentity, tmp_path: Path) -> None:
     mine = parse_stat(read_small(f"/proc/{os.getpid()}/stat"))
     assert mine is not None
-    look = _look(child, _program(tmp_path, "exit 1"), Identity(os.getpid(), mine.starttime))
+    look = _look(child, _program(tmp_path, "exit 1"), ProcessIdentity(os.getpid(), mine.starttime))
     assert look.loader is not None
     assert look.loader.threads[0].tid == os.getpid()
 
 
 def test_the_main_thread_is_found_by_its_thread_id_or_its_name() -> None:
     text = json.dumps(DUMP).encode()
-    assert main_stack(text, 7) == Stack((("forward", "model.py", 88), ("<module>", "/home/ml/train.py", 0)))
-    assert main_stack(text, 8) == Stack((("burn", "?", 3),), active=True)
+    assert main_stack(text, 7) == ThreadStack((("forward", "model.py", 88), ("<module>", "/home/ml/train.py", 0)))
+    assert main_stack(text, 8) == ThreadStack((("burn", "?", 3),), active=True)
     assert main_stack(json.dumps([{**DUMP[1], "os_thread_id": None}]).encode(), 9) is not None
     for hostile in (b"", b"{}", b"[1, null]", b'[{"os_thread_id": 7, "frames": 3}]', b"[" * 10**5, b"\xff"):
         found = main_stack(hostile, 7)
@@ -200,10 +202,10 @@ def test_the_profilers_commands_end_in_the_line_that_reads_what_they_wrote() -> 
 
 
 def test_equal_stacks_are_painted_once_with_how_often_they_were_seen() -> None:
-    same, other = Stack((("step", "a.py", 1),)), Stack((("load\x1b", "b.py", 2),), active=True)
+    same, other = ThreadStack((("step", "a.py", 1),)), ThreadStack((("load\x1b", "b.py", 2),), active=True)
     threads = tuple(ThreadSight(9 + i, "漢字" * 20, "D", "disk", "io_schedule") for i in range(40))
-    sight = ProcessSight(Identity(9, 1), threads, (same, other, same))
-    refused = ProcessSight(Identity(10, 1), reason="permission denied", help="x" * 300)
+    sight = ProcessSight(ProcessIdentity(9, 1), threads, (same, other, same))
+    refused = ProcessSight(ProcessIdentity(10, 1), reason="permission denied", help="x" * 300)
     for glyphs in (COLOUR, ASCII):
         rows = look_rows(DeepLook(sight, refused, ("python", "-c", "x" * 999), "/"), "python 漢字" * 50, glyphs, 90)
         assert {sum(cells(text) for text, _ in row) for row in rows} == {90}

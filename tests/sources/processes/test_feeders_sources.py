@@ -17,12 +17,12 @@ from gputop.sources.processes import process_sockets
 from gputop.sources.processes import process_sockets as received_module
 from gputop.sources.processes.beside import Links, find_beside
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.feed import Feed
+from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.pointers import Pointers, Waiter
 from gputop.sources.processes.process_sockets import (
     DENIED_FDS,
-    Held,
+    HeldInodes,
     Received,
     SocketTables,
     TcpSocket,
@@ -39,13 +39,13 @@ WAITING = {0: 40.0}
 T = 1000.0
 
 
-def fds(reads: set[int] = set(), writes: set[int] = set()) -> Held:  # noqa: B006
-    return Held(frozenset(reads), frozenset(writes), NONE, NONE)
+def fds(reads: set[int] = set(), writes: set[int] = set()) -> HeldInodes:  # noqa: B006
+    return HeldInodes(frozenset(reads), frozenset(writes), NONE, NONE)
 
 
 def resolved(
-    holds: Mapping[int, Held | None], waits: str = "piped", child: FeederShares | None = None, **more: Any
-) -> Feed:
+    holds: Mapping[int, HeldInodes | None], waits: str = "piped", child: FeederShares | None = None, **more: Any
+) -> FeedReading:
     """A worker that waits, below a GPU process that polls, maybe with a child."""
     own = FeederShares(run=0.1, other=0.9) if waits == "piped" else FeederShares(run=0.1, poll=0.9)
     waiters = {
@@ -144,7 +144,7 @@ def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(mo
     ends = (b"\1", 5000), (b"\2", 443)
     holds = {WORKER: frozenset((1, 2)), ROOT: frozenset((2,))}
     counts = {1: 0, 2: 0}
-    monkeypatch.setattr(received_module, "held", lambda proc, pid: Held(NONE, NONE, holds[pid], NONE))
+    monkeypatch.setattr(received_module, "held", lambda proc, pid: HeldInodes(NONE, NONE, holds[pid], NONE))
     monkeypatch.setattr(
         received_module,
         "tcp_tables",
@@ -226,7 +226,7 @@ def test_whoever_takes_the_cores_outside_the_trees_is_named(tmp_path: Path) -> N
 def test_a_process_beside_needs_a_connection_not_a_common_terminal() -> None:
     holds = {
         1: fds({5, 7}, {5}), 2: fds({5}, {5}), 3: fds(writes={7}), 4: fds({9}, {9}),
-        5: Held(NONE, NONE, frozenset((50,)), NONE), 6: Held(NONE, NONE, frozenset((60,)), NONE),
+        5: HeldInodes(NONE, NONE, frozenset((50,)), NONE), 6: HeldInodes(NONE, NONE, frozenset((60,)), NONE),
     }  # fmt: skip
     here, there = (b"\1", 1), (b"\1", 2)
     tcp = {50: TcpSocket(False, 0, (here, there)), 60: TcpSocket(False, 0, (there, here))}

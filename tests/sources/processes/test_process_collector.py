@@ -13,12 +13,12 @@ from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.absence import HIDDEN, OTHER_NAMESPACE, YOUNGER
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.feed import Feed, MainShares
+from gputop.sources.processes.feed import FeedReading, MainShares
 from gputop.sources.processes.feeder_threads import Threads
 from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.process_facts import Facts, JobIdentity
-from gputop.sources.processes.process_tree import Place
-from gputop.sources.processes.watched import Reading, WatchedProcess
+from gputop.sources.processes.process_tree import ProcessPlace
+from gputop.sources.processes.watched import ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import JOB, SECOND_NS, T0, by_pid, collector_of, one_job
@@ -261,12 +261,12 @@ def test_no_files_stay_open_after_close(fake: FakeProc) -> None:
 def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     """Here each value is another number."""
     stat = Stat(b"python", "S", 3, 4, 5, 6, 100, 8, 9)
-    rates: dict[str, Any] = {name: 100.0 + place for place, name in enumerate(Reading.__struct_fields__)}
-    reading = Reading(**{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "seen": None})
+    rates: dict[str, Any] = {name: 100.0 + place for place, name in enumerate(ProcessReading.__struct_fields__)}
+    reading = ProcessReading(**{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "seen": None})
     shares = FeederShares(*(number / 100.0 for number in range(1, 10)))
     main = MainShares(*(number / 100.0 for number in range(11, 20)))
-    feed = Feed(shares, "socket", 77, 78.0, True, None, False, "lock 2", main, mount="/mnt", saves=0.21)
-    place = Place(stat, 7, 2, "gpu", None, "holds a GPU context")
+    feed = FeedReading(shares, "socket", 77, 78.0, True, None, False, "lock 2", main, mount="/mnt", saves=0.21)
+    place = ProcessPlace(stat, 7, 2, "gpu", None, "holds a GPU context")
     facts = Facts("alice", "python train.py", "python", None, "k", JobIdentity(), CgroupFolders())
     member = Member(7, place, b"", facts, WatchedProcess("/nowhere", 7, 100, Descriptors(0)))
     member.seen_threads = Threads(True, False, 81, 82.0, None)

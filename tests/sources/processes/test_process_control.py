@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.model.inspection import Identity
+from gputop.model.inspection import ProcessIdentity
 from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc
@@ -34,13 +34,13 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
     process.stdout.close()
 
 
-def _identity(pid: int) -> Identity:
+def _identity(pid: int) -> ProcessIdentity:
     stat = parse_stat(read_small(f"/proc/{pid}/stat"))
     assert stat is not None
-    return Identity(pid, stat.starttime)
+    return ProcessIdentity(pid, stat.starttime)
 
 
-def _dead() -> Identity:
+def _dead() -> ProcessIdentity:
     process = subprocess.Popen(["sleep", "600"])
     identity = _identity(process.pid)
     process.kill()
@@ -59,7 +59,7 @@ def test_a_signal_is_sent_without_the_newer_system_calls(
     child: subprocess.Popen[bytes], gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os if gone == "pidfd_open" else signal, gone)
-    assert not ProcessControl().send(Identity(child.pid, 1), signal.SIGTERM).sent
+    assert not ProcessControl().send(ProcessIdentity(child.pid, 1), signal.SIGTERM).sent
     assert ProcessControl().send(_identity(child.pid), signal.SIGTERM).sent
     assert child.wait(10) == -signal.SIGTERM
 
@@ -67,7 +67,7 @@ def test_a_signal_is_sent_without_the_newer_system_calls(
 def test_a_pid_that_was_given_to_another_process_gets_no_signal(child: subprocess.Popen[bytes]) -> None:
     starttime = _identity(child.pid).starttime
     assert starttime is not None
-    outcome = ProcessControl().send(Identity(child.pid, starttime - 1), signal.SIGKILL)
+    outcome = ProcessControl().send(ProcessIdentity(child.pid, starttime - 1), signal.SIGKILL)
     assert not outcome.sent
     assert "another process" in outcome.reason
     assert child.poll() is None
@@ -90,7 +90,7 @@ def test_a_pid_that_is_reused_between_the_check_and_the_signal_gets_none(
 def test_an_ended_process_and_one_that_proc_does_not_show_are_told_apart() -> None:
     control = ProcessControl()
     assert control.send(_dead(), signal.SIGTERM).reason == "it has ended"
-    assert "not visible in /proc" in control.send(Identity(os.getpid(), None), signal.SIGTERM).reason
+    assert "not visible in /proc" in control.send(ProcessIdentity(os.getpid(), None), signal.SIGTERM).reason
 
 
 def test_a_process_whose_parent_sleeps_is_called_ended() -> None:
@@ -131,7 +131,7 @@ def test_an_environment_is_read_and_sorted(child: subprocess.Popen[bytes]) -> No
 def test_the_environment_of_another_or_ended_process_is_never_shown(child: subprocess.Popen[bytes]) -> None:
     control = ProcessControl()
     starttime = _identity(child.pid).starttime
-    for identity in (Identity(child.pid, (starttime or 0) + 1), Identity(child.pid, None), _dead()):
+    for identity in (ProcessIdentity(child.pid, (starttime or 0) + 1), ProcessIdentity(child.pid, None), _dead()):
         environment = control.environment(identity)
         assert environment.variables == ()
         assert environment.reason
@@ -145,7 +145,7 @@ def test_a_denied_environment_says_who_may_read_it(tmp_path: Path, monkeypatch: 
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("builtins.open", denied)
-    environment = ProcessControl(str(fake.proc)).environment(Identity(4711, 5000))
+    environment = ProcessControl(str(fake.proc)).environment(ProcessIdentity(4711, 5000))
     assert environment.variables == ()
     assert "root only" in environment.reason
 
@@ -158,7 +158,7 @@ def test_a_process_that_is_replaced_while_it_is_read_gives_nothing(
     fake.write("proc/4711/environ", "A=1\0")
     checked: list[str | None] = [None, "it has ended and its pid belongs to another process now"]
     monkeypatch.setattr("gputop.sources.processes.control.identity_problem", lambda proc, identity: checked.pop(0))
-    environment = ProcessControl(str(fake.proc)).environment(Identity(4711, 5000))
+    environment = ProcessControl(str(fake.proc)).environment(ProcessIdentity(4711, 5000))
     assert environment.variables == ()
     assert "another process" in environment.reason
     assert checked == []

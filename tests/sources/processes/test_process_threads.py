@@ -8,7 +8,7 @@ from pathlib import Path
 
 from textual.app import App, ComposeResult
 
-from gputop.model.inspection import Identity, ThreadList
+from gputop.model.inspection import ProcessIdentity, ThreadList
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame, Monitor
 from gputop.paint.process_page import find
@@ -84,7 +84,7 @@ def test_the_watch_reads_this_very_process_and_ends() -> None:
 class Reader:
     """Hands out one list of threads, and knows whether it was closed."""
 
-    def __init__(self, identity: Identity) -> None:
+    def __init__(self, identity: ProcessIdentity) -> None:
         self.identity = identity
         self.latest: ThreadList | None = None
         self.asked, self.closed = 0, False
@@ -111,7 +111,7 @@ class Host(App[None]):
     def see(self, view: View) -> None:
         self.shown = view
 
-    def watch(self, identity: Identity) -> Reader:
+    def watch(self, identity: ProcessIdentity) -> Reader:
         self.readers.append(Reader(identity))
         return self.readers[-1]
 
@@ -132,7 +132,7 @@ async def test_the_screen_reads_threads_while_it_is_open() -> None:
         await pilot.pause()
         assert "reading them" in "\n".join(app.rows())
         (reader,) = app.readers
-        assert reader.identity == Identity(p.pid, p.starttime) and reader.asked
+        assert reader.identity == ProcessIdentity(p.pid, p.starttime) and reader.asked
         reader.latest = SOME_THREADS
         screen = app.screen
         assert isinstance(screen, ProcessDetailsScreen)
@@ -165,7 +165,7 @@ class Access:
     def __init__(self) -> None:
         self.readers: list[Reader] = []
 
-    def watch_threads(self, identity: Identity) -> Reader:
+    def watch_threads(self, identity: ProcessIdentity) -> Reader:
         self.readers.append(Reader(identity))
         return self.readers[-1]
 

@@ -12,7 +12,7 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.wait_look import Seen
-from gputop.sources.processes.watched import NEEDS_TWO, STAT_AGAIN_S, Reading, WatchedProcess
+from gputop.sources.processes.watched import NEEDS_TWO, STAT_AGAIN_S, ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors
 from tests.proc_trees.fake_proc import FakeProc
 from tests.proc_trees.one_job import JOB
@@ -29,7 +29,7 @@ def watched(fake: FakeProc, pid: int) -> WatchedProcess:
     return WatchedProcess(str(fake.proc), pid, 5000, Descriptors())
 
 
-def read(process: WatchedProcess, now: float) -> Reading:
+def read(process: WatchedProcess, now: float) -> ProcessReading:
     reading = process.read(now)
     assert reading is not None
     return reading

@@ -1,6 +1,6 @@
-"""Rung 4: the hardware counters, through a helper process. Only where the user asked for it.
+"""Source 4: the hardware counters, through a helper process. Only where the user asked for it.
 
-The counters belong to one program at a time, so the helper takes a GPU only while its rung is asked, gives it up to
+The counters belong to one program at a time, so the helper takes a GPU only while its source is asked, gives it up to
 profilers, and dies with this process. Its failure costs the number and nothing else: a silent helper is killed, and a
 GPU on which a call hung is never asked again in this run.
 """
@@ -26,10 +26,10 @@ from gputop.sources.activity.counters.access import NoLibraries, find, rights, s
 from gputop.sources.activity.counters.helper_protocol import (
     LONGEST_LINE,
     Bye,
-    Command,
     CostLine,
     GpuLine,
     Hello,
+    HelperCommand,
     Line,
     SampleLine,
     decode,
@@ -37,7 +37,7 @@ from gputop.sources.activity.counters.helper_protocol import (
     encode,
     shown,
 )
-from gputop.sources.activity.fallback_chain import Activity, RungFailed, Waiting, under_wsl
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting, under_wsl
 from gputop.sources.own_process import PERFMON, ambient, dying_with_parent
 
 # The helper as a process: started with the one capability that it needs, and ended even if it hangs.
@@ -135,7 +135,7 @@ START_S = 15.0
 SILENT_S = 5.0
 """A GPU of which the helper has said nothing for so long, and for three intervals, hangs in a call."""
 UNUSED_S = 10.0
-"""Counters that nobody has read for so long, and for three intervals, are given back: a better rung is in use."""
+"""Counters that nobody has read for so long, and for three intervals, are given back: a better source is in use."""
 TERM_S, END_S = 2.0, 0.1
 """How long a helper that hangs may take to end by itself; and how long our own end waits for it."""
 LOOK_S = 0.5
@@ -146,7 +146,7 @@ MOST_BYTES_PER_LOOK = 1 << 16
 KEPT_STDERR = 4096
 
 
-class Counters:
+class CountersClient:
     """One helper, shared by all GPUs of the machine. Nothing is started before the first ``activity``."""
 
     def __init__(
@@ -176,24 +176,24 @@ class Counters:
         self._hung: set[str] = set()
         self._known: frozenset[str] | None = None
         self._trouble: str | None = None
-        self._given_up: RungFailed | None = None
+        self._given_up: SmReadFailed | None = None
         self._released = False
         self.cost: CostLine | None = None
         """The running helper's own cost, as last reported."""
 
-    # -- asked by the rungs, on the thread that reads the GPUs ---------------------------------------------------------
+    # -- asked by the sources, on the thread that reads the GPUs -------------------------------------------------------
 
-    def activity(self, gpu: GpuStatic, now: float) -> Activity | Waiting:
-        """The newest mean of a GPU; a helper runs from the first call on. Raises RungFailed."""
+    def activity(self, gpu: GpuStatic, now: float) -> MeasuredActivity | Waiting:
+        """The newest mean of a GPU; a helper runs from the first call on. Raises SmReadFailed."""
         pci = kernel_pci(gpu.pci_bus_id)
         if pci is None:
-            raise RungFailed("GPU counters: the driver gives no PCI address", resting=True)
+            raise SmReadFailed("GPU counters: the driver gives no PCI address", resting=True)
         if self._given_up is not None:
             raise self._given_up
         if pci in self._hung:
-            raise RungFailed("GPU counters: a call on this GPU hung, so they are left alone for this run", True)
+            raise SmReadFailed("GPU counters: a call on this GPU hung, so they are left alone for this run", True)
         if self._released:
-            raise RungFailed(COUNTERS_RELEASED, resting=True)
+            raise SmReadFailed(COUNTERS_RELEASED, resting=True)
         with self._lock:
             self._asked_at[pci] = monotonic()
             if self._thread is None:
@@ -203,36 +203,36 @@ class Counters:
         return self._answer(pci, now)
 
     def _prepare(self, driver: str | None) -> None:
-        """Find the libraries, once. Raises RungFailed, from then on for ever."""
+        """Find the libraries, once. Raises SmReadFailed, from then on for ever."""
         self._driver = driver
         try:
             if under_wsl():
                 raise NoLibraries("there are no GPU counters under WSL", "run gputop on Linux itself")
             self._library = find(driver, self._directory)
         except NoLibraries as missing:
-            self._given_up = RungFailed(missing.reason, True, missing.fix)
+            self._given_up = SmReadFailed(missing.reason, True, missing.fix)
             raise self._given_up from None
 
-    def _answer(self, pci: str, now: float) -> Activity | Waiting:
+    def _answer(self, pci: str, now: float) -> MeasuredActivity | Waiting:
         if self._trouble is not None:
-            raise RungFailed(f"GPU counters: {self._trouble}")
+            raise SmReadFailed(f"GPU counters: {self._trouble}")
         if self._known is not None and pci not in self._known:
-            raise RungFailed("NVIDIA's counter library does not know this GPU", True)
+            raise SmReadFailed("NVIDIA's counter library does not know this GPU", True)
         state = self._states.get(pci)
         if state is not None and state.state != "ok":
             said = clean_text(state.why)[:200] or state.state
             fix = shortest_fix(rights(self._driver, self._proc)) if state.state == "denied" else ""
-            raise RungFailed(said, resting=True, fix=fix)
+            raise SmReadFailed(said, resting=True, fix=fix)
         newest = self._newest.get(pci)
         if newest is None:
             if (why := self._doubts.get(pci)) is not None:
-                raise RungFailed(why)
+                raise SmReadFailed(why)
             return Waiting("waiting for the GPU counters")
         t, line = newest
         if now - t > self._silent_s:
-            raise RungFailed(f"GPU counters: nothing for {now - t:.0f} s")
+            raise SmReadFailed(f"GPU counters: nothing for {now - t:.0f} s")
         values, missing = values_of(line)
-        return Activity(values, missing, line.t1 - line.t0, t)
+        return MeasuredActivity(values, missing, line.t1 - line.t0, t)
 
     def forget(self, gpu: GpuStatic) -> None:
         """This GPU is no longer watched: its counters are given back at the next look."""
@@ -267,7 +267,7 @@ class Counters:
             self._end(TERM_S)
             if self._stop.is_set() or self._given_up is not None:
                 return
-        self._given_up = RungFailed(f"GPU counters given up: {self._trouble}", True)
+        self._given_up = SmReadFailed(f"GPU counters given up: {self._trouble}", True)
 
     def _watch(self) -> None:
         """One run of the helper, to its end; why it ended is ``_trouble``."""
@@ -335,7 +335,7 @@ class Counters:
             self.cost = line
         elif isinstance(line, Bye) and self._known is None:
             # It could not even begin, and neither will the next one.
-            self._given_up = RungFailed(clean_text(line.why)[:400], True)
+            self._given_up = SmReadFailed(clean_text(line.why)[:400], True)
             self._trouble = self._given_up.reason
 
     def _heard(self, pci: str, now: float) -> None:
@@ -355,12 +355,12 @@ class Counters:
                 del self._taken[pci]
         for pci in gone:
             self._newest.pop(pci, None)
-            self._tell(Command("release", pci))
+            self._tell(HelperCommand("release", pci))
         for pci in new:
             self._states.pop(pci, None)
-            self._tell(Command("resume", pci))
+            self._tell(HelperCommand("resume", pci))
 
-    def _tell(self, command: Command) -> None:
+    def _tell(self, command: HelperCommand) -> None:
         process = self._process
         if process is not None and process.stdin is not None:
             try:
@@ -386,13 +386,13 @@ class Counters:
             end(process, wait_s)
 
 
-# The hardware counters as a rung of one GPU.
+# The hardware counters as a source of one GPU.
 
 
-class CounterRung:
-    """The rung of one GPU; of a split one it only says why there is nothing."""
+class CounterReader:
+    """The source of one GPU; of a split one it only says why there is nothing."""
 
-    def __init__(self, counters: Counters, gpu: Callable[[], GpuStatic]) -> None:
+    def __init__(self, counters: CountersClient, gpu: Callable[[], GpuStatic]) -> None:
         """``gpu`` gives the facts as they are known by then: the PCI address comes after the first reading."""
         self._counters, self._gpu = counters, gpu
 
@@ -400,10 +400,10 @@ class CounterRung:
     def name(self) -> Literal["counters"]:
         return "counters"
 
-    def read(self, now: float) -> Activity | Waiting:
+    def read(self, now: float) -> MeasuredActivity | Waiting:
         gpu = self._gpu()
         if gpu.mig_enabled or gpu.mig_parent is not None:
-            raise RungFailed("GPU counters are not read under MIG: they are of the whole GPU", forever=True)
+            raise SmReadFailed("GPU counters are not read under MIG: they are of the whole GPU", forever=True)
         return self._counters.activity(gpu, now)
 
     def close(self) -> None:

@@ -33,17 +33,17 @@ from gputop.sources.activity.counters.access import PERFMON_DRIVER, NoLibraries,
 from gputop.sources.activity.counters.helper_protocol import (
     VERSION,
     Bye,
-    Command,
     CostLine,
     GpuLine,
     Hello,
     HelloGpu,
+    HelperCommand,
     SampleLine,
     State,
     decode_command,
     encode,
 )
-from gputop.sources.activity.counters.sampler import Place, Sampler, host_library, places, target_library
+from gputop.sources.activity.counters.sampler import CounterGpu, Sampler, host_library, places, target_library
 from gputop.sources.own_process import PERFMON, SYS_ADMIN, keep_only
 
 # One GPU in the helper: takes its counters when it is told to, says what they count, and gives them back.
@@ -82,7 +82,7 @@ def say(line: Struct) -> None:
 class Worker(threading.Thread):
     """Takes one GPU's counters when it is told to, and says what they count."""
 
-    def __init__(self, host: Library, target: Library, place: Place, interval_s: float) -> None:
+    def __init__(self, host: Library, target: Library, place: CounterGpu, interval_s: float) -> None:
         super().__init__(name=f"counters-{place.pci}", daemon=True)
         self.place, self.interval_s = place, interval_s
         self._sampler = Sampler(host, target, place)
@@ -233,7 +233,7 @@ class Helper:
                 self._obey(command)
         self._ended.set()
 
-    def _obey(self, command: Command) -> None:
+    def _obey(self, command: HelperCommand) -> None:
         for pci, worker in self._workers.items():
             if command.pci not in ("", pci):
                 continue

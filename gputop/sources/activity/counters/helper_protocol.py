@@ -77,7 +77,7 @@ Line = Hello | SampleLine | GpuLine | CostLine | Bye
 _DECODER = msgspec.json.Decoder(Line)
 
 
-class Command(Struct, omit_defaults=True):
+class HelperCommand(Struct, omit_defaults=True):
     """What the helper is told. ``pci`` empty means every GPU."""
 
     cmd: Literal["release", "resume", "interval"]
@@ -85,7 +85,7 @@ class Command(Struct, omit_defaults=True):
     ms: int = 0
 
 
-_COMMANDS = msgspec.json.Decoder(Command)
+_COMMANDS = msgspec.json.Decoder(HelperCommand)
 
 
 def decode(line: bytes) -> Line | None:
@@ -99,7 +99,7 @@ def decode(line: bytes) -> Line | None:
     return said if said.v == VERSION else None
 
 
-def decode_command(line: bytes) -> Command | None:
+def decode_command(line: bytes) -> HelperCommand | None:
     """One line of the client; None for anything that is not of version 1."""
     try:
         return _COMMANDS.decode(line)

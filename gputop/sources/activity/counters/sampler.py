@@ -244,7 +244,7 @@ MOST_UNDECODED = 64
 """Samples that the record buffer must hold: each trigger makes one, and it is decoded at once."""
 
 
-class Sample(Struct, frozen=True):
+class SampledMeans(Struct, frozen=True):
     """The means between two triggers; times in nanoseconds of the GPU's clock, values by their short name."""
 
     t0: int
@@ -252,7 +252,7 @@ class Sample(Struct, frozen=True):
     values: Mapping[str, float]
 
 
-class Place(Struct, frozen=True):
+class CounterGpu(Struct, frozen=True):
     """One GPU as the target library numbers it."""
 
     device: int
@@ -268,7 +268,7 @@ def target_library(directory: str) -> Library:
     return library
 
 
-def places(library: Library) -> list[Place]:
+def places(library: Library) -> list[CounterGpu]:
     """All GPUs, to be joined by PCI address: the library's numbers are not NVML's."""
     count = library.call("NVPW_GetDeviceCount").count
     ids = (PciBusId * max(1, count))()
@@ -277,7 +277,7 @@ def places(library: Library) -> list[Place]:
     for device in range(count):
         at = ids[device]
         chip = library.call("NVPW_Device_GetNames", device=device).chip.decode(errors="replace")
-        found.append(Place(device, pci_text(at.domain, at.bus, at.device), chip))
+        found.append(CounterGpu(device, pci_text(at.domain, at.bus, at.device), chip))
     return found
 
 
@@ -289,7 +289,7 @@ def pci_text(domain: int, bus: int, device: int) -> str:
 class Sampler:
     """A session on one GPU: ``begin``, then ``sample`` at each interval, and ``end``."""
 
-    def __init__(self, host: Library, target: Library, place: Place) -> None:
+    def __init__(self, host: Library, target: Library, place: CounterGpu) -> None:
         self._host, self._target, self._device = host, target, place.device
         self._chip = place.chip
         self._in_session = self._sampling = False
@@ -336,7 +336,7 @@ class Sampler:
         """End the sample that runs, and begin the next."""
         self._call("CpuTrigger")
 
-    def sample(self) -> Sample | None:
+    def sample(self) -> SampledMeans | None:
         """Trigger, and the mean since the trigger before; None where there is none yet. Raises NvperfError."""
         self.trigger()
         status = self._call("GetRecordBufferStatus_V2", ask_unread=1, ask_overflow=int(not self.keep_latest))
@@ -371,7 +371,7 @@ class Sampler:
         if failure is not None:
             raise failure
 
-    def _newest(self) -> Sample | None:
+    def _newest(self) -> SampledMeans | None:
         """The last sample that has both its times: the first one began before sampling did, the last has no end."""
         assert self._evaluator is not None
         info = self._target.call(
@@ -386,7 +386,7 @@ class Sampler:
             self._evaluator.set_device(self._image, self._size)
             values = self._evaluator.values(self._requests, self._image, self._size, index)
             kept = {name: value for name, value in zip(self.metrics, values, strict=True) if isfinite(value)}
-            return Sample(time.start, time.end, kept)
+            return SampledMeans(time.start, time.end, kept)
         return None
 
     def _must_be_supported(self) -> None:

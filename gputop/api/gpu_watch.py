@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.api.job_ranks import JobGpus, Role
 from gputop.api.loggers import NOTICES
-from gputop.api.run_summary import MemoryReport, MemoryWatch
+from gputop.api.run_summary import MemoryWatch, RunMemory
 from gputop.api.watch_options import Options
 from gputop.model.cards import Price
 from gputop.model.redaction import Redactor
@@ -159,7 +159,7 @@ class Measuring:
         with self._lock:
             return self._builder.report(price=price, command=command, duration_s=duration_s, notes=notes)
 
-    def memory(self, report: JobReport) -> tuple[MemoryReport, ...]:
+    def memory(self, report: JobReport) -> tuple[RunMemory, ...]:
         """Device memory in the job's words, GPU by GPU."""
         with self._lock:
             found = [self._memory.report(gpu) for gpu in report.gpus]

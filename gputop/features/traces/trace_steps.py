@@ -37,7 +37,7 @@ class HostStep(Struct, frozen=True):
     phase: Phase = ""
 
 
-class StepRow(Struct, frozen=True):
+class TraceStep(Struct, frozen=True):
     """A step on the GPU: [begin, end) in nanoseconds. ``name`` is empty for a trace without steps."""
 
     name: str
@@ -135,12 +135,12 @@ def proposed_range(trace: Trace) -> str | None:
     return best[0] if best is not None and covered[best] >= launching / 2 else None
 
 
-def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list[StepRow]:
+def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list[TraceStep]:
     """The steps as the GPU ran them; one row over everything for a trace without steps."""
     if not len(events):
         return []
     if not steps:
-        return [StepRow("", events.start[0], max(events.end), len(events))]
+        return [TraceStep("", events.start[0], max(events.end), len(events))]
     begins = [step.begin for step in steps]
     ends = list(begins)
     counts = [0] * len(steps)
@@ -157,6 +157,6 @@ def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list
     rows, boundary = [], begins[0]
     for step, last, count in zip(steps, ends, counts, strict=True):
         until = max(boundary, last) if count else boundary
-        rows.append(StepRow(step.name, boundary, until, count, step.phase))
+        rows.append(TraceStep(step.name, boundary, until, count, step.phase))
         boundary = until
     return rows

@@ -1,4 +1,4 @@
-"""An exporter as the rung in use: partial, of MIG instances, late, silent, hostile."""
+"""An exporter as the source in use: partial, of MIG instances, late, silent, hostile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.activity.fallback_chain import Waiting
 from tests.dcgm.exporter import TEXTS, SmallExporter, exporting, row
 from tests.nvml.stand_in import Failure, Scenario, split, uuid_of
-from tests.support.running_rungs import A100, SCRAPED, sm_active
+from tests.support.running_sources import A100, SCRAPED, sm_active
 
 pytestmark = pytest.mark.nvml
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter and restart it"
@@ -53,10 +53,10 @@ def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it
     assert {key: data[key] for key in ("sm_source", "sm_reason", "sm_active_pct", "dram_active_pct")} == {
         key: gpu[key] for key in ("sm_source", "sm_reason", "sm_active_pct", "dram_active_pct")
     }
-    gpm, rung, *_ = report["gpus"][0]["rungs"]
+    gpm, sm_reader, *_ = report["gpus"][0]["rungs"]
     assert gpm["reason"] == "it gave nothing, so another source is in use"
-    assert (rung["ok"], rung["fix"]) == (False, FIX)
-    assert "only TENSOR, DRAM, GR" in rung["reason"]
+    assert (sm_reader["ok"], sm_reader["fix"]) == (False, FIX)
+    assert "only TENSOR, DRAM, GR" in sm_reader["reason"]
     assert "not measured · DCGM lacks SM_ACTIVE" in printed
     assert "≤ 90 (not measured)" in printed
     assert FIX in " ".join(printed.split())
@@ -86,12 +86,12 @@ def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nv
         "9/0": ("none", None),
     }
     assert "has no counters of this MIG instance" in told["9/0"]["sm_reason"]
-    parent = {rung["rung"]: rung["reason"] for rung in report[0]["rungs"]}
+    parent = {sm_reader["rung"]: sm_reader["reason"] for sm_reader in report[0]["rungs"]}
     assert parent["gpm"] == parent["dcgm-exporter"] == parent["dcgmi"] == "split into MIG instances: see each instance"
     instance = next(gpu for gpu in report if gpu["sm_active_pct"] == 87.0)
-    rungs = {rung["rung"]: rung for rung in instance["rungs"]}
-    assert rungs["dcgm-exporter"]["ok"]
-    assert not rungs["dcgmi"]["ok"]
+    sm_readers = {sm_reader["rung"]: sm_reader for sm_reader in instance["rungs"]}
+    assert sm_readers["dcgm-exporter"]["ok"]
+    assert not sm_readers["dcgmi"]["ok"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Rungs that come and go under a running program: library, exporter and dcgmi stand in, everything else is real."""
+"""Sources that come and go under a running program: library, exporter and dcgmi stand in, everything else is real."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.dcgm.exporter import exporting
 from tests.nvml.stand_in import Scenario
-from tests.support.running_rungs import A100, DMON, GPM, NOBODY, SCRAPED, running, sm_active
+from tests.support.running_sources import A100, DMON, GPM, NOBODY, SCRAPED, running, sm_active
 
 pytestmark = pytest.mark.nvml
 TIMED_OUT = 10

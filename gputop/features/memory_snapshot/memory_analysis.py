@@ -12,18 +12,18 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from gputop.features.memory_snapshot.snapshot import (
+from gputop.features.memory_snapshot.allocator_snapshot import (
     ALLOC,
     ALLOCATED,
     FREE,
     OOM,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
+    AllocatorSnapshot,
     DeviceMemory,
     Events,
-    Snapshot,
 )
-from gputop.features.memory_snapshot.stacks import CATEGORIES, NO_STACK, Category, Stack
+from gputop.features.memory_snapshot.stacks import CATEGORIES, NO_STACK, AllocationStack, Category
 
 LEAST_STEPS = 3
 """Steps from which on growth is told from chance."""
@@ -31,7 +31,7 @@ LEAST_GROWTH = 1 << 20
 """Bytes a step below which nothing is said to grow [judged]."""
 
 
-class Held(Struct, frozen=True):
+class HeldMemory(Struct, frozen=True):
     """Memory by the place that allocated it: bytes asked for, in how many allocations."""
 
     place: str
@@ -81,7 +81,7 @@ class OutOfMemory(Struct, frozen=True):
     in_use: int
     missing: int
     place: str
-    alive: tuple[Held, ...]
+    alive: tuple[HeldMemory, ...]
 
     @property
     def cached_free(self) -> int:
@@ -113,9 +113,9 @@ class DeviceReport(Struct, frozen=True):
     peak_reserved: int | None
     peak_event: int | None
     preexisting: int
-    alive: tuple[Held, ...]
+    alive: tuple[HeldMemory, ...]
     categories: Mapping[str, int]
-    survived: tuple[Held, ...]
+    survived: tuple[HeldMemory, ...]
     steps: int
     step_name: str
     growth: tuple[Growth, ...]
@@ -141,7 +141,7 @@ _Live = dict[int, tuple[int, int]]
 """Address → (bytes asked for, number of the stack)."""
 
 
-def analyse(snapshot: Snapshot) -> MemoryReport:
+def analyse(snapshot: AllocatorSnapshot) -> MemoryReport:
     """Every device of a snapshot."""
     devices = tuple(_device(device, snapshot.stacks) for device in snapshot.devices)
     return MemoryReport(
@@ -149,7 +149,7 @@ def analyse(snapshot: Snapshot) -> MemoryReport:
     )  # fmt: skip
 
 
-def _device(device: DeviceMemory, stacks: list[Stack]) -> DeviceReport:
+def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport:
     events = device.events
     end = _live_at_end(device)
     before = _live_before(events, end, stacks)
@@ -190,7 +190,7 @@ def _live_at_end(device: DeviceMemory) -> _Live:
     }
 
 
-def _live_before(events: Events, end: _Live, stacks: list[Stack]) -> _Live:
+def _live_before(events: Events, end: _Live, stacks: list[AllocationStack]) -> _Live:
     """What was alive before the first event: the end, with each event undone."""
     live = dict(end)
     for number in range(len(events) - 1, -1, -1):
@@ -278,7 +278,7 @@ def _reserved(device: DeviceMemory) -> Reserved:
     return Reserved(total, allocated, rounding, awaiting, in_used, whole, largest, len(device.segments))
 
 
-def _by_place(held: Iterable[tuple[int, int]], stacks: list[Stack]) -> tuple[Held, ...]:
+def _by_place(held: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> tuple[HeldMemory, ...]:
     """Memory by place, the most first; stacks that share their innermost own line are one."""
     sums: dict[tuple[str, Category], list[int]] = {}
     frames: dict[tuple[str, Category], tuple[int, tuple[str, ...]]] = {}
@@ -290,18 +290,18 @@ def _by_place(held: Iterable[tuple[int, int]], stacks: list[Stack]) -> tuple[Hel
         row[1] += 1
         if size > frames.get(key, (-1, ()))[0]:
             frames[key] = (size, stack.frames)
-    rows = [Held(*key, size, many, frames[key][1]) for key, (size, many) in sums.items()]
+    rows = [HeldMemory(*key, size, many, frames[key][1]) for key, (size, many) in sums.items()]
     return tuple(sorted(rows, key=lambda row: (-row.bytes, row.place)))
 
 
-def _stack(stacks: list[Stack], number: int) -> Stack:
+def _stack(stacks: list[AllocationStack], number: int) -> AllocationStack:
     return stacks[number] if number != _UNKNOWN else _BEFORE
 
 
-_BEFORE = Stack("before the recording began", (), "other")
+_BEFORE = AllocationStack("before the recording began", (), "other")
 
 
-def _by_category(held: Iterable[tuple[int, int]], stacks: list[Stack]) -> dict[str, int]:
+def _by_category(held: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> dict[str, int]:
     sums: dict[str, int] = {}
     for size, number in held:
         category = _stack(stacks, number).category
@@ -322,7 +322,7 @@ def _step_events(device: DeviceMemory) -> list[int]:
     return found
 
 
-def _growth(at_steps: list[_Live], stacks: list[Stack]) -> tuple[Growth, ...]:
+def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growth, ...]:
     """Places that hold more at each step's begin than at the one before. The first step is left out: it makes what
     lives as long as the program, such as the optimizer's state."""
     later = at_steps[1:]
@@ -338,7 +338,7 @@ def _growth(at_steps: list[_Live], stacks: list[Stack]) -> tuple[Growth, ...]:
     return tuple(sorted(grown, key=lambda one: (-one.bytes_a_step, one.place)))
 
 
-def _failure(events: Events, at: int, live: _Live, reserved: int, stacks: list[Stack]) -> OutOfMemory:
+def _failure(events: Events, at: int, live: _Live, reserved: int, stacks: list[AllocationStack]) -> OutOfMemory:
     wanted, free = events.size[at], events.free_bytes.get(at, 0)
     in_use = sum(size for size, _ in live.values())
     missing = max(0, wanted - free - max(0, reserved - in_use))

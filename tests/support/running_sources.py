@@ -1,4 +1,4 @@
-"""A program whose rungs change while it runs: it prints a line a frame."""
+"""A program whose sources change while it runs: it prints a line a frame."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def running(scenario: Scenario, **options: Any) -> Iterator[Running]:
     scenario.write()
     environment = {**scenario.environment(), "PATH": f"{TEXTS}:{os.environ['PATH']}"}
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.support.rungs_reader", json.dumps({**options, "limits": LIMITS})],
+        [sys.executable, "-m", "tests.support.sources_reader", json.dumps({**options, "limits": LIMITS})],
         env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     ) as program:  # fmt: skip
         yield Running(program)

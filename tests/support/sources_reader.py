@@ -1,7 +1,7 @@
-"""Runs the local source, the monitor and the painter while rungs come and go: a JSON line a frame.
+"""Runs the local source, the monitor and the painter while sources come and go: a JSON line a frame.
 
-Arguments: LocalSource's own as JSON, and under ``limits`` the waits of the rungs that a test has no time for. Ends when
-stdin does.
+Arguments: LocalSource's own as JSON, and under ``limits`` the waits of the sources that a test has no time for. Ends
+when stdin does.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from gputop.features.memory_snapshot.plain_pickle import NotPlain, load_plain
-from gputop.features.memory_snapshot.stacks import Stack, Stacks
+from gputop.features.memory_snapshot.stacks import AllocationStack, Stacks
 
 MOST_BLOCKS, MOST_EVENTS, MOST_DEVICES = 5_000_000, 20_000_000, 1024
 """More than any allocator has: lists can stand in a pickle many times over."""
@@ -25,7 +25,7 @@ _ACTIONS = {
 ALLOCATED = "active_allocated"
 
 
-class Block(Struct, frozen=True):
+class MemoryBlock(Struct, frozen=True):
     """A piece of a segment. ``requested`` is what the program asked for; ``size`` is that, rounded."""
 
     address: int
@@ -40,12 +40,12 @@ class Block(Struct, frozen=True):
         return self.state.startswith("active")
 
 
-class Segment(Struct, frozen=True):
+class MemorySegment(Struct, frozen=True):
     """Memory that the allocator got from the driver in one piece."""
 
     address: int
     size: int
-    blocks: tuple[Block, ...]
+    blocks: tuple[MemoryBlock, ...]
 
 
 class Events(Struct):
@@ -66,22 +66,22 @@ class DeviceMemory(Struct):
     """One device: its segments, its events, and when steps began, in microseconds."""
 
     index: int
-    segments: list[Segment]
+    segments: list[MemorySegment]
     events: Events
     steps_us: list[int]
     step_name: str
 
 
-class Snapshot(Struct):
+class AllocatorSnapshot(Struct):
     """A file. ``expandable`` is None where it does not say whether segments were expandable."""
 
     path: str
     devices: list[DeviceMemory]
-    stacks: list[Stack]
+    stacks: list[AllocationStack]
     expandable: bool | None
 
 
-def read_snapshot(path: str) -> Snapshot:
+def read_snapshot(path: str) -> AllocatorSnapshot:
     """Read a file. Raises NotPlain for what is not a snapshot, and OSError."""
     data = load_plain(path)
     if isinstance(data, list):
@@ -105,7 +105,7 @@ def read_snapshot(path: str) -> Snapshot:
     devices = sorted({*segments, *(at for at, found_here in enumerate(events) if len(found_here))})
     settings = data.get("allocator_settings")
     expandable = settings.get("expandable_segments") if isinstance(settings, dict) else None
-    return Snapshot(
+    return AllocatorSnapshot(
         path,
         [
             DeviceMemory(
@@ -128,23 +128,27 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _segments(found: list[Any], stacks: Stacks) -> dict[int, list[Segment]]:
+def _segments(found: list[Any], stacks: Stacks) -> dict[int, list[MemorySegment]]:
     """Segments by device."""
     if sum(len(segment["blocks"]) for segment in found) > MOST_BLOCKS:
         raise NotPlain(f"holds more than {MOST_BLOCKS} blocks")
-    by_device: dict[int, list[Segment]] = {}
+    by_device: dict[int, list[MemorySegment]] = {}
     for segment in found:
         at = _whole(segment.get("address") or 0)
-        blocks: list[Block] = []
+        blocks: list[MemoryBlock] = []
         for block in segment["blocks"]:
             size = _whole(block["size"])
             # Blocks tile their segment; PyTorch 2.0 did not write their addresses.
             address = _whole(block.get("address", at))
-            blocks.append(Block(address, size, _requested(block, size), str(block["state"]), stacks.number(block)))
+            blocks.append(
+                MemoryBlock(address, size, _requested(block, size), str(block["state"]), stacks.number(block))
+            )
             at = address + size
         device = _whole(segment.get("device", 0))
         total = _whole(segment["total_size"])
-        by_device.setdefault(device, []).append(Segment(_whole(segment.get("address") or 0), total, tuple(blocks)))
+        by_device.setdefault(device, []).append(
+            MemorySegment(_whole(segment.get("address") or 0), total, tuple(blocks))
+        )
     return by_device
 
 

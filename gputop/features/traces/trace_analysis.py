@@ -15,10 +15,10 @@ from gputop.features.traces.columns import (
     ABSENT,
     COPY,
     PYTHON,
-    Device,
     Interval,
     Intervals,
     Trace,
+    TraceDevice,
     TraceError,
     clip,
     intersect,
@@ -37,12 +37,11 @@ from gputop.features.traces.kernels import (
     sm_high_pct,
     time_and_calls,
 )
-from gputop.features.traces.steps import HostStep, StepRow, host_steps, proposed_range, step_rows
 from gputop.features.traces.timeline import (
     DATA_LOADER,
     Busy,
     DeviceEvents,
-    HostThreads,
+    HostCauses,
     IdleTime,
     busiest_stream_ns,
     busy,
@@ -53,7 +52,8 @@ from gputop.features.traces.timeline import (
     sync_rows,
     underneath,
 )
-from gputop.features.traces.trace_report import GpuReport, LongGap, Measures, StepShare, StreamWaitRow, Under
+from gputop.features.traces.trace_report import LongGap, Measures, StepShare, StreamWaitRow, TraceGpuReport, Under
+from gputop.features.traces.trace_steps import HostStep, TraceStep, host_steps, proposed_range, step_rows
 from gputop.features.traces.trace_verdict import judged
 
 MOST_UNDER = 5
@@ -66,7 +66,7 @@ _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+")
 _LOADER_PREFIX = "enumerate(DataLoader)#"
 
 
-class Choice(Struct, frozen=True):
+class StepChoice(Struct, frozen=True):
     """Which steps are analysed: ranges called ``name`` instead of the profiler's, and only the given numbers."""
 
     name: str | None = None
@@ -79,7 +79,7 @@ class _Host(Struct, frozen=True):
 
     steps: list[HostStep]
     launched: dict[int, int]
-    threads: HostThreads
+    threads: HostCauses
     iterator: str | None
     pageable: set[int]
     """Numbers of the names of copies from or to pageable memory."""
@@ -89,9 +89,9 @@ class _Host(Struct, frozen=True):
     range_hint: str | None
 
 
-def analyse(trace: Trace, choice: Choice | None = None) -> tuple[GpuReport, ...]:
+def analyse(trace: Trace, choice: StepChoice | None = None) -> tuple[TraceGpuReport, ...]:
     """Every GPU of the trace. Raises TraceError where it holds no GPU work, or not the wanted steps."""
-    choice = choice or Choice()
+    choice = choice or StepChoice()
     if not len(trace.gpu):
         raise TraceError(f"{trace.path}: {_without_work(trace)}")
     host = _host_side(trace, choice)
@@ -112,7 +112,7 @@ def _without_work(trace: Trace) -> str:
     return "no events that a GPU profiler writes: a trace is what torch.profiler's export_chrome_trace makes"
 
 
-def _host_side(trace: Trace, choice: Choice) -> _Host:
+def _host_side(trace: Trace, choice: StepChoice) -> _Host:
     steps = host_steps(trace, choice.name)
     if choice.name is not None and not steps:
         raise TraceError(f"{trace.path}: no range called {choice.name!r}; {_ranges(trace)}")
@@ -126,7 +126,7 @@ def _host_side(trace: Trace, choice: Choice) -> _Host:
         copies = map(pageable.__contains__, trace.gpu.name)
         blocking = {launched.get(correlation, ABSENT) for correlation in compress(trace.gpu.correlation, copies)}
     iterators = {found[1] for text in trace.names.texts if (found := DATA_LOADER.match(text))}
-    threads = HostThreads(trace, steps[0].thread if steps else ABSENT, blocking - {ABSENT})
+    threads = HostCauses(trace, steps[0].thread if steps else ABSENT, blocking - {ABSENT})
     return _Host(
         steps, launched, threads, min(iterators, default=None), pageable, bus, PYTHON in trace.spans.kind,
         None if steps else proposed_range(trace),
@@ -140,7 +140,7 @@ def _ranges(trace: Trace) -> str:
     return f"it has {', '.join(map(repr, named[:5]))}" if named else "it has no named ranges"
 
 
-def _gpu(trace: Trace, device: int, host: _Host, choice: Choice) -> GpuReport:
+def _gpu(trace: Trace, device: int, host: _Host, choice: StepChoice) -> TraceGpuReport:
     events = device_events(trace, device, host.launched)
     rows = [row for row in step_rows(trace, events, host.steps) if row.end > row.begin]
     named = bool(rows and host.steps)
@@ -157,10 +157,10 @@ def _gpu(trace: Trace, device: int, host: _Host, choice: Choice) -> GpuReport:
         raise TraceError(f"{trace.path}: too little GPU work to judge: no kernel, and less than 1 ms of copies")
     idle = idle_time(trace, events, when.any, boundaries, host.threads)
     measures = _measures(trace, events, host, rows, named, when, idle)
-    return GpuReport(measures, judged(trace, measures, stacks=host.stacks))
+    return TraceGpuReport(measures, judged(trace, measures, stacks=host.stacks))
 
 
-def _chosen(trace: Trace, rows: list[StepRow], first: int, last: int) -> list[StepRow]:
+def _chosen(trace: Trace, rows: list[TraceStep], first: int, last: int) -> list[TraceStep]:
     """The rows of the steps with these numbers, which must be consecutive."""
     numbers = [int(row.name.lstrip("#") or -1) for row in rows]
     wanted = [row for row, number in zip(rows, numbers, strict=True) if first <= number <= last]
@@ -170,7 +170,7 @@ def _chosen(trace: Trace, rows: list[StepRow], first: int, last: int) -> list[St
 
 
 def _measures(
-    trace: Trace, events: DeviceEvents, host: _Host, rows: list[StepRow], named: bool, when: Busy, idle: IdleTime
+    trace: Trace, events: DeviceEvents, host: _Host, rows: list[TraceStep], named: bool, when: Busy, idle: IdleTime
 ) -> Measures:
     boundaries = [rows[0].begin, *(row.end for row in rows)]
     begin, end = boundaries[0], boundaries[-1]
@@ -182,7 +182,7 @@ def _measures(
     sums = [sum(part) for part in by_step]
     comm = length(when.comm)
     steps = [(row.end - row.begin) / 1e6 for row in rows]
-    described = trace.devices.get(events.index, Device(events.index))
+    described = trace.devices.get(events.index, TraceDevice(events.index))
     measured = [s.sm_active_pct for s in trace.counters if s.device == events.index and begin <= s.t <= end]
     bound = None if measured else sm_high_pct(events, begin, end)
     spent, calls = time_and_calls(events, begin, end)
@@ -261,7 +261,7 @@ def _bus_copies(host: _Host, events: DeviceEvents, begin: int, end: int) -> Inte
     return clip(union(moved), begin, end)
 
 
-def _steps_table(rows: list[StepRow], by_step: list[list[int]], idle: IdleTime, named: bool) -> tuple[StepShare, ...]:
+def _steps_table(rows: list[TraceStep], by_step: list[list[int]], idle: IdleTime, named: bool) -> tuple[StepShare, ...]:
     if not named:
         return ()
     typical = median(row.end - row.begin for row in rows)
