@@ -19,6 +19,7 @@ from gputop.diagnosis.phase_growth import grown
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
+from gputop.model.lasting import Lasting
 from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
 from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.sm import MEASURED
@@ -207,6 +208,10 @@ class Monitor:
     def lanes(self, uuid: str) -> Mapping[str, float | None]:
         """What the host did for one GPU in the latest snapshot, in percent, see ``Diagnoser.lanes``."""
         return self._diagnoser.lanes(uuid)
+
+    def lasting(self) -> tuple[Lasting, ...]:
+        """What has held for a while on each GPU, for a recording that begins now."""
+        return self._diagnoser.lasting()
 
     def frozen(self) -> Frame | None:
         """The latest frame with a history of its own, which later snapshots leave as it is; about 20 ms."""

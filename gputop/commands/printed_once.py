@@ -87,7 +87,8 @@ def lines_of(args: argparse.Namespace, _settings: Settings, _passing: Expression
     from gputop.output.snapshot_data import line_values, once_data
 
     def text(reading: OneReading) -> str:
-        return "".join(f"{formatted(args.format, gpu)}\n" for gpu in line_values(once_data(reading.snapshot)))
+        lines = line_values({**once_data(reading.snapshot), **reading.data()})
+        return "".join(f"{formatted(args.format, values)}\n" for values in lines)
 
     return text
 

@@ -45,14 +45,17 @@ def wants_demo(args: argparse.Namespace) -> bool:
 
 
 def simulated_past(args: argparse.Namespace, settings: Settings) -> Iterator[Snapshot]:
-    """What a simulated node has measured until now, oldest first. Raises UsageError for an unknown scenario."""
+    """What a simulated node has measured until now, oldest first, as a recording of these minutes would hold it.
+
+    Raises UsageError for an unknown scenario.
+    """
     from gputop.sources.simulation.simulated import SimulatedSource
 
     source = SimulatedSource(
         args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None, events_past=True
     )
     redactor = redactor_of(settings)
-    return (redacted_snapshot(snapshot, redactor) for snapshot in source.past(PAST_S))
+    return (redacted_snapshot(snapshot, redactor) for snapshot in source.recent(PAST_S))
 
 
 def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor | None) -> Session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gputop.diagnosis.types import STATES, Badge, GpuDiagnosis
+from gputop.diagnosis.types import STATES, Badge, GpuDiagnosis, full_title
 from gputop.model.feeders import Feeders
 from gputop.model.serving import row_value
 from gputop.model.snapshot import GpuSample, Snapshot
@@ -25,11 +25,11 @@ def as_json(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float)
     }
 
 
-COMMON_KEYS = ("host", "simulated", "begin", "end")
+COMMON_KEYS = ("schema", "host", "simulated", "begin", "end", "servers")
 LINE_KEYS = (
-    *COMMON_KEYS, "index", "uuid", "name", "verdict", "level", "busy_not_working", "efficiency_pct", "confidence",
-    "window_s", "n", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges", "seconds", "timeline",
-    "state", "busy_not_working_seconds",
+    *COMMON_KEYS, "index", "uuid", "name", "verdict", "title", "level", "busy_not_working", "efficiency_pct",
+    "confidence", "window_s", "n", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges", "seconds",
+    "timeline", "state", "busy_not_working_seconds",
 )  # fmt: skip
 """The keys of ``line_values``."""
 
@@ -66,6 +66,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
         "seconds": {state: round(seconds.get(state, 0.0), 3) for state in STATES},
         "busy_not_working_seconds": {verdict: round(s, 3) for verdict, s in (d.causes or {}).items()},
         "timeline": [{"t": t, "verdict": verdict, "busy_not_working": flag} for t, verdict, flag in d.timeline],
+        "title": full_title(d.title, d.busy_not_working),
     }
 
 

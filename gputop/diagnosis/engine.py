@@ -16,6 +16,7 @@ from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings
 from gputop.diagnosis.verdict_state import GpuState
 from gputop.diagnosis.waste import Ledger, measured_span
+from gputop.model.lasting import Lasting
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.step_period import StepPeriod
 
@@ -67,6 +68,9 @@ class Diagnoser:
             state = self._gpus.get(gpu.static.uuid)
             if state is None:
                 state = self._gpus[gpu.static.uuid] = GpuState(t)
+                for row in snapshot.lasting:
+                    if row.gpu == gpu.static.index:
+                        state.track.has_lasted(t, row)
             tick = ticks.get(gpu.static.index)
             self._seen[gpu.static.uuid] = (gpu, tick)
             signals = None
@@ -140,6 +144,11 @@ class Diagnoser:
     def periods(self) -> tuple[StepPeriod, ...]:
         """The steps of jobs, as their GPUs' rhythm shows them."""
         return self._periods.found
+
+    def lasting(self) -> tuple[Lasting, ...]:
+        """Since when what holds has held on each GPU of the last snapshot; those on which nothing does are left out."""
+        rows = [state.track.lasting(gpu.static.index) for gpu, state, _ in self._read]
+        return tuple(row for row in rows if row != Lasting(row.gpu))
 
     def findings(self) -> tuple[Finding, ...]:
         """Every change of a verdict or badge, newest last; bounded."""

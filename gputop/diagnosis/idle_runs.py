@@ -23,7 +23,7 @@ FOUND_WITHIN_S = 10.0
 first seen this soon after the job is not a birth."""
 YOUNGER_S = 20.0
 """Loaders that start this long after their job are not its first [judged]."""
-ALTERNATION_SAMPLES = 30
+ALTERNATION_S = 30.0
 ALTERNATION_STEP_S = 0.9
 """Samples closer together than this do not count: at 4 Hz the steps of any training job alternate."""
 BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
@@ -203,27 +203,25 @@ class Births:
 
 
 class Alternations:
-    """Falls from busy (≥ 60 %) to idle (≤ 20 %) in the last 30 samples."""
+    """Falls from busy (≥ 60 %) to idle (≤ 20 %) in the last 30 seconds."""
 
-    __slots__ = ("_busy", "_falls", "_samples", "_t")
+    __slots__ = ("_busy", "_falls", "_t")
 
     def __init__(self) -> None:
         self._busy: bool | None = None
-        self._falls: deque[int] = deque()
-        self._samples = 0
+        self._falls: deque[float] = deque()
         self._t = float("-inf")
 
     def observe(self, t: float, util: float) -> int:
-        """Add a sample; returns the falls in the last 30."""
+        """Add a sample; returns the falls in the last 30 s."""
         if t - self._t < ALTERNATION_STEP_S:
             return len(self._falls)
         self._t = t
-        self._samples += 1
         busy = True if util >= BUSY_UTIL else False if util <= IDLE_UTIL else self._busy
         if busy is not self._busy:
             if self._busy:
-                self._falls.append(self._samples)
+                self._falls.append(t)
             self._busy = busy
-        while self._falls and self._falls[0] <= self._samples - ALTERNATION_SAMPLES:
+        while self._falls and self._falls[0] <= t - ALTERNATION_S:
             self._falls.popleft()
         return len(self._falls)

@@ -107,7 +107,7 @@ class Signals(Struct, frozen=True):
     """Length of the current run without any kernel, seconds; 0 when there is none."""
     pauses: tuple[Pause, ...]
     falls: int
-    """Falls from busy to idle in the last 30 samples."""
+    """Falls from busy to idle in the last 30 s."""
     degraded_s: float
     degraded: str
     little_tensor_s: float

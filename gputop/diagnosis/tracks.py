@@ -40,6 +40,7 @@ from gputop.diagnosis.window import (
 )
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import MainWaits, outsiders_in, waits_in
+from gputop.model.lasting import Lasting
 from gputop.model.quantity import duration
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample
@@ -273,6 +274,8 @@ class GpuTrack:
         self._holds = Holds()
         self._tensor_since: float | None = None
         self._degraded_since: float | None = None
+        self._before = Lasting(-1)
+        self._before_t = float("-inf")
         self._zeros = 0
         self._sm_source = ""
         self._util: float | None = None
@@ -282,6 +285,14 @@ class GpuTrack:
     def util_now(self) -> float | None:
         """The latest sample's util, percent."""
         return self._util
+
+    def has_lasted(self, t: float, before: Lasting) -> None:
+        """Take over what had held until a sample, the first of a recording, that is yet to be observed."""
+        self._before, self._before_t = before, t
+
+    def lasting(self, gpu: int) -> Lasting:
+        """Since when what holds now has held, for the GPU with that index."""
+        return Lasting(gpu, self._quiet_since, self._tensor_since, self._degraded_since)
 
     def skip(self, gpu: GpuSample, events: tuple[Event, ...]) -> None:
         """A sample of a GPU that cannot be read: only its errors count, and the window begins afresh afterwards."""
@@ -471,10 +482,12 @@ class GpuTrack:
         window, oldest_t = self.window, self.window.oldest_t
         share = LOUD_SHARE if self._quiet_since is None else LOUD_SHARE_LEAVE
         quiet = known and window.count(col.LOUD) <= share * len(window)
-        self._quiet_since = _since(self._quiet_since, quiet, oldest_t)
-        self._tensor_since = _since(self._tensor_since, self._holds.little_tensor, oldest_t)
+        before = self._before if oldest_t <= self._before_t else Lasting(-1)
+        self._quiet_since = _since(self._quiet_since, quiet, oldest_t, before.quiet_since)
+        little = self._holds.little_tensor
+        self._tensor_since = _since(self._tensor_since, little, oldest_t, before.little_tensor_since)
         degraded = degraded_link(gpu) if u >= DEGRADED_UTIL else ""
-        self._degraded_since = _since(self._degraded_since, bool(degraded), t)
+        self._degraded_since = _since(self._degraded_since, bool(degraded), t, before.degraded_since)
         return {
             "quiet": quiet,
             "quiet_s": _age(self._quiet_since, t, interval_s),
@@ -501,8 +514,11 @@ class GpuTrack:
         }
 
 
-def _since(since: float | None, holds: bool, begin: float) -> float | None:
-    return (begin if since is None else since) if holds else None
+def _since(since: float | None, holds: bool, begin: float, before: float | None) -> float | None:
+    """Since when something has held that holds now: from ``before`` on, if it held then and counts only now."""
+    if not holds:
+        return None
+    return since if since is not None else min(begin, begin if before is None else before)
 
 
 def _age(since: float | None, t: float, interval_s: float) -> float:

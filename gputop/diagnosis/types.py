@@ -98,7 +98,8 @@ class GpuDiagnosis(Struct, frozen=True):
     """The verdict on one GPU as it stands, with what proves it and what to do.
 
     ``title`` is the verdict in words ("starved: dataloader, CPU-bound"); for a busy-not-working verdict it is the
-    cause alone ("small kernels"), because the screen leads with the flag. ``since`` is the Unix time at which the
+    cause alone ("small kernels"), because the screen leads with the flag. ``plain_title`` is the title without how long
+    it has lasted, for those who say that themselves. ``since`` is the Unix time at which the
     verdict was first shown. ``seconds`` integrates measured time by state since the monitor began, and ``causes`` that
     of ``busy_not_working`` by verdict: both add up to the same. ``timeline`` holds
     every change of verdict or flag as (Unix time, verdict, flag), oldest first. ``figure`` is the
@@ -135,6 +136,7 @@ class GpuDiagnosis(Struct, frozen=True):
     feeders: Feeders | None = None
     means: Means | None = None
     """None while nothing can be judged, as of a lost GPU."""
+    plain_title: str = ""
 
     def __repr__(self) -> str:
         """One line for a log or a notebook; ``str`` of the fields would be two thousand characters."""

@@ -43,7 +43,8 @@ class Findings:
         if verdict not in before:
             before[verdict] = self._add(
                 Finding(
-                    t, diagnosis.index, "verdict", diagnosis.verdict, diagnosis.level, diagnosis.title,
+                    t, diagnosis.index, "verdict", diagnosis.verdict, diagnosis.level,
+                    diagnosis.plain_title,
                     diagnosis.evidence[0] if diagnosis.evidence else "", diagnosis.remedy, diagnosis.busy_not_working,
                 )
             )  # fmt: skip

@@ -311,6 +311,7 @@ class GpuState:
             self._badges, attribution, self.state, self._verdict.since, seconds, causes, self._timeline,
             self._shown.figure, told.cause, told.cause is not None and feeders is not None and feeders.uneven, feeders,
             None if s is None else _means(s, self.track.window.mean(FP64)),
+            told.plain_title or told.title or rule.title,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
@@ -375,7 +376,7 @@ class GpuState:
         if gpu.lost_reason is not None:
             badge = lost_badge(gpu.lost_reason)
             reason = badge.evidence
-            title = "lost"
+            title = "LOST"
             badges.insert(0, badge)
         elif gpu.asleep:
             reason, title = gpu.sm_reason or "asleep", "asleep"

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from gputop.model.lasting import Lasting
 from gputop.model.serving import ServerRow
 from gputop.model.sm import SmSource
 from gputop.model.step_period import StepPeriod
@@ -310,7 +311,8 @@ class Snapshot(Struct, frozen=True):
     newer ones: what is repeated was not measured at ``t``, so it is no sample of anything. ``steps`` are those that
     jobs have announced since the snapshot before. ``servers`` is what inference servers say of themselves, where their
     addresses were given. ``periods`` are steps seen from outside, in what is recorded and what comes from a recording:
-    live they are found from the snapshots. ``fabric_ports`` are the ports behind the host's fabric sums; a
+    live they are found from the snapshots. ``lasting`` is what has held since before a recording or one of its files
+    began, in their first frames. ``fabric_ports`` are the ports behind the host's fabric sums; a
     recording keeps the sums alone.
     """
 
@@ -329,6 +331,7 @@ class Snapshot(Struct, frozen=True):
     fabric_ports: tuple[FabricPort, ...] = ()
     servers: tuple[ServerRow, ...] = ()
     periods: tuple[StepPeriod, ...] = ()
+    lasting: tuple[Lasting, ...] = ()
 
     def __repr__(self) -> str:
         """One line for a log or a notebook; all fields of a node are 100,000 characters."""

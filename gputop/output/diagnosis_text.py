@@ -11,7 +11,7 @@ from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
 from gputop.model.cards import Price, price_of
-from gputop.model.quantity import gpu_time, gpu_time_of, length, of_hundred, terminal_safe, wrapped
+from gputop.model.quantity import gpu_time, gpu_time_of, length, terminal_safe, wrapped
 from gputop.model.server_words import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame
@@ -62,20 +62,23 @@ def _period(begin: float, end: float) -> str:
 
 def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int) -> list[str]:
     title = full_title(d.title, d.busy_not_working, alarm=True)
-    glyph = glyphs.red if d.busy_not_working else glyphs.level(d.level)
+    glyph = glyphs.red if d.busy_not_working or gpu.lost_reason is not None else glyphs.level(d.level)
     judged = d.verdict != COLLECTING.id
     facts = [f"confidence {d.confidence}"] if judged else []
     if d.busy_not_working:
         facts.insert(0, f"flag {d.busy_not_working}")
-    if d.efficiency_pct is not None:
-        facts.insert(0, f"efficiency {of_hundred(d.efficiency_pct):.0f} %")
+    if judged and d.figure is not None and d.figure[1] is not None:
+        word, value = d.figure
+        facts.insert(0, f"{word} {value:.0f} %")
     elif judged and d.efficiency_reason:
         # The evidence below may give the same reason: then it is not said twice.
         said = any(d.efficiency_reason in text for text in d.evidence)
         facts.insert(0, "efficiency n/a" if said else f"efficiency n/a: {d.efficiency_reason}")
     lines = [f"GPU {gpu_label(gpu)}  {glyph} {title}" + (f"   ({', '.join(facts)})" if facts else "")]
     window = f" ({d.window_s:.0f} s, n={d.n})" if d.n else ""
-    for i, text in enumerate(d.evidence):
+    # A badge that gives the same reason gives its remedy too.
+    badged = {badge.evidence for badge in d.badges}
+    for i, text in enumerate(line for line in d.evidence if line not in badged):
         lines += _entry("because" if i == 0 else "", text + (window if i == 0 else ""), width)
     if d.remedy:
         lines += _entry("do", d.remedy, width)
@@ -148,7 +151,7 @@ def ticket_text(frame: Frame, position: int, process: ProcessSample | None = Non
     snapshot, d = frame.snapshot, frame.diagnoses[position]
     gpu = snapshot.gpus[position]
     moment = datetime.fromtimestamp(snapshot.t, timezone.utc)
-    title = full_title(d.title, d.busy_not_working)
+    title = full_title(d.plain_title, d.busy_not_working)
     for_s = "" if d.since is None else f", for {length(max(0.0, snapshot.t - d.since))}"
     simulated = "simulated by gputop demo: " if snapshot.machine.is_simulated else ""
     lines = [

@@ -110,16 +110,18 @@ def once_data(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def line_values(data: Mapping[str, Any]) -> list[dict[str, object]]:
-    """For each GPU of a JSON object what a line may name: its own keys, ``t``, and the host's as ``host.x``."""
+    """For each GPU of a JSON object what a line may name: its keys, those of the whole, the host's as ``host.x``."""
     host = {f"host.{key}": value for key, value in data["host"].items()}
-    return [{**host, "t": data["t"], **gpu} for gpu in data["gpus"]]
+    whole = {key: value for key, value in data.items() if key not in ("host", "gpus")}
+    return [{**host, **whole, **gpu} for gpu in data["gpus"]]
 
 
 LINE_KEYS = (
-    "t", *GPU_STATIC, *_GPU_MEASURED, "unavailable", "gap_pct", "flag_now",
+    "schema", "t", *GPU_STATIC, *_GPU_MEASURED, "unavailable", "gap_pct", "flag_now",
+    "processes", "step_periods", "steps", "servers", "notices", "repeats", "stale", "complete", "missing_gpus",
     *(f"host.{key}" for key in ("hostname", "driver", "source", *HOST_METRICS, "unavailable", "fabric_ports")),
 )  # fmt: skip
-"""The keys of ``line_values`` for ``once_data``."""
+"""The keys of ``line_values`` for what ``gputop once --json`` prints."""
 
 
 def json_text(data: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ def stretches(frame: Frame, d: GpuDiagnosis) -> list[VerdictSpan]:
     for i, change in enumerate(changes):
         t, verdict, flag = change
         if i == len(changes) - 1:
-            level, title, evidence = d.level, d.title, d.evidence[0] if d.evidence else ""
+            level, title, evidence = d.level, d.plain_title or d.title, d.evidence[0] if d.evidence else ""
             end = None
         else:
             end = changes[i + 1][0]

@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 from msgspec.structs import replace
 
 from gputop.model.feeders import not_a_loader, rule_in, server_in
+from gputop.model.lasting import Lasting
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
 from gputop.model.serving import ServerRow
@@ -57,6 +58,7 @@ from gputop.recording.format import (
     step_rows,
     words_of,
 )
+from gputop.recording.lasting_lines import lasting_rows
 from gputop.recording.period_lines import period_rows
 from gputop.recording.run_lines import RunFacts, run_facts
 from gputop.recording.server_lines import server_rows
@@ -204,6 +206,7 @@ class Decoder:
         self._steps: tuple[StepRow, ...] = ()
         self._servers: tuple[ServerRow, ...] = ()
         self._periods: tuple[StepPeriod, ...] = ()
+        self._lasting: tuple[Lasting, ...] = ()
 
     def note_damage(self) -> None:
         """Note that something before the next frame was lost; that frame will carry a gap."""
@@ -228,6 +231,8 @@ class Decoder:
                 self._servers = server_rows(parsed)
             elif kind == "periods":
                 self._periods = period_rows(parsed)
+            elif kind == "lasting":
+                self._lasting = lasting_rows(parsed)
             elif kind == "run":
                 self.run = self._seen(run_facts(parsed))
         except Damage:
@@ -349,6 +354,7 @@ class Decoder:
         steps, self._steps = self._steps, ()
         servers, self._servers = self._servers, ()
         periods, self._periods = self._periods, ()
+        lasting, self._lasting = self._lasting, ()
         snapshot = Snapshot(
             t=float(t),
             machine=machine,
@@ -363,6 +369,7 @@ class Decoder:
             steps=steps,
             servers=servers,
             periods=periods,
+            lasting=lasting,
         )
         return snapshot if self._lens is None else self._lens.snapshot(snapshot)
 

@@ -31,6 +31,7 @@ from gputop.recording.format import (
     Rounding,
     steps_value,
 )
+from gputop.recording.lasting_lines import lasting_value
 from gputop.recording.period_lines import periods_value
 from gputop.recording.run_lines import RunFacts, run_value
 from gputop.recording.server_lines import servers_value
@@ -113,6 +114,8 @@ class Encoder:
         self._about: tuple[Machine, float] | None = None
         self._here: list[tuple[int, int | None, ProcessStatic]] = []
         """The processes of the last frame. All of them are introduced."""
+        self._is_head = False
+        """Whether the next frame follows a key line."""
 
     def fits(self, snapshot: Snapshot) -> bool:
         """Whether the last key line still describes the machine and its GPUs; if not, a new one must come first."""
@@ -132,6 +135,7 @@ class Encoder:
             raise RecordingError(f"cannot record more than {MOST_GPUS} GPUs: choose some with --gpus")
         self._introduced.clear()
         self._here.clear()
+        self._is_head = True
         self._gpus = tuple(gpu.static for gpu in snapshot.gpus)
         machine = snapshot.machine
         self._about = (machine, snapshot.interval_s)
@@ -156,7 +160,8 @@ class Encoder:
         return [_line(key), *(_line({"k": "procs", "procs": group}) for group in others)]
 
     def frame_lines(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> list[bytes]:
-        """The lines of one frame: processes not introduced yet, events, those derived from it, steps, servers, frame.
+        """The lines of one frame: processes not introduced yet, events, those derived from it, steps, servers, what
+        has lasted until the first frame behind a key line, and the frame.
 
         ``frame`` is its line where it was made already.
         """
@@ -169,6 +174,9 @@ class Encoder:
             lines.append(_line(servers_value(snapshot)))
         if snapshot.periods:
             lines.append(_line(periods_value(snapshot)))
+        if snapshot.lasting and self._is_head:
+            lines.append(_line(lasting_value(snapshot)))
+        self._is_head = False
         lines.append(frame_line(snapshot) if frame is None else frame)
         return lines
 

@@ -314,7 +314,7 @@ class ReportBuilder:
     def _add_findings(self, gpu: GpuSample, d: GpuDiagnosis, t: float, seconds: float) -> None:
         if d.level in _TOLD:
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
-            text = full_title(d.title, d.busy_not_working)
+            text = full_title(d.plain_title, d.busy_not_working)
             spell = self._spell(d.index, "verdict", name, t, seconds)
             if spell is not None:
                 spell.level, spell.text, spell.remedy = d.level, text, d.remedy

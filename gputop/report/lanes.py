@@ -126,7 +126,7 @@ class _Lanes:
             self.sources[gpu.sm_source] = None
         flagged = d.busy_not_working is not None
         sums.flagged += flagged
-        verdict: tuple[Level, str] = (d.level, full_title(d.title, d.busy_not_working))
+        verdict: tuple[Level, str] = (d.level, full_title(d.plain_title, d.busy_not_working))
         sums.verdicts[verdict] = sums.verdicts.get(verdict, 0) + 1
 
     def _add_process(self, process: ProcessSample, seconds: float) -> None:

@@ -102,7 +102,7 @@ class Judged:
             now = (d.verdict, d.busy_not_working, d.level)
             if self._last.get(d.index) != now:
                 self._last[d.index] = now
-                title = full_title(d.title, d.busy_not_working, alarm=True)
+                title = full_title(d.plain_title, d.busy_not_working, alarm=True)
                 self._changes.append(VerdictChange(snapshot.t, d.index, d.verdict, d.busy_not_working, d.level, title))
         if self.trouble is None and frame.findings is not self._findings:
             self._findings = frame.findings

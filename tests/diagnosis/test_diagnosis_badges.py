@@ -94,7 +94,7 @@ def test_a_lost_gpu_is_grey_at_once_and_judged_again_when_it_is_back() -> None:
     watch = Watch()
     watch.feed(snap(tick, gpu(), [train()]) for tick in range(40))
     lost = watch.feed([snap(40, gpu(util=None, sm=None, lost_reason="it fell off the bus; reset it"))])
-    assert (lost.verdict, lost.level, lost.title, lost.state) == ("collecting", "grey", "lost", "unmeasured")
+    assert (lost.verdict, lost.level, lost.title, lost.state) == ("collecting", "grey", "LOST", "unmeasured")
     assert lost.evidence == ("it fell off the bus",)
     assert badges(lost) == {"lost": "red"}
     assert (lost.badges[0].evidence, lost.badges[0].remedy) == ("it fell off the bus", "reset it")
@@ -191,6 +191,14 @@ def test_two_compute_processes_share_a_gpu_and_a_display_does_not_count() -> Non
 def test_stop_and_start(period: int, found: bool) -> None:
     shown = after(60, lambda tick: gpu(util=95.0 if tick % period < period // 2 else 5.0))
     assert ("stop_start" in shown) == found
+
+
+def test_stop_and_start_is_counted_in_seconds_whatever_the_interval() -> None:
+    # Every five seconds thirty samples are two and a half minutes: falls in them are no stop and start.
+    said = Watch().feed(
+        replace(snap(5 * tick, gpu(util=95.0 if tick % 3 else 5.0)), interval_s=5.0) for tick in range(60)
+    )
+    assert "stop_start" not in badges(said)
 
 
 def test_stop_and_start_needs_the_whole_way_down() -> None:

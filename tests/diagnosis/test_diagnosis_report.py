@@ -36,7 +36,7 @@ def test_the_json_has_the_agreed_form() -> None:
     assert list(found) == [
         "index", "uuid", "name", "verdict", "level", "state", "busy_not_working", "efficiency_pct", "confidence",
         "window_s", "n", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges", "seconds",
-        "busy_not_working_seconds", "timeline",
+        "busy_not_working_seconds", "timeline", "title",
     ]  # fmt: skip
     assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "red", "high")
     assert (found["efficiency_pct"], found["window_s"], found["n"]) == (87.5, 30, 30)
@@ -50,7 +50,7 @@ def test_a_ticket_gives_a_reason_once_and_no_confidence_where_nothing_was_judged
     text = diagnosis_text(lost, Diagnoser().observe(lost), T0, COLOUR, 0.0)
     assert "confidence" not in text
     assert text.count("reset it") == 1
-    assert "  · lost\n" in text
+    assert "  ■ LOST\n" in text
     diagnoser = Diagnoser()
     for snapshot in SimulatedSource("no_sm_counter", clock=lambda: T0).past(60.0):
         diagnoses = diagnoser.observe(snapshot)

@@ -11,6 +11,7 @@ from gputop.diagnosis import diagnosis_data
 from gputop.model.source import UsageError
 from gputop.output import snapshot_data
 from gputop.output.line_format import checked, formatted
+from gputop.sources.one_reading import OneReading
 from tests.support.frames import demo_frame
 
 
@@ -40,14 +41,14 @@ def test_a_value_cannot_send_anything_to_the_terminal() -> None:
 
 def test_the_keys_of_a_line_are_those_of_the_json_object() -> None:
     frame = demo_frame()
-    data = snapshot_data.once_data(frame.snapshot)
+    data = {**snapshot_data.once_data(frame.snapshot), **OneReading(frame.snapshot).data()}
     (first, *_) = snapshot_data.line_values(data)
     assert set(first) == set(snapshot_data.LINE_KEYS)
-    assert set(data["gpus"][0]) <= set(first)
+    assert set(data["gpus"][0]) | (set(data) - {"host", "gpus"}) <= set(first)
     (first, *_) = diagnosis_data.line_values(frame.snapshot, frame.diagnoses, 0.0)
     assert set(first) == set(diagnosis_data.LINE_KEYS)
-    given = diagnosis_data.as_json(frame.snapshot, frame.diagnoses, 0.0)["gpus"]
-    assert set(given[0]) <= set(first)  # type: ignore[index]
+    whole = diagnosis_data.as_json(frame.snapshot, frame.diagnoses, 0.0)
+    assert set(whole["gpus"][0]) | (set(whole) - {"gpus"}) <= set(first)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("command", [["once"], ["diagnose", "demo"]])

@@ -18,7 +18,7 @@ from gputop.output.comparison import compare, compare_data, compare_document, co
 from gputop.output.document import plain
 from gputop.output.report_text import NO_TIME, report_as, report_data, report_json, report_markdown, report_text
 from gputop.recording.writer import RecordingWriter
-from gputop.report.job_report import JobReport, ReportBuilder, report_recording
+from gputop.report.job_report import JobReport, ReportBuilder, report_recording, report_snapshots
 from gputop.report.step_account import Rhythm, rhythm_s
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0
@@ -262,3 +262,28 @@ def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_i
         writer.write(snapshot)
     writer.close()
     assert report_recording(path, lens=Redactor()).is_simulated, "a recording of it is no measurement either"
+
+
+def test_a_finding_says_its_duration_once(tmp_path: Path) -> None:
+    source = SimulatedSource("idle_holding_memory", clock=lambda: T0)
+    report = report_snapshots(source.recent(400.0))
+    (held,) = [finding for finding in report.findings if finding.id == "idle_holding_memory"]
+    assert held.text == "idle, holding memory"
+    monitor = Monitor(charts=False)
+    (*_, last) = (monitor.feed(snapshot) for snapshot in source.recent(400.0))
+    assert [finding.text for finding in last.findings if finding.id == held.id] == [held.text]
+
+
+def test_the_demo_is_accounted_as_its_recording_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = SimulatedSource("dataloader_cpu", clock=lambda: T0)
+    writer = RecordingWriter(str(tmp_path / "x.gputop.jsonl.gz"))
+    for snapshot in source.recent(700.0):
+        writer.write(snapshot)
+    writer.close()
+    assert main(["report", "demo", "dataloader_cpu", "--json"]) == 0
+    demo = json.loads(capsys.readouterr().out)
+    assert main(["report", str(tmp_path / "x.gputop.jsonl.gz"), "--json"]) == 0
+    recorded = json.loads(capsys.readouterr().out)
+    assert (demo["frames"], demo["duration_s"]) == (recorded["frames"], pytest.approx(recorded["duration_s"]))
+    assert demo["gpus"][0]["rhythm_s"] == pytest.approx(recorded["gpus"][0]["rhythm_s"], rel=0.02)
+    assert [f["id"] for f in demo["findings"]] == [f["id"] for f in recorded["findings"]]

@@ -198,13 +198,13 @@ STOPS = 4
 def _stop_start(s: Signals, verdict: str) -> Badge | None:
     if s.falls < STOPS or s.comes_and_goes:
         return None
-    line = f"{s.falls} falls from ≥ 60 % to ≤ 20 % util in 30 samples"
+    line = f"{s.falls} falls from ≥ 60 % to ≤ 20 % util in 30 s"
     return Badge("stop_start", "info", "stop and start", line, "prefetch, asynchronous checkpoints and evaluation")
 
 
 STOP_START = BadgeRule(
     "stop_start",
-    "≥ 4 alternations through 60→20 % util in 30 samples; not of a server, or where no process is seen to cause them",
+    "≥ 4 alternations through 60→20 % util in 30 s; not of a server, or where no process is seen to cause them",
     "info",
     _stop_start,
 )

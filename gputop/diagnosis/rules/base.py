@@ -28,6 +28,8 @@ class RuleResult(Struct, frozen=True):
     state: State | None = None
     cause: Cause | None = None
     short: str | None = None
+    plain_title: str | None = None
+    """The title without how long it has lasted, where ``title`` says that."""
 
 
 class Rule(Struct, frozen=True):

@@ -9,7 +9,7 @@ from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.sm_remedy import DRAWS_LITTLE, MOST_POWER, SHORT, WORKS_HARD
-from gputop.diagnosis.types import Confidence, Level
+from gputop.diagnosis.types import STATE_WORDS, Confidence, Level
 from gputop.model.quantity import duration, of_hundred, pct, share
 
 
@@ -222,7 +222,7 @@ def _tell_no_tensor(s: Signals) -> RuleResult:
         remedy,
         remedy_short,
         "high" if proven and known else "medium",
-        notes,
+        (*notes, *_few_warps(s)),
         None if proven else "tensor cores hardly used",
     )
 
@@ -381,7 +381,7 @@ def _tell_unseen(s: Signals) -> RuleResult:
 
 NO_BOTTLENECK_SEEN = Rule(
     id="no_bottleneck_seen",
-    title="no bottleneck seen",
+    title=f"{STATE_WORDS['unmeasured']}: no bottleneck seen",
     short="no bottleneck seen",
     condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %, SM not measured. Power is the only witness: from "
     f"{100 * at.FULL_POWER:.0f} % of its limit on the GPU works hard; below {100 * at.LOW_POWER:.0f} % with util ≥ "

@@ -89,6 +89,7 @@ def _tell_holding(s: Signals) -> RuleResult:
         "high" if s.host else "medium",
         () if s.host else ("cannot see whether its process computes on the CPU",),
         title=f"{HOLDING}  {duration(s.quiet_s)}",
+        plain_title=HOLDING,
         cause=cause,
     )
 
@@ -123,7 +124,9 @@ def _tell_idle(s: Signals) -> RuleResult:
         confidence="high",
         notes=notes,
         cause=cause,
+        title=HOLDING if held >= HELD_BYTES else None,
         state="idle_allocated" if held >= HELD_BYTES else "idle",
+        short=HOLDING if held >= HELD_BYTES else None,
     )
 
 

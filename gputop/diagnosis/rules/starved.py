@@ -19,7 +19,7 @@ from gputop.diagnosis.rules.feeding_rules import (
 )
 from gputop.diagnosis.signals import Pause, Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE, IDLE_LEAVE
-from gputop.diagnosis.types import Level
+from gputop.diagnosis.types import HOLDING_MEMORY, Level
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, pct, rate, share
 
@@ -68,7 +68,7 @@ def _tell_low_demand(s: Signals) -> RuleResult:
 
 LOW_DEMAND = Rule(
     id="low_demand",
-    title="low demand",
+    title=f"low demand: {HOLDING_MEMORY}",
     short="low demand",
     condition="idle ≥ 20 %, no loaders, and the command is a server (vllm, sglang, tritonserver, …) or the main thread "
     "waits for connections on a listening socket in half of the idle time",
@@ -118,8 +118,8 @@ def _tell_checkpoint(s: Signals) -> RuleResult:
 
 CHECKPOINT_PAUSE = Rule(
     id="checkpoint_pause",
-    title="checkpoint pause",
-    short="checkpoint pause",
+    title="starved: checkpoint pause",
+    short="starved: checkpoint",
     condition="a pause of 1–60 s without a kernel in which the job's processes write ≥ 50 MB/s, or at any rate while "
     "the main thread waits for what it writes in ≥ 40 % of it",
     levels="info",

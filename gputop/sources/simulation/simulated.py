@@ -289,6 +289,11 @@ class SimulatedSource:
         """
         return self._made(self._past_steps(seconds))
 
+    def recent(self, seconds: float) -> Iterator[Snapshot]:
+        """The same at full rate throughout, as a recording of that time would hold it."""
+        count = floor(seconds / self.interval_s)
+        return self._made([(self._started - self.interval_s * i, self.interval_s) for i in range(count, -1, -1)])
+
     def past_stretches(
         self, seconds: float, frames: int
     ) -> Iterator[tuple[float, float, Callable[[], Iterator[Snapshot]]]]:

@@ -1,0 +1,83 @@
+"""A recording that begins in the middle of a run, and the second file of a long one, know since when what holds has
+held: their verdicts and durations are those of the live screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.lasting import Lasting
+from gputop.model.snapshot import Snapshot
+from gputop.monitor import Monitor
+from gputop.recording.format import Damage
+from gputop.recording.index import Recording
+from gputop.recording.lasting_lines import lasting_rows
+from gputop.recording.reader import read_snapshots
+from gputop.recording.writer import Recorder
+from gputop.session.session import Session
+from gputop.sources.simulation.simulated import snapshot_at
+from tests.support.frames import MOMENT
+
+IDLE, NO_TENSORS = "idle_holding_memory", "low_occupancy"
+FIRST_VERDICT = 15
+"""By so many samples a replay has its first verdicts."""
+
+
+def recorded_from(path: Path, scenario: str, begin: int, end: int) -> list[tuple[GpuDiagnosis, ...]]:
+    """Watch a scenario from the start, record it from ``begin`` on; the live diagnoses of the recorded frames."""
+    session, live = Session(Monitor()), []
+    for second in range(end):
+        if second == begin:
+            session.record(recorder := Recorder(str(path)))
+        frame = session.take(snapshot_at(MOMENT + second, scenario=scenario, started=MOMENT))
+        if second >= begin:
+            live.append(frame.diagnoses)
+    recorder.close()
+    return live
+
+
+def replayed(snapshots: Sequence[Snapshot]) -> list[tuple[GpuDiagnosis, ...]]:
+    monitor = Monitor()
+    return [monitor.feed(snapshot).diagnoses for snapshot in snapshots]
+
+
+@pytest.mark.parametrize(("scenario", "begin"), [(IDLE, 330), (NO_TENSORS, 100)])
+def test_a_recording_begun_later_says_what_the_screen_said(tmp_path: Path, scenario: str, begin: int) -> None:
+    path = tmp_path / "later.gputop.jsonl.gz"
+    live = recorded_from(path, scenario, begin, begin + 70)
+    recording = Recording(str(path))
+    again = replayed(list(recording.snapshots()))
+    recording.close()
+    said = [[(d.verdict, d.title, d.level, d.evidence) for d in at] for at in live]
+    assert [[(d.verdict, d.title, d.level, d.evidence) for d in at] for at in again][30:] == said[30:]
+    assert [d.verdict for d in again[FIRST_VERDICT]] == [d.verdict for d in live[FIRST_VERDICT]]
+
+
+def test_a_later_file_of_a_recording_knows_what_lasted_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "later.gputop.jsonl"
+    recorded_from(path, IDLE, 330, 470)
+    lines = path.read_bytes().splitlines(keepends=True)
+    (*_, last) = [place for place, line in enumerate(lines) if b'"k":"key"' in line]
+    assert last > 0
+    (tmp_path / "second.gputop.jsonl").write_bytes(b"".join(lines[last:]))
+    again = replayed(list(read_snapshots(str(tmp_path / "second.gputop.jsonl"))))
+    assert IDLE in {d.verdict for d in again[-1]}
+
+
+def test_what_lasted_is_no_claim_about_a_gpu_that_works() -> None:
+    def node(second: int, lasting: tuple[Lasting, ...] = ()) -> Snapshot:
+        return replace(snapshot_at(MOMENT + second, scenario="healthy", started=MOMENT), lasting=lasting)
+
+    claimed = tuple(Lasting(gpu, quiet_since=MOMENT - 4000.0) for gpu in range(8))
+    frames = [node(0, claimed), *(node(second) for second in range(1, 60))]
+    assert {d.verdict for d in replayed(frames)[-1]} == {"healthy"}
+
+
+@pytest.mark.parametrize("rows", [None, {}, [1], [{}], [{"gpu": "x"}], [{"gpu": 0, "quiet_since": "soon"}]])
+def test_a_broken_line_of_what_lasted_is_damage(rows: object) -> None:
+    with pytest.raises(Damage):
+        lasting_rows({"k": "lasting", "rows": rows})
