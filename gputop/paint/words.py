@@ -173,20 +173,26 @@ def is_red(d: GpuDiagnosis) -> bool:
     return d.level == "red" or d.state == "busy_not_working"
 
 
+WORKING_POORLY = "working poorly"
+"""The word under which GPUs are counted that work, and yet have a warning: half of the chip used, warps that wait."""
+
+
 def group_of(gpu: GpuSample, d: GpuDiagnosis) -> str:
-    """The word under which the summary counts a GPU."""
+    """The word under which the summary counts a GPU: its state, with a warning apart, so that no row contradicts it."""
     if gpu.lost_reason is not None:
         return "LOST"
     if d.state == "busy_not_working":
         return NOT_WORKING_ALARM
     if d.state == "idle_allocated":
         return HOLDING_MEMORY
+    if d.state == "working" and d.level in ("yellow", "red"):
+        return WORKING_POORLY
     return STATE_WORDS[d.state]
 
 
 COUNTED = (
-    STATE_WORDS["working"], NOT_WORKING_ALARM, STATE_WORDS["starved"], HOLDING_MEMORY, STATE_WORDS["idle"],
-    STATE_WORDS["unmeasured"], "LOST",
+    STATE_WORDS["working"], WORKING_POORLY, NOT_WORKING_ALARM, STATE_WORDS["starved"], HOLDING_MEMORY,
+    STATE_WORDS["idle"], STATE_WORDS["unmeasured"], "LOST",
 )  # fmt: skip
 """The summary's groups, in the order in which they stand."""
 
@@ -205,7 +211,8 @@ def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dic
 
 
 SHORT_COUNTS = {
-    "working": "work", NOT_WORKING_ALARM: "BUSY", HOLDING_MEMORY: "hold", STATE_WORDS["unmeasured"]: "n/j",
+    "working": "work", WORKING_POORLY: "poor", NOT_WORKING_ALARM: "BUSY", HOLDING_MEMORY: "hold",
+    STATE_WORDS["unmeasured"]: "n/j",
 }  # fmt: skip
 """Words of counts where there is no room for them in full."""
 
@@ -222,6 +229,7 @@ def count_words(
     starved, holding = (_worst(diagnoses, state) for state in ("starved", "idle_allocated"))
     glyph_and_style = {
         "working": (glyphs.green, "level.green"),
+        WORKING_POORLY: (glyphs.yellow, "level.yellow"),
         NOT_WORKING_ALARM: (glyphs.red, "level.red"),
         "starved": (glyphs.level(starved), f"level.{starved}"),
         HOLDING_MEMORY: (glyphs.level(holding), f"level.{holding}"),

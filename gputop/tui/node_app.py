@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events
-from textual.app import ComposeResult, SystemCommand
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
-from textual.screen import Screen
 
 from gputop.config import Reload
 from gputop.model.inspection import ProcessAccess
 from gputop.model.quantity import duration
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Depth
-from gputop.paint.keys import KEYS, NO_KEYS, REPLAY_KEYS, unknown_key, wanted_keys
+from gputop.paint.keys import KEYS, NO_KEYS, REPLAY_KEYS, Key, unknown_key, wanted_keys
 from gputop.paint.layout import density
 from gputop.paint.process_columns import known
 from gputop.paint.theme import THEMES
@@ -33,10 +31,8 @@ from gputop.session.player import Playback
 from gputop.session.record_run import end_if_failed
 from gputop.tui.keys.key_handlers import KeyTable
 from gputop.tui.node_canvas import Canvas
-from gputop.tui.page_keys import ACTIONS, keys_of
-from gputop.tui.painted_app import LATE_INTERVALS, MESSAGE_S, PaintedApp, bindings
+from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
 from gputop.tui.terminal.guard import TerminalGuard
-from gputop.tui.textual_internals import opened
 
 LAYOUT_WORDS: Mapping[str, str] = MappingProxyType({
     "auto": "automatic, panes where they fit", "panes": "panes, where they fit", "list": "a line a GPU",
@@ -52,7 +48,7 @@ class SnapshotReady(Message):
         return isinstance(message, SnapshotReady)
 
 
-class GputopApp(PaintedApp):
+class GputopApp(PaintedApp[View]):
     """Shows a playback's frames as its view says. Keys and mouse make a new view, or open a screen above."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings((*KEYS, *REPLAY_KEYS))
@@ -200,55 +196,25 @@ class GputopApp(PaintedApp):
         if self._canvas.is_attached and not self.is_covered and self.frame is not None and width and height:
             self._canvas.show(self.frame, self.playback.shown_view(self.view), width, height)
 
-    def see(self, view: View) -> None:
-        if view != self.view:
-            self.view = view
-            self.paint_soon()
-
-    def say(self, text: str) -> None:
-        self.view = replace(self.view, message=text)
-        self.paint_soon()
-        self.set_timer(MESSAGE_S, self._unsay)
-
-    def _unsay(self) -> None:
-        if not self._keys.awaits:
-            self.see(replace(self.view, message=None))
-
     # -- keys -------------------------------------------------------------------------------------------------------
 
     async def on_key(self, event: events.Key) -> None:
-        """Take the answer to a question on the message line; for an unknown key say where the help is."""
-        if self._keys.awaits:
-            event.stop()
-            if not self._keys.take(event.key):
-                await self.run_bound(event.key)
-        elif len(self.screen_stack) == 1 and event.is_printable:
+        """For an unknown key say where the help is."""
+        if len(self.screen_stack) == 1 and event.is_printable:
             self.say(unknown_key(event.key))
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "act" or self._keys.counts(str(parameters[0]))
+    def counts(self, key_id: str) -> bool:
+        return self._keys.counts(key_id)
 
-    async def action_act(self, key_id: str) -> None:
-        """Run the command of one key; ids as in ``gputop.paint.keys``. A screen that it opens is there afterwards."""
+    def press(self, key_id: str) -> None:
         self._keys.press(key_id)
-        await opened(self.screen)
 
-    async def action_command_palette(self) -> None:  # type: ignore[override]  # Textual awaits what an action returns
-        self._keys.press("palette")
-        await opened(self.screen)
+    def offered(self) -> Iterable[Key]:
+        return self._keys.offered()
 
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The command palette offers every key's command, and what no single key does: a theme, a column, a GPU."""
-        if (groups := getattr(screen, "PAGES", None)) is not None:
-            # Above a page its own commands are offered; the main screen's would act unseen.
-            for key in keys_of(groups):
-                run = partial(self.run_action, ACTIONS[key.id], screen)
-                yield SystemCommand(key.does, f"key {self.page_keys[key.id]}", run)
-            return
-        for key in self._keys.offered():
-            yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
-        for words, does in self._keys.choices():
-            yield SystemCommand(words, "", does)
+    def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        yield from self.themes(self._canvas.apply_theme)
+        yield from self._keys.choices()
 
     def _change_view(self, key_id: str) -> None:
         if key_id == "release" and self.playback.shows_past and self.playback.session is not None:

@@ -1,21 +1,27 @@
-"""The app behind every painted screen: a guarded terminal, coalesced painting, messages."""
+"""The app behind every painted screen: a guarded terminal, coalesced painting, messages, keys and the palette."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.screen import Screen
 
 from gputop.paint.keys import Key
-from gputop.tui.page_keys import USUAL
+from gputop.paint.theme import THEMES, Theme
+from gputop.tui.page_keys import ACTIONS, USUAL, keys_of
 from gputop.tui.terminal.driver import Outlet, guarded_driver
 from gputop.tui.terminal.guard import TerminalGuard
-from gputop.tui.textual_internals import QuietApp
+from gputop.tui.textual_internals import QuietApp, opened
 
 if TYPE_CHECKING:
     from textual.command import Provider
@@ -56,14 +62,24 @@ def palette_commands() -> type[Provider]:
     return Commands
 
 
-class PaintedApp(QuietApp):
-    """Paints at once, or together with further changes within the next moment."""
+Shown = TypeVar("Shown", bound=Struct)
+"""What a screen shows: frozen, with a ``message``."""
+
+
+class PaintedApp(QuietApp, Generic[Shown]):
+    """Paints at once, or together with further changes within the next moment.
+
+    Keys are acts by id: ``counts`` says whether one has a command now, ``press`` runs it, ``offered`` and ``choices``
+    are what the palette lists of them and beside them.
+    """
 
     AUTO_FOCUS = None
     COMMANDS: ClassVar = {palette_commands}
     page_keys: Mapping[str, str] = USUAL
     """The keys of pages as shown, by id."""
     CSS = "Screen { overflow: hidden; }"
+    view: Shown
+    look: Theme
 
     def __init__(self, guard: TerminalGuard | None, clock: Callable[[], float] = time.monotonic) -> None:
         self.outlet = Outlet()
@@ -114,3 +130,73 @@ class PaintedApp(QuietApp):
 
     def on_resize(self) -> None:
         self.paint_soon()
+
+    def see(self, view: Shown) -> None:
+        """Show the screen in another state."""
+        if view != self.view:
+            self.view = view
+            self.paint_soon()
+
+    def say(self, text: str) -> None:
+        """Show a message for some seconds."""
+        self.see(replace(self.view, message=text))
+        self.set_timer(MESSAGE_S, lambda: self.see(replace(self.view, message=None)))
+
+    # -- keys -------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def counts(self, key_id: str) -> bool:
+        """Whether a key has a command now."""
+
+    @abstractmethod
+    def press(self, key_id: str) -> None:
+        """Run the command of one key."""
+
+    @abstractmethod
+    def offered(self) -> Iterable[Key]:
+        """The keys whose commands the palette offers."""
+
+    @abstractmethod
+    def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        """What the palette offers beside the keys: (words, what does it)."""
+
+    def themes(self, wear: Callable[[Theme], None]) -> Iterator[tuple[str, Callable[[], None]]]:
+        """The themes as choices of the palette; none where there are no colours."""
+        if not self.look.colourless:
+            for name, theme in THEMES.items():
+                if not theme.colourless:
+                    yield f"theme: {name}", partial(wear, theme)
+
+    def open_palette(self) -> None:
+        """Open the command palette, unless it is open."""
+        from gputop.tui.screens.box import coloured
+        from gputop.tui.screens.palette import Palette
+
+        if not isinstance(self.screen_stack[-1], Palette):
+            # Before it opens: Textual keeps its own screens apart from a change of colours.
+            coloured(self)
+            self.push_screen(Palette())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return action != "act" or self.counts(str(parameters[0]))
+
+    async def action_act(self, key_id: str) -> None:
+        """Run the command of one key, by its id. A screen that it opens is there afterwards."""
+        if self.counts(key_id):
+            self.press(key_id)
+            await opened(self.screen)
+
+    async def action_command_palette(self) -> None:  # type: ignore[override]  # Textual awaits what an action returns
+        await self.action_act("palette")
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """The palette offers every key's command and what no single key does; above a page the page's own alone."""
+        if (groups := getattr(screen, "PAGES", None)) is not None:
+            for key in keys_of(groups):
+                run = partial(self.run_action, ACTIONS[key.id], screen)
+                yield SystemCommand(key.does, f"key {self.page_keys[key.id]}", run)
+            return
+        for key in self.offered():
+            yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
+        for words, does in self.choices():
+            yield SystemCommand(words, "", does)

@@ -54,6 +54,15 @@ def test_no_count_is_hidden_at_any_width_and_a_click_meets_the_right_one(width: 
     assert target.at(text.index("starved")).key == "starved"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("scenario", ["stalled", "half_working", "no_tensor_cores"])
+def test_the_count_over_a_yellow_verdict_is_yellow_too(scenario: str) -> None:
+    frame = last_of(scenario)
+    row = summary(frame, View(), 120)
+    assert not any(style.startswith("level.green") for _, style in row)
+    assert any("working poorly" in text and style.startswith("level.yellow") for text, style in row)
+    assert {d.state for d in frame.diagnoses} == {"working"}, "its time counts as work"
+
+
 def test_rows_of_work_leave_a_blank_eighth_between_them() -> None:
     ((text, style),) = gap_chart([98.0], [91.0], 1, COLOUR, alarm=False, measured=True)[0]
     assert (text, style) == ("▆", "gap.sm"), "the ground stays free: filled with the gap it would touch the row above"

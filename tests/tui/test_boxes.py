@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from textual.app import App
 from textual.command import CommandPalette, Hit
+from textual.containers import VerticalScroll
 from textual.widgets import Input
 
 from gputop.paint.glyphs import ASCII
 from gputop.paint.process_filter import may_become_field
+from gputop.paint.theme import LIGHT
 from gputop.paint.view import View
+from gputop.tui.screens.box import TextBox
 from gputop.tui.screens.menu import Menu
 from gputop.tui.screens.palette import Commands
 from gputop.tui.screens.prompt import Prompt
@@ -90,3 +94,62 @@ async def test_a_list_counts_its_entries_and_says_what_does_not_fit() -> None:
     async with app_on()[0].run_test(size=(240, 24)) as pilot:
         await pilot.press("u")
         assert "wider" not in screen_rows(pilot.app)[0]  # type: ignore[arg-type]
+
+
+def _ground(app: App[int]) -> str:
+    """The ground of Textual's own widgets."""
+    return app.get_css_variables()["surface"].lower()
+
+
+@pytest.mark.parametrize("keys", ["o", "f", "y", "colon"])
+async def test_every_box_has_the_colours_of_the_screen_below_it(keys: str) -> None:
+    app, _ = app_on(theme="light")
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press(keys)
+        assert _ground(app) == LIGHT["bar"]
+
+
+async def test_a_theme_that_is_tried_colours_the_box_that_offers_it() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("T", "down")
+        assert app.look.name == "light" and _ground(app) == LIGHT["bar"]
+
+
+async def test_a_click_takes_a_choice_and_one_beside_the_box_leaves_it() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("o")
+        assert isinstance(app.screen, Menu)
+        place = app.screen._box.content_region
+        await pilot.click(offset=(place.x + 6, place.y + 1))
+        assert app.view.sort == "pid" and len(app.screen_stack) == 1
+        await pilot.press("o")
+        await pilot.click(offset=(1, 1))
+        assert app.view.sort == "pid" and len(app.screen_stack) == 1
+
+
+async def test_a_copy_is_a_box_over_the_screen_whose_frame_is_not_marked_with_the_text() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("Y")
+        assert isinstance(app.screen, TextBox)
+        box = app.screen.query_one(VerticalScroll)
+        assert box.styles.border_top[0] == "round" and box.styles.border_left[0] == "blank"
+        await pilot.press("q")
+        assert len(app.screen_stack) == 1
+
+
+async def test_a_copy_that_is_longer_than_the_screen_scrolls() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(80, 16)) as pilot:
+        await pilot.press("Y", "G")
+        assert app.screen.query_one(VerticalScroll).scroll_offset.y > 0
+
+
+async def test_a_command_of_the_palette_is_one_line_that_begins_with_its_key() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("colon")
+        hits = [hit async for hit in Commands(app.screen_stack[0]).search("gpu in full")]
+        assert str(hits[0].prompt).startswith("D ") and "\n" not in str(hits[0].prompt)

@@ -174,12 +174,14 @@ async def test_49_to_54_act_on_counts_gpus_and_processes_by_tab_and_enter() -> N
 async def test_55_to_57_choose_a_theme_on_the_screen_itself() -> None:
     async with screen_after() as (app, pilot):
         before = app.look.name
-        await pilot.press("T", "right")
-        assert app.look.name != before and f"[{app.look.name}]" in (app.view.message or "")
+        await pilot.press("T", "down")
+        assert app.look.name != before, "the screen is its own preview"
         await pilot.press("escape")
         assert app.look.name == before and app.view.message is None
-        await pilot.press("T", "enter")
+        await pilot.press("T", "down", "enter")
         assert app.look.name != before and "to keep it" in (app.view.message or "")
+        await pilot.press("T", "c")
+        assert app.look.name == "colour-blind"
 
 
 async def test_58_to_60_click_on_what_names_a_key() -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events
-from textual.app import ComposeResult, SystemCommand
+from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
-from textual.screen import Screen
 
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_key_handlers import ALWAYS, FleetKeys, FleetMain
@@ -20,12 +18,11 @@ from gputop.features.fleet.fleet_view import FLEET_KEYS, FleetView, moved, rows_
 from gputop.features.fleet.watch_thread import FleetWatch, unexpected
 from gputop.output.ansi import Differ
 from gputop.paint.glyphs import Depth
-from gputop.paint.keys import NO_KEYS, rebound
+from gputop.paint.keys import NO_KEYS, Key, rebound
 from gputop.paint.theme import THEMES, Theme
-from gputop.tui.painted_app import LATE_INTERVALS, MESSAGE_S, PaintedApp, bindings
+from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.painted_lines import Lines
-from gputop.tui.textual_internals import opened
 
 # The fleet's rows, and the mouse on them.
 
@@ -105,7 +102,7 @@ class FleetReady(Message):
         return isinstance(message, FleetReady)
 
 
-class FleetApp(PaintedApp):
+class FleetApp(PaintedApp[FleetView]):
     """Shows what a started watch has; keys and mouse make a new view."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings(FLEET_KEYS)
@@ -183,21 +180,6 @@ class FleetApp(PaintedApp):
         if self._canvas.is_attached and not self.is_covered and width and height:
             self._canvas.show(self.frame, view, width, height)
 
-    def see(self, view: FleetView) -> None:
-        """Show the screen in another state."""
-        if view != self.view:
-            self.view = view
-            self.paint_soon()
-
-    def say(self, text: str) -> None:
-        """Show a message for some seconds."""
-        self.see(replace(self.view, message=text))
-        self.set_timer(MESSAGE_S, lambda: self.see(replace(self.view, message=None)))
-
-    def press(self, key_id: str) -> None:
-        """Run the command of one key."""
-        self._keys.press(key_id)
-
     def apply_theme(self, theme: Theme) -> None:
         """Draw in other colours."""
         self._canvas.apply_theme(theme)
@@ -209,24 +191,14 @@ class FleetApp(PaintedApp):
 
     # -- keys -------------------------------------------------------------------------------------------------------
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action != "act" or str(parameters[0]) in ALWAYS or len(self.screen_stack) == 1
+    def counts(self, key_id: str) -> bool:
+        return key_id in ALWAYS or len(self.screen_stack) == 1
 
-    async def action_act(self, key_id: str) -> None:
-        """Run the command of one key; ids as in ``gputop.features.fleet.fleet_view``."""
-        if key_id in ALWAYS or len(self.screen_stack) == 1:
-            self._keys.press(key_id)
-            await opened(self.screen)
+    def press(self, key_id: str) -> None:
+        self._keys.press(key_id)
 
-    async def action_command_palette(self) -> None:  # type: ignore[override]  # Textual awaits what an action returns
-        self._keys.press("palette")
-        await opened(self.screen)
+    def offered(self) -> Iterable[Key]:
+        return self.table
 
-    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """The command palette offers every key's command, and the themes."""
-        for key in self.table:
-            yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
-        if not self.look.colourless:
-            for name, theme in THEMES.items():
-                if not theme.colourless:
-                    yield SystemCommand(f"theme: {name}", "", partial(self.apply_theme, theme))
+    def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        return self.themes(self.apply_theme)

@@ -61,6 +61,7 @@ class FleetMain(Protocol):
     def press(self, key_id: str) -> None: ...
     def paint_soon(self) -> None: ...
     def leave(self) -> None: ...
+    def open_palette(self) -> None: ...
     def apply_theme(self, theme: Theme) -> None: ...
     def action_suspend_process(self) -> None: ...
     def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object: ...
@@ -98,10 +99,7 @@ class FleetKeys:
         self._screen.action_suspend_process()
 
     def palette(self) -> None:
-        from gputop.tui.screens.palette import Palette
-
-        if not isinstance(self._screen.screen_stack[-1], Palette):
-            self._screen.push_screen(Palette())
+        self._screen.open_palette()
 
     def help(self) -> None:
         from gputop.features.fleet.fleet_help_screen import FleetHelpScreen
@@ -146,16 +144,16 @@ class FleetKeys:
 
     def _copied(self, text: str) -> None:
         """Copy, and show it: whether a terminal takes OSC 52 cannot be asked."""
-        from gputop.tui.screens.scrolling import TextScreen
+        from gputop.tui.screens.box import TextBox
 
         screen = self._screen
         sequence = copy_sequence(text, os.environ)
-        title = "sent to the terminal's clipboard (OSC 52); a terminal that refuses it lets you mark the text here"
+        title = "sent to the terminal's clipboard; if it refused, mark the text"
         if sequence is None:
-            title = "too long for a terminal's clipboard: mark the text here"
+            title = "not copied: too long for a terminal's clipboard; mark the text"
         else:
             screen.outlet.write(sequence)
-        screen.push_screen(TextScreen(screen.look, screen.view.glyphs, title, text))
+        screen.push_screen(TextBox(title, text))
 
     # -- what is shown ----------------------------------------------------------------------------------------------
 

@@ -8,19 +8,19 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import NOT_WORKING_ALARM, STATE_WORDS
+from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORDS
 from gputop.monitor import Frame
 from gputop.paint.keys import Key
 from gputop.paint.process_table import chosen_process, key_of, selected_process
 from gputop.paint.theme import THEMES, Theme
 from gputop.paint.view import View, selected_count, selected_gpu
 from gputop.paint.view_changes import next_counted
-from gputop.paint.words import group_of
+from gputop.paint.words import WORKING_POORLY, group_of
 from gputop.tui.keys.key_screen import MainScreen
 
 BY_NEED = (
-    "LOST", NOT_WORKING_ALARM, STATE_WORDS["starved"], STATE_WORDS["unmeasured"], STATE_WORDS["idle"],
-    STATE_WORDS["working"],
+    "LOST", NOT_WORKING_ALARM, STATE_WORDS["starved"], WORKING_POORLY, HOLDING_MEMORY, STATE_WORDS["unmeasured"],
+    STATE_WORDS["idle"], STATE_WORDS["working"],
 )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ class EverywhereKeys:
             screen.say("there is no GPU whose verdict could be copied")
             return
         from gputop.output.diagnosis_text import ticket_json, ticket_text
-        from gputop.tui.screens.scrolling import TextScreen
+        from gputop.tui.screens.box import TextBox
         from gputop.tui.terminal.painted_lines import copy_sequence
 
         process = chosen_process(frame, screen.view)
@@ -84,14 +84,14 @@ class EverywhereKeys:
             at = indices.index(process.gpu)
         text = (ticket_json if as_json else ticket_text)(frame, at, process)
         sequence = copy_sequence(text, os.environ)
-        title = "sent to the terminal's clipboard (OSC 52); a terminal that refuses it lets you mark the text here"
+        title = "sent to the terminal's clipboard; if it refused, mark the text"
         if self._write is None:
-            title = "mark the text here: from a browser nothing is put into the clipboard"
+            title = "not copied: a browser's clipboard is out of reach; mark the text"
         elif sequence is None:
-            title = "too long for a terminal's clipboard: mark the text here"
+            title = "not copied: too long for a terminal's clipboard; mark the text"
         else:
             self._write(sequence)
-        screen.push_screen(TextScreen(screen.look, screen.view.glyphs, title, text))
+        screen.push_screen(TextBox(title, text))
 
     def counted(self) -> None:
         """The next GPU of the group in most need."""
@@ -118,10 +118,7 @@ class EverywhereKeys:
         )
 
     def palette(self) -> None:
-        from gputop.tui.screens.palette import Palette
-
-        if not isinstance(self._screen.screen_stack[-1], Palette):
-            self._screen.push_screen(Palette())
+        self._screen.open_palette()
 
 
 EVERYWHERE_HANDLERS: Mapping[str, Callable[[EverywhereKeys], None]] = MappingProxyType({
@@ -141,50 +138,43 @@ EVERYWHERE_HANDLERS: Mapping[str, Callable[[EverywhereKeys], None]] = MappingPro
 
 # Choosing a theme on the screen itself: each one is applied at once, so that the screen is its own preview.
 
-STEPS = {"right": 1, "down": 1, "j": 1, "l": 1, "T": 1, "left": -1, "up": -1, "k": -1, "h": -1}
-
 
 class ThemeChoice:
-    """``wear`` applies a theme. While ``active`` all keys go to ``take``."""
+    """``wear`` applies a theme."""
 
     def __init__(self, screen: MainScreen, wear: Callable[[Theme], None]) -> None:
         self._screen = screen
         self._wear = wear
-        self._before = screen.look
-        self.active = False
 
     def begin(self) -> None:
-        """Show the list on the message line, and apply the next theme."""
-        if self._screen.look.colourless:
-            self._screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
+        """Ask for a theme, showing each one that the cursor comes to."""
+        from gputop.tui.screens.menu import Menu
+
+        screen, before = self._screen, self._screen.look
+        if before.colourless:
+            screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
             return
-        self._before, self.active = self._screen.look, True
-        self._step(1)
-
-    def take(self, key: str) -> bool:
-        """Move, keep or cancel; whether the key was for the list. Any other key keeps the current theme."""
-        if key in STEPS:
-            self._step(STEPS[key])
-            return True
-        self.active = False
-        if key == "escape":
-            self._wear(self._before)
-            self._screen.see(replace(self._screen.view, message=None))
-            return True
-        name = self._screen.look.name
-        self._screen.say(f'theme {name}; to keep it: theme = "{name}" in the configuration (gputop config --path)')
-        return key == "enter"
-
-    def _step(self, step: int) -> None:
         names = [name for name, theme in THEMES.items() if not theme.colourless]
-        at = names.index(self._screen.look.name) if self._screen.look.name in names else -1
-        chosen = names[(at + step) % len(names)]
-        self._wear(THEMES[chosen])
-        listed = "  ".join(f"[{name}]" if name == chosen else name for name in names)
-        text = f"theme: {listed}   ← → try   enter keep   esc cancel"
-        if len(text) > self._screen.size.width - 2:
-            text = f"theme: {chosen}   ← → try   enter keep   esc cancel"
-        self._screen.see(replace(self._screen.view, message=text))
+
+        def answered(chosen: tuple[str, bool] | None) -> None:
+            if chosen is None:
+                self._wear(before)
+                return
+            name, _ = chosen
+            self._wear(THEMES[name])
+            screen.say(f'theme {name}; to keep it: theme = "{name}" in the configuration (gputop config --path)')
+
+        screen.push_screen(
+            Menu(
+                "theme",
+                [(name[0], name, name) for name in names],
+                names.index(before.name) if before.name in names else 0,
+                here=screen.view.glyphs.here,
+                footer="the arrows try one, esc leaves it",
+                tried=lambda name: self._wear(THEMES[name]),
+            ),
+            answered,
+        )
 
 
 THEMES_HANDLERS: Mapping[str, Callable[[ThemeChoice], None]] = MappingProxyType({"theme": ThemeChoice.begin})

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound
 from gputop.paint.process_columns import COLUMNS
-from gputop.paint.theme import THEMES, Theme
+from gputop.paint.theme import Theme
 from gputop.paint.view_changes import VIEW_KEYS
 from gputop.paint.words import gpu_label
 from gputop.tui.keys import everywhere_keys, process_keys, time_keys
@@ -80,7 +80,6 @@ class KeyTable:
         ``write`` writes to the terminal, where there is one, ``wear`` applies a theme.
         """
         self._screen = screen
-        self._wear = wear
         self.process = process_keys.ProcessKeys(screen)
         self.themes = everywhere_keys.ThemeChoice(screen, wear)
         self.details = everywhere_keys.DetailsKeys(screen)
@@ -114,20 +113,11 @@ class KeyTable:
         """Whether a key has a command now."""
         if key_id in ALWAYS:
             return True
-        # While a theme is chosen or another screen is open, letters are not commands.
-        if self.awaits or len(self._screen.screen_stack) > 1:
+        # While another screen is open, letters are not commands.
+        if len(self._screen.screen_stack) > 1:
             return False
         # In the past the space bar plays, and the arrows move through time.
         return key_id not in LIVE if self._screen.playback.shows_past else key_id not in PLAYING
-
-    @property
-    def awaits(self) -> bool:
-        """Whether the next key answers a question on the message line."""
-        return self.themes.active
-
-    def take(self, key: str) -> bool:
-        """Answer that question; whether the key was an answer. Any other key does what it always does."""
-        return self.themes.take(key)
 
     def press(self, key_id: str) -> None:
         """Run the command of one key, unless it means nothing now."""
@@ -141,10 +131,6 @@ class KeyTable:
     def choices(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """What the palette offers beside the keys: (words, what does it)."""
         screen = self._screen
-        if not screen.look.colourless:
-            for name, theme in THEMES.items():
-                if not theme.colourless:
-                    yield f"theme: {name}", partial(self._wear, theme)
         for key in screen.view.columns:
             yield f"sort by {COLUMNS[key].head}", partial(self._see, sort=key, inverted=False)
         frame = screen.playback.frame

@@ -45,6 +45,9 @@ class MainScreen(Protocol):
     def ready(self) -> None:
         """Called by a source, from any thread, when it has something new."""
 
+    def open_palette(self) -> None:
+        """Open the command palette, unless it is open."""
+
     def leave(self) -> None:
         """End the program."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from gputop.tui.screens.prompt import framed
+from gputop.tui.screens.box import coloured, framed
 from gputop.tui.terminal.closing import ClosesOnce
 
 Choice = tuple[str, str, str]
@@ -20,11 +20,17 @@ Choice = tuple[str, str, str]
 
 
 class Menu(ModalScreen[tuple[str, bool] | None], ClosesOnce[tuple[str, bool] | None]):
-    """Returns (what was chosen, whether by a capital letter); None on Escape. ``at`` is where the cursor begins."""
+    """Returns (what was chosen, whether by a capital letter); None on Escape. ``at`` is where the cursor begins.
+
+    ``tried`` is called with what the cursor comes to, for a choice that previews itself.
+    """
 
     CSS = """
     Menu { align: center middle; background: transparent; }
-    Menu Static { width: auto; height: auto; max-height: 100%; max-width: 100%; padding: 0 1; border: round $primary; }
+    Menu Static {
+        width: auto; height: auto; max-height: 100%; max-width: 100%; padding: 0 1; background: $surface;
+        border: round $primary; border-title-color: $foreground; border-subtitle-color: $warning;
+    }
     Menu Static.low { border: none; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -35,9 +41,17 @@ class Menu(ModalScreen[tuple[str, bool] | None], ClosesOnce[tuple[str, bool] | N
     ]
 
     def __init__(
-        self, title: str, choices: Sequence[Choice], at: int = 0, *, here: str = "▸", footer: str = ""
+        self,
+        title: str,
+        choices: Sequence[Choice],
+        at: int = 0,
+        *,
+        here: str = "▸",
+        footer: str = "",
+        tried: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__()
+        self._tried = tried
         self._choices = choices
         self._at = at
         self._here = here
@@ -69,9 +83,21 @@ class Menu(ModalScreen[tuple[str, bool] | None], ClosesOnce[tuple[str, bool] | N
                 return
         self._box.border_subtitle = f"{letter or event.key}: not in this list"
 
+    def on_click(self, event: events.Click) -> None:
+        """A click on a choice takes it; one beside the box leaves."""
+        place = self._box.content_region
+        row = event.screen_y - place.y
+        if not self._box.region.contains(event.screen_x, event.screen_y):
+            self.dismiss(None)
+        elif 0 <= row < len(self._choices):
+            self.dismiss((self._choices[row][2], False))
+
     def action_move(self, step: int) -> None:
         self._at = (self._at + step) % len(self._choices)
         self._box.update(self._text())
+        if self._tried is not None:
+            self._tried(self._choices[self._at][2])
+            coloured(self.app)
 
     def action_take(self) -> None:
         self.dismiss((self._choices[self._at][2], False))

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from rich.text import Text
+from textual.app import SystemCommand
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
+
+from gputop.tui.screens.box import is_ascii
+
+KEY_WIDTH = 10
+"""Cells of the key before what it does."""
 
 
 class Commands(Provider):
@@ -15,7 +22,7 @@ class Commands(Provider):
 
     async def discover(self) -> Hits:
         for command in self.app.get_system_commands(self.screen):
-            yield DiscoveryHit(command.title, command.callback, help=command.help)
+            yield DiscoveryHit(_shown(command), command.callback, text=command.title)
 
     async def search(self, query: str) -> Hits:
         words = query.lower().split()
@@ -23,16 +30,34 @@ class Commands(Provider):
             title = command.title.lower()
             if all(word in title or word in command.help.lower().split() for word in words):
                 begins = sum(f" {word}" in f" {title}" for word in words)
-                yield Hit(1.0 + begins, command.title, command.callback, help=command.help)
+                yield Hit(1.0 + begins, _shown(command), command.callback, text=command.title)
+
+
+def _shown(command: SystemCommand) -> Text:
+    """One line, as in every menu: the key, and what it does."""
+    keys = command.help.removeprefix("key ").split("  ")[0]
+    return Text.assemble((f"{keys:<{KEY_WIDTH}}", "bold"), (command.title, "not bold"))
 
 
 class Palette(CommandPalette):
     """The command palette, except that a page key in the moment in which it opens does not end the program."""
 
     CSS = """
-    Palette #--container { width: 90; max-width: 100%; border: round $primary; }
+    Palette { background: transparent; }
+    Palette > Vertical { width: 96; max-width: 100%; background: transparent; }
+    Palette #--input { border: round $primary; background: $surface; height: 3; padding: 0 1; }
+    Palette #--input.--list-visible { border: round $primary; }
     Palette #--input SearchIcon { display: none; }
+    Palette #--input CommandInput, Palette #--input CommandInput:focus { border: none; height: 1; }
+    Palette CommandList, Palette CommandList:focus {
+        border: round $primary; background: $surface; scrollbar-size-vertical: 1; max-height: 60vh;
+    }
     """
+
+    def on_mount(self) -> None:
+        if is_ascii(self.app):
+            for box in (*self.query("#--input"), *self.query(CommandList)):
+                box.styles.border = ("ascii", "white")
 
     def _action_command_list(self, action: str) -> None:
         # The list knows the positions of its entries only once it was drawn.

@@ -4,36 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.screen import ModalScreen, Screen
-from textual.widget import Widget
+from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
+from gputop.tui.screens.box import framed
 from gputop.tui.terminal.closing import ClosesOnce
-
-# One line of text asked for at the bottom of the screen.
-
-
-LEAST_FRAMED = 16
-"""A lower screen has no room for frames."""
-
-
-def framed(screen: Screen[Any], box: Widget) -> None:
-    """The frame of a box over the screen: of characters where the terminal has no others, none on a low screen."""
-    if screen.app.size.height < LEAST_FRAMED:
-        box.add_class("low")
-    elif is_ascii(screen.app):
-        box.styles.border = ("ascii", "white")
-
-
-def is_ascii(app: App[Any]) -> bool:
-    """Whether the screen below is drawn in ASCII."""
-    view = getattr(app, "view", None)
-    return view is not None and view.glyphs.name == "ascii"
 
 
 class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
@@ -41,10 +21,10 @@ class Ask(ModalScreen[str | None], ClosesOnce[str | None]):
 
     CSS = """
     Ask { align: left bottom; background: transparent; }
-    Ask Horizontal { height: 3; width: 100%; dock: bottom; border: round $primary; }
+    Ask Horizontal { height: 3; width: 100%; dock: bottom; border: round $primary; background: $surface; }
     Ask Horizontal.low { height: 1; border: none; }
     Ask Label { width: auto; padding: 0 1; text-style: bold; }
-    Ask Input { border: none; height: 1; width: 1fr; padding: 0; }
+    Ask Input { border: none; height: 1; width: 1fr; padding: 0; background: $surface; color: $foreground; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "cancel", priority=True),

@@ -11,7 +11,7 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 
 from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
-from gputop.paint.line import Line, Row, folded
+from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
 from gputop.paint.view import key_named_at
 from gputop.tui.page_keys import FAR, USUAL, hint, page_bindings
@@ -144,26 +144,3 @@ class ListScreen(RowsScreen):
             self._first = row - room + 1
         self._first = min(self._first, 0 if self.cursor == 0 else row)
         super().paint()
-
-
-# A text to read or to mark with the mouse, as a screen of its own.
-
-
-class TextScreen(RowsScreen):
-    """A title and lines below it, folded to the width."""
-
-    def __init__(self, theme: Theme, glyphs: Glyphs, title: str, text: str) -> None:
-        super().__init__(theme, glyphs)
-        self._title = title
-        self._text = text
-
-    def where(self, first: int, last: int, count: int) -> str:
-        lines = len(self._text.splitlines())
-        return f"{lines} line{'s' if lines != 1 else ''}" + ("" if last - first == count else ", more below or above")
-
-    def rows(self, width: int) -> list[Row]:
-        rows = [Line().add(f" {line}", "title").row(width) for line in folded(self._title, width - 2)]
-        rows.append(Line().row(width))
-        for line in self._text.splitlines():
-            rows += [Line().add(f" {part}", "text").row(width) for part in folded(line, width - 2)]
-        return rows
