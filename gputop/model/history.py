@@ -342,8 +342,8 @@ ProcessKey = tuple[int, int | None, int | None]
 class ProcessHistory:
     """Series by process and name: catalogue keys, and shares of states and waits in percent of samples.
 
-    ``main_pct`` is the main thread's running and queued time; ``in_disk_pct``, ``on_network_pct`` and ``asleep_pct``
-    are 100 or 0 in a sample, so that a column's mean is the share of its time.
+    ``main_pct`` is the main thread's running and queued time; ``in_disk_pct`` and ``on_network_pct`` are 100 or 0 in a
+    sample, so that a column's mean is the share of its time; ``asleep_pct`` is 0, or what running and waiting left.
     """
 
     def __init__(self, interval_s: float = 1.0) -> None:
@@ -422,5 +422,7 @@ def _values(p: ProcessSample) -> dict[str, float | None]:
         # Asleep without a wait channel may be the network: then neither share is known.
         if p.state != "S" or p.waiting_on is not None:
             values["on_network_pct"] = 100.0 if on_network else 0.0
-            values["asleep_pct"] = 100.0 if p.state == "S" and not in_disk and not on_network else 0.0
+            # The state is that of one moment, run and wait are shares of the whole interval: asleep it was in the rest.
+            rest = max(0.0, 100.0 - (p.run_pct or 0.0) - (p.wait_pct or 0.0))
+            values["asleep_pct"] = rest if p.state == "S" and not in_disk and not on_network else 0.0
     return values

@@ -25,6 +25,8 @@ from gputop.paint.view import View, selected_gpu
 HOST_ROWS = 4
 LEAST_PANE_WIDTH = 96
 LEAST_SIZE = (20, 4)
+LEAST_TABLE = 3
+"""Rows of the process table: its title, its heads and one process. With fewer the title stands alone."""
 LEAST_ABOVE_LANES = 8
 """A pane has lanes when so many rows are left for its chart, numbers and words."""
 
@@ -85,9 +87,14 @@ class Painter:
         elif hinted:
             keys = hint.hint_now(view.hint, frame.snapshot.gpus)
             bar, foot = [hint.hint_row(keys, width)], [hint.hint_target(keys, width)]
+        top, told = self._top.rows, self._top.targets
+        if view.replay is not None and len(top) >= height:
+            # Where the GPUs fill the screen none of them gives way: the state of the past takes the first row.
+            top, told = [*bar[:1], *top[1:]], [*foot[:1], *told[1:]]
+            bar, foot = [], []
         height -= len(bar)
         out = ScreenRows(height)
-        out.rows, out.targets = self._top.rows[:height], self._top.targets[:height]
+        out.rows, out.targets = top[:height], told[:height]
         self.process_room = max(1, out.left - 2)
         self._add_processes(out, frame, view, shown, width)
         empty = Line().row(width)
@@ -111,11 +118,16 @@ class Painter:
     def _add_processes(
         self, out: ScreenRows, frame: Frame, view: View, shown: list[process_table.ShownProcess], width: int
     ) -> None:
-        if out.left < 3:
+        if out.left < 1:
             return
         count = sum([not row.branch for row in shown])
         title = process_table.title(view, width, count)
+        room = out.left
         out.add(title, process_table.title_target(title))
+        if room < LEAST_TABLE:
+            if room > 1:
+                out.add(Line().to(2).add("their rows need a higher screen", "dim").row(width))
+            return
         out.add(process_table.head(view, width), Target("header", None))
         if not shown:
             reason = process_table.nothing_words(frame, view)

@@ -40,6 +40,25 @@ ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper", "orp
 STATE_WORDS = {"R": "runs", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "stopped", "t": "traced", "I": "idle"}
 
 
+AWAKE_PCT = 50.0
+"""What ran for more than this share of one core since the last look is not called asleep."""
+
+
+def is_awake(state: str | None, run_pct: float | None) -> bool:
+    """Whether a process or thread was asleep in the moment of the look alone: its CPU time says that it runs."""
+    return state == "S" and (run_pct or 0.0) > AWAKE_PCT
+
+
+def state_words(state: str | None, run_pct: float | None) -> str:
+    """What a process or thread does, in words that its CPU time does not contradict."""
+    return STATE_WORDS["R"] if is_awake(state, run_pct) else STATE_WORDS.get(state or "", state or "n/a")
+
+
+def _waits(state: str | None, run_pct: float | None, waiting_on: str | None) -> str | None:
+    """What it waits on, where it waits."""
+    return None if is_awake(state, run_pct) else waiting_on
+
+
 class Branch(Struct, frozen=True):
     """One process of the tree and how deep it stands."""
 
@@ -113,8 +132,8 @@ def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int, gly
         style = "text" if p.role == "gpu" else "level.yellow" if p.role == "orphan" else "dim"
         line = Line().add("  ").add(fit(f"{stem}{p.pid}", 14, glyphs.more), style)
         line.add(f"{ROLE_WORDS[p.role]:<13}", style)
-        line.add(f"{STATE_WORDS.get(p.state or '', p.state or 'n/a'):<11}", "level.red" if p.state == "D" else style)
-        line.add(f"{p.waiting_on or '–':<10}", style)
+        line.add(f"{state_words(p.state, p.cpu_pct):<11}", "level.red" if p.state == "D" else style)
+        line.add(f"{_waits(p.state, p.cpu_pct, p.waiting_on) or '–':<10}", style)
         line.add(f"{pct(p.cpu_pct, 5)} {size(p.rss_bytes, 9)}  ", style)
         why = p.static.why or p.unavailable.get("why") or p.static.command or p.static.name or ""
         line.add(fit(why, max(1, width - line.width - 1), glyphs.more), style)
@@ -232,8 +251,9 @@ def _title(
     if now is None:
         line.add("   has ended" if shown is not None else "", "level.yellow")
     elif now.state is not None:
-        waits = f", waits on {now.waiting_on}" if now.waiting_on and now.state == "S" else ""
-        line.add(f"   {STATE_WORDS.get(now.state, now.state)}{waits}", "level.red" if now.state == "D" else "text")
+        waiting_on = _waits(now.state, now.cpu_pct, now.waiting_on)
+        waits = f", waits on {waiting_on}" if waiting_on and now.state == "S" else ""
+        line.add(f"   {state_words(now.state, now.cpu_pct)}{waits}", "level.red" if now.state == "D" else "text")
     age = "" if shown is None or shown.age_s is None else f"up {elapsed(shown.age_s).strip()}"
     line.add(" ", "rule")
     if age and line.width + len(age) + 6 <= width:
@@ -337,8 +357,8 @@ def _standing(p: ProcessSample) -> list[Field]:
 def _thread_words(threads: ThreadList | None) -> str:
     if threads is None or threads.reason is not None:
         return "threads"
-    states = Counter(thread.state for thread in threads.threads)
-    words = ", ".join(f"{n} {STATE_WORDS.get(state, state)}" for state, n in states.most_common())
+    states = Counter(state_words(thread.state, thread.run_pct) for thread in threads.threads)
+    words = ", ".join(f"{n} {state}" for state, n in states.most_common())
     return f"threads {threads.total}: {words}, the busiest first"
 
 
@@ -352,7 +372,8 @@ def _thread_rows(threads: ThreadList | None, glyphs: Glyphs, width: int) -> list
     for thread in _busiest(threads.threads)[:MOST_THREADS]:
         style = "level.red" if thread.state == "D" else "text" if thread.run_pct else "dim"
         line = Line().add(f"  {thread.tid:<9}", style).add(fit(thread.name, 16, glyphs.more), style)
-        line.add(f" {STATE_WORDS.get(thread.state, thread.state):<11}{thread.waiting_on or '–':<10}", style)
+        waiting_on = _waits(thread.state, thread.run_pct, thread.waiting_on)
+        line.add(f" {state_words(thread.state, thread.run_pct):<11}{waiting_on or '–':<10}", style)
         line.add(f"{pct(thread.run_pct, 5)} {pct(thread.wait_pct, 8)}", style)
         rows.append(line.row(width))
     if len(threads.threads) > MOST_THREADS:

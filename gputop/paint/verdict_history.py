@@ -7,6 +7,7 @@ from functools import cache
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import verdict_rows
+from gputop.diagnosis.rules.idle import HOLDING, IDLE_HOLDING_MEMORY
 from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level, full_title
 from gputop.model.quantity import duration, terminal_safe, wrapped
 from gputop.monitor import Frame
@@ -39,6 +40,11 @@ def _known() -> dict[str, tuple[Level, str]]:
     return rows
 
 
+def _lasting(verdict: str, title: str) -> str:
+    """A title for beside the time that the verdict stood: without the time that it says itself."""
+    return HOLDING if verdict == IDLE_HOLDING_MEMORY.id else title
+
+
 def stretches(frame: Frame, d: GpuDiagnosis) -> list[VerdictSpan]:
     """Every verdict of one GPU since the monitor began, oldest first."""
     found: dict[tuple[float, str, Flag | None], Finding] = {
@@ -58,7 +64,7 @@ def stretches(frame: Frame, d: GpuDiagnosis) -> list[VerdictSpan]:
                 level, title, evidence = finding.level, finding.text, finding.evidence
             else:
                 (level, title), evidence = _known().get(verdict, ("grey", verdict)), ""
-        title = full_title(terminal_safe(title), flag, alarm=True)
+        title = full_title(terminal_safe(_lasting(verdict, title)), flag, alarm=True)
         listed.append(VerdictSpan(t, end, level, title, terminal_safe(evidence)))
     return listed
 
@@ -141,12 +147,13 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
     style = "level.red" if finding.busy_not_working else f"level.{finding.level}"
     glyph = glyphs.red if finding.busy_not_working else glyphs.level(finding.level)
     line = Line().add(f" {clock_time(finding.t, offset)}", "text").add(f"  GPU {finding.gpu:<3}", "text")
-    words = full_title(terminal_safe(finding.text), finding.busy_not_working, alarm=True)
+    text = _lasting(finding.id, finding.text)
+    words = full_title(terminal_safe(text), finding.busy_not_working, alarm=True)
     line.add(f"{glyph} {words}", style)
     if finding.ended is None:
         line.add(f"   for {duration(max(0.0, now - finding.t))} until now", "dim")
     else:
-        line.add(f"   {duration(max(0.0, finding.ended - finding.t))}", "dim")
+        line.add(f"   for {duration(max(0.0, finding.ended - finding.t))}", "dim")
     if finding.sticky:
         line.add(f"   {STICKY_WORDS}", "level.yellow")
     rows = [line.row(width)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gputop.paint.header import summary, summary_target
 from gputop.paint.help_rows import help_rows
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
+from gputop.paint.verdict_history import finding_blocks
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import just_changed
 from gputop.sources.simulation.simulated import SimulatedSource
@@ -27,9 +29,9 @@ from tests.support.frames import demo_frame
 
 
 @lru_cache(maxsize=8)
-def last_of(scenario: str) -> Frame:
+def last_of(scenario: str, seconds: float = 200.0) -> Frame:
     source, monitor = SimulatedSource(scenario, events_past=True, clock=lambda: 1_780_000_000.0), Monitor()
-    return [monitor.feed(snapshot) for snapshot in source.past(200.0)][-1]
+    return [monitor.feed(snapshot) for snapshot in source.past(seconds)][-1]
 
 
 def text_of(frame: Frame, width: int, height: int, view: View | None = None) -> str:
@@ -161,3 +163,16 @@ def test_the_numbers_of_a_gpu_on_which_nothing_is_wrong_are_dim() -> None:
             title = "".join(part for part, _ in rows[i - 1])
             styles[title.split()[1]] = next(style for part, style in row if "OCC" in part)
     assert styles["1"] == styles["2"] == "dim" and styles["3"] == styles["6"] == "text"
+
+
+def test_a_finding_says_once_how_long_it_stood() -> None:
+    frame = last_of("idle_holding_memory", 400.0)
+    for width in (80, 160):
+        rows = plain_text([row for _, block in finding_blocks(frame, COLOUR, width, 0.0) for row in block]).splitlines()
+        held = [row for row in rows if "idle, holding memory" in row]
+        assert held and all(len(re.findall(r"\d+ (?:s|min|h)", row)) <= 2 and "memory   for" in row for row in held)
+
+
+def test_what_has_no_room_for_its_rows_keeps_its_title() -> None:
+    rows = text_of(demo_frame(), 160, 38).splitlines()
+    assert any(row.startswith("─ processes") for row in rows)

@@ -51,6 +51,11 @@ def test_the_past_always_has_its_state_on_screen(size: tuple[int, int]) -> None:
     assert any("this run's past" in row for row in rows(node(8), PAUSED, size))
 
 
+def test_on_the_smallest_screen_a_pause_hides_no_gpu() -> None:
+    live, paused = rows(node(8), LIVE, (40, 10)), rows(node(8), PAUSED, (40, 10))
+    assert paused[1:] == live[1:] and "paused" in paused[0]
+
+
 @pytest.mark.parametrize("size", [(160, 48), (200, 60), (300, 100)], ids=str)
 def test_a_large_screen_has_a_strip_of_every_gpu_and_what_its_colours_mean(size: tuple[int, int]) -> None:
     painted = main_screen(node(8), PAUSED, *size).rows
