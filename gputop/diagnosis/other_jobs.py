@@ -14,6 +14,8 @@ LEAST_POINTS = 15.0
 MAD_FACTOR = 3.0 * 1.4826
 """Three standard deviations of normal noise, by the median absolute deviation."""
 FOR_S = 60.0
+STEP_FACTOR = 1.1
+"""A rank whose steps take this many times the others' holds its job up."""
 
 
 class Peers:

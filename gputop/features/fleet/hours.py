@@ -15,6 +15,7 @@ from typing import NamedTuple, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.types import State
 from gputop.features.fleet import plan
 from gputop.features.fleet.client import PromQuery, SeriesRow, number
@@ -23,7 +24,7 @@ from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, job_of
 from gputop.features.fleet.fleet_inventory import Engine, FleetInventory, values
 from gputop.features.fleet.fleet_reading import HOUR_S, FleetError, GpuReading, Lost
 from gputop.features.fleet.judge import judged, lost_hours
-from gputop.features.fleet.plan import QUIET_UTIL, Known
+from gputop.features.fleet.plan import Known
 from gputop.features.fleet.promql import any_of, over
 
 BIN_S = 300.0

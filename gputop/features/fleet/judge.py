@@ -12,7 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import verdict_rows
-from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR
+from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.rules.base import HELD_BYTES
 from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.thresholds import FLAG_A_UTIL
@@ -93,18 +93,15 @@ def lost_hours(state: State, util_pct: float | None, hours: float) -> float:
     return 0.0
 
 
-# Which GPU of a job holds the others up. Pure; the definition is the node's own, see ``diagnosis.peers``.
+# Which GPU of a job holds the others up. Pure; the definition is the node's own, see ``diagnosis.other_jobs``.
 #
 # In a synchronous job those who wait spin in NCCL at low SM activity: the straggler is the one that does more. Or it is
 # the one that starves, while all others are busy. Where ranks announce their steps, the one whose steps take longer
-# comes
-# first. Ranks that wait for each other in every step take equal time: where they say how long they waited, their
+# comes first. Ranks that wait for each other in every step take equal time: where they say how long they waited, their
 # own time counts, else only those are found that do not wait.
 
 Kind = Literal["slow", "starved"]
 By = Literal["step", "own_step", "sm", "power", "util"]
-STEP_FACTOR = 1.1
-"""A rank whose steps take this many times the others' holds its job up."""
 
 
 class Straggler(Struct, frozen=True):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
+from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.types import NOT_WORK
 from gputop.features.fleet import promql
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DETAIL_KEYS, DIALECTS, STATE_KEYS, Dialect
@@ -19,8 +20,6 @@ from gputop.features.fleet.promql import any_of, max_by, over, selector, union, 
 
 DIALECT_LABEL = "gputop_names"
 """The label that marks under which names a series was found, where there are several."""
-QUIET_UTIL = 5.0
-"""Below this 95th percentile of utilisation a GPU is idle, as on the node."""
 JOB_LABELS = ("scheduler", "job_id", "user", "k8s_pod_uid", "container_id")
 """Labels of ``gputop_job_info``."""
 HOST, JOB_ID, STEP, STEP_WAIT, AGE = "host", "jobstats job", "step", "step wait", "age"

@@ -11,6 +11,7 @@ from statistics import median
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.types import STATES, State
 from gputop.features.fleet import hours, plan
 from gputop.features.fleet.client import Client
@@ -192,7 +193,7 @@ class Present:
     def _gpu(self, key: SeriesKey, who: GpuIdentity, told: SeriesFacts) -> GpuReading:
         own = _STATES.get(told.state or "")
         util = self._values["util_pct"].get(key)
-        quiet = self._quiet.get(key, plan.QUIET_UTIL) < plan.QUIET_UTIL
+        quiet = self._quiet.get(key, QUIET_UTIL) < QUIET_UTIL
         return GpuReading(
             who.host, who.gpu, who.uuid, who.model, key.dialect, util,
             self._values["sm_active_pct"].get(key),

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
+from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
+from gputop.diagnosis.thresholds import MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
-from gputop.features.fleet.state_rules import HOST_GPUS, IN_STATE, JOB_LOST, OWNER_LABELS, SM, UTIL, is_state
+from gputop.features.fleet.state_rules import HOST_GPUS, IN_STATE, JOB_LOST, OWNER_LABELS, SM, UTIL, is_state, share
 from gputop.features.fleet.template import AlertRule, FleetQuestion, Planted, Stops
 
 
@@ -45,7 +47,8 @@ BOTTLENECK_QUERIES = (
     ),
     FleetQuestion(
         "memory_bound", "bottleneck", "Bound by memory bandwidth", "ratio",
-        "{dram.avg_over_time.5m} and ({dram.avg_over_time.5m} >= 0.6) and ({util.avg_over_time.5m} >= 0.5)",
+        f"{{dram.avg_over_time.5m}} and ({{dram.avg_over_time.5m}} >= {share(MEMORY_DRAM)}) "
+        f"and ({{util.avg_over_time.5m}} >= {share(MEMORY_UTIL)})",
         "Three quarters of the bandwidth that kernels reach. SM activity is high meanwhile: warps wait for memory, so "
         "the usual condition of DRAM high and SM low finds nothing.",
         "Inherent in decoding; larger batch, FlashAttention, fused kernels, quantised weights.",
@@ -119,8 +122,7 @@ BOTTLENECK_QUERIES = (
 # only within one job, by the median and the median absolute deviation: the straggler itself would move a mean.
 
 _SM, _UTIL = "{job:sm.avg_over_time.w}", "{job:util.avg_over_time.w}"
-_POINTS, _MADS = "0.15", "4.4478"
-"""Least distance, and three standard deviations of normal noise by the MAD: 3 x 1.4826."""
+_POINTS, _BUSY = share(LEAST_POINTS), share(ALL_UTIL)
 
 
 def _median(of: str) -> str:
@@ -128,8 +130,8 @@ def _median(of: str) -> str:
 
 
 _ABOVE = f"({_SM} - on (workload) group_left () {_median(_SM)})"
-_ALL_BUSY = f"(min by (workload) ({_UTIL}) >= 0.8)"
-_THREE = f"(count by (workload) ({_UTIL}) >= 3)"
+_ALL_BUSY = f"(min by (workload) ({_UTIL}) >= {_BUSY})"
+_ENOUGH = f"(count by (workload) ({_UTIL}) >= {LEAST_GPUS})"
 _WAITING = ({"util": 0.98, "sm": 0.12},) * 7
 _EVEN = ({"util": 0.98, "sm": 0.62},) * 8
 _OWN_STEP = " - ".join(
@@ -140,9 +142,9 @@ _OWN_STEP = " - ".join(
 BREADTH_QUERIES = (
     FleetQuestion(
         "straggler_slow", "breadth", "GPUs that the others of their job wait for", "ratio",
-        f"({_ABOVE} > {_POINTS}) and on (workload) {_ALL_BUSY} and on (workload) {_THREE} "
+        f"({_ABOVE} > {_POINTS}) and on (workload) {_ALL_BUSY} and on (workload) {_ENOUGH} "
         f"unless ({_ABOVE} <= on (workload) group_left () "
-        f"{_MADS} * {_median(f'abs({_ABOVE})')})",
+        f"{MAD_FACTOR:g} * {_median(f'abs({_ABOVE})')})",
         "All GPUs of the job are busy, and this one does more than the others: they wait for it in NCCL. The value is "
         "how far its SM activity lies above the median.",
         "Compare its clocks, temperature and link with the others'; uneven batches or layers; drain it if it is the "
@@ -153,7 +155,7 @@ BREADTH_QUERIES = (
     FleetQuestion(
         "straggler_starved", "breadth", "GPUs that starve while their job spins", "ratio",
         f"(({_UTIL} - on (workload) group_left () {_median(_UTIL)}) < -{_POINTS}) "
-        f"and on (workload) (count by (workload) ({_UTIL} < 0.8) == 1) and on (workload) {_THREE}",
+        f"and on (workload) (count by (workload) ({_UTIL} < {_BUSY}) == 1) and on (workload) {_ENOUGH}",
         "One GPU of the job is not busy while all others are: they spin until it arrives. The value is how far its "
         "utilisation lies below the median.",
         "On its host gputop names what it waits for: loaders, disk, network or the main thread.",
@@ -166,14 +168,14 @@ BREADTH_QUERIES = (
         "sum by (job_id, rank) ({gputop_step_seconds_count.rate.5m} > 0)) "
         "/ on (job_id) group_left () quantile by (job_id) (0.5, "
         "sum by (job_id, rank) ({gputop_step_seconds_sum.rate.5m}) / "
-        "sum by (job_id, rank) ({gputop_step_seconds_count.rate.5m} > 0)) > 1.1",
+        f"sum by (job_id, rank) ({{gputop_step_seconds_count.rate.5m}} > 0)) > {STEP_FACTOR:g}",
         "A rank's step against the median of its job, where ranks announce steps. Ranks that wait for each other have "
         "equal steps: this finds those that do not.",
         "See straggler_slow and straggler_starved for jobs that wait for each other in every step.", None,
     ),
     FleetQuestion(
         "straggler_own_step", "breadth", "Ranks whose own part of a step takes longer", "ratio",
-        f"({_OWN_STEP}) / on (job_id) group_left () quantile by (job_id) (0.5, {_OWN_STEP}) > 1.1",
+        f"({_OWN_STEP}) / on (job_id) group_left () quantile by (job_id) (0.5, {_OWN_STEP}) > {STEP_FACTOR:g}",
         "A rank's step without what it waited for others, against the median of its job, where ranks announce both. "
         "The others wait for it in every step, so that all steps take equal time.",
         "On its host gputop names what it does; compare clocks, temperature and data there.", None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.rules.base import HELD_BYTES
 from gputop.diagnosis.thresholds import (
     FLAG_A_SM,
@@ -20,7 +21,6 @@ from gputop.diagnosis.thresholds import (
     FLAG_C_UTIL,
 )
 from gputop.diagnosis.types import STATES, State
-from gputop.features.fleet.plan import QUIET_UTIL
 
 STATE, LOST, OWNER, HOST_GPUS = "gputop:gpu:state", "gputop:gpu:lost", "gputop:gpu:owner", "gputop:host:gpus"
 BY_STATE, IN_STATE, JOB_LOST = "gputop:fleet:gpus_by_state", "gputop:fleet:gpus_in_state", "gputop:job:lost"
