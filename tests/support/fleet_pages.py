@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import GpuReading
 from gputop.features.fleet.judge import lost_hours
-from gputop.features.fleet.simulated_fleet import SimulatedFleet
+from gputop.features.fleet.simulated_fleet import LATE_S, SimulatedFleet
 
 KEYS = ("util_pct", "sm_active_pct", "tensor_active_pct", "power_w", "mem_used_bytes")
+LOST_S = 420.0
+"""How long before it a GPU was lost: means of five minutes know nothing of it any more."""
 DOWN_S = 150.0
 """How long before the end a host that is down gave its last values."""
 
@@ -27,6 +29,9 @@ def labels_of(read: GpuReading, instance: str) -> str:
         return f'gpu="{read.gpu}",uuid="{read.uuid}",{address}'
     name = "hostname" if read.names == "4.9" else "Hostname"
     own = f'gpu="{read.gpu}",UUID="{read.uuid}",modelName="{read.model}",{name}="{host}",{address}'
+    if read.job.startswith("pod "):
+        namespace, _, pod = job.removeprefix("pod ").partition("/")
+        return f'{own},exported_namespace="{namespace}",exported_pod="{pod}"'
     return f'{own},hpc_job="{job}"' if job else own
 
 
@@ -46,18 +51,30 @@ def gpu_lines(read: GpuReading, instance: str) -> Iterator[tuple[str, float]]:
     if read.names == "gputop":
         yield f'gputop_gpu_state{{{labels},state="{read.own_state}"}}', 1.0
         yield f'gputop_gpu_verdict{{{labels},verdict="{read.own_verdict}"}}', 1.0
-        if read.job:
+        if read.job and read.is_allocated:
+            pod = read.job.partition("/")[2]
+            yield f'gputop_pod_info{{{labels},k8s_namespace_name="{read.user}",k8s_pod_name="{pod}"}}', 1.0
+        elif read.job:
             scheduler, _, number = read.job.partition(" ")
             yield f'gputop_job_info{{{labels},scheduler="{scheduler}",job_id="{number}",user="{read.user}"}}', 1.0
 
 
-def host_lines(fleet: SimulatedFleet, host: int, t: float) -> list[tuple[str, float]]:
-    """What one host's exporter says at a time."""
+def host_lines(fleet: SimulatedFleet, host: int, t: float, end: float) -> list[tuple[str, float]]:
+    """What one host's exporter says at a time; what went wrong was so before ``end``."""
     name = fleet.host_name(host)
     instance = f"{name}:9400"
-    found = [line for number in range(fleet.gpus) for line in gpu_lines(fleet.gpu(host, number, t), instance)]
-    if fleet.names_of(host) == "gputop":
+    own, is_late = fleet.names_of(host) == "gputop", host == fleet.late and t > end - LATE_S
+    found = []
+    for number in range(fleet.gpus):
+        read = fleet.gpu(host, number, t)
+        is_lost = read.is_lost and t > end - LOST_S
+        if is_lost and own:
+            found.append((f"gputop_gpu_lost{{{labels_of(read, instance)}}}", 1.0))
+        elif not is_lost and not is_late:
+            found += gpu_lines(read, instance)
+    if own:
         found.append((f'gputop_host_info{{hostname="{name}",instance="{instance}",job="gpu"}}', 1.0))
+        found.append((f'gputop_up{{instance="{instance}",job="gpu"}}', float(not is_late)))
     return found
 
 
@@ -77,7 +94,7 @@ def past(
             series.setdefault("up", []).append(f"up{{{instance}}} {int(t <= stops)} {t:.3f}\n")
             if t > stops:
                 continue
-            for name, value in host_lines(fleet, host, t):
+            for name, value in host_lines(fleet, host, t, end):
                 series.setdefault(name, []).append(f"{name} {value:.6g} {t:.3f}\n")
             if fleet.names_of(host) == "gputop":
                 for number in range(fleet.gpus):

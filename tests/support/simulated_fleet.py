@@ -35,11 +35,15 @@ FATES: tuple[Mapping[str, float | None], ...] = (
     {"util": 0.0, "sm": 0.0},
     {"util": 0.0, "sm": 0.0, "memory": 1e8},
     {"sm": None, "occupancy": None, "tensor": None, "dram": None},
+    {"util": 0.0, "sm": 0.0, "memory": 1e8},
 )
-"""What the eight GPUs of the host ``fates`` do, where they are not ordinary."""
+"""What the GPUs of the host ``fates`` do, where they are not ordinary."""
+FREE, UNUSED = 6, 8
+"""Of these the one that nobody has, and the one that a job has and does not use."""
 VERDICTS = ("healthy", "memory_bandwidth", "pcie_transfer", "communication", "dataloader_cpu", "idle_holding_memory",
-            "idle", "no_bottleneck_seen")  # fmt: skip
-OWN_STATES = ("working", "working", "starved", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured")
+            "idle", "no_bottleneck_seen", "idle")  # fmt: skip
+OWN_STATES = ("working", "working", "starved", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured",
+              "idle")  # fmt: skip
 
 
 @lru_cache(maxsize=4)
@@ -63,7 +67,7 @@ def _steady(names: Names) -> str:
                 info = f'{labels},scheduler="slurm",job_id="{1000 + job}",user="u{job % 7}"'
                 lines.append(f"gputop_job_info{{{info}}} 1\n")
     for index, fate in enumerate(FATES):
-        labels = gpu_labels(names, "fates", index, "7")
+        labels = gpu_labels(names, "fates", index, "" if index == FREE else "7")
         for short, value in {**ORDINARY, **fate}.items():
             if value is not None:
                 lines += _lines(signal_series(names, short, value, labels))
@@ -88,8 +92,11 @@ def _own(labels: str, index: int) -> list[str]:
         f'gputop_sm_source{{{labels},source="{"bound" if index == 7 else "gpm"}"}} 1\n',
         f"gputop_gpu_idle_ratio{{{labels}}} 0.5\n",
         f"gputop_loader_queued_ratio{{{labels}}} 0.4\ngputop_loader_disk_ratio{{{labels}}} 0.3\n",
-        f'gputop_job_info{{{labels},scheduler="slurm",job_id="7",user="ml"}} 1\n',
     ]
+    if index == UNUSED:
+        lines.append(f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="batch-0"}} 1\n')
+    elif index != FREE:
+        lines.append(f'gputop_job_info{{{labels},scheduler="slurm",job_id="7",user="ml"}} 1\n')
     if index == 0:
         lines.append(f"gputop_gpu_remap_pending{{{labels}}} 1\ngputop_gpu_remap_failed{{{labels}}} 0\n")
         lines.append(f"gputop_gpu_lost{{{labels}}} 1\n")
@@ -100,8 +107,8 @@ def _own(labels: str, index: int) -> list[str]:
 def page(names: Names, age_s: float) -> str:
     """The page so many seconds after the fleet began."""
     lines = [_steady(names)]
-    for index in range(GPUS):
-        labels = gpu_labels(names, "fates", index, "7")
+    for index in range(len(FATES)):
+        labels = gpu_labels(names, "fates", index, "" if index == FREE else "7")
         lines += _lines(signal_series(names, "energy", 1e6 + 600.0 * age_s, labels))
         lines += _lines(signal_series(names, "ecc", float(int(age_s / 3)), labels))
         if names == "gputop":
@@ -121,7 +128,7 @@ def page(names: Names, age_s: float) -> str:
                 f"gputop_step_samples_total{{{rank}}} {int(age_s * 128)}\n"
             )
     if age_s < 12.0:
-        labels = gpu_labels(names, "fates", GPUS)
+        labels = gpu_labels(names, "fates", len(FATES))
         lines += _lines(signal_series(names, "util", 0.9, labels))
     return "".join(lines)
 

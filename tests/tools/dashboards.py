@@ -40,7 +40,8 @@ NODE_LEFT_OUT = {"cost_by_job", "cluster_power", "waste_by_job", "waste_share", 
 STATS = {
     "down", "late", "dead", "vanished", "lost", "ecc_uncorrected", "row_remap", "cluster_power", "unmeasured",
     "waste_share",
-    "hours_busy_not_working", "hours_starved", "hours_idle_allocated", "hours_idle", "hours_total", "gpus_by_state",
+    "hours_busy_not_working", "hours_starved", "hours_idle_allocated", "hours_allocated_unused", "hours_idle",
+    "hours_total", "gpus_by_state",
     "cost_no_work",
 }  # fmt: skip
 COUNTED = {"down", "late", "dead", "vanished", "lost", "ecc_uncorrected", "row_remap"}
@@ -49,6 +50,7 @@ TABLES = {
     "waste_by_job",
     "cost_by_job",
     "idle_with_memory",
+    "allocated_unused",
     "straggler_slow",
     "straggler_starved",
     "straggler_step",

@@ -30,7 +30,7 @@ from gputop.features.fleet.exporter_names import (
     plausible,
 )
 from gputop.features.fleet.fleet_reading import FleetError
-from gputop.features.fleet.plan import DIALECT_LABEL, EXPORTER, GONE, HOST, JOB_ID, LOST, STEP, STEP_WAIT, Known
+from gputop.features.fleet.plan import DIALECT_LABEL, EXPORTER, GONE, HOST, JOB_ID, LOST, POD, STEP, STEP_WAIT, Known
 from gputop.model.quantity import clean_text
 
 LONGEST_LABEL = 120
@@ -305,6 +305,8 @@ class SeriesFacts(Struct):
     step_s: float | None = None
     step_wait_s: float | None = None
     lost: bool = False
+    pod: tuple[str, str] | None = None
+    """(pod, namespace) that the kubelet gave the GPU to, in the words of ``job`` and ``user``."""
 
 
 class FactLabels(NamedTuple):
@@ -326,6 +328,8 @@ def said_by(labels: Labels, known: Known) -> FactLabels | None:
     key = key_of(labels, dialect, names)
     if mark in (JOB_ID, STEP, STEP_WAIT, LOST):
         return FactLabels(key, mark)
+    if mark == POD:
+        return FactLabels(key, POD, *own_pod(labels))
     if "state" in labels:
         return FactLabels(key, "state", labels["state"])
     if "verdict" in labels:
@@ -348,6 +352,8 @@ def told_of(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[SeriesKey, 
             one.verdict = said.text
         elif said.kind == LOST:
             one.lost = True
+        elif said.kind == POD:
+            one.pod = min(one.pod or (said.text, said.user), (said.text, said.user))
         elif said.kind == STEP:
             one.step_s = value if 0.0 < value < LONGEST_STEP_S else None
         elif said.kind == STEP_WAIT:
@@ -369,6 +375,12 @@ def own_job(labels: Mapping[str, str]) -> tuple[str, str]:
         return _text(f"pod {pod}"), user
     container = labels.get("container_id", "")
     return (_text(f"container {container[:12]}") if container else "", user)
+
+
+def own_pod(labels: Mapping[str, str]) -> tuple[str, str]:
+    """(job, user) of a ``gputop_pod_info``, in the words of ``job_of``."""
+    pod, namespace = _text(labels.get("k8s_pod_name", "")), _text(labels.get("k8s_namespace_name", ""))
+    return f"pod {namespace}/{pod}" if namespace else f"pod {pod}", namespace
 
 
 # The owner of a series, looked up by its labels as they came over the wire.

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import Level
 from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_host
-from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, worst_first
+from gputop.features.fleet.fleet_frame import OF_JOBS, FleetFrame, Gpu, GpuGroup, worst_first
 from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading, Lost
 from gputop.features.fleet.hours import History
 from gputop.features.fleet.judge import (
@@ -365,7 +365,7 @@ def _what(late: Straggler) -> str:
 
 def _of_job(group: GpuGroup) -> FleetFinding | None:
     state = group.verdict.state
-    if state not in ("busy_not_working", "starved", "idle_allocated"):
+    if state not in OF_JOBS:
         return None
     held = [gpu.read for gpu in group.gpus if gpu.state == state]
     who = f"{group.name or 'no job known'}" + (f" ({', '.join(group.users[:3])})" if group.users else "")

@@ -11,11 +11,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import NOT_WORK
 from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading, GpuReading
 from gputop.features.fleet.judge import (
     ABSENT,
+    FLEET_NOT_WORK,
     FLEET_STATES,
     FleetState,
     FleetVerdict,
@@ -137,7 +137,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
         """GPU-hours of the last hour that were not work, including idle ones; None until they were read."""
         if self.read.lost is None:
             return None
-        return sum(lost.gpu_h for lost in self.read.lost if lost.state in NOT_WORK)
+        return sum(lost.gpu_h for lost in self.read.lost if lost.state in FLEET_NOT_WORK)
 
     @cached_property
     def jobs(self) -> tuple[GpuGroup, ...]:
@@ -242,11 +242,15 @@ def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[GpuGroup,
     return (*named, context.group("", without)) if without else tuple(named)
 
 
+OF_JOBS = ("busy_not_working", "starved", "idle_allocated", "allocated_unused")
+"""States in which somebody keeps a GPU from others and does no work on it."""
+
+
 def worst_first(group: GpuGroup) -> tuple[float, float, str]:
     """The order in which groups need attention: by how bad, then by what they waste."""
     waste = group.waste_gpu_h
     if waste is None:
-        waste = sum(gpu.state in ("busy_not_working", "starved", "idle_allocated") for gpu in group.gpus)
+        waste = sum(gpu.state in OF_JOBS for gpu in group.gpus)
     return severity(group.verdict), -waste, group.name
 
 

@@ -243,7 +243,9 @@ class FleetInventory:
         named = {one.job.partition(" ")[2]: one.job for one in told.values() if not one.job.startswith("job ")}
         for key, who in self.identities.items():
             one = told.get(key)
-            job, user = (one.job, one.user) if one is not None and one.job else (who.job, who.user)
+            job, user = (who.job, who.user)
+            if one is not None and (one.job or one.pod is not None):
+                job, user = (one.job, one.user) if one.job or one.pod is None else one.pod
             if job.startswith("job "):
                 job = named.get(job[4:], job)
             if (job, user) != (who.job, who.user):

@@ -93,14 +93,16 @@ def fleet_page() -> Document:
         "never answered is not judged. Only where an engine has no `up` at all is a host down by the age of its "
         "values.",
         "The state of a GPU is the first that holds over five minutes: down, late or lost; gputop's own state where "
-        "it runs on the node; idle, holding memory or not, where the 95th percentile of utilisation is below 5 %; "
-        "busy, not working, by flag A or B, and by C with a job's label; starved up to 80 % utilisation with a "
-        "job's label; not measured without SM activity; working. The rules record it each minute as "
-        "`gputop:gpu:state` (1 working, 2 busy, not working, 3 starved, 4 idle, holding memory, 5 idle, 6 not "
-        "measured), the part of the minute that was no work as `gputop:gpu:lost`, and whose GPU it is as "
-        "`gputop:gpu:owner`; hours, shares and costs are sums of these by cluster. The label `names` says under "
-        "whose names they were made. Alerts carry `hostname`, `job_id`, `user`, `k8s_namespace` and `k8s_pod`; a "
-        "host is called by its label, or by its address without the port.",
+        "it runs on the node; idle, holding memory or not, where the 95th percentile of utilisation is below 5 %, "
+        "and `allocated, unused` where a job holds it meanwhile (by the scheduler's label of dcgm-exporter, or by "
+        "the kubelet, `gputop_pod_info`, while no process is there); busy, not working, by flag A or B, and by C "
+        "with a job's label; starved up to 80 % utilisation with a job's label; not measured without SM activity; "
+        "working. The rules record it each minute as `gputop:gpu:state` (1 working, 2 busy, not working, 3 starved, "
+        "4 idle, holding memory, 5 idle, 6 not measured, 7 allocated, unused), the part of the minute that was no "
+        "work as `gputop:gpu:lost`, and whose GPU it is as `gputop:gpu:owner`; hours, shares and costs are sums of "
+        "these by cluster. The label `names` says under whose names they were made. Alerts carry `hostname`, "
+        "`job_id`, `user`, `k8s_namespace` and `k8s_pod`; a host is called by its label, or by its address without "
+        "the port.",
         "Several clusters in one engine are told apart by the label `cluster` (or `cluster_name`, `cluster_id`, "
         "`k8s_cluster_name`, `k8s_cluster`), which Prometheus adds by `external_labels`; where two machines answer "
         "under one name and nothing tells them apart the screen says so, and `--select` shows one cluster.",

@@ -13,6 +13,9 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import State
 
+GpuState = State | Literal["allocated_unused"]
+"""The state of a GPU that is there: of a node, or that a job holds it and no process uses it, which a node by itself
+does not know."""
 WINDOW_S = 300.0
 """The time over which utilisation and SM activity are means: a state in the fleet covers five minutes."""
 HOUR_S = 3600.0
@@ -33,7 +36,8 @@ class GpuReading(Struct, frozen=True):
     says nothing. ``names`` is the dialect that it was read in. ``own_state`` and ``own_verdict`` are what gputop on
     the node says. ``job`` and ``user`` are empty where nothing tells them. A GPU that ``is_lost`` was there within
     the last day, and its host answers without it, or says that its driver cannot read it; the values are the last
-    ones. ``step_s`` is the mean training step of the ranks on it over ``WINDOW_S`` seconds, where they announce
+    ones. ``is_allocated`` is a GPU that a job holds by the word of the scheduler or the kubelet, whatever runs on it.
+    ``step_s`` is the mean training step of the ranks on it over ``WINDOW_S`` seconds, where they announce
     their steps, ``step_wait_s`` what they waited for others in it, where they say so.
     """
 
@@ -56,6 +60,7 @@ class GpuReading(Struct, frozen=True):
     own_state: State | None = None
     own_verdict: str | None = None
     is_lost: bool = False
+    is_allocated: bool = False
     step_s: float | None = None
     step_wait_s: float | None = None
     unanswered: frozenset[str] = frozenset()
@@ -71,7 +76,10 @@ class GpuReading(Struct, frozen=True):
 def filled(gpu: GpuReading, other: GpuReading) -> GpuReading:
     """One GPU from two exporters: the first, completed by what only the second knows. A measured 0 is known."""
     unknown = [key for key in gpu.__struct_fields__ if getattr(gpu, key) in (None, "")]
-    return replace(gpu, is_lost=gpu.is_lost and other.is_lost, **{key: getattr(other, key) for key in unknown})
+    # Where the first one names a job it sees a process of it.
+    is_allocated = gpu.is_allocated or (not gpu.job and other.is_allocated)
+    known = {key: getattr(other, key) for key in unknown}
+    return replace(gpu, is_lost=gpu.is_lost and other.is_lost, is_allocated=is_allocated, **known)
 
 
 class Down(Struct, frozen=True):
@@ -97,7 +105,7 @@ class Lost(Struct, frozen=True):
     gpu: str
     job: str
     user: str
-    state: State
+    state: GpuState
     gpu_h: float
 
 

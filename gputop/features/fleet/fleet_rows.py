@@ -65,7 +65,8 @@ def _drawn(util: int, sm: int | None, wide: int, glyphs: Glyphs, alarm: bool) ->
     return row
 
 
-_NEED = ("lost", "late", "busy_not_working", "starved", "idle_allocated", "unmeasured", "idle", "down", "working")
+_NEED = ("lost", "late", "busy_not_working", "starved", "idle_allocated", "allocated_unused", "unmeasured", "idle",
+         "down", "working")  # fmt: skip
 
 
 def _need(gpu: Gpu) -> int:
@@ -263,7 +264,7 @@ def waste_row(row: WastedHours, most: float, view: FleetView, width: int, *, sel
     glyphs = view.glyphs
     job = row.job or ("nobody's" if row.state == "idle" else "no job known")
     wide, red = width >= 90, LEVELS[row.state] == "red"
-    style = "value.alarm" if red else "level.yellow" if row.state == "idle_allocated" else "dim"
+    style = "value.alarm" if red else "level.yellow" if LEVELS[row.state] == "yellow" else "dim"
     line = Line().add(" ").add(fit(job, 18 if wide else 13, glyphs.more), "value").add(" ")
     line.add(fit(row.user or "–", 10 if wide else 7, glyphs.more), "text").add(" ")
     hours = _hours(row, view)

@@ -15,7 +15,7 @@ from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup
 from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, groups, position, rows_of
-from gputop.features.fleet.judge import ABSENT
+from gputop.features.fleet.judge import ABSENT, UNUSED
 from gputop.features.fleet.judge import WORDS as JudgeWORDS
 from gputop.model.quantity import count, duration, terminal_safe
 from gputop.paint.glyphs import Glyphs, ascii_only
@@ -31,10 +31,15 @@ COUNTED = (
     ("busy_not_working", NOT_WORKING_ALARM, "red", 0),
     ("starved", "starved", "red", 0),
     ("idle_allocated", HOLDING_MEMORY, "yellow", 2),
+    ("allocated_unused", UNUSED, "yellow", 3),
     ("idle", "idle", "grey", 5),
     ("unmeasured", JudgeWORDS["unmeasured"], "grey", 4),
 )
 """State, how it is counted, its level, its rank (see ``SummaryPart``); in the order in which they stand."""
+
+
+SHORT = {"working": "work", "busy_not_working": "BUSY"}
+"""Words of the narrowest header."""
 
 
 def number(value: int) -> str:
@@ -108,6 +113,8 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
         parts.append(SummaryPart(text, "text", 6))
     long, short, style = _hour(frame, view)
     parts.append(SummaryPart(short, style, 3))
+    if _wide([part for part in parts if not part.rank]) > width:
+        parts = [part._replace(text=part.short or part.text) for part in parts]
     room: list[SummaryPart] = []
     for part in sorted(parts, key=lambda part: part.rank):
         if not part.rank or _wide([*room, part]) <= width:
@@ -126,6 +133,8 @@ class SummaryPart(NamedTuple):
     text: str
     style: str
     rank: int
+    short: str = ""
+    """The text where those that are always shown have no room otherwise."""
 
 
 def _wide(parts: list[SummaryPart]) -> int:
@@ -138,7 +147,9 @@ def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[SummaryPart]:
         if state == "idle":
             parts += _absent(frame, glyphs)
         if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
-            parts.append(SummaryPart(f"{glyphs.level(level)} {number(n)} {word}", f"level.{level}", rank))
+            mark = f"{glyphs.level(level)} {number(n)}"
+            short = f"{mark} {SHORT[state]}" if state in SHORT else ""
+            parts.append(SummaryPart(f"{mark} {word}", f"level.{level}", rank, short))
     return parts
 
 
@@ -149,9 +160,17 @@ def _absent(frame: FleetFrame, glyphs: Glyphs) -> list[SummaryPart]:
     if lost := frame.counts.get("lost", 0):
         parts.append(SummaryPart(f"{glyphs.times} {number(lost)} lost", "level.red", 0))
     if late := kinds["late"]:
-        parts.append(SummaryPart(f"{glyphs.times} {count(late, 'host')} late", "level.red", 0))
+        parts.append(
+            SummaryPart(
+                f"{glyphs.times} {count(late, 'host')} late", "level.red", 0, f"{glyphs.times} {number(late)} late"
+            )
+        )
     if down := kinds["down"]:
-        parts.append(SummaryPart(f"{glyphs.times} {count(down, 'host')} down", "level.yellow", 1))
+        parts.append(
+            SummaryPart(
+                f"{glyphs.times} {count(down, 'host')} down", "level.yellow", 0, f"{glyphs.times} {number(down)} down"
+            )
+        )
     if gone := len(frame.read.gone):
         parts.append(SummaryPart(f"{count(gone, 'host')} gone", "dim", 2))
     return parts

@@ -19,10 +19,10 @@ from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.types import State
 from gputop.features.fleet import plan
 from gputop.features.fleet.client import PromQuery, SeriesRow, number
-from gputop.features.fleet.decode_answers import GpuIdentity, Remembered, SeriesKey, gpu_of, in_units, own_job
+from gputop.features.fleet.decode_answers import GpuIdentity, Remembered, SeriesKey, gpu_of, in_units, own_job, own_pod
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, job_of
 from gputop.features.fleet.fleet_inventory import Engine, FleetInventory, values
-from gputop.features.fleet.fleet_reading import HOUR_S, FleetError, GpuReading, Lost
+from gputop.features.fleet.fleet_reading import HOUR_S, FleetError, GpuReading, GpuState, Lost
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.plan import Known
 from gputop.features.fleet.promql import any_of, over
@@ -32,9 +32,11 @@ BINS = int(HOUR_S / BIN_S)
 AT_ONCE = 4
 """Bins of one query: a whole hour of 8,000 GPUs would take the engine more than a second."""
 MOST_KEPT = 60
-SAMPLES, QUIET, OWN_STATES, OWN_JOBS, OWN_SAMPLES = "samples", "quiet", "own states", "own jobs", "own samples"
+SAMPLES, QUIET, OWN_STATES, OWN_JOBS, OWN_PODS, OWN_SAMPLES = (
+    "samples", "quiet", "own states", "own jobs", "own pods", "own samples",
+)  # fmt: skip
 """What a bin is made of beside the metrics: samples of a job on a GPU; whether it was quiet; and of nodes that run
-gputop, seconds by state, samples of each job, samples of each GPU."""
+gputop, seconds by state, samples of each job and of each pod, samples of each GPU."""
 
 
 class Owned(NamedTuple):
@@ -61,7 +63,7 @@ Point = tuple[float, Owned, float]
 class Bin(Struct, frozen=True):
     """GPU-hours that were no work by GPU, job, user and state, and for how many seconds there is anything."""
 
-    lost: Mapping[tuple[SeriesKey, str, str, State], float]
+    lost: Mapping[tuple[SeriesKey, str, str, GpuState], float]
     covered_s: float
 
 
@@ -110,7 +112,7 @@ class Hours:
         ends = bin_ends(t)
         if any(end not in self._bins for end in ends) or not self.span_s(t):
             return None
-        sums: dict[tuple[SeriesKey, str, str, State], float] = defaultdict(float)
+        sums: dict[tuple[SeriesKey, str, str, GpuState], float] = defaultdict(float)
         for end in ends:
             for whose, gpu_h in self._bins[end].lost.items():
                 sums[whose] += gpu_h
@@ -142,7 +144,7 @@ def _binned(points: Points, scrape_s: Mapping[str, float]) -> Bin:
     util, sm, held = (in_units(points.get(key, ()), key) for key in ("util_pct", "sm_active_pct", "mem_used_bytes"))
     quiet = in_units(points.get(QUIET, ()), "util_pct")
     seconds = _seconds(points, SAMPLES, scrape_s)
-    lost: dict[tuple[SeriesKey, str, str, State], float] = {}
+    lost: dict[tuple[SeriesKey, str, str, GpuState], float] = {}
     for owned, value in util.items():
         gpu = GpuReading(
             "",
@@ -152,6 +154,7 @@ def _binned(points: Points, scrape_s: Mapping[str, float]) -> Bin:
             mem_used_bytes=held.get(owned),
             is_quiet=quiet.get(owned, QUIET_UTIL) < QUIET_UTIL,
             job=owned.job,
+            is_allocated=bool(owned.job),
         )
         state, _ = judged(gpu)
         gpu_h = lost_hours(state, value, seconds.get(owned, 0.0) / 3600.0)
@@ -164,9 +167,12 @@ def _own(points: Points, scrape_s: Mapping[str, float]) -> Bin:
     """GPUs whose nodes count for themselves: their seconds by state, divided by the samples of each job in the bin."""
     samples = {owned.gpu: value for owned, value in points.get(OWN_SAMPLES, ())}
     jobs: dict[SeriesKey, list[tuple[Owned, float]]] = defaultdict(list)
+    pods: dict[SeriesKey, list[tuple[Owned, float]]] = defaultdict(list)
     for owned, value in points.get(OWN_JOBS, ()):
         jobs[owned.gpu].append((owned, value))
-    lost: dict[tuple[SeriesKey, str, str, State], float] = defaultdict(float)
+    for owned, value in points.get(OWN_PODS, ()):
+        pods[owned.gpu].append((owned, value))
+    lost: dict[tuple[SeriesKey, str, str, GpuState], float] = defaultdict(float)
     for owned, value in points.get(OWN_STATES, ()):
         # Nothing counts more seconds than passed; two percent for what an engine extrapolates.
         if owned.state not in get_args(State) or not 0.0 <= value <= 1.02 * BIN_S:
@@ -177,7 +183,14 @@ def _own(points: Points, scrape_s: Mapping[str, float]) -> Bin:
         whole = max(counted, samples.get(owned.gpu, 0.0), 1.0)
         for job, n in of_jobs:
             lost[owned.gpu, job.job, job.user, state] += value / 3600.0 * n / whole
-        if (rest := 1.0 - counted / whole) > 0.0:
+        held = pods.get(owned.gpu, [])
+        unused = max(0.0, max((n for _, n in held), default=0.0) - counted) / whole
+        for pod, n in held:
+            # A pod had the GPU, and no process of a job was there.
+            unused_state: GpuState = "allocated_unused" if state == "idle" else state
+            part = unused * n / sum(n for _, n in held)
+            lost[owned.gpu, pod.job, pod.user, unused_state] += value / 3600.0 * part
+        if (rest := 1.0 - counted / whole - unused) > 0.0:
             lost[owned.gpu, "", "", state] += value / 3600.0 * rest
     seconds = {Owned(key): min(BIN_S, n * _every(Owned(key), scrape_s)) for key, n in samples.items()}
     return Bin(lost, _longest(seconds))
@@ -267,6 +280,7 @@ class LastHour:
         if "gputop" in known.labels:
             texts[OWN_STATES] = plan.own_states(known, select)
             texts[OWN_JOBS] = plan.own_jobs(known, select)
+            texts[OWN_PODS] = plan.own_pods(known, select)
             texts[OWN_SAMPLES] = plan.own_samples(known, select)
         return {name: PromQuery(text, ends[-1], ends[0], BIN_S) for name, text in texts.items() if text}
 
@@ -284,7 +298,7 @@ def _owned(labels: Mapping[str, str], known: Known, exporters: frozenset[str]) -
     if gpu is None:
         return None
     if gpu.dialect == "gputop":
-        return Owned(gpu, *own_job(labels), labels.get("state", ""))
+        return Owned(gpu, *(own_pod(labels) if "k8s_pod_name" in labels else own_job(labels)), labels.get("state", ""))
     return Owned(gpu, *(job_of(labels, exporters) if DIALECTS[gpu.dialect].job else ("", "")))
 
 

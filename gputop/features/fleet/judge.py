@@ -16,23 +16,26 @@ from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_
 from gputop.diagnosis.rules.base import HELD_BYTES
 from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.thresholds import FLAG_A_UTIL
-from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Flag, Level, State
+from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, Flag, Level
 from gputop.features.fleet.exporter_names import group_of
-from gputop.features.fleet.fleet_reading import Down, GpuReading
+from gputop.features.fleet.fleet_reading import Down, GpuReading, GpuState
 from gputop.model.quantity import duration, memory
 
-FleetState = Literal[
-    "working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured", "down", "late", "lost"
-]
+FleetState = GpuState | Literal["down", "late", "lost"]
 ABSENT: tuple[FleetState, ...] = ("down", "late", "lost")
 """States of GPUs without current values: the host does not answer, its driver hangs, or it answers without the GPU."""
-FLEET_STATES: tuple[FleetState, ...] = (*STATES, *ABSENT)
+GPU_STATES: tuple[GpuState, ...] = (*STATES, "allocated_unused")
+FLEET_STATES: tuple[FleetState, ...] = (*GPU_STATES, *ABSENT)
+FLEET_NOT_WORK: tuple[GpuState, ...] = (*NOT_WORK, "allocated_unused")
+"""Time in these states is no work."""
+UNUSED = "allocated, unused"
 WORDS: Mapping[str, str] = MappingProxyType(
-    {state: STATE_WORDS[state] for state in STATES} | {"down": "down", "late": "driver late", "lost": "lost"}
+    {state: STATE_WORDS[state] for state in STATES}
+    | {"allocated_unused": UNUSED, "down": "down", "late": "driver late", "lost": "lost"}
 )
 LEVELS: Mapping[FleetState, Level] = MappingProxyType({
-    "working": "green", "busy_not_working": "red", "starved": "red", "idle_allocated": "yellow", "idle": "grey",
-    "unmeasured": "grey", "down": "yellow", "late": "red", "lost": "red",
+    "working": "green", "busy_not_working": "red", "starved": "red", "idle_allocated": "yellow",
+    "allocated_unused": "yellow", "idle": "grey", "unmeasured": "grey", "down": "yellow", "late": "red", "lost": "red",
 })  # fmt: skip
 """The level in which a state is drawn."""
 BUSY_UTIL = FLAG_A_UTIL
@@ -53,10 +56,10 @@ def state_of(gpu: GpuReading, *, down: str = "") -> tuple[FleetState, str]:
     return judged(gpu)
 
 
-def judged(gpu: GpuReading) -> tuple[State, str]:
+def judged(gpu: GpuReading) -> tuple[GpuState, str]:
     """The state of a GPU that is there, and what it was decided by."""
     if gpu.own_state is not None:
-        return gpu.own_state, "gputop"
+        return ("allocated_unused" if gpu.own_state == "idle" and gpu.is_allocated else gpu.own_state), "gputop"
     if gpu.util_pct is None:
         return "unmeasured", "nothing"
     if gpu.is_quiet is None and gpu.util_pct < SURELY_BUSY_UTIL:
@@ -64,7 +67,9 @@ def judged(gpu: GpuReading) -> tuple[State, str]:
     if gpu.is_quiet:
         if gpu.mem_used_bytes is None and "mem_used_bytes" in gpu.unanswered:
             return "unmeasured", "nothing"
-        return ("idle_allocated" if (gpu.mem_used_bytes or 0.0) >= HELD_BYTES else "idle"), "util"
+        if (gpu.mem_used_bytes or 0.0) >= HELD_BYTES:
+            return "idle_allocated", "util"
+        return ("allocated_unused" if gpu.is_allocated else "idle"), "util"
     if gpu.sm_active_pct is None and "sm_active_pct" in gpu.unanswered:
         return "unmeasured", "nothing"
     if flag_of(gpu) is not None:
@@ -84,11 +89,11 @@ def flag_of(gpu: GpuReading) -> Flag | None:
     return busy_not_working(gpu.util_pct, gpu.sm_active_pct, may_be_hollow=bool(gpu.job))
 
 
-def lost_hours(state: State, util_pct: float | None, hours: float) -> float:
+def lost_hours(state: FleetState, util_pct: float | None, hours: float) -> float:
     """The part of ``hours`` in a state that was not work, GPU-hours; split by utilisation as in a node's ledger."""
     if state == "busy_not_working":
         return hours
-    if state in ("starved", "idle_allocated", "idle"):
+    if state in FLEET_NOT_WORK:
         return hours * (1.0 - min(100.0, max(0.0, util_pct or 0.0)) / 100.0)
     return 0.0
 
@@ -215,13 +220,14 @@ class FleetVerdict(Struct, frozen=True):
 
 
 _ORDER: tuple[FleetState, ...] = (
-    "lost", "late", "busy_not_working", "starved", "idle_allocated", "working", "unmeasured", "idle", "down",
+    "lost", "late", "busy_not_working", "starved", "idle_allocated", "allocated_unused", "working", "unmeasured",
+    "idle", "down",
 )  # fmt: skip
 
 
 def severity(verdict: FleetVerdict) -> float:
     """The smaller, the more it needs attention. A straggler comes before GPUs that only wait or idle."""
-    if verdict.straggles and verdict.state in ("working", "idle_allocated", "unmeasured"):
+    if verdict.straggles and verdict.state in ("working", "idle_allocated", "allocated_unused", "unmeasured"):
         return _ORDER.index("starved") + 0.5
     return float(_ORDER.index(verdict.state))
 
@@ -336,4 +342,6 @@ def remedy_of(gpus: Sequence[tuple[GpuReading, FleetState]], state: FleetState) 
         return ABSENT_REMEDIES[state]
     if state in ("busy_not_working", "starved"):
         return "run gputop on the node: it names the cause; `gputop export` there brings it here"
+    if state == "allocated_unused":
+        return "ask its owner: a job that asks for fewer GPUs, or ends, leaves this one to another"
     return remedies.get("idle_holding_memory", "") if state == "idle_allocated" else ""

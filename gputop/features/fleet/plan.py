@@ -22,9 +22,12 @@ DIALECT_LABEL = "gputop_names"
 """The label that marks under which names a series was found, where there are several."""
 JOB_LABELS = ("scheduler", "job_id", "user", "k8s_pod_uid", "container_id")
 """Labels of ``gputop_job_info``."""
-HOST, JOB_ID, STEP, STEP_WAIT, AGE = "host", "jobstats job", "step", "step wait", "age"
+POD_LABELS = ("k8s_namespace_name", "k8s_pod_name")
+"""Labels of ``gputop_pod_info`` that name a pod."""
+HOST, POD, JOB_ID, STEP, STEP_WAIT, AGE = "host", "pod", "jobstats job", "step", "step wait", "age"
 LOST, LATE, DEAD, EXPORTER, SPACING = "lost", "late", "dead", "exporter", "spacing"
-"""Marks of series that give: the name of the host behind an address; a job's number as the value; the mean seconds of a
+"""Marks of series that give: the name of the host behind an address; the pod that the kubelet gave a GPU to; a
+job's number as the value; the mean seconds of a
 training step; when an address last gave values; that a driver cannot read a GPU; how long a driver is late, in seconds;
 how long ago the values of a file were written that nobody renews; the pod in which an exporter runs; the seconds
 between two scrapes."""
@@ -228,6 +231,7 @@ def told(known: Known, select: str) -> str:
             f"({max_by((*labels, 'verdict'), selector('gputop_gpu_verdict', select))} == 1)",
             max_by((*labels, *JOB_LABELS), selector("gputop_job_info", select)),
             marked(f"{max_by(labels, selector('gputop_gpu_lost', select))} == 1", LOST),
+            marked(max_by((*labels, *POD_LABELS), selector("gputop_pod_info", select)), POD),
             marked(_step_seconds("gputop_step_seconds", labels, select), STEP),
             marked(_step_seconds("gputop_step_wait_seconds", labels, select), STEP_WAIT),
         ]
@@ -263,6 +267,12 @@ def own_jobs(known: Known, select: str) -> str:
     """How many samples of a window name each job of a GPU."""
     series = selector("gputop_job_info", select)
     return _own(known, max_by((*known.labels["gputop"], *JOB_LABELS), counted(series)))
+
+
+def own_pods(known: Known, select: str) -> str:
+    """How many samples of a window name each pod that the kubelet gave a GPU to."""
+    series = selector("gputop_pod_info", select)
+    return _own(known, max_by((*known.labels["gputop"], *POD_LABELS), counted(series)))
 
 
 def own_samples(known: Known, select: str) -> str:

@@ -204,6 +204,7 @@ class Present:
             user=who.user,
             own_state=own,
             own_verdict=told.verdict if own else None,
+            is_allocated=bool(who.job) and (key.dialect != "gputop" or not told.job),
             is_lost=told.lost or (who.gone and util is None),
             step_s=told.step_s,
             step_wait_s=told.step_wait_s,

@@ -8,7 +8,9 @@ from types import MappingProxyType
 
 from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.thresholds import MEMORY_DRAM, MEMORY_UTIL
-from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
+from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, State
+from gputop.features.fleet.fleet_reading import GpuState
+from gputop.features.fleet.judge import FLEET_NOT_WORK, GPU_STATES, UNUSED
 from gputop.features.fleet.state_rules import HOST_GPUS, IN_STATE, JOB_LOST, OWNER_LABELS, SM, UTIL, is_state, share
 from gputop.features.fleet.template import AlertRule, FleetQuestion, Planted, Stops
 
@@ -386,19 +388,24 @@ THROUGHPUT_QUERIES = (
 # as work.
 
 _WASTE_OWN = 'gpu="0",uuid="GPU-n1-0",instance="n1:9401"'
-_NOT_WORK = "|".join(NOT_WORK)
+_OWN_IDLE = f'gputop_gpu_state{{{_WASTE_OWN},state="idle"}}'
+_NOT_WORK, _LOST = "|".join(NOT_WORK), "|".join(FLEET_NOT_WORK)
 _WATCHED = "max by ({by}, state) ({gputop_gpu_state_seconds_total.increase.1h})"
 _WASTED = f'max by ({{by}}, state) ({{gputop_gpu_state_seconds_total.increase.1h|state=~"{_NOT_WORK}"}})'
 """Of an exporter that is scraped twice, by a pair of Prometheus or by two jobs, the seconds count once."""
 _ALL_MINUTES = f"sum by (cluster) (sum_over_time({{{IN_STATE}}}[1h])) / 60"
-_LOST_MINUTES = f'sum by (cluster) (sum_over_time({{{IN_STATE}|state=~"{_NOT_WORK}"}}[1h]))'
+_LOST_MINUTES = f'sum by (cluster) (sum_over_time({{{IN_STATE}|state=~"{_LOST}"}}[1h]))'
 _KNOWN_MINUTES = f'sum by (cluster) (sum_over_time({{{IN_STATE}|state!="unmeasured"}}[1h]))'
-_COST_MINUTES = f'sum by (cluster, state) (sum_over_time({{{IN_STATE}|state=~"{_NOT_WORK}"}}[1h])) / 60 * {{price}}'
+_COST_MINUTES = f'sum by (cluster, state) (sum_over_time({{{IN_STATE}|state=~"{_LOST}"}}[1h])) / 60 * {{price}}'
+
+
+def _minutes(state: GpuState) -> str:
+    return f'sum by (cluster) (sum_over_time({{{IN_STATE}|state="{state}"}}[1h])) / 60'
 
 
 def _state(id: str, state: State, title: str, meaning: str, advice: str) -> FleetQuestion:
     own = f'max by ({{by}}) ({{gputop_gpu_state_seconds_total.increase.1h|state="{state}"}})'
-    minutes = f'sum by (cluster) (sum_over_time({{{IN_STATE}|state="{state}"}}[1h])) / 60'
+    minutes = _minutes(state)
     asked = f"sum by (cluster) ({own}) / 3600"
     return FleetQuestion(id, "waste", title, "GPU-hours", asked, meaning, advice, minutes, recorded=minutes)
 
@@ -410,7 +417,7 @@ WASTE_QUERIES = (
         "count by (cluster, state) (max by ({by}, state) ({gputop_gpu_state}) == 1)",
         "The state that each GPU's time counts as now.", "Those that are not working come first: gap, starved.",
         " or ".join(
-            f'label_replace(count by (cluster) ({is_state(state)}), "state", "{state}", "", "")' for state in STATES
+            f'label_replace(count by (cluster) ({is_state(state)}), "state", "{state}", "", "")' for state in GPU_STATES
         ),
     ),
     _state("hours_busy_not_working", "busy_not_working", f"{NOT_WORKING.capitalize()}: last hour",
@@ -422,7 +429,14 @@ WASTE_QUERIES = (
            "Nothing runs and nobody else can use it: a forgotten notebook, usually.",
            "gputop shows whose process it is; ask, then end it."),
     _state("hours_idle", "idle", "Idle: last hour",
-           "Nobody holds memory there and no kernel ran.", "Capacity, not waste of a job."),
+           "Nobody holds memory there and no kernel ran. Nodes that run gputop count a GPU here, too, that a job holds "
+           "and does not use: hours_allocated_unused.", "Capacity, not waste of a job."),
+    FleetQuestion(
+        "hours_allocated_unused", "waste", f"{UNUSED.capitalize()}: last hour", "GPU-hours",
+        _minutes("allocated_unused"),
+        "A job held the GPU, and no process used it. Minute by minute; a node counts the same time as idle.",
+        "A job that asks for fewer GPUs; idle limits.", recorded=_minutes("allocated_unused"),
+    ),
     FleetQuestion(
         "hours_total", "waste", "All GPUs: last hour", "GPU-hours",
         f"sum by (cluster) ({_WATCHED}) / 3600", "The total of which the other states are parts.",
@@ -452,6 +466,15 @@ WASTE_QUERIES = (
                             ((f'gputop_gpu_state{{{_WASTE_OWN},state="idle_allocated"}}', 1.0),)),
                     Planted(({"util": 0.0, "memory": 1e9},),
                             ((f'gputop_gpu_state{{{_WASTE_OWN},state="idle_allocated"}}', 0.0),))),
+    ),
+    FleetQuestion(
+        "allocated_unused", "waste", "GPUs that a job holds and does not use", "flag",
+        f"{is_state('allocated_unused')} * 0 + 1",
+        "The scheduler or the kubelet gave the GPU to a job, and no process of it uses the GPU or holds memory there.",
+        "Ask the owner: a job that asks for fewer GPUs leaves this one to another.",
+        alert=AlertRule("GpuAllocatedUnused", "", "30m", "info",
+                    Planted(({"util": 0.0, "memory": 1e8},), ((_OWN_IDLE, 1.0),), has_job=True, has_process=False),
+                    Planted(({"util": 0.06, "memory": 1e8},), ((_OWN_IDLE, 0.0),), has_job=True, has_process=False)),
     ),
     FleetQuestion(
         "waste_share", "waste", "No work: share, last hour", "ratio",

@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.features.fleet.client import SeriesRow
 from gputop.features.fleet.decode_answers import GpuIdentity, Labels, Remembered, SeriesKey, gpu_of, place_of
 from gputop.features.fleet.exporter_names import BLANK, DIALECTS, Dialect, first_of, pod_of
 from gputop.features.fleet.fleet_inventory import Engine, FleetInventory, values
-from gputop.features.fleet.plan import JOB_LABELS, QUIET_UTIL, Known
+from gputop.features.fleet.plan import JOB_LABELS, Known
 from gputop.features.fleet.promql import max_by, over, selector, union, window
 
 ROSE_S = 3600.0

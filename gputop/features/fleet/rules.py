@@ -17,6 +17,7 @@ from gputop.features.fleet.state_rules import (
     JOB_LOST,
     LOST,
     NO_WORK,
+    OWN_IN_STATE,
     OWN_OWNER,
     OWN_STATE,
     OWNER,
@@ -42,7 +43,8 @@ from gputop.model.prometheus_names import FB_FREE, NAMES
 
 RECORDED = (
     "waste_share", "waste_by_job", "hours_busy_not_working", "hours_starved", "hours_idle_allocated",
-    "hours_idle", "hours_total", "cluster_power", "cost_no_work", "cost_by_state", "cost_by_job",
+    "hours_allocated_unused", "hours_idle", "hours_total", "cluster_power", "cost_no_work", "cost_by_state",
+    "cost_by_job",
 )  # fmt: skip
 """Queries over an hour or over all GPUs: dashboards of a large fleet ask for them again and again."""
 _LEAD_MIN = 12
@@ -64,7 +66,6 @@ def recorded(
     setting = RuleSetting(names, scrape_s=scrape_s, recorded=True, price=price)
     own = names == "gputop"
     of_job = f"{{{LOST}}} * on ({{by}}) group_left ({', '.join(OWNER_LABELS)}) {{{OWNER}}}"
-    rate = "sum by (cluster, state) (max by ({by}, state) ({gputop_gpu_state_seconds_total.rate.2m}))"
     by_gpu = (
         (OWNER, OWN_OWNER if own else DCGM_OWNER),
         (STATE, OWN_STATE if own else DCGM_STATE),
@@ -72,7 +73,7 @@ def recorded(
         (HOST_GPUS, "count by (cluster, {host}) (count by (cluster, {host}, gpu) ({util}))"),
         (JOB_LOST, f"sum by (cluster, {', '.join(OWNER_LABELS)}) ({of_job})"),
         (BY_STATE, library()["gpus_by_state"].template_for(names) or ""),
-        (IN_STATE, rate if own else f"max by (cluster, state) ({{{BY_STATE}}})"),
+        (IN_STATE, OWN_IN_STATE if own else f"max by (cluster, state) ({{{BY_STATE}}})"),
     )
     words = {word for query, _ in alerts(names) for word in recorded_words(query.template_for(names) or "")}
     words |= {word for _, template in by_gpu for word in recorded_words(template)}
@@ -167,7 +168,8 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
             if fires and alert.about != "fleet":
                 matchers.append('hostname="n1"')
             if fires and alert.about == "gpu" and world.has_job:
-                matchers.append('job_id="4711"')
+                is_pod = names == "gputop" and not world.has_process
+                matchers.append('k8s_pod="llm-0"' if is_pod else 'job_id="4711"')
             expr = f"count(ALERTS{{{','.join(matchers)}}})"
             lines += ["    promql_expr_test:", f"      - expr: {_quoted(expr)}", f"        eval_time: {minutes}m"]
             lines += (
@@ -186,7 +188,9 @@ def planted_series(world: Planted, names: Names) -> dict[str, Level]:
         labels = gpu_labels(names, "n1", index, "4711" if world.has_job else "")
         for short, level in gpu.items():
             found.update(signal_series(names, short, level, labels))
-        if names == "gputop" and world.has_job:
+        if names == "gputop" and world.has_job and not world.has_process:
+            found[f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="llm-0"}}'] = 1.0
+        elif names == "gputop" and world.has_job:
             found[f'gputop_job_info{{{labels},scheduler="slurm",job_id="4711",user="ml"}}'] = 1.0
     own = "gputop_" if names == "gputop" else "DCGM_"
     for series, level in world.series:

@@ -6,6 +6,7 @@ Every value follows from seed, GPU and time alone, so that any moment can be gen
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Literal
 
 from msgspec import Struct
@@ -43,6 +44,8 @@ WAITING = Fate("comm", 99.0, 17.0, 4.0, 14.0, 0.44, 60.0, "busy_not_working", "l
 LOADER_CPU = Fate("vision", 38.0, 32.0, 16.0, 15.0, 0.40, 38.0, "starved", "dataloader_cpu")
 LOADER_IO = Fate("video", 47.0, 39.0, 20.0, 17.0, 0.44, 52.0, "starved", "dataloader_io")
 HOLDING = Fate("notebook", 0.0, 0.0, 0.0, 0.0, 0.12, 76.0, "idle_allocated", "idle_holding_memory")
+RESERVED = Fate("batch", 0.0, 0.0, 0.0, 0.0, 0.10, 0.4, "idle", "idle")
+"""A job that holds GPUs and uses none of them."""
 NOBODY = Fate("", 0.0, 0.0, 0.0, 0.0, 0.10, 0.4, "idle", "idle")
 SLOWED = Fate("llm", 98.0, 62.0, 30.0, 30.0, 0.62, 68.0, "working", "working")
 """A job that waits for its straggler."""
@@ -54,6 +57,8 @@ _FATES: tuple[tuple[float, Fate], ...] = (
 """Cumulative shares of the jobs."""
 _SIZES = (1, 1, 1, 2, 2, 4, 4, 8)
 _USERS = ("ml", "vision", "rl", "team-a", "anna", "bio", "speech", "ops")
+LATE_S = 240.0
+"""For how long the driver of the late host has hung."""
 STRAGGLER_SM, STRAGGLER_UTIL = 93.0, 58.0
 STEP_S, STRAGGLER_STEP_S = 0.84, 1.02
 """Training steps of jobs that announce them, and of the one rank that is slower while nobody waits for it."""
@@ -101,8 +106,10 @@ class SimulatedFleet:
         while at < self.hosts:
             roll = (number * 0.137 + 0.66 + 0.2 * chance(self.seed, 1, number)) % 1.0
             fate = next(fate for most, fate in _FATES if roll < most)
+            if fate is HOLDING and number % 2:
+                fate = RESERVED
             wanted = _SIZES[int(chance(self.seed, 2, number) * len(_SIZES))]
-            size = min(self.hosts - at, 1 if fate in (HOLDING, NOBODY) else wanted)
+            size = min(self.hosts - at, 1 if fate in (HOLDING, RESERVED, NOBODY) else wanted)
             late = fate in (SLOWED, LATE)
             if late and size * self.gpus < 4:
                 fate, late = WORKING, False
@@ -111,8 +118,7 @@ class SimulatedFleet:
             steps = fate is WORKING and self.names_of(at) == "gputop" and self.gpus >= 3
             uneven = steps and chance(self.seed, 9, number) < 0.25
             jobs.append(SimulatedJob(
-                8800 + number, f"slurm {8800 + number}" if fate is not NOBODY else "",
-                _USERS[number % len(_USERS)] if fate is not NOBODY else "", fate, at, size,
+                8800 + number, _name(fate, number), _user(number) if fate is not NOBODY else "", fate, at, size,
                 300.0 * round(2.0 + 22.0 * chance(self.seed, 3, number)),
                 int(chance(self.seed, 4, number) * (ranks if late else self.gpus)) if late or uneven else None, steps,
             ))  # fmt: skip
@@ -139,13 +145,32 @@ class SimulatedFleet:
         """Whether a host does not answer."""
         return chance(self.seed, 7, host) < 0.006 or (self.hosts >= 20 and host == self.hosts * 3 // 5)
 
+    @cached_property
+    def late(self) -> int | None:
+        """The host whose driver hangs, where there are enough of them."""
+        return self._first(lambda host: self.names_of(host) == "gputop" and not self.is_down(host), self.hosts * 2 // 5)
+
+    @cached_property
+    def lost_gpu(self) -> tuple[int, int] | None:
+        """Host and number of the GPU that cannot be read any more, where there are enough hosts."""
+        wanted = (WORKING, SERVING)
+        host = self._first(
+            lambda host: not self.is_down(host) and host != self.late and self.job_of(host).fate in wanted,
+            self.hosts // 5,
+        )
+        return None if host is None else (host, self.gpus - 1)
+
+    def _first(self, is_one: Callable[[int], bool], begin: int) -> int | None:
+        """The first host from ``begin`` on; small fleets are left whole."""
+        return next((host for host in range(begin, self.hosts) if is_one(host)), None) if self.hosts >= 20 else None
+
     def planted(self) -> set[tuple[str, str, str]]:
         """(host, gpu, kind) of every straggler that the exported values can show."""
         found: set[tuple[str, str, str]] = set()
         for job in self.jobs:
             if job.straggler is not None:
                 host = job.first + job.straggler // self.gpus
-                if not self.is_down(host):
+                if not self.is_down(host) and host != self.late:
                     found.add((self.host_name(host), str(job.straggler % self.gpus), job.kind))
         return found
 
@@ -173,16 +198,20 @@ class SimulatedFleet:
             names, util, None if self.lacks_sm(host) else sm, max(0.0, fate.tensor + 0.5 * noise * (not quiet)),
             max(0.0, fate.dram + 0.5 * noise * (not quiet)), util, LIMIT_W * power + noise, GIB * fate.mem_gib,
             32.0 + 45.0 * power, quiet, job.name * runs, job.user * runs,
-            fate.state if own else None, fate.verdict if own else None, step_s=step,
+            fate.state if own else None, fate.verdict if own else None, is_lost=(host, number) == self.lost_gpu,
+            is_allocated=runs and bool(job.name) and (not own or fate is RESERVED), step_s=step,
         )  # fmt: skip
 
     def down(self, t: float) -> dict[str, Down]:
         """The hosts that do not answer."""
-        return {
+        found = {
             self.host_name(host): Down(100.0 + 400.0 * chance(self.seed, 8, host), "the exporter does not answer")
             for host in range(self.hosts)
             if self.is_down(host)
         }
+        if self.late is not None:
+            found[self.host_name(self.late)] = Down(LATE_S, "the driver does not answer: it is late or hangs", "late")
+        return found
 
     def lost(self, gpus: Sequence[GpuReading], t: float) -> list[Lost]:
         """What the last hour lost: what these GPUs do at ``t``, since their jobs began; before, they were idle."""
@@ -204,7 +233,7 @@ class SimulatedFleet:
         gpus = [self.gpu(host, number, t) for host in range(self.hosts) for number in range(self.gpus)]
         down = self.down(t)
         names = tuple(dict.fromkeys(self.names_of(host) for host in range(self.hosts)))
-        alerts = tuple(FiringAlert("GputopHostDown", "warning", host, {"instance": f"{host}:9400"}) for host in down)
+        alerts = tuple(_alert(host, one) for host, one in down.items())
         return FleetReading(t, self.source, gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
 
     def more(self, t: float) -> bool:
@@ -238,3 +267,20 @@ class SimulatedFleet:
             reads = [self.gpu(at, number, moment) for moment in times]
             found[str(number)] = [read.util_pct for read in reads], [read.sm_active_pct for read in reads]
         return found
+
+
+def _user(number: int) -> str:
+    return _USERS[number % len(_USERS)]
+
+
+def _name(fate: Fate, number: int) -> str:
+    """A job as the screen names it: most are of a batch scheduler, those that hold GPUs for later are pods."""
+    if fate is RESERVED:
+        return f"pod {_user(number)}/batch-{number}"
+    return "" if fate is NOBODY else f"slurm {8800 + number}"
+
+
+def _alert(host: str, down: Down) -> FiringAlert:
+    """What the rules of `gputop fleet deploy` say of a host without values."""
+    name = "GpuDriverLate" if down.kind == "late" else "GpuExporterDown"
+    return FiringAlert(name, "critical", host, {"instance": f"{host}:9400"})

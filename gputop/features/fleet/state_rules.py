@@ -21,10 +21,12 @@ from gputop.diagnosis.thresholds import (
     FLAG_C_UTIL,
 )
 from gputop.diagnosis.types import STATES, State
+from gputop.features.fleet.fleet_reading import GpuState
+from gputop.features.fleet.judge import FLEET_NOT_WORK, GPU_STATES
 
 STATE, LOST, OWNER, HOST_GPUS = "gputop:gpu:state", "gputop:gpu:lost", "gputop:gpu:owner", "gputop:host:gpus"
 BY_STATE, IN_STATE, JOB_LOST = "gputop:fleet:gpus_by_state", "gputop:fleet:gpus_in_state", "gputop:job:lost"
-CODES: Mapping[State, int] = MappingProxyType({state: number for number, state in enumerate(STATES, 1)})
+CODES: Mapping[GpuState, int] = MappingProxyType({state: number for number, state in enumerate(GPU_STATES, 1)})
 """A state's number in ``STATE``: 1 is working."""
 OWNER_LABELS = ("job_id", "user", "k8s_namespace", "k8s_pod")
 """Labels of ``OWNER`` besides those of the GPU: none of them collides with a target's."""
@@ -46,12 +48,13 @@ FLAG_C = f"(({OF_A_JOB} >= {share(FLAG_C_UTIL)}) and ({SM} > 0) and ({SM} / {UTI
 BUSY_NOT_WORKING = f"({FLAG_A} or {FLAG_B} or {FLAG_C})"
 
 
-def _coded(condition: str, state: State) -> str:
+def _coded(condition: str, state: GpuState) -> str:
     return f"({condition}) * 0 + {CODES[state]}"
 
 
 DCGM_STATE = " or ".join((
     _coded(f"{QUIET} and {HELD}", "idle_allocated"),
+    _coded(f"{QUIET} and {OF_A_JOB}", "allocated_unused"),
     _coded(QUIET, "idle"),
     _coded(BUSY_NOT_WORKING, "busy_not_working"),
     _coded(f"{OF_A_JOB} <= {share(FLAG_A_UTIL)}", "starved"),
@@ -59,25 +62,47 @@ DCGM_STATE = " or ".join((
     _coded(UTIL, "working"),
 ))  # fmt: skip
 """dcgm-exporter gives no verdicts, so a GPU's state follows from its numbers: the first that holds."""
-OWN_STATE = " or ".join(
-    f'(max by ({{by}}) ({{gputop_gpu_state|state="{state}"}}) == 1) * {code}' for state, code in CODES.items()
+
+
+def _own(state: State) -> str:
+    return f'(max by ({{by}}) ({{gputop_gpu_state|state="{state}"}}) == 1)'
+
+
+OWN_UNUSED = (
+    f"({_own('idle')} and on ({{by}}) max by ({{by}}) ({{gputop_pod_info}}) "
+    "unless on ({by}) max by ({by}) ({gputop_job_info}))"
 )
+"""The kubelet gave the GPU to a pod, and no process has a context there."""
+OWN_STATE = " or ".join((
+    f"{OWN_UNUSED} * {CODES['allocated_unused']}", *(f"{_own(state)} * {CODES[state]}" for state in STATES),
+))  # fmt: skip
 
 
 _STATE = f"max by ({{by}}) ({{{STATE}}})"
 
 
-def is_state(state: State) -> str:
+def is_state(state: GpuState) -> str:
     """GPUs that are in that state."""
     return f"({_STATE} == {CODES[state]})"
 
 
 NO_WORK = (
     f"{is_state('busy_not_working')} * 0 + 1 or clamp_min(1 - {UTIL}, 0) and "
-    f"({_STATE} >= {CODES['starved']}) and ({_STATE} <= {CODES['idle']})"
+    f"({_STATE} >= {CODES['starved']}) and ({_STATE} != {CODES['unmeasured']})"
 )
 """The part of each GPU's time that was not work: all of it while busy and not working, else what was idle."""
-assert [CODES[state] for state in ("starved", "idle_allocated", "idle")] == [3, 4, 5], "idle states follow each other"
+assert {state for state, code in CODES.items() if code >= CODES["starved"] and state != "unmeasured"} == (
+    set(FLEET_NOT_WORK) - {"busy_not_working"}
+), "from starved on every state but one has idle time that is lost"
+
+_OWN_IDLE = 'max by ({by}) ({gputop_gpu_state_seconds_total.rate.2m|state="idle"})'
+_IS_UNUSED = f"on ({{by}}) {is_state('allocated_unused')}"
+OWN_IN_STATE = "sum by (cluster, state) (" + " or ".join((
+    'max by ({by}, state) ({gputop_gpu_state_seconds_total.rate.2m|state!="idle"})',
+    f'label_replace({_OWN_IDLE} and {_IS_UNUSED}, "state", "allocated_unused", "", "")',
+    f'label_replace({_OWN_IDLE} unless {_IS_UNUSED}, "state", "idle", "", "")',
+)) + ")"  # fmt: skip
+"""GPUs by state over a minute, from the seconds that nodes count; they count an unused GPU of a job as idle."""
 
 
 def _named(expr: str, *labels: tuple[str, str]) -> str:

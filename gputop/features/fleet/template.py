@@ -269,6 +269,8 @@ class Planted(Struct, frozen=True):
     gpus: tuple[Mapping[str, Level], ...] = ()
     series: tuple[tuple[str, Level], ...] = ()
     has_job: bool = False
+    has_process: bool = True
+    """Whether the job runs there: gputop's exporter names jobs by their processes, and pods that have none apart."""
 
 
 class AlertRule(Struct, frozen=True):

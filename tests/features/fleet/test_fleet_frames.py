@@ -18,7 +18,7 @@ from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, 
 from gputop.features.fleet.fleet_rows import straggler_row
 from gputop.features.fleet.fleet_ticket import ticket_text
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.judge import By, Straggler, state_of, stragglers
+from gputop.features.fleet.judge import ABSENT, By, Straggler, state_of, stragglers
 from gputop.features.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, Known, told
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 
@@ -37,6 +37,14 @@ BUSY = GpuReading("a", "0", util_pct=98.0, sm_active_pct=90.0, power_w=600.0, me
         ({"util_pct": 50.0, "sm_active_pct": 45.0, "mem_used_bytes": None, "job": ""}, ("working", "sm")),
         ({"util_pct": 1.0, "is_quiet": True}, ("idle_allocated", "util")),
         ({"util_pct": 1.0, "is_quiet": True, "mem_used_bytes": GIB / 2}, ("idle", "util")),
+        (
+            {"util_pct": 1.0, "is_quiet": True, "mem_used_bytes": GIB / 2, "is_allocated": True},
+            ("allocated_unused", "util"),
+        ),
+        ({"util_pct": 1.0, "is_quiet": True, "is_allocated": True}, ("idle_allocated", "util")),
+        ({"own_state": "idle", "is_allocated": True}, ("allocated_unused", "gputop")),
+        ({"own_state": "idle"}, ("idle", "gputop")),
+        ({"own_state": "idle_allocated", "is_allocated": True}, ("idle_allocated", "gputop")),
         ({"util_pct": None}, ("unmeasured", "nothing")),
         ({"own_state": "starved"}, ("starved", "gputop")),
         ({"util_pct": 60.0, "sm_active_pct": 10.0}, ("busy_not_working", "sm")),
@@ -166,14 +174,16 @@ def frame() -> FleetFrame:
 
 def test_counts_are_gpus_and_a_host_that_is_down_counts_those_it_had(frame: FleetFrame) -> None:
     assert sum(frame.counts.values()) == 1000
-    assert frame.counts["down"] == 8 * len(frame.read.down) > 0
-    assert all(frame.counts[state] for state in ("working", "busy_not_working", "starved", "idle", "unmeasured"))
+    for kind in ("down", "late"):
+        assert frame.counts[kind] == 8 * sum(one.kind == kind for one in frame.read.down.values()) > 0  # type: ignore[index]
+    assert all(frame.counts.values()), "the demo shows every state that there is"
 
 
 def test_every_gpu_is_measured_or_not_exported_or_down_and_never_two_of_them(frame: FleetFrame) -> None:
-    bare = [g for host in frame.hosts for g in host.gpus if g.state != "down" and g.read.sm_active_pct is None]
-    assert frame.counts["down"] and bare
-    assert frame.measured + len(bare) + frame.counts["down"] == sum(len(host.gpus) for host in frame.hosts)
+    bare = [g for host in frame.hosts for g in host.gpus if g.state not in ABSENT and g.read.sm_active_pct is None]
+    absent = sum(frame.counts[state] for state in ABSENT)
+    assert absent and bare
+    assert frame.measured + len(bare) + absent == sum(len(host.gpus) for host in frame.hosts)
 
 
 def test_waste_is_summed_by_job_user_and_cause_and_splits_a_starved_gpu_by_its_utilisation(frame: FleetFrame) -> None:
@@ -197,7 +207,7 @@ def test_groups_hold_every_gpu_once(frame: FleetFrame) -> None:
 
 def test_the_worst_come_first_and_a_straggler_before_those_who_wait(frame: FleetFrame) -> None:
     states = [group.verdict.state for group in sorted(frame.hosts, key=worst_first)]
-    assert states[0] == "busy_not_working" and states[-1] == "down"
+    assert states[:3] == ["lost", "late", "busy_not_working"] and states[-1] == "down"
     straggling = next(group for group in frame.hosts if group.stragglers)
     assert "straggles" in straggling.verdict.text
     waiting = [group for group in frame.hosts if "wait for" in group.verdict.text]

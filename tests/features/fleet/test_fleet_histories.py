@@ -240,6 +240,41 @@ def test_an_engine_with_little_history_says_for_how_long_it_speaks(ask: Callable
     assert lost is None or lost <= 0.11
 
 
+def test_a_gpu_that_a_job_holds_and_no_process_uses_is_told_with_its_hours_and_its_owner(
+    ask: Callable[..., Asked],
+) -> None:
+    labels = 'gpu="%d",uuid="GPU-n1-%d",instance="n1:9401",job="gputop"'
+    pod, process = (
+        f"gputop_{name}_info{{{labels},{more}}}"
+        for name, more in (
+            ("pod", 'k8s_namespace_name="ml",k8s_pod_name="llm-0"'), ("job", 'scheduler="slurm",job_id="7",user="ann"'),
+        )
+    )  # fmt: skip
+    series = merged(host("n1"), *(own("n1", gpu) for gpu in range(3)))
+    for gpu in range(3):
+        del series[f'gputop_gpu_state{{{labels % (gpu, gpu)},state="working"}}']
+        series[f'gputop_gpu_state{{{labels % (gpu, gpu)},state="idle"}}'] = lambda back: 1.0
+        series[f'gputop_gpu_state_seconds_total{{{labels % (gpu, gpu)},state="idle"}}'] = lambda back: 9000.0 - back
+    # The first one is given to a pod, the second one is, too, and a process of it is there; the third one is free.
+    series |= {pod % (0, 0): lambda back: 1.0, pod % (1, 1): lambda back: 1.0, process % (1, 1): lambda back: 1.0}
+    series |= merged(
+        *(dcgm(gpu_of("n2", gpu, more), 0.0, 0.0, 0.4) for gpu, more in enumerate((',hpc_job="8"', ""))),
+        {'up{instance="n2:9400",job="dcgm"}': lambda back: 1.0},
+    )
+    frame = ask(series).frame()
+    states = {(gpu.read.host, gpu.read.gpu): gpu.state for group in frame.hosts for gpu in group.gpus}
+    assert states == {
+        ("n1", "0"): "allocated_unused", ("n1", "1"): "idle", ("n1", "2"): "idle", ("n2", "0"): "allocated_unused",
+        ("n2", "1"): "idle",
+    }  # fmt: skip
+    hours = {(row.job, row.user, row.cause): row.gpu_h for row in frame.waste}
+    assert hours["pod ml/llm-0", "ml", "allocated_unused"] == pytest.approx(1.0, abs=0.02)
+    assert hours["job 8", "", "allocated_unused"] == pytest.approx(1.0, abs=0.02)
+    assert hours["", "", "idle"] == pytest.approx(2.0, abs=0.04)
+    texts = [one.text for one in findings(frame)]
+    assert any(text.startswith("pod ml/llm-0 (ml): 1 allocated, unused on 1 host; 1.0 GPU-hours") for text in texts)
+
+
 def test_the_exporters_own_pod_is_no_job(ask: Callable[..., Asked]) -> None:
     target = ',pod="dcgm-exporter-x7x",namespace="gpu-operator",container="exporter"'
     series = merged(

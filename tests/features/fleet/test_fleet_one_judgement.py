@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gputop.diagnosis.types import STATES, State
+from gputop.diagnosis.types import STATES
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Answer, Client, PromQuery
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.fleet_reading import GpuState
+from gputop.features.fleet.judge import GPU_STATES
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.rules import gpu_labels, recorded, signal_series
 from gputop.features.fleet.state_rules import CODES, DCGM_STATE, OWN_STATE, STATE
@@ -35,6 +37,10 @@ def _history(names: Names) -> list[str]:
             found |= signal_series(names, "sm", sm, labels)
         if names == "gputop":
             found[f'gputop_gpu_state{{{labels},state="{STATES[number % len(STATES)]}"}}'] = 1.0
+            if number // 6 % 2:
+                found[f'gputop_pod_info{{{labels},k8s_namespace_name="a",k8s_pod_name="b"}}'] = 1.0
+            if number // 12 % 2:
+                found[f'gputop_job_info{{{labels},scheduler="slurm",job_id="7",user="ann"}}'] = 1.0
         for series, value in found.items():
             lines += [f"{series} {value!r} {END - back:.3f}\n" for back in range(600, -1, -15)]
     return lines
@@ -52,7 +58,7 @@ def test_the_rules_record_the_state_that_the_screen_shows(names: Names, tmp_path
         (answer,) = client.ask([PromQuery(render(template, RuleSetting(names)), END)])
         fleet.close()
     assert isinstance(answer, Answer)
-    told: dict[str, State] = {}
+    told: dict[str, GpuState] = {}
     by_code = {str(code): state for state, code in CODES.items()}
     for row in answer.rows:
         labels = labels_of(row.metric)
@@ -73,4 +79,4 @@ def test_the_rules_record_the_state_that_the_screen_shows(names: Names, tmp_path
         for gpu in host.gpus
         if told[gpu.read.uuid] != gpu.state
     ]
-    assert not odd and set(shown.values()) == set(STATES)
+    assert not odd and set(shown.values()) == set(GPU_STATES)

@@ -1,0 +1,156 @@
+"""``python -m tests.bench.fleet_cost``: what a large fleet costs its screen, its engine and its rules.
+
+A fleet of ``--hosts`` is written into one engine, Prometheus or VictoriaMetrics: every GPU's series as the exporters of
+a simulated fleet name them. Then a process of its own asks as the screen does. The rules are asked one after another as
+the engine would evaluate them. Wall time includes whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
+from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.fleet_screen import fleet_screen
+from gputop.features.fleet.fleet_view import FleetView
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.rules import recorded
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.template import ALL_NAMES
+from tests.support.engines import backfill, imported, prometheus, victoria
+from tests.support.fleet_pages import host_lines
+
+PAST_S, AHEAD_S = 420.0, 900.0
+"""How long every GPU's series reach back, and on: the measurement takes place in between."""
+REFRESHES = 5
+
+
+class Timed(Client):
+    """Adds up the time in which answers were waited for."""
+
+    waited_s = 0.0
+
+    def ask(self, queries: Sequence[PromQuery]) -> list[Answer | QueryError]:
+        begun = time.perf_counter()
+        try:
+            return super().ask(queries)
+        finally:
+            self.waited_s += time.perf_counter() - begun
+
+
+def raw(fleet: SimulatedFleet, now: float, step_s: float) -> Iterator[str]:
+    """Every GPU's series around now, each with the value that it has in the simulation's first moment."""
+    times = [f"{now - PAST_S + i * step_s:.0f}" for i in range(int((PAST_S + AHEAD_S) / step_s) + 1)]
+    for host in range(fleet.hosts):
+        found = [] if fleet.is_down(host) else host_lines(fleet, host, STARTED, STARTED)
+        up = f'up{{instance="{fleet.host_name(host)}:9400",job="gpu"}}'
+        for name, value in (*found, (up, float(not fleet.is_down(host)))):
+            yield "".join(f"{name} {value:.6g} {t}\n" for t in times)
+
+
+@contextlib.contextmanager
+def engine(name: str, folder: Path, lines: Iterator[str]) -> Iterator[str]:
+    """The engine with these lines in it; gives its URL."""
+    if name == "prometheus":
+        backfill(folder, lines)
+        with prometheus(folder) as url:
+            yield url
+        return
+    with victoria(folder) as url:
+        batch: list[str] = []
+        for chunk in lines:
+            batch += chunk.splitlines(keepends=True)
+            if len(batch) > 200_000:
+                imported(url, batch)
+                batch = []
+        imported(url, batch)
+        yield url
+
+
+def ask(url: str) -> dict[str, Any]:
+    """What the screen asks, in this process: a first screen, then refreshes."""
+    client = Timed(address_of(url, {}))
+    fleet = PrometheusFleet(client, url, "", time.time)
+    view, walls, waits, cpus = FleetView(), [], [], []
+    gpus = hosts = 0
+    problems: tuple[str, ...] = ()
+    for _ in range(1 + REFRESHES):
+        begun, used, client.waited_s = time.perf_counter(), time.process_time(), 0.0
+        frame = fleet_frame(fleet.ask())
+        fleet_screen(frame, view, 160, 48)
+        walls.append(time.perf_counter() - begun)
+        cpus.append(time.process_time() - used)
+        waits.append(client.waited_s)
+        gpus, hosts, problems = frame.total, len(frame.hosts), frame.problems
+    fleet.close()
+    return {
+        "hosts": hosts, "gpus": gpus, "problems": problems,
+        "first_s": walls[0], "first_engine_s": waits[0], "first_cpu_s": cpus[0],
+        "refresh_s": median(walls[1:]), "refresh_most_s": max(walls[1:]), "refresh_engine_s": median(waits[1:]),
+        "refresh_cpu_s": median(cpus[1:]), "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
+    }  # fmt: skip
+
+
+def rules(url: str) -> dict[str, float]:
+    """Seconds of every recording rule under every generation of names, asked one after another."""
+    client = Client(address_of(url, {}), 120.0)
+    found: dict[str, float] = {}
+    for names in ALL_NAMES:
+        for _, rows in recorded(names):
+            for name, expr in rows:
+                begun = time.perf_counter()
+                (answer,) = client.ask([PromQuery(expr)])
+                found[f"{names} {name}"] = time.perf_counter() - begun
+                if isinstance(answer, QueryError):
+                    print(f"{names} {name}: {answer}", file=sys.stderr)
+    client.close()
+    return found
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.fleet_cost", description=__doc__)
+    add = parser.add_argument
+    add("--hosts", type=int, default=1000, help="hosts of 8 GPUs (default 1000)")
+    add("--engine", choices=("prometheus", "victoria-metrics"), default="prometheus")
+    add("--step", type=float, default=15.0, metavar="S", help="seconds between two samples (default 15)")
+    add("--rules", action="store_true", help="also how long each recording rule takes")
+    add("--ask", metavar="URL", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    if options.ask:
+        print(json.dumps(ask(options.ask)))
+        return
+    fleet = SimulatedFleet(options.hosts)
+    with tempfile.TemporaryDirectory(prefix="gputop-fleet-") as name:
+        folder, now = Path(name), time.time()
+        with engine(options.engine, folder, raw(fleet, now, options.step)) as url:
+            print(f"loaded in {time.time() - now:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
+            command = [sys.executable, "-m", "tests.bench.fleet_cost", "--ask", url]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            for key, value in json.loads(done.stdout).items():
+                print(f"{key:>20} {value:.3f}" if isinstance(value, float) else f"{key:>20} {value}")
+            if options.rules:
+                took = rules(url)
+                for rule, seconds in sorted(took.items(), key=lambda pair: -pair[1])[:12]:
+                    print(f"{seconds:9.3f} s  {rule}")
+                print(f"{sum(took.values()):9.3f} s  all rules")
+
+
+if __name__ == "__main__":
+    main()
