@@ -27,13 +27,15 @@ EFFICIENCY_UTIL = 10.0
 class Pause(Struct, frozen=True):
     """A run of samples without any kernel: when it ended, how long it was, what the job's tree wrote meanwhile.
 
-    ``main_saves`` is the share of it in which the main thread waited for a file to be written.
+    ``main_saves`` is the share of it in which the main thread waited for a file to be written, ``main_runs`` that in
+    which it was runnable.
     """
 
     ended: float
     length_s: float
     write_bytes_per_s: float | None
     main_saves: float = 0.0
+    main_runs: float = 0.0
 
 
 class Leak(Struct, frozen=True):
@@ -189,10 +191,14 @@ class Signals(Struct, frozen=True):
     outsiders: tuple[Outsider, ...] = ()
     worked: bool = False
     """Kernels ran in 10 of the last 15 s: the job trains, however young it is."""
+    kernels_s: float = 0.0
+    """Seconds of the last fifteen in which any kernel ran."""
     host_is_old: bool = False
     """Processes were not read for so long that what is known of them is no evidence."""
     restart_s: float = 0.0
     """Seconds of the window without a kernel beside the birth of all loaders."""
+    paused_main_s: float = 0.0
+    """Seconds of the window in which no kernel ran and the main thread was runnable, in pauses long enough to tell."""
     has_worked: bool = True
     """Whether the job has run a kernel since it was first seen."""
     main_stands: Stands | None = None

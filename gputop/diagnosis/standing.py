@@ -11,7 +11,8 @@ MOSTLY_PCT = 80.0
 """A state that fills so much of a sample is what the process is in [judged]."""
 MOST_BREAK_S = 2.5
 """A break shorter than this is none: one look may miss a wait."""
-STOPPED_STATES = ("T", "t")
+HALTED = {"T": "stopped", "t": "traced"}
+"""States of a process that is held: by a signal, and by a debugger (proc(5))."""
 _MAIN = ("disk", "network", "lock", "sleep", "poll", "pipe", "write")
 
 
@@ -48,11 +49,11 @@ class Standing:
 
 
 def main_state(p: ProcessSample | None) -> str | None:
-    """What the main thread of a process is in for most of a sample: ``stopped``, a wait, or None."""
+    """What the main thread of a process is in for most of a sample: ``stopped``, ``traced``, a wait, or None."""
     if p is None or p.main_state is None:
         return None
-    if p.main_state in STOPPED_STATES:
-        return "stopped"
+    if p.main_state in HALTED:
+        return HALTED[p.main_state]
     if p.main_unread_pct is None:
         return None
     return next((name for name in _MAIN if (getattr(p, f"main_{name}_pct") or 0.0) >= MOSTLY_PCT), None)
@@ -79,3 +80,8 @@ def saves_pct(p: ProcessSample | None) -> float:
         return 0.0
     on_disk = p.main_disk_pct if p.main_disk_pct is not None else 100.0 if is_on_disk(p) else 0.0
     return max(p.main_saves_pct or 0.0, on_disk if p.write_bytes_per_s else 0.0)
+
+
+def runs_pct(p: ProcessSample | None) -> float:
+    """How much of a sample the main thread of a process was runnable, percent; 0 where that is not measured."""
+    return 0.0 if p is None else (p.main_run_pct or 0.0) + (p.main_wait_pct or 0.0)

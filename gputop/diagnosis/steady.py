@@ -7,6 +7,7 @@ shown gives way only to one that fills ten points more of the idle time for a qu
 from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT, at_least
+from gputop.diagnosis.rules.feeding_rules import main_least
 from gputop.diagnosis.signals import Signals
 from gputop.model.feeders import Cause
 
@@ -33,8 +34,8 @@ def strength(verdict: str, cause: Cause | None, s: Signals) -> float:
     if verdict == "checkpoint_pause":
         return min(1.0, max((pause.length_s for pause in s.pauses), default=0.0) / idle_s) if idle_s > 0.0 else 0.0
     if verdict == "main_process":
-        if cause in ("cpu", "queued", None):
-            return at_least(s.main or 0.0, s.u)
+        if cause in ("cpu", "queued", "unknown", None):
+            return main_least(s)
         waits = s.main_waits
         x = 0.0 if waits is None else waits.write if cause == "pipe" else getattr(waits, cause, 0.0)
         return min(1.0, 100.0 * x / s.idle) if s.idle > 0.0 else 0.0

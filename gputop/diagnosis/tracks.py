@@ -5,7 +5,7 @@ Everything kept is bounded, and a tick costs the same whatever went before.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from math import ceil, exp
 from typing import Any
 
@@ -19,10 +19,10 @@ from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.hardware_health import Health, MemoryTrend
 from gputop.diagnosis.host_side import NOBODY, HostTick
 from gputop.diagnosis.hysteresis import Holds, WindowMeans, next_holds
-from gputop.diagnosis.idle_runs import Alternations, Births, Demand, ZeroRuns
+from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, Births, Demand, ZeroRuns, main_in
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
-from gputop.diagnosis.standing import Standing, Stands, feeders_state, main_state, saves_pct
+from gputop.diagnosis.standing import Standing, Stands, feeders_state, main_state, runs_pct, saves_pct
 from gputop.diagnosis.window import (
     Means,
     Window,
@@ -50,6 +50,8 @@ from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample
 WORKS_UTIL = 5.0
 WORKED_OF_S, WORKED_S = 15.0, 10.0
 """Kernels in ten of the last fifteen seconds: the job trains."""
+STEADY_S, STEADY_PARTS, STEADY_EACH_S = 24.0, 3, 2.0
+"""Kernels in two seconds of each third of the last 24: its steps are slow, but they come [judged]."""
 KNOWN_WITHIN_S = 10.0
 """A process that is not known so long after the first kernels is not waited for [judged]."""
 YOUNG_S = 60.0
@@ -64,12 +66,13 @@ _WATCHED = (col.MAIN, col.MAIN_NETWORK, col.MAIN_SLEEP, col.MAIN_LOCK, col.MAIN_
 
 
 class Startup:
-    """Whether one job trains already: the times of samples with kernels, of the last fifteen seconds."""
+    """Whether one job trains already: the times of samples with kernels, of the last seconds."""
 
-    __slots__ = ("_first_kernels_at", "_has_begun", "_has_trained", "_loud", "_was_quiet")
+    __slots__ = ("_any", "_first_kernels_at", "_has_begun", "_has_trained", "_loud", "_was_quiet")
 
     def __init__(self) -> None:
         self._loud: deque[float] = deque()
+        self._any: deque[float] = deque()
         self._was_quiet = self._has_begun = self._has_trained = False
         self._first_kernels_at: float | None = None
 
@@ -80,8 +83,11 @@ class Startup:
         on the GPU, or ``known`` in age, only some samples after its kernels: it is waited for. A job that pauses later
         goes on being judged.
         """
-        while self._loud and self._loud[0] <= t - WORKED_OF_S:
-            self._loud.popleft()
+        for times, seconds in ((self._loud, WORKED_OF_S), (self._any, STEADY_S)):
+            while times and times[0] <= t - seconds:
+                times.popleft()
+        if util >= ZERO_UTIL:
+            self._any.append(t)
         if util < WORKS_UTIL:
             self._was_quiet = True
         else:
@@ -100,15 +106,32 @@ class Startup:
         """Whether any kernel of the job was seen."""
         return self._has_begun
 
-    def worked(self, t: float, interval_s: float) -> bool:
-        """Whether kernels have run in ten of fifteen seconds; a sample stands for one interval.
+    def kernels_s(self, t: float, interval_s: float) -> float:
+        """Seconds of the last fifteen in which any kernel ran; a sample stands for one interval."""
+        return interval_s * sum(1 for at in self._any if at > t - WORKED_OF_S)
 
-        A job that has trained and pauses is not starting up, however young it is.
-        """
-        if not self._has_trained:
-            loud = sum(1 for at in self._loud if at > t - WORKED_OF_S)
-            self._has_trained = loud * interval_s >= WORKED_S - 1e-6
+    @property
+    def has_trained(self) -> bool:
+        """Whether the job was seen training. One that pauses then is not starting up, however young it is."""
         return self._has_trained
+
+    def began_to_train(self, t: float, interval_s: float) -> float | None:
+        """Once, where it is seen that the job trains: when it began to. A sample stands for one interval.
+
+        That is where kernels have run in ten of fifteen seconds, or have come again and again for longer.
+        """
+        if self._has_trained:
+            return None
+        loud = sum(1 for at in self._loud if at > t - WORKED_OF_S)
+        if loud * interval_s >= WORKED_S - 1e-6:
+            self._has_trained = True
+            return self._loud[0]
+        part_s = STEADY_S / STEADY_PARTS
+        parts = Counter(int((t - at) / part_s) for at in self._any)
+        if all(parts[n] * interval_s >= STEADY_EACH_S - 1e-6 for n in range(STEADY_PARTS)):
+            self._has_trained = True
+            return self._any[0]
+        return None
 
 
 def contradicts(window: Window, feeders: FeederWindow) -> bool:
@@ -226,8 +249,8 @@ def without_host(s: Signals, age_s: float) -> Signals:
         running=None, queued=None, disk=None, network=None, waits_known=True, tree_cores=None, read_bytes_per_s=None,
         write_bytes_per_s=None, io_known=True, throttled=None, births=0, churn_per_min=0.0, birth_gap_s=0.0,
         pool_cores=None, peer=None, feeders=None, main_waits=None, main_fetches=False, main_queued=None, main_rx=None,
-        listens=0.0, outsiders=(), restart_s=0.0, main_stands=None, feeders_stand=None,
-        pauses=tuple([replace(pause, write_bytes_per_s=None, main_saves=0.0) for pause in s.pauses]),
+        listens=0.0, outsiders=(), restart_s=0.0, paused_main_s=0.0, main_stands=None, feeders_stand=None,
+        pauses=tuple([replace(pause, write_bytes_per_s=None, main_saves=0.0, main_runs=0.0) for pause in s.pauses]),
     )  # fmt: skip
 
 
@@ -324,13 +347,15 @@ class GpuTrack:
         util = self._util = percent(gpu.util_pct)
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         write = None if measured is None else measured.write_bytes
-        saves = 0.0 if measured is None else saves_pct(measured.primary)
-        if util is not None and self._runs.observe(t, dt, util, write, saves) > RESTART_AFTER_ZERO_S:
+        primary = None if measured is None else measured.primary
+        saves, runs = saves_pct(primary), runs_pct(primary)
+        if util is not None and self._runs.observe(t, dt, util, write, saves, runs) > RESTART_AFTER_ZERO_S:
             self._restart()
         knows = tick is not None and tick.knows_feeders
         age = tick.primary.age_s if knows and tick is not None and tick.primary is not None else None
         if util is not None and self._startup.begins_to_work(t, util, known=age is not None):
             self._restart()
+        trains_since = None if util is None or not knows else self._startup.began_to_train(t, interval_s)
         if measured is not None:
             self._births.observe(t, measured.births, age)
             if measured.births and (self._born_kind is None or measured.kinds == "torch"):
@@ -345,6 +370,10 @@ class GpuTrack:
         if measured is not None and knows:
             self.feeders.push(t, tuple(measured.feeders))
             self._begin_anew(t)
+        if trains_since is not None:
+            # A pause before that, for compiling say, was a part of starting up.
+            self.window.keep(t - trains_since + 0.5 * interval_s)
+            self.feeders.keep(t - trains_since + 0.5 * interval_s)
         if util is not None:
             self._falls = self._alternations.observe(t, util)
             self._has_pauses = self._demand.observe(t, util)
@@ -472,7 +501,8 @@ class GpuTrack:
             listed=listed,
             feeders=self.feeders.feeders() if 100.0 - u >= FEEDERS_FROM_IDLE else None,
             has_worked=not tick.knows_feeders or self._startup.has_worked,
-            worked=tick.knows_feeders and self._startup.worked(t, interval_s),
+            kernels_s=self._startup.kernels_s(t, interval_s),
+            worked=tick.knows_feeders and self._startup.has_trained,
             changed_s=None if self.restarted_at is None else t - self.restarted_at,
             fabric=fabric,
         )
@@ -501,9 +531,11 @@ class GpuTrack:
         run = self._runs.current()
         pauses = self._runs.ended if run is None else (*self._runs.ended, run)
         births, beside_s, of_all_s = self._births.recent(t, pauses)
+        since = max(t - WINDOW_S, self.window.oldest_t)
         return {
             "stopped_s": 0.0 if run is None else run.length_s,
             "pauses": pauses,
+            "paused_main_s": main_in(pauses, since),
             "births": births,
             "churn_per_min": births * 60.0 / WINDOW_S,
             "birth_gap_s": beside_s,

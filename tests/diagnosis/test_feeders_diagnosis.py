@@ -364,6 +364,7 @@ def test_a_checkpoint_to_a_slow_disk_is_one_at_any_rate() -> None:
     ("state", "waits", "cause", "words"),
     [
         ("T", {"unread": 100.0}, "stopped", "main: stopped by a signal (SIGSTOP) for"),
+        ("t", {"unread": 100.0}, "stopped", "main: held by a debugger for"),
         ("S", {"sleep": 100.0}, "sleep", "main: sleeps by a timer for"),
         ("S", {"network": 100.0}, "ranks", "for the other ranks of the job"),
         ("D", {"disk": 100.0}, "disk", "main: in disk wait for"),
@@ -374,6 +375,7 @@ def test_an_idle_gpu_says_what_its_job_is_in(state: str, waits: dict[str, float]
     found = said(0.0, p)
     assert (found.verdict, found.cause) == ("idle", cause)
     assert words in " ".join(found.evidence)
+    assert ("kill -CONT" in found.remedy) is (state == "T")
     # A GPU at work says nothing of it.
     assert said(97.0, p).cause is None
 
@@ -431,3 +433,71 @@ def test_a_job_that_pauses_goes_on_being_judged() -> None:
         util = 0.0 if t < 5 or pauses else 80.0
         watch.feed([snap(t, gpu(util=util, sm=0.6 * util), [p, *feeders({"run": 97.0})])])
     assert watch.first(lambda d: d.verdict in ("collecting", "startup"), after=30) is None
+
+
+@pytest.mark.parametrize(
+    ("util", "run", "sleep", "cause"),
+    [(70.0, 33.0, 67.0, "cpu"), (70.0, 69.0, 31.0, "sleep"), (47.0, 60.0, 40.0, "unknown")],
+)
+def test_a_main_thread_that_waits_for_nobody_while_workers_idle_is_the_cause(
+    util: float, run: float, sleep: float, cause: str
+) -> None:
+    # It may run, or sleep, until the GPU is done: which of them fills the idle time is said where that shows.
+    found = said(util, main_of(run=run, sleep=sleep), *feeders(IDLE, IDLE, feed_by="no socket"))
+    assert (found.verdict, found.cause, found.confidence) == ("main_process", cause, "medium")
+    assert "waits for nobody" in found.evidence[0]
+    # Where a worker works, or main waits for somebody, that is not so.
+    working = said(util, main_of(run=2.0, sleep=sleep, pipe=98.0 - sleep), *feeders({"run": 99.0}))
+    assert working.verdict == "dataloader_cpu"
+    waiting = said(util, main_of(run=util, lock=100.0 - util), *feeders(IDLE, feed_by="no socket"))
+    assert waiting.verdict == "starved_unattributed"
+
+
+def test_an_evaluation_every_few_steps_is_the_main_threads_and_no_lock_of_workers_that_are_ahead() -> None:
+    watch = Watch()
+    full = feeders({"lock": 100.0}, {"lock": 100.0})
+    for t in range(90):
+        evaluates = t % 9 >= 4
+        main = main_of(run=100.0) if evaluates else main_of(sleep=98.0)
+        watch.feed([snap(t, gpu(util=0.0 if evaluates else 97.0, sm=0.0 if evaluates else 90.0), [main, *full])])
+    assert {(d.verdict, d.cause) for t, d in watch.said if t >= 20} == {("main_process", "cpu")}
+    # In a child of its own it is not seen what it does, but the workers wait for no lock either.
+    child = said(50.0, main_of(sleep=49.0, other=51.0), *full)
+    assert (child.verdict, child.cause) == ("starved_unattributed", "unknown")
+
+
+def test_a_pause_between_the_first_kernels_and_training_is_part_of_starting_up() -> None:
+    watch = Watch()
+    for t in range(100):
+        compiles = 4 <= t < 40
+        util = 0.0 if t < 2 or compiles else 6.0 if t < 4 else 97.0
+        watch.feed([snap(t, gpu(util=util, sm=0.9 * util), [replace(main_of(), age_s=float(t))])])
+    assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "idle", "healthy", "working"}
+    assert watch.said[-1][1].verdict == "healthy"
+
+
+def _slow_steps(seconds: int, *processes: ProcessSample, util: float = 5.0, every: int = 3) -> Watch:
+    """A job whose first step comes after five seconds, and then one every few seconds."""
+    watch = Watch()
+    for t in range(seconds):
+        now = util if t >= 5 and t % every == 0 else 0.0
+        watch.feed([snap(t, gpu(util=now, sm=now), [replace(p, age_s=float(t)) for p in processes])])
+    return watch
+
+
+def test_slow_steps_are_judged_before_a_minute_has_passed() -> None:
+    fed = _slow_steps(60, main_of(poll=97.0), *feeders({"run": 98.0}, {"run": 97.0}))
+    assert (first := fed.first(lambda d: d.verdict == "dataloader_cpu")) is not None and first <= 5 + 20
+    alone = _slow_steps(60, main_of(run=97.0))
+    assert (first := alone.first(lambda d: d.verdict == "main_process")) is not None and first <= 5 + 32
+    # Kernels now and then while a model is loaded are no steps.
+    loads = _slow_steps(58, main_of(disk=97.0), every=9)
+    assert loads.first(lambda d: d.verdict not in ("collecting", "startup", "idle")) is None
+
+
+def test_short_steps_that_workers_hold_back_are_starved_and_not_idle() -> None:
+    held = said(3.0, main_of(3.0, poll=97.0), *feeders({"run": 98.0}))
+    assert (held.verdict, held.cause) == ("dataloader_cpu", "cpu")
+    # Nobody works, or nothing runs: that is idle.
+    assert said(3.0, main_of(3.0, poll=97.0), *feeders(IDLE, feed_by="no socket")).verdict == "idle"
+    assert said(0.0, main_of(0.0, poll=97.0), *feeders({"run": 30.0})).verdict == "idle"

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
 from gputop.diagnosis.tracks import WORKED_OF_S, WORKED_S, YOUNG_S
 from gputop.diagnosis.types import Badge, Confidence, Level, State
@@ -92,7 +93,7 @@ COLLECTING = Rule(
 
 
 def _young(s: Signals) -> bool:
-    return s.age_s is not None and s.age_s < YOUNG_S and not s.worked
+    return s.age_s is not None and s.age_s < YOUNG_S and not s.worked and not is_fed(s)
 
 
 def is_cpu_phase(s: Signals) -> bool:
@@ -109,7 +110,7 @@ BUSY_CORES = 0.5
 
 
 def _startup(s: Signals) -> bool:
-    return _young(s) or (s.quiet and is_cpu_phase(s))
+    return _young(s) or (s.quiet and is_cpu_phase(s) and not is_fed(s))
 
 
 def _starting(s: Signals) -> RuleResult:
@@ -131,8 +132,8 @@ STARTUP = Rule(
     title="starting up",
     short="starting up",
     condition="the GPU's process is younger than 60 s and its kernels ran in less than 10 of the last 15 s, or the GPU "
-    "is idle while its process (≥ 1 GiB held) computes on "
-    "the CPU (main thread ≥ 50 % or tree ≥ 0.5 core)",
+    "is idle while its process (≥ 1 GiB held) computes on the CPU (main thread ≥ 50 % or tree ≥ 0.5 core); not where "
+    f"a kernel ran in {STEPS_S:.0f} of 15 s while the main thread waited for workers that work",
     levels="grey",
     state="unmeasured",
     holds=_startup,

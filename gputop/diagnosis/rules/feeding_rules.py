@@ -33,8 +33,13 @@ _WAIT_WORDS = {
 PURE_WAIT = 0.8
 """Share of the idle time in which the main thread waits for what can never be the GPU from which on that is the cause,
 whatever the bounds allow [judged]."""
+CLOSER = 0.1
+"""Of two states of the main thread the one nearer to the idle time, by so much of the window, filled it [judged]."""
+STEPS_S = 5.0
+"""Seconds of the last fifteen with a kernel from which on a job takes its steps, however short they are [judged]."""
 OUTSIDERS_OF_CORES = 0.25
 """Who takes a quarter of the cores or more is named [judged]."""
+HELD_BY_DEBUGGER = ("let the debugger or tracer that holds the process go on, or detach it", "detach the debugger")
 RESTARTING = 0.5
 """Share of the idle time that lies in pauses beside the birth of all loaders from which on it is theirs."""
 
@@ -47,9 +52,16 @@ def least(x: float, s: Signals, looks: int = 1) -> float:
     return at_least(max(0.0, x - sqrt(max(0.0, x * (1.0 - x)) / max(1, looks * s.n))), s.u)
 
 
+def main_least(s: Signals) -> float:
+    """L of the main thread's runnable time: by the means over the window, or by the pauses, where no kernel ran."""
+    idle_s = s.idle / 100.0 * min(s.window_s, s.covered_s)
+    paused = min(1.0, s.paused_main_s / idle_s) if idle_s > 0.0 else 0.0
+    return max(at_least(s.main or 0.0, s.u), paused)
+
+
 def main_runs(s: Signals) -> bool:
     """Whether the main thread must have been runnable in most of the idle time."""
-    return s.main is not None and at_least(s.main, s.u) >= MOSTLY
+    return s.main is not None and main_least(s) >= MOSTLY
 
 
 def own_wait(s: Signals) -> tuple[Cause, float] | None:
@@ -75,6 +87,26 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
     return (cause, x) if least(x, s, s.main_looks) >= OWN_WAIT else None
 
 
+def main_alone(s: Signals) -> Cause | None:
+    """What the main thread does where it must have spent most of the idle time running or in waits of its own.
+
+    Which of them lay in the idle time is not known: it may run, or sleep, until the GPU is done. But it waited for
+    nobody, and no feeder worked. ``unknown`` where running and sleeping would fit the idle time alike.
+    """
+    waits, idle = s.main_waits, s.idle / 100.0
+    if waits is None or s.main is None or not s.knows_feeders or s.idle < IDLE_PCT:
+        return None
+    if works(s.feeders, s) or _may_still_feed(s):
+        return None
+    own = waits.disk + waits.network + waits.write
+    if least(min(1.0, s.main + own + waits.sleep), s, s.main_looks) < MOSTLY:
+        return None
+    ran, slept = abs(s.main - (idle - own)), abs(waits.sleep - (idle - own))
+    if abs(ran - slept) < CLOSER:
+        return "unknown"
+    return "sleep" if slept < ran else "queued" if 2.0 * (s.main_queued or 0.0) >= s.main else "cpu"
+
+
 def _polls_own_socket(s: Signals) -> bool:
     """Whether the main thread polls while its own process receives data: then it is no batch that it waits for."""
     return s.main_fetches or (not s.loaders and (s.main_rx or 0.0) >= LEAST_RX)
@@ -86,12 +118,22 @@ def _may_still_feed(s: Signals) -> bool:
     return f is not None and f.what != "threads" and max(f.any_unread, f.busiest.unread) >= SECOND
 
 
-def waits_for_batch(s: Signals) -> bool:
-    """Whether the main thread may have waited for somebody in most of the idle time, and for nothing of its own."""
+def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
+    """Whether the main thread may have waited for somebody in most of the idle time, and for nothing of its own.
+
+    ``surely``: waits that no table knows, for a child of its own among them, do not count.
+    """
     waits = s.main_waits
     if waits is None or main_runs(s) or s.main_fetches or own_wait(s) is not None:
         return False
-    return waits.lock + waits.poll + waits.pipe + waits.other >= FOR_BATCH * s.idle / 100.0
+    others = 0.0 if surely else waits.other
+    return waits.lock + waits.poll + waits.pipe + others >= FOR_BATCH * s.idle / 100.0
+
+
+def is_fed(s: Signals) -> bool:
+    """Whether steps come, each after a wait for workers that make its batch: a slow job, neither idle nor starting."""
+    f = s.feeders
+    return s.kernels_s >= STEPS_S and f is not None and f.what == "workers" and works(f, s) and waits_for_batch(s)
 
 
 def restarts(s: Signals) -> bool:

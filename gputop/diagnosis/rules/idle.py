@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import HELD_BYTES, Rule, RuleResult, is_cpu_phase
+from gputop.diagnosis.rules.feeding_rules import HELD_BY_DEBUGGER, is_fed
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.feeders import Cause
@@ -35,6 +36,8 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     main, feeders = s.main_stands, s.feeders_stand
     if main is not None and main.what == "stopped":
         return f"main: stopped by a signal (SIGSTOP) for {duration(main.for_s)}", "stopped"
+    if main is not None and main.what == "traced":
+        return f"main: held by a debugger for {duration(main.for_s)}", "stopped"
     if feeders is not None and feeders.for_s >= STANDS_S:
         where = f", on {feeders.mount}" if feeders.mount is not None else ""
         what = "disk" if feeders.what == "disk" else "network"
@@ -59,6 +62,8 @@ WHY_REMEDIES: dict[str, tuple[str, str]] = {
 
 
 def _remedy(s: Signals, cause: Cause | None) -> tuple[str, str] | None:
+    if s.main_stands is not None and s.main_stands.what == "traced":
+        return HELD_BY_DEBUGGER
     found = WHY_REMEDIES.get(cause or "")
     return None if found is None else (found[0].format(pid=s.pid if s.pid is not None else "PID"), found[1])
 
@@ -71,7 +76,8 @@ def _held(s: Signals) -> float:
 
 
 def _holding(s: Signals) -> bool:
-    return s.quiet and s.quiet_s >= HOLDING_S and _held(s) >= HELD_BYTES and s.server is None and not is_cpu_phase(s)
+    holds = s.quiet and s.quiet_s >= HOLDING_S and _held(s) >= HELD_BYTES and s.server is None
+    return holds and not is_cpu_phase(s) and not is_fed(s)
 
 
 def _tell_holding(s: Signals) -> RuleResult:
@@ -134,10 +140,11 @@ IDLE = Rule(
     id="idle",
     title="idle",
     short="idle",
-    condition="p95(util) < 5 % (leaves where p90 is not); not while requests come and go",
+    condition="p95(util) < 5 % (leaves where p90 is not); not while requests come and go, nor while steps do, each after "
+    "a wait for workers that work",
     levels="grey",
     state="idle",
-    holds=lambda s: s.quiet and not s.comes_and_goes,
+    holds=lambda s: s.quiet and not s.comes_and_goes and not is_fed(s),
     tell=_tell_idle,
 )
 

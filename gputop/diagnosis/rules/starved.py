@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, at_least, main_is_unclear
+from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, main_is_unclear
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
+    HELD_BY_DEBUGGER,
     LEAST_RX,
     SECOND,
     both_words,
@@ -12,14 +13,17 @@ from gputop.diagnosis.rules.feeding_rules import (
     has_pressure,
     kind_of,
     least,
+    main_alone,
+    main_least,
     main_runs,
     own_wait,
     restarts,
+    waits_for_batch,
     works,
 )
 from gputop.diagnosis.signals import Pause, Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE, IDLE_LEAVE
-from gputop.diagnosis.types import HOLDING_MEMORY, Level
+from gputop.diagnosis.types import HOLDING_MEMORY, Confidence, Level
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, pct, rate, share
 
@@ -268,7 +272,8 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
     evidence: tuple[str, ...] = (line,)
     cause = _unattributed_cause(s)
-    remedy = UNATTRIBUTED_REMEDIES[cause]
+    traced = s.main_stands is not None and s.main_stands.what == "traced"
+    remedy = HELD_BY_DEBUGGER if traced else UNATTRIBUTED_REMEDIES[cause]
     if s.host and s.knows_feeders:
         f = s.feeders
         if cause == "lock" and f is not None and f.busiest.sleep >= SECOND:
@@ -303,11 +308,14 @@ ASLEEP_UNDER_A_LOCK = (
 def _unattributed_cause(s: Signals) -> Cause:
     """What feeders wait for where that is not I/O."""
     f = s.feeders
-    if s.main_stands is not None and s.main_stands.what == "stopped":
+    if s.main_stands is not None and s.main_stands.what in ("stopped", "traced"):
         return "stopped"
     if restarts(s):
         return "startup"
     if f is None or works(f, s):
+        return "unknown"
+    if s.main_waits is not None and not waits_for_batch(s, surely=True):
+        # Nobody waits for these: a worker whose batches are not taken waits for a lock, or sleeps, as well.
         return "unknown"
     lock, sleep = f.busiest.lock, f.busiest.sleep
     if least(lock, s) >= MOSTLY:
@@ -356,7 +364,7 @@ LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in eac
 
 
 def _main_process(s: Signals) -> bool:
-    return s.idle >= IDLE_PCT and (main_runs(s) or own_wait(s) is not None)
+    return s.idle >= IDLE_PCT and (main_runs(s) or own_wait(s) is not None or main_alone(s) is not None)
 
 
 MAIN_REMEDIES: dict[str, tuple[str, str]] = {
@@ -370,6 +378,10 @@ MAIN_REMEDIES: dict[str, tuple[str, str]] = {
         "faster reader of its output",
     ),
     "sleep": ("take the sleep, the polling or the back-off out of the training loop", "no sleep in the loop"),
+    "unknown": (
+        "see what the training loop does between two steps (py-spy dump): it computes, or sleeps",
+        "look at the loop",
+    ),
 }
 
 
@@ -390,8 +402,14 @@ def _tell_main(s: Signals) -> RuleResult:
         if cause == "network" and (s.main_rx or 0.0) >= LEAST_RX:
             line += f", receiving {rate(s.main_rx)}"
         return RuleResult(starved_level(s), (line, both_words(s)), *MAIN_REMEDIES[cause], "medium", cause=cause)
-    at_least_share = at_least(s.main or 0.0, s.u)
-    line = f"GPU idle {s.idle:.0f} %: main thread runnable at least {share(at_least_share)} of that"
+    alone = None if main_runs(s) else main_alone(s)
+    if alone in ("sleep", "unknown"):
+        line = f"GPU idle {s.idle:.0f} %: main thread runs or sleeps by a timer, and waits for nobody"
+        return RuleResult(starved_level(s), (line, both_words(s)), *MAIN_REMEDIES[alone], "medium", cause=alone)
+    if alone is not None:
+        line = f"GPU idle {s.idle:.0f} %: main thread runnable {share(s.main)} of the time, and waits for nobody"
+    else:
+        line = f"GPU idle {s.idle:.0f} %: main thread runnable at least {share(main_least(s))} of that"
     if s.loaders:
         line += f", {s.loaders} workers {share(s.workers)} busy"
         remedy = LIGHTER_HOST
@@ -410,16 +428,18 @@ def _tell_main(s: Signals) -> RuleResult:
     queued = (s.main_queued or 0.0) / s.main if s.main else 0.0
     said = (line, both_words(s)) if s.knows_feeders else (line,)
     cause = "queued" if queued >= 0.5 else "cpu"
-    return RuleResult(starved_level(s), said, remedy, short, "high", notes=cores_note(s, s.main_queued), cause=cause)
+    sure: Confidence = "high" if alone is None else "medium"
+    return RuleResult(starved_level(s), said, remedy, short, sure, notes=cores_note(s, s.main_queued), cause=cause)
 
 
 MAIN_PROCESS = Rule(
     id="main_process",
     title="starved: main process",
     short="starved: main process",
-    condition="idle ≥ 20 % and the main thread runnable in at least half of the idle time (lower bound), or waiting "
-    "for a disk, the network or a timer of its own in ≥ 40 % of it; for a disk, the network or the reader of a pipe in "
-    "≥ 80 % of it no bound is asked for",
+    condition="idle ≥ 20 % and the main thread runnable in at least half of the idle time (lower bound, "
+    "or in the pauses of 2 s and more), or waiting for a disk, the network or a timer of its own in ≥ 40 % of it; for a "
+    "disk, the network or the reader of a pipe in ≥ 80 % of it no bound is asked for; or the one or the other in half "
+    "of it while no feeder works",
     levels="yellow, red from 50 % idle",
     state="starved",
     holds=_main_process,

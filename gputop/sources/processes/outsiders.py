@@ -33,11 +33,16 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class _Used(Struct, frozen=True, gc=False):
-    """CPU time of a process in ticks: its own with that of children that have ended, and whose child it is."""
+    """CPU time of a process in ticks, its own and that of children that have ended, and whose child it is."""
 
     starttime: int
-    ticks: int
+    own: int
+    children: int
     parent: int
+
+    @property
+    def ticks(self) -> int:
+        return self.own + self.children
 
 
 class Outsiders:
@@ -75,25 +80,45 @@ class Outsiders:
             except OSError:
                 continue
             if stat is not None:
-                self._used[pid] = _Used(stat.starttime, stat.cpu_ticks + stat.children_ticks, stat.ppid)
+                self._used[pid] = _Used(stat.starttime, stat.cpu_ticks, stat.children_ticks, stat.ppid)
                 names[pid] = stat.comm
         if last is not None and now > last:
-            self._sum_up(self._taken(before), names, 100.0 / _TICKS_PER_S / (now - last))
+            most = round((os.cpu_count() or 1) * _TICKS_PER_S * (now - last))
+            self._sum_up(self._taken(before, most), names, 100.0 / _TICKS_PER_S / (now - last))
 
-    def _taken(self, before: dict[int, _Used]) -> dict[int, int]:
-        """The ticks that each process took since the scan before, with those of children that ended meanwhile."""
+    def _taken(self, before: dict[int, _Used], most: int) -> dict[int, int]:
+        """The ticks that each process took since the scan before, with those of children that ended meanwhile.
+
+        ``most``: what all cores together can have given. A child that was no outsider, the GPU's job for one, is
+        charged to its parent with all of its life at once: what cannot be new is left out.
+        """
         ended = Counter[int]()
-        for pid, used in before.items():
-            now = self._used.get(pid)
-            if now is None or now.starttime != used.starttime:
-                # Its parent is charged with all of its life, of which a part was counted before.
-                ended[used.parent] += used.ticks
+        for pid in before:
+            self._charge(pid, before, ended)
+        newest = max((used.starttime for used in before.values()), default=0)
         taken = {}
         for pid, used in self._used.items():
             known = before.get(pid)
-            begun = known.ticks if known is not None and known.starttime == used.starttime else 0
-            taken[pid] = max(0, used.ticks - begun - ended[pid])
+            if known is not None and known.starttime == used.starttime:
+                children = max(0, used.children - known.children - ended[pid])
+                taken[pid] = used.own - known.own + (children if children <= most else 0)
+            else:
+                # One that is older than the last scan's youngest was no outsider then: what it took before is not new.
+                taken[pid] = used.ticks if used.starttime > newest else 0
         return taken
+
+    def _lives(self, pid: int, used: _Used) -> bool:
+        now = self._used.get(pid)
+        return now is not None and now.starttime == used.starttime
+
+    def _charge(self, pid: int, before: dict[int, _Used], ended: Counter[int]) -> None:
+        """Count what a process that has ended took before: it shows at the nearest ancestor that lives, once more."""
+        ticks, seen = before[pid].ticks, set[int]()
+        while pid in before and pid not in seen and not self._lives(pid, before[pid]):
+            seen.add(pid)
+            pid = before[pid].parent
+        if seen:
+            ended[pid] += ticks
 
     def _sum_up(self, taken: dict[int, int], names: dict[int, bytes], pct_of_tick: float) -> None:
         users: dict[str, Counter[bytes]] = defaultdict(Counter)

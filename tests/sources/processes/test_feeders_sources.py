@@ -19,6 +19,7 @@ from gputop.sources.processes.beside import Links, find_beside
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeder_threads import FeederThreads
+from gputop.sources.processes.outsiders import Outsiders
 from gputop.sources.processes.pointers import Pointers, Waiter
 from gputop.sources.processes.process_sockets import (
     DENIED_FDS,
@@ -221,6 +222,38 @@ def test_whoever_takes_the_cores_outside_the_trees_is_named(tmp_path: Path) -> N
     (outsider,) = outsiders_in(collector.cpu_outsiders)
     assert (outsider.name, round(outsider.cpu_pct)) == ("ffmpeg", 400)
     collector.close()
+
+
+def _taken(fake: FakeProc, outsiders: Outsiders, now: float, *pids: int) -> dict[str, int]:
+    """Percent of one core by program, after a scan."""
+    outsiders.read(now, pids, (), wanted=True)
+    return {o.name: round(o.cpu_pct) for o in outsiders_in(outsiders.text)}
+
+
+def test_what_ended_children_took_counts_once_however_deep_they_were(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    fake.process(300, "sh", cpu_ticks=0)
+    fake.process(301, "python", ppid=300, cpu_ticks=100)
+    fake.process(302, "worker", ppid=301, cpu_ticks=5000)
+    outsiders = Outsiders(str(fake.proc), lambda pid: "ann")
+    _taken(fake, outsiders, T, 300, 301, 302)
+    # Both end, each waited for by its parent: the shell is charged with their lives, of which little is new.
+    fake.process(300, "sh", cpu_ticks=0, children_ticks=100 + 5000 + 60)
+    assert _taken(fake, outsiders, T + 3.0, 300) == {"sh": 20}
+
+
+def test_what_was_no_outsider_before_is_not_charged_with_its_whole_life(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    fake.process(300, "sh")
+    fake.process(310, "make", starttime=9000, cpu_ticks=90)
+    outsiders = Outsiders(str(fake.proc), lambda pid: "ann")
+    _taken(fake, outsiders, T, 300, 310)
+    # A worker whose job has ended is an outsider from now on, and a shell is told of the end of a job of hours.
+    fake.process(320, "orphan", starttime=8000, cpu_ticks=500_000)
+    fake.process(300, "sh", children_ticks=90_000_000)
+    fake.process(310, "make", starttime=9000, cpu_ticks=390)
+    fake.process(330, "new", starttime=9400, cpu_ticks=150)
+    assert _taken(fake, outsiders, T + 3.0, 300, 310, 320, 330) == {"make": 100, "new": 50}
 
 
 def test_a_process_beside_needs_a_connection_not_a_common_terminal() -> None:
