@@ -116,7 +116,7 @@ def _startup(s: Signals) -> bool:
 def _starting(s: Signals) -> RuleResult:
     if s.age_s is not None and _young(s):
         line = f"{s.name} is {duration(s.age_s)} old: not judged before {YOUNG_S:.0f} s, "
-        line += f"or until kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s"
+        line += f"or until kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s, or again and again"
         return RuleResult("grey", (line,))
     cores = 0.0 if s.tree_cores is None else s.tree_cores
     return RuleResult(
@@ -131,7 +131,8 @@ STARTUP = Rule(
     id="startup",
     title="starting up",
     short="starting up",
-    condition="the GPU's process is younger than 60 s and its kernels ran in less than 10 of the last 15 s, or the GPU "
+    condition="the GPU's process is younger than 60 s and its kernels ran in less than 10 of the last 15 s and "
+    "do not come again and again, or the GPU "
     "is idle while its process (≥ 1 GiB held) computes on the CPU (main thread ≥ 50 % or tree ≥ 0.5 core); not where "
     f"a kernel ran in {STEPS_S:.0f} of 15 s while the main thread waited for workers that work",
     levels="grey",

@@ -140,8 +140,8 @@ IDLE = Rule(
     id="idle",
     title="idle",
     short="idle",
-    condition="p95(util) < 5 % (leaves where p90 is not); not while requests come and go, nor while steps do, each after "
-    "a wait for workers that work",
+    condition="p95(util) < 5 % (leaves where p90 is not); not while requests come and go, nor while steps do, each "
+    "after a wait for workers that work",
     levels="grey",
     state="idle",
     holds=lambda s: s.quiet and not s.comes_and_goes and not is_fed(s),

@@ -437,9 +437,9 @@ MAIN_PROCESS = Rule(
     title="starved: main process",
     short="starved: main process",
     condition="idle ≥ 20 % and the main thread runnable in at least half of the idle time (lower bound, "
-    "or in the pauses of 2 s and more), or waiting for a disk, the network or a timer of its own in ≥ 40 % of it; for a "
-    "disk, the network or the reader of a pipe in ≥ 80 % of it no bound is asked for; or the one or the other in half "
-    "of it while no feeder works",
+    "or in the pauses of 2 s and more), or waiting for a disk, the network or a timer of its own in ≥ 40 % of it; for "
+    "a disk, the network or the reader of a pipe in ≥ 80 % of it no bound is asked for; or the one or the other in "
+    "half of it while no feeder works",
     levels="yellow, red from 50 % idle",
     state="starved",
     holds=_main_process,
