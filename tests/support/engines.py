@@ -101,3 +101,33 @@ def imported(url: str, lines: Iterable[str]) -> None:
         pass
     with urllib.request.urlopen(f"{url}/internal/force_flush", timeout=60):
         pass
+
+
+ALERTMANAGER, NODE_EXPORTER = "prometheus-alertmanager", "prometheus-node-exporter"
+"""As the distribution calls them."""
+
+
+@contextlib.contextmanager
+def alertmanager(folder: Path, config: str) -> Iterator[int]:
+    """An Alertmanager with this configuration; gives its port."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "alertmanager.yml").write_text(config)
+    port = free_port()
+    arguments = [
+        ALERTMANAGER, f"--config.file={folder / 'alertmanager.yml'}", f"--storage.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=", "--log.level=warn",
+    ]  # fmt: skip
+    with _running(arguments, f"http://127.0.0.1:{port}/-/ready", folder / "log"):
+        yield port
+
+
+@contextlib.contextmanager
+def node_exporter(folder: Path) -> Iterator[int]:
+    """A node_exporter that serves the text files of a directory; gives its port."""
+    port = free_port()
+    arguments = [
+        NODE_EXPORTER, "--collector.disable-defaults", "--collector.textfile",
+        f"--collector.textfile.directory={folder}", f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn",
+    ]  # fmt: skip
+    with _running(arguments, f"http://127.0.0.1:{port}/metrics", folder.parent / "node_exporter.log"):
+        yield port
