@@ -116,15 +116,18 @@ def fleet_page() -> Document:
         "somebody took back is set aside again only for something new. A node that is set aside already keeps its "
         "reason; nothing is ever taken back. It acts on no verdict, on no answer that is not whole, and on no two "
         "clusters at once. What a host cannot be blamed for is named and left alone: a host of dcgm-exporter's that "
-        "shows no GPU at all. A timer runs it each minute; two runs with one FILE never act at once. In Kubernetes "
-        "it needs the rights to get and patch nodes, to get pods and to create events.",
+        "shows no GPU at all. A timer runs it each minute, such as systemd/gputop-remedy.timer of `fleet deploy`; "
+        "two runs with one FILE never act at once. In Kubernetes it needs the rights to get and patch nodes, to get "
+        "pods and to create events.",
         "What to run at which size. A page has some 57 series a GPU and 50 a host; 1,000 hosts of 8 GPUs under "
         "dcgm-exporter's names are 73,000 series, for which a Prometheus took 641 MB and a VictoriaMetrics 255 MB "
         "after 40 minutes. There one engine is enough, and the screen takes some 0.5 s of processor time to start, "
         "0.3 s a refresh and 125 MB. For more hosts shard the engine (VictoriaMetrics' cluster, Mimir, Thanos), "
         "evaluate the rules where the data is, draw dashboards from the recorded series, and show one cluster at a "
         "time by `--cluster` or `--select`: the screen asks for every GPU that it counts. `gputop export --without "
-        "throttle,ecc,clocks` leaves families out; prometheus/scrape.yml has the same as a relabelling rule.",
+        "clocks,codecs,pipes` leaves families out that no rule asks for; prometheus/scrape.yml has the same as a "
+        "relabelling rule. Without throttle, ecc, links or hours the rules on them never fire, and without ecc no "
+        "remedy sees memory errors.",
         "A table `[fleet.prod]` in the configuration names a cluster for `--cluster prod`: `url`, and where needed "
         "`select` (label matchers), `header_file` (a line such as `X-Scope-OrgID: team` for a tenant of Mimir), "
         "`token_file` and `ca`. The only table is taken without `--cluster`. Files with secrets must be readable by "

@@ -9,21 +9,25 @@ import re
 import shutil
 import signal
 import subprocess
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import psutil
 import pytest
 
 from gputop.cli import main
+from gputop.features.export.metrics_page import FAMILIES
 from gputop.features.fleet.deploy import files
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.template import ALL_NAMES, Names
+from gputop.model.prometheus_names import gpu_series
 
 WANTED = {
     "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml", "prometheus/scrape.yml",
     "grafana/gputop-fleet.json", "grafana/gputop-node.json", "grafana/gputop-job.json", "alertmanager/alertmanager.yml",
     "kubernetes/daemonset.yaml", "kubernetes/servicemonitor.yaml", "kubernetes/Dockerfile",
-    "systemd/gputop-export.service", "slurm/prolog.sh", "slurm/epilog.sh", "compose.yaml",
+    "systemd/gputop-export.service", "systemd/gputop-remedy.service", "systemd/gputop-remedy.timer",
+    "slurm/prolog.sh", "slurm/epilog.sh", "compose.yaml",
 }  # fmt: skip
 
 
@@ -175,12 +179,82 @@ def test_the_compose_file_is_what_the_specification_allows() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    unit = tmp_path / "gputop-export.service"
-    text = files("gputop")["systemd/gputop-export.service"].replace("/usr/local/bin/gputop", "/bin/true")
-    unit.write_text(text)
-    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and unit.name not in done.stderr, done.stderr
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    made = files("gputop")
+    units = [path for path in made if path.startswith("systemd/")]
+    for path in units:
+        (tmp_path / Path(path).name).write_text(made[path].replace("/usr/local/bin/gputop", "/bin/true"))
+    command = ["systemd-analyze", "verify", *(str(tmp_path / Path(path).name) for path in units)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0 and "gputop" not in done.stderr, done.stderr
+
+
+def test_the_timer_of_remedies_acts_only_when_its_line_is_changed() -> None:
+    text = files("gputop")["systemd/gputop-remedy.service"]
+    (runs,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
+    assert runs.endswith("fleet remedy --by slurm")
+    (acts,) = [line for line in text.splitlines() if line.startswith("# ExecStart=")]
+    assert acts.removeprefix("# ") == f"{runs} --act /var/lib/gputop-remedy/acts"
+
+
+def _run_lines(folder: Path, **environment: str) -> tuple[int, str]:
+    """The image's RUN, by hand, with a pip that says what it is given; exit status and output."""
+    text = files("gputop")["kubernetes/Dockerfile"].replace("\\\n", "")
+    (run,) = [line.removeprefix("RUN ") for line in text.splitlines() if line.startswith("RUN ")]
+    tools = folder / "bin"
+    tools.mkdir(exist_ok=True)
+    (tools / "pip").write_text('#!/bin/sh\necho "pip $@"\n')
+    (tools / "pip").chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-c", run.replace("/wheels", str(folder / "wheels"))], capture_output=True, text=True, check=False,
+        env={"PATH": f"{tools}:/usr/bin:/bin", "EXTRAS": "", "VERSION": "", **environment},
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_image_installs_the_wheel_that_is_there_or_the_version_that_is_named(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    status, told = _run_lines(tmp_path)
+    assert status == 1 and "VERSION=" in told
+    (wheels / "gputop_tui-1-py3-none-any.whl").write_text("")
+    (wheels / "gputop_tui-2-py3-none-any.whl").write_text("")
+    status, told = _run_lines(tmp_path)
+    assert status == 1 and "more than one" in told
+    (wheels / "gputop_tui-2-py3-none-any.whl").unlink()
+    status, told = _run_lines(tmp_path, EXTRAS="[export]", VERSION="9")
+    assert status == 0 and told == f"pip install --no-cache-dir {wheels}/gputop_tui-1-py3-none-any.whl[export]\n"
+    assert not wheels.exists()
+    wheels.mkdir()
+    assert _run_lines(tmp_path, EXTRAS="[export]", VERSION="0.2.0")[1].endswith(" gputop-tui[export]==0.2.0\n")
+    project = Path(__file__).parents[3] / "pyproject.toml"
+    assert 'name = "gputop-tui"' in project.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on this machine")
+def test_kustomize_builds_the_manifests_with_the_image(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    assert main(["fleet", "deploy", str(tmp_path / "x"), "--image", "r.example/gputop:1"]) == 0
+    command = ["kubectl", "kustomize", str(tmp_path / "x" / "kubernetes")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kinds = {one["kind"]: one for one in yaml.safe_load_all(done.stdout)}
+    assert set(kinds) == {"Namespace", "PriorityClass", "DaemonSet", "Service", "NetworkPolicy"}
+    assert kinds["DaemonSet"]["spec"]["template"]["spec"]["containers"][0]["image"] == "r.example/gputop:1"
+
+
+def test_the_families_that_the_example_leaves_out_are_asked_by_no_rule_and_are_the_same_in_both_places() -> None:
+    made = files("gputop")
+    scrape, rules = made["prometheus/scrape.yml"], made["prometheus/gputop.rules.yml"]
+    words = re.search(r"--without (\S+)\.$", scrape, re.MULTILINE)
+    pattern = re.search(r'# +regex: "(.+)"$', scrape, re.MULTILINE)
+    assert words is not None and pattern is not None
+    left_out = [name for group in words[1].split(",") for name in FAMILIES[group]]
+    exported = {series.name for series in gpu_series()} | set(re.findall(r"gputop_[a-z0-9_]+", rules))
+    by_exporter = {name for name in exported if any(fnmatchcase(name, family) for family in left_out)}
+    assert by_exporter and by_exporter == {name for name in exported if re.fullmatch(pattern[1], name)}
+    assert not by_exporter & set(re.findall(r"gputop_[a-z0-9_]+", rules))
 
 
 @pytest.mark.slow
