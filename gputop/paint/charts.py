@@ -272,9 +272,18 @@ LABEL_WIDTH = 12
 """Cells left of the chart."""
 
 
+LEAST_WORDS = 66
+"""Cells that numbers and words keep beside a chart that grows."""
+
+
 def chart_width(width: int) -> int:
     """Columns of the chart in a pane of some width."""
     return max(12, round((width - LABEL_WIDTH) * (0.415 if width >= 120 else 0.37)))
+
+
+def roomy_chart_width(width: int) -> int:
+    """Columns of the chart in a pane so tall that its words may take more rows, as far as they keep their cells."""
+    return max(chart_width(width), min((width - LABEL_WIDTH) // 2, width - LABEL_WIDTH - LEAST_WORDS))
 
 
 def axis(view: View, columns: int) -> Row:

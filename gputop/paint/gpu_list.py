@@ -113,7 +113,11 @@ def add_list(out: ScreenRows, frame: Frame, view: View, width: int) -> None:
     evidence, remedy, extra = words_for(gpus[selected], d, view.glyphs, width - 2)
     # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
     left = out.left - 9
-    rows = layout.few_listed_chart(left) if len(gpus) <= 2 else layout.grown(0, left, out.left)
+    rows = (
+        layout.few_listed_chart(left)
+        if len(gpus) <= 2
+        else layout.grown(0, left, layout.kept_processes(out.left, len(gpus)))
+    )
     if width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard":
         out.extend(panes.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
     elif out.left >= 8:

@@ -24,6 +24,8 @@ LEAST_PROCESSES = 8
 """Process rows that a chart leaves before it grows."""
 LEAST_PROCESSES_OF_FEW, MOST_PROCESSES = 5, 24
 """Process rows that a chart of one or two GPUs leaves on a low screen, and those reserved on a high one."""
+PROCESSES_OF_NONE, PROCESSES_OF_A_GPU = 4, 2
+"""Process rows that are kept beside those of each GPU, and of each GPU: what is more is worth more in charts."""
 LEAST_LISTED = 8
 """Fewer GPUs than this keep their panes even if that leaves less room for processes."""
 WORDS_ROWS, TABLE_ROWS = 3, 5
@@ -45,15 +47,16 @@ def stacked(gpus: int, free: int, density: Density) -> tuple[int, int] | None:
         if tall + heads + (gpus - 1) * other <= free - kept:
             if density == "compact":
                 return tall, other
-            return grown(tall, free - heads - (gpus - 1) * other, free), other
+            return grown(tall, free - heads - (gpus - 1) * other, kept_processes(free, gpus)), other
     return None
 
 
-def side_by_side(lines: int, free: int, density: Density) -> int:
-    """Rows of each of so many lines of panes; 0 where not even the least fits."""
+def side_by_side(gpus: int, beside: int, free: int, density: Density) -> int:
+    """Rows of each line of so many panes beside each other; 0 where not even the least fits."""
+    lines = -(-gpus // beside)
     if density == "compact":
         return COMPACT_GRID if lines * COMPACT_GRID <= free - LEAST_PROCESSES else 0
-    rows = min(TALLEST_GRID, (free - kept_processes(free)) // lines)
+    rows = min(TALLEST_GRID, (free - kept_processes(free, gpus)) // lines)
     return rows if rows >= LEAST_GRID else 0
 
 
@@ -62,9 +65,12 @@ def panes_beside(most: int, gpus: int) -> int:
     return next((beside for beside in range(most, 1, -1) if gpus % beside == 0), most)
 
 
-def kept_processes(free: int) -> int:
-    """Process rows left below the GPUs: a third of the room, whatever runs, so that nothing moves when a job starts."""
-    return max(LEAST_PROCESSES, min(free // 3, MOST_PROCESSES))
+def kept_processes(free: int, gpus: int) -> int:
+    """Process rows left below the GPUs: a third of the room, and no more than so many GPUs need as a rule.
+
+    Whatever runs, so that nothing moves when a job starts.
+    """
+    return max(LEAST_PROCESSES, min(free // 3, MOST_PROCESSES, PROCESSES_OF_NONE + PROCESSES_OF_A_GPU * gpus))
 
 
 def few_listed_chart(left: int) -> int:
@@ -77,9 +83,9 @@ def big_chart(least: int, room: int, count: int, height: int) -> int:
     return max(least, min(max(TALLEST, height * 2 // 5), room // count))
 
 
-def grown(least: int, room: int, free: int) -> int:
-    """A block of at least ``least`` rows, taller where its share of the ``free`` rows of the screen allows."""
-    return max(least, min(room - kept_processes(free), TALLEST))
+def grown(least: int, room: int, kept: int) -> int:
+    """A block of at least ``least`` rows, taller where ``kept`` process rows leave some of the ``room``."""
+    return max(least, min(room - kept, TALLEST))
 
 
 def listed(gpus: int, left: int) -> int:

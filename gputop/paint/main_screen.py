@@ -16,7 +16,7 @@ from gputop.monitor import Frame
 from gputop.paint import gpu_list, header, host_rows, layout, panes, process_table
 from gputop.paint import panes as big_pane
 from gputop.paint import view as hint
-from gputop.paint.charts import LABEL_WIDTH, chart_width
+from gputop.paint.charts import LABEL_WIDTH, chart_width, roomy_chart_width
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, shorten
 from gputop.paint.process_filter import NO_FILTER
@@ -191,7 +191,7 @@ def _panes(out: ScreenRows, frame: Frame, view: View, width: int) -> bool:
     beside = _columns(width, count)
     free = out.left - HOST_ROWS - 2
     if beside > 1:
-        rows = layout.side_by_side(-(-count // beside), free, view.density)
+        rows = layout.side_by_side(count, beside, free, view.density)
         if not rows:
             return False
         _grid(out, frame, view, width, beside, rows)
@@ -228,24 +228,28 @@ def _stack(out: ScreenRows, frame: Frame, view: View, width: int, blocks: list[_
 
 
 def _pane(frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
-    """One pane; a tall one has the host's lanes below its chart, on the same time axis."""
+    """One pane; a tall one has the host's lanes below its chart, on the same time, and beside them its verdicts."""
     lanes = 1 + len(big_pane.LANES)
-    has_lanes = rows - 1 - lanes >= LEAST_ABOVE_LANES
-    above = rows - lanes if has_lanes else rows
-    painted = _above_lanes(frame, view, position, width, above, widths)
-    if not has_lanes:
-        return painted
-    beside = LABEL_WIDTH + chart_width(width) + 1 + big_pane.AXIS_WIDTH
-    beneath = [Line().add_all(row).row(width) for row in big_pane.lanes(frame, view, position, beside)]
-    return [*painted, *beneath]
+    if rows - 1 - lanes < LEAST_ABOVE_LANES:
+        return _above_lanes(frame, view, position, width, rows, widths, chart_width(width))
+    columns = roomy_chart_width(width)
+    beside = LABEL_WIDTH + columns + 1 + big_pane.AXIS_WIDTH
+    told = big_pane.verdicts(frame, view, position, width - beside - 1, lanes)
+    beneath = []
+    for i, row in enumerate(big_pane.lanes(frame, view, position, beside)):
+        line = Line().add_all(row).to(beside)
+        beneath.append((line.add_all(told[i]) if i < len(told) else line).row(width))
+    return [*_above_lanes(frame, view, position, width, rows - lanes, widths, columns), *beneath]
 
 
-def _above_lanes(frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
+def _above_lanes(
+    frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int], columns: int
+) -> list[Row]:
     holding: panes.Holding = ()
     if rows > panes.LEAST_TALL:
         holding = panes.holders(frame.snapshot.processes).get(frame.snapshot.gpus[position].static.index, ())
     top = panes.title(frame, view, position, width, widths)
-    return [top, *panes.body(frame, view, position, width, rows - 1, holding)]
+    return [top, *panes.body(frame, view, position, width, rows - 1, holding, columns)]
 
 
 def _grid(out: ScreenRows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:

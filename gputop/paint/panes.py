@@ -14,8 +14,9 @@ from gputop.monitor import Frame
 from gputop.paint import host_rows, layout
 from gputop.paint.charts import LABEL_WIDTH, Column, axis, bar, chart_rows, chart_width, lane
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, ScreenRows, Span, Target, clock_time, gib, pct, rate, shorten, whole
+from gputop.paint.line import Line, Row, ScreenRows, Span, Target, clock_time, elapsed, gib, pct, rate, shorten, whole
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, now_field, number_labels
+from gputop.paint.verdict_history import VerdictSpan, stretches
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     averaged,
@@ -49,6 +50,8 @@ LEAST_APART = 2
 """Cells between the verdict and a step's time where there is no room for three."""
 LEAST_VERDICT = 10
 """The step's time is left out where the verdict would get fewer cells and say nothing."""
+LEAST_VERDICTS = 40
+"""Cells from which the last verdicts are told beside the lanes."""
 SHORTEST = 2
 """Rows of a pane in which evidence and remedy share one."""
 LEAST_EVIDENCE = 0.6
@@ -141,12 +144,14 @@ def figure_words(d: GpuDiagnosis) -> str:
     return f"{word} {NOT_MEASURED:>5}" if value is None else f"{word} {value:3.0f} %"
 
 
-def body(frame: Frame, view: View, position: int, width: int, rows: int, holding: Holding) -> list[Row]:
-    """The rows under the title: labels, gap chart and text side by side; ``rows`` is at least 2."""
+def body(
+    frame: Frame, view: View, position: int, width: int, rows: int, holding: Holding, columns: int | None = None
+) -> list[Row]:
+    """The rows under the title: labels, gap chart of ``columns`` and text side by side; ``rows`` is at least 2."""
     d, glyphs = frame.diagnoses[position], view.glyphs
     newest = believed(frame.snapshot.gpus[position], d)
     gpu = averaged(newest, d)
-    columns = chart_width(width)
+    columns = chart_width(width) if columns is None else columns
     info_column = LABEL_WIDTH + columns + 3
     info_width = width - info_column - 1
     has_axis = rows >= LEAST_WITH_AXIS
@@ -337,6 +342,31 @@ def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     text = rate(_mean(into[-window:]))
     painted.append(_lane_row(f"PCIe {glyphs.down}", lane(scaled, glyphs, "lane.bus"), text, width))
     return painted
+
+
+def verdicts(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
+    """A head and the newest verdicts in at most ``rows`` rows: since when, for how long, and which."""
+    listed = stretches(frame, frame.diagnoses[position])
+    now = frame.snapshot.t
+    if width < LEAST_VERDICTS or len(listed) < 2:
+        return []
+    told = [Line().add("verdicts, the newest first", "dim").row(width)]
+    for begin, end, words in _standing_apart(listed)[: rows - 1]:
+        line = Line().add(f"{clock_time(begin, view.utc_offset_s)} {elapsed((end or now) - begin)}  ", "dim")
+        line.add(shorten(words, width - line.width, view.glyphs.more), "dim" if end else "text")
+        told.append(line.row(width))
+    return told
+
+
+def _standing_apart(listed: Sequence[VerdictSpan]) -> list[tuple[float, float | None, str]]:
+    """(begin, end, title) of each verdict, the newest first; neighbours that read the same are one."""
+    found: list[tuple[float, float | None, str]] = []
+    for stretch in reversed(listed):
+        if found and found[-1][2] == stretch.title:
+            found[-1] = (stretch.begin, found[-1][1], stretch.title)
+        else:
+            found.append((stretch.begin, stretch.end, stretch.title))
+    return found
 
 
 def _lane_row(label: str, span: tuple[str, str], text: str, width: int, beside: str = "") -> Row:

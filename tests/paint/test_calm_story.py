@@ -14,6 +14,7 @@ from gputop.cli import main
 from gputop.diagnosis.verdict_log import VerdictTimeline
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
+from gputop.paint import layout
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import COLOUR, MONO
 from gputop.paint.header import summary, summary_target
@@ -176,3 +177,19 @@ def test_a_finding_says_once_how_long_it_stood() -> None:
 def test_what_has_no_room_for_its_rows_keeps_its_title() -> None:
     rows = text_of(demo_frame(), 160, 38).splitlines()
     assert any(row.startswith("─ processes") for row in rows)
+
+
+def test_on_the_largest_screen_charts_take_half_of_a_pane_and_verdicts_what_the_lanes_leave() -> None:
+    rows = text_of(demo_frame(), 300, 100).splitlines()
+    axis = next(row for row in rows if row.lstrip().startswith("-2 min"))
+    assert axis.index("now") + 3 - axis.index("-2 min") >= 65
+    assert sum(row.count("verdicts, the newest first") for row in rows) == 8
+    for size in ((200, 60), (160, 48)):
+        text = text_of(last_of("straggler"), *size)
+        assert "now UTIL" not in text or re.search(r"now UTIL +\d+ SM +\d+", text), "no number loses its end to a chart"
+
+
+@pytest.mark.parametrize("gpus", [1, 4, 8, 16])
+def test_charts_take_the_rows_that_so_many_gpus_need_for_no_processes(gpus: int) -> None:
+    assert layout.LEAST_PROCESSES <= layout.kept_processes(90, gpus) <= layout.MOST_PROCESSES
+    assert layout.kept_processes(90, gpus) <= layout.kept_processes(90, 2 * gpus)
