@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+import gputop
 from gputop.model.snapshot import OwnCost
 
 if TYPE_CHECKING:
@@ -167,3 +168,20 @@ def die_with_parent() -> None:
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def ends_with_parent() -> bool:
+    """In a program of ours: be killed when its parent ends. False where that has happened already."""
+    parent = os.getppid()
+    die_with_parent()
+    return os.getppid() == parent
+
+
+def running_main(module: str, *words: str) -> list[str]:
+    """Python's arguments that run ``main`` of a module of this package.
+
+    Nothing is imported from the folder that gputop was started in: anything may lie there.
+    """
+    own = os.path.dirname(os.path.dirname(gputop.__file__))
+    path = [own, *(path for path in sys.path if os.path.isabs(path) and path not in (own, os.getcwd()))]
+    return ["-I", "-c", f"import sys; sys.path[:] = {path!r}; from {module} import main; sys.exit(main())", *words]

@@ -6,18 +6,14 @@ does a pipe that nobody reads. Copies are of 64 MiB, so that nothing stays queue
 
 from __future__ import annotations
 
-import ctypes
-import os
-import signal
 import sys
-from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from statistics import median
 from typing import Any
 
-from gputop.features.prove.prove_child import LIBRARY, CudaError, say
+from gputop.features.prove.cuda_child import CudaError, CudaLibrary, run_child, say
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "cuInit": (c_uint,),
     "cuDeviceGetCount": (POINTER(c_int),),
     "cuDeviceGet": (POINTER(c_int), c_int),
     "cuDeviceCanAccessPeer": (POINTER(c_int), c_int, c_int),
@@ -34,7 +30,6 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventSynchronize": (c_void_p,),
     "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
-    "cuGetErrorName": (c_int, POINTER(c_char_p)),
 }
 COPIED_BYTES = 64 << 20
 COPIES, BATCHES = 4, 3
@@ -54,18 +49,9 @@ class Copier:
     """Every visible GPU, ready to copy. Raises CudaError."""
 
     def __init__(self) -> None:
-        try:
-            self._library = ctypes.CDLL(LIBRARY)
-        except OSError:
-            raise CudaError(LIBRARY, None, "not found: it comes with NVIDIA's driver") from None
-        for name, types in _SIGNATURES.items():
-            function = getattr(self._library, name, None)
-            if function is None:
-                raise CudaError(name, None, "is not in this driver's libcuda")
-            function.argtypes, function.restype = types, c_int
-        self._call("cuInit", 0)
-        self.devices = [self._device(number) for number in range(self._out("cuDeviceGetCount", c_int))]
-        self._host = self._out("cuMemAllocHost_v2", c_void_p, COPIED_BYTES)
+        self._library = CudaLibrary(_SIGNATURES)
+        self.devices = [self._device(number) for number in range(self._library.out("cuDeviceGetCount", c_int))]
+        self._host = self._library.out("cuMemAllocHost_v2", c_void_p, COPIED_BYTES)
 
     def to_host(self, device: _Device) -> float:
         """Bytes a second from a GPU into the host's pinned memory."""
@@ -77,11 +63,11 @@ class Copier:
 
     def between(self, source: _Device, target: _Device) -> tuple[float, bool]:
         """Bytes a second from one GPU into another, and whether they reach each other directly."""
-        direct = bool(self._out("cuDeviceCanAccessPeer", c_int, source.number, target.number))
+        direct = bool(self._library.out("cuDeviceCanAccessPeer", c_int, source.number, target.number))
         if direct:
-            self._call("cuCtxSetCurrent", source.context)
+            self._library.call("cuCtxSetCurrent", source.context)
             try:
-                self._call("cuCtxEnablePeerAccess", target.context, 0)
+                self._library.call("cuCtxEnablePeerAccess", target.context, 0)
             except CudaError as error:
                 if error.code != _PEER_ALREADY:
                     raise
@@ -92,65 +78,46 @@ class Copier:
         return rate, direct
 
     def _device(self, number: int) -> _Device:
-        device = self._out("cuDeviceGet", c_int, number)
-        context = self._out("cuCtxCreate_v2", c_void_p, 4, device)
-        stream = self._out("cuStreamCreate", c_void_p, 1)
-        buffer = self._out("cuMemAlloc_v2", c_uint64, COPIED_BYTES)
-        events = tuple(self._out("cuEventCreate", c_void_p, _BLOCKING_SYNC) for _ in range(2))
+        device = self._library.out("cuDeviceGet", c_int, number)
+        context = self._library.out("cuCtxCreate_v2", c_void_p, 4, device)
+        stream = self._library.out("cuStreamCreate", c_void_p, 1)
+        buffer = self._library.out("cuMemAlloc_v2", c_uint64, COPIED_BYTES)
+        events = tuple(self._library.out("cuEventCreate", c_void_p, _BLOCKING_SYNC) for _ in range(2))
         return _Device(device, context, stream, buffer, (events[0], events[1]))
 
     def _timed(self, device: _Device, name: str, *arguments: Any) -> float:
-        self._call("cuCtxSetCurrent", device.context)
+        self._library.call("cuCtxSetCurrent", device.context)
         begun, ended = device.events
         rates = []
         for _ in range(1 + BATCHES):
-            self._call("cuEventRecord", begun, device.stream)
+            self._library.call("cuEventRecord", begun, device.stream)
             for _ in range(COPIES):
-                self._call(name, *arguments)
-            self._call("cuEventRecord", ended, device.stream)
-            self._call("cuEventSynchronize", ended)
-            spent_ms = self._out("cuEventElapsedTime", c_float, begun, ended)
+                self._library.call(name, *arguments)
+            self._library.call("cuEventRecord", ended, device.stream)
+            self._library.call("cuEventSynchronize", ended)
+            spent_ms = self._library.out("cuEventElapsedTime", c_float, begun, ended)
             rates.append(COPIES * COPIED_BYTES / max(1e-6, spent_ms / 1e3))
         return float(median(rates[1:]))
 
-    def _out(self, name: str, kind: Any, *arguments: Any) -> Any:
-        value = kind()
-        self._call(name, byref(value), *arguments)
-        return value.value
 
-    def _call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
-        if code:
-            words = c_char_p()
-            self._library.cuGetErrorName(code, byref(words))
-            raise CudaError(name, code, (words.value or b"unknown error").decode(errors="replace"))
+def _copies() -> None:
+    copier = Copier()
+    say("ready", devices=len(copier.devices))
+    for at, device in enumerate(copier.devices):
+        say("link", source=None, target=at, bytes_per_s=copier.from_host(device), direct=True)
+        say("link", source=at, target=None, bytes_per_s=copier.to_host(device), direct=True)
+    for at, source in enumerate(copier.devices):
+        for to, target in enumerate(copier.devices):
+            if to != at:
+                rate, direct = copier.between(source, target)
+                say("link", source=at, target=to, bytes_per_s=rate, direct=direct)
+    say("done")
+    # Until what was said is read: an end of its own would look like a failure.
+    sys.stdin.buffer.read()
 
 
 def main() -> int:
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    if os.getppid() != parent:
-        return 1
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        copier = Copier()
-        say("ready", devices=len(copier.devices))
-        for at, device in enumerate(copier.devices):
-            say("link", source=None, target=at, bytes_per_s=copier.from_host(device), direct=True)
-            say("link", source=at, target=None, bytes_per_s=copier.to_host(device), direct=True)
-        for at, source in enumerate(copier.devices):
-            for to, target in enumerate(copier.devices):
-                if to != at:
-                    rate, direct = copier.between(source, target)
-                    say("link", source=at, target=to, bytes_per_s=rate, direct=direct)
-        say("done")
-        # Until what was said is read: an end of its own would look like a failure.
-        sys.stdin.buffer.read()
-    except CudaError as error:
-        say("error", why=str(error), code=error.code)
-        return 1
-    # The contexts are left to the kernel, which frees them faster than libcuda does.
-    os._exit(0)
+    return run_child(_copies)
 
 
 if __name__ == "__main__":

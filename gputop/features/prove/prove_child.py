@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import ctypes
 import json
-import os
-import signal
 import sys
 import threading
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from time import monotonic
 from typing import Any
 
-# The few calls of the CUDA driver library that the experiment needs, by ctypes. No toolkit, no PyTorch.
-#
-# Used only in the child: a CUDA error is permanent for its process.
+from gputop.features.prove.cuda_child import CudaLibrary, run_child, say
 
-LIBRARY = "libcuda.so.1"
+# The few calls of the CUDA driver library that the experiment needs.
+
 MULTIPROCESSORS, SHARED_PER_BLOCK, SHARED_PER_BLOCK_OPTIN = 16, 8, 97
 """CUdevice_attribute of cuda.h."""
 MOST_DYNAMIC_SHARED = 8
 """CUfunction_attribute of cuda.h."""
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
-    "cuInit": (c_uint,),
     "cuDriverGetVersion": (POINTER(c_int),),
     "cuDeviceGet": (POINTER(c_int), c_int),
     "cuDeviceGetAttribute": (POINTER(c_int), c_int, c_int),
@@ -42,24 +38,10 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuStreamSynchronize": (c_void_p,),
     "cuMemAlloc_v2": (POINTER(c_uint64), c_size_t),
     "cuMemcpyDtoDAsync_v2": (c_uint64, c_uint64, c_size_t, c_void_p),
-    "cuGetErrorName": (c_int, POINTER(c_char_p)),
 }  # fmt: skip
 _SCHEDULE_BLOCKING_SYNC = 4
 """CU_CTX_SCHED_BLOCKING_SYNC: waiting uses no CPU."""
 _NON_BLOCKING = 1
-
-
-class CudaError(Exception):
-    """A call of the driver library that failed; ``code`` is its CUresult, None where the library lacks something."""
-
-    def __init__(self, call: str, code: int | None, words: str) -> None:
-        super().__init__(f"{call}: {words}" if code is None else f"{call}: {words} ({code})")
-        self.code = code
-        self._given = (call, code, words)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Pickle and copy would call the constructor with the finished words alone.
-        return type(self), self._given
 
 
 class Cuda:
@@ -67,68 +49,47 @@ class Cuda:
 
     def __init__(self, ptx: bytes) -> None:
         """Raises CudaError."""
-        try:
-            self._library = ctypes.CDLL(LIBRARY)
-        except OSError:
-            raise CudaError(LIBRARY, None, "not found: it comes with NVIDIA's driver") from None
-        for name, types in _SIGNATURES.items():
-            function = getattr(self._library, name, None)
-            if function is None:
-                raise CudaError(name, None, "is not in this driver's libcuda")
-            function.argtypes, function.restype = types, c_int
-        self._call("cuInit", 0)
-        self.device = self._out("cuDeviceGet", c_int, 0)
-        self.version = self._out("cuDriverGetVersion", c_int)
+        self._library = CudaLibrary(_SIGNATURES)
+        self.device = self._library.out("cuDeviceGet", c_int, 0)
+        self.version = self._library.out("cuDriverGetVersion", c_int)
         self.multiprocessors = self._attribute(MULTIPROCESSORS)
         shared = max(self._attribute(SHARED_PER_BLOCK_OPTIN), self._attribute(SHARED_PER_BLOCK))
-        self._context = self._out("cuCtxCreate_v2", c_void_p, _SCHEDULE_BLOCKING_SYNC, self.device)
-        self._module = self._out("cuModuleLoadData", c_void_p, ctypes.cast(ctypes.c_char_p(ptx), c_void_p))
-        self._stream = self._out("cuStreamCreate", c_void_p, _NON_BLOCKING)
+        self._context = self._library.out("cuCtxCreate_v2", c_void_p, _SCHEDULE_BLOCKING_SYNC, self.device)
+        self._module = self._library.out("cuModuleLoadData", c_void_p, ctypes.cast(ctypes.c_char_p(ptx), c_void_p))
+        self._stream = self._library.out("cuStreamCreate", c_void_p, _NON_BLOCKING)
         self.shared_bytes = shared
 
     def function(self, name: bytes, shared_bytes: int = 0) -> int:
         """A kernel by name, allowed to use ``shared_bytes`` of dynamic shared memory."""
-        function: int = self._out("cuModuleGetFunction", c_void_p, self._module, name)
+        function: int = self._library.out("cuModuleGetFunction", c_void_p, self._module, name)
         if shared_bytes:
-            self._call("cuFuncSetAttribute", function, MOST_DYNAMIC_SHARED, shared_bytes)
+            self._library.call("cuFuncSetAttribute", function, MOST_DYNAMIC_SHARED, shared_bytes)
         return function
 
     def launch(self, function: int, blocks: int, threads: int, shared_bytes: int = 0, *values: int) -> None:
         """Queue one launch; ``values`` are its parameters, 64 bits each."""
         held = [c_uint64(value) for value in values]
         parameters = (c_void_p * max(1, len(held)))(*(ctypes.addressof(value) for value in held))
-        self._call(
+        self._library.call(
             "cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared_bytes, self._stream, parameters, None
         )
 
     def allocate(self, size: int) -> int:
         """The device address of so many bytes. Raises CudaError."""
-        address: int = self._out("cuMemAlloc_v2", c_uint64, size)
+        address: int = self._library.out("cuMemAlloc_v2", c_uint64, size)
         return address
 
     def copy(self, to: int, source: int, size: int) -> None:
         """Queue a copy within the device's memory."""
-        self._call("cuMemcpyDtoDAsync_v2", to, source, size, self._stream)
+        self._library.call("cuMemcpyDtoDAsync_v2", to, source, size, self._stream)
 
     def wait(self) -> None:
         """Wait until everything that was queued is done."""
-        self._call("cuStreamSynchronize", self._stream)
+        self._library.call("cuStreamSynchronize", self._stream)
 
     def _attribute(self, number: int) -> int:
-        value: int = self._out("cuDeviceGetAttribute", c_int, number, self.device)
+        value: int = self._library.out("cuDeviceGetAttribute", c_int, number, self.device)
         return value
-
-    def _out(self, name: str, kind: Any, *arguments: Any) -> Any:
-        value = kind()
-        self._call(name, byref(value), *arguments)
-        return value.value
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        code = getattr(self._library, name)(*arguments)
-        if code:
-            words = c_char_p()
-            self._library.cuGetErrorName(code, byref(words))
-            raise CudaError(name, code, (words.value or b"unknown error").decode(errors="replace"))
 
 
 # The kernels, as PTX text: for sm_50 and PTX 6.0, so that every driver since 2017 compiles it for its own GPU.
@@ -200,14 +161,6 @@ class Stages:
         self.changed.set()
 
 
-def say(what: str, **more: object) -> None:
-    """Write one JSON line to stdout. If the reader has gone, this process ends."""
-    try:
-        os.write(1, json.dumps({"t": what, **more}).encode() + b"\n")
-    except OSError:
-        os._exit(0)
-
-
 def run(cuda: Cuda, stages: Stages) -> None:
     """Run the wanted stages until the end. Raises CudaError."""
     spin, tiny = cuda.function(SPIN, cuda.shared_bytes), cuda.function(TINY)
@@ -235,21 +188,14 @@ def run(cuda: Cuda, stages: Stages) -> None:
         cuda.wait()
 
 
+def _experiment() -> None:
+    cuda = Cuda(KERNELS)
+    say("ready", multiprocessors=cuda.multiprocessors, cuda=cuda.version, memory_bytes=2 * COPIED_BYTES)
+    run(cuda, Stages())
+
+
 def main() -> int:
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    if os.getppid() != parent:
-        return 1
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        cuda = Cuda(KERNELS)
-        say("ready", multiprocessors=cuda.multiprocessors, cuda=cuda.version, memory_bytes=2 * COPIED_BYTES)
-        run(cuda, Stages())
-    except CudaError as error:
-        say("error", why=str(error), code=error.code)
-        return 1
-    # The context is left to the kernel, which frees it faster than libcuda does.
-    os._exit(0)
+    return run_child(_experiment)
 
 
 if __name__ == "__main__":

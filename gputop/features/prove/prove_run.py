@@ -9,20 +9,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from msgspec import Struct
 
-import gputop
 from gputop.features.prove.experiment import Result, Stage, StageSample, result, stages
 from gputop.model.quantity import clean_text, numbers
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.source import Source, SourceError, UsageError
 from gputop.session.arrivals import Arrivals
-from gputop.sources.own_process import dying_with_parent
+from gputop.sources.own_process import dying_with_parent, running_main
 
 # The parent's side of the child that runs the kernels: starts it on one GPU, gives it stages, kills it if it hangs.
 
@@ -41,12 +39,9 @@ class Kernels:
 
     def __init__(self, uuids: str, program: str = "prove_child") -> None:
         """``uuids`` of the GPUs that it sees, with commas; ``program`` is the module of this folder that it runs."""
-        own = str(Path(gputop.__file__).parent.parent)
-        path = [own, *(folder for folder in sys.path if os.path.isabs(folder) and folder not in (own, os.getcwd()))]
-        code = f"import sys; sys.path[:] = {path!r}; from gputop.features.prove.{program} import main; sys.exit(main())"
         # By UUID: CUDA numbers GPUs in its own order.
         self._process = subprocess.Popen(
-            dying_with_parent(sys.executable, ["-I", "-c", code]),
+            dying_with_parent(sys.executable, running_main(f"{__package__}.{program}")),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
             start_new_session=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": uuids},
         )  # fmt: skip

@@ -240,8 +240,8 @@ def test_many_killed_parents_leave_no_helper_and_no_lock(counters: Scripted) -> 
 
 def _helper(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run this in place of the helper."""
-    monkeypatch.setattr("gputop.sources.activity.counters.counters_client.MODULE", "helper")
-    monkeypatch.setattr("gputop.sources.activity.counters.counters_client._own_path", lambda: [code, *sys.path])
+    program = f"import sys; sys.path[:] = {[code, *sys.path]!r}; from helper import main; sys.exit(main(sys.argv[1:]))"
+    monkeypatch.setattr(counters_client, "running_main", lambda _, *words: ["-I", "-c", program, *words])
 
 
 HELLO = json.dumps({"t": "hello", "v": 1, "pid": 1, "gpus": [{"pci": "0000:01:00.0"}]})

@@ -100,8 +100,8 @@ def seen():
     return subprocess.run(["grep", "CapEff", "/proc/self/status"], capture_output=True, text=True).stdout.split()[1]
 before = seen()
 clear_ambient()
-child._own_path = lambda: [sys.argv[1]]
-child.MODULE = "looker"
+program = f"import sys; sys.path[:] = {sys.argv[1:]!r}; from looker import main; main()"
+child.running_main = lambda *_: ["-I", "-c", program]
 helper = child.start([])
 line = helper.stdout.readline().decode().split()[1]
 helper.stdin.close(); helper.wait()
@@ -115,7 +115,7 @@ def test_only_the_helper_inherits_the_right_to_read_counters(tmp_path: Path) -> 
     if not int(_status("CapBnd"), 16) >> PERFMON & 1:
         pytest.skip("the bounding set lacks CAP_PERFMON: this container may not give it to anybody")
     (tmp_path / "looker.py").write_text(
-        "def main(words):\n    lines = open('/proc/self/status')\n"
+        "def main():\n    lines = open('/proc/self/status')\n"
         "    print(next(l for l in lines if l.startswith('CapEff')), flush=True)\n"
     )
     # Still root, so that it can read this checkout, but without what comes with that name.

@@ -14,11 +14,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Literal
 
-import gputop
 from gputop.model.quantity import clean_text
 from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
@@ -38,7 +36,7 @@ from gputop.sources.activity.counters.helper_protocol import (
     shown,
 )
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting, under_wsl
-from gputop.sources.own_process import PERFMON, ambient, dying_with_parent
+from gputop.sources.own_process import PERFMON, ambient, dying_with_parent, running_main
 
 # The helper as a process: started with the one capability that it needs, and ended even if it hangs.
 
@@ -49,11 +47,9 @@ EOF_S = 0.1
 
 def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
     """Run the helper with these words, in a session of its own, until the calling thread ends. Raises OSError."""
-    # Never import from the folder that gputop was started in: anything may lie there.
-    code = f"import sys; sys.path[:] = {_own_path()!r}; from {MODULE} import main; sys.exit(main(sys.argv[1:]))"
     with ambient(PERFMON):
         return subprocess.Popen(
-            dying_with_parent(sys.executable, ["-I", "-c", code, *words]),
+            dying_with_parent(sys.executable, running_main(MODULE, *words)),
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True, bufsize=0,
         )  # fmt: skip
@@ -92,12 +88,6 @@ def last_words(process: subprocess.Popen[bytes], said: bytes) -> str:
             return f"the helper was ended by signal {-status}"
     lines = [words for line in said.decode(errors="replace").splitlines() if (words := clean_text(line).strip())]
     return f"the helper ended ({lines[-1][:200] if lines else f'status {status}'})"
-
-
-def _own_path() -> list[str]:
-    """Where gputop and what it needs are imported from, without the folder that it was started in."""
-    own = str(Path(gputop.__file__).parent.parent)
-    return [own, *(path for path in sys.path if path and path != own and os.path.isabs(path) and path != os.getcwd())]
 
 
 # What the helper says, as the rest of gputop knows it: addresses and values by their catalogue keys.

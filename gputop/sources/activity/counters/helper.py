@@ -7,9 +7,7 @@ thread a GPU, so that a call that hangs costs one GPU. A crash of NVIDIA's libra
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
-import signal
 import sys
 import threading
 from functools import partial
@@ -44,7 +42,7 @@ from gputop.sources.activity.counters.helper_protocol import (
     encode,
 )
 from gputop.sources.activity.counters.sampler import CounterGpu, Sampler, host_library, places, target_library
-from gputop.sources.own_process import PERFMON, SYS_ADMIN, keep_only
+from gputop.sources.own_process import PERFMON, SYS_ADMIN, ends_with_parent, keep_only
 
 # One GPU in the helper: takes its counters when it is told to, says what they count, and gives them back.
 
@@ -265,9 +263,7 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
 
 def main(words: list[str] | None = None) -> int:
     args = _arguments(words)
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    if os.getppid() != parent:
+    if not ends_with_parent():
         return 1
     os.nice(5)
     # CAP_SYS_ADMIN is kept only where no smaller capability is enough.

@@ -1,0 +1,87 @@
+"""What the programs that use CUDA share: the driver's library, what they say, and how they end.
+
+A program of its own, because a CUDA error is permanent for its process. It writes JSON lines with a key ``t``:
+``ready`` first, then what it does, ``error`` with ``why`` where that fails. Its parent's death ends it, and so does a
+pipe that nobody reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+from collections.abc import Callable, Mapping
+from ctypes import POINTER, byref, c_char_p, c_int, c_uint
+from typing import Any
+
+from gputop.sources.own_process import ends_with_parent
+
+LIBRARY = "libcuda.so.1"
+_ALWAYS: Mapping[str, tuple[Any, ...]] = {"cuInit": (c_uint,), "cuGetErrorName": (c_int, POINTER(c_char_p))}
+
+
+class CudaError(Exception):
+    """A call of the driver library that failed; ``code`` is its CUresult, None where the library lacks something."""
+
+    def __init__(self, call: str, code: int | None, words: str) -> None:
+        super().__init__(f"{call}: {words}" if code is None else f"{call}: {words} ({code})")
+        self.code = code
+        self._given = (call, code, words)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickle and copy would call the constructor with the finished words alone.
+        return type(self), self._given
+
+
+class CudaLibrary:
+    """The calls of the CUDA driver library with these signatures, by ctypes. No toolkit, no PyTorch."""
+
+    def __init__(self, signatures: Mapping[str, tuple[Any, ...]]) -> None:
+        """Raises CudaError."""
+        try:
+            self._library = ctypes.CDLL(LIBRARY)
+        except OSError:
+            raise CudaError(LIBRARY, None, "not found: it comes with NVIDIA's driver") from None
+        for name, types in {**_ALWAYS, **signatures}.items():
+            function = getattr(self._library, name, None)
+            if function is None:
+                raise CudaError(name, None, "is not in this driver's libcuda")
+            function.argtypes, function.restype = types, c_int
+        self.call("cuInit", 0)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Raises CudaError."""
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            words = c_char_p()
+            self._library.cuGetErrorName(code, byref(words))
+            raise CudaError(name, code, (words.value or b"unknown error").decode(errors="replace"))
+
+    def out(self, name: str, kind: Any, *arguments: Any) -> Any:
+        """The value of that type that a call writes through its first argument. Raises CudaError."""
+        value = kind()
+        self.call(name, byref(value), *arguments)
+        return value.value
+
+
+def say(what: str, **more: object) -> None:
+    """Write one JSON line to stdout. If the reader has gone, this process ends."""
+    try:
+        os.write(1, json.dumps({"t": what, **more}).encode() + b"\n")
+    except OSError:
+        os._exit(0)
+
+
+def run_child(work: Callable[[], None]) -> int:
+    """Work until that ends, as a program. Returns its exit status where something fails."""
+    if not ends_with_parent():
+        return 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        work()
+    except CudaError as error:
+        say("error", why=str(error), code=error.code)
+        return 1
+    # Contexts are left to the kernel, which frees them faster than libcuda does.
+    os._exit(0)
