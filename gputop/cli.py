@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from gputop.commands.interrupt import INTERRUPTED, raise_again
 from gputop.commands.registry import LIVE, module_of
-from gputop.output.messages import FAILED, USAGE_ERROR, discard_output, say, settle
+from gputop.output.messages import FAILED, USAGE_ERROR, discard_output, is_lost, say, settle
 
 if TYPE_CHECKING:
     import argparse
@@ -36,10 +36,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     try:
         try:
-            return _run(words, has_stdout=has_stdout)
+            status = _run(words, has_stdout=has_stdout)
+        except SystemExit as ended:
+            # ``--help`` and ``--version`` end so.
+            if not is_lost():
+                raise
+            status = ended.code if isinstance(ended.code, int) else 0
         finally:
             # Here and not at Python's exit, which answers a full disk or a reader that left with words of its own.
             sys.stdout.flush()
+        return _closed() if is_lost() and status in (0, None) else status
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -54,8 +60,7 @@ def _run(words: Sequence[str], *, has_stdout: bool) -> int:
     command = module_of(args.command or LIVE)
     needs: Needs = command.NEEDS
     if needs.output == "stdout" and not has_stdout:
-        say("stdout is closed: redirect it to a file or a terminal")
-        return USAGE_ERROR
+        return _closed()
     from gputop.config import Settings, load
     from gputop.sources.own_process import clear_ambient
 
@@ -71,6 +76,11 @@ def _run(words: Sequence[str], *, has_stdout: bool) -> int:
         # A screen's guard listens to signals itself, from before it changes the terminal.
         raise_again()
     return int(command.run(args, settings))
+
+
+def _closed() -> int:
+    say("stdout is closed: redirect it to a file or a terminal")
+    return USAGE_ERROR
 
 
 def _parsed(words: Sequence[str]) -> argparse.Namespace:

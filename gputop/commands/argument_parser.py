@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import takewhile
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec import Struct
 
 from gputop.model.quantity import BINARY, SECONDS
 from gputop.model.source import UsageError
 from gputop.output.messages import USAGE_ERROR, say
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 COMMON = "options of every command"
 """Title of the argument group that is described once, and not again for each command."""
@@ -94,6 +98,10 @@ class Parser(argparse.ArgumentParser):
         if self.prog == "gputop report" and before in ("--html", "--markdown", "--json"):
             return f": a file's name follows -o, as in `{before} -o {unknown}`"
         return ""
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help. Raises OSError where that cannot be written, which argparse's own keeps to itself."""
+        (sys.stdout if file is None else file).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
         for pattern, plain in _PLAIN:

@@ -36,6 +36,15 @@ class _Overview(argparse.Action):
         parser.exit()
 
 
+class _Version(argparse.Action):
+    """Prints the version and ends. Unlike argparse's own it says where that cannot be written."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+
+        sys.stdout.write(f"gputop {__version__}\n")
+        parser.exit()
+
+
 class _ManPage(argparse.Action):
     """Prints the manual page and ends, as --help does."""
 
@@ -79,7 +88,7 @@ def _common() -> Parser:
     add("--price", metavar="P", help="your price of a GPU-hour, or list; without it no money is shown")
     add("--config", metavar="FILE", help="read this configuration file")
     add("--debug", action="store_true", help="show tracebacks")
-    add("-V", "--version", action="version", version=f"gputop {__version__}")
+    add("-V", "--version", action=_Version, nargs=0, help="show the version")
     return parser
 
 

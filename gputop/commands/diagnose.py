@@ -16,11 +16,13 @@ from gputop.config import Settings
 from gputop.diagnosis.diagnosis_data import LINE_KEYS, as_json, line_values
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.snapshot import Snapshot
+from gputop.model.quantity import count
+from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import MOST_GPUS
 from gputop.output.diagnosis_text import diagnosis_text
 from gputop.output.line_format import checked, formatted
+from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import choose
 from gputop.recording.reader import read_snapshots
@@ -63,7 +65,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     begin: float | None = None
     diagnoser: Diagnoser | None = None
     last: Snapshot | None = None
+    gaps: list[Event] = []
     for snapshot in snapshots:
+        gaps += [event for event in snapshot.events if event.kind == "gap"]
         if diagnoser is None or (last is not None and snapshot.t <= last.t):
             # The clock stepped backwards: earlier frames cannot be compared with later ones.
             diagnoser, begin = Diagnoser(snapshot.interval_s), snapshot.t
@@ -72,6 +76,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         last = snapshot
     if last is None or begin is None or diagnoser is None:
         raise SourceError("nothing was measured: see `gputop doctor`")
+    if gaps:
+        # Beside the data, and not in it: what was judged before a long gap is not what stands now.
+        say(f"{count(len(gaps), 'gap')} in the recording, the last: {gaps[-1].text}")
     diagnoses = diagnoser.diagnoses()
     if args.format is not None:
         lines = line_values(last, diagnoses, begin)

@@ -49,6 +49,13 @@ def _about(topic: str) -> str:
 
 
 NUMBERS_TOPIC = "numbers"
+REPORT_WORDS = (
+    ("EFF", "efficiency: SM / UTIL in percent over the time in which both were measured; it says nothing of idle time"),
+    ("MEM PEAK", "the most device memory that was in use"),
+    ("RHYTHM", "the period of a visible cycle of UTIL, as of steps or epochs"),
+    ("NOT WORK", "the share of judged GPU time that was busy and not working, starved or idle"),
+)
+"""Heads of tables in reports that no metric has."""
 
 
 def _numbers() -> str:
@@ -69,10 +76,13 @@ def _row_on(word: str) -> str | None:
         for title, entries in page_of(topic).entries:
             if rows := tuple(row for row in entries.rows if _names(row, word)):
                 sections.append(section(f"{title} (gputop help {topic})", (), entries.head, rows))
-    from gputop.paint.help_rows import SCREEN_WORDS
+    from gputop.paint.help_rows import NUMBERS, SCREEN_WORDS
 
-    if found := tuple(row for row in SCREEN_WORDS if row[0].lower() == word.lower()):
+    said = tuple((word, text) for text in NUMBERS if text.partition(" ")[0].lower() == word.lower())
+    if found := (*said, *(row for row in SCREEN_WORDS if row[0].lower() == word.lower())):
         sections.append(section("On the screen (gputop help numbers)", (), ("word", "meaning"), found))
+    if found := tuple(row for row in REPORT_WORDS if row[0].lower() == word.lower()):
+        sections.append(section("In reports", (), ("word", "meaning"), found))
     if not sections:
         return None
     return plain(page(word, (), tuple(sections)), shutil.get_terminal_size((WIDTH, 24)).columns)

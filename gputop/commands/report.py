@@ -30,7 +30,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     price, lens = settings.price or None, lens_of(args, settings)
     form, demo = form_of(args), wants_demo(args)
     if not demo and os.path.isdir(args.file):
-        from gputop.report.run_folder import runs_in
+        from gputop.recording.reader import runs_in
 
         if len(runs_in(args.file)) > 1:
             return _folder(args, settings, form)

@@ -7,6 +7,7 @@ import os
 import pwd
 import re
 import sys
+import time
 from typing import TYPE_CHECKING, TypeVar
 
 from gputop.commands.argument_parser import seconds
@@ -198,12 +199,30 @@ def wait_of(args: argparse.Namespace) -> float:
     return WAIT_S if given is None else seconds(given, "--wait")
 
 
+NEAR_S = 1.0
+"""A clock shows whole seconds: so far outside of a recording its first or last frame is meant."""
+
+
 def moment_in(recording: Recording, text: str) -> float:
-    """A time of a recording as people write it. Raises UsageError."""
+    """A time of a recording as people write it; a distance that reaches beyond it is said, and ends there.
+
+    Raises UsageError, also for a moment that was not recorded.
+    """
     try:
-        return recording.moment(text)
+        t = recording.said(text)
     except ValueError as error:
         raise UsageError(f"--at: {error}") from error
+    begin, end = recording.begin, recording.end
+    if begin - NEAR_S <= t <= end + NEAR_S:
+        return min(max(t, begin), end)
+    form = "%Y-%m-%d %H:%M:%S"
+    first, last = (time.strftime(form, time.localtime(at)) for at in (begin, end))
+    where = f"--at {text}: not in the recording, which goes from {first} to {last}"
+    if text.strip()[:1] not in ("-", "+"):
+        raise UsageError(where)
+    # Who asks for the last ten minutes of five wants those five.
+    say(f"{where}: shown from its {'beginning' if t < begin else 'end'}")
+    return begin if t < begin else end
 
 
 # What looks at every frame of a run besides: alerts.

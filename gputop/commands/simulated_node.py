@@ -32,13 +32,20 @@ STRETCH_FRAMES = 20
 def scenario_arguments(command: argparse.ArgumentParser) -> None:
     """What chooses the simulated node."""
     command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
-    command.add_argument("--seed", type=int, default=0, metavar="N", help="with demo: another run of the same scenario")
+    command.add_argument("--seed", type=int, metavar="N", help="with demo: another run of the same scenario")
 
 
 def wants_demo(args: argparse.Namespace) -> bool:
-    """Whether ``args.file`` asks for the simulated node. Raises UsageError for a scenario without it."""
+    """Whether ``args.file`` asks for the simulated node. Raises UsageError for what would do nothing beside it."""
+    what = "the demo" if args.file == DEMO else "this machine" if args.file is None else "a recording"
+    if args.file is not None and "server_url" in vars(args):
+        raise UsageError(f"--server-url asks the servers of this machine; {what} has its own: leave it out")
     if args.file == DEMO:
         return True
+    if args.seed is not None:
+        raise UsageError(
+            f"--seed is another run of the simulated node; {what} has none: `gputop {args.command} demo --seed N`"
+        )
     if args.scenario is not None:
         raise UsageError(f"a scenario belongs to `{args.command} demo`, not to {args.file!r}")
     return False
@@ -52,7 +59,7 @@ def simulated_past(args: argparse.Namespace, settings: Settings) -> Iterator[Sna
     from gputop.sources.simulation.simulated import SimulatedSource
 
     source = SimulatedSource(
-        args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None, events_past=True
+        args.scenario, interval_s=settings.interval, seed=args.seed or 0, only=settings.gpus or None, events_past=True
     )
     redactor = redactor_of(settings)
     return (redacted_snapshot(snapshot, redactor) for snapshot in source.recent(PAST_S))

@@ -19,7 +19,6 @@ from gputop import __version__
 from gputop.model.quantity import terminal_safe, wrapped
 from gputop.output.html import Markup, element, notes, prose, table, verdict
 from gputop.output.html import document as html_page
-from gputop.paint.line import shorten
 
 LEAST_WIDTH = 40
 WIDTH = 100
@@ -174,16 +173,16 @@ def _plain_block(block: Block, width: int, inside: bool) -> list[str]:
         case Items(texts):
             return [line for text in texts for line in labelled("  ", text, width, 4)]
         case Notes(texts):
-            return [shorten(f"note: {text}", width) for text in texts]
+            return [line for text in texts for line in labelled("note: ", text, width)]
         case Table():
             # A figure that is cut is worse than a line that a terminal breaks.
             return _aligned(*block.shown)
         case Entries(head, rows):
             return _entries(head, rows, width)
         case Found():
-            lines = [shorten(f"  {block.where}  {block.level:<6}  {block.text}: {block.when}", width)]
-            lines += [f"    ↳ {shorten(block.evidence, width - 6)}"] if block.evidence else []
-            return lines + ([f"    → {shorten(block.remedy, width - 6)}"] if block.remedy else [])
+            lines = labelled("  ", f"{block.where}  {block.level:<6}  {block.text}: {block.when}", width, 4)
+            lines += labelled("    ↳ ", block.evidence, width) if block.evidence else []
+            return lines + (labelled("    → ", block.remedy, width) if block.remedy else [])
 
 
 def _aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:

@@ -30,6 +30,23 @@ def say(text: object) -> None:
         return
 
 
+class Nowhere(io.TextIOWrapper):
+    """Stands for a stdout that is closed, and knows whether something was meant for it."""
+
+    def __init__(self) -> None:
+        super().__init__(open(os.devnull, "wb"), encoding="utf-8")  # noqa: SIM115 - open as long as the program runs
+        self.is_missed = False
+
+    def write(self, text: str, /) -> int:
+        self.is_missed = self.is_missed or bool(text)
+        return super().write(text)
+
+
+def is_lost() -> bool:
+    """Whether something was printed and stdout is closed."""
+    return isinstance(sys.stdout, Nowhere) and sys.stdout.is_missed
+
+
 # Makes the standard streams safe to write to, whatever the parent process left open or closed.
 
 _LAST_STANDARD = 2
@@ -47,7 +64,7 @@ def settle() -> bool:
     os.close(descriptor)
     open_stdout = sys.stdout is not None
     if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open as long as the program runs
+        sys.stdout = Nowhere()
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open as long as the program runs
     for stream in (sys.stdout, sys.stderr):

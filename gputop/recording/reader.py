@@ -7,6 +7,7 @@ in ``index.py``.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -28,6 +29,10 @@ from gputop.recording.gzip_members import (
 if TYPE_CHECKING:
     from gputop.recording.decode import Lens
 
+_SERIES = re.compile(r"(.+)-\d{8}T\d{6}Z-(\d+)(?:\.\d+)?(?:\.gputop)?\.jsonl(?:\.gz)?")
+"""HOST-TIME-PID: the files that one process has written."""
+MOST_NAMED = 3
+"""Files named in one line."""
 _MOST_BAD_LINES = 1000
 """After so many bad lines without a good frame a file is given up as not a recording."""
 
@@ -49,20 +54,36 @@ def read_snapshots(path: str, lens: Lens | None = None) -> Iterator[Snapshot]:
 
 def recording_files(path: str) -> list[str]:
     """The files of a recording: the file itself, or those of a directory in the order of their names, which hold the
-    time. Raises RecordingError when there is none, or when a directory mixes machines."""
+    time. Raises RecordingError when there is none, or when a directory holds more than the recording of one machine."""
     if not os.path.isdir(path):
         return [path]
+    runs = runs_in(path)
+    if not runs:
+        raise RecordingError(f"{path}: no recording in this directory")
+    names = [os.path.basename(file) for files in runs for file in files]
+    hosts = {None if (match := _SERIES.fullmatch(name)) is None else match[1] for name in names}
+    if len(hosts) > 1 and None not in hosts:
+        machines = ", ".join(sorted(map(str, hosts))[:MOST_NAMED])
+        raise RecordingError(f"{path}: recordings of several machines ({machines}): name one file")
+    if None in hosts and len(runs) > 1:
+        shown = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
+        raise RecordingError(
+            f"{path}: {len(runs)} recordings ({shown}): name one file, or see all: gputop report {path}"
+        )
+    return sorted(file for files in runs for file in files)
+
+
+def runs_in(path: str) -> list[list[str]]:
+    """The recordings of a folder, each as its files in order. Raises RecordingError when it cannot be listed."""
     try:
         names = sorted(name for name in os.listdir(path) if name.endswith(SUFFIXES))
     except OSError as error:
         raise RecordingError(f"{path}: {error.strerror or error}") from error
-    if not names:
-        raise RecordingError(f"{path}: no recording in this directory")
-    # HOST-TIME-PID: names that hold no time stand for themselves.
-    hosts = {name.rsplit("-", 2)[0] for name in names if name.count("-") >= 2}
-    if len(hosts) > 1:
-        raise RecordingError(f"{path}: recordings of several machines ({', '.join(sorted(hosts)[:4])}): name one file")
-    return [os.path.join(path, name) for name in names]
+    series: dict[object, list[str]] = {}
+    for name in names:
+        match = _SERIES.fullmatch(name)
+        series.setdefault(name if match is None else match.groups(), []).append(os.path.join(path, name))
+    return list(series.values())
 
 
 def frames(lines: Iterable[bytes], decoder: Decoder, name: str) -> Iterator[Snapshot]:

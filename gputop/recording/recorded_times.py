@@ -20,6 +20,8 @@ from gputop.model.snapshot import GAP_INTERVALS, Event, GpuStatic, Snapshot
 # Times as people write them: ``12:03``, ``-10m``, an ISO date, to seconds since 1970. Nothing here reads a clock.
 
 _DISTANCE = re.compile(r"([+-])(\d+(?:\.\d+)?)(s|m|min|h|d)?")
+WITHIN_S = 0.999
+"""The end of the second that a clock shows."""
 _OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 
 
@@ -27,7 +29,8 @@ def moment(text: str, begin: float, end: float, now: float | None = None, *, kee
     """The Unix time that a text means within a recording from ``begin`` to ``end``.
 
     ``-10m`` counts back from ``now``, or from the end when there is no now; ``+10m`` counts on from ``now``, or from
-    the beginning. ``12:03`` is the first such time of day, in local time, at or after the beginning. ISO dates without
+    the beginning. ``12:03`` is the first such time of day, in local time, at or after the beginning: the end of
+    that second, for a screen shows whole seconds, and the frame that it showed then is meant. ISO dates without
     a zone are local; a plain number is Unix time. With ``keep`` the result is kept within the
     recording. Raises ValueError.
     """
@@ -59,7 +62,7 @@ def _time_of_day(hour: int, minute: int, second: int, begin: float) -> float:
     day = first.replace(hour=hour, minute=minute, second=second, microsecond=0)
     if day.timestamp() < int(begin):
         day += timedelta(days=1)
-    return day.timestamp()
+    return day.timestamp() + WITHIN_S
 
 
 def _iso(text: str) -> float:
@@ -132,13 +135,17 @@ class RecordedTimeline(ABC):
 
         A time of day is that of the last recorded segment that has it; ``-10m`` counts back from the last frame.
         """
+        t = self.said(text, now)
+        return min(max(t, self.begin), self.end)
+
+    def said(self, text: str, now: float | None = None) -> float:
+        """The same, also where it lies outside of what was recorded. Raises ValueError."""
         if is_time_of_day(text):
             for segment in reversed(self.segments[1:]):
                 t = moment(text, segment.begin, segment.end, now, keep=False)
                 if segment.holds(t):
                     return t
-        t = moment(text, self.segments[0].begin, self.last_t, now, keep=False)
-        return min(max(t, self.begin), self.end)
+        return moment(text, self.segments[0].begin, self.last_t, now, keep=False)
 
     def segment_at(self, t: float, near: int | None = None) -> int:
         """The number of the segment that a time belongs to.

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from gputop.model.cards import Price
 from gputop.model.snapshot import Snapshot
-from gputop.recording.format import SUFFIXES, RecordingError
-from gputop.recording.reader import read_snapshots
+from gputop.recording.format import RecordingError
+from gputop.recording.reader import read_snapshots, runs_in
 from gputop.report.job_report import JobReport, report_snapshots
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 1000
 """Runs of a folder that are read, the newest by name; a later one is counted."""
-_SERIES = re.compile(r"(.+)-\d{8}T\d{6}Z-(\d+)(?:\.\d+)?\.gputop\.jsonl(?:\.gz)?")
-"""HOST-TIME-PID: the files that one process has written."""
 
 
 class FolderRun(Struct, frozen=True):
@@ -57,19 +55,6 @@ class RunFolder(Struct, frozen=True):
     path: str
     runs: tuple[FolderRun, ...]
     unread: int = 0
-
-
-def runs_in(path: str) -> list[list[str]]:
-    """The recordings of a folder, each as its files in order. Raises RecordingError when it cannot be listed."""
-    try:
-        names = sorted(name for name in os.listdir(path) if name.endswith(SUFFIXES))
-    except OSError as error:
-        raise RecordingError(f"{path}: {error.strerror or error}") from error
-    series: dict[object, list[str]] = {}
-    for name in names:
-        match = _SERIES.fullmatch(name)
-        series.setdefault(name if match is None else match.groups(), []).append(os.path.join(path, name))
-    return list(series.values())
 
 
 def run_folder(

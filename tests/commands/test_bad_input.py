@@ -1,0 +1,135 @@
+"""Words beside which an option does nothing, folders of several recordings, times outside, a stdout that is not there:
+each is said in one line, and nothing is silently left out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gputop.cli import main
+from gputop.recording.index import Recording
+from gputop.recording.writer import RecordingWriter
+from gputop.sources.simulation.simulated import snapshot_at
+from tests.support.frames import MOMENT
+
+SECONDS = 40
+NAME = "node-17-20260601T0{}0000Z-42.gputop.jsonl"
+
+
+def recorded(path: Path, begin: float = MOMENT) -> Path:
+    writer = RecordingWriter(str(path))
+    for second in range(SECONDS):
+        writer.write(snapshot_at(begin + second, scenario="healthy", started=begin))
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded(tmp_path_factory.mktemp("one") / "run.gputop.jsonl.gz")
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("recording", ["--seed", "3"]),
+        ("", ["--seed", "3"]),
+        ("recording", ["--server-url", "http://localhost:8000/metrics"]),
+        ("demo", ["--server-url", "http://localhost:8000/metrics"]),
+    ],
+)
+def test_an_option_that_would_do_nothing_is_refused(
+    file: str, words: list[str], recording: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = [str(recording)] if file == "recording" else [file] if file else []
+    assert main(["diagnose", *named, *words]) == 2
+    assert words[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["diagnose", "{}"], ["compare", "{}", "{}"], ["replay", "{}"]])
+def test_a_folder_of_several_runs_is_not_taken_for_one(
+    command: list[str], recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        shutil.copy(recording, tmp_path / f"{name}.gputop.jsonl.gz")
+    assert main([word.format(tmp_path) for word in command]) == 2
+    said = capsys.readouterr().err
+    assert "2 recordings (a.gputop.jsonl.gz, b.gputop.jsonl.gz)" in said and "gputop report" in said
+
+
+def test_a_broken_file_among_those_of_one_recording_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded(tmp_path / NAME.format(2))
+    (tmp_path / NAME.format(1)).write_text("no line of a recording\n")
+    assert main(["diagnose", str(tmp_path), "--format", "{verdict}"]) == 0
+    told = capsys.readouterr()
+    assert set(told.out.split()) == {"healthy"}
+    assert "1 gap in the recording" in told.err
+
+
+def test_every_run_of_a_large_folder_is_a_row_and_so_is_each_broken_one(
+    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(recording, tmp_path / "good.gputop.jsonl.gz")
+    for number in range(200):
+        (tmp_path / f"broken{number:03}.gputop.jsonl").write_text("x\n")
+    assert main(["report", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert told.count("cannot be read: no frame of a recording in it") == 200
+    assert "201 runs" in told and "  good " in told
+
+
+def test_a_moment_outside_of_a_recording_is_refused_and_a_distance_beyond_it_is_said(
+    recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "x.txt"
+    assert main(["screenshot", str(recording), "--at", "2020-01-01T00:00", "-o", str(picture)]) == 2
+    assert "not in the recording, which goes from" in capsys.readouterr().err
+    assert not picture.exists()
+    for at, end in (("+10h", "end"), ("-3h", "beginning")):
+        assert main(["screenshot", str(recording), f"--at={at}", "-o", str(picture)]) == 0
+        assert f"shown from its {end}" in capsys.readouterr().err
+
+
+def test_a_time_of_day_is_the_frame_that_a_screen_showed_then(tmp_path: Path) -> None:
+    with_fraction = Recording(str(recorded(tmp_path / "x.gputop.jsonl.gz", MOMENT + 0.4)))
+    for second in (0, 7, SECONDS - 1):
+        shown = time.strftime("%H:%M:%S", time.localtime(MOMENT + second))
+        t = with_fraction.moment(shown)
+        (_, frame), *_ = with_fraction.play(0, t)
+        assert time.strftime("%H:%M:%S", time.localtime(frame.t)) == shown
+    with_fraction.close()
+
+
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["once", "--help"], ["demo", "-1"]])
+@pytest.mark.parametrize(("target", "status"), [("closed", 2), ("/dev/full", 1)])
+def test_what_cannot_be_printed_is_a_failure(words: list[str], target: str, status: int) -> None:
+    def close() -> None:
+        os.close(1)
+
+    command = [sys.executable, "-m", "gputop", *words]
+    if target == "closed":
+        ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, preexec_fn=close, check=False)
+    else:
+        with open(target, "w") as full:
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == status
+    assert ("stdout is closed" if target == "closed" else "No space left") in ended.stderr
+
+
+@pytest.mark.parametrize("word", ["UTIL", "SM", "GAP", "WORK", "EFF", "RHYTHM"])
+def test_the_words_of_the_screen_and_of_reports_have_help(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["help", word]) == 0
+    assert word in capsys.readouterr().out
+
+
+def test_a_report_for_a_terminal_gives_whole_remedies(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "demo", "small_kernels"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "…" not in told
+    assert told.count("fused kernels; a smaller GPU, MIG") == 2
