@@ -14,13 +14,29 @@ from gputop.paint.view import View, selected_count
 from gputop.paint.words import count_words, model_name, product, sm_provenance, split_gpus
 
 LEAST_WASTE_S = 10.0
+LEAST_INDENTED = 80
 LEAST_NOT_JUDGED = 0.1
 """From this share on, GPU time that was not judged is mentioned."""
 
 
+FACTS = (
+    ("SIMULATED", "tour"), ("asleep,", "gpu_details"), ("SM ", "gpu_details"), ("every ", "help"),
+    ("charts ", "longer"), ("PAUSED", "pause"), ("PAST", "pause"), ("self ", "help"), ("? help", "help"),
+)  # fmt: skip
+"""What facts of the top bar begin with, and the key that a click on them is: it leads to more about them."""
+
+
 def header_target(row: Row) -> Target:
-    """A click on the key that the top bar names."""
-    return words_target(row, (("? help", "help"),))
+    """A click on a fact of the top bar, from its first cell to the two blanks behind it, is its key."""
+    text = "".join(part for part, _ in row)
+    facts: list[tuple[str, str]] = []
+    end = 0
+    for beginning, key_id in FACTS:
+        begin = text.find(f" {beginning}", end) + 1
+        if begin > 0:
+            end = max(begin + len(beginning), text.find("  ", begin + len(beginning)))
+            facts.append((text[begin:end], key_id))
+    return words_target(row, facts)
 
 
 def header(frame: Frame, view: View, width: int) -> Row:
@@ -124,18 +140,31 @@ def summary_target(frame: Frame, view: View, width: int) -> Target | None:
     if view.message:
         return None
     ends: list[tuple[int, object]] = []
-    end = 1
+    end = _indent(width)
     for text, _, group in count_words(frame.snapshot, frame.diagnoses, view.glyphs, width - 2):
         end += len(text)
         if end > width:
             break
         ends.append((end, group))
+    said = "".join(text for text, _ in summary(frame, view, width))
+    begin = said.find(" last ", end)
+    if begin >= 0 and frame.waste.recent_s >= LEAST_WASTE_S:
+        ends += [(begin + 1, None), (begin + 1 + len(said[begin + 1 :].split("   ")[0].rstrip()), WASTE)]
     return Target("count", None, (*ends, (width, None)))
+
+
+WASTE = "waste"
+"""What a click on the share of time that was not work means: the findings, which say when and why."""
+
+
+def _indent(width: int) -> int:
+    """Where the counts begin: below the titles of the panes, on a narrow screen at the edge."""
+    return 2 if width >= LEAST_INDENTED else 1
 
 
 def summary(frame: Frame, view: View, width: int) -> Row:
     """Counts by state, and how much of the GPUs' time was not work."""
-    line = Line().add(" ")
+    line = Line().add(" " * _indent(width))
     if view.message:
         return line.add(shorten(view.message, width - 2), "level.yellow").row(width)
     for text, style, group in count_words(frame.snapshot, frame.diagnoses, view.glyphs, width - 2):

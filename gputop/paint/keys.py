@@ -48,6 +48,9 @@ KEYS: tuple[Key, ...] = (
     Key("gpu_details", "D", "D", "the selected GPU in full: all charts, verdicts, origin of each value", "GPUs"),
     Key("release_counters", "P", "P", "release the hardware counters for another tool, or take them back", "GPUs"),
     Key("section", "tab", "tab", "switch between the counts, the GPUs and the processes", "GPUs"),
+    Key("to_counts", "S", "S", "to the counts of states in the second row", "GPUs"),
+    Key("to_gpus", "V", "V", "to the GPUs and their verdicts", "GPUs"),
+    Key("to_processes", "L", "L", "to the list of processes", "GPUs"),
     Key("up", "up,k", "↑  k", "up", "processes"),
     Key("down", "down,j", "↓  j", "down", "processes"),
     Key("page_up", "pageup,ctrl+b", "PgUp  ctrl+b", "a page up", "processes"),
@@ -78,6 +81,7 @@ KEYS: tuple[Key, ...] = (
     Key("search_next", "f3", "F3", "next match", "processes"),
     Key("search_previous", "shift+f3,f15", "shift+F3", "previous match", "processes"),
     Key("tag", "space,insert", "space", "tag for the next signal and move down", "processes"),
+    Key("tag_tree", "B", "B", "tag or untag a process with everything below it: its branch", "processes"),
     Key("untag", "U", "U", "untag all", "processes"),
     Key("signal", "f9,K", "F9  K", "send a signal to the tagged or the selected process; asks first", "processes"),
     Key("terminate", "", "", "end the tagged or the selected process (SIGTERM); asks first", "processes"),
@@ -194,7 +198,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType({
     "htop": MappingProxyType({
         "quit": "q,f10", "signal": "k,f9", "up": "up", "sort": "f6,<,>,o", "search": "slash,f3",
         "search_next": "", "filter": "backslash,f4", "columns": "f2,S,C", "sort_cpu": "P", "sort_time": "T",
-        "theme": "", "release_counters": "",
+        "theme": "", "release_counters": "", "to_counts": "", "tag_tree": "c,B", "layout": "a",
     }),
 })  # fmt: skip
 """Preset -> action -> keys, for the actions whose keys differ."""

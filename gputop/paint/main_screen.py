@@ -6,6 +6,7 @@ processes; what is left makes panes taller. The result has exactly the asked siz
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -100,6 +101,8 @@ class Painter:
         empty = Line().row(width)
         while out.left > 0:
             out.add(empty)
+        if hinted:
+            _add_letters(out.rows, out.targets, hint.letters(view.hint), view.glyphs.rule)
         rows = out.rows + bar
         out.targets += foot
         if view.glyphs.name == "ascii":
@@ -160,6 +163,19 @@ def _upper(frame: Frame, view: View, width: int, height: int) -> ScreenRows:
     elif gpus and not (view.layout != "list" and _panes(out, frame, view, width)):
         gpu_list.add_list(out, frame, view, width)
     return out
+
+
+def _add_letters(rows: list[Row], targets: Sequence[Target | None], letters: Mapping[str, str], rule: str) -> None:
+    """The key that leads to each part, in the first cell of the part, where that cell and the next say nothing."""
+    kinds = [None if target is None else target.kind for target in targets]
+    for part, kind, above in (("to_counts", "count", 0), ("to_gpus", "gpu", 0), ("to_processes", "header", 1)):
+        if part not in letters or kind not in kinds:
+            continue
+        at = kinds.index(kind) - above
+        (text, style), *rest = rows[at]
+        begins = (text + (rest[0][0] if rest else " "))[:2]
+        if begins in ("  ", f"{rule} "):
+            rows[at] = ((letters[part], style if style.startswith("alarm") else "key"), (text[1:], style), *rest)
 
 
 def _refit(row: Row, width: int) -> Row:

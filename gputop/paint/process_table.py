@@ -130,6 +130,15 @@ def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dic
     return found
 
 
+def branch_of(processes: Sequence[ProcessSample], root: ProcessSample) -> list[ProcessSample]:
+    """A process and everything below it, whether or not its tree is open."""
+    found, pids = [root], {root.pid}
+    while below := [p for p in processes if p.ppid in pids and p.pid not in pids]:
+        found += below
+        pids |= {p.pid for p in below}
+    return found
+
+
 def _sorted(rows: list[ShownProcess], view: View) -> list[ShownProcess]:
     """By the chosen column, equal ones as they stood; what is not known stands last, whichever way the order goes."""
     value = COLUMNS[view.sort].value

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 # The last row of the screen: the few keys that lead to all the others. It is always there, so that nothing jumps.
 
 Hint = tuple[tuple[str, str, str], ...]
-"""(key as shown, what it does, its id), the most useful first."""
+"""(key as shown, what it does, its id), the most useful first. Keys whose letter stands on its part have no words."""
+PARTS = ("to_counts", "to_gpus", "to_processes")
+"""The keys that lead to a part of the screen, which has the letter at its left edge."""
 WORDS = (
     ("help", "what every number means"),
     ("details", "details"),
@@ -53,7 +55,13 @@ def hint_of(keys: Iterable[Key], *, tour: bool = False) -> Hint:
     """The hint with the keys that these commands have at present; with the tour where there is one."""
     shown = {key.id: key.shown.split("  ")[0] for key in keys}
     words = (TOUR, *WORDS) if tour else WORDS
-    return tuple((shown[key_id], does, key_id) for key_id, does in words if shown.get(key_id))
+    named = (*words, *((key_id, "") for key_id in PARTS))
+    return tuple((shown[key_id], does, key_id) for key_id, does in named if shown.get(key_id))
+
+
+def letters(hint: Hint) -> dict[str, str]:
+    """The letter of each part that has one, by the key's id."""
+    return {key_id: shown for shown, does, key_id in hint if not does and len(shown) == 1}
 
 
 def hint_now(hint: Hint, gpus: Sequence[GpuSample]) -> Hint:
@@ -99,7 +107,7 @@ def hint_target(hint: Hint, width: int) -> Target:
 
 def _fitting(hint: Hint, width: int) -> Hint:
     kept, used = [], 0
-    for entry in hint:
+    for entry in (entry for entry in hint if entry[1]):
         need = (3 if used else 1) + len(entry[0]) + 1 + len(entry[1])
         if used + need < width:
             kept.append(entry)

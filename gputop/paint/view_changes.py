@@ -134,6 +134,9 @@ def _released(view: View) -> View:
 
 CHOICES: Mapping[str, Callable[[View], View]] = MappingProxyType({
     "section": _other_section,
+    "to_counts": lambda view: replace(view, focus="counts"),
+    "to_gpus": lambda view: replace(view, focus="gpus"),
+    "to_processes": lambda view: replace(view, focus="processes"),
     "longer": lambda view: zoomed(view, 1),
     "shorter": lambda view: zoomed(view, -1),
     "tree": _other_tree,

@@ -11,6 +11,7 @@ from textual import events
 from gputop.monitor import Frame
 from gputop.output.ansi import Differ
 from gputop.paint.glyphs import Depth
+from gputop.paint.header import WASTE
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import column_at
 from gputop.paint.process_table import ShownProcess
@@ -94,6 +95,8 @@ class Canvas(Lines):
             self._main.see(replace(view, process=target.key))
             if opens:
                 self._keys.details.open_process()
+        elif target.kind == "count" and target.key == WASTE:
+            await self.run_action("app.act('findings')")
         elif target.kind == "count" and target.key is not None and self._main.playback.frame is not None:
             self._main.see(next_counted(view, self._main.playback.frame, str(target.key)))
         elif target.kind == "key" and target.key is not None:

@@ -62,7 +62,7 @@ def test_the_layout_does_not_depend_on_how_many_processes_run(width: int, height
     heads = []
     for one in (frame, alone):
         rows = plain_text(main_screen(one, VIEW, width, height).rows).splitlines()
-        heads.append([i for i, row in enumerate(rows) if row.startswith(("─ host", "─ processes", " ?"))])
+        heads.append([i for i, row in enumerate(rows) if row.startswith(("─ host", "L processes", " ?"))])
     assert heads[0] == heads[1]
 
 
@@ -92,7 +92,7 @@ def _low() -> list[str]:
 
 
 def test_sixteen_gpus_on_a_small_screen_leave_three_processes_and_the_keys() -> None:
-    at = next(i for i, row in enumerate(_low()) if row.startswith("─ processes"))
+    at = next(i for i, row in enumerate(_low()) if row.startswith("L processes"))
     assert len(_low()) - at - 3 >= 3
     assert _low()[-1].startswith(" ? what")
 

@@ -8,8 +8,9 @@ from gputop.commands.command_line import overview
 from gputop.commands.registry import page_of
 from gputop.output.document import plain
 from gputop.paint import process_table
+from gputop.paint.keys import KEYS
 from gputop.paint.process_table import shown_rows
-from gputop.paint.view import View
+from gputop.paint.view import View, hint_of
 from gputop.tui.node_app import GputopApp, SnapshotReady
 from gputop.tui.screens.pages import HelpScreen
 from tests.support.fake_app import Asked, app_on, later, screen_text
@@ -215,3 +216,37 @@ async def test_a_preset_s_letters_end_a_process_after_a_question(preset: str, ke
         await pilot.press(*keys)
         assert type(app.screen).__name__ == "SignalScreen" and asked.sent == []
         assert (f"Send {name} to process" in screen_text(app)) is bool(name)
+
+
+async def test_61_jump_to_a_part_by_the_letter_at_its_edge() -> None:
+    async with screen_after(view=View(hint=hint_of(KEYS))) as (app, pilot):
+        lines = screen_text(app).splitlines()
+        edges = {line[0] for line in lines if line[1:2] == " "}
+        assert {"S", "V", "L"} <= edges
+        for key, focus in (("V", "gpus"), ("S", "counts"), ("L", "processes")):
+            await pilot.press(key)
+            assert app.view.focus == focus
+        await pilot.press("V")
+        assert "▸ 0 " in screen_text(app), "what is selected keeps its mark"
+
+
+async def test_62_tag_a_process_with_all_that_hangs_on_it() -> None:
+    async with screen_after("home") as (app, pilot):
+        await pilot.press("slash", *"4802", "enter", "B")
+        pids = {pid for pid, _, _ in app.view.tagged}
+        assert 4802 in pids and len(pids) == 9, "the job and its eight workers"
+        await pilot.press("B")
+        assert app.view.tagged == frozenset()
+
+
+async def test_63_click_a_fact_of_the_header_to_see_more_of_it() -> None:
+    async with screen_after() as (app, pilot):
+        top, counts = screen_text(app).splitlines()[:2]
+        await pilot.click(offset=(top.index("charts ") + 8, 0))
+        assert app.view.span_s == 300.0
+        await pilot.press("escape")
+        await pilot.click(offset=(counts.index("last 10 min") + 20, 1))
+        assert type(app.screen).__name__ == "FindingsScreen"
+        await pilot.press("escape")
+        await pilot.click(offset=(top.index("SM measured") + 12, 0))
+        assert type(app.screen).__name__ == "GpuDetailsScreen"

@@ -148,6 +148,16 @@ class ProcessKeys:
             below = process_table.key_of(rows[min(at + 1, len(rows) - 1)].process)
             self._screen.see(replace(view, tagged=view.tagged ^ {key}, process=below))
 
+    def tag_tree(self) -> None:
+        """Tag the process under the cursor and all below its GPU process that hang on it; all tagged: untag them."""
+        frame, view = self._frame, self._screen.view
+        selected = self._selected()
+        if frame is None or selected is None:
+            return
+        branch = {process_table.key_of(p) for p in process_table.branch_of(frame.snapshot.processes, selected)}
+        tagged = view.tagged - branch if branch <= view.tagged else view.tagged | branch
+        self._screen.see(replace(view, tagged=tagged))
+
     def untag(self) -> None:
         self._screen.see(replace(self._screen.view, tagged=frozenset()))
 
@@ -262,6 +272,7 @@ HANDLERS: Mapping[str, Callable[[ProcessKeys], None]] = MappingProxyType({
     "search_next": lambda keys: keys.search_again(1),
     "search_previous": lambda keys: keys.search_again(-1),
     "tag": ProcessKeys.tag,
+    "tag_tree": ProcessKeys.tag_tree,
     "untag": ProcessKeys.untag,
     "signal": ProcessKeys.signal,
     "terminate": lambda keys: keys.signal(signal.SIGTERM),
