@@ -15,6 +15,7 @@ from gputop.api.run_summary import MemoryWatch, RunMemory
 from gputop.api.watch_options import Options
 from gputop.model.cards import Price
 from gputop.model.redaction import Redactor
+from gputop.model.sm import SmOptions
 from gputop.model.snapshot import COLLECTORS, Event, Snapshot
 from gputop.model.source import MarkedSource
 from gputop.model.steps import StepRow
@@ -47,7 +48,7 @@ def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
     # Each rank on a node may see another GPU: the one that samples takes the whole job's.
     visible = mine and role.local_rank is None and "CUDA_VISIBLE_DEVICES" in os.environ
     chosen = None if options.gpus in ("mine", "all") else options.gpus
-    source = LocalSource(options.interval, chosen, visible, options.dcgm_url, own_process=False)
+    source = LocalSource(options.interval, chosen, visible, SmOptions(options.dcgm_url or ""), own_process=False)
     cuts = JobGpus(alone=options.ranks == "all") if mine and not visible else None
     return Marked(source, at_once=True), cuts
 

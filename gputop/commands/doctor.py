@@ -13,6 +13,7 @@ from gputop.commands.needs import Needs
 from gputop.commands.shared_options import redactor_of, wait_of
 from gputop.config import Settings
 from gputop.model.feature_table import FEATURES, resolve
+from gputop.model.sm import sm_options
 from gputop.output.doctor_text import doctor_text
 from gputop.output.messages import NOTHING_READ, say
 from gputop.output.snapshot_data import json_text
@@ -67,12 +68,8 @@ def _examined(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
     report = examine(
         settings.gpus or None,
         settings.visible,
-        settings.dcgm_url or None,
+        sm_options(settings),
         terminal,
-        dcgmi=settings.dcgmi,
-        perf=settings.perf,
-        perf_lib=settings.perf_lib or None,
-        sm_source=settings.sm_source,
         wait_s=wait_of(args),
         slow=say,
     )

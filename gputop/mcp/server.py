@@ -215,7 +215,7 @@ class Tools:
         """What can be measured on this machine, why the rest cannot, and how to fix it."""
 
         def ask() -> Mapping[str, Any]:
-            data = examine(None, False, None, {})
+            data = examine(terminal={})
             return data if full else doctor_brief(data)
 
         return await self._answer(ask, full=full)

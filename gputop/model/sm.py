@@ -16,6 +16,29 @@ SmChoice = Literal["auto", "gpm", "dcgm-exporter", "dcgmi", "counters", "bound"]
 """What ``--sm-source`` takes: the best that works, or one and no other."""
 
 
+class SmOptions(Struct, frozen=True):
+    """What the user asked of the sources, by the names of the settings. Empty texts are none.
+
+    ``dcgm_url``: where a dcgm-exporter answers; else GPUTOP_DCGM_URL says so, or the usual place is tried once.
+    ``dcgmi`` lets gputop run ``dcgmi dmon`` where all else fails, ``perf`` lets it take the GPUs' hardware counters, by
+    the libraries in the folder ``perf_lib`` or in a wheel; ``sm_source`` forces one source, and opts in to it.
+    """
+
+    dcgm_url: str = ""
+    dcgmi: bool = False
+    perf: bool = False
+    perf_lib: str = ""
+    sm_source: SmChoice = "auto"
+
+
+NO_OPTIONS = SmOptions()
+
+
+def sm_options(settings: object) -> SmOptions:
+    """The options among all settings."""
+    return SmOptions(**{name: getattr(settings, name) for name in SmOptions.__struct_fields__})
+
+
 class SmSourceRow(Struct, frozen=True):
     """How one source is shown, what its values are, and, for readers, where it works and what it asks.
 

@@ -19,7 +19,7 @@ from typing import Any
 from gputop.model.extras import DISTRIBUTION, EXTRAS
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.quantity import seconds
-from gputop.model.sm import COUNTERS_DENIED, MEASURED, SmChoice
+from gputop.model.sm import COUNTERS_DENIED, MEASURED, NO_OPTIONS, SmOptions
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.sources.activity.counters.access import NoLibraries, advice, find, rights
@@ -93,14 +93,10 @@ DISTRIBUTIONS = (DISTRIBUTION, "textual", "nvidia-ml-py", "msgspec", "psutil")
 def examine(
     gpus: str | None = None,
     visible: bool = False,
-    dcgm_url: str | None = None,
+    sm: SmOptions = NO_OPTIONS,
     terminal: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] = os.environ,
     proc: str = "/proc",
-    dcgmi: bool = False,
-    perf: bool = False,
-    perf_lib: str | None = None,
-    sm_source: SmChoice = "auto",
     wait_s: float = WAIT_S,
     slow: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
@@ -108,12 +104,10 @@ def examine(
 
     ``schema``, ``driver``, ``gpus`` and ``problems`` always exist; a machine without a driver has no GPUs and says so
     under ``problems``, as do GPUs that could not be read in time (``complete`` is then false). ``slow`` is told
-    after a second what is awaited. ``terminal`` is handed through. ``dcgmi`` asks dcgmi as well, which may take five
-    seconds more. Raises UsageError for a GPU that does not exist.
+    after a second what is awaited. ``terminal`` is handed through. ``sm`` may ask dcgmi as well, which takes up to
+    five seconds more. Raises UsageError for a GPU that does not exist.
     """
-    source = LocalSource(
-        1.0, gpus, visible, dcgm_url, environ, proc, dcgmi=dcgmi, perf=perf, perf_lib=perf_lib, sm_source=sm_source
-    )
+    source = LocalSource(1.0, gpus, visible, sm, environ, proc)
     reading: OneReading | None = None
     problems: list[str] = []
     try:
@@ -124,7 +118,7 @@ def examine(
         library = _mapped_library(proc)
         source.close()
     snapshot = reading.snapshot if reading is not None else None
-    exporter = Exporter(dcgm_url or environ.get("GPUTOP_DCGM_URL") or None)
+    exporter = Exporter(sm.dcgm_url or environ.get("GPUTOP_DCGM_URL") or None)
     report: dict[str, Any] = {
         "schema": SCHEMA,
         "driver": snapshot.machine.driver if snapshot else None,
@@ -142,9 +136,9 @@ def examine(
     }
     if snapshot is not None:
         exporter.scrape(0.0)
-        known = _known_to_dcgmi(dcgmi)
-        counters = report["counters"] = counters_here(snapshot.machine.driver, proc, perf_lib)
-        report["gpus"] = [_gpu(gpu, exporter, known, counters) for gpu in snapshot.gpus]
+        known = _known_to_dcgmi(sm.dcgmi)
+        counters = report["counters"] = counters_here(snapshot.machine.driver, proc, sm.perf_lib or None)
+        report["gpus"] = [_gpu(gpu, sm, exporter, known, counters) for gpu in snapshot.gpus]
         problems += _gpu_problems(snapshot)
     problems += _machine_problems(report)
     report["problems"] = problems
@@ -152,7 +146,11 @@ def examine(
 
 
 def _gpu(
-    gpu: GpuSample, exporter: Exporter, known: Collection[str] | SmReadFailed, counters: Mapping[str, Any]
+    gpu: GpuSample,
+    sm: SmOptions,
+    exporter: Exporter,
+    known: Collection[str] | SmReadFailed,
+    counters: Mapping[str, Any],
 ) -> dict[str, Any]:
     static = gpu.static
     return {

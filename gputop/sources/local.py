@@ -11,7 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from gputop.model.sm import SmChoice
+from msgspec.structs import replace
+
+from gputop.model.sm import NO_OPTIONS, SmOptions, sm_options
 from gputop.model.snapshot import NOT_READ_YET, NOTHING_LATE, Collector, HostSample, Machine, ProcessSample, Snapshot
 from gputop.model.source import CLOSE_S, Source, SourceError
 from gputop.sources.activity.choose_sources import SmReaders
@@ -42,37 +44,29 @@ class LocalSource:
         interval_s: float = 1.0,
         gpus: str | None = None,
         visible: bool = False,
-        dcgm_url: str | None = None,
+        sm: SmOptions = NO_OPTIONS,
         environ: Mapping[str, str] = os.environ,
         proc: str = "/proc",
         clock: Callable[[], float] = time.time,
         hung_s: float = HUNG_S,
-        dcgmi: bool = False,
         look_s: float = LOOK_S,
-        perf: bool = False,
-        perf_lib: str | None = None,
-        sm_source: SmChoice = "auto",
         own_process: bool = True,
         sys: str = "/sys",
         lets_sleep: bool = False,
     ) -> None:
         """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time.
 
-        ``dcgm_url`` is where a dcgm-exporter answers; None takes GPUTOP_DCGM_URL, or looks once at the usual place.
-        After ``hung_s`` a driver call counts as hung. ``dcgmi`` lets gputop run ``dcgmi dmon`` where all else fails,
-        ``perf`` lets it take the GPUs' hardware counters, by the libraries in ``perf_lib`` or in a wheel; ``sm_source``
-        forces one source of SM activity. Without ``own_process`` nobody asks for gputop's own cost: in somebody else's
-        program it would be that program's, and not every output shows it. ``look_s`` is how often the list of GPUs is
-        refreshed, in seconds. With ``lets_sleep`` the driver is closed after five minutes without a program on any GPU,
-        where those can sleep. Raises UsageError for an invalid address.
+        ``sm`` is what was asked of the sources of SM activity. After ``hung_s`` a driver call counts as hung. Without
+        ``own_process`` nobody asks for gputop's own cost: in somebody else's program it would be that program's, and
+        not every output shows it. ``look_s`` is how often the list of GPUs is refreshed, in seconds. With
+        ``lets_sleep`` the driver is closed after five minutes without a program on any GPU, where those can sleep.
+        Raises UsageError for an invalid address.
         """
         self.interval_s = interval_s
         self._clock = clock
         self._fresh = threading.Event()
-        url = dcgm_url or environ.get("GPUTOP_DCGM_URL") or None
-        sm_readers = SmReaders(
-            interval_s, proc, dcgm_url=url, dcgmi=dcgmi, perf=perf, perf_lib=perf_lib, sm_source=sm_source
-        )
+        url = sm.dcgm_url or environ.get("GPUTOP_DCGM_URL", "")
+        sm_readers = SmReaders(interval_s, proc, replace(sm, dcgm_url=url))
         seen = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
         self._reader = MachineReader(
             interval_s,
@@ -82,7 +76,6 @@ class LocalSource:
             proc,
             clock,
             self._fresh.set,
-            sm_source=sm_source,
             look_s=look_s,
             sys=sys,
             lets_sleep=lets_sleep,
@@ -267,7 +260,9 @@ NOT_LOOKED_AT = ""
 
 
 class MachineSettings(Protocol):
-    """The settings that a local source depends on, see ``config.Settings``. An empty text is none."""
+    """The settings that a local source depends on beside ``SmOptions``, see ``config.Settings``. An empty text is
+    none.
+    """
 
     @property
     def interval(self) -> float: ...
@@ -276,17 +271,7 @@ class MachineSettings(Protocol):
     @property
     def visible(self) -> bool: ...
     @property
-    def dcgm_url(self) -> str: ...
-    @property
     def server_url(self) -> str: ...
-    @property
-    def dcgmi(self) -> bool: ...
-    @property
-    def perf(self) -> bool: ...
-    @property
-    def perf_lib(self) -> str: ...
-    @property
-    def sm_source(self) -> SmChoice: ...
 
 
 def open_local(
@@ -309,11 +294,7 @@ def open_local(
         settings.interval if interval_s is None else interval_s,
         settings.gpus or None,
         settings.visible,
-        settings.dcgm_url or None,
-        dcgmi=settings.dcgmi,
-        perf=settings.perf,
-        perf_lib=settings.perf_lib or None,
-        sm_source=settings.sm_source,
+        sm_options(settings),
         own_process=own_process,
         lets_sleep=lets_sleep,
         sys=NOT_LOOKED_AT if wakes else "/sys",

@@ -11,7 +11,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.metrics import HOST_METRICS
-from gputop.model.sm import SmChoice
 from gputop.model.snapshot import FabricPort, HostSample, ProcessSample
 from gputop.model.source import SourceError, UsageError
 from gputop.sources.activity.choose_sources import SmReaders
@@ -58,7 +57,6 @@ class MachineReader:
         clock: Callable[[], float],
         told: Callable[[], None],
         *,
-        sm_source: SmChoice = "auto",
         look_s: float = LOOK_S,
         sys: str = "/sys",
         lets_sleep: bool = False,
@@ -72,7 +70,7 @@ class MachineReader:
             sm_readers.of,
             lambda: kernel_gpus(proc),
             look_s,
-            sm_source=sm_source,
+            sm_source=sm_readers.options.sm_source,
             sys=sys,
             lets_sleep=lets_sleep,
         )

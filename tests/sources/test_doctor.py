@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gputop.model.sm import SmOptions
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.output.doctor_text import doctor_text
 from gputop.sources.activity.counters.access import WITH_PERFMON, Rights, advice
@@ -81,7 +82,7 @@ def test_a_lost_gpu_and_a_split_one_are_told_apart(nvml_scenario: Callable[..., 
 
 
 def test_without_a_driver_there_are_problems_and_no_gpus(tmp_path: Any) -> None:
-    report = examine(dcgm_url=NO_EXPORTER, proc=str(tmp_path), terminal={"colors": 256})
+    report = examine(sm=SmOptions(NO_EXPORTER), proc=str(tmp_path), terminal={"colors": 256})
     json.dumps(report)
     assert report["gpus"] == []
     assert report["driver"] is None

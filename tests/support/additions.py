@@ -94,6 +94,92 @@ def test_an_sm_source_is_measured_shown_recorded_and_explained() -> None:
 """,
 )
 
+OPT_IN_SM_SOURCE = Addition(
+    "a source of SM activity that is never used unasked",
+    6,
+    (
+        Patch("gputop/model/sm.py", ' "asked",', after='SmSource = Literal["gpm", "dcgm-exporter",'),
+        Patch("gputop/model/sm.py", ' "asked",', after='SmChoice = Literal["auto", "gpm", "dcgm-exporter",'),
+        Patch("gputop/model/sm.py", "    asked: bool = False\n", after='    sm_source: SmChoice = "auto"\n'),
+        Patch(
+            "gputop/model/sm.py",
+            """    "asked": SmSourceRow(
+        "Asked", measured=True,
+        works_on="GPUs of a test", asks="only with `--asked`", shown="`SM measured · Asked`",
+    ),
+""",
+            after="""        shown="`SM measured · DCGM`, with its averaging time and its age",
+    ),
+""",
+        ),
+        Patch(
+            "gputop/sources/activity/asked.py",
+            '''"""An SM source that a test adds, and that takes something from others."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from gputop.sources.activity.fallback_chain import MeasuredActivity
+
+
+class AskedReader:
+    """Measures 24 % of everything."""
+
+    @property
+    def name(self) -> Literal["asked"]:
+        return "asked"
+
+    def read(self, now: float) -> MeasuredActivity:
+        return MeasuredActivity({"sm_active_pct": 24.0}, {}, 1.0, now)
+
+    def close(self) -> None:
+        """Holds nothing."""
+''',
+        ),
+        Patch(
+            "gputop/sources/activity/choose_sources.py",
+            """        if self._asked("asked", self.options.asked) and self._wants("asked"):
+            from gputop.sources.activity.asked import AskedReader
+
+            sm_readers.append(AskedReader())
+""",
+            after="            sm_readers.append(Dcgmi(self._dmon, static))\n",
+        ),
+        Patch(
+            "gputop/sources/doctor_report.py",
+            '            source_row("asked", sm.asked, "never used unasked", "gputop --asked"),\n',
+            after="            _exporter(gpu, exporter),\n",
+        ),
+        Patch(
+            "gputop/config/__init__.py",
+            '    asked: Annotated[bool, Meta(description="Ask the source that a test has added.")] = False\n',
+            after="""SM activity comes from: the best source that works, or this one and no other."),
+    ] = "auto"
+""",
+        ),
+        Patch(
+            "gputop/commands/command_line.py",
+            '    add("--asked", action="store_true", help="ask the source that a test has added")\n',
+            after='(takes the profiling unit)")\n',
+        ),
+    ),
+    """
+def test_an_sm_source_that_takes_from_others_is_used_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    def names(options: SmOptions) -> list[str]:
+        return [sm_reader.name for sm_reader in SmReaders(1.0, "/proc", options).of(lambda: gpu().static)]
+
+    assert "asked" not in names(SmOptions())
+    assert "asked" in names(sm_options(load(None, {}, {"asked": True})[0]))
+    assert "asked" in names(sm_options(load(None, {"GPUTOP_SM_SOURCE": "asked"}, {})[0]))
+    assert "asked" not in names(SmOptions(asked=True, sm_source="gpm"))
+    assert live_parser().parse_args(["--asked"]).asked is True
+    assert "asked" not in for_viewers(Settings())
+    assert "--asked" in page_text("options")
+    assert "`asked`" in page_text("settings") and "`asked`" in page_text("sources")
+""",
+)
+
 GPU_METRIC = Addition(
     "a GPU metric",
     3,
@@ -438,8 +524,8 @@ def test_a_loader_framework_is_recognised_and_has_its_own_remedy() -> None:
 )
 
 ADDITIONS = (
-    SM_SOURCE, GPU_METRIC, PROCESS_METRIC, HOST_METRIC, VERDICT, COLUMN, KEY, PAGE_KEY, THEME, LOADER_FRAMEWORK,
-    COMMAND,
+    SM_SOURCE, OPT_IN_SM_SOURCE, GPU_METRIC, PROCESS_METRIC, HOST_METRIC, VERDICT, COLUMN, KEY, PAGE_KEY, THEME,
+    LOADER_FRAMEWORK, COMMAND,
 )  # fmt: skip
 
 HEAD = '''"""What was added is everywhere: run in a copy of the tree by ``tests/test_additions.py``."""
@@ -456,9 +542,12 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.commands.completion import SCRIPTS
 from gputop.commands.registry import page_of
-from gputop.config import load
+from gputop.commands.command_line import live_parser
+from gputop.config import Settings, load
 from gputop.diagnosis.rules.feeding_rules import more_of
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.features.web.serve_command import for_viewers
+from gputop.model.sm import SmOptions, sm_options
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
 from gputop.output.snapshot_data import gpu_csv, snapshot_data

@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from gputop.model.sm import SmOptions
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import Monitor
@@ -60,9 +61,15 @@ def live(source: LocalSource, seconds: float, least: int, with_history: bool) ->
             show(began, snapshot)
 
 
+def with_sm(options: dict[str, Any]) -> dict[str, Any]:
+    """What was asked of the sources of SM activity, as one argument."""
+    sm = {name: options.pop(name) for name in SmOptions.__struct_fields__ if name in options}
+    return {**options, "sm": SmOptions(**sm)}
+
+
 def main() -> int:
     mode, *rest = sys.argv[1:]
-    options = json.loads(rest[-1]) if rest and rest[-1].startswith("{") else {}
+    options = with_sm(json.loads(rest[-1])) if rest and rest[-1].startswith("{") else {}
     if mode == "doctor":
         print(json.dumps(examine(**options), allow_nan=False))
         return 0

@@ -17,10 +17,11 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
 from gputop.sources.activity import dcgm_exporter, dcgmi, fallback_chain
 from gputop.sources.local import LocalSource
+from tests.support.local_reader import with_sm
 
 
 def main() -> int:
-    options = json.loads(sys.argv[1])
+    options = with_sm(json.loads(sys.argv[1]))
     for name, seconds in options.pop("limits", {}).items():
         for module in (fallback_chain, dcgm_exporter, dcgmi):
             if hasattr(module, name):

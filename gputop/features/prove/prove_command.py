@@ -15,6 +15,7 @@ from gputop.config import Settings
 from gputop.features.prove.experiment import ProofVerdict, verdict
 from gputop.features.prove.prove_report import HEAD, conclusion, data, headline, picture, row, text
 from gputop.features.prove.prove_run import Experiment, KernelsFailed, Proof, Watched
+from gputop.model.sm import sm_options
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.output.messages import say
@@ -104,7 +105,7 @@ def _report(path: Path, settings: Settings, proof: Proof, found: ProofVerdict) -
     from gputop.features.prove.hardware_report import hardware_report
     from gputop.sources.doctor_report import examine
 
-    here = examine(str(proof.before.static.index), sm_source=settings.sm_source, perf=settings.perf)
+    here = examine(str(proof.before.static.index), sm=sm_options(settings))
     source_rows = here["gpus"][0]["rungs"] if here["gpus"] else ()
     write_private(path, json_text(hardware_report(proof, found, source_rows, __version__)))
     say(f"wrote {path}: the card, its driver and what was measured, without names")

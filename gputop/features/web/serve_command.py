@@ -17,6 +17,7 @@ from gputop.commands.needs import Needs
 from gputop.commands.simulated_node import DEMO
 from gputop.config import Settings
 from gputop.model.extras import install
+from gputop.model.sm import SmOptions
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.recording.reader import read_snapshots
@@ -44,7 +45,7 @@ FOR_VIEWERS = frozenset(
 )
 """Settings that a viewer's process is given."""
 NOT_FOR_VIEWERS = frozenset(
-    {"read_only", "price", "bell", "show_secrets", "perf", "perf_lib", "sm_source", "alert", "fleet"}
+    {"read_only", "price", "bell", "show_secrets", "alert", "fleet"} | {*SmOptions.__struct_fields__} - FOR_VIEWERS
 )
 """Settings that it is not given: private ones, those that reach outside the machine, and those that it sets itself."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gputop.model.sm import SM_SOURCES, SmChoice
+from gputop.model.sm import NO_OPTIONS, SM_SOURCES, SmChoice, SmOptions
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.sources.activity.fallback_chain import SmReader
 
@@ -18,33 +18,23 @@ if TYPE_CHECKING:
 class SmReaders:
     """Exporter, dcgmi and counters of one machine. The last two exist only where they were asked for."""
 
-    def __init__(
-        self,
-        interval_s: float,
-        proc: str,
-        *,
-        dcgm_url: str | None = None,
-        dcgmi: bool = False,
-        perf: bool = False,
-        perf_lib: str | None = None,
-        sm_source: SmChoice = "auto",
-    ) -> None:
-        """Naming a source as ``sm_source`` also opts in to it. Raises UsageError for an invalid address."""
-        self._sm_source = sm_source
+    def __init__(self, interval_s: float, proc: str, options: SmOptions = NO_OPTIONS) -> None:
+        """Raises UsageError for an invalid address."""
+        self.options = options
         self._exporter: Exporter | None = None
         self._is_stopped = False
-        if dcgm_url is not None:
-            self._made_exporter(dcgm_url)
+        if options.dcgm_url:
+            self._made_exporter(options.dcgm_url)
         self._dmon: Dmon | None = None
         self._counters: CountersClient | None = None
-        if dcgmi or sm_source == "dcgmi":
+        if self._asked("dcgmi", options.dcgmi):
             from gputop.sources.activity.dcgmi import Dmon
 
             self._dmon = Dmon(interval_s)
-        if perf or sm_source == "counters":
+        if self._asked("counters", options.perf):
             from gputop.sources.activity.counters.counters_client import CountersClient
 
-            self._counters = CountersClient(interval_s, perf_lib, proc)
+            self._counters = CountersClient(interval_s, options.perf_lib or None, proc)
 
     def of(self, gpu: Callable[[], GpuStatic]) -> list[SmReader]:
         """The sources that may measure a GPU without GPM, best first; ``gpu`` gives its facts as known when called.
@@ -81,7 +71,11 @@ class SmReaders:
         return exporter
 
     def _wants(self, name: SmChoice) -> bool:
-        return self._sm_source in ("auto", name)
+        return self.options.sm_source in ("auto", name)
+
+    def _asked(self, name: SmChoice, opted_in: bool) -> bool:
+        """Whether a source was asked for that is never used unasked: by its own option, or by its name."""
+        return opted_in or self.options.sm_source == name
 
     def awaits_activity(self, gpus: Sequence[GpuSample]) -> bool:
         """Whether a GPU waits for the first answer of an exporter, or for the first value of a program."""

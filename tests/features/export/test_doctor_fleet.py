@@ -16,6 +16,7 @@ import pytest
 from gputop.features.export import doctor_rows
 from gputop.features.export.doctor_rows import exporters, step_socket
 from gputop.model.extras import EXTRAS
+from gputop.model.sm import SmOptions
 from gputop.output.doctor_text import doctor_text
 from gputop.sources.doctor_report import examine, private_file
 
@@ -140,7 +141,7 @@ def test_the_extras_of_the_report_are_those_of_the_package() -> None:
 
 
 def test_the_report_for_people_says_each_of_them_in_a_line(tmp_path: Path, served: dict[str, Any]) -> None:
-    report = examine(dcgm_url=f"http://{NOBODY}/metrics", proc=str(tmp_path))
+    report = examine(sm=SmOptions(f"http://{NOBODY}/metrics"), proc=str(tmp_path))
     tree = proc(tmp_path, p10=f"/usr/local/bin/gputop export --listen {served['at']}")
     report |= {
         "exporters": exporters(NOBODY, tree),
