@@ -77,6 +77,15 @@ def parse_stat(data: bytes) -> Stat | None:
     )
 
 
+def io_delay_ticks(data: bytes) -> int:
+    """``delayacct_blkio_ticks`` of /proc/PID/stat: the time that it waited for block I/O, in clock ticks.
+
+    0 on kernels that do not count it (CONFIG_TASK_DELAY_ACCT; since Linux 5.14 also sysctl kernel.task_delayacct).
+    """
+    fields = data[data.rfind(b")") + 2 :].split(None, 40)
+    return int(fields[39]) if len(fields) > 39 else 0
+
+
 def parent_and_group(pid: int, proc: str = "/proc") -> tuple[int | None, int | None]:
     """The parent and the process group of a process; None and None once it has ended."""
     try:

@@ -73,8 +73,11 @@ class Recent:
 
     def only(self, now: float, wait: str) -> None:
         """Forget what was seen before: a look in step with the readings stands for itself."""
+        same = len(self._looks) == 1 and self._looks[0][1] == wait
         self._looks.clear()
-        self.add(now, wait)
+        self._looks.append((now, wait))
+        if not same:
+            self._waits = {wait: 1.0}
 
     def waits(self, now: float) -> Mapping[str, float]:
         """Each wait with its share of the looks of the last seconds; of the latest look where all are older."""

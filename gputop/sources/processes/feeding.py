@@ -17,10 +17,10 @@ from gputop.sources.processes.descendants import Descendant
 from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_shares_of, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.pointers import Pointers, SocketProof, Waiter
+from gputop.sources.processes.pointers import CHILD, Pointers, SocketProof, Waiter
 from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldByMany, HeldInodes, held
 from gputop.sources.processes.wait_channel import waits_for_child
-from gputop.sources.processes.wait_look import BLOCKED, RAN, Seen, WaitLook
+from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, Seen, WaitLook
 from gputop.sources.processes.watched import ProcessReading
 
 EXPLAINS = 0.6
@@ -33,8 +33,6 @@ SETTLES_S = 3.5
 UNSEEN_SETTLES_S = 15.0
 """The same where threads that may explain a wait were not read yet."""
 _LOOKS_INSIDE = ("lock", "queue", "sleep", "other")
-CHILD = "child"
-"""The wait for a child to end, among the classes of ``wait_look``."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MOST_OWED_S, MOST_CARRIED_S = 600.0, 10.0
 """CPU time of children: what looks have already counted, and what their end has left to count, at most."""
@@ -106,6 +104,8 @@ class _Watch:
 
         ``rest`` is the share of the time that is not accounted for.
         """
+        if not (children_pct or self.owed_s or self.carried_s):
+            return 0.0
         came = children_pct / 100.0 * elapsed
         new = max(0.0, came - self.owed_s)
         self.owed_s = max(0.0, self.owed_s - came)
@@ -204,8 +204,9 @@ class Feeding:
             if pid in feeds and pointers.points(pid):
                 feeds[pid] = pointers.resolved(pid)
         for pid, waiter in waiters.items():
-            if waiter.in_socket and pid in feeds:
-                feeds[pid] = replace(feeds[pid], in_socket=waiter.in_socket)
+            if "socket" in waiter.waits and pid in feeds:
+                own = self._watches[pid].recent.waits(now)
+                feeds[pid] = replace(feeds[pid], in_socket=waiter.rest * own.get("socket", 0.0))
         unclear = [pid for pid in close if members[pid].place.root not in explained]
         self._look_inside(now, unclear, members, readings, feeds, waiters)
         asks = {pid: self._watches[pid].asks for pid in unclear}
@@ -230,11 +231,13 @@ class Feeding:
         watch = self._watches[pid]
         if watch.close_at is None:
             watch.close_at = now
-        is_clear = feed.by is not None or feed.shares.useful >= 0.5
+        if watch.mount is not None:
+            feed = replace(feed, mount=watch.mount)
+        watched_s = now - watch.close_at
+        if watched_s >= UNSEEN_SETTLES_S or feed.by is not None or feed.shares.useful >= 0.5:
+            return feed
         unseen = watch.threads is None and watch.waiting_on in _LOOKS_INSIDE
-        settles_s = UNSEEN_SETTLES_S if unseen else SETTLES_S
-        feed = replace(feed, mount=watch.mount) if watch.mount is not None else feed
-        return feed if is_clear or now - watch.close_at >= settles_s else replace(feed, unread=True)
+        return feed if watched_s >= SETTLES_S and not unseen else replace(feed, unread=True)
 
     def _with_main(self, now: float, pid: int, feed: FeedReading, reading: ProcessReading) -> FeedReading:
         """The feed of a GPU process with what its main thread was seen doing."""
@@ -288,33 +291,20 @@ class Feeding:
         if watch.shared is None or watch.shared[0] is not own or watch.shared[1:3] != (run, queued):
             watch.shared = own, run, queued, shares_of(run, queued, own)
         own_shares = shares = watch.shared[3]
-        doing = own
+        doing, by_children = own, 0.0
+        rest = max(0.0, 1.0 - own_shares.cpu)
         if watch.doing is not None:
             doing = watch.doing.waits(now)
             shares = shares_of(run, queued, doing)
-        rest = max(0.0, 1.0 - own_shares.cpu)
-        by_children = max(0.0, shares.run - own_shares.run)
-        watch.owed_s = min(MOST_OWED_S, watch.owed_s + by_children * elapsed)
+            by_children = max(0.0, shares.run - own_shares.run)
+            watch.owed_s = min(MOST_OWED_S, watch.owed_s + by_children * elapsed)
         ended = watch.ended_share(elapsed, max(0.0, rest - by_children), reading.children_pct or 0.0)
         watch.at = now
         weight = min(1.0, elapsed / MEAN_S) if elapsed else 1.0
-        useful = shares.useful
-        watch.useful += weight * (useful - watch.useful)
+        watch.useful += weight * (shares.useful - watch.useful)
         watch.own += weight * (own_shares.useful + own_shares.sleep - watch.own)
-        seen = watch.seen
-        return Waiter(
-            shares,
-            parent,
-            root,
-            piped=rest * doing.get("pipe", 0.0),
-            for_child=rest * doing.get(CHILD, 0.0),
-            polled=rest * doing.get("queue", 0.0),
-            pipe=None if seen is None else seen.pipe,
-            fifo=seen is not None and seen.fifo,
-            ended=ended,
-            by_child=own is not doing and own != doing,
-            in_socket=rest * own.get("socket", 0.0),
-        )
+        by_child = own is not doing and own != doing
+        return Waiter(shares, parent, root, rest, doing, watch.seen, ended, by_child)
 
     def _take_looks(self, now: float, pid: int, watch: _Watch, reading: ProcessReading) -> None:
         """Add what was seen since the last reading; without looks between them, what the reading itself saw."""
@@ -451,7 +441,7 @@ def _class_of(seen: Seen, *, moves: bool) -> str:
 def _word(seen: Seen) -> str:
     """What a look saw, for people."""
     wait = seen.instead_of if isinstance(seen, Descendant) else seen.wait
-    return "other" if wait in (BLOCKED, "socket", CHILD) else wait
+    return "other" if wait in (BLOCKED, "socket", CHILD, LOCAL) else wait
 
 
 def _names_channels(reading: ProcessReading) -> bool:

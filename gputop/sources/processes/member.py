@@ -222,9 +222,7 @@ class Member:
             feeder_threads=feeder_threads,
             static=self.static(threads.loader if threads else None),
             unavailable=missing,
-            **({} if shares is None else _shown("feed", shares, _FEED_WAITS if hidden is not None else ())),
-            **({} if feed is None or feed.main is None else _shown("main", feed.main)),
-            **({} if feed is None else _proof(feed)),
+            **({} if feed is None else _columns_of(feed, shares, _FEED_WAITS if hidden is not None else ())),
         )
         return self._sample
 
@@ -235,29 +233,30 @@ def _masked(text: str) -> str:
     return masked_text(text)
 
 
-def _proof(feed: FeedReading) -> dict[str, Any]:
-    """What is known of a feeder or a main thread besides its shares, as columns."""
-    return {
-        "feed_by": feed.by,
-        "net_rx_bytes_per_s": feed.rx_bytes_per_s,
-        "main_waits": feed.main_waits,
-        "listens": feed.listens,
-        "mount": feed.mount,
-        "main_saves_pct": None if feed.main is None else round(100.0 * feed.saves, 1),
-    }
-
-
-def _shown(prefix: str, shares: FeederShares | MainShares, hidden: Sequence[str] = ()) -> dict[str, Any]:
-    """Shares in percent as columns, without those of waits that may not be seen: they are unread."""
-    columns = {
-        key: round(100.0 * share, 1) for key, share in zip(_columns(prefix, type(shares)), astuple(shares), strict=True)
-    }
-    if hidden:
-        unread = sum(columns.pop(key) for key in hidden)
-        columns["feed_unread_pct"] = round(columns["feed_unread_pct"] + unread, 1)
+def _columns_of(feed: FeedReading, shares: FeederShares | None, hidden: Sequence[str]) -> dict[str, Any]:
+    """What is known of a feeder and of a main thread, as columns; ``hidden`` waits may not be seen: they are unread."""
+    columns: dict[str, Any] = {}
+    if shares is not None:
+        columns = _in_percent("feed", shares)
+        if hidden:
+            unread = sum(columns.pop(key) for key in hidden)
+            columns["feed_unread_pct"] = round(columns["feed_unread_pct"] + unread, 1)
+    if feed.main is not None:
+        columns.update(_in_percent("main", feed.main), main_saves_pct=round(100.0 * feed.saves, 1))
+        columns["main_waits"] = feed.main_waits
+    columns["feed_by"] = feed.by
+    columns["net_rx_bytes_per_s"] = feed.rx_bytes_per_s
+    columns["listens"] = feed.listens
+    columns["mount"] = feed.mount
     return columns
 
 
+def _in_percent(prefix: str, shares: FeederShares | MainShares) -> dict[str, Any]:
+    keys = _keys(prefix, type(shares))
+    # Most shares are 0, and rounding takes longer than all else here.
+    return {key: share and round(100.0 * share, 1) for key, share in zip(keys, astuple(shares), strict=True)}
+
+
 @cache
-def _columns(prefix: str, kind: type[FeederShares] | type[MainShares]) -> tuple[str, ...]:
+def _keys(prefix: str, kind: type[FeederShares] | type[MainShares]) -> tuple[str, ...]:
     return tuple(f"{prefix}_{name}_pct" for name in kind.__struct_fields__)

@@ -8,6 +8,7 @@ A process outside the job: data from there. Children that live for a moment were
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +17,11 @@ from gputop.model.feeders import FeederShares
 from gputop.sources.processes.feed import FeedReading, partly, received
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.process_sockets import DENIED_FDS, LEAST_RX, HeldInodes, Received, SocketNews
+from gputop.sources.processes.wait_look import Seen
 
+CHILD = "child"
+"""The wait for a child to end, among the classes of ``wait_look``."""
+NO_WAITS: Mapping[str, float] = MappingProxyType({})
 HeldBy = Callable[[int], HeldInodes | None]
 LEAST_PART = 0.05
 """A wait for another process that fills less of the time is not looked into."""
@@ -25,25 +30,46 @@ _ANCESTORS = 6
 
 
 class Waiter(Struct, frozen=True):
-    """One process: own shares, its parent, its GPU process, and how much of its time it waits for others.
+    """One process: own shares, its parent, its GPU process, and what it waits for.
 
-    ``piped``, ``for_child`` and ``polled`` are shares of all its time: reading a pipe, waiting for a child to end, and
-    polling. ``pipe`` is the pipe that it reads, where that is known, ``fifo`` whether that has a name. ``ended`` is
-    the time in which children ran that have ended, ``by_child`` whether children that live were looked at,
-    ``in_socket`` the share of waits in a socket whose family is not known.
+    ``waits`` has the share of each class of waits, ``child`` among them, of the part ``rest`` of all its time. ``seen``
+    is its latest wait: it tells which pipe it reads. ``ended`` is the time in which children ran that have ended,
+    ``by_child`` whether children that live were looked at.
     """
 
     shares: FeederShares
     parent: int
     root: int | None
-    piped: float = 0.0
-    for_child: float = 0.0
-    polled: float = 0.0
-    pipe: int | None = None
-    fifo: bool = False
+    rest: float = 0.0
+    waits: Mapping[str, float] = NO_WAITS
+    seen: Seen | None = None
     ended: float = 0.0
     by_child: bool = False
-    in_socket: float = 0.0
+
+    @property
+    def piped(self) -> float:
+        """The share of its time in which it reads a pipe."""
+        return self.rest * self.waits.get("pipe", 0.0)
+
+    @property
+    def for_child(self) -> float:
+        """The share of its time in which it waits for a child to end."""
+        return self.rest * self.waits.get(CHILD, 0.0)
+
+    @property
+    def polled(self) -> float:
+        """The share of its time in which it polls."""
+        return self.rest * self.waits.get("queue", 0.0)
+
+    @property
+    def pipe(self) -> int | None:
+        """The pipe that it reads, where that is known."""
+        return None if self.seen is None else self.seen.pipe
+
+    @property
+    def fifo(self) -> bool:
+        """Whether that pipe has a name."""
+        return self.seen is not None and self.seen.fifo
 
     @property
     def waits_for_children(self) -> bool:
@@ -64,7 +90,7 @@ class Pointers:
     def points(self, pid: int) -> bool:
         """Whether a process may wait for another one: most do not, and need no further work."""
         waiter = self._waiters[pid]
-        if waiter.by_child or waiter.ended >= LEAST_PART or waiter.piped >= LEAST_PART:
+        if waiter.waits_for_children or waiter.piped >= LEAST_PART:
             return True
         return pid in self._kids and waiter.for_child + waiter.polled >= LEAST_PART
 

@@ -11,6 +11,8 @@ second look (see ``wait_look``).
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 _EXACT: dict[str, str] = {
     # An idle dataloader worker polls the pipe of its index queue; a full result pipe waits for the consumer.
     "do_poll": "queue",
@@ -119,6 +121,11 @@ _NEVER_DISK = (
 """State D there is no disk: a driver, a child between fork and exec, another thread's lock, memory that is short."""
 
 
+def reads_local_socket(channel: str) -> bool:
+    """Whether a thread that sleeps there waits for data from another process of this machine."""
+    return channel.startswith(("unix_stream_read_generic", "unix_stream_data_wait"))
+
+
 def needs_proof(channel: str) -> bool:
     """Whether a thread that sleeps there waits for a network only if the file says so."""
     return channel.startswith(_BY_SOCKET)
@@ -139,11 +146,13 @@ def is_stopped(channel: str) -> bool:
     return channel.startswith(("do_signal_stop", "ptrace_stop", "do_jobctl_trap"))
 
 
+@lru_cache(maxsize=1024)
 def waits_for_child(channel: str) -> bool:
     """Whether a thread that sleeps there waits for a child to end."""
     return channel.startswith("do_wait")
 
 
+@lru_cache(maxsize=1024)
 def wait_class(channel: str) -> str | None:
     """One of ``queue network pipe disk sleep lock gpu other``; None when the kernel does not say ("0" or empty)."""
     name = channel.partition(".")[0]

@@ -6,20 +6,34 @@ descriptor. Nothing of the process's files is touched.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import lru_cache
+
 from msgspec import Struct
 
 from gputop.sources.processes.inet_sockets import SAVING, InetSockets, inode_in, target_of, waited_call
 from gputop.sources.processes.mounts import Mounts
-from gputop.sources.processes.wait_channel import is_stopped, may_be_disk, needs_proof, wait_class, writes_a_pipe
-from gputop.sources.procfs import ProcessFiles, parse_stat, read_small
+from gputop.sources.processes.wait_channel import (
+    is_stopped,
+    may_be_disk,
+    needs_proof,
+    reads_local_socket,
+    wait_class,
+    writes_a_pipe,
+)
+from gputop.sources.procfs import ProcessFiles, io_delay_ticks, parse_stat, read_small
 
-RAN, BLOCKED, WRITE, STOPPED = "run", "blocked", "write", "stopped"
+RAN, BLOCKED, WRITE, STOPPED, LOCAL = "run", "blocked", "write", "stopped", "local"
 """What a look finds besides the classes of ``wait_class``: on a core or queued, state D of no known class, the reader
-of a full pipe, a signal."""
+of a full pipe, a signal, another process of this machine at the other end of a socket."""
 
 
 HOLDS_S = 2.0
 """For so long a thread that sleeps in the same function is taken to wait for the same file."""
+SHOWN_HOLDS_S = 10.0
+"""The same where that only says what is shown, and other looks judge."""
+PRESSURE_STANDS_PCT = 10.0
+"""From this share of the last 10 s on, in which some task waited for I/O, one in state D may wait for it [judged]."""
 MOST_KNOWN = 4096
 
 
@@ -38,14 +52,9 @@ class Seen(Struct, frozen=True):
     saves: bool = False
     """Whether it is a file's writing, or the end of that, for which it waits."""
 
-    @property
-    def needs_more(self) -> bool:
-        """Whether the same wait channel may stand for something else at the next look."""
-        return self.wait in ("pipe", "socket", "other", BLOCKED) or self.socket is not None or self.mount is not None
-
 
 SEEN_RUNNING = Seen(RAN)
-_WORDS = {WRITE: "queue", BLOCKED: "other", "socket": "other", STOPPED: "other"}
+_WORDS = {WRITE: "queue", BLOCKED: "other", "socket": "other", STOPPED: "other", LOCAL: "other"}
 
 
 def word_of(wait: str) -> str:
@@ -53,76 +62,94 @@ def word_of(wait: str) -> str:
     return _WORDS.get(wait, wait)
 
 
+@lru_cache(maxsize=1024)
+def _seen_by_name(channel: str) -> Seen | None:
+    """What a thread does that sleeps there, if the name says it all; None where only the file tells what it is for."""
+    wait = wait_class(channel)
+    if wait is None:
+        return SEEN_RUNNING
+    if writes_a_pipe(channel):
+        return Seen(WRITE, channel)
+    if is_stopped(channel):
+        return Seen(STOPPED, channel)
+    if (
+        needs_proof(channel)
+        or reads_local_socket(channel)
+        or wait in ("pipe", "disk", "network")
+        or (wait == "other" and may_be_disk(channel))
+    ):
+        return None
+    return Seen(wait, channel)
+
+
 class WaitLook:
     """Looks at threads. Used by one thread at a time."""
 
-    def __init__(self, proc: str) -> None:
+    def __init__(self, proc: str, holds_s: float = HOLDS_S) -> None:
+        """For ``holds_s`` a thread that sleeps in the same function is taken to wait for the same file."""
         self._proc = proc
+        self._holds_s = holds_s
         self._inet = InetSockets(proc)
         self._mounts = Mounts(proc)
         self._known: dict[str, tuple[float, Seen]] = {}
-        """By the thread's folder: which socket, pipe or mount it was last found to wait for."""
+        """By the thread's folder: what its file told at the latest look that asked for it."""
+        self._io_ticks: dict[str, int] = {}
+        """By the thread's folder: its block-I/O delay at the latest look at which state D was of no known class."""
 
     def at(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None = None) -> Seen:
         """What a thread with this wait channel does. ``folder`` is its own below /proc, ``files`` its open files.
 
         ``now`` is in monotonic seconds. A class of an older kernel that needs no proof is taken at its word.
         """
-        wait = wait_class(channel)
-        if wait is None:
-            return SEEN_RUNNING
+        seen = _seen_by_name(channel)
+        if seen is not None:
+            return seen
         known = self._known.get(folder)
-        if known is not None and known[1].channel == channel and 0.0 <= now - known[0] < HOLDS_S:
+        if known is not None and known[1].channel == channel and 0.0 <= now - known[0] < self._holds_s:
             return known[1]
-        return self._afresh(now, pid, folder, channel, wait, files)
+        return self._afresh(now, pid, folder, channel, files)
 
     def pipe_now(self, now: float, pid: int, folder: str, channel: str) -> Seen:
         """What a thread that was found to read a pipe reads now: a process that starts children has a new one each."""
-        return self._afresh(now, pid, folder, channel, "pipe", None)
+        return self._afresh(now, pid, folder, channel, None)
 
-    def _afresh(self, now: float, pid: int, folder: str, channel: str, wait: str, files: ProcessFiles | None) -> Seen:
-        seen = self._ask(now, pid, folder, channel, wait, files)
-        if seen.socket is not None or seen.pipe is not None or seen.mount is not None:
+    def _afresh(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None) -> Seen:
+        wait, is_socket = wait_class(channel) or "other", needs_proof(channel) or reads_local_socket(channel)
+        if wait == "other" and not is_socket:
+            return self._unknown(now, pid, folder, channel, files)
+        call = waited_call(folder)
+        if is_socket:
+            seen = self._in_a_socket(now, pid, channel, call)
+        elif wait == "pipe":
+            seen = self._in_a_pipe(pid, channel, call)
+        else:
+            seen = self._on_a_mount(now, pid, channel, wait, call)
+        if call is not None and seen.wait != "socket":
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[folder] = now, seen
         return seen
 
-    def _ask(self, now: float, pid: int, folder: str, channel: str, wait: str, files: ProcessFiles | None) -> Seen:
-        if writes_a_pipe(channel):
-            return Seen(WRITE, channel)
-        if is_stopped(channel):
-            return Seen(STOPPED, channel)
-        if needs_proof(channel):
-            return self._in_a_socket(now, pid, folder, channel)
-        if wait == "pipe":
-            return self._in_a_pipe(pid, folder, channel)
-        if wait in ("disk", "network"):
-            return self._on_a_mount(now, pid, folder, channel, wait)
-        if wait == "other" and may_be_disk(channel):
-            return self._unknown(now, pid, folder, channel, files)
-        return Seen(wait, channel)
-
-    def _in_a_socket(self, now: float, pid: int, folder: str, channel: str) -> Seen:
-        call = waited_call(folder)
+    def _in_a_socket(self, now: float, pid: int, channel: str, call: tuple[int, int] | None) -> Seen:
+        is_local = reads_local_socket(channel)
         if call is None:
-            return Seen("socket", channel)
+            return Seen(LOCAL if is_local else "socket", channel)
         inode = inode_in(target_of(self._proc, pid, call[1]), "socket")
+        if is_local:
+            return Seen(LOCAL, channel, socket=inode)
         is_inet = False if inode is None else self._inet.has(now, pid, inode)
         if is_inet is None:
             return Seen("socket", channel)
         return Seen("network" if is_inet else "other", channel, socket=inode)
 
-    def _in_a_pipe(self, pid: int, folder: str, channel: str) -> Seen:
-        call = waited_call(folder)
+    def _in_a_pipe(self, pid: int, channel: str, call: tuple[int, int] | None) -> Seen:
         if call is None:
             return Seen("pipe", channel)
         target = target_of(self._proc, pid, call[1])
         return Seen("pipe", channel, pipe=inode_in(target, "pipe"), fifo=target.startswith("/"))
 
-    def _on_a_mount(self, now: float, pid: int, folder: str, channel: str, wait: str) -> Seen:
+    def _on_a_mount(self, now: float, pid: int, channel: str, wait: str, call: tuple[int, int] | None) -> Seen:
         """A page that a networked file system reads is waited for as one of a disk is."""
-        call = waited_call(folder)
         if call is None:
             return Seen(wait, channel)
         mount = self._mounts.of(now, pid, call[1])
@@ -132,21 +159,38 @@ class WaitLook:
         return Seen("network", channel, mount=mount.path, saves=saves)
 
     def _unknown(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None) -> Seen:
+        """State D in a function of no known class: a networked mount, or a disk if anything shows that."""
         try:
-            stat = parse_stat(read_small(f"{folder}/stat") if files is None else files.read("stat"))
+            data = read_small(f"{folder}/stat") if files is None else files.read("stat")
         except OSError:
-            stat = None
+            return Seen("other", channel)
+        stat = parse_stat(data)
         if stat is None or stat.state != "D":
             return Seen("other", channel)
-        seen = self._on_a_mount(now, pid, folder, channel, BLOCKED)
-        if seen.wait == BLOCKED and self._somebody_waits_for_io():
+        seen = self._on_a_mount(now, pid, channel, BLOCKED, waited_call(folder))
+        if seen.wait == BLOCKED and (self._waited_for_io(folder, data) or self._somebody_waits_for_io()):
             return Seen("disk", channel, saves=seen.saves)
         return seen
 
+    def _waited_for_io(self, folder: str, stat: bytes) -> bool:
+        """Whether the thread's own block-I/O delay has grown since its look before: kernels that count it are few."""
+        ticks = io_delay_ticks(stat)
+        before = self._io_ticks.get(folder)
+        if len(self._io_ticks) >= MOST_KNOWN:
+            self._io_ticks.clear()
+        self._io_ticks[folder] = ticks
+        return before is not None and ticks > before
+
     def _somebody_waits_for_io(self) -> bool:
-        """Whether a task of this machine sleeps for block I/O at this moment: ``procs_blocked`` of /proc/stat."""
-        try:
+        """Whether a task of this machine sleeps for block I/O: at this moment, or for a good part of the last 10 s.
+
+        A thread may wait for another one that writes a file system's log, which alone is counted as waiting for I/O.
+        """
+        with suppress(OSError, ValueError, IndexError):
             text = read_small(f"{self._proc}/stat", 1 << 20)
-            return int(text[text.index(b"procs_blocked") + 13 :].split(None, 1)[0]) > 0
-        except (OSError, ValueError, IndexError):
-            return False
+            if int(text[text.index(b"procs_blocked") + 13 :].split(None, 1)[0]) > 0:
+                return True
+        with suppress(OSError, ValueError, IndexError):
+            text = read_small(f"{self._proc}/pressure/io")
+            return float(text[text.index(b"avg10=") + 6 :].split(None, 1)[0]) >= PRESSURE_STANDS_PCT
+        return False

@@ -76,17 +76,17 @@ class WatchedProcess:
     parent, which are read again now and then. Of a process with more threads that holds for its wait channel.
     """
 
-    __slots__ = ("_channel_data", "_children", "_disk", "_files", "_io_bytes", "_io_data",
-                 "_io_reason", "_last", "_look", "_main_data", "_main_times", "_pid", "_proc", "_seen", "_starttime",
-                 "_stat", "_stat_at", "_stat_data", "_still", "main_slept")  # fmt: skip
+    __slots__ = ("_children", "_disk", "_files", "_folder", "_io_bytes", "_io_data", "_io_reason", "_last", "_look",
+                 "_main_data", "_main_times", "_pid", "_seen", "_starttime", "_stat", "_stat_at", "_stat_data",
+                 "_still", "main_slept")  # fmt: skip
 
     def __init__(
         self, proc: str, pid: int, starttime: int, descriptors: Descriptors, look: WaitLook | None = None
     ) -> None:
         """``look`` is shared by all processes that one thread reads."""
-        self._proc, self._pid = proc, pid
+        self._pid, self._folder = pid, f"{proc}/{pid}"
         self._look = WaitLook(proc) if look is None else look
-        self._files = ProcessFiles(f"{proc}/{pid}", descriptors)
+        self._files = ProcessFiles(self._folder, descriptors)
         self._children: str | None = f"task/{pid}/children"
         self._starttime = starttime
         self._last: _Counters | None = None
@@ -98,7 +98,7 @@ class WatchedProcess:
         """The newest reading, where the process did nothing before it: as long as it does not run, the next one."""
         self._stat_at = float("-inf")
         # The text last read and its meaning: a sleeping process gives the same text again.
-        self._stat_data = self._main_data = self._io_data = self._channel_data = b""
+        self._stat_data = self._main_data = self._io_data = b""
         self._stat: Stat | None = None
         self._main_times: tuple[int, int] | None = None
         self._io_bytes: tuple[int, int] | None = None
@@ -268,11 +268,8 @@ class WatchedProcess:
             data = self._files.read("wchan")
         except OSError:
             data = b""
-        if data != self._channel_data or self._seen is None or self._seen.needs_more:
-            self._channel_data = data
-            channel = data.decode("ascii", "replace")
-            seen = self._look.at(now, self._pid, f"{self._proc}/{self._pid}", channel, self._files)
-            self._seen = None if seen.wait == RAN else seen
+        seen = self._look.at(now, self._pid, self._folder, data.decode("ascii", "replace"), self._files)
+        self._seen = None if seen.wait == RAN else seen
 
     def _waiting_on(self, missing: dict[str, str], *, moves: bool) -> str | None:
         """The class of what was last seen; ``moves``: it reads from or writes to a disk."""

@@ -31,7 +31,7 @@ from gputop.sources.processes.process_sockets import (
     tcp_tables,
 )
 from gputop.sources.processes.process_tree import Groups, ProcessTable, find_trees
-from gputop.sources.processes.wait_look import WaitLook
+from gputop.sources.processes.wait_look import Seen, WaitLook
 from tests.proc_trees.fake_proc import FakeProc
 
 NONE: frozenset[int] = frozenset()
@@ -45,13 +45,17 @@ def fds(reads: set[int] = set(), writes: set[int] = set()) -> HeldInodes:  # noq
 
 
 def resolved(
-    holds: Mapping[int, HeldInodes | None], waits: str = "piped", child: FeederShares | None = None, **more: Any
+    holds: Mapping[int, HeldInodes | None],
+    waits: str = "pipe",
+    child: FeederShares | None = None,
+    ended: float = 0.0,
+    **more: Any,
 ) -> FeedReading:
     """A worker that waits, below a GPU process that polls, maybe with a child."""
-    own = FeederShares(run=0.1, other=0.9) if waits == "piped" else FeederShares(run=0.1, poll=0.9)
+    own = FeederShares(run=0.1, other=0.9) if waits == "pipe" else FeederShares(run=0.1, poll=0.9)
     waiters = {
         ROOT: Waiter(FeederShares(poll=1.0), 1, ROOT),
-        WORKER: Waiter(own, ROOT, ROOT, **{waits: 0.9}, **more),
+        WORKER: Waiter(own, ROOT, ROOT, 0.9, {waits: 1.0}, Seen(waits, **more), ended),
     }
     if child is not None:
         waiters[CHILD] = Waiter(child, WORKER, ROOT)
@@ -84,7 +88,7 @@ def test_pipes_that_may_not_be_seen_are_resolved_by_kinship_and_say_so() -> None
 
 
 def test_children_that_live_for_less_than_a_look_count_by_what_they_ran() -> None:
-    feed = resolved({}, waits="polled", ended=0.8)
+    feed = resolved({}, waits="queue", ended=0.8)
     assert (feed.by, round(feed.shares.run, 2)) == ("child", 0.9)
     assert sum(astuple(feed.shares)) == pytest.approx(1.0)
 
