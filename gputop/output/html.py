@@ -130,16 +130,24 @@ def tiles(rows: Iterable[Tile]) -> Markup:
     )
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], kinds: str) -> Markup:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], kinds: str, *, stacks: bool = False) -> Markup:
     """A table. ``kinds`` has a letter a column: ``t`` text, ``n`` number, ``w`` wide, for a bar, ``k`` a short
-    name, which is not broken."""
+    name, which is not broken. One that ``stacks`` shows its cells below each other on a narrow screen, each with the
+    name of its column."""
     classes = {"t": "name", "n": "n", "w": "wide", "k": "key"}
     first = element("tr", *(element("th", name, class_=classes[kind]) for name, kind in zip(head, kinds, strict=True)))
     body = [
-        element("tr", *(element("td", cell, class_=classes[kind]) for cell, kind in zip(row, kinds, strict=True)))
+        element(
+            "tr",
+            *(
+                element("td", cell, class_=classes[kind], data_name=name if stacks else None)
+                for cell, kind, name in zip(row, kinds, head, strict=True)
+            ),
+        )
         for row in rows
     ]
-    return element("div", element("table", element("thead", first), element("tbody", *body)), class_="scroll")
+    inside = element("table", element("thead", first), element("tbody", *body), class_="stacks" if stacks else None)
+    return element("div", inside, class_="scroll")
 
 
 def notes(lines: Sequence[str]) -> Markup:
@@ -215,6 +223,10 @@ th, td { padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--rule); }
 td.n, th.n { text-align: right; white-space: nowrap; padding-right: 1.1rem; }
 td.wide { width: 38%; min-width: 4rem; } td.name { overflow-wrap: anywhere; min-width: 7.5rem; }
 td.key { white-space: nowrap; }
+@media (max-width: 44rem) { .stacks thead { display: none; } .stacks tr { display: block; padding: .5rem 0;
+  border-bottom: 1px solid var(--rule); } .stacks td { display: inline-block; border: 0; padding: .1rem .9rem .1rem 0;
+  min-width: 0; text-align: left; white-space: normal; } .stacks td.name { display: block; }
+  .stacks td:not(.name)::before { content: attr(data-name) " "; color: var(--dim); font-size: .85rem; } }
 ul.notes { padding-left: 1.2rem; margin: .4rem 0; }
 @media print { html { font-size: 11.7px; } body { max-width: none; padding: 0; font-size: 11px; }
   h2 { break-after: avoid; }

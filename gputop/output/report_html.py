@@ -48,6 +48,8 @@ LEVEL_OF: dict[State, str] = {
 TILE_LEVELS: dict[State, str] = {"working": "green", "busy_not_working": "red", "starved": "yellow"}
 REPORT_HTML_MOST_FINDINGS = 60
 MOST_JOBS = 8
+FEW_HOURS = 10.0
+"""Below it hours have two decimals."""
 
 
 def report_html(found: Pictured) -> str:
@@ -126,8 +128,11 @@ def _missing(report: JobReport) -> list[Markup]:
 def _tiles(report: JobReport) -> list[Tile]:
     """The GPU time by state, and what was lost in money."""
     hours = report.gpu_hours()
+    total = sum(hours.values())
     found = [
-        (TILE_LEVELS.get(state, ""), _hours(hours[state]), STATE_WORDS[state]) for state in STATES if hours[state] > 0.0
+        (TILE_LEVELS.get(state, ""), _hours(hours[state], total), STATE_WORDS[state])
+        for state in STATES
+        if hours[state] > 0.0
     ]
     lost = report.lost_money()
     if lost is not None:
@@ -153,7 +158,10 @@ def _fixes(report: JobReport) -> list[Markup]:
         ]  # fmt: skip
         money = ("money", "a day") if priced else ()
         head = ("GPU", "what is wrong", "wins at most", "of all", *money, "what helps")
-        parts += [element("h2", "What to change, the most first"), table(head, rows, "ktnn" + "n" * len(money) + "t")]
+        parts += [
+            element("h2", "What to change, the most first"),
+            table(head, rows, "ktnn" + "n" * len(money) + "t", stacks=True),
+        ]
     if cards:
         parts += [element("h2", "Another card"), *(element("p", line) for line in cards)]
     return parts
@@ -237,12 +245,12 @@ def _time_row(gpu: GpuReport) -> tuple[object, ...]:
     total = sum(gpu.seconds.values()) or 1.0
     parts = [
         element("span", style=f"width:{100 * gpu.seconds.get(s, 0.0) / total:.2f}%;background:{STATE_COLOURS[s]}",
-                title=f"{STATE_WORDS[s]} {_hours(gpu.seconds.get(s, 0.0) / 3600)}")
+                title=f"{STATE_WORDS[s]} {_hours(gpu.seconds.get(s, 0.0) / HOUR_S, total / HOUR_S)}")
         for s in STATES
     ]  # fmt: skip
     work, lost = gpu.seconds.get("working", 0.0), sum(gpu.seconds.get(s, 0.0) for s in NOT_WORK)
     bar = element("div", *parts, class_="bar thin")
-    hours = (_hours(seconds / 3600) for seconds in (work, lost, gpu.seconds.get("unmeasured", 0.0)))
+    hours = (_hours(seconds / HOUR_S, total / HOUR_S) for seconds in (work, lost, gpu.seconds.get("unmeasured", 0.0)))
     return (f"GPU {gpu.index}", bar, *hours)
 
 
@@ -261,7 +269,7 @@ def _findings(report: JobReport) -> list[Markup]:
     more = len(groups) - REPORT_HTML_MOST_FINDINGS
     tail = [element("p", f"and {more} more: gputop report names them all", class_="dim")] if more > 0 else []
     head = ("since", "GPU", "verdict", "evidence", "what helps", "for")
-    return [element("h2", "Findings"), table(head, rows, "nntttn"), *tail]
+    return [element("h2", "Findings"), table(head, rows, "nntttn", stacks=True), *tail]
 
 
 def _processes(found: Pictured) -> list[Markup]:
@@ -283,10 +291,12 @@ def _processes(found: Pictured) -> list[Markup]:
     return [element("h2", "Processes"), join((table(head, rows, "nntnnt"),)), *more]
 
 
-def _hours(hours: float) -> str:
-    size_s, _ = gpu_time_unit(HOUR_S * hours)
+def _hours(hours: float, of: float) -> str:
+    """A part of so many hours, in the unit that fits the whole: parts that are compared have one unit."""
+    size_s, _ = gpu_time_unit(HOUR_S * of)
     unit = "h" if size_s == HOUR_S else "min" if size_s > 1.0 else "s"
-    return f"{HOUR_S / size_s * hours:.{1 if size_s > 1.0 else 0}f} {unit}"
+    decimals = 2 if unit == "h" and of < FEW_HOURS else 0 if unit == "s" else 1
+    return f"{HOUR_S / size_s * hours:.{decimals}f} {unit}"
 
 
 def _pct(value: float | None) -> str:

@@ -18,8 +18,9 @@ from gputop.output.report_html import compare_html, report_html
 from gputop.output.report_text import report_data, report_markdown
 from gputop.recording.writer import RecordingWriter
 from gputop.report.certainty import MeanChange, change, sentence
-from gputop.report.lanes import COLUMNS, LaneColumn, Pictured, pictured_recording
-from tests.support.scenes import gpu, snap, train, workers
+from gputop.report.lanes import COLUMNS, LaneColumn, Pictured, pictured, pictured_recording
+from gputop.sources.simulation.simulated import SimulatedSource
+from tests.support.scenes import T0, gpu, snap, train, workers
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 
@@ -168,3 +169,16 @@ def test_commands_in_a_remedy_are_code_and_half_a_backtick_is_none() -> None:
         "raise it (<code>gputop loader</code> finds &lt;how many&gt;)"
     )
     assert prose("a ` alone") == "a ` alone"
+
+
+def test_the_cards_have_the_unit_of_the_headline() -> None:
+    page = report_html(pictured(list(SimulatedSource(clock=lambda: T0).recent(700.0))))
+    cards = re.findall(r'class="tile[^"]*"><b>([0-9.]+) (\w+)</b>', page)
+    assert len(cards) >= 4 and {unit for _, unit in cards} == {"h"}
+    assert "GPU-hours were not work" in page
+
+
+def test_on_a_narrow_screen_cells_stand_below_each_other_with_their_names() -> None:
+    page = report_html(pictured(list(SimulatedSource("small_kernels", clock=lambda: T0).recent(120.0))))
+    assert '<table class="stacks">' in page
+    assert 'data-name="wins at most"' in page and 'data-name="what helps"' in page
