@@ -28,8 +28,8 @@ def as_json(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float)
 COMMON_KEYS = ("schema", "host", "simulated", "begin", "end", "servers")
 LINE_KEYS = (
     *COMMON_KEYS, "index", "uuid", "name", "verdict", "title", "level", "busy_not_working", "efficiency_pct",
-    "confidence", "window_s", "n", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges", "seconds",
-    "timeline", "state", "busy_not_working_seconds",
+    "confidence", "window_s", "n", "since", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges",
+    "seconds", "timeline", "state", "busy_not_working_seconds",
 )  # fmt: skip
 """The keys of ``line_values``."""
 
@@ -42,13 +42,11 @@ def line_values(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: fl
     return [{**common, **_gpu(gpu, d)} for gpu, d in zip(snapshot.gpus, diagnoses, strict=True)]
 
 
-def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
-    seconds = d.seconds or {}
+def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
+    """A verdict as JSON: in the diagnosis, in tickets and in what an alert's command is given."""
     return {
-        "index": d.index,
-        "uuid": d.uuid,
-        "name": gpu.static.name,
         "verdict": d.verdict,
+        "title": full_title(d.title, d.busy_not_working),
         "level": d.level,
         "state": d.state,
         "busy_not_working": d.busy_not_working,
@@ -56,6 +54,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
         "confidence": d.confidence,
         "window_s": d.window_s,
         "n": d.n,
+        "since": d.since,
         "evidence": list(d.evidence),
         "cause": d.cause,
         "uneven": d.uneven,
@@ -63,10 +62,19 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
         "remedy": d.remedy,
         "notes": list(d.notes),
         "badges": [_badge(badge) for badge in d.badges],
+    }
+
+
+def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
+    seconds = d.seconds or {}
+    return {
+        "index": d.index,
+        "uuid": d.uuid,
+        "name": gpu.static.name,
+        **verdict_data(d),
         "seconds": {state: round(seconds.get(state, 0.0), 3) for state in STATES},
         "busy_not_working_seconds": {verdict: round(s, 3) for verdict, s in (d.causes or {}).items()},
         "timeline": [{"t": t, "verdict": verdict, "busy_not_working": flag} for t, verdict, flag in d.timeline],
-        "title": full_title(d.title, d.busy_not_working),
     }
 
 
@@ -75,4 +83,4 @@ def _feeders(feeders: Feeders) -> dict[str, object]:
 
 
 def _badge(badge: Badge) -> dict[str, object]:
-    return {"id": badge.id, "level": badge.level, "evidence": badge.evidence}
+    return {key: getattr(badge, key) for key in ("id", "level", "title", "evidence", "remedy")}

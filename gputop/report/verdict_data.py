@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gputop.diagnosis.diagnosis_data import verdict_data
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 
@@ -20,18 +21,10 @@ def ticket_data(frame: Frame, position: int, process: ProcessSample | None = Non
         "gpu": gpu.static.index,
         "uuid": gpu.static.uuid,
         "name": gpu.static.name,
-        "verdict": d.verdict,
-        "level": d.level,
-        "busy_not_working": d.busy_not_working,
-        "title": d.title,
+        **verdict_data(d),
         "util_pct": gpu.util_pct,
         "sm_active_pct": gpu.sm_active_pct,
         "sm_source": gpu.sm_source,
-        "efficiency_pct": d.efficiency_pct,
-        "since": d.since,
-        "evidence": list(d.evidence),
-        "remedy": d.remedy,
-        "badges": [{"id": b.id, "evidence": b.evidence, "remedy": b.remedy} for b in d.badges],
         "processes": [
             {"pid": p.pid, "user": p.static.user, "command": p.static.command or p.static.name, **facts(p, process)}
             for p in processes_on(frame, gpu.static.index, process)

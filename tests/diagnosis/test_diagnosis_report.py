@@ -34,9 +34,9 @@ def test_the_json_has_the_agreed_form() -> None:
     assert (data["schema"], data["host"], data["begin"], data["end"]) == (1, "node-17", T0, T0 + 59)
     (found,) = data["gpus"]
     assert list(found) == [
-        "index", "uuid", "name", "verdict", "level", "state", "busy_not_working", "efficiency_pct", "confidence",
-        "window_s", "n", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges", "seconds",
-        "busy_not_working_seconds", "timeline", "title",
+        "index", "uuid", "name", "verdict", "title", "level", "state", "busy_not_working", "efficiency_pct",
+        "confidence", "window_s", "n", "since", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges",
+        "seconds", "busy_not_working_seconds", "timeline",
     ]  # fmt: skip
     assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "red", "high")
     assert (found["efficiency_pct"], found["window_s"], found["n"]) == (87.5, 30, 30)

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.diagnosis_data import verdict_data
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.features.alerts.alert_judge import AlertChange, DryRun, Judge, Place, WouldFire
 from gputop.features.alerts.alert_table import PLACEHOLDER, PLACEHOLDERS, Alert
@@ -88,11 +89,11 @@ def gpus_firing(change: AlertChange, frame: Frame, positions: Sequence[int], *, 
     """An alert on the GPUs at these positions of the frame; the first one is described in full."""
     alert, snapshot = change.alert, frame.snapshot
     gpus = [(snapshot.gpus[position], frame.diagnoses[position]) for position in positions]
-    first, diagnosis = gpus[0]
+    first = gpus[0][0]
     values, missing = _values(alert, snapshot, gpus)
     data = {
         **ticket_data(frame, positions[0]), "alert": alert.name, "when": alert.when.text, "alert_since": change.since,
-        "state": diagnosis.state, "pci": first.static.pci_bus_id, "test": test, "per": alert.per,
+        "pci": first.static.pci_bus_id, "test": test, "per": alert.per,
         "job_id": values.get("job_id"), "gpus": [_gpu_data(gpu, d) for gpu, d in gpus],
     }  # fmt: skip
     firing = Firing(
@@ -104,15 +105,9 @@ def gpus_firing(change: AlertChange, frame: Frame, positions: Sequence[int], *, 
 
 
 def _gpu_data(gpu: GpuSample, diagnosis: GpuDiagnosis) -> dict[str, Any]:
-    """One of the GPUs, in brief."""
-    return {
-        "gpu": gpu.static.index,
-        "uuid": gpu.static.uuid,
-        "pci": gpu.static.pci_bus_id,
-        "state": diagnosis.state,
-        "verdict": diagnosis.verdict,
-        "level": diagnosis.level,
-    }
+    """One of the GPUs, without what it measures."""
+    static = gpu.static
+    return {"gpu": static.index, "uuid": static.uuid, "pci": static.pci_bus_id, **verdict_data(diagnosis)}
 
 
 def bare_firing(alert: Alert, t: float, host: str, reason: str) -> Firing:

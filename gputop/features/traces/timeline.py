@@ -12,6 +12,7 @@ from operator import le
 
 from msgspec import Struct
 
+from gputop.diagnosis.trace_thresholds import HOST_WORK_NS, KERNEL_GAP_NS, LATENCY_NS, MODULE_LOAD_NS
 from gputop.features.traces.columns import (
     ABSENT,
     COMM,
@@ -311,14 +312,6 @@ CAUSES = (
 (
     _DATA, _MODULE_LOAD, _ALLOCATOR, _HOST_WORK, _AFTER_SYNC, _LAUNCHING, _LATENCY, _DEPENDENCY, _KERNEL_GAP, _UNKNOWN,
 ) = range(len(CAUSES))  # fmt: skip
-KERNEL_GAP_NS = 30_000
-"""Shorter waits between launched kernels are the GPU's own switching time, as in Holistic Trace Analysis."""
-MODULE_LOAD_NS = 1_000_000
-"""A launching call that takes longer loads its kernel's module: real ones take 5 to 60 µs, and 5 ms to 4 s."""
-LATENCY_NS = 50_000
-"""From the end of the call to the kernel's begin; beyond it the kernel waits for something else."""
-HOST_WORK_NS = 5_000_000
-"""A gap in which the host launches nothing for so long is other work, and not many launches that are each late."""
 LONGEST_GAPS = 40
 _NEARBY = 64
 

@@ -9,6 +9,7 @@ from statistics import mean, median, quantiles
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.trace_thresholds import SLOW_STEP
 from gputop.features.traces.categories import category_rows
 from gputop.features.traces.collectives import comm_rows
 from gputop.features.traces.columns import (
@@ -60,7 +61,6 @@ MOST_UNDER = 5
 _MOST_WAITS = 5
 _LEAST_WORK_NS = 1_000_000
 _LONGEST_SHOWN = 12
-_SLOW = 2.0
 _BUS = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+")
 _LOADER_PREFIX = "enumerate(DataLoader)#"
@@ -269,7 +269,7 @@ def _steps_table(rows: list[TraceStep], by_step: list[list[int]], idle: IdleTime
     for at, (row, causes) in enumerate(zip(rows, idle.by_step, strict=True)):
         spent = row.end - row.begin
         compute, comm, copy = (100.0 * part[at] / spent for part in by_step)
-        flag = "slow" if spent > _SLOW * typical else "first" if at == 0 else ""
+        flag = "slow" if spent > SLOW_STEP * typical else "first" if at == 0 else ""
         share = StepShare(row.name, spent / 1e6, compute, comm, copy, 0.0, 100.0 * causes[0] / spent, flag, row.phase)
         table.append(replace(share, idle=100.0 - compute - comm - copy))
     return tuple(table)

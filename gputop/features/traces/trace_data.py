@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from gputop.diagnosis.trace_thresholds import SAME_STEP_PCT
+from gputop.diagnosis.types import full_title
 from gputop.features.traces.categories import CATEGORY_WORDS
 from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.recorded_meanwhile import Meanwhile
@@ -95,6 +97,7 @@ def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
         "launch_delay_us": None if m.queue is None else _round(m.queue.delay_us),
         "median_kernel_us": _round(m.median_kernel_us),
         "verdict": said.verdict,
+        "title": full_title(said.title, said.flag),
         "level": said.level,
         "cause": said.cause,
         "busy_not_working": said.flag,
@@ -192,8 +195,6 @@ def _tables(m: Measures) -> dict[str, Any]:
 # Two traces side by side: what a change did to a step, over the GPU to look at first in each.
 
 TRACE_COMPARE_SCHEMA = 1
-SAME_PCT = 2.0
-"""Steps whose medians differ by less are about as fast [judged]."""
 _KERNELS = 8
 
 
@@ -231,7 +232,7 @@ class TraceComparison(Struct, frozen=True):
         if self.change_pct is None or step.before is None or step.after is None:
             return "cannot be judged: only steps can be compared, and one has none (profiler.step(), or --step NAME)"
         word = "slower" if self.change_pct > 0 else "faster"
-        word = "about the same" if abs(self.change_pct) < SAME_PCT else word
+        word = "about the same" if abs(self.change_pct) < SAME_STEP_PCT else word
         change = f"{self.change_pct:+.0f}".replace("-", "−")
         return f"{word}: {ms(step.before)} → {ms(step.after)} ms a step ({change} %)"
 
@@ -339,7 +340,7 @@ def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
 
 def _level(comparison: TraceComparison) -> str:
     change = comparison.change_pct
-    if change is None or abs(change) < SAME_PCT:
+    if change is None or abs(change) < SAME_STEP_PCT:
         return "grey"
     return "yellow" if change > 0 else "green"
 

@@ -18,6 +18,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.trace_thresholds import LATE_PCT, OFTEN
 from gputop.features.traces.columns import COMM, Trace, TraceError
 from gputop.features.traces.read import NSYS_REPORT, read_trace
 from gputop.features.traces.trace_analysis import StepChoice, analyse
@@ -25,8 +26,6 @@ from gputop.features.traces.trace_report import Measures, RankReport, severity
 
 SUFFIXES = (".json", ".json.gz", ".sqlite")
 MOST_PROCESSES = 4
-LATE_PCT, OFTEN = 5.0, 0.5
-"""A straggler costs the others this share of the window, and is last in this share of the collectives [judged]."""
 _RANK = re.compile(r"(?:rank|worker|device|gpu)[-_.]?(\d+)", re.IGNORECASE)
 _POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
 Key = tuple[str, str, int, int]

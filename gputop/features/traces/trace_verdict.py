@@ -16,25 +16,24 @@ from gputop.diagnosis.rules.busy import HIDE_COMMUNICATION, LARGER_WORK, USE_TEN
 from gputop.diagnosis.rules.starved import ALARM_IDLE, IN_WORKERS, LIGHTER_HOST, PINNED
 from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.thresholds import HALF_RATIO, HALF_UTIL, HEALTHY_SM, HEALTHY_UTIL, WORKING_UTIL
+from gputop.diagnosis.trace_thresholds import (
+    EMPTY_QUEUE,
+    EXPOSED_COMM,
+    FEWEST_STEPS,
+    FP32_SHARE,
+    LEAST_LOSS,
+    SLOW_FAULTS,
+    SMALL_KERNEL_US,
+    SOME_COMM,
+    SOME_LOSS,
+    TENSOR_CORES_SINCE,
+)
 from gputop.diagnosis.types import Confidence, Flag, Level, full_title
 from gputop.features.traces.columns import Trace
 from gputop.features.traces.timeline import GRAPH_LAUNCH, SINGLE_PROCESS
 from gputop.features.traces.trace_report import Measures, StreamWaitRow, TraceVerdict
 from gputop.model.quantity import count, file_size, pct
 
-EXPOSED_COMM, SOME_COMM = 20.0, 10.0
-"""Exposed communication from which on it is the verdict, and from which on a note, in percent [judged]."""
-EMPTY_QUEUE = 50.0
-"""Percent of kernels that find an empty queue on a GPU that waits for launches [judged; 85 and 0.3 were measured]."""
-SMALL_KERNEL_US = 20.0
-FP32_SHARE, TENSOR_CORES_SINCE = 20.0, 7
-LEAST_STEPS = 3
-SOME_LOSS = 20.0
-"""Percent of the time without compute from which on its largest part is a finding, and not only a remark [judged]."""
-LEAST_LOSS = 1.0
-"""Less is none."""
-SLOW_FAULTS = 1.0
-"""Percent of the time in page faults of unified memory from which on they are noted [judged]."""
 _ROWS = {row.id: row for row in verdict_rows()}
 OUT_OF_THE_STEP = "do it in a DataLoader's workers, or prepare the next batch while the GPU computes this one"
 WARM_UP = (
@@ -275,7 +274,7 @@ def _confidence(trace: Trace, m: Measures, stacks: bool) -> Confidence:
     idle = m.share_pct["idle"]
     if trace.truncated or (idle >= IDLE_PCT and m.idle_cause_pct["unknown"] >= idle / 2.0):
         return "low"
-    return "medium" if m.steps < LEAST_STEPS or stacks or trace.dropped_events else "high"
+    return "medium" if m.steps < FEWEST_STEPS or stacks or trace.dropped_events else "high"
 
 
 def _notes(trace: Trace, m: Measures, found: _Found, stacks: bool) -> tuple[str, ...]:
@@ -306,7 +305,7 @@ def _notes(trace: Trace, m: Measures, found: _Found, stacks: bool) -> tuple[str,
     if not m.named_steps:
         hint = f", or take its ranges: --step {shlex.quote(m.range_hint)}" if m.range_hint else ""
         notes.append(f"no steps: call profiler.step() after each one to see them{hint}")
-    elif m.steps < LEAST_STEPS:
+    elif m.steps < FEWEST_STEPS:
         notes.append(f"only {count(m.steps, 'step')}: too few to tell the typical one")
     if stacks:
         notes.append("recorded with Python stacks, which slow the host: its shares are upper bounds")
