@@ -184,6 +184,8 @@ class Signals(Struct, frozen=True):
     """Looks at the main thread in each sample."""
     main_fetches: bool = False
     """The main thread polls, and its process receives data or opens connections again and again."""
+    served: bool = False
+    """The GPU's process has no socket of its own, and its parent, with which it is connected, takes requests."""
     main_queued: float | None = None
     main_rx: float | None = None
     """Bytes a second that the GPU's process receives, where its sockets were asked."""

@@ -39,7 +39,7 @@ from gputop.diagnosis.window import (
     why_dark,
 )
 from gputop.model.derived import lacks_sm
-from gputop.model.feeders import MainWaits, outsiders_in, waits_in
+from gputop.model.feeders import SERVED_BY_PARENT, MainWaits, outsiders_in, waits_in
 from gputop.model.lasting import Lasting
 from gputop.model.quantity import duration
 from gputop.model.sm import MEASURED
@@ -195,6 +195,7 @@ def host_part(window: Window, mean: Means, tick: HostTick, host: HostSample) -> 
         "swapping": swapping(host),
         "listens": mean[col.LISTENS] or 0.0,
         "main_fetches": p is not None and p.feed_by == "main socket",
+        "served": p is not None and p.feed_by == SERVED_BY_PARENT,
         "main_looks": 1 if p is None else max(1, sum(waits_in(p.main_waits).values())),
         "main_queued": mean[col.MAIN_QUEUED],
         "main_rx": None if p is None else p.net_rx_bytes_per_s,
@@ -248,8 +249,8 @@ def without_host(s: Signals, age_s: float) -> Signals:
         s, host=False, host_reason=reason, host_is_old=True, main=None, main_disk=None, loaders=0, workers=None,
         running=None, queued=None, disk=None, network=None, waits_known=True, tree_cores=None, read_bytes_per_s=None,
         write_bytes_per_s=None, io_known=True, throttled=None, births=0, churn_per_min=0.0, birth_gap_s=0.0,
-        pool_cores=None, peer=None, feeders=None, main_waits=None, main_fetches=False, main_queued=None, main_rx=None,
-        listens=0.0, outsiders=(), restart_s=0.0, paused_main_s=0.0, main_stands=None, feeders_stand=None,
+        pool_cores=None, peer=None, feeders=None, main_waits=None, main_fetches=False, served=False, main_queued=None,
+        main_rx=None, listens=0.0, outsiders=(), restart_s=0.0, paused_main_s=0.0, main_stands=None, feeders_stand=None,
         pauses=tuple([replace(pause, write_bytes_per_s=None, main_saves=0.0, main_runs=0.0) for pause in s.pauses]),
     )  # fmt: skip
 

@@ -314,7 +314,10 @@ PROCESS_METRICS = table(
     pct("feed_poll_pct", "FEED POLL", f"{_FEEDER} polled: idle, or a socket with a timeout", origin="wchan"),
     gauge("feeder_threads", "count", "FEEDERS", "threads that can prepare data, without the main thread"),
     fact(
-        "feed_by", "text", "FEED BY", "what resolved a wait of the feeder: child, kinship, socket, thread or task queue"
+        "feed_by",
+        "text",
+        "FEED BY",
+        "what resolved a wait of the feeder: child, kinship, socket, thread, task queue or parent listens",
     ),
     gauge("net_rx_bytes_per_s", "bytes/s", "NET ↓", "received on TCP sockets of this process", origin="sock_diag"),
     fact("main_waits", "text", "MAIN WAITS", "what the main thread waited for at looks between two readings", "wchan"),

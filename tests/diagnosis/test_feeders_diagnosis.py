@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.feeders import Outsider, outsiders_in, outsiders_text
+from gputop.model.feeders import SERVED_BY_PARENT, Outsider, outsiders_in, outsiders_text
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Snapshot
 from tests.support.scenes import HOST, Watch, gpu, snap, steady, told, train, workers
@@ -89,7 +89,9 @@ CASES: dict[str, tuple[list[ProcessSample], str, str | None, str]] = {
         [job("network 3"), *feeders(IDLE)], "main_process", "network", "waits for the network itself",
     ),
     "the main thread's own disk": ([job("disk 3")], "main_process", "disk", "waits for a disk itself"),
-    "the main thread sleeps": ([job("sleep 3"), *feeders({"run": 99.0})], "main_process", "sleep", "sleeps"),
+    "the main thread sleeps": (
+        [job("sleep 3"), *feeders({"run": 60.0, "lock": 39.0})], "main_process", "sleep", "sleeps",
+    ),
     "the main thread polls data in": (
         [job("queue 3", net_rx_bytes_per_s=2e6)], "main_process", "network", "receiving 2.0 MB/s",
     ),
@@ -501,3 +503,20 @@ def test_short_steps_that_workers_hold_back_are_starved_and_not_idle() -> None:
     # Nobody works, or nothing runs: that is idle.
     assert said(3.0, main_of(3.0, poll=97.0), *feeders(IDLE, feed_by="no socket")).verdict == "idle"
     assert said(0.0, main_of(0.0, poll=97.0), *feeders({"run": 30.0})).verdict == "idle"
+
+
+def test_an_engine_whose_parent_takes_requests_waits_for_demand_and_starves_of_nothing() -> None:
+    engine = replace(main_of(30.0, pipe=68.0), feed_by=SERVED_BY_PARENT)
+    found = said(30.0, engine)
+    assert found.verdict == "low_demand" and "takes requests" in found.evidence[0]
+    # Without such a parent nobody knows, and workers that work are the cause all the same.
+    assert said(30.0, main_of(30.0, pipe=68.0)).verdict == "starved_unattributed"
+    assert said(30.0, engine, *feeders({"run": 97.0})).verdict == "dataloader_cpu"
+
+
+def test_a_main_thread_that_sleeps_between_looks_for_a_batch_is_not_the_cause_and_one_limited_by_a_timer_is() -> None:
+    looks = said(11.0, main_of(run=20.0, sleep=80.0), *feeders({"run": 60.0, "queued": 30.0}, {"run": 85.0}))
+    assert (looks.verdict, looks.cause) == ("dataloader_cpu", "cpu")
+    # A worker with less to do than the main thread sleeps is ahead for the rest of its time.
+    limited = said(5.0, main_of(run=1.0, sleep=97.0), *feeders({"run": 62.0, "lock": 37.0}))
+    assert (limited.verdict, limited.cause) == ("main_process", "sleep")

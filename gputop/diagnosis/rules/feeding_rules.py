@@ -75,7 +75,11 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
         ("pipe", waits.write),
         ("sleep", waits.sleep),
     ]
-    feeds = works(s.feeders, s)
+    f = s.feeders
+    feeds = works(f, s)
+    if f is not None and feeds and least_of(f.busiest, s) >= least(waits.sleep, s, s.main_looks):
+        # It looks for the batch again and again, and sleeps between: joblib does, and many a loop of one's own.
+        found.pop()
     if _polls_own_socket(s) and not s.listens and not feeds:
         found[1] = ("network", waits.network + waits.poll)
     # These can never be a wait for the GPU: they need no bound, only nobody else who may be to blame.

@@ -44,15 +44,18 @@ WAITS_FOR_REQUESTS = 0.5
 
 
 def _listens(s: Signals) -> bool:
-    """A process with a listening socket of its own whose main thread waits for somebody to want something."""
+    """A process with a listening socket, its own or its parent's, whose main thread waits for what somebody wants."""
     waits = s.main_waits
     f = s.feeders
-    if waits is None or s.listens < 0.5 or main_runs(s) or (s.loaders and (f is None or f.what != "helpers")):
+    if waits is None or (s.listens < 0.5 and not s.served) or main_runs(s):
+        return False
+    if s.loaders and (f is None or f.what != "helpers"):
         return False
     # Threads of a server wait for clients, unless data comes in over connections that the server opened.
     if works(f, s) and f is not None and (f.what != "threads" or (s.main_rx or 0.0) >= LEAST_RX):
         return False
-    return waits.poll >= WAITS_FOR_REQUESTS * s.idle / 100.0
+    for_requests = waits.poll + waits.pipe + waits.other if s.served else waits.poll
+    return for_requests >= WAITS_FOR_REQUESTS * s.idle / 100.0
 
 
 def _low_demand(s: Signals) -> bool:
@@ -60,7 +63,8 @@ def _low_demand(s: Signals) -> bool:
 
 
 def _tell_low_demand(s: Signals) -> RuleResult:
-    who = f"{s.server} server" if s.server is not None else f"{s.name} listens on a socket of its own"
+    listens = f"the parent of {s.name} takes requests" if s.served else f"{s.name} listens on a socket of its own"
+    who = listens if s.server is None else f"{s.server} server"
     return RuleResult(
         "info",
         (f"{who}: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests",),
@@ -75,7 +79,7 @@ LOW_DEMAND = Rule(
     title=f"low demand: {HOLDING_MEMORY}",
     short="low demand",
     condition="idle ≥ 20 %, no loaders, and the command is a server (vllm, sglang, tritonserver, …) or the main thread "
-    "waits for connections on a listening socket in half of the idle time",
+    "waits for connections on a listening socket in half of the idle time, or for a parent that has one",
     levels="info",
     state="idle_allocated",
     holds=_low_demand,

@@ -210,7 +210,10 @@ class Feeding:
         unclear = [pid for pid in close if members[pid].place.root not in explained]
         self._look_inside(now, unclear, members, readings, feeds, waiters)
         asks = {pid: self._watches[pid].asks for pid in unclear}
-        self._proof.resolve(now, unclear, members, {p: self._watches[p].waiting_on for p in unclear}, asks, feeds)
+        waits = {pid: self._watches[pid].waiting_on for pid in unclear}
+        roots = {pid: waiters[pid].parent for pid in unclear if members[pid].place.role == "gpu"}
+        parents = {pid: parent for pid, parent in roots.items() if parent in members}
+        self._proof.resolve(now, unclear, members, waits, asks, parents, feeds)
         for pid in close:
             feeds[pid] = self._settled(now, pid, feeds.get(pid) or FeedReading(unread=True))
         self._watched = [pid for pid in close if _names_channels(readings[pid])]

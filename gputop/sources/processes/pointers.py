@@ -13,7 +13,7 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.feeders import FeederShares
+from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
 from gputop.sources.processes.feed import FeedReading, partly, received
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.process_sockets import DENIED_FDS, LEAST_RX, HeldInodes, Received, SocketNews
@@ -210,15 +210,19 @@ class SocketProof:
         members: Mapping[int, Member],
         waits: Mapping[int, str | None],
         asks: Mapping[int, int | None],
+        parents: Mapping[int, int],
         feeds: dict[int, FeedReading],
     ) -> None:
         """Arriving bytes prove that a polling process waits for the network; a listening socket, for demand.
 
-        ``asks`` names the child that is asked instead of a process that waits for it. Until they are asked, polling
-        loaders are unread: nobody may conclude from what was not looked at.
+        ``asks`` names the child that is asked instead of a process that waits for it, ``parents`` the parent of a GPU
+        process. Until they are asked, polling loaders are unread: nobody may conclude from what was not looked at.
         """
         asked = self._to_ask(unclear, members, asks, feeds)
         self._asked = {target: members[pid].place.root or pid for pid, target in asked.items()}
+        # An engine without a socket is given its work by a parent that may have one.
+        engines = {pid: parent for pid, parent in parents.items() if _is_bare(self._received.of(asked.get(pid, pid)))}
+        self._asked.update({parent: parent for parent in engines.values() if parent not in self._asked})
         if asked and not self._between:
             self.look(now)
         bare = self._bare_roots()
@@ -229,6 +233,13 @@ class SocketProof:
                 feeds[pid] = self._without_conclusion(feed, kin_is_bare=members[pid].place.root in bare)
             elif said is not None and pid in asked:
                 feeds[pid] = self._with_news(pid, feed, said, waits[pid], is_root=members[pid].place.role == "gpu")
+            if pid in engines and self._serves(engines[pid]):
+                feeds[pid] = replace(feeds.get(pid) or feed, by=SERVED_BY_PARENT)
+
+    def _serves(self, pid: int) -> bool:
+        """Whether a process listens, and fetches nothing itself."""
+        said = self._received.of(pid)
+        return said is not None and said.listens and not _is_proven(said)
 
     def _bare_roots(self) -> set[int]:
         """GPU processes of whose loaders several were asked, and none has a TCP socket: so have the others."""
@@ -282,6 +293,11 @@ ENOUGH_LOOKS = 4
 def _may_fetch(feed: FeedReading) -> float:
     inside = 0.0 if feed.inside is None else feed.inside.poll
     return max(feed.shares.poll + feed.shares.network + feed.in_socket, inside)
+
+
+def _is_bare(said: SocketNews | None) -> bool:
+    """Whether a process holds no TCP socket, as far as many looks tell."""
+    return said is not None and said.bare_looks >= BARE_LOOKS
 
 
 def _is_known(said: SocketNews | None) -> bool:
