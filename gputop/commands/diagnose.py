@@ -27,6 +27,7 @@ from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import choose
 from gputop.recording.reader import read_snapshots
 from gputop.session.arrivals import Arrivals
+from gputop.sources.exporter_reader import OPTION, USUAL_ADDRESS
 
 NEEDS = Needs()
 
@@ -45,12 +46,21 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--for", dest="duration", metavar="TIME", help=f"how long to watch this machine (default {WATCHED_S:g}s)"
     )
+    text = (
+        "with --format: what a running `gputop export` of this machine says, at once "
+        f"(default address {USUAL_ADDRESS}); also {{age_s}}"
+    )
+    command.add_argument(OPTION, nargs="?", const=USUAL_ADDRESS, metavar="URL", help=text)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--format", metavar="TEXT", help="a line a GPU: {index} {verdict}; keys as in --json")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    if args.exporter is not None:
+        from gputop.commands.exporter_lines import print_exported
+
+        return print_exported(args)
     if args.file is not None and args.duration is not None:
         what = "the demo's past" if args.file == DEMO else "a recording"
         raise UsageError(f"--for says how long to watch this machine; {what} is diagnosed as a whole: leave it out")

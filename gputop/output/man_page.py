@@ -29,8 +29,12 @@ EXAMPLES = (
         "one line for tmux's status line, in #(...), or for a prompt: SM activity and utilisation of each GPU",
     ),
     (
+        "gputop diagnose --exporter --format '{index} {title}' 2>/dev/null | paste -sd ' ' -",
+        "verdicts for the same line, at once, from a running `gputop export`; nothing where its values are late",
+    ),
+    (
         "gputop diagnose --for 15s --format 'GPU {index}: {verdict}' > ~/.cache/gpus",
-        "verdicts for a prompt, from a job that runs now and then: a verdict needs seconds of watching",
+        "the same without an exporter, from a job that runs now and then: a verdict needs seconds of watching",
     ),
 )
 
