@@ -208,10 +208,12 @@ ELSEWHERE: Mapping[str, str] = MappingProxyType({
     "a": "c, or 1, 2 and 3, change the layout", "s": "o and a letter sort; --interval sets how often gputop measures",
     "l": "open files are not shown; e shows the environment, enter the process in full",
     "m": "o m, or M, sorts by GPU memory", "r": "I reverses the order; priorities are not changed from here",
-    "i": "all processes on the GPUs are shown; f filters them", "v": "space tags one process after the other",
+    "v": "space tags one process after the other",
     "x": "the column that is sorted by is brighter; o and a letter sort", "z": "T changes the colours",
     "H": "the threads of a process: enter", "F": "the cursor follows its process; esc lets it go",
     "W": "settings are kept in a file: gputop config --init", "4": "1, 2, 3 choose a layout; D shows one GPU in full",
+    "J": "jumps through the past; p shows it", "Z": "p pauses",
+    "i": "all processes on the GPUs are shown; f filters them",
     "0": "[ and ] choose a GPU; ctrl+p finds one by number", "*": "t opens and closes all branches",
 })  # fmt: skip
 """What people expect of letters that have no command here, and where to find it."""

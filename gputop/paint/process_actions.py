@@ -18,7 +18,7 @@ from gputop.model.inspection import (
     ThreadSight,
     ThreadStack,
 )
-from gputop.model.quantity import count, terminal_safe
+from gputop.model.quantity import count, terminal_safe, wrapped
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
 from gputop.paint.glyphs import Glyphs
@@ -141,7 +141,8 @@ def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[
     rows.append(_heading("to see more", glyphs, width))
     process = look.process.identity
     for number, recipe in enumerate(recipes(process.pid, look.argv, look.folder), 1):
-        rows.append(Line().add(f"  {number} ", "key").add(recipe.purpose, "dim").row(width))
+        for i, part in enumerate(wrapped(recipe.purpose, max(10, width - 5))):
+            rows.append(Line().add(f"  {number} " if i == 0 else "    ", "key").add(part, "dim").row(width))
         for text in recipe.lines:
             rows += [Line().add("      ").add(part, "remedy").row(width) for part in folded(text, width - 8)]
     return rows
@@ -188,7 +189,7 @@ def _stacks(stacks: tuple[ThreadStack, ...], glyphs: Glyphs, width: int) -> list
     for frames, same in sorted(seen.items(), key=lambda item: -len(item[1])):
         state = "running" if any(stack.active for stack in same) else "waiting"
         text = f"  main thread, {state}, {len(same)} of {len(stacks)} looks stood here (innermost first)"
-        rows.append(Line().add(text, "heading").row(width))
+        rows.append(Line().add(fit(text, width, glyphs.more), "heading").row(width))
         if not frames:
             rows.append(Line().add("    no Python frame: it is starting or ending", "dim").row(width))
         for depth, (function, file, number) in enumerate(frames[:FRAMES_SHOWN]):

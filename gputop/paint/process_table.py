@@ -378,6 +378,10 @@ SUMMARY_WIDTH = 85
 """Cells of the summary before its columns of GPUs."""
 
 
+LEAST_SAID = 80
+"""A narrower screen has no room for what it lacks."""
+
+
 def hidden_words(frame: Frame, width: int) -> str:
     """What of the summary does not fit; empty where all does."""
     gpus = len(frame.snapshot.gpus)
@@ -385,6 +389,8 @@ def hidden_words(frame: Frame, width: int) -> str:
     if shown == gpus:
         return ""
     lacks = "host memory and " if width < SUMMARY_WIDTH else ""
+    if width < LEAST_SAID:
+        return "more on a wider screen"
     return f"{lacks}memory on {gpus - shown} of {gpus} GPUs: on a wider screen"
 
 

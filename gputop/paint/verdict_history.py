@@ -149,11 +149,11 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
     line = Line().add(f" {clock_time(finding.t, offset)}", "text").add(f"  GPU {finding.gpu:<3}", "text")
     text = _lasting(finding.id, finding.text)
     words = full_title(terminal_safe(text), finding.busy_not_working, alarm=True)
-    line.add(f"{glyph} {words}", style)
-    if finding.ended is None:
-        line.add(f"   for {duration(max(0.0, now - finding.t))} until now", "dim")
-    else:
-        line.add(f"   for {duration(max(0.0, finding.ended - finding.t))}", "dim")
+    lasted = duration(max(0.0, (now if finding.ended is None else finding.ended) - finding.t))
+    forms = (f"   for {lasted} until now",) if finding.ended is None else ()
+    # The time that it stood is never cut: on a narrow screen the words before it are.
+    told = next((form for form in forms if line.width + 2 + len(words) + len(form) <= width), f"   for {lasted}")
+    line.add(f"{glyph} {shorten(words, width - line.width - len(told) - 2, glyphs.more)}", style).add(told, "dim")
     if finding.sticky:
         line.add(f"   {STICKY_WORDS}", "level.yellow")
     rows = [line.row(width)]

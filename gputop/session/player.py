@@ -213,9 +213,9 @@ class Player:
         begun = {change.t for change in self._changes if change.t > self.source.begin}
         ahead = sorted(t for t in begun if (t > now + 1e-3 if step > 0 else t < now - 1e-3))
         if not ahead:
-            if step > 0 and not self._judged.is_complete:
-                return f"judged up to {self._judged_share():.0f} % yet: no later verdict change so far"
-            return f"no {'later' if step > 0 else 'earlier'} verdict change"
+            which = f"no {'later' if step > 0 else 'earlier'} verdict change"
+            share = f"judged up to {self._judged_share():.0f} % yet: "
+            return which if self._judged.is_complete else f"{share}{which} so far"
         t = ahead[0] if step > 0 else ahead[-1]
         self.source.pause()
         self.seek(t)

@@ -200,7 +200,7 @@ class GputopApp(PaintedApp[View]):
 
     async def on_key(self, event: events.Key) -> None:
         """For an unknown key say where the help is."""
-        if len(self.screen_stack) == 1 and event.is_printable:
+        if len(self.screen_stack) == 1:
             self.say(unknown_key(event.key))
 
     def counts(self, key_id: str) -> bool:

@@ -193,3 +193,9 @@ def test_on_the_largest_screen_charts_take_half_of_a_pane_and_verdicts_what_the_
 def test_charts_take_the_rows_that_so_many_gpus_need_for_no_processes(gpus: int) -> None:
     assert layout.LEAST_PROCESSES <= layout.kept_processes(90, gpus) <= layout.MOST_PROCESSES
     assert layout.kept_processes(90, gpus) <= layout.kept_processes(90, 2 * gpus)
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_how_long_a_finding_stood_is_never_cut(width: int) -> None:
+    rows = [row for _, block in finding_blocks(last_of("node"), COLOUR, width, 0.0) for row in block[:1]]
+    assert rows and all(re.search(r"for \d+ (s|min)( until now)?\s*$", plain_text([row])) for row in rows)

@@ -250,3 +250,9 @@ async def test_63_click_a_fact_of_the_header_to_see_more_of_it() -> None:
         await pilot.press("escape")
         await pilot.click(offset=(top.index("SM measured") + 12, 0))
         assert type(app.screen).__name__ == "GpuDetailsScreen"
+
+
+@pytest.mark.parametrize(("key", "reason"), [("J", "p shows it"), ("Z", "p pauses"), ("f12", "F12: no command")])
+async def test_64_a_key_without_a_command_says_what_has_one(key: str, reason: str) -> None:
+    async with screen_after(key) as (app, _):
+        assert reason in (app.view.message or "")
