@@ -17,25 +17,39 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from msgspec.structs import replace
 
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.fleet_view import FleetView, in_sight
+from gputop.features.fleet.host_rules import (
+    HOST_ADDRESS,
+    HOST_LOST,
+    HOST_POWER,
+    HOST_SM,
+    HOST_STATES,
+    HOST_UTIL,
+)
+from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.rules import recorded
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.state_rules import CODES
+from gputop.features.fleet.summed_fleet import LargeFleet
 from gputop.features.fleet.template import ALL_NAMES
 from tests.support.engines import backfill, imported, prometheus, victoria
 from tests.support.fleet_pages import host_lines
 
 PAST_S, AHEAD_S = 420.0, 900.0
 """How long every GPU's series reach back, and on: the measurement takes place in between."""
-REFRESHES = 5
+REFRESHES, ROWS = 5, 24
+"""Refreshes after the first screen, and rows of hosts on it."""
 
 
 class Timed(Client):
@@ -61,6 +75,44 @@ def raw(fleet: SimulatedFleet, now: float, step_s: float) -> Iterator[str]:
             yield "".join(f"{name} {value:.6g} {t}\n" for t in times)
 
 
+def summed(fleet: SimulatedFleet, now: float) -> Iterator[str]:
+    """What the rules record of each host, an hour and more of it."""
+    times = [f"{now + 60.0 * minute:.0f}" for minute in range(-65, int(AHEAD_S / 60.0) + 1)]
+    for host in range(fleet.hosts):
+        if not fleet.is_down(host) and host != fleet.late:
+            for name, value in _recorded(fleet, host):
+                yield "".join(f"{name} {value:.6g} {t}\n" for t in times)
+
+
+def _recorded(fleet: SimulatedFleet, host: int) -> Iterator[tuple[str, float]]:
+    reads = [fleet.gpu(host, number, STARTED) for number in range(fleet.gpus)]
+    reads = [read for read in reads if not read.is_lost]
+    name, names, job = fleet.host_name(host), fleet.names_of(host), reads[0].job
+    label = {"gputop": "instance", "4.9": "hostname", "legacy": "Hostname"}[names]
+    place = f'{label}="{name}{":9400" if names == "gputop" else ""}",names="{names}"'
+    scheduler, _, number = job.partition(" ")
+    namespace, _, pod = number.partition("/")
+    owner = f'k8s_namespace="{namespace}",k8s_pod="{pod}"' if scheduler == "pod" else f'job_id="{number}"'
+    user = f',user="{reads[0].user}",scheduler="slurm"' if names == "gputop" and scheduler == "slurm" else ""
+    whose = f"{place},{owner}{user}" if job else place
+    states = [judged(read)[0] for read in reads]
+    for state in dict.fromkeys(states):
+        yield f'{HOST_STATES}{{{whose},code="{CODES[state]}"}}', states.count(state)
+        lost = sum(
+            lost_hours(state, read.util_pct, 1.0) for read, its in zip(reads, states, strict=True) if its == state
+        )
+        if lost:
+            yield f'{HOST_LOST}{{{whose},state="{state}"}}', lost
+    utils = [read.util_pct or 0.0 for read in reads]
+    sms = [read.sm_active_pct for read in reads if read.sm_active_pct is not None]
+    yield f"{HOST_UTIL}{{{whose}}}", sum(utils) / len(utils) / 100.0
+    if sms:
+        yield f"{HOST_SM}{{{whose}}}", sum(sms) / len(sms) / 100.0
+    yield f"{HOST_POWER}{{{whose}}}", sum(read.power_w or 0.0 for read in reads)
+    address = place if names == "gputop" else f'{place},instance="{name}:9400"'
+    yield f"{HOST_ADDRESS}{{{address}}}", len(reads)
+
+
 @contextlib.contextmanager
 def engine(name: str, folder: Path, lines: Iterator[str]) -> Iterator[str]:
     """The engine with these lines in it; gives its URL."""
@@ -83,8 +135,9 @@ def engine(name: str, folder: Path, lines: Iterator[str]) -> Iterator[str]:
 def ask(url: str) -> dict[str, Any]:
     """What the screen asks, in this process: a first screen, then refreshes."""
     client = Timed(address_of(url, {}))
-    fleet = PrometheusFleet(client, url, "", time.time)
+    fleet = LargeFleet(client, url, "", time.time)
     view, walls, waits, cpus = FleetView(), [], [], []
+    looks: list[float] = []
     gpus = hosts = 0
     problems: tuple[str, ...] = ()
     for _ in range(1 + REFRESHES):
@@ -92,11 +145,20 @@ def ask(url: str) -> dict[str, Any]:
         frame = fleet_frame(fleet.ask())
         fleet_screen(frame, view, 160, 48)
         walls.append(time.perf_counter() - begun)
+        gpus_in_sight = fleet.look(in_sight(frame, view, ROWS), None)
+        if gpus_in_sight is not None:
+            fleet_screen(fleet_frame(replace(frame.read, gpus=gpus_in_sight)), view, 160, 48)
+        looks.append(time.perf_counter() - begun)
         cpus.append(time.process_time() - used)
         waits.append(client.waited_s)
         gpus, hosts, problems = frame.total, len(frame.hosts), frame.problems
+    begun = time.perf_counter()
+    while fleet.more(frame.t):
+        pass
+    hour_s = time.perf_counter() - begun
     fleet.close()
     return {
+        "last_hour_s": hour_s, "first_with_cells_s": looks[0], "refresh_with_cells_s": median(looks[1:]),
         "hosts": hosts, "gpus": gpus, "problems": problems,
         "first_s": walls[0], "first_engine_s": waits[0], "first_cpu_s": cpus[0],
         "refresh_s": median(walls[1:]), "refresh_most_s": max(walls[1:]), "refresh_engine_s": median(waits[1:]),
@@ -126,6 +188,7 @@ def arguments() -> argparse.Namespace:
     add("--hosts", type=int, default=1000, help="hosts of 8 GPUs (default 1000)")
     add("--engine", choices=("prometheus", "victoria-metrics"), default="prometheus")
     add("--step", type=float, default=15.0, metavar="S", help="seconds between two samples (default 15)")
+    add("--summed", action="store_true", help="with what the rules record of each host")
     add("--rules", action="store_true", help="also how long each recording rule takes")
     add("--ask", metavar="URL", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -139,10 +202,11 @@ def main() -> None:
     fleet = SimulatedFleet(options.hosts)
     with tempfile.TemporaryDirectory(prefix="gputop-fleet-") as name:
         folder, now = Path(name), time.time()
-        with engine(options.engine, folder, raw(fleet, now, options.step)) as url:
+        lines = raw(fleet, now, options.step)
+        with engine(options.engine, folder, chain(lines, summed(fleet, now)) if options.summed else lines) as url:
             print(f"loaded in {time.time() - now:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
             command = [sys.executable, "-m", "tests.bench.fleet_cost", "--ask", url]
-            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
             for key, value in json.loads(done.stdout).items():
                 print(f"{key:>20} {value:.3f}" if isinstance(value, float) else f"{key:>20} {value}")
             if options.rules:

@@ -10,12 +10,12 @@ import time
 from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.features.fleet.fleet_command import (
-    asked_fleet,
     frame_once,
     moment_of,
     moment_option,
     prometheus_options,
     redacted,
+    watched_fleet,
 )
 from gputop.features.fleet.fleet_data import FIRST, findings
 from gputop.features.fleet.fleet_reading import SIMULATED
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.source == "demo":
         frame = frame_once(redacted(SimulatedFleet(), settings), STARTED)
     else:
-        frame = frame_once(asked_fleet(args, settings), moment_of(args.at, time.time()))
+        frame = frame_once(watched_fleet(args, settings), moment_of(args.at, time.time()))
     found = findings(frame)
     if args.json:
         rows = [{"level": one.level, "text": one.text, "remedy": one.remedy, "gpus": one.gpus} for one in found]

@@ -14,6 +14,9 @@ from gputop.model.cards import own_price
 from gputop.model.source import SourceError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gputop.features.fleet.client import Client
     from gputop.features.fleet.fleet_frame import FleetFrame
     from gputop.features.fleet.fleet_view import FleetView
     from gputop.features.fleet.watch_thread import AskedFleet
@@ -48,7 +51,21 @@ def form_options(command: argparse.ArgumentParser) -> None:
 
 
 def asked_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
-    """The engine that options, environment and configuration name. Raises UsageError."""
+    """The engine that options, environment and configuration name, asked for every GPU. Raises UsageError."""
+    from gputop.features.fleet.prometheus import PrometheusFleet
+
+    return redacted(PrometheusFleet(*_engine(args, settings)), settings)
+
+
+def watched_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
+    """The same, of whose GPUs only those that are looked at are asked for where they are many. Raises UsageError."""
+    from gputop.features.fleet.summed_fleet import LargeFleet
+
+    return redacted(LargeFleet(*_engine(args, settings)), settings)
+
+
+def _engine(args: argparse.Namespace, settings: Settings) -> tuple[Client, str, str, Callable[[], float]]:
+    """Client, what it is called, the selection, and a clock. Raises UsageError."""
     from gputop.features.fleet.address import address_of, checked_select, cluster_of
 
     named = cluster_of(settings.fleet, args.cluster, args.prom, os.environ)
@@ -56,10 +73,9 @@ def asked_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
     address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster)
     parts = (checked_select(args.select), checked_select(cluster.get("select") if cluster else None))
     from gputop.features.fleet.client import Client
-    from gputop.features.fleet.prometheus import PrometheusFleet
 
     select = ",".join(part for part in parts if part)
-    return redacted(PrometheusFleet(Client(address), name or address.url, select, time.time), settings)
+    return Client(address), name or address.url, select, time.time
 
 
 def redacted(fleet: AskedFleet, settings: Settings) -> AskedFleet:
@@ -127,20 +143,24 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
     """The fleet's screen as rows, with the last hour of its first host. Raises UsageError, SourceError."""
     from msgspec.structs import replace
 
+    from gputop.features.fleet.fleet_frame import fleet_frame
     from gputop.features.fleet.fleet_reading import FleetError
     from gputop.features.fleet.fleet_screen import fleet_screen
-    from gputop.features.fleet.fleet_view import FleetView, selected_host
+    from gputop.features.fleet.fleet_view import FleetView, rows_of, selected_host
     from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
     from gputop.features.fleet.watch_thread import HISTORY_COLUMNS, HISTORY_S
     from gputop.paint.glyphs import ASCII, COLOUR
 
     if args.scenario not in (None, "demo"):
         raise UsageError(f"it is `gputop screenshot fleet` or `gputop screenshot fleet demo`, not {args.scenario!r}")
-    fleet = redacted(SimulatedFleet(), settings) if args.scenario == "demo" else asked_fleet(args, settings)
+    fleet = redacted(SimulatedFleet(), settings) if args.scenario == "demo" else watched_fleet(args, settings)
     now = STARTED if args.scenario == "demo" else time.time()
     try:
         frame = frame_once(fleet, moment_of(args.at, now))
         view = FleetView(glyphs=ASCII if settings.ascii else COLOUR, price=own_price(settings.price))
+        gpus = fleet.look(tuple(rows_of(frame, view)[:height]), moment_of(args.at, now))
+        if gpus is not None:
+            frame = fleet_frame(replace(frame.read, gpus=gpus))
         host = selected_host(frame, view)
         if host is not None:
             history = fleet.history(host, frame.t, HISTORY_S, HISTORY_COLUMNS)
@@ -196,7 +216,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     at = moment_of(args.at, time.time())
     if args.json or args.csv:
         return write_data(frame_once(asked_fleet(args, settings), at), as_csv=args.csv)
-    fleet = asked_fleet(args, settings)
+    fleet = watched_fleet(args, settings)
     from gputop.commands.screen import screen_terminal
 
     return show(fleet, settings, screen_terminal(settings, "gputop fleet --json"), at=at)

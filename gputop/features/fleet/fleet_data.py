@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import Level
 from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_host
-from gputop.features.fleet.fleet_frame import OF_JOBS, FleetFrame, Gpu, GpuGroup, worst_first
+from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading, Lost
+from gputop.features.fleet.gpu_group import OF_JOBS, Gpu, GpuGroup, worst_first
 from gputop.features.fleet.hours import History
 from gputop.features.fleet.judge import (
     ABSENT_REMEDIES,
@@ -116,6 +117,7 @@ def _host(group: GpuGroup) -> dict[str, Any]:
         "job": ", ".join(group.jobs) or None,
         "user": ", ".join(group.users) or None,
         "waste_gpu_h": _clean(group.waste_gpu_h),
+        "gpu_states": {state: n for state, n in group.counts.items() if n},
         "gpus": [gpu_data(gpu) for gpu in group.gpus],
     }
 
@@ -196,6 +198,11 @@ class RedactedFleet:
             down={self._host(host): down for host, down in read.down.items()},
             lost=self._lost(read.lost),
             gone={self._host(host): gone for host, gone in read.gone.items()},
+            shares=[
+                replace(one, host=self._host(one.host), job=self._job(one.job), user=self._user(one.user))
+                for one in read.shares
+            ],
+            missing={self._host(host): n for host, n in read.missing.items()},
             alerts=tuple(map(self._alert, read.alerts)),
             problems=tuple(map(self._redactor.text, read.problems)),
             is_redacted=True,
@@ -209,6 +216,11 @@ class RedactedFleet:
 
     def hour(self, t: float) -> Sequence[Lost] | None:
         return self._lost(self._fleet.hour(t))
+
+    def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
+        known = [self._hosts[host] for host in hosts if host in self._hosts]
+        found = self._told(lambda: self._fleet.look(known, at))
+        return None if found is None else [self._gpu(gpu) for gpu in found]
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         return self._told(lambda: self._fleet.history(self._hosts.get(host, ""), t, span_s, columns))
@@ -240,9 +252,12 @@ class RedactedFleet:
             host=self._host(gpu.host),
             uuid=self._redactor.device(gpu.uuid) if gpu.uuid else "",
             job=self._job(gpu.job),
-            user=self._redactor.user(gpu.user) or "",
+            user=self._user(gpu.user),
             own_verdict=self._verdict(gpu.own_verdict),
         )
+
+    def _user(self, user: str) -> str:
+        return self._redactor.user(user) or ""
 
     def _lost(self, lost: Sequence[Lost] | None) -> Sequence[Lost] | None:
         if lost is None:
@@ -320,10 +335,13 @@ def _absent(frame: FleetFrame) -> list[FleetFinding]:
     """What was known within the last day and is not there now, by how it is missing."""
     found = []
     lost = [gpu.read for host in frame.hosts for gpu in host.gpus if gpu.state == "lost"]
-    if lost:
-        named = _named([f"{gpu.host} GPU {gpu.gpu}" for gpu in lost])
-        text = f"{count(len(lost), 'GPU')} lost, though the host answers: {named}"
-        found.append(FleetFinding("red", text, ABSENT_REMEDIES["lost"], len(lost), len(lost), is_absent=True))
+    unnamed = {host: frame.read.missing[host] for host in frame.read.missing if host not in frame.read.down}
+    if lost or unnamed:
+        names = [f"{gpu.host} GPU {gpu.gpu}" for gpu in lost if gpu.host not in unnamed]
+        names += [f"{host} ({n})" for host, n in unnamed.items()]
+        n = frame.counts["lost"]
+        text = f"{count(n, 'GPU')} lost, though the host answers: {_named(names)}"
+        found.append(FleetFinding("red", text, ABSENT_REMEDIES["lost"], n, n, is_absent=True))
     for kind, level in (("late", "red"), ("down", "yellow")):
         hosts = sorted(host for host, down in frame.read.down.items() if down.kind == kind)
         if hosts:
@@ -368,6 +386,7 @@ def _of_job(group: GpuGroup) -> FleetFinding | None:
     if state not in OF_JOBS:
         return None
     held = [gpu.read for gpu in group.gpus if gpu.state == state]
+    n = group.counts[state]
     who = f"{group.name or 'no job known'}" + (f" ({', '.join(group.users[:3])})" if group.users else "")
     cost = (
         ""
@@ -379,7 +398,9 @@ def _of_job(group: GpuGroup) -> FleetFinding | None:
         group.verdict.level,
         f"{who}: {group.verdict.text} on {where}{cost}",
         remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], state),
-        len(held),
-        sum(lost_hours(state, read.util_pct, 1.0) for read in held),
+        n,
+        n * lost_hours(state, group.util_pct, 1.0)
+        if group.summed
+        else sum(lost_hours(state, read.util_pct, 1.0) for read in held),
         group.waste_gpu_h or 0.0,
     )

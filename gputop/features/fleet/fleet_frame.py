@@ -12,59 +12,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet.address import ssh_command
-from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading, GpuReading
+from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading
+from gputop.features.fleet.gpu_group import Gpu, GpuGroup
 from gputop.features.fleet.judge import (
     ABSENT,
     FLEET_NOT_WORK,
     FLEET_STATES,
     FleetState,
-    FleetVerdict,
     Straggler,
     host_verdict,
-    severity,
     state_of,
     stragglers,
 )
+from gputop.features.fleet.share_groups import host_groups, powers_of, share_groups, whole_jobs
 from gputop.model.quantity import count
-
-
-class Gpu(Struct, frozen=True):
-    """One GPU with its state; ``by`` says what decided it, see ``judge.state_of``."""
-
-    read: GpuReading
-    state: FleetState
-    by: str
-
-    @property
-    def gap_pct(self) -> float | None:
-        """Utilisation minus SM activity; None where one of the two is not measured."""
-        read = self.read
-        if read.util_pct is None or read.sm_active_pct is None:
-            return None
-        return max(0.0, read.util_pct - read.sm_active_pct)
-
-
-class GpuGroup(Struct, frozen=True):
-    """GPUs that belong together: a host, a job or a user. Means and sums are over those where a value is measured.
-
-    ``waste_gpu_h`` and ``idle_gpu_h`` are of the last hour, None until it was read: waste is what somebody's job did
-    not use, idle is what nobody used.
-    """
-
-    name: str
-    gpus: tuple[Gpu, ...]
-    hosts: tuple[str, ...]
-    jobs: tuple[str, ...]
-    users: tuple[str, ...]
-    verdict: FleetVerdict
-    util_pct: float | None
-    sm_active_pct: float | None
-    gap_pct: float | None
-    power_w: float | None
-    waste_gpu_h: float | None
-    idle_gpu_h: float | None
-    stragglers: int = 0
-    down: Down | None = None
 
 
 class WastedHours(Struct, frozen=True):
@@ -108,7 +69,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def total(self) -> int:
         """All GPUs, those that are lost and those of hosts that are down among them."""
-        return sum(len(host.gpus) for host in self.hosts)
+        return sum(host.size for host in self.hosts)
 
     @cached_property
     def models(self) -> Mapping[str, int]:
@@ -118,6 +79,8 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def powers(self) -> list[float | None]:
         """The power of each GPU that answers; None where it is not known."""
+        if self.read.shares:
+            return powers_of(self.read.shares)
         return [gpu.read.power_w for host in self.hosts for gpu in host.gpus if gpu.state not in ABSENT]
 
     @cached_property
@@ -142,12 +105,12 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def jobs(self) -> tuple[GpuGroup, ...]:
         """The GPUs by job; those without one are a group of their own, the last one."""
-        return _groups_of(self, "job")
+        return share_groups(self.read, "job", self.stragglers) if self.read.shares else _groups_of(self, "job")
 
     @cached_property
     def users(self) -> tuple[GpuGroup, ...]:
         """The GPUs by user; those without one are a group of their own, the last one."""
-        return _groups_of(self, "user")
+        return share_groups(self.read, "user", self.stragglers) if self.read.shares else _groups_of(self, "user")
 
     @cached_property
     def orders(self) -> dict[tuple[str, ...], tuple[GpuGroup, ...]]:
@@ -159,7 +122,9 @@ def fleet_frame(read: FleetReading) -> FleetFrame:
     """The frame of a reading."""
     kinds = {host: down.kind for host, down in read.down.items()}
     gpus = [Gpu(gpu, *state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
-    found = stragglers(gpu.read for gpu in gpus if gpu.state not in ABSENT)
+    found = stragglers(whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in ABSENT]))
+    if read.shares:
+        return _of_shares(read, gpus, found)
     by_host: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in gpus:
         by_host[gpu.read.host].append(gpu)
@@ -175,6 +140,17 @@ def fleet_frame(read: FleetReading) -> FleetFrame:
         tuple(found),
         _waste(gpus, read),
         (*read.problems, *_missing(gpus)),
+    )
+
+
+def _of_shares(read: FleetReading, gpus: Sequence[Gpu], found: Sequence[Straggler]) -> FleetFrame:
+    """The frame of a large fleet, of which only some GPUs are known one by one."""
+    hosts = host_groups(read, gpus, found)
+    counts: Counter[FleetState] = Counter()
+    for host in hosts:
+        counts.update(host.counts)
+    return FleetFrame(
+        read, hosts, {state: counts[state] for state in FLEET_STATES}, tuple(found), _waste(gpus, read), read.problems
     )
 
 
@@ -242,18 +218,6 @@ def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[GpuGroup,
     return (*named, context.group("", without)) if without else tuple(named)
 
 
-OF_JOBS = ("busy_not_working", "starved", "idle_allocated", "allocated_unused")
-"""States in which somebody keeps a GPU from others and does no work on it."""
-
-
-def worst_first(group: GpuGroup) -> tuple[float, float, str]:
-    """The order in which groups need attention: by how bad, then by what they waste."""
-    waste = group.waste_gpu_h
-    if waste is None:
-        waste = sum(gpu.state in OF_JOBS for gpu in group.gpus)
-    return severity(group.verdict), -waste, group.name
-
-
 def _by_number(gpu: Gpu) -> tuple[str, tuple[int, ...], str]:
     return gpu.read.host, _numbers(gpu.read.gpu), gpu.read.gpu
 
@@ -287,8 +251,15 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
         key = (lost.job, lost.user, cause, lost.state)
         hours[key] += lost.gpu_h
         members[key].add((lost.host, lost.gpu))
-    rows = [WastedHours(*key, gpu_h, len(members[key])) for key, gpu_h in hours.items() if gpu_h > 0.0]
+    sizes = {(share.host, share.job, share.user): share.gpus for share in read.shares}
+    rows = [WastedHours(*key, gpu_h, _size(members[key], key, sizes)) for key, gpu_h in hours.items() if gpu_h > 0.0]
     return tuple(sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause)))
+
+
+def _size(members: set[tuple[str, str]], key: tuple[str, ...], sizes: Mapping[tuple[str, str, str], int]) -> int:
+    """How many GPUs these are: of a share all that its owner has on that host."""
+    job, user = key[:2]
+    return sum(1 if gpu else sizes.get((host, job, user), 0) for host, gpu in members)
 
 
 def _missing(gpus: Sequence[Gpu]) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup
+from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_rows import state_style
 from gputop.features.fleet.fleet_view import FleetView
+from gputop.features.fleet.gpu_group import Gpu, GpuGroup
 from gputop.features.fleet.judge import ABSENT, WORDS, remedy_of, titles
 from gputop.model.quantity import memory, step_time, terminal_safe
 from gputop.paint.charts import gap_chart

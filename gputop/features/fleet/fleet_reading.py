@@ -118,10 +118,39 @@ class FiringAlert(Struct, frozen=True):
     labels: Mapping[str, str]
 
 
+class HostShare(Struct, frozen=True):
+    """A host's GPUs of one owner as the rules recorded them: how many are in which state, their means, their power.
+
+    A large fleet is read from shares; its GPUs are known one by one only on the hosts that are looked at.
+    """
+
+    host: str
+    job: str
+    user: str
+    states: Mapping[GpuState, int]
+    util_pct: float | None = None
+    sm_active_pct: float | None = None
+    power_w: float | None = None
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs these are."""
+        return sum(self.states.values())
+
+    @property
+    def gap_pct(self) -> float | None:
+        """Mean utilisation minus mean SM activity; None where one of the two is not measured."""
+        if self.util_pct is None or self.sm_active_pct is None:
+            return None
+        return max(0.0, self.util_pct - self.sm_active_pct)
+
+
 class FleetReading(Struct, frozen=True):
     """A fleet at Unix time ``t``. ``down`` holds hosts by name, those that are late among them; their GPUs carry the
     last values that were read. The GPUs of hosts that are ``gone`` are in no other list.
 
+    Where there are ``shares`` the fleet is read from them, ``gpus`` are those of some hosts alone, ``missing`` is how
+    many GPUs a host had within the last day and has no more, and ``lost`` names no GPU.
     ``age_s`` is how old the newest value is. ``lost`` is None until the last hour was read, and then spans ``lost_s``
     seconds. ``problems`` are one line each, for people.
     """
@@ -137,5 +166,7 @@ class FleetReading(Struct, frozen=True):
     alerts: Sequence[FiringAlert] = ()
     problems: tuple[str, ...] = ()
     gone: Mapping[str, Gone] = {}
+    shares: Sequence[HostShare] = ()
+    missing: Mapping[str, int] = {}
     is_redacted: bool = False
     """Whether hosts, users, jobs and UUIDs are numbers: no command can name a host then."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import floor
 
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORKING
-from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, WastedHours
+from gputop.features.fleet.fleet_frame import FleetFrame, WastedHours
 from gputop.features.fleet.fleet_view import FleetView, position, rows_of
-from gputop.features.fleet.judge import ABSENT, LEVELS, Straggler, cause_words, step_times
+from gputop.features.fleet.gpu_group import Gpu, GpuGroup
+from gputop.features.fleet.judge import ABSENT, LEVELS, FleetState, Straggler, cause_words, step_times
 from gputop.model.quantity import count, terminal_safe
 from gputop.paint.charts import bar, gap_chart
 from gputop.paint.glyphs import Glyphs
@@ -43,6 +44,20 @@ def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
     return list(line.row(room))
 
 
+def counted_spans(counts: Mapping[FleetState, int], room: int, glyphs: Glyphs) -> list[Span]:
+    """GPUs of which only the states are known, the worst first: their levels, where a cell would show what they do."""
+    states = [state for state in _NEED for _ in range(min(room, counts.get(state, 0)))]
+    each = room // max(BESIDE, len(states)) if len(states) <= room else 1
+    line = Line()
+    for state in states[: room if len(states) <= room else room - 1]:
+        level = LEVELS[state]
+        glyph = glyphs.times if state == "lost" else glyphs.dot if state in ABSENT else glyphs.level(level)
+        line.add(glyph, "dim" if state in ABSENT and state != "lost" else f"level.{level}").add(" " * (each - 1))
+    if len(states) > room:
+        line.add(glyphs.more, "dim")
+    return list(line.row(room))
+
+
 def cell(gpu: Gpu, wide: int, glyphs: Glyphs) -> list[Span]:
     """One GPU in so many columns and one row."""
     read = gpu.read
@@ -65,8 +80,10 @@ def _drawn(util: int, sm: int | None, wide: int, glyphs: Glyphs, alarm: bool) ->
     return row
 
 
-_NEED = ("lost", "late", "busy_not_working", "starved", "idle_allocated", "allocated_unused", "unmeasured", "idle",
-         "down", "working")  # fmt: skip
+_NEED: tuple[FleetState, ...] = (
+    "lost", "late", "busy_not_working", "starved", "idle_allocated", "allocated_unused", "unmeasured", "idle", "down",
+    "working",
+)  # fmt: skip
 
 
 def _need(gpu: Gpu) -> int:
@@ -162,7 +179,9 @@ def row(group: GpuGroup, view: FleetView, width: int, *, selected: bool) -> Row:
     line = (
         Line().add(" ").add(fit(name, name_width(width), glyphs.more), "strong" if red else "dim" if dim else "value")
     )
-    line.add(" ").add_all(cell_spans(group.gpus, cells_width(width), glyphs))
+    room = cells_width(width)
+    summed = bool(group.summed) and not group.gpus
+    line.add(" ").add_all(counted_spans(group.counts, room, glyphs) if summed else cell_spans(group.gpus, room, glyphs))
     for column in columns(width):
         size = column.width or _verdict_width(width)
         line.add(" ").add_all(_FIELDS[column.key](group, view, size))
@@ -178,7 +197,7 @@ def _util(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
 
 
 def _sm(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
-    if group.sm_active_pct is None and group.down is None and group.gpus:
+    if group.sm_active_pct is None and group.down is None and group.size:
         return [("n/a".rjust(size), "dim")]
     # As on the node's screen, no figure of a GPU under a red verdict is green.
     red = group.verdict.level == "red"

@@ -12,9 +12,10 @@ from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING, NOT_WORKING_ALAR
 from gputop.features.fleet import fleet_host, fleet_rows
 from gputop.features.fleet import fleet_rows as fleet_lists
 from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup
+from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, groups, position, rows_of
+from gputop.features.fleet.gpu_group import GpuGroup
 from gputop.features.fleet.judge import ABSENT, UNUSED
 from gputop.features.fleet.judge import WORDS as JudgeWORDS
 from gputop.model.quantity import count, duration, terminal_safe
@@ -50,6 +51,8 @@ def number(value: int) -> str:
 def _gpus(frame: FleetFrame, glyphs: Glyphs) -> str:
     total = frame.total
     named = [(name, n) for name, n in frame.models.items() if name]
+    if frame.read.shares:
+        return f"{number(total)} GPUs"
     if len(named) == 1 and named[0][1] == total:
         return f"{number(total)} {glyphs.times} {product(named[0][0], None)}"
     kinds = len({product(name, None) for name, _ in named})
@@ -69,9 +72,11 @@ def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
         (-1, "SIMULATED", "level.info|bar")
         if frame.read.source == SIMULATED
         else (4, shorten(terminal_safe(frame.read.source), 40), "dim|bar"),
-        (2, f"SM measured on {number(measured)}", "level.green|bar"),
+        (2, f"SM measured on {number(measured)}", "level.green|bar")
+        if not frame.read.shares
+        else (2, "sums of the rules, GPUs of the rows in sight", "dim|bar"),
     ]
-    if bare:
+    if bare and not frame.read.shares:
         parts.append((3, f"not exported on {number(bare)}", "dim|bar"))
     if frame.read.names:
         parts.append((5, " + ".join(DIALECTS[name].id for name in frame.read.names if name in DIALECTS), "dim|bar"))

@@ -7,9 +7,10 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
-from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup
+from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
+from gputop.features.fleet.gpu_group import GpuGroup
 from gputop.features.fleet.judge import STEPS, WITHOUT_WAITS, WORDS, cause_words, remedy_of, step_times
 from gputop.model.quantity import count, terminal_safe
 from gputop.output.picture import svg

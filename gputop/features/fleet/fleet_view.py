@@ -9,7 +9,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, worst_first
+from gputop.features.fleet.fleet_frame import FleetFrame
+from gputop.features.fleet.gpu_group import GpuGroup, worst_first
 from gputop.features.fleet.hours import History
 from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.paint.glyphs import COLOUR, Glyphs
@@ -52,7 +53,7 @@ def passes(wanted: Expression, group: GpuGroup) -> bool:
 
 def _known(field: str, group: GpuGroup) -> float | Sequence[str] | None:
     if field == "gpus":
-        return float(len(group.gpus))
+        return float(group.size)
     if FLEET_VOCABULARY.units.get(field, "text") != "text":
         number: float | None = getattr(group, field)
         return number
@@ -65,7 +66,7 @@ def _known(field: str, group: GpuGroup) -> float | Sequence[str] | None:
     if field in texts:
         return texts[field]
     if field == "state":
-        return tuple({gpu.state for gpu in group.gpus})
+        return tuple(state for state, n in group.counts.items() if n)
     if field in ("model", "names"):
         return tuple({getattr(gpu.read, field) for gpu in group.gpus})
     return (*texts["host"], *group.jobs, *group.users, group.verdict.text)
@@ -168,6 +169,16 @@ def seen(view: FleetView, at: int, page: int, count: int) -> FleetView:
     """The view with the row at a position in sight."""
     first = min(view.first, at) if at < view.first else max(view.first, at - page + 1)
     return replace(view, first=max(0, min(first, max(0, count - page))))
+
+
+def in_sight(frame: FleetFrame | None, view: FleetView, page: int) -> tuple[str, ...]:
+    """The hosts whose GPUs are drawn."""
+    if frame is None:
+        return ()
+    if view.panel == "host":
+        return (view.host,) if view.host else ()
+    rows = rows_of(frame, view)
+    return tuple(rows[view.first : view.first + page])
 
 
 def selected_host(frame: FleetFrame, view: FleetView) -> str | None:

@@ -284,6 +284,20 @@ def host_verdict(
     return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(straggling))
 
 
+def counted_verdict(
+    counts: Mapping[FleetState, int], down: Down | None, straggling: Sequence[Straggler]
+) -> FleetVerdict:
+    """The verdict on GPUs of which only their number in each state is known."""
+    worst = next((state for state in _ORDER if counts.get(state)), None)
+    if down is not None or worst is None:
+        return host_verdict((), down, (), {})
+    if straggling and worst not in ("busy_not_working", "starved", "lost"):
+        return FleetVerdict(worst, "yellow", _straggles(straggling[0], with_host=True), straggles=True)
+    rest = sorted(((n, state) for state, n in counts.items() if n and state != worst), reverse=True)
+    text = f"{counts[worst]:,} {WORDS[worst]}" + "".join(f" · {n:,} {WORDS[state]}" for n, state in rest[:1])
+    return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(straggling))
+
+
 def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
     """The state, and why where the nodes agree on it."""
     causes = Counter(gpu.own_verdict for gpu in gpus if gpu.own_verdict)

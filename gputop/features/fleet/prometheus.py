@@ -155,7 +155,7 @@ class Present:
         if ages := marked.pop(plan.AGE):
             self._ages, self._age_s = ages, t - median(ages.values())
             self._seen.update(ages)
-        self._marked, self._alerts = marked, _alerts(alerts)
+        self._marked, self._alerts = marked, firing_alerts(alerts)
 
     def _gap(self, utils: Mapping[SeriesKey, float], t: float) -> list[str]:
         """Words on a pause of the engine: most GPUs have no value, though nothing says that their hosts are down."""
@@ -293,7 +293,8 @@ class Present:
             self._seen = {place: t for place, t in self._seen.items() if place in places}
 
 
-def _alerts(firing: Sequence[dict[str, str]]) -> tuple[FiringAlert, ...]:
+def firing_alerts(firing: Sequence[dict[str, str]]) -> tuple[FiringAlert, ...]:
+    """Alerts by name and host, from the labels of their series."""
     found = []
     for row in firing:
         if name := row.get("alertname"):
@@ -316,9 +317,13 @@ MOST_SKEW_S = 60.0
 class PrometheusFleet:
     """One engine. Not for several threads at once. Every method blocks."""
 
-    def __init__(self, client: Client, source: str, select: str, clock: Callable[[], float]) -> None:
-        """``clock`` is Unix time, and only compared with the engine's."""
+    def __init__(
+        self, client: Client, source: str, select: str, clock: Callable[[], float], *, keeps_past: bool = True
+    ) -> None:
+        """``clock`` is Unix time, and only compared with the engine's. With ``keeps_past`` GPUs are known that were
+        there within the last day."""
         self.source = source
+        self._keeps_past = keeps_past
         self._clock = clock
         self._engine = Engine(client, select)
         self._inventory = FleetInventory(self._engine)
@@ -346,7 +351,7 @@ class PrometheusFleet:
         if self._inventory.known is None or self._refreshes % DISCOVERY_EVERY == 0:
             self._inventory.discover(at, self._clock())
         if self._refreshes % IDENTITIES_EVERY == 0:
-            problems += self._inventory.identify(at, self._clock(), anew=self._refreshes == 0)
+            problems += self._inventory.identify(at, self._clock(), anew=self._refreshes == 0 and self._keeps_past)
         if self._refreshes % FORGETS_EVERY == 0:
             self._inventory.turn()
             self._present.turn()
@@ -386,6 +391,9 @@ class PrometheusFleet:
         """Utilisation and SM activity of a host's GPUs over the time before ``t``. Raises FleetError."""
         self._engine.client.begin()
         return hours.history(self._engine, self._inventory, host, t, span_s, columns)
+
+    def look(self, hosts: Sequence[str], at: float | None) -> None:
+        """Nothing more: ``ask`` gives every GPU."""
 
     def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
         """What is queried only for the hosts on screen, by host and GPU. Raises FleetError."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gputop.features.fleet.host_rules import HOST_LOST, host_rules
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.state_rules import (
     BY_STATE,
@@ -65,13 +66,13 @@ def recorded(
     plain = RuleSetting(names, scrape_s=scrape_s)
     setting = RuleSetting(names, scrape_s=scrape_s, recorded=True, price=price)
     own = names == "gputop"
-    of_job = f"{{{LOST}}} * on ({{by}}) group_left ({', '.join(OWNER_LABELS)}) {{{OWNER}}}"
     by_gpu = (
         (OWNER, OWN_OWNER if own else DCGM_OWNER),
         (STATE, OWN_STATE if own else DCGM_STATE),
         (LOST, NO_WORK),
         (HOST_GPUS, "count by (cluster, {host}) (count by (cluster, {host}, gpu) ({util}))"),
-        (JOB_LOST, f"sum by (cluster, {', '.join(OWNER_LABELS)}) ({of_job})"),
+        *host_rules(names),
+        (JOB_LOST, f"sum by (cluster, {', '.join(OWNER_LABELS)}, state) ({{{HOST_LOST}}})"),
         (BY_STATE, library()["gpus_by_state"].template_for(names) or ""),
         (IN_STATE, OWN_IN_STATE if own else f"max by (cluster, state) ({{{BY_STATE}}})"),
     )

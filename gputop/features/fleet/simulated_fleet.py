@@ -248,6 +248,9 @@ class SimulatedFleet:
         """The whole hour is known."""
         return HOUR_S
 
+    def look(self, hosts: Sequence[str], at: float | None) -> None:
+        """Nothing more: ``ask`` gives every GPU."""
+
     def details(self, hosts: Sequence[str], at: float | None) -> dict[tuple[str, str], dict[str, float]]:
         """Nothing more: ``ask`` gives every value of every host."""
         return {}

@@ -114,9 +114,10 @@ def _named(expr: str, *labels: tuple[str, str]) -> str:
 OWN_OWNER = "topk by ({by}) (1, " + " or ".join((
     _named("max by ({by}, k8s_namespace_name, k8s_pod_name) ({gputop_pod_info}) * 3",
            ("k8s_namespace", "k8s_namespace_name"), ("k8s_pod", "k8s_pod_name")),
-    'max by ({by}, job_id, user) ({gputop_job_info|job_id!=""}) * 2',
+    'max by ({by}, scheduler, job_id, user) ({gputop_job_info|job_id!=""}) * 2',
     'max by ({by}, user) ({gputop_job_info|job_id=""})',
     "max by ({by}) ({gputop_gpu_info}) * 0",
+    "{util} * 0",
 )) + ") * 0 + 1"  # fmt: skip
 """One owner of each GPU, the best known first, and GPUs that nobody owns."""
 DCGM_OWNER = "topk by ({by}) (1, " + " or ".join((

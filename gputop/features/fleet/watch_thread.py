@@ -31,6 +31,7 @@ class AskedFleet(Protocol):
     def more(self, t: float) -> bool: ...
     def hour(self, t: float) -> Sequence[Lost] | None: ...
     def hour_s(self, t: float) -> float: ...
+    def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None: ...
     def history(self, host: str, t: float, span_s: float, columns: int) -> History: ...
     def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]: ...
     def close(self) -> None: ...
@@ -57,6 +58,7 @@ class FleetWatch:
         self._ends = False
         self._at: float | None = None
         self._host: str | None = None
+        self._in_sight: tuple[str, ...] = ()
         self._heard = clock()
         self._details: Mapping[tuple[str, str], Mapping[str, float]] = {}
         self._present: tuple[float, float] | None = None
@@ -98,17 +100,27 @@ class FleetWatch:
             self._host = host
             self._wake.set()
 
+    def see(self, hosts: tuple[str, ...]) -> None:
+        """These hosts are in sight: of a large fleet their GPUs are read, too."""
+        if hosts != self._in_sight:
+            self._in_sight = hosts
+            self._wake.set()
+
     # -- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         due, asked_at, seen = self._clock(), object(), None
+        looked: object = None
         while not self._ends:
             at = self._at
             if self._clock() >= due or at is not asked_at:
                 self._guarded(lambda at=at: self._refresh(at))  # type: ignore[misc]
                 due, asked_at = self._clock() + self.fleet.interval_s, at
-            host = self._host
-            frame = self.shown.frame
+            frame, hosts = self.shown.frame, self._in_sight
+            if frame is not None and (hosts, frame.t) != looked:
+                looked = (hosts, frame.t)
+                self._guarded(lambda hosts=hosts: self._look(hosts))  # type: ignore[misc]
+            host, frame = self._host, self.shown.frame
             if host is not None and frame is not None and (host, frame.t) != seen:
                 seen = (host, frame.t)
                 self._guarded(lambda host=host, t=frame.t: self._read_history(host, t))  # type: ignore[misc]
@@ -146,6 +158,13 @@ class FleetWatch:
             read = replace(frame.read, lost=lost, lost_s=self.fleet.hour_s(frame.t))
             self._show(replace(self.shown, frame=fleet_frame(read)))
         return True
+
+    def _look(self, hosts: Sequence[str]) -> None:
+        """Read the GPUs of the hosts in sight, where not all are known."""
+        gpus = self.fleet.look(hosts, self._at)
+        frame = self.shown.frame
+        if gpus is not None and frame is not None:
+            self._show(replace(self.shown, frame=fleet_frame(self._detailed(replace(frame.read, gpus=gpus)))))
 
     def _read_history(self, host: str, t: float) -> None:
         history = self.fleet.history(host, t, HISTORY_S, HISTORY_COLUMNS)

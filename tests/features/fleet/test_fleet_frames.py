@@ -13,11 +13,12 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.features.fleet.decode_answers import said_by, told_of
 from gputop.features.fleet.fleet_data import findings, fleet_csv, fleet_data
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, Lost
 from gputop.features.fleet.fleet_rows import straggler_row
 from gputop.features.fleet.fleet_ticket import ticket_text
 from gputop.features.fleet.fleet_view import FleetView
+from gputop.features.fleet.gpu_group import worst_first
 from gputop.features.fleet.judge import ABSENT, By, Straggler, state_of, stragglers
 from gputop.features.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, Known, told
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet

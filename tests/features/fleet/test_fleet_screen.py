@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_app import FleetApp
-from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, fleet_frame
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading
 from gputop.features.fleet.fleet_rows import cell_spans
 from gputop.features.fleet.fleet_screen import fleet_screen, help_rows, summary
@@ -25,6 +25,7 @@ from gputop.features.fleet.fleet_view import (
     selected_host,
     sorted_by,
 )
+from gputop.features.fleet.gpu_group import Gpu
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError

@@ -1,0 +1,202 @@
+"""A large fleet from the series that the rules record of each host: questions, and answers decoded. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gputop.features.fleet import promql
+from gputop.features.fleet.decode_answers import Labels, Place
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, host_of
+from gputop.features.fleet.fleet_reading import HOUR_S, GpuState, HostShare, Lost
+from gputop.features.fleet.host_rules import (
+    CODE,
+    HOST_ADDRESS,
+    HOST_LOST,
+    HOST_POWER,
+    HOST_SM,
+    HOST_STATES,
+    HOST_UTIL,
+)
+from gputop.features.fleet.judge import GPU_STATES
+from gputop.features.fleet.plan import AGE, HOST, LATE, LOOKBACKS_S, UP, marked
+from gputop.features.fleet.promql import over, selector, window
+from gputop.features.fleet.state_rules import CODES
+from gputop.features.fleet.template import NAMES_LABEL
+from gputop.model.quantity import clean_text
+
+MEANS: Mapping[str, str] = {
+    HOST_UTIL: "util_pct", HOST_SM: "sm_active_pct", HOST_POWER: "power_w",
+}  # fmt: skip
+"""Recorded series → what of ``HostShare`` it is."""
+_PERCENT = frozenset(("util_pct", "sm_active_pct"))
+_STATES: Mapping[str, GpuState] = {str(code): state for state, code in CODES.items()}
+_LONGEST = 120
+
+
+def size(select: str) -> str:
+    """How many GPUs the rules record; nothing where there are no rules, or older ones."""
+    return f"sum({selector(HOST_ADDRESS, select)})"
+
+
+def states(select: str) -> str:
+    """GPUs by host, owner and state."""
+    return selector(HOST_STATES, select)
+
+
+def means(select: str) -> str:
+    """Utilisation, SM activity and power by host and owner."""
+    return promql.named(MEANS, select)
+
+
+def lost(select: str) -> str:
+    """GPU-hours of the last hour that were no work, by host, owner and state."""
+    return f"{over('sum_over_time', selector(HOST_LOST, select), HOUR_S)} / 60"
+
+
+def minutes(select: str) -> str:
+    """For how many minutes of the last hour the rules recorded anything."""
+    return f"max({over('count_over_time', selector(HOST_LOST, select), HOUR_S)})"
+
+
+def addresses(select: str) -> str:
+    """Scraped addresses with how many GPUs each has."""
+    return selector(HOST_ADDRESS, select)
+
+
+def before(select: str) -> str:
+    """The most GPUs that each address had at some moments of the last day."""
+    series = selector(HOST_ADDRESS, select)
+    past = [promql.marked(f"{series} offset {window(back_s)}", "back", f"{back_s:.0f}") for back_s in LOOKBACKS_S]
+    return f"max without (back) ({promql.union(past)})"
+
+
+def troubles(select: str, scrape_s: float) -> str:
+    """Addresses that did not answer twice in a row, drivers that are late, alerts that fire, and when the rules were
+    last evaluated, Unix seconds."""
+    by = f"max by ({', '.join((*CLUSTER_LABELS, 'instance'))})"
+    twice = over("max_over_time", selector("up", select), 2 * scrape_s)
+    return promql.union([
+        marked(f"{by} ({twice}) == 0", UP),
+        marked(f"{by} ({selector('gputop_up', select)}) == 0", LATE),
+        marked(f"max(timestamp({selector(HOST_ADDRESS, select)}))", AGE),
+        selector("ALERTS", 'alertstate="firing"', select),
+    ])  # fmt: skip
+
+
+def answering(instances: Sequence[str], select: str) -> str:
+    """Whether these addresses are still scraped, and answer."""
+    return selector("up", promql.any_of("instance", instances), select)
+
+
+def host_info(select: str) -> str:
+    """The names of the hosts behind addresses, as gputop's exporter gives them."""
+    labels = (*CLUSTER_LABELS, "instance", "hostname")
+    return marked(promql.max_by(labels, selector("gputop_host_info", select)), HOST)
+
+
+class RecordedHost(NamedTuple):
+    """Which host a recorded series is of, under whose names, and whose GPUs they are. ``what`` is a state or a name."""
+
+    names: str
+    cluster: str
+    host: str
+    instance: str
+    job: str = ""
+    user: str = ""
+    what: str = ""
+
+    @property
+    def place(self) -> Place:
+        return self.cluster, self.instance
+
+
+def recorded_host(labels: Labels) -> RecordedHost:
+    """The labels of a recorded series of a host."""
+    what: str = labels.get("state") or _STATES.get(labels.get(CODE, "")) or labels.get("__name__", "")
+    cluster = next((labels[name] for name in CLUSTER_LABELS if labels.get(name)), "")
+    return RecordedHost(
+        labels.get(NAMES_LABEL, ""), _text(cluster), _text(host_of(labels)), labels.get("instance", ""),
+        *owner_of(labels), what,
+    )  # fmt: skip
+
+
+def owner_of(labels: Labels) -> tuple[str, str]:
+    """(job, user) of recorded labels, in the words of the exporters' own."""
+    user = _text(labels.get("user", ""))
+    if job := labels.get("job_id"):
+        return _text(f"{labels.get('scheduler') or 'job'} {job}"), user
+    pod, namespace = labels.get("k8s_pod", ""), labels.get("k8s_namespace", "")
+    if pod:
+        return _text(f"pod {namespace}/{pod}" if namespace else f"pod {pod}"), _text(namespace) or user
+    return "", user
+
+
+def _text(text: str) -> str:
+    return clean_text(text[:_LONGEST])
+
+
+class HostNames:
+    """What hosts are called: by gputop's exporter where it says so, with the cluster where several have one name."""
+
+    def __init__(self, told: Mapping[Place, str], present: Iterable[RecordedHost]) -> None:
+        self._told = told
+        clusters: dict[str, set[str]] = defaultdict(set)
+        for one in present:
+            clusters[self._plain(one)].add(one.cluster)
+        self._several = {host for host, found in clusters.items() if len(found) > 1}
+
+    def of(self, one: RecordedHost) -> str:
+        host = self._plain(one)
+        return f"{one.cluster or '-'}/{host}" if host in self._several else host
+
+    def _plain(self, one: RecordedHost) -> str:
+        return self._told.get(one.place, one.host) if one.instance else one.host
+
+
+def named_jobs(rows: Iterable[tuple[RecordedHost, float]]) -> dict[str, str]:
+    """How a job is called whose number alone is known on some hosts: as on those that know its scheduler."""
+    return {f"job {number}": one.job for one, _ in rows if (number := one.job.partition(" ")[2]) and
+            not one.job.startswith(("job ", "pod "))}  # fmt: skip
+
+
+def preferred(rows: Iterable[tuple[RecordedHost, float]], names: HostNames) -> dict[str, str]:
+    """Host → under whose names it is read, where two exporters record it."""
+    found: dict[str, str] = {}
+    order = {name: at for at, name in enumerate(DIALECTS)}
+    for one, _ in rows:
+        host = names.of(one)
+        if host not in found or order.get(one.names, 99) < order.get(found[host], 99):
+            found[host] = one.names
+    return found
+
+
+def shares_of(
+    states: Sequence[tuple[RecordedHost, float]], means: Iterable[tuple[RecordedHost, float]], names: HostNames
+) -> list[HostShare]:
+    """The shares that jobs have of hosts."""
+    by, jobs = preferred(states, names), named_jobs(states)
+    counts: dict[tuple[str, str, str], dict[GpuState, int]] = defaultdict(dict)
+    for one, value in states:
+        host = names.of(one)
+        if by[host] == one.names and one.what in GPU_STATES and 0 < value < 1e6:
+            counts[host, jobs.get(one.job, one.job), one.user][one.what] = round(value)
+    values: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    for one, value in means:
+        key = names.of(one), jobs.get(one.job, one.job), one.user
+        word = MEANS.get(one.what)
+        if word is not None and key in counts and by[key[0]] == one.names and 0.0 <= value < 1e7:
+            values[key][word] = min(100.0, 100.0 * value) if word in _PERCENT else value
+    return [HostShare(host, job, user, found, **values.get((host, job, user), {})) for (host, job, user), found in
+            counts.items()]  # fmt: skip
+
+
+def lost_of(rows: Sequence[tuple[RecordedHost, float]], names: HostNames, by: Mapping[str, str]) -> list[Lost]:
+    """The last hour by host, owner and state."""
+    jobs = named_jobs(rows)
+    return [
+        Lost(host, "", jobs.get(one.job, one.job), one.user, one.what, value)
+        for one, value in rows
+        if one.what in GPU_STATES and 0.0 < value < 1e6 and by.get(host := names.of(one), one.names) == one.names
+    ]

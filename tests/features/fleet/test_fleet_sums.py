@@ -1,0 +1,243 @@
+"""A large fleet by the sums of its rules: on a real engine it says what asking for every GPU says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Answer, Client, PromQuery
+from gputop.features.fleet.decode_answers import labels_of
+from gputop.features.fleet.fleet_data import findings
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, HostShare, Lost
+from gputop.features.fleet.fleet_screen import fleet_screen
+from gputop.features.fleet.fleet_shares import HostNames, lost_of, owner_of, recorded_host, shares_of
+from gputop.features.fleet.fleet_view import FleetView, in_sight, parse, passes
+from gputop.features.fleet.gpu_group import GpuGroup, worst_first
+from gputop.features.fleet.host_rules import HOST_ADDRESS
+from gputop.features.fleet.rules import recorded
+from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.summed_fleet import LargeFleet, SummedFleet
+from gputop.features.fleet.template import ALL_NAMES, NAMES_LABEL
+from gputop.features.fleet.watch_thread import FleetWatch
+from tests.support.engines import imported, missing, victoria
+from tests.support.fleet_pages import past
+
+FLEET = SimulatedFleet(125)
+needs_engine = pytest.mark.skipif(bool(missing("victoria-metrics")), reason="no victoria-metrics")
+
+
+def evaluate(url: str, at: float, only: str = "") -> None:
+    """Record what the rules record, at a Unix time: each rule sees what those before it recorded."""
+    client = Client(address_of(url, {}), 60.0)
+    for names in ALL_NAMES:
+        for _, rows in recorded(names):
+            for name, expr in rows:
+                if only and name != only:
+                    continue
+                (answer,) = client.ask([PromQuery(expr, at)])
+                assert isinstance(answer, Answer), (name, answer)
+                lines = []
+                for row in answer.rows:
+                    labels = {**labels_of(row.metric), NAMES_LABEL: names}
+                    labels.pop("__name__", None)
+                    text = ",".join(f'{key}="{value}"' for key, value in labels.items())
+                    assert row.value is not None
+                    lines.append(f"{name}{{{text}}} {row.value[1]} {at:.3f}\n")
+                if lines:
+                    imported(url, lines)
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FleetFrame, FleetFrame, FleetFrame]]:
+    """The same moment GPU by GPU, by sums, and by sums with the GPUs of the rows in sight."""
+    with victoria(tmp_path_factory.mktemp("engine")) as url:
+        imported(url, past(FLEET, STARTED, 2700.0, 60.0))
+        evaluate(url, STARTED - 1800.0, HOST_ADDRESS)
+        evaluate(url, STARTED)
+        whole = LargeFleet(Client(address_of(url, {})), url, "", lambda: STARTED)
+        summed = LargeFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=100)
+        every = fleet_frame(whole.ask(STARTED))
+        assert whole.look(["node-001"], STARTED) is None and not every.read.shares
+        sums = fleet_frame(summed.ask(STARTED))
+        gpus = summed.look(in_sight(sums, FleetView(), 40), STARTED)
+        assert gpus is not None
+        yield every, sums, fleet_frame(summed.ask(STARTED))
+        whole.close()
+        summed.close()
+
+
+def _by_name(groups: tuple[GpuGroup, ...]) -> Mapping[str, GpuGroup]:
+    return {group.name: group for group in groups}
+
+
+@pytest.mark.slow
+@needs_engine
+def test_counts_hosts_jobs_and_users_are_those_of_asking_for_every_gpu(
+    frames: tuple[FleetFrame, FleetFrame, FleetFrame],
+) -> None:
+    every, sums, _ = frames
+    assert sums.counts == every.counts and sums.total == every.total == 1000
+    assert {host: down.kind for host, down in sums.read.down.items()} == {
+        host: down.kind for host, down in every.read.down.items()
+    }
+    for of in ("hosts", "jobs", "users"):
+        ours, theirs = _by_name(getattr(sums, of)), _by_name(getattr(every, of))
+        assert ours.keys() == theirs.keys(), of
+        for name, group in theirs.items():
+            mine = ours[name]
+            # Whose the GPU is that is lost, its last sample says; what the rules record now does not.
+            kept = [s for s, n in (*mine.counts.items(), *group.counts.items()) if n and (s != "lost" or of == "hosts")]
+            assert all(mine.counts.get(s, 0) == group.counts.get(s, 0) for s in kept), (of, name)
+            assert set(mine.jobs) == set(group.jobs) and set(mine.users) == set(group.users), (of, name)
+            if group.down is None and not any(mine.counts.get(state) for state in ("lost", "late", "down")):
+                for key in ("util_pct", "sm_active_pct", "gap_pct", "power_w"):
+                    ours_is, theirs_is = getattr(mine, key), getattr(group, key)
+                    assert (ours_is is None) == (theirs_is is None), (of, name, key)
+                    if theirs_is is not None:
+                        assert ours_is == pytest.approx(theirs_is, rel=1e-3, abs=0.2), (of, name, key)
+
+
+@pytest.mark.slow
+@needs_engine
+def test_gpus_are_asked_for_only_where_they_are_in_sight_and_rows_keep_their_order(
+    frames: tuple[FleetFrame, FleetFrame, FleetFrame],
+) -> None:
+    every, sums, looked = frames
+    order = [group.name for group in sorted(sums.hosts, key=worst_first)]
+    # Only a straggler, which sums do not show, rises.
+    straggle = {group.name for group in looked.hosts if group.verdict.straggles}
+    rest = [group.name for group in sorted(looked.hosts, key=worst_first) if group.name not in straggle]
+    assert rest == [name for name in order if name not in straggle] and len(straggle) < 5
+    known = {group.name for group in looked.hosts if group.gpus}
+    absent = set(every.read.down)
+    assert set(order[:40]) - absent <= known and len(known) < 100 and not any(group.gpus for group in sums.hosts)
+    theirs = _by_name(every.hosts)
+    for group in looked.hosts:
+        if group.gpus and group.down is None:
+            assert [gpu.state for gpu in group.gpus] == [gpu.state for gpu in theirs[group.name].gpus], group.name
+            assert group.verdict == theirs[group.name].verdict, group.name
+
+
+@pytest.mark.slow
+@needs_engine
+def test_what_is_found_is_the_same(frames: tuple[FleetFrame, FleetFrame, FleetFrame]) -> None:
+    every, sums, _ = frames
+
+    def found(frame: FleetFrame) -> set[tuple[float, bool, str]]:
+        return {
+            (one.gpus, one.is_absent, one.text.split(":")[0])
+            for one in findings(frame)
+            if "wait for it" not in one.text and "of its job" not in one.text
+        }  # fmt: skip
+
+    assert found(sums) == found(every)
+
+
+def _reading(**more: Any) -> FleetReading:
+    shares = (
+        HostShare("n1", "slurm 1", "ann", {"working": 8}, 98.0, 90.0, 4800.0),
+        HostShare("n2", "slurm 1", "ann", {"working": 4}, 50.0, 40.0, 2000.0),
+        HostShare("n2", "", "", {"idle": 4}, 0.0, 0.0, 300.0),
+        HostShare("n3", "job 2", "bob", {"starved": 6, "working": 1}, 50.0, 40.0, 2000.0),
+    )
+    return FleetReading(STARTED, "x", (), shares=shares, **more)
+
+
+def test_groups_of_shares_have_sums_weighted_means_and_what_is_missing() -> None:
+    lost = [Lost("n3", "", "job 2", "bob", "starved", 3.0), Lost("n2", "", "", "", "idle", 4.0)]
+    down = {"n1": Down(60.0, "the exporter does not answer"), "n9": Down(None, "it hangs", "late")}
+    frame = fleet_frame(_reading(lost=lost, missing={"n3": 1, "n9": 8}, down=down))
+    assert {state: n for state, n in frame.counts.items() if n} == {
+        "down": 8, "late": 8, "lost": 1, "idle": 4, "working": 5, "starved": 6,
+    }  # fmt: skip
+    hosts, jobs = _by_name(frame.hosts), _by_name(frame.jobs)
+    assert hosts["n3"].verdict.text == "1 lost · 6 starved" and hosts["n9"].size == 8
+    assert (hosts["n3"].waste_gpu_h, hosts["n2"].idle_gpu_h) == (3.0, 4.0)
+    assert jobs["slurm 1"].util_pct == pytest.approx((98.0 * 8 + 50.0 * 4) / 12) and jobs["slurm 1"].size == 12
+    assert jobs["slurm 1"].hosts == ("n1", "n2") and frame.jobs[-1].name == ""
+    assert passes(parse("state:starved"), hosts["n3"]) and not passes(parse("state:starved"), hosts["n2"])
+    assert passes(parse("gpus>7"), hosts["n2"])
+    (row,) = [row for row in frame.waste if row.job == "job 2"]
+    assert row.gpu_h == 3.0 and row.gpus == 7
+    texts = [one.text for one in findings(frame)]
+    assert any("1 GPU lost" in text and "n3 (1)" in text for text in texts), texts
+    text = "\n".join("".join(part for part, _ in row) for row in fleet_screen(frame, FleetView(), 160, 48).rows)
+    assert "sums of the rules" in text and "4 hosts" in text and "32 GPUs" in text
+
+
+def test_a_part_of_a_job_has_no_straggler() -> None:
+    gpus = [
+        GpuReading("n1", str(i), util_pct=98.0, sm_active_pct=94.0 if i == 3 else 60.0, job="slurm 1") for i in range(8)
+    ]
+    shares = _reading().shares
+    assert not fleet_frame(FleetReading(STARTED, "x", gpus, shares=shares)).stragglers
+    more = [GpuReading("n2", str(i), util_pct=98.0, sm_active_pct=60.0, job="slurm 1") for i in range(4)]
+    frame = fleet_frame(FleetReading(STARTED, "x", [*gpus, *more], shares=shares))
+    assert [(one.host, one.gpu) for one in frame.stragglers] == [("n1", "3")]
+
+
+def test_recorded_labels_name_owner_and_host_and_one_exporter_of_two_is_read() -> None:
+    assert owner_of({"job_id": "7", "user": "ann", "scheduler": "slurm"}) == ("slurm 7", "ann")
+    assert owner_of({"job_id": "7"}) == ("job 7", "")
+    assert owner_of({"k8s_pod": "llm-0", "k8s_namespace": "ml"}) == ("pod ml/llm-0", "ml")
+    labels = {"instance": "10.0.0.1:9401", "code": "2", "names": "gputop", "cluster": "a"}
+    mine = recorded_host(labels)
+    assert mine.what == "busy_not_working" and mine.host == "10.0.0.1"
+    twice = recorded_host({"Hostname": "n1", "code": "1", "names": "legacy", "cluster": "a"})
+    other = recorded_host({"Hostname": "n1", "code": "1", "names": "legacy", "cluster": "b"})
+    odd = recorded_host({"Hostname": "n1", "code": "99", "names": "legacy", "cluster": "b"})
+    names = HostNames({("a", "10.0.0.1:9401"): "n1"}, (mine, twice))
+    assert [share.states for share in shares_of([(mine, 8.0), (twice, 8.0)], [], names)] == [{"busy_not_working": 8}]
+    several = HostNames({}, (twice, other))
+    shares = shares_of([(twice, 8.0), (other, 4.0), (odd, 3.0), (other._replace(what="idle"), -1e300)], [], several)
+    assert [(share.host, share.gpus) for share in shares] == [("a/n1", 8), ("b/n1", 4)]
+    assert not lost_of([(odd, 5.0), (other, float("1e300"))], several, {})
+
+
+def test_an_engine_without_these_rules_is_asked_for_every_gpu(tmp_path: Path) -> None:
+    class Empty(SummedFleet):
+        def size(self, at: float | None) -> int:
+            return 0
+
+    fleet = LargeFleet(Client(address_of("http://127.0.0.1:9", {})), "x", "", lambda: STARTED, most_gpus=10)
+    fleet._summed = Empty(Client(address_of("http://127.0.0.1:9", {})), "x", "", lambda: STARTED)
+    fleet._whole = SimulatedFleet(20)  # type: ignore[assignment]
+    read = fleet.ask(STARTED)
+    assert not read.shares and "one by one" in read.problems[-1] and "fleet deploy" in read.problems[-1]
+    fleet.close()
+
+
+def test_the_watch_reads_the_gpus_of_the_rows_in_sight_and_again_when_others_are() -> None:
+    looked: list[tuple[str, ...]] = []
+
+    class Large(SimulatedFleet):
+        def ask(self, at: float | None = None) -> FleetReading:
+            return _reading()
+
+        def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading]:  # type: ignore[override]
+            looked.append(tuple(hosts))
+            return [GpuReading(host, "0", util_pct=98.0, sm_active_pct=90.0, job="slurm 1") for host in hosts]
+
+    watch = FleetWatch(Large(20))
+    told = threading.Event()
+    watch.start(told.set)
+    for hosts in (("n1",), ("n1", "n2")):
+        watch.see(hosts)
+        deadline = time.monotonic() + 20.0
+        while {gpu.host for gpu in (watch.shown.frame.read.gpus if watch.shown.frame else ())} != set(hosts):
+            assert time.monotonic() < deadline, looked
+            told.wait(0.2)
+            told.clear()
+    watch.close()
+    assert looked[0] in ((), ("n1",)) and looked[-1] == ("n1", "n2")
+    frame = watch.shown.frame
+    assert frame is not None
+    assert {group.name for group in frame.hosts if group.gpus} == {"n1", "n2"}
