@@ -180,9 +180,9 @@ def _server(args: argparse.Namespace, page: Callable[[], str]) -> ScrapeServer:
     where = scrape_server.parse(args.listen or scrape_server.DEFAULT)
     tls = None
     if args.tls_cert or args.tls_key or args.client_ca:
-        from gputop.features.export.scrape_server import context
+        from gputop.features.export.scrape_server import TlsFiles
 
-        tls = context(args.tls_cert, args.tls_key, args.client_ca)
+        tls = TlsFiles(args.tls_cert, args.tls_key, args.client_ca, say)
     listener = scrape_server.listen(where)
     where = replace(where, port=listener.getsockname()[1])
     if not where.is_loopback and not (tls and args.client_ca):

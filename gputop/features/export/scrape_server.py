@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import os
 import re
 import socket
 import ssl
@@ -126,9 +127,14 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
     block_on_close = False
 
     def __init__(
-        self, listener: socket.socket, page: Callable[[], str], tls: ssl.SSLContext | None, *, local_only: bool
+        self,
+        listener: socket.socket,
+        page: Callable[[], str],
+        tls: Callable[[], ssl.SSLContext] | None,
+        *,
+        local_only: bool,
     ) -> None:
-        """``local_only`` answers only requests whose Host is a loopback name."""
+        """``tls`` is asked at each handshake. ``local_only`` answers only requests whose Host is a loopback name."""
         super().__init__(listener.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
@@ -169,7 +175,7 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
             super().finish_request(request, client_address)
             return
         # The copy shares the connection: closing reaches it, and the original stays the one that is counted.
-        with self._tls.wrap_socket(request.dup(), server_side=True) as wrapped:
+        with self._tls().wrap_socket(request.dup(), server_side=True) as wrapped:
             super().finish_request(wrapped, client_address)
 
     def shutdown_request(self, request: Any) -> None:
@@ -268,12 +274,48 @@ class _Handler(BaseHTTPRequestHandler):
 # TLS for the exporter: a server certificate and, where asked for, mandatory client certificates.
 
 
-def context(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext | None:
-    """The context, None where nothing was asked for. Raises UsageError for files that do not fit or cannot be read."""
-    if certificate is None:
-        if key is not None or client_ca is not None:
-            raise UsageError("TLS needs a certificate: name it with --tls-cert")
+class TlsFiles:
+    """The context of these files, made anew when one of them was renewed: certificates live for days, exporters for
+    months. Files that do not fit meanwhile change nothing, and are said once."""
+
+    def __init__(
+        self, certificate: str | None, key: str | None, client_ca: str | None, tell: Callable[[str], None]
+    ) -> None:
+        """Raises UsageError for files that do not fit or cannot be read."""
+        self._files = (certificate, key, client_ca)
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._seen = self._marks()
+        self._context = context(*self._files)
+
+    def __call__(self) -> ssl.SSLContext:
+        with self._lock:
+            marks = self._marks()
+            if marks != self._seen:
+                self._seen = marks
+                try:
+                    self._context = context(*self._files)
+                except UsageError as error:
+                    self._tell(f"{error}; the certificate of before goes on")
+            return self._context
+
+    def _marks(self) -> list[tuple[int, int] | None]:
+        """What tells a renewed file: a secret of Kubernetes is another file under the same name."""
+        return [_mark(path) for path in self._files if path is not None]
+
+
+def _mark(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
         return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def context(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext:
+    """The context. Raises UsageError for files that do not fit or cannot be read."""
+    if certificate is None:
+        raise UsageError("TLS needs a certificate: name it with --tls-cert")
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
 

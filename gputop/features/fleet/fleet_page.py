@@ -59,15 +59,20 @@ def fleet_page() -> Document:
     text = (
         "`gputop export` gives this node's metrics, states and verdicts to Prometheus: a server on 127.0.0.1:9401 "
         "(`--listen`, TLS with `--tls-cert`, client certificates with `--client-ca`), or `--textfile FILE.prom` for "
-        "node_exporter, or one page with `--once`. A scrape reads the newest frame and never waits for the driver.",
+        "node_exporter, or one page with `--once`. A certificate that is renewed is taken with the next connection. "
+        "A scrape reads the newest frame and never waits for the driver.",
         "Every GPU's series has the labels gpu and uuid, and mig for an instance. What is late or not measured is "
         "absent and never 0; counters keep their value meanwhile, begin at 0 with the exporter, and are not stored. "
-        "No label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on "
+        "How long a value of SM activity covers, and how old it is (gputop_gpu_sm_window_seconds, "
+        "gputop_gpu_sm_age_seconds), is there where its source is slower than a second or measures nothing. No "
+        "label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on "
         "one GPU each has its gputop_job_info. `--redact` holds here, too.",
-        "In Kubernetes a job is known by its pod's UID, from its cgroup. `--pod-resources PATH` names the pods, "
-        "too, as the kubelet assigns them by UUID; it takes the extra export (gRPC, some 20 MB of memory) and a "
-        "right to the kubelet's socket, /var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of "
-        "resource claims (DRA) are not reported.",
+        "In Slurm a job is known by its number, from its cgroup: where Slurm tracks processes without cgroups "
+        "(proctrack/linuxproc, proctrack/pgid) it has none here. In Kubernetes a job is known by its pod's UID, "
+        "from its cgroup. `--pod-resources PATH` names the pods, too, as the kubelet assigns them by UUID; it takes "
+        "the extra export (gRPC, some 20 MB of memory) and a right to the kubelet's socket, "
+        "/var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource claims (DRA) are not "
+        "reported.",
         "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
         "`gputop fleet deploy DIR` writes rules with their unit tests, three Grafana dashboards, Kubernetes "
         "manifests, a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules "
@@ -117,8 +122,9 @@ def fleet_page() -> Document:
         "reason; nothing is ever taken back. It acts on no verdict, on no answer that is not whole, and on no two "
         "clusters at once. What a host cannot be blamed for is named and left alone: a host of dcgm-exporter's that "
         "shows no GPU at all. A timer runs it each minute, such as systemd/gputop-remedy.timer of `fleet deploy`; "
-        "two runs with one FILE never act at once. In Kubernetes it needs the rights to get and patch nodes, to get "
-        "pods and to create events.",
+        "two runs with one FILE never act at once. It believes what this Prometheus scrapes: where others can add "
+        "targets, narrow it to your exporters by --select. In Kubernetes it needs the rights to get and patch "
+        "nodes, to get pods and to create events.",
         "What to run at which size. A page has some 57 series a GPU and 50 a host; 1,000 hosts of 8 GPUs under "
         "dcgm-exporter's names are 73,000 series, for which a Prometheus took 641 MB and a VictoriaMetrics 255 MB "
         "after 40 minutes. Up to some 1,000 hosts one engine is enough, with the rules in it. For more shard the "

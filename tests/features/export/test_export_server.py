@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,14 +17,21 @@ import pytest
 from gputop.cli import main
 from gputop.features.export import scrape_server as serving
 from gputop.features.export.export_feed import TextFile
-from gputop.features.export.scrape_server import MOST_CONNECTIONS, ListenAddress, ScrapeServer, context, listen
+from gputop.features.export.scrape_server import (
+    MOST_CONNECTIONS,
+    ListenAddress,
+    ScrapeServer,
+    TlsFiles,
+    context,
+    listen,
+)
 from gputop.model.source import UsageError
 
 PAGE = "a_metric 1\n" * 400
 
 
 @contextmanager
-def running(tls: ssl.SSLContext | None = None, *, local_only: bool = True) -> Iterator[int]:
+def running(tls: Callable[[], ssl.SSLContext] | None = None, *, local_only: bool = True) -> Iterator[int]:
     """The port of a server with a page of 4 kB."""
     server = ScrapeServer(listen(ListenAddress("127.0.0.1", 0)), lambda: PAGE, tls, local_only=local_only)
     server.start()
@@ -151,7 +158,7 @@ def test_over_tls_only_a_client_of_the_authority_gets_in(tmp_path: Path) -> None
     _certificate(tmp_path, "ca")
     _certificate(tmp_path, "client", "ca")
     files = {name: str(tmp_path / name) for name in ("server.pem", "server.key", "ca.pem")}
-    with running(context(files["server.pem"], files["server.key"], files["ca.pem"])) as port:
+    with running(TlsFiles(files["server.pem"], files["server.key"], files["ca.pem"], print)) as port:
         # Says nothing: its handshake waits on its own thread.
         with socket.create_connection(("127.0.0.1", port), 5):
             mine = ssl.create_default_context(cafile=files["server.pem"])
@@ -172,6 +179,25 @@ def test_over_tls_only_a_client_of_the_authority_gets_in(tmp_path: Path) -> None
             connection.sendall(get("/metrics").encode())
             if not connection.recv(100):
                 raise ConnectionError
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+def test_a_renewed_certificate_is_served_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
+    words: list[str] = []
+    _certificate(tmp_path, "server")
+    _certificate(tmp_path, "other")
+    with running(TlsFiles(str(tmp_path / "server.pem"), str(tmp_path / "server.key"), None, words.append)) as port:
+        first = ssl.get_server_certificate(("127.0.0.1", port))
+        # Between the two files of a renewal a handshake finds a key that does not fit.
+        (tmp_path / "other.pem").replace(tmp_path / "server.pem")
+        assert ssl.get_server_certificate(("127.0.0.1", port)) == first
+        assert ssl.get_server_certificate(("127.0.0.1", port)) == first and len(words) == 1
+        (tmp_path / "other.key").replace(tmp_path / "server.key")
+        second = ssl.get_server_certificate(("127.0.0.1", port))
+        assert second != first and second == (tmp_path / "server.pem").read_text()
+        (tmp_path / "server.pem").unlink()
+        assert ssl.get_server_certificate(("127.0.0.1", port)) == second and len(words) == 2
 
 
 def test_a_certificate_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
