@@ -53,7 +53,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     listener, begun = _listener(args), time.monotonic()
     source = open_local(settings)
     # SM activity takes two samples a quarter of a second apart; the output's imports happen in between.
-    source.open(looks_once=True)
+    source.begin_once()
     try:
         redactor = redactor_of(settings)
         passing = passing_of(args, redactor)

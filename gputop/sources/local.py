@@ -24,14 +24,14 @@ from gputop.sources.nvml.nvml_session import LOOK_S
 from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
 from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.procfs import read_small
-from gputop.sources.schedule import HUNG_S, Schedule
+from gputop.sources.read_twice import ReadTwice
+from gputop.sources.readers import HUNG_S, Readers
+from gputop.sources.schedule import Schedule
 
 START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
 HUNG_ONCE_S = 0.8
 """When a driver call counts as hung for a command that reads once: the other GPUs are read meanwhile."""
-UNDISTURBED_S = 0.05
-"""How long a command that reads once waits for the driver's first answers before it imports more."""
 SM_READER_WAIT_S = 3.0
 """How long such a command waits for the first answer of an exporter."""
 
@@ -64,7 +64,6 @@ class LocalSource:
         """
         self.interval_s = interval_s
         self._clock = clock
-        self._fresh = threading.Event()
         url = sm.dcgm_url or environ.get("GPUTOP_DCGM_URL", "")
         sm_readers = SmReaders(interval_s, proc, replace(sm, dcgm_url=url))
         seen = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
@@ -75,44 +74,44 @@ class LocalSource:
             sm_readers,
             proc,
             clock,
-            self._fresh.set,
             look_s=look_s,
             sys=sys,
             lets_sleep=lets_sleep,
         )
-        self._schedule = Schedule(interval_s, self._reader, self._publish)
-        self._schedule.hung_s = hung_s
+        self._hung_s = hung_s
+        self._schedule: Schedule | None = None
+        self._twice: ReadTwice | None = None
         self._own = OwnCostMeter() if own_process else None
         self._hostname, self._boot_id = os.uname().nodename, _boot_id(proc)
         self._notify: Callable[[], None] | None = None
         self._lock = threading.Lock()
         self._slot: Snapshot | None = None
-        self._published = self._joined = self._readings = 0
-        """Counts: snapshots handed out; GPU readings joined into snapshots; GPU readings in those handed out."""
+        self._has_published = False
         self._last_t = float("-inf")
         self._last_reading: GpusReading | None = None
         self._last_around: HostReading | None = None
-        self._opened = self._begun = False
+        self._begun = self._closed = False
 
-    def open(self, *, looks_once: bool = False) -> None:
+    def open(self) -> None:
         """Ask the driver, and return at once; /proc is read from ``start`` on. ``start`` raises errors, but for the
         SourceError of a clock that cannot be read.
 
         Python runs one thread at a time: two that read while a third imports cost more than one after the other.
-        ``looks_once`` says that ``read_once`` follows. Its second reading comes a quarter of a second after the first,
-        so the first is waited for, briefly: later imports then fit into the time between.
         """
-        if looks_once:
-            self._schedule.hung_s = min(self._schedule.hung_s, HUNG_ONCE_S)
-            self._reader.host_joins = True
-            self._schedule.looks_once = True
-        if not self._opened:
+        if self._schedule is None:
             self._check_clock()
-            self._opened = True
+            self._schedule = Schedule(self.interval_s, self._reader, self._publish, self._hung_s)
             self._schedule.ask_driver()
-        if looks_once and not self._begun:
-            self._schedule.read_by(UNDISTURBED_S)
-            self._begin()
+
+    def begin_once(self) -> None:
+        """Begin the readings that ``read_once`` waits for, and return at once: imports fit between the two.
+
+        Raises the SourceError of a clock that cannot be read; ``read_once`` raises all others.
+        """
+        if self._twice is None:
+            self._check_clock()
+            self._twice = ReadTwice(self.interval_s, self._reader, min(self._hung_s, HUNG_ONCE_S))
+            self._twice.begin()
 
     def _check_clock(self) -> None:
         """Raises SourceError for a clock that Python cannot read, whose counts of nanoseconds end in the year 2262."""
@@ -121,19 +120,16 @@ class LocalSource:
         except OverflowError:
             raise SourceError("this machine's clock is set beyond the year 2262: set it to today") from None
 
-    def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
-            self._schedule.start()
-
     def start(self, notify: Callable[[], None]) -> None:
         """As ``Source.start``. When the driver does not answer within a second, snapshots begin without its GPUs."""
         self._notify = notify
         self.open()
-        self._begin()
+        if self._schedule is not None and not self._begun:
+            self._begun = True
+            self._schedule.start()
         self._reader.looked.wait(START_WAIT_S)
         self._raise_failure()
-        if self._published:
+        if self._has_published:
             notify()
 
     def poll(self) -> Snapshot | None:
@@ -149,37 +145,36 @@ class LocalSource:
         what is being waited for. Raises SourceError and UsageError. Close the source afterwards.
         """
         begun, session = time.monotonic(), self._reader.session
-        self.open(looks_once=True)
-        while not self._is_complete(begun):
+        self.begin_once()
+        twice = self._twice
+        assert twice is not None
+        snapshot: Snapshot | None = None
+        while True:
             spent = time.monotonic() - begun
+            if twice.complete and (spent >= SM_READER_WAIT_S or not self._awaits_activity(twice)):
+                return OneReading(self._join(twice))
             if spent >= wait_s:
-                return incomplete(self._join(), session.progress(), wait_s, self._readings > 0)
+                return incomplete(self._join(twice), session.progress(), wait_s, twice.readings > 0)
             if slow is not None and spent >= SLOW_S:
-                slow(waiting_for(session.progress(), wait_s, self._readings > 0))
+                slow(waiting_for(session.progress(), wait_s, twice.readings > 0))
                 slow = None
-            until = wait_s if slow is None else min(wait_s, SLOW_S)
-            self._fresh.wait(max(0.0, until - spent))
-            self._fresh.clear()
+            if snapshot is None and twice.readings:
+                # Its only use is that what counts from one snapshot to the next has begun.
+                snapshot = self._join(twice)
+            twice.step()
+            twice.wait((wait_s if slow is None else min(wait_s, SLOW_S)) - spent)
             self._raise_failure()
-        return OneReading(self.poll() or self._join())
 
-    def _is_complete(self, begun: float) -> bool:
-        reading, around = self._schedule.reading, self._schedule.host
-        if self._readings < 2 or reading is None or reading.hung or around is None or not around.knew_gpus:
-            return False
-        return not self._awaits_activity() or time.monotonic() - begun >= SM_READER_WAIT_S
+    def _awaits_activity(self, twice: ReadTwice) -> bool:
+        return self._reader.sm_readers.awaits_activity(twice.newest.gpus)
 
     def close(self) -> None:
         """Stop everything and shut NVML down; threads that hang are left behind after 0.2 s."""
-        if self._opened:
-            self._opened = False
+        readers = self._schedule or self._twice
+        if readers is not None and not self._closed:
+            self._closed = True
             self._reader.stop()
-            self._schedule.stop(CLOSE_S)
-
-    def _awaits_activity(self) -> bool:
-        with self._lock:
-            gpus = self._slot.gpus if self._slot is not None else ()
-        return self._reader.sm_readers.awaits_activity(gpus)
+            readers.stop(CLOSE_S)
 
     def toggle_counters(self) -> str:
         """Give the hardware counters back, or take them again; what was done, in words."""
@@ -197,28 +192,25 @@ class LocalSource:
             raise failure
 
     def _publish(self) -> None:
-        snapshot = self._join()
-        joined = self._joined
+        assert self._schedule is not None
+        snapshot = self._join(self._schedule)
         with self._lock:
             self._slot = snapshot
-        self._published += 1
-        self._readings = joined
-        self._fresh.set()
+        self._has_published = True
         if self._notify is not None:
             self._notify()
 
-    def _join(self) -> Snapshot:
+    def _join(self, readers: Readers) -> Snapshot:
         """The newest values of both threads as one snapshot. Times only ever rise, unless the clock is set back."""
-        reading, around = self._schedule.reading, self._schedule.host
+        reading, around = readers.reading, readers.host
         new = reading is not None and reading is not self._last_reading
         t = reading.t if reading is not None and new and reading.t > self._last_t else self._clock()
         repeats: list[Collector] = ["nvml"] if reading is not None and not new else []
         if around is not None and around is self._last_around:
             repeats.append("proc")
         self._last_t, self._last_reading, self._last_around = t, reading, around
-        self._joined += new
-        reading = self._schedule.newest if reading is None else reading
-        notices = [*self._schedule.troubles(), *reading.notices]
+        reading = readers.newest if reading is None else reading
+        notices = [*readers.troubles(), *reading.notices]
         if around is not None:
             notices += around.notices
         return Snapshot(
@@ -230,7 +222,7 @@ class LocalSource:
             self.interval_s,
             reading.events if new else (),
             None if self._own is None else self._own.read(self._reader.sm_readers.helper_cost()),
-            self._schedule.stale() or NOTHING_LATE,
+            readers.stale() or NOTHING_LATE,
             tuple(notices),
             tuple(repeats),
             fabric_ports=around.ports if around is not None else (),

@@ -43,8 +43,8 @@ class HostReading(Struct, frozen=True):
 class MachineReader:
     """Everything that may block, by thread. ``session`` may be superseded while a call on a GPU hangs.
 
-    ``failure`` says why the GPUs cannot be read at all, None while they can; ``told`` is called after each attempt to
-    find that out, and ``looked`` is set by the first one.
+    ``failure`` says why the GPUs cannot be read at all, None while they can; ``looked`` is set by the first attempt to
+    find that out.
     """
 
     def __init__(
@@ -55,13 +55,12 @@ class MachineReader:
         sm_readers: SmReaders,
         proc: str,
         clock: Callable[[], float],
-        told: Callable[[], None],
         *,
         look_s: float = LOOK_S,
         sys: str = "/sys",
         lets_sleep: bool = False,
     ) -> None:
-        self._proc, self._clock, self._told = proc, clock, told
+        self._proc, self._clock = proc, clock
         self.sm_readers = sm_readers
         self.session = NvmlSession(
             interval_s,
@@ -76,11 +75,6 @@ class MachineReader:
         )
         self.failure: SourceError | UsageError | None = None
         self.looked = Event()
-        self.host_joins = False
-        """Whether the host is read as well. Reading it opens files that the first picture must not wait for, so it
-        begins after a pass that knew the GPUs, or after the second one. A command that prints an early snapshot and
-        ends sets it from the beginning."""
-        self._has_passed = False
         self._host_collector: HostCollector | None = None
         self._processes: ProcessCollector | None = None
         self._host, self._host_at = _NOT_YET, float("-inf")
@@ -96,7 +90,6 @@ class MachineReader:
                 raise
             finally:
                 self.looked.set()
-                self._told()
             self.failure = None
         return session.read(ticket, self._clock())
 
@@ -105,10 +98,15 @@ class MachineReader:
         self.session.ask_seldom(ticket, self._clock())
 
     def read_host(
-        self, gpu_processes: Sequence[GpuProcess], util: Mapping[int, float | None], *, knew_gpus: bool
+        self,
+        gpu_processes: Sequence[GpuProcess],
+        util: Mapping[int, float | None],
+        *,
+        knew_gpus: bool,
+        with_host: bool = True,
     ) -> HostReading:
-        """Host and processes. The very first read comes before the GPUs are known: it is the base of the rates."""
-        if self._host_collector is None and self.host_joins:
+        """Processes, and the host where it is wanted: it opens files that a first picture must not wait for."""
+        if self._host_collector is None and with_host:
             from gputop.sources.host import HostCollector
 
             self._host_collector = HostCollector(self._proc)
@@ -125,8 +123,6 @@ class MachineReader:
         samples = self._processes.read(now, gpu_processes, util)
         if self._host.cpu_outsiders != self._processes.cpu_outsiders:
             self._host = replace(self._host, cpu_outsiders=self._processes.cpu_outsiders)
-        self.host_joins |= knew_gpus or self._has_passed
-        self._has_passed = True
         ports = () if self._host_collector is None else self._host_collector.ports
         return HostReading(self._host, samples, tuple(self._processes.notices), knew_gpus, ports)
 

@@ -33,19 +33,21 @@ class ReaderThread(Generic[T]):
         done: Callable[[], None],
         close: Callable[[], None] | None = None,
         after: Callable[[], None] | None = None,
+        *,
+        second_s: float = 0.0,
     ) -> None:
+        """``second_s`` is how soon after the first read the second one is asked for, if what comes ``after`` the first
+        shall wait as long as there is time for it before that: a start has more urgent things to do."""
         self.latest: T | None = None
         self.latest_at = 0.0
         self.reads = 0
         self.error: Exception | None = None
         self.busy_since: float | None = None
-        self.second_s = 0.0
-        """How soon after the first read the second one is asked for, if what comes ``after`` the first shall wait as
-        long as there is time for it before that: a start has more urgent things to do."""
         self._read = read
         self._done = done
         self._close = close
         self._after = after
+        self._second_s = second_s
         self._asked = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"gputop-{name}", daemon=True)
@@ -98,7 +100,7 @@ class ReaderThread(Generic[T]):
             if self._after is None or self._stopping:
                 continue
             # What comes after takes less than a first read, which opens what it reads.
-            if self.reads == 1 and self._asked.wait(max(0.0, self.second_s - 2 * took_s)):
+            if self.reads == 1 and self._asked.wait(max(0.0, self._second_s - 2 * took_s)):
                 continue
             try:
                 self._after()

@@ -247,24 +247,6 @@ def test_the_time_that_reading_the_host_begins_with_is_that_of_its_counters(
 
     monkeypatch.setattr(machine_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr("gputop.sources.host.HostCollector", Slow)
-    reader = machine_reader.MachineReader(
-        1.0, None, None, SmReaders(1.0, str(machine.proc)), str(machine.proc), time, print
-    )
-    reader.host_joins = True
+    reader = machine_reader.MachineReader(1.0, None, None, SmReaders(1.0, str(machine.proc)), str(machine.proc), time)
     reader.read_host((), {}, knew_gpus=False)
     assert read_at == [100.4]
-
-
-@pytest.mark.parametrize(("knew_gpus", "read"), [([True, True], 1), ([False, False, True], 1), ([False, True], 0)])
-def test_the_host_waits_until_a_pass_that_knew_the_gpus_or_the_second_one_is_over(
-    machine: FakeProc, monkeypatch: pytest.MonkeyPatch, knew_gpus: list[bool], read: int
-) -> None:
-    reads = list[float]()
-    host = SimpleNamespace(ports=(), read=lambda at: reads.append(at) or HostSample())
-    monkeypatch.setattr("gputop.sources.host.HostCollector", lambda _: host)
-    reader = machine_reader.MachineReader(
-        1.0, None, None, SmReaders(1.0, str(machine.proc)), str(machine.proc), time, print
-    )
-    for knew in knew_gpus:
-        reader.read_host((), {}, knew_gpus=knew)
-    assert len(reads) == read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -13,14 +14,14 @@ import pytest
 
 from gputop.model.snapshot import NOT_READ_YET, HostSample, ProcessSample, Snapshot
 from gputop.model.source import SourceError
-from gputop.sources import local, reader_thread
+from gputop.sources import read_twice, reader_thread
 from gputop.sources import schedule as schedules
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.reader_thread import ReaderThread, Retired
-from gputop.sources.schedule import AWAITED, PROC_GRACE_S, Schedule
+from gputop.sources.schedule import PROC_GRACE_S, Schedule
 
 PATIENCE_S = 5.0
 
@@ -67,8 +68,7 @@ def test_what_comes_after_a_first_read_waits_for_the_second_unless_the_read_was_
         log.append("after")
         waited.set()
 
-    reader: ReaderThread[None] = ReaderThread("test", read, done.set, after=after)
-    reader.second_s = 3600.0
+    reader: ReaderThread[None] = ReaderThread("test", read, done.set, after=after, second_s=3600.0)
     try:
         reader.start()
         finish(reader, done)
@@ -84,8 +84,7 @@ def test_what_comes_after_a_first_read_waits_for_the_second_unless_the_read_was_
 
 def test_a_thread_that_waits_before_what_comes_after_its_first_read_ends_at_once() -> None:
     done = threading.Event()
-    reader: ReaderThread[None] = ReaderThread("test", lambda: None, done.set, after=lambda: None)
-    reader.second_s = 3600.0
+    reader: ReaderThread[None] = ReaderThread("test", lambda: None, done.set, after=lambda: None, second_s=3600.0)
     reader.start()
     finish(reader, done)
     reader.stop()
@@ -164,7 +163,8 @@ def test_proc_is_read_before_the_gpus_processes_are_known_only_while_the_driver_
         answers.wait(PATIENCE_S)
         return GpusReading(1.0, (), ())
 
-    def read_host(*_: object, knew_gpus: bool) -> Any:
+    def read_host(*_: object, knew_gpus: bool, with_host: bool) -> Any:
+        assert not with_host, "the first picture does not wait for the host"
         passes.append(knew_gpus)
         answers.set()
         return SimpleNamespace(knew_gpus=knew_gpus)
@@ -173,7 +173,8 @@ def test_proc_is_read_before_the_gpus_processes_are_known_only_while_the_driver_
     if not slow:
         answers.set()
     schedule.ask_driver()
-    assert schedule.read_by(0.0 if slow else PATIENCE_S) is not slow
+    while not slow and schedule._nvml.busy_since is not None:
+        time.sleep(0.001)
     assert not passes
     schedule.start()
     assert published.wait(PATIENCE_S)
@@ -181,25 +182,18 @@ def test_proc_is_read_before_the_gpus_processes_are_known_only_while_the_driver_
     assert passes == ([False, True] if slow else [True])
 
 
-@pytest.mark.parametrize("looks_once", [False, True])
-def test_a_source_that_is_opened_asks_the_driver_alone_until_it_is_started_or_looks_once(
-    looks_once: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order, asked = list[str](), threading.Event()
+def test_a_source_that_is_opened_asks_the_driver_alone_until_it_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = threading.Event()
 
     def read_gpus(reader: MachineReader, _: int) -> GpusReading:
-        order.append("gpus")
         reader.looked.set()
         asked.set()
         return GpusReading(1.0, (), ())
 
-    def read_host(*_: object, knew_gpus: bool) -> HostReading:
-        order.append("proc")
-        return HostReading(HostSample(), (), (), knew_gpus)
-
-    monkeypatch.setattr(local, "UNDISTURBED_S", PATIENCE_S)
     monkeypatch.setattr(MachineReader, "read_gpus", read_gpus)
-    monkeypatch.setattr(MachineReader, "read_host", read_host)
+    monkeypatch.setattr(
+        MachineReader, "read_host", lambda *_, knew_gpus, with_host: HostReading(HostSample(), (), (), knew_gpus)
+    )
     before = set(threading.enumerate())
     source = LocalSource(60.0, environ={}, own_process=False)
 
@@ -207,52 +201,77 @@ def test_a_source_that_is_opened_asks_the_driver_alone_until_it_is_started_or_lo
         return {thread.name for thread in {*threading.enumerate()} - before}
 
     try:
-        source.open(looks_once=looks_once)
+        source.open()
         assert asked.wait(PATIENCE_S)
-        if not looks_once:
-            assert begun() == {"gputop-nvml"}
-            source.start(lambda: None)
+        assert begun() == {"gputop-nvml"}
+        source.start(lambda: None)
         assert begun() == {"gputop-nvml", "gputop-proc", "gputop-schedule"}
-        assert order[0] == "gpus"
     finally:
         source.close()
 
 
-@pytest.mark.parametrize("looks_once", [True, False])
-def test_a_command_that_looks_once_waits_for_a_slow_host_and_a_screen_does_not(looks_once: bool) -> None:
-    slow, published = threading.Event(), threading.Event()
-    seen: list[bool] = []
+def test_a_command_that_reads_once_reads_proc_after_each_of_two_readings_and_waits_for_a_slow_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    order: list[str] = []
 
-    def read_host(*_: object, knew_gpus: bool) -> Any:
-        slow.wait(1.5 * PROC_GRACE_S)
-        return SimpleNamespace(knew_gpus=knew_gpus)
+    def read_gpus(_: MachineReader, __: int) -> GpusReading:
+        order.append("gpus")
+        return GpusReading(float(len(order)), (), (GpuProcess(0, 7, 1e9, "C"),))
 
-    def publish() -> None:
-        if not seen:
-            seen.append(schedule.host is not None and schedule.host.knew_gpus)
-            published.set()
+    def read_host(
+        _: MachineReader, listed: Sequence[GpuProcess], *__: object, knew_gpus: bool, with_host: bool
+    ) -> HostReading:
+        assert with_host
+        time.sleep(1.5 * PROC_GRACE_S)
+        order.append(f"proc {knew_gpus}")
+        samples = tuple([ProcessSample(process.pid, 7, gpu_mem_bytes=process.gpu_mem_bytes) for process in listed])
+        return HostReading(HostSample(), samples, (), knew_gpus)
 
-    schedule = Schedule(60.0, scripted(lambda _: GpusReading(1.0, (), ()), read_host), publish)
-    schedule.looks_once = looks_once
-    schedule.ask_driver()
-    schedule.start()
-    assert published.wait(PATIENCE_S)
-    slow.set()
-    schedule.stop(PATIENCE_S)
-    assert seen == [looks_once]
+    monkeypatch.setattr(MachineReader, "read_gpus", read_gpus)
+    monkeypatch.setattr(MachineReader, "read_host", read_host)
+    source = LocalSource(60.0, environ={}, own_process=False)
+    try:
+        source.begin_once()
+        reading = source.read_once(PATIENCE_S)
+    finally:
+        source.close()
+    assert reading.complete and [process.starttime for process in reading.snapshot.processes] == [7]
+    assert order == ["gpus", "proc True", "gpus", "proc True"] and not reading.snapshot.repeats
 
 
-@pytest.mark.parametrize("count", [AWAITED, AWAITED + 1])
-def test_a_first_picture_names_more_processes_than_it_waits_for_as_not_read_yet(
-    count: int, monkeypatch: pytest.MonkeyPatch
+def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr(MachineReader, "read_gpus", lambda *_: hangs.wait(PATIENCE_S) and GpusReading(1.0, (), ()))
+    monkeypatch.setattr(
+        MachineReader,
+        "read_host",
+        lambda *_, knew_gpus, with_host: HostReading(HostSample(cpu_pct=5.0), (), (), knew_gpus),
+    )
+    monkeypatch.setattr(read_twice, "SILENT_S", 0.0)
+    source = LocalSource(60.0, environ={}, own_process=False)
+    try:
+        reading = source.read_once(0.3)
+    finally:
+        hangs.set()
+        source.close()
+    assert not reading.complete and reading.snapshot.host.cpu_pct == 5.0
+
+
+def test_processes_that_a_picture_did_not_wait_for_are_not_read_yet_in_it_and_the_next_follows_at_once(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     release, pictures = threading.Event(), queue.Queue[Snapshot]()
 
     def read_gpus(reader: MachineReader, _: int) -> GpusReading:
         reader.looked.set()
-        return GpusReading(1.0, (), tuple([GpuProcess(0, pid, 1e9 + pid, "C") for pid in range(count)]))
+        return GpusReading(1.0, (), tuple([GpuProcess(0, pid, 1e9 + pid, "C") for pid in range(1000)]))
 
-    def read_host(_: MachineReader, listed: Sequence[GpuProcess], *__: object, knew_gpus: bool) -> HostReading:
+    def read_host(
+        _: MachineReader, listed: Sequence[GpuProcess], *__: object, knew_gpus: bool, with_host: bool
+    ) -> HostReading:
         assert release.wait(PATIENCE_S)
         samples = tuple([ProcessSample(process.pid, 7, gpu_mem_bytes=process.gpu_mem_bytes) for process in listed])
         return HostReading(HostSample(), samples, (), knew_gpus)
@@ -264,21 +283,17 @@ def test_a_first_picture_names_more_processes_than_it_waits_for_as_not_read_yet(
 
     monkeypatch.setattr(MachineReader, "read_gpus", read_gpus)
     monkeypatch.setattr(MachineReader, "read_host", read_host)
-    monkeypatch.setattr(schedules, "PROC_GRACE_S", PATIENCE_S)
     # What follows the first picture is no second reading of the GPUs.
     monkeypatch.setattr(schedules, "PAIR_S", 60.0)
     source = LocalSource(60.0, environ={}, own_process=False)
     try:
-        if count == AWAITED:
-            release.set()
         source.start(shown)
         first = pictures.get(timeout=PATIENCE_S)
-        if count > AWAITED:
-            assert {process.unavailable.get("cpu_pct") for process in first.processes} == {NOT_READ_YET}
-            assert {process.starttime for process in first.processes} == {None}
-            assert [process.gpu_mem_bytes for process in first.processes] == [1e9 + pid for pid in range(count)]
-            first = pictures.get(timeout=PATIENCE_S)
-        assert [(process.pid, process.starttime) for process in first.processes] == [(pid, 7) for pid in range(count)]
+        assert {process.unavailable.get("cpu_pct") for process in first.processes} == {NOT_READ_YET}
+        assert {process.starttime for process in first.processes} == {None}
+        assert [process.gpu_mem_bytes for process in first.processes] == [1e9 + pid for pid in range(1000)]
+        second = pictures.get(timeout=PATIENCE_S)
+        assert [(process.pid, process.starttime) for process in second.processes] == [(pid, 7) for pid in range(1000)]
     finally:
         source.close()
 
