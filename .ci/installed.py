@@ -45,6 +45,20 @@ assert (r.files("gputop") / "py.typed").is_file()
 with gputop.watch() as w: w.step()
 print("ok", gputop.__file__)
 """
+EVERY_MODULE = """
+import importlib, pkgutil, sys
+import gputop
+wrong = []
+for module in pkgutil.walk_packages(gputop.__path__, "gputop."):
+    if module.name == "gputop.__main__": continue
+    try: importlib.import_module(module.name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in sys.argv[1].split(","): wrong.append(f"{module.name}: {error}")
+    except Exception as error: wrong.append(f"{module.name}: {type(error).__name__}: {error}")
+print("; ".join(wrong) or "ok")
+"""
+MAY_LACK = "aiohttp,apprise,keras,lightning,mcp,pydantic,pytorch_lightning,tensorflow,textual_serve,torch,transformers"
+"""What modules of gputop may ask for that is not installed: extras, and frameworks that only their users have."""
 LONGEST_S = 120.0
 
 
@@ -59,6 +73,11 @@ def main() -> int:
         wrong.append(f"import gputop: {done.stderr.strip()[-500:]}")
     elif str(bin.parent) not in done.stdout:
         wrong.append(f"another gputop was tried: {done.stdout}")
+    # One that no command above loads may still use what the lowest or the highest version of a library lacks.
+    words = [python, "-I", "-c", EVERY_MODULE, MAY_LACK]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+    if done.stdout.strip() != "ok":
+        wrong.append(f"modules that cannot be imported: {(done.stdout or done.stderr).strip()[-1000:]}")
     if said := watched(bin):
         wrong.append(said)
     for line in wrong:
