@@ -29,7 +29,7 @@ from gputop.sources.processes.process_tree import (
     find_ray_tasks,
     find_trees,
 )
-from gputop.sources.processes.wait_look import HOLDS_S, SHOWN_HOLDS_S, WaitLook
+from gputop.sources.processes.wait_look import HOLDS_S, LONG_HOLDS_S, WaitLook
 from gputop.sources.processes.watched import ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_uptime
 
@@ -69,7 +69,7 @@ class ProcessCollector:
         self._groups = Groups(proc)
         self._queued_at: float | None = None
         self._feeding = Feeding(proc, between=between)
-        self._look = WaitLook(proc, SHOWN_HOLDS_S if between else HOLDS_S)
+        self._look = WaitLook(proc, LONG_HOLDS_S if between else HOLDS_S)
         self._members: dict[int, Member] = {}
         self._exited: dict[int, Member] = {}
         self._parents: set[int] = set()

@@ -111,31 +111,16 @@ def shares_of(run: float, queued: float, waits: Mapping[str, float] | str | None
         return FeederShares(run, queued, unread=rest)
     if isinstance(waits, str):
         waits = {waits: 1.0}
-    if len(waits) == 1:
-        (wait,) = waits
-        state = _STATE_OF.get(wait, "other")
-        if state == "run":
-            return FeederShares(run + rest, queued)
-        values = [run, queued, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
-        values[_PLACE[state]] = rest
-        return FeederShares(*values)
-    parts = dict.fromkeys(("disk", "network", "lock", "sleep", "poll", "other", "run"), 0.0)
+    values = [run, queued, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     for wait, share in waits.items():
-        parts[_STATE_OF.get(wait, "other")] += rest * share
-    return FeederShares(
-        run + parts["run"], queued, parts["disk"], parts["network"], parts["lock"], parts["sleep"], parts["poll"],
-        parts["other"],
-    )  # fmt: skip
-
-
-_STATE_OF = {
-    **{name: name for name in ("disk", "network", "lock", "sleep", "run")},
-    "queue": "poll",
-}
-"""The state of a feeder for a class of waits; all others are ``other``."""
+        values[_PLACE_OF.get(wait, _OTHER)] += rest * share
+    return FeederShares(*values)
 
 
 _PLACE = {name: place for place, name in enumerate(FeederShares.__struct_fields__)}
+_PLACE_OF = {name: _PLACE[name] for name in ("disk", "network", "lock", "sleep", "run")} | {"queue": _PLACE["poll"]}
+"""Where the share of a class of waits stands among those of a feeder; all other classes are ``other``."""
+_OTHER = _PLACE["other"]
 
 
 def main_shares_of(rest: float, waits: Mapping[str, float]) -> MainShares:

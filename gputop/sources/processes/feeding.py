@@ -22,6 +22,7 @@ from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldByMany, H
 from gputop.sources.processes.wait_channel import waits_for_child
 from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, Seen, WaitLook
 from gputop.sources.processes.watched import ProcessReading
+from gputop.sources.procfs import Stat
 
 EXPLAINS = 0.6
 """A loader with this useful share explains itself; its threads and sockets are not read."""
@@ -46,7 +47,6 @@ class _Watch:
         "at",
         "carried_s",
         "close_at",
-        "cpu_s",
         "doing",
         "held",
         "held_at",
@@ -54,11 +54,10 @@ class _Watch:
         "mount",
         "owed_s",
         "own",
-        "parent",
         "recent",
         "saves",
         "seen",
-        "shared",
+        "stat",
         "threads",
         "useful",
     )  # fmt: skip
@@ -79,8 +78,6 @@ class _Watch:
         self.mount: str | None = None
         self.saves = Recent()
         """Of the waits of the main thread those for a file to be written, and the rest."""
-        self.shared: tuple[Mapping[str, float], float, float, FeederShares] | None = None
-        """Of what the latest shares were made, and these: most processes do the same as before."""
         self.at: float | None = None
         self.useful = 0.0
         """Mean useful share over ten seconds or so, waits unresolved."""
@@ -89,9 +86,8 @@ class _Watch:
         self.threads: FeederThreads | None = None
         self.held: HeldInodes | None = None
         self.held_at: float | None = None
-        self.parent = 0
-        self.cpu_s = 0.0
-        """CPU time of the process and of its ended children: what its end adds to its parent."""
+        self.stat: Stat | None = None
+        """Its latest counters: what it and its ended children used, its end adds to its parent."""
         self.owed_s = self.carried_s = 0.0
 
     @property
@@ -104,8 +100,6 @@ class _Watch:
 
         ``rest`` is the share of the time that is not accounted for.
         """
-        if not (children_pct or self.owed_s or self.carried_s):
-            return 0.0
         came = children_pct / 100.0 * elapsed
         new = max(0.0, came - self.owed_s)
         self.owed_s = max(0.0, self.owed_s - came)
@@ -224,9 +218,12 @@ class Feeding:
     def _forget_ended(self, readings: Mapping[int, ProcessReading]) -> None:
         """What a process used that was followed itself is no news when its parent is told of its end."""
         for pid, watch in self._watches.items():
-            parent = self._watches.get(watch.parent)
-            if pid not in readings and parent is not None:
-                parent.owed_s = min(MOST_OWED_S, parent.owed_s + watch.cpu_s)
+            if pid in readings or watch.stat is None:
+                continue
+            parent = self._watches.get(watch.stat.ppid)
+            if parent is not None:
+                used_s = (watch.stat.cpu_ticks + watch.stat.children_ticks) / TICKS_PER_S
+                parent.owed_s = min(MOST_OWED_S, parent.owed_s + used_s)
         self._watches = {pid: self._watches.get(pid) or _Watch() for pid in readings}
 
     def _settled(self, now: float, pid: int, feed: FeedReading) -> FeedReading:
@@ -278,36 +275,32 @@ class Feeding:
         """A process by itself, with what it waits for unresolved."""
         watch = self._watches[pid]
         self._take_looks(now, pid, watch, reading)
-        root, parent = member.place.root, reading.stat.ppid
-        watch.parent = parent
-        watch.cpu_s = (reading.stat.cpu_ticks + reading.stat.children_ticks) / TICKS_PER_S
-        elapsed = 0.0 if watch.at is None else max(0.0, now - watch.at)
+        watch.stat = stat = reading.stat
+        root = member.place.root
         if reading.run_pct is None:
-            return Waiter(NO_SHARES, parent, root)
-        queued = reading.wait_pct or 0.0
+            return Waiter(NO_SHARES, stat.ppid, root)
+        run, queued = reading.run_pct, reading.wait_pct or 0.0
         if member.place.role == "gpu":
             # Of a GPU process only what its children do counts as feeding; its main thread is looked at by itself.
-            run, queued = reading.main_run_pct or reading.run_pct, reading.main_wait_pct or 0.0
-        else:
-            run = reading.run_pct
-        own = watch.recent.waits(now)
-        if watch.shared is None or watch.shared[0] is not own or watch.shared[1:3] != (run, queued):
-            watch.shared = own, run, queued, shares_of(run, queued, own)
-        own_shares = shares = watch.shared[3]
-        doing, by_children = own, 0.0
+            run, queued = reading.main_run_pct or run, reading.main_wait_pct or 0.0
+        elapsed = 0.0 if watch.at is None else max(0.0, now - watch.at)
+        watch.at = now
+        own = doing = watch.recent.waits(now)
+        own_shares = shares = shares_of(run, queued, own)
         rest = max(0.0, 1.0 - own_shares.cpu)
+        by_children = ended = 0.0
         if watch.doing is not None:
             doing = watch.doing.waits(now)
             shares = shares_of(run, queued, doing)
             by_children = max(0.0, shares.run - own_shares.run)
             watch.owed_s = min(MOST_OWED_S, watch.owed_s + by_children * elapsed)
-        ended = watch.ended_share(elapsed, max(0.0, rest - by_children), reading.children_pct or 0.0)
-        watch.at = now
+        if reading.children_pct or watch.carried_s:
+            ended = watch.ended_share(elapsed, max(0.0, rest - by_children), reading.children_pct or 0.0)
         weight = min(1.0, elapsed / MEAN_S) if elapsed else 1.0
         watch.useful += weight * (shares.useful - watch.useful)
         watch.own += weight * (own_shares.useful + own_shares.sleep - watch.own)
         by_child = own is not doing and own != doing
-        return Waiter(shares, parent, root, rest, doing, watch.seen, ended, by_child)
+        return Waiter(shares, stat.ppid, root, rest, doing, watch.seen, ended, by_child)
 
     def _take_looks(self, now: float, pid: int, watch: _Watch, reading: ProcessReading) -> None:
         """Add what was seen since the last reading; without looks between them, what the reading itself saw."""

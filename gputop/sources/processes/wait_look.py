@@ -30,8 +30,8 @@ of a full pipe, a signal, another process of this machine at the other end of a 
 
 HOLDS_S = 2.0
 """For so long a thread that sleeps in the same function is taken to wait for the same file."""
-SHOWN_HOLDS_S = 10.0
-"""The same where that only says what is shown, and other looks judge."""
+LONG_HOLDS_S = 10.0
+"""The same for a socket, and for whatever is only shown while other looks judge."""
 PRESSURE_STANDS_PCT = 10.0
 """From this share of the last 10 s on, in which some task waited for I/O, one in state D may wait for it [judged]."""
 MOST_KNOWN = 4096
@@ -105,8 +105,10 @@ class WaitLook:
         if seen is not None:
             return seen
         known = self._known.get(folder)
-        if known is not None and known[1].channel == channel and 0.0 <= now - known[0] < self._holds_s:
-            return known[1]
+        if known is not None and known[1].channel == channel:
+            holds_s = self._holds_s if known[1].socket is None else LONG_HOLDS_S
+            if 0.0 <= now - known[0] < holds_s:
+                return known[1]
         return self._afresh(now, pid, folder, channel, files)
 
     def pipe_now(self, now: float, pid: int, folder: str, channel: str) -> Seen:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.processes.wait_look import BLOCKED, HOLDS_S, Seen, WaitLook
+from gputop.sources.processes.wait_look import BLOCKED, LONG_HOLDS_S, Seen, WaitLook
 
 PID = 100
 UNKNOWN = "some_new_filesystem_wait"
@@ -84,5 +84,5 @@ def test_the_file_of_a_wait_is_asked_for_again_only_after_a_while(proc: Proc) ->
     proc.socket(5, 77)
     assert proc.look(look, "unix_stream_read_generic").socket == 77
     proc.socket(5, 88)
-    assert proc.look(look, "unix_stream_read_generic", T + HOLDS_S - 0.1).socket == 77
-    assert proc.look(look, "unix_stream_read_generic", T + HOLDS_S).socket == 88
+    assert proc.look(look, "unix_stream_read_generic", T + LONG_HOLDS_S - 0.1).socket == 77
+    assert proc.look(look, "unix_stream_read_generic", T + LONG_HOLDS_S).socket == 88
