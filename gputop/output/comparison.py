@@ -18,6 +18,8 @@ SCHEMA = 1
 Direction = Literal["better", "worse", "same", "changed", "unknown"]
 _SAME_POINTS = 1.0
 _SAME_RATIO = 0.02
+CLEAR_POINTS = 10.0
+"""A difference of WORK that is told beside equal shares of time."""
 """Differences below one point, or below 2 % of a quantity without a scale, are called the same."""
 
 
@@ -203,9 +205,17 @@ def _work_line(comparison: Comparison) -> str:
         return "Not comparable: there is no judged GPU time in one of them."
     change = 100.0 * (now - was)
     if abs(change) < _SAME_POINTS:
-        return f"Same: {100 * now:.0f} % of the GPU time was not work, as before."
+        return f"Same: {100 * now:.0f} % of the GPU time was not work, as before{_harder(comparison)}."
     word = "Better" if change < 0 else "Worse"
     return f"{word}: {100 * now:.0f} % of the GPU time was not work, {100 * was:.0f} % before ({change:+.0f} points)."
+
+
+def _harder(comparison: Comparison) -> str:
+    """How much harder the pipes or the memory were driven, where the shares of time do not tell."""
+    (work,) = (d for d in comparison.differences if d.key == "work_pct")
+    if work.before is None or work.after is None or abs(work.after - work.before) < CLEAR_POINTS:
+        return ""
+    return f", but WORK went from {work.before:.0f} to {work.after:.0f} %"
 
 
 def compare_data(comparison: Comparison) -> dict[str, Any]:
@@ -257,8 +267,9 @@ def _difference(key: str, label: str, unit: str, before: float | None, after: fl
 
 
 def _share(report: JobReport, state: State) -> float | None:
-    """A state's share of all GPU time, in percent."""
-    total = sum(sum(gpu.seconds.values()) for gpu in report.gpus)
+    """A state's share of the judged GPU time, in percent; the share of all time that was not judged."""
+    judged = tuple(STATES) if state == "unmeasured" else tuple(each for each in STATES if each != "unmeasured")
+    total = sum(gpu.seconds.get(each, 0.0) for gpu in report.gpus for each in judged)
     return 100.0 * sum(gpu.seconds.get(state, 0.0) for gpu in report.gpus) / total if total > 0.0 else None
 
 

@@ -90,7 +90,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int) -> list[st
         lines += _entry("loaders", d.attribution.correlation, width)
     if d.seconds:
         spent = ", ".join(f"{STATE_WORDS[state]} {length(s)}" for state, s in d.seconds.items() if s >= 0.5)
-        lines += _entry("time", spent, width)
+        lines += _entry("time", spent, width) if spent else []
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import sys
@@ -47,6 +48,18 @@ def is_lost() -> bool:
     return isinstance(sys.stdout, Nowhere) and sys.stdout.is_missed
 
 
+PLAIN = "gputop-plain"
+"""What Python does with a character that the locale lacks."""
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    from gputop.paint.glyphs import ascii_only
+
+    return ascii_only(error.object[error.start : error.end]), error.end
+
+
 # Makes the standard streams safe to write to, whatever the parent process left open or closed.
 
 _LAST_STANDARD = 2
@@ -55,13 +68,15 @@ _LAST_STANDARD = 2
 def settle() -> bool:
     """Call this first. Returns whether there is a stdout to print to.
 
-    A character that the locale lacks is printed as ``?``. Closed streams become /dev/null: otherwise the next file
-    that is opened would get the number of stdout or stderr, and receive what is meant for them.
+    A character that the locale lacks is printed in its ASCII form, ``x`` for ``×``, else as ``?``. Closed streams
+    become /dev/null: otherwise the next file that is opened would get the number of stdout or stderr, and receive what
+    is meant for them.
     """
     descriptor = os.open(os.devnull, os.O_RDWR)
     while descriptor <= _LAST_STANDARD:
         descriptor = os.open(os.devnull, os.O_RDWR)
     os.close(descriptor)
+    codecs.register_error(PLAIN, _plain)
     open_stdout = sys.stdout is not None
     if sys.stdout is None:
         sys.stdout = Nowhere()
@@ -69,7 +84,7 @@ def settle() -> bool:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open as long as the program runs
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors=PLAIN)
     return open_stdout
 
 

@@ -201,7 +201,7 @@ class Decoder:
         self._job_numbers = count(1)
         self._rows = RowReader()
         self._last_t: float | None = None
-        self._restarted = False
+        self._restarted = self._is_other = False
         self._damage = False
         self._steps: tuple[StepRow, ...] = ()
         self._servers: tuple[ServerRow, ...] = ()
@@ -275,6 +275,8 @@ class Decoder:
         interval = checked(parsed.get("interval"), "number")
         if self._machine is not None and boot != self._machine.boot_id:
             self._restarted = True
+        if self._machine is not None and (host or "unknown") != self._machine.hostname:
+            self._is_other = True
         self._machine = Machine(host or "unknown", boot, driver, "recorded")
         if interval is not None and _INTERVALS[0] <= interval <= _INTERVALS[1]:
             self.interval_s = float(interval)
@@ -349,7 +351,7 @@ class Decoder:
         self.trailing.clear()
         self.derived.clear()
         self._last_t = t
-        self._restarted = self._damage = False
+        self._restarted = self._is_other = self._damage = False
         self.frames += 1
         steps, self._steps = self._steps, ()
         servers, self._servers = self._servers, ()
@@ -382,6 +384,9 @@ class Decoder:
         if last is None:
             return Event(t, "gap", "the recording is damaged before this") if self._damage else None
         lost = t - last
+        if self._is_other:
+            # Without its name, which a redacted recording does not tell.
+            return Event(t, "gap", "another machine from here on")
         if self._restarted:
             return Event(t, "gap", "the machine was restarted")
         if lost <= 0.0:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.recording.index import Recording
@@ -120,6 +121,27 @@ def test_what_cannot_be_printed_is_a_failure(words: list[str], target: str, stat
             ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.returncode == status
     assert ("stdout is closed" if target == "closed" else "No space left") in ended.stderr
+
+
+def test_a_recording_of_two_machines_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "two.gputop.jsonl.gz"
+    writer = RecordingWriter(str(path))
+    for second in range(60):
+        snapshot = snapshot_at(MOMENT + second, scenario="healthy", started=MOMENT)
+        machine = replace(snapshot.machine, hostname="one" if second < 30 else "two")
+        writer.write(replace(snapshot, machine=machine))
+    writer.close()
+    assert main(["report", str(path)]) == 0
+    assert "another machine from here on" in capsys.readouterr().out
+    assert main(["diagnose", str(path)]) == 0
+    assert "another machine from here on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["report", "demo", "healthy"], ["diagnose", "demo", "healthy"], ["help", "SM"]])
+def test_a_locale_without_the_characters_gets_their_plain_forms(command: list[str]) -> None:
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    told = subprocess.run([sys.executable, "-m", "gputop", *command], env=plain, capture_output=True, check=True).stdout
+    assert told.isascii() and b"?" not in told
 
 
 @pytest.mark.parametrize("word", ["UTIL", "SM", "GAP", "WORK", "EFF", "RHYTHM"])

@@ -287,3 +287,16 @@ def test_the_demo_is_accounted_as_its_recording_would_be(tmp_path: Path, capsys:
     assert (demo["frames"], demo["duration_s"]) == (recorded["frames"], pytest.approx(recorded["duration_s"]))
     assert demo["gpus"][0]["rhythm_s"] == pytest.approx(recorded["gpus"][0]["rhythm_s"], rel=0.02)
     assert [f["id"] for f in demo["findings"]] == [f["id"] for f in recorded["findings"]]
+
+
+def test_a_short_recording_is_not_called_worse_for_what_was_not_judged() -> None:
+    source = SimulatedSource("healthy", clock=lambda: T0)
+    compared = compare(report_snapshots(source.recent(300.0)), report_snapshots(source.recent(60.0)))
+    (working,) = (d for d in compared.differences if d.key == "share.working")
+    assert (working.before, working.after, working.direction) == (100.0, 100.0, "same")
+
+
+def test_equal_shares_of_time_still_say_how_hard_the_gpu_worked() -> None:
+    slow, fast = (report_snapshots(SimulatedSource(name, clock=lambda: T0).recent(120.0))
+                  for name in ("no_tensor_cores", "healthy"))  # fmt: skip
+    assert ", but WORK went from" in plain(compare_document(compare(slow, fast)))
