@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import time
@@ -21,7 +22,7 @@ from gputop.features.fleet.schedulers import apply
 from gputop.model.source import UsageError
 from tests.features.fleet.test_fleet_histories import Series, dcgm, gpu_of, host, lines, merged, own
 from tests.features.fleet.test_fleet_remedies import _frame, _lost
-from tests.support.engines import backfill, missing, prometheus
+from tests.support.engines import backfill, imported, missing, prometheus, victoria
 from tests.support.kube_api import KubeApi, kube_api
 from tests.support.slurm import Slurm, no_slurm, slurm
 
@@ -172,12 +173,30 @@ def test_a_job_without_a_step_for_half_an_hour_is_requeued_from_what_prometheus_
     commands.run("scancel", number)
 
 
-def _grounds(folder: Path, series: Series, monkeypatch: pytest.MonkeyPatch) -> Grounds:
+ENGINES = [
+    pytest.param(name, marks=pytest.mark.skipif(bool(missing(name)), reason=missing(name) or "it is here"))
+    for name in ("prometheus", "victoria-metrics")
+]
+
+
+@contextlib.contextmanager
+def _engine(name: str, folder: Path, series: Series) -> Iterator[str]:
+    """An engine with this history; gives its URL."""
+    if name == "prometheus":
+        backfill(folder, lines(series, 4500.0))
+        with prometheus(folder) as url:
+            yield url
+    else:
+        with victoria(folder) as url:
+            imported(url, lines(series, 4500.0))
+            yield url
+
+
+def _grounds(engine: str, folder: Path, series: Series, monkeypatch: pytest.MonkeyPatch) -> Grounds:
     """What a remedy may stand on at the end of this hour."""
     now = time.time()
     monkeypatch.setattr("tests.features.fleet.test_fleet_histories.END", now)
-    backfill(folder / "engine", lines(series, 4500.0))
-    with prometheus(folder / "engine") as url:
+    with _engine(engine, folder / "engine", series) as url:
         fleet = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: now)
         try:
             fleet.ask()
@@ -186,8 +205,8 @@ def _grounds(folder: Path, series: Series, monkeypatch: pytest.MonkeyPatch) -> G
             fleet.close()
 
 
-@pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus on this machine")
-def test_only_a_real_rise_of_a_count_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_only_a_real_rise_of_a_count_is_one(engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blank = 9223372036854775794.0
     counts: dict[str, Callable[[float], float | None]] = {
         "constant": lambda back: 3.0,
@@ -203,15 +222,15 @@ def test_only_a_real_rise_of_a_count_is_one(tmp_path: Path, monkeypatch: pytest.
     series = merged(*(dcgm(gpu_of(name, 0), 98.0, 90.0) for name in counts))
     for name, value in counts.items():
         series[f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{{{gpu_of(name, 0)}}}"] = value
-    on = _grounds(tmp_path, series, monkeypatch)
+    on = _grounds(engine, tmp_path, series, monkeypatch)
     assert {host for host, _ in on.risen} == {"rose", "anew-and-rose"}
     assert on.risen["anew-and-rose", "0"] == ("GPU-anew-and-rose-0", 2)
     assert on.counts["GPU-driver-loaded-anew-0"] == 0 and "GPU-blank-now-0" not in on.counts
 
 
-@pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus on this machine")
+@pytest.mark.parametrize("engine", ENGINES)
 def test_an_owner_is_told_only_where_the_same_job_held_the_gpu_idle_for_the_whole_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     idle: dict[str, float] = {"gputop_gpu_utilization_ratio": 0.0, "gputop_gpu_sm_active_ratio": 0.0}
 
@@ -235,7 +254,7 @@ def test_an_owner_is_told_only_where_the_same_job_held_the_gpu_idle_for_the_whol
         dcgm(gpu_of("d3", 0, ',exported_pod="train-0",exported_namespace="team-a",pod="dcgm-x"'), 0.0, 0.0),
         dcgm(gpu_of("d4", 0, ',pod="dcgm-x",namespace="gpu-operator",container="exporter"'), 0.0, 0.0),
     )  # fmt: skip
-    told = {(str(one.owner), one.host) for one in _grounds(tmp_path, series, monkeypatch).idle}
+    told = {(str(one.owner), one.host) for one in _grounds(engine, tmp_path, series, monkeypatch).idle}
     assert told == {("job 1", "held"), ("job 7", "d1"), ("pod team-a/train-0", "d3")}
 
 

@@ -274,6 +274,26 @@ def test_prometheus_vmalert_and_alertmanager_take_their_files(names: Names, tmp_
         assert done.returncode == 0, (words, done.stdout, done.stderr)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="needs amtool")
+def test_the_commented_route_to_owners_is_valid_and_takes_idle_gpus_of_known_users_alone(tmp_path: Path) -> None:
+    text = files("gputop")["alertmanager/alertmanager.yml"]
+    text = re.sub(r"^( +)# (- (?:matchers|name)|  [ a-z-])", r"\1\2", text, flags=re.MULTILINE)
+    config = tmp_path / "alertmanager.yml"
+    config.write_text("global: {smtp_smarthost: 'mail.example.org:25', smtp_from: gpu@example.org}\n" + text)
+    check = subprocess.run(["amtool", "check-config", str(config)], capture_output=True, text=True, check=False)
+    assert check.returncode == 0 and "3 receivers" in check.stdout, check.stderr
+    for labels, wanted in (
+        (["alertname=GpuIdleWithMemory", "user=ada", "severity=info"], "owner"),
+        (["alertname=GpuIdleWithMemory", "severity=info"], "team"),
+        (["alertname=GpuStarved", "user=ada", "severity=info"], "team"),
+        (["alertname=GpuLost", "user=ada", "severity=critical"], "on-call"),
+    ):
+        command = ["amtool", "config", "routes", "test", f"--config.file={config}", *labels]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == wanted, (labels, done.stdout, done.stderr)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
