@@ -14,7 +14,10 @@ from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span, folded, pct, shorten, whole
 
-LABEL, NUMBERS = 6, 6
+LABEL, NUMBERS, WITH_WORDS = 6, 6, 11
+"""Cells beside a chart: the GPU and the axis at its left; numbers at its right, and with what they are."""
+LEAST_FOR_WORDS, LEAST_FOR_AXIS = 38, 3
+"""Width of a chart with what is beside it from which numbers have words, and its height from which it has an axis."""
 LEAST_CHART = 16
 MOST_CHART_ROWS = 12
 KEPT = ("rule", "title", "heading")
@@ -118,10 +121,14 @@ def charts(group: GpuGroup, view: FleetView, width: int, room: int) -> list[Row]
     return rows[:room]
 
 
+BESIDE_CHART = ("util", "SM", "gap")
+
+
 def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> list[list[Span]]:
     """One GPU: its number, its chart, util, SM and gap."""
     read, glyphs = gpu.read, view.glyphs
-    room = size - LABEL - NUMBERS - 1
+    worded = size >= LEAST_FOR_WORDS
+    room = size - LABEL - (WITH_WORDS if worded else NUMBERS) - 1
     util, sm = _columns(gpu, group, view, room)
     measured = read.sm_active_pct is not None or any(value is not None for value in sm)
     alarm = gpu.state == "busy_not_working"
@@ -137,12 +144,15 @@ def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> 
         numbers = [(text, "dim") for text, _ in numbers]
     rows: list[list[Span]] = []
     for y in range(tall):
-        label = terminal_safe(read.gpu)[: LABEL - 2] if y == tall // 2 else ""
-        line = (
-            Line().add(label.rjust(LABEL - 2), "dim" if down else "value").add("  ").add_all(drawn[y]).to(LABEL + room)
-        )
+        label, style = "", "dim"
+        if y == tall // 2:
+            number = terminal_safe(read.gpu)
+            label, style = (f"GPU{number}" if len(number) == 1 else number)[: LABEL - 2], "dim" if down else "value"
+        elif tall >= LEAST_FOR_AXIS and y in (0, tall - 1):
+            label = "100" if y == 0 else "0"
+        line = Line().add(label.rjust(LABEL - 2), style).add("  ").add_all(drawn[y]).to(LABEL + room)
         if y < len(numbers):
-            line.add_all([numbers[y]])
+            line.add_all([numbers[y]]).add(f" {BESIDE_CHART[y]}" if worded else "", "dim")
         rows.append(list(line.spans))
     return rows
 
@@ -187,17 +197,24 @@ def _gpu_head(width: int, *, steps: bool) -> Row:
 def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
     read = gpu.read
     held = None if read.mem_used_bytes is None else read.mem_used_bytes / 2**30
-    line = Line().add(f"  {terminal_safe(read.gpu):<7}", "value").add(pct(read.util_pct, 5), "strong")
-    sm = "dim" if read.sm_active_pct is None else "strong" if gpu.state == "busy_not_working" else "value.sm"
+    old = gpu.state in ABSENT
+    plain = "dim" if old else "text"
+    line = Line().add(f"  {terminal_safe(read.gpu):<7}", "value").add(pct(read.util_pct, 5), "dim" if old else "strong")
+    sm = "dim" if old or read.sm_active_pct is None else "strong" if gpu.state == "busy_not_working" else "value.sm"
     line.add(pct(read.sm_active_pct, 5), sm)
     line.add(pct(gpu.gap_pct, 5), "value.alarm" if gpu.state == "busy_not_working" else "dim")
-    line.add(f"{pct(read.tensor_active_pct, 8)}{pct(read.dram_active_pct, 6)}{whole(read.power_w, 6)}", "text")
-    line.add(f"{whole(read.temp_c, 5)}{whole(held, 9)}", "text")
+    line.add(
+        f"{pct(read.tensor_active_pct, 8)}{pct(read.dram_active_pct, 6)}{whole(read.power_w, 6)}",
+        "dim" if old else "text",
+    )
+    line.add(f"{whole(read.temp_c, 5)}{whole(held, 9)}", plain)
     if steps:
-        line.add(f"{'n/a' if read.step_s is None else step_time(read.step_s):>9}", "text")
+        line.add(f"{'n/a' if read.step_s is None else step_time(read.step_s):>9}", plain)
     line.add("   ")
     words = WORDS[gpu.state]
-    if read.own_verdict and (title := titles().get(read.own_verdict)) and title != words:
+    # Of a GPU that is not there, or that a job holds unused, the node's last verdict says something else.
+    told = titles().get(read.own_verdict or "") if gpu.state in ("working", "busy_not_working", "starved") else None
+    if (title := told) and title != words:
         words = title if gpu.state != "busy_not_working" else f"{words}: {title}"
     glyph = glyphs.times if gpu.state in ABSENT else glyphs.level(state_style(gpu).removeprefix("level."))
     words = f"{glyph} {words}"

@@ -269,13 +269,30 @@ def _hours(row: WastedHours, view: FleetView) -> str:
     return f"{row.gpu_h:,.1f} GPU-h".rjust(13) + money
 
 
-def cost(frame: FleetFrame, view: FleetView) -> str:
-    """All hours, and with the user's price what they cost and at which price that is."""
+def cost(frame: FleetFrame, view: FleetView, width: int) -> str:
+    """All hours, with the user's price what they cost and at which price; if there is room, what nobody had apart."""
     lost = frame.not_work_gpu_h
     if lost is None:
         return ""
+    idle = sum(row.gpu_h for row in frame.waste if row.state == "idle")
     money = "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
-    return f"{lost:,.0f} GPU-h{money}"
+    hours = f"{lost - idle:,.0f} GPU-h by jobs, {idle:,.0f} idle" if width >= 100 or not money else f"{lost:,.0f} GPU-h"
+    return f"{hours}{money}"
+
+
+def panel_head(view: FleetView, width: int) -> Row:
+    """The heads of the columns of waste, stragglers or alerts."""
+    line = Line().add(" ")
+    if view.panel == "waste":
+        wide = width >= 90
+        line.add(f"{'JOB':<{19 if wide else 14}}{'USER':<{11 if wide else 8}}WHY, GPUs", "heading")
+        money = "" if view.price is None else f"  {'COST':>9}"
+        hours = f"{'GPU-HOURS':>13}{money}"
+        return line.to(max(line.width + 1, width - len(hours) - 1)).add(hours, "heading").row(width)
+    if view.panel == "stragglers":
+        line.add(f"{'GPU':<21}{'WHAT IT DOES':<40}", "heading")
+        return (line.add("  JOB, USER, GPUs", "heading") if width >= 76 else line).row(width)
+    return line.add(f"  {'ALERT':<28} {'SEVERITY':<9} {'HOST':<16} WHAT IT IS ABOUT", "heading").row(width)
 
 
 def waste_row(row: WastedHours, most: float, view: FleetView, width: int, *, selected: bool = False) -> Row:
@@ -311,7 +328,7 @@ def straggler_row(one: Straggler, view: FleetView, width: int, *, selected: bool
     line = Line().add(" ").add(fit(f"{one.host} GPU {one.gpu}", 20, glyphs.more), "level.yellow").add(" ")
     line.add(fit(what, 40 if width >= 76 else max(10, width - 23), glyphs.more), "text")
     if width >= 76:
-        whose, size = f" {terminal_safe(one.job)} {terminal_safe(one.user)}", f"  {count(one.gpus, 'GPU')}"
+        whose, size = f"  {terminal_safe(one.job)} {terminal_safe(one.user)}", f"  {count(one.gpus, 'GPU')}"
         room = width - line.width - 1
         line.add(fit(whose + size if len(whose + size) <= room else whose, room, glyphs.more), "dim")
     return line.row(width, "select" if selected else None)

@@ -14,7 +14,7 @@ from gputop.features.fleet import fleet_rows as fleet_lists
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_reading import SIMULATED
-from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, groups, position, rows_of
+from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, Panel, groups, position, rows_of
 from gputop.features.fleet.gpu_group import GpuGroup
 from gputop.features.fleet.judge import ABSENT, UNUSED
 from gputop.features.fleet.judge import WORDS as JudgeWORDS
@@ -202,11 +202,26 @@ TITLES = {
     "hosts": "hosts", "jobs": "jobs", "users": "users", "stragglers": "stragglers",
     "waste": "waste by job and cause, last hour", "alerts": "alerts that fire",
 }  # fmt: skip
-HINTS = (
-    ("help", "help"), ("open", "host"), ("jobs", "jobs"), ("stragglers", "stragglers"), ("waste", "waste"),
-    ("alerts", "alerts"), ("filter", "filter"), ("pause", "pause"), ("jump", "time"), ("copy", "copy"),
-    ("quit", "quit"),
-)  # fmt: skip
+_PANELS = (("jobs", "jobs"), ("stragglers", "stragglers"), ("waste", "waste"), ("alerts", "alerts"))
+_ANYWHERE = (("pause", "pause"), ("jump", "time"), ("copy", "copy"), ("quit", "quit"))
+_BACK = ("release", "back")
+
+
+def _hinted(panel: Panel) -> tuple[tuple[str, str], ...]:
+    """The keys that the last row names, with a word for each: those that do something there."""
+    if panel == "host":
+        return (("help", "help"), _BACK, *_PANELS, *_ANYWHERE)
+    others = tuple(one for one in _PANELS if one[0] != panel)
+    if panel == "waste":
+        return (("help", "help"), _BACK, *others, *_ANYWHERE)
+    if panel in ("stragglers", "alerts"):
+        return (("help", "help"), ("open", "host"), _BACK, *others, *_ANYWHERE)
+    if panel in GROUPED:
+        back = (("jobs", "users" if panel == "jobs" else "by host"), *_PANELS[1:])
+        return (("help", "help"), ("open", "its hosts"), _BACK, *back, ("filter", "filter"), *_ANYWHERE)
+    return (("help", "help"), ("open", "host"), *_PANELS, ("filter", "filter"), *_ANYWHERE)
+
+
 LEAST_ROWS, TALL_CHARTS, LEAST_FOR_CHARTS, LEAST_FOR_LISTS = 8, 8, 40, 30
 """Rows that the list keeps; rows of the charts below it; heights of the screen from which charts and lists show."""
 
@@ -225,7 +240,7 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
     rows: list[Row] = [bar(frame, view, width), summary(frame, view, width)]
     targets: list[Target | None] = [None, None]
     problems = _problems(frame, view, width) if height >= 12 else []
-    foot = [*problems, hint_row(width)]
+    foot = [*problems, hint_row(width, view.panel)]
     room = height - len(rows) - len(foot)
     if view.panel == "host":
         group = next((host for host in frame.hosts if host.name == view.host), None)
@@ -237,10 +252,16 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
         rows[2:] = map(fleet_host.greyed, rows[2:])
     rows = rows[: height - len(foot)]
     rows += [Line().row(width)] * (height - len(foot) - len(rows)) + foot
-    targets = [*(targets + [None] * height)[: height - 1], hint_target(width)]
+    targets = [*(targets + [None] * height)[: height - 1], hint_target(width, view.panel)]
     if view.glyphs.name == "ascii":
         rows = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
     return FleetPainted(rows, targets, page)
+
+
+def _order(view: FleetView) -> str:
+    """By what the rows are sorted."""
+    text = "worst state first, then waste" if view.sort == "worst" else f"by {view.sort}"
+    return f"{text}, reversed" if view.inverted else text
 
 
 def _listed(
@@ -252,15 +273,19 @@ def _listed(
     title = TITLES[view.panel] if view.panel == "waste" else f"{TITLES[view.panel]} {number(len(names))}"
     if view.filter and view.panel in ("hosts", *GROUPED):
         title += f", filter {shorten(terminal_safe(view.filter.text), 40)}"
-    right = fleet_lists.cost(frame, view) if view.panel == "waste" else ""
+    right = fleet_lists.cost(frame, view, width) if view.panel == "waste" else ""
     rows.append(
-        fleet_host.rule(title, f"by {view.sort}" if view.panel in ("hosts", *GROUPED) else right, width, view.glyphs)
+        fleet_host.rule(title, _order(view) if view.panel in ("hosts", *GROUPED) else right, width, view.glyphs)
     )
     targets.append(None)
     free = room - 1 - len(below)
     if view.panel in ("hosts", *GROUPED):
         rows.append(fleet_rows.head(view, width, TITLES[view.panel][:-1].upper()))
         targets.append(fleet_rows.head_target(width))
+        free -= 1
+    elif names:
+        rows.append(fleet_rows.panel_head(view, width))
+        targets.append(None)
         free -= 1
     page = max(1, free)
     first = max(0, min(view.first, len(names) - page))
@@ -349,10 +374,10 @@ def _gone(view: FleetView, width: int) -> list[Row]:
     ]
 
 
-def _hints(width: int) -> list[tuple[str, str, str]]:
+def _hints(width: int, panel: Panel) -> list[tuple[str, str, str]]:
     shown = {key.id: key.shown.split("  ")[0] for key in FLEET_KEYS}
     kept, used = [], 0
-    for key_id, words in HINTS:
+    for key_id, words in _hinted(panel):
         need = (3 if used else 1) + len(shown[key_id]) + 1 + len(words)
         if used + need < width:
             kept.append((shown[key_id], words, key_id))
@@ -360,19 +385,19 @@ def _hints(width: int) -> list[tuple[str, str, str]]:
     return kept
 
 
-def hint_row(width: int) -> Row:
+def hint_row(width: int, panel: Panel) -> Row:
     """The last row: the keys that lead to the rest."""
     line = Line()
-    for shown, words, _ in _hints(width):
+    for shown, words, _ in _hints(width, panel):
         line.add("   " if line.width else " ", "text").add(shown, "key").add(f" {words}", "text")
     return line.row(width, "bar")
 
 
-def hint_target(width: int) -> Target:
+def hint_target(width: int, panel: Panel) -> Target:
     """What a click on the last row means."""
     ends: list[tuple[int, object]] = []
     end = 0
-    for shown, words, key_id in _hints(width):
+    for shown, words, key_id in _hints(width, panel):
         end += (3 if end else 1) + len(shown) + 1 + len(words)
         ends.append((end, key_id))
     return Target("key", None, (*ends, (width, None)))

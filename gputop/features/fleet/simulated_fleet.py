@@ -267,8 +267,12 @@ class SimulatedFleet:
         times = [t - span_s + (i + 1) * step for i in range(columns)]
         found = {}
         for number in range(self.gpus):
-            reads = [self.gpu(at, number, moment) for moment in times]
-            found[str(number)] = [read.util_pct for read in reads], [read.sm_active_pct for read in reads]
+            is_silent = at == self.late or (at, number) == self.lost_gpu
+            reads = [None if is_silent and moment > t - LATE_S else self.gpu(at, number, moment) for moment in times]
+            found[str(number)] = (
+                [None if read is None else read.util_pct for read in reads],
+                [None if read is None else read.sm_active_pct for read in reads],
+            )
         return found
 
 

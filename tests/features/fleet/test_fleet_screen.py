@@ -207,6 +207,34 @@ def test_a_ticket_says_where_when_whose_what_and_what_helps(frame: FleetFrame) -
         assert ticket_text(frame, FleetView(panel=panel)).count("\n") >= 2  # type: ignore[arg-type]
 
 
+def test_a_gpu_that_is_lost_is_called_so_on_its_host_whatever_its_node_said_last(frame: FleetFrame) -> None:
+    rows = _text(frame, FleetView(panel="host", host="node-029"), 160).split("\n")
+    (lost,) = [row for row in rows if "× lost" in row]
+    assert lost.split()[0] == "7" and sum("● working" in row for row in rows) == 7
+    unused = next(group for group in frame.hosts if group.counts.get("allocated_unused"))
+    text = _text(frame, FleetView(panel="host", host=unused.name), 160)
+    assert text.count("▲ allocated, unused") == 8 and "ask its owner" in text
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_every_list_has_heads_and_its_last_row_names_keys_that_do_something_there(
+    frame: FleetFrame, width: int
+) -> None:
+    heads = {"waste": ("JOB", "USER", "WHY", "GPU-HOURS"), "stragglers": ("GPU", "WHAT IT DOES", "JOB, USER"),
+             "alerts": ("ALERT", "SEVERITY", "HOST")}  # fmt: skip
+    for panel, words in heads.items():
+        rows = _text(frame, FleetView(panel=panel), width).split("\n")  # type: ignore[arg-type]
+        assert all(word in rows[3] for word in words), rows[3]
+        assert "esc back" in rows[-1] and f" {panel}" not in rows[-1]
+        assert ("enter host" in rows[-1]) == (panel != "waste")
+    host = _text(frame, FleetView(panel="host", host="node-026"), width).split("\n")
+    assert "esc back" in host[-1] and "enter" not in host[-1]
+    assert "enter host" in _text(frame, FleetView(), width).split("\n")[-1]
+    assert any(row.strip().startswith("100") for row in host) and any(" util" in row for row in host)
+    waste = _text(frame, FleetView(panel="waste"), width).split("\n")[2]
+    assert "by jobs" in waste and "idle" in waste
+
+
 def test_the_help_names_every_key() -> None:
     text = "\n".join("".join(part for part, _ in row) for row in help_rows(COLOUR, 100, FLEET_KEYS))
     assert all(key.shown in text for key in FLEET_KEYS)
