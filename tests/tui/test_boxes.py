@@ -153,3 +153,12 @@ async def test_a_command_of_the_palette_is_one_line_that_begins_with_its_key() -
         await pilot.press("colon")
         hits = [hit async for hit in Commands(app.screen_stack[0]).search("gpu in full")]
         assert str(hits[0].prompt).startswith("D ") and "\n" not in str(hits[0].prompt)
+
+
+async def test_without_colours_a_box_leaves_textuals_greys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app, _ = app_on(theme="mono")
+    async with app.run_test(size=(80, 24)) as pilot:
+        before = app.theme
+        await pilot.press("o")
+        assert app.theme == before, "black on black: a terminal's own colours have no grey"

@@ -41,7 +41,8 @@ def is_ascii(app: App[Any]) -> bool:
 def coloured(app: App[Any]) -> None:
     """Give Textual's own widgets the colours of the screen below; at the first box, since no page needs them."""
     look = getattr(app, "look", None)
-    if look is None or app.theme == (name := f"gputop-{look.name}"):
+    # Where NO_COLOR is set Textual makes greys of its own theme, and black of a terminal's colours.
+    if look is None or app.no_color or app.theme == (name := f"gputop-{look.name}"):
         return
     if name not in app.available_themes:
         app.register_theme(_box_theme(look, name))
