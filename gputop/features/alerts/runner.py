@@ -90,7 +90,7 @@ class Running:
             return Ended(answer["exit"], answer["problem"], one_line(answer["output"]))
         except subprocess.TimeoutExpired:
             return Ended(None, f"was killed after {self._limit_s:g} s, together with its supervisor")
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return Ended(None, self._problem or "how it ended is unknown: its supervisor is gone")
         finally:
             process.kill()
@@ -231,13 +231,17 @@ class Runner:
                     return
                 firing = waiting.popleft()
             self._lock.note(firing.place, firing.t)
-            under_way = UnderWay(firing)
+            try:
+                under_way = UnderWay(firing)
+                with self._state:
+                    self._under_way[name] = firing
+                    self._state.notify_all()
+                outcome = under_way.outcome()
+            except Exception as error:  # noqa: BLE001 — whatever it is, the alert must fire again
+                words = f"did not fire: {type(error).__name__}: {one_line(str(error))[:160]}".rstrip(": ")
+                outcome = CommandOutcome(firing, words, has_failed=True)
             with self._state:
-                self._under_way[name] = firing
-                self._state.notify_all()
-            outcome = under_way.outcome()
-            with self._state:
-                del self._under_way[name]
+                self._under_way.pop(name, None)
             if not self._closed.is_set():
                 self._tell(outcome)
 

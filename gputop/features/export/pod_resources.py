@@ -180,10 +180,15 @@ class PodResources:
         try:
             self._pods, self._at, self._told = parse(_listed(self._path)), self._clock(), ""
         except (OSError, ProtobufError) as error:
-            reason = clean_text(str(error))[:120]
-            if reason != self._told:
-                self._told = reason
-                self._say(f"--pod-resources {self._path}: {reason}; retrying every {EVERY_S:.0f} s")
+            self._failed(str(error))
+        except Exception as error:  # noqa: BLE001 — the last frame of a thread that must outlive any answer
+            self._failed(f"{type(error).__name__}: {error}")
+
+    def _failed(self, words: str) -> None:
+        reason = clean_text(words)[:120]
+        if reason != self._told:
+            self._told = reason
+            self._say(f"--pod-resources {self._path}: {reason}; retrying every {EVERY_S:.0f} s")
 
     def _run(self) -> None:
         while not self._ended.is_set():

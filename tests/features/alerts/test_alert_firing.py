@@ -257,3 +257,29 @@ def test_a_file_that_was_cut_off_or_written_by_somebody_else_breaks_nothing(tmp_
     (tmp_path / "alerts").symlink_to(tmp_path / "elsewhere")
     linked = FiringLock([str(tmp_path)])
     assert not linked.take() and linked.reason and not (tmp_path / "elsewhere").exists()
+
+
+def test_an_alert_whose_command_failed_in_a_way_that_nobody_thought_of_says_so_and_fires_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o700)
+    told: list[runner.CommandOutcome] = []
+    errors = iter([RecursionError("too deep\x1b[2J")])
+
+    class Odd:
+        def __init__(self, *_: Any) -> None:
+            for error in errors:
+                raise error
+
+        def ended(self) -> Ended:
+            return Ended(0, None)
+
+    monkeypatch.setattr(runner, "Running", Odd)
+    firing = fired(made(run=["program"]), framed())
+    runs = runner.Runner(FiringLock([str(tmp_path)]), told.append)
+    for count in (1, 2):
+        runs.offer(firing)
+        until(lambda count=count: len(told) == count)  # type: ignore[misc]
+    runs.close()
+    assert (told[0].has_failed, told[1].has_failed) == (True, False)
+    assert told[0].words.startswith("did not fire: RecursionError: too deep") and "\x1b" not in told[0].words

@@ -136,6 +136,13 @@ def test_an_old_answer_is_believed_no_more_and_a_failure_is_told_once(
     assert asked.newest() == {}
     assert len(said) == 1 and "UNAVAILABLE" in said[0]
 
+    def surprising(_: str) -> bytes:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(pod_resources, "_listed", surprising)
+    asked.ask()
+    assert "RecursionError: too deep; retrying" in said[-1], "the thread goes on after what nobody thought of"
+
 
 Answer = Callable[[], bytes]
 
