@@ -238,7 +238,7 @@ def _network(s: Signals) -> bool:
 
 def _fetches(s: Signals, f: Feeders) -> bool:
     """By elimination: main waits for a batch, nothing computes or reads a disk, and its feeder polls."""
-    if f.what == "threads" or f.by in ("no socket", "task queue", "client") or not waits_for_batch(s):
+    if f.what == "threads" or f.by in ("no socket", "task queue", "client", "peer") or not waits_for_batch(s):
         return False
     if f.any_unread >= NO_DISK or f.busiest.unread >= SECOND:
         # What was not looked at yet rules nothing out.

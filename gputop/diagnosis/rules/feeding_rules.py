@@ -215,6 +215,7 @@ def proof(f: Feeders) -> str | None:
         return "by the time of children that have ended"
     return {
         "child": "waits for its own child process, which works",
+        "peer": "waits for another process of the job, by a local socket",
         "kinship": "by kinship: its pipes cannot be seen",
         "socket": "its sockets receive data",
         "connections": "opens connections again and again",

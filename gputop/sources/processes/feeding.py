@@ -18,7 +18,7 @@ from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_shar
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.pointers import CHILD, Pointers, SocketProof, Waiter
-from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldByMany, HeldInodes, held
+from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldByMany, HeldInodes, LocalPeers, held
 from gputop.sources.processes.wait_channel import waits_for_child
 from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, Seen, WaitLook
 from gputop.sources.processes.watched import ProcessReading
@@ -33,7 +33,7 @@ HELD_A_TICK = 2
 SETTLES_S = 3.5
 UNSEEN_SETTLES_S = 15.0
 """The same where threads that may explain a wait were not read yet."""
-_LOOKS_INSIDE = ("lock", "queue", "sleep", "other")
+_LOOKS_INSIDE = ("lock", "queue", "sleep", "other", LOCAL)
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MOST_OWED_S, MOST_CARRIED_S = 600.0, 10.0
 """CPU time of children: what looks have already counted, and what their end has left to count, at most."""
@@ -123,6 +123,7 @@ class Feeding:
         self._gpus = WaitingGpus()
         self._proof = SocketProof(proc, between=between)
         self._others = HeldByMany(proc)
+        self._peers = LocalPeers()
         self._watched: list[int] = []
         """Processes to look at between this reading and the next."""
         self._looked_mains: frozenset[int] = frozenset()
@@ -193,7 +194,12 @@ class Feeding:
             if (members[pid].role == "loader" and self._watches[pid].useful >= EXPLAINS)
             or (members[pid].place.role == "gpu" and self._explains_itself(pid, members[pid].place.gpu))
         }
-        pointers = Pointers({pid: waiters[pid] for pid in close}, lambda pid: self.held(now, pid))
+        pointers = Pointers(
+            {pid: waiters[pid] for pid in close},
+            lambda pid: self.held(now, pid),
+            lambda inode: self._peers.of(now, inode),
+            lambda pid: self._others.of(now, pid),
+        )
         for pid in close:
             if pid in feeds and pointers.points(pid):
                 feeds[pid] = pointers.resolved(pid)
@@ -393,7 +399,7 @@ class Feeding:
                 feeds[pid] = FeedReading(best, None, len(threads))
             return
         own = feeds[pid]
-        if own.by is not None:
+        if own.by not in (None, "task queue", "peer"):
             return
         # A thread replaces its process's own wait only by doing something: what it waits for says nothing.
         if best.cpu + best.disk + best.network >= DOES:

@@ -1,8 +1,9 @@
 """A wait for another process is a pointer, not a cause: it stands for what that process does, or for nothing.
 
 A child at the other end of a pipe: its states are inherited. The GPU process or an ancestor: a task queue, so idle.
-A process outside the job: data from there. Children that live for a moment were looked at while they did (see
-``descendants``), or count by the CPU time that they leave to their parent.
+A process outside the job: data from there. The other end of a local socket is found in the kernel's table of them; a
+process of the job that is no child may serve others as well, and speaks for itself. Children that live for a moment
+were looked at while they did (see ``descendants``), or count by the CPU time that they leave to their parent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
 from gputop.sources.processes.feed import FeedReading, partly, received
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.process_sockets import DENIED_FDS, LEAST_RX, HeldInodes, Received, SocketNews
-from gputop.sources.processes.wait_look import Seen
+from gputop.sources.processes.wait_look import LOCAL, Seen
 
 CHILD = "child"
 """The wait for a child to end, among the classes of ``wait_look``."""
@@ -62,6 +63,11 @@ class Waiter(Struct, frozen=True):
         return self.rest * self.waits.get("queue", 0.0)
 
     @property
+    def for_local(self) -> float:
+        """The share of its time in which it reads a local socket."""
+        return self.rest * self.waits.get(LOCAL, 0.0)
+
+    @property
     def pipe(self) -> int | None:
         """The pipe that it reads, where that is known."""
         return None if self.seen is None else self.seen.pipe
@@ -80,9 +86,19 @@ class Waiter(Struct, frozen=True):
 class Pointers:
     """Resolves the waits of one reading."""
 
-    def __init__(self, waiters: Mapping[int, Waiter], held: HeldBy) -> None:
+    def __init__(
+        self,
+        waiters: Mapping[int, Waiter],
+        held: HeldBy,
+        peer_of: Callable[[int], int | None] = lambda _: None,
+        held_by_many: HeldBy | None = None,
+    ) -> None:
+        """``held`` is asked for few processes, ``held_by_many`` for all of a job; ``peer_of`` gives the inode of the
+        other end of a local socket."""
         self._waiters = waiters
         self._held = held
+        self._peer_of = peer_of
+        self._held_by_many = held_by_many or held
         self._kids: dict[int, list[int]] = {}
         for pid, waiter in waiters.items():
             self._kids.setdefault(waiter.parent, []).append(pid)
@@ -90,7 +106,7 @@ class Pointers:
     def points(self, pid: int) -> bool:
         """Whether a process may wait for another one: most do not, and need no further work."""
         waiter = self._waiters[pid]
-        if waiter.waits_for_children or waiter.piped >= LEAST_PART:
+        if waiter.waits_for_children or waiter.piped >= LEAST_PART or waiter.for_local >= LEAST_PART:
             return True
         return pid in self._kids and waiter.for_child + waiter.polled >= LEAST_PART
 
@@ -100,6 +116,8 @@ class Pointers:
         own, by = waiter.shares, "child" if waiter.by_child else None
         if waiter.ended >= LEAST_PART:
             own, by = partly(own, waiter.ended, FeederShares(run=1.0)), "child"
+        if waiter.for_local >= max(LEAST_PART, waiter.piped + waiter.for_child):
+            return self._over_a_socket(pid, waiter, own, by, depth)
         waits = waiter.piped + waiter.for_child
         children = self._kids.get(pid, ()) if depth < _GENERATIONS else ()
         if waits < LEAST_PART and not (children and waiter.polled >= LEAST_PART):
@@ -121,6 +139,31 @@ class Pointers:
         if self._reads_from_outside(pid, mine, waiter.pipe):
             return FeedReading(partly(own, waiter.piped, FeederShares(network=1.0)), "pipe")
         return FeedReading(own, by or "task queue")
+
+    def _over_a_socket(self, pid: int, waiter: Waiter, own: FeederShares, by: str | None, depth: int) -> FeedReading:
+        """A wait on a local socket: for the own child at its other end, for work, or for one who serves others too."""
+        other = self._at_other_end(pid, waiter)
+        if other is None:
+            return FeedReading(own, by)
+        if other in self._kids.get(pid, ()) and depth < _GENERATIONS:
+            return FeedReading(partly(own, waiter.for_local, self.resolved(other, depth + 1).shares), "child")
+        is_above = other == waiter.root or other in self._ancestors(pid)
+        return FeedReading(own, by or ("task queue" if is_above else "peer"))
+
+    def _at_other_end(self, pid: int, waiter: Waiter) -> int | None:
+        """Who of the job holds the other end of the local socket that a process reads: those above it first, who made
+        both ends before they forked."""
+        inode = None if waiter.seen is None else waiter.seen.socket
+        peer = None if inode is None else self._peer_of(inode)
+        if peer is None:
+            return None
+        above = [other for other in (waiter.root, *self._ancestors(pid)) if other is not None]
+        candidates: list[int] = [*above, *self._kids.get(pid, ()), *self._waiters]
+        for other in dict.fromkeys(candidates):
+            theirs = None if other == pid else self._held_by_many(other)
+            if theirs is not None and peer in theirs.sockets:
+                return other
+        return None
 
     def _writes_to(self, child: int, mine: HeldInodes | None, waiter: Waiter) -> bool:
         if mine is None:

@@ -30,8 +30,8 @@ _DONE, _ERROR = 3, 2
 _INFO_EXTENSION = 1 << 1
 _INFO, _PEER = 2, 2
 _SHOW_PEER = 4
-_ESTABLISHED, _CLOSE_WAIT, _LISTEN = 1, 8, 10
-_ASKED_STATES = 1 << _ESTABLISHED | 1 << _CLOSE_WAIT | 1 << _LISTEN
+_ESTABLISHED, _FIN_WAIT1, _FIN_WAIT2, _CLOSE_WAIT, _LISTEN = 1, 4, 5, 8, 10
+_ASKED_STATES = 1 << _ESTABLISHED | 1 << _FIN_WAIT1 | 1 << _FIN_WAIT2 | 1 << _CLOSE_WAIT | 1 << _LISTEN
 _RECEIVED_AT = 128
 _HEADER = struct.Struct("=IHHII")
 _ATTRIBUTE = struct.Struct("=HH")
@@ -105,6 +105,20 @@ def unix_peers() -> dict[int, int]:
     except OSError:
         return {}
     return peers
+
+
+class LocalPeers:
+    """The other ends of Unix sockets, remembered."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+        self._asked_at: float | None = None
+
+    def of(self, now: float, inode: int) -> int | None:
+        """The inode of the other end; None where it has none, or is newer than the table. ``now`` is monotonic s."""
+        if inode not in self._known and (self._asked_at is None or now - self._asked_at >= DUMP_S):
+            self._asked_at, self._known = now, unix_peers()
+        return self._known.get(inode)
 
 
 def _opened() -> socket:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,7 +35,7 @@ from gputop.sources.processes.process_sockets import (
     tcp_tables,
 )
 from gputop.sources.processes.process_tree import Groups, ProcessTable, find_trees
-from gputop.sources.processes.wait_look import Seen, WaitLook
+from gputop.sources.processes.wait_look import LOCAL, Seen, WaitLook
 from tests.proc_trees.fake_proc import FakeProc
 
 NONE: frozenset[int] = frozenset()
@@ -78,6 +82,59 @@ def test_a_wait_on_a_pipe_is_what_the_one_at_its_other_end_does() -> None:
     assert resolved({WORKER: fds({7, 8}), ROOT: fds(writes={8})}, pipe=7).by == "pipe"
     assert resolved({WORKER: fds({7, 8}), ROOT: fds(writes={8})}, pipe=8).by == "task queue"
     assert resolved({WORKER: fds({7}), ROOT: fds(writes={7})}, fifo=True).by == "pipe"
+
+
+def test_a_wait_on_a_local_socket_is_for_whoever_of_the_job_holds_its_other_end() -> None:
+    other = CHILD + 1
+
+    def over_a_socket(*holders: int) -> FeedReading:
+        own, burning = FeederShares(run=0.1, other=0.9), FeederShares(run=1.0)
+        waiters = {
+            ROOT: Waiter(FeederShares(poll=1.0), 1, ROOT),
+            WORKER: Waiter(own, ROOT, ROOT, 0.9, {LOCAL: 1.0}, Seen(LOCAL, socket=7)),
+            CHILD: Waiter(burning, WORKER, ROOT),
+            other: Waiter(burning, ROOT, ROOT),
+        }
+        holds = {pid: HeldInodes(NONE, NONE, frozenset((8,)), NONE) for pid in holders}
+        return Pointers(waiters, holds.get, {7: 8}.get).resolved(WORKER)
+
+    assert over_a_socket(WORKER, CHILD).by == "child"
+    assert over_a_socket(CHILD).shares.run == pytest.approx(1.0)
+    # Both ends were made before the fork: it is handed work.
+    assert (over_a_socket(ROOT, CHILD).by, over_a_socket(ROOT).shares.run) == ("task queue", 0.1)
+    # A server of many says itself what it does.
+    assert (over_a_socket(other).by, over_a_socket(other).shares.run) == ("peer", 0.1)
+    assert over_a_socket().by is None
+
+
+@pytest.mark.slow
+def test_a_real_worker_that_waits_for_its_child_over_a_socket_pair_does_what_the_child_does() -> None:
+    program = """
+import os, socket, sys
+if os.fork() == 0:
+    mine, its = socket.socketpair()
+    if os.fork() == 0:
+        while True:
+            pass
+    its.close()
+    mine.recv(1)
+sys.stdin.read()
+os.killpg(0, 9)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, start_new_session=True) as job:
+        collector = ProcessCollector(clock=time.monotonic)
+        try:
+            until, by = time.monotonic() + 30.0, None
+            while by != "child":
+                assert time.monotonic() < until
+                time.sleep(0.2)
+                samples = collector.read(time.monotonic(), [GpuProcess(0, job.pid, 1e9, "C")], WAITING)
+                workers = [s for s in samples if s.ppid == job.pid]
+                by = workers[0].feed_by if workers else None
+        finally:
+            collector.close()
+            os.killpg(job.pid, signal.SIGKILL)
+    assert workers[0].feed_run_pct is not None and workers[0].feed_run_pct > 0.0
 
 
 def test_pipes_that_may_not_be_seen_are_resolved_by_kinship_and_say_so() -> None:
@@ -143,6 +200,14 @@ def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() 
             news = seen.of(me)
             # What comes in through a socket of its own that listens is demand, not data.
             assert news is not None and news.listens and news.rx_bytes_per_s is None
+
+
+def test_a_connection_that_its_reader_has_half_closed_is_still_one_of_the_network() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        accepted, _ = server.accept()
+        with accepted:
+            client.shutdown(socket.SHUT_WR)
+            assert os.fstat(client.fileno()).st_ino in tcp_tables(T).tcp
 
 
 def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
