@@ -126,16 +126,16 @@ class Door:
 
 
 class Guest(asyncio.Protocol):
-    """One connection: passes everything on to the protocol behind the door."""
+    """One connection: passes everything on to the protocol behind the door.
+
+    aiohttp bounds a request's head and body, but neither the number of connections nor the time until a request has
+    come: its middleware begins after the head. ``loop.create_server`` takes any protocol, so this one stands before it.
+    """
 
     def __init__(self, door: Door, inner: asyncio.Protocol) -> None:
         self._door = door
         self._inner = inner
         self._transport: asyncio.BaseTransport | None = None
-        # Called for every packet and every full buffer, so not through a method of ours.
-        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
-        self.eof_received = inner.eof_received  # type: ignore[method-assign]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -147,6 +147,15 @@ class Guest(asyncio.Protocol):
         assert self._transport is not None
         if self._door.takes(self._transport, len(data)):
             self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._door.let_in(self._transport)

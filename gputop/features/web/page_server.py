@@ -101,7 +101,7 @@ class Server:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: self._tell_once(f"internal error: {context['message']}"))
         # What libraries log about a bad request becomes one line, without the request's content.
-        logging.getLogger().handlers[:] = [_Lines(self._tell_once)]
+        logging.basicConfig(handlers=[_Lines(self._tell_once)], force=True)
         ended: asyncio.Future[int] = loop.create_future()
 
         def end(number: int) -> None:
