@@ -12,11 +12,11 @@ import pytest
 from tests.bench import report
 from tests.bench.bounds import MOST_TIMES, ONCE_WINDOW_MS, ROWS, compared, readme_ratios, regressions
 from tests.bench.environments import CHECKOUT, CannotInstall
-from tests.bench.measure import Effort, measure
+from tests.bench.measure import Effort, Results, measure
 from tests.bench.programs import gputop, peer
 from tests.bench.workload import Load, machine
 
-SHORT = Effort(starts=4, rounds=2, warm_up_s=2.0, rest_s=8.0, answers=1, held_s=2.0, onces=4)
+SHORT = Effort(starts=4, rounds=2, warm_up_s=2.0, rest_s=8.0, answers=1, held_s=2.0, onces=4, unattended=0)
 """A minute and a quarter for both programs."""
 
 
@@ -29,6 +29,13 @@ def test_the_bounds_are_those_of_readme_s_table_and_a_cost_beyond_them_is_named(
     assert said.startswith("pss_mb: ") and "README" in said
     assert compared({"once_ms": ONCE_WINDOW_MS + 100.0}, {"once_ms": 200.0}) == {"once_ms": 0.5}
     assert regressions({}, {"pss_mb": 1.0}) == ["pss_mb: not measured"]
+
+
+def test_what_runs_without_a_screen_stands_beside_the_reference_at_rest() -> None:
+    results = {
+        "gputop": Results({"record_pct": [0.5], "cpu_rest_pct": [1.0]}), "nvitop": Results({"cpu_rest_pct": [2.0]}),
+    }  # fmt: skip
+    assert report.ratios(results) == {"gputop": {"record_pct": 0.25, "cpu_rest_pct": 0.5}}
 
 
 @pytest.mark.slow

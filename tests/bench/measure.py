@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from urllib.request import urlopen
 
 from tests.bench.programs import Program
 from tests.bench.spread import Spread
-from tests.bench.terminal import ProgramEnded, Terminal
+from tests.bench.terminal import ProgramEnded, Terminal, process_cpu_s
 from tests.bench.workload import LAST_GPU_BYTES, LAST_GPU_PATTERN, set_in_motion
 from tests.nvml.stand_in import Scenario
 
@@ -18,6 +23,10 @@ DOWN, UP = b"\x1b[B", b"\x1b[A"
 KEYS_PER_S = 30
 
 Samples = Mapping[str, list[float]]
+
+
+SCRAPE_S = 5.0
+"""How often what exports is asked for its page: a short interval of Prometheus."""
 
 
 class OnceFailed(Exception):
@@ -41,9 +50,11 @@ class Effort:
     answers: int = 5
     held_s: float = 4.0
     onces: int = 7
+    unattended: int = 3
+    """Runs of each command without a screen, each with ``warm_up_s`` and ``rest_s``."""
 
 
-QUICK = Effort(starts=3, rounds=2, warm_up_s=2.0, rest_s=2.0, alone_s=4.0, answers=2, held_s=1.0, onces=3)
+QUICK = Effort(starts=3, rounds=2, warm_up_s=2.0, rest_s=2.0, alone_s=4.0, answers=2, held_s=1.0, onces=3, unattended=1)
 
 
 @dataclass(slots=True)
@@ -136,6 +147,35 @@ def printed_once(program: Program, scenario: Scenario) -> Samples:
     return {"once_ms": [1000 * wall], "once_cpu_ms": [1000 * (usage.ru_utime + usage.ru_stime)]}
 
 
+def without_screen(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> Samples:
+    """CPU in percent of a core of each command that watches without a screen. Raises OnceFailed."""
+    set_in_motion(scenario, True)
+    samples = {}
+    for name in program.unattended:
+        with (
+            tempfile.TemporaryDirectory(prefix="gputop-bench-") as folder,
+            socket.create_server(("127.0.0.1", 0)) as own,
+        ):
+            port = int(own.getsockname()[1])
+            own.close()
+            command = program.without_screen(name, interval_s, Path(folder), port)
+            environment = terminal_environment(program, scenario)
+            nothing = subprocess.DEVNULL
+            with subprocess.Popen(command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing) as running:
+                time.sleep(effort.warm_up_s)
+                begin, cpu = time.monotonic(), process_cpu_s(running.pid)
+                while (left := begin + effort.rest_s - time.monotonic()) > 0.0:
+                    if name == "export":
+                        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=left).read()
+                    time.sleep(min(SCRAPE_S, max(0.0, begin + effort.rest_s - time.monotonic())))
+                spent, elapsed = process_cpu_s(running.pid) - cpu, time.monotonic() - begin
+                if running.poll() is not None:
+                    raise OnceFailed(f"{' '.join(command)} ended with {running.returncode}")
+                running.terminate()
+            samples[f"{name}_pct"] = [100.0 * spent / elapsed]
+    return samples
+
+
 def turns(
     results: Mapping[Program, Results], count: int, step: Callable[[Program], Samples], *, warm: bool = False
 ) -> None:
@@ -173,4 +213,5 @@ def measure(
             result.samples.pop("first_frame_ms", None)
     turns(results, effort.rounds, lambda p: watched(p, scenario, interval_s, effort))
     turns(results, effort.onces, lambda p: printed_once(p, scenario), warm=warm)
+    turns(results, effort.unattended, lambda p: without_screen(p, scenario, interval_s, effort))
     return {program.name: result for program, result in results.items()}

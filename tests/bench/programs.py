@@ -13,6 +13,11 @@ from tests.bench.environments import CHECKOUT, CannotInstall, clean_environment,
 PEERS = ("nvitop", "gpustat", "nvtop")
 PACKAGES = {"nvitop": "nvitop==1.7.2", "gpustat": "gpustat==1.1.1"}
 CTRL_C = b"\x03"
+UNATTENDED = {
+    "record": ("record", "-o", "{folder}/bench.gputop.jsonl.gz"),
+    "export": ("export", "--listen", "127.0.0.1:{port}"),
+}
+"""Commands that watch without a screen, with what stands in their place each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,8 @@ class Program:
     """Whether it answers to the arrow keys."""
     leave: bytes = b"q"
     """The key that ends it."""
+    unattended: tuple[str, ...] = ()
+    """Its commands that watch without a screen, of UNATTENDED."""
     source: Path | None = None
     """The source tree that it runs from; None when it is installed."""
 
@@ -37,6 +44,10 @@ class Program:
 
     def once(self) -> list[str]:
         return [*self.executable, *self.once_options]
+
+    def without_screen(self, command: str, interval_s: float, folder: Path, port: int) -> list[str]:
+        words = [word.format(folder=folder, port=port) for word in UNATTENDED[command]]
+        return [*self.executable, *words, *self.watch_options, f"{interval_s / self.interval_unit_s:g}"]
 
     def environment(self) -> dict[str, str]:
         """What its Python must know besides ``clean_environment``."""
@@ -61,8 +72,10 @@ def gputop(python: str | None, directory: Path) -> Program:
     """
     options = ("--interval",), ("once", "--json")
     if python is not None:
-        return Program("gputop", (python, "-m", "gputop"), *options, source=CHECKOUT)
-    return Program("gputop", (str(install(str(CHECKOUT), directory / "venv-gputop") / "gputop"),), *options)
+        program = (python, "-m", "gputop")
+        return Program("gputop", program, *options, unattended=tuple(UNATTENDED), source=CHECKOUT)
+    installed = str(install(str(CHECKOUT), directory / "venv-gputop") / "gputop")
+    return Program("gputop", (installed,), *options, unattended=tuple(UNATTENDED))
 
 
 def python_of(program: Program) -> str:

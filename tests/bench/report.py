@@ -23,14 +23,19 @@ ROWS = (
     ("nvml_calls_per_s", "NVML calls/s", 1),
     ("once_ms", "print once, ms", 0),
     ("once_cpu_ms", "print once, ms of CPU", 0),
+    ("record_pct", "CPU of record, % of a core", 2),
+    ("export_pct", "CPU of export, % of a core", 2),
 )
+BESIDE_A_SCREEN = {"record_pct": "cpu_rest_pct", "export_pct": "cpu_rest_pct"}
+"""What the reference does not do, and which of its figures stands beside it: watching, as cheaply as it can."""
 LABEL, CELL, RATIO = 32, 26, 10
 
 
 def ratios(results: Mapping[str, Results]) -> dict[str, dict[str, float]]:
-    """Each program's medians divided by the reference's, where both have one."""
+    """Each program's medians divided by the reference's, where both have one, or its nearest one has."""
     medians = {name: {key: f.median for key, f in r.figures().items()} for name, r in results.items()}
     base = medians.pop(REFERENCE, {})
+    base |= {key: base[nearest] for key, nearest in BESIDE_A_SCREEN.items() if nearest in base}
     return {
         name: {key: value / base[key] for key, value in row.items() if base.get(key)} for name, row in medians.items()
     }

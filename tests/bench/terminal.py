@@ -29,6 +29,11 @@ class ProgramEnded(Exception):
     """The program left before it was told to. The text is what its terminal showed."""
 
 
+def process_cpu_s(pid: int) -> float:
+    """CPU time of a process and all its threads so far: the kernel's own clock of it, in nanosecond steps."""
+    return time.clock_gettime((~pid << 3) | 2)
+
+
 class Terminal:
     """One run of a program on a terminal of ``rows`` × ``columns``. Times are monotonic seconds."""
 
@@ -101,8 +106,7 @@ class Terminal:
         return sum(len(data) for _, data in self.chunks)
 
     def cpu_s(self) -> float:
-        """CPU time of the process and all its threads so far: the kernel's own clock of it, in nanosecond steps."""
-        return time.clock_gettime((~self.pid << 3) | 2)
+        return process_cpu_s(self.pid)
 
     def memory(self) -> Memory:
         """What the process has in memory now."""
