@@ -161,11 +161,14 @@ class Births:
             self._born_before(t, [loader.age_s for loader in loaders if loader.age_s is not None], job_age_s)
         beside = Counter(loader.parent for loader in loaders if loader.parent is not None)
         new = [one for one in loaders if one.pid not in known or known[one.pid] != one.starttime]
+        # However young the job: where none of those seen before is left, these have replaced them.
+        replaced = bool(known) and len(new) == len(loaders)
         of_all = len(new) == len(loaders) or all((one.age_s or BESIDE_S + 1.0) <= BESIDE_S for one in loaders)
         for one in new:
             known[one.pid] = one.starttime
             follows = one.parent is not None and self._is_line(one, beside[one.parent])
-            if self._begun is not None and t - self._begun >= FOUND_WITHIN_S and not follows:
+            late = self._begun is not None and t - self._begun >= FOUND_WITHIN_S
+            if (late or replaced) and not follows:
                 age = one.age_s
                 self._births.append(_Birth(t if age is None or age > FOUND_WITHIN_S else t - age, of_all))
         for parent, count in beside.items():

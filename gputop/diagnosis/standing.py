@@ -64,7 +64,7 @@ def feeders_state(tick: HostTick) -> tuple[str | None, str | None]:
     rows = [row for row in tick.feeders if row.key >= 0]
     if not rows:
         return None, None
-    for place, name in ((2, "disk"), (3, "network")):
+    for place, name in ((2, "disk"), (3, "network"), (4, "lock")):
         there = [row for row in rows if row.values[place] >= MOSTLY_PCT]
         if 2 * len(there) > len(rows):
             return name, next((row.mount for row in there if row.mount is not None), None)

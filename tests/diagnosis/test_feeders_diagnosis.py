@@ -334,6 +334,19 @@ def test_workers_that_import_for_their_whole_start_are_restarts_and_no_work() ->
     assert last.verdict == "dataloader_cpu", "older ones run on in the pause"
 
 
+def test_workers_that_replace_the_first_ones_of_a_young_job_are_births() -> None:
+    watch = Watch()
+    for t in range(60):
+        epoch, second = divmod(t, 14)
+        pauses = epoch > 0 and second < 9
+        rows = feeders(*[{"run": 98.0} if pauses else {"run": 2.0, "poll": 97.0}] * 2)
+        born = [replace(w, pid=6000 + 10 * epoch + i, age_s=float(second)) for i, w in enumerate(rows)]
+        util = 0.0 if t < 8 or pauses else 97.0
+        watch.feed([snap(t, gpu(util=util, sm=0.9 * util), [job(age_s=float(t)), *born] if t >= 8 else [])])
+    assert "dataloader_cpu" not in {d.verdict for _, d in watch.said}
+    assert watch.said[-1][1].cause == "startup"
+
+
 def test_a_line_of_children_of_one_worker_is_one_worker_and_no_restart() -> None:
     watch = Watch()
     for t in range(90):
@@ -387,6 +400,14 @@ def test_an_idle_gpu_names_the_mount_under_its_workers() -> None:
     found = said(0.0, main_of(pipe=100.0), *stuck)
     assert (found.verdict, found.cause) == ("idle", "mount")
     assert any("on /data/bucket" in line for line in found.evidence) and "server" in found.remedy
+
+
+def test_an_idle_gpu_says_that_workers_hang_at_a_lock_and_not_where_they_are_ahead() -> None:
+    locked = feeders({"lock": 100.0}, {"lock": 100.0})
+    found = said(0.0, main_of(pipe=100.0), *locked)
+    assert (found.verdict, found.cause) == ("idle", "lock") and "for a lock" in " ".join(found.evidence)
+    ahead = said(0.0, main_of(sleep=100.0), *locked)
+    assert (ahead.verdict, ahead.cause) == ("idle", "sleep")
 
 
 def test_a_cause_near_a_threshold_stays_and_a_clear_one_replaces_it() -> None:

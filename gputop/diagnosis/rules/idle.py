@@ -38,7 +38,11 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
         return f"main: stopped by a signal (SIGSTOP) for {duration(main.for_s)}", "stopped"
     if main is not None and main.what == "traced":
         return f"main: held by a debugger for {duration(main.for_s)}", "stopped"
-    if feeders is not None and feeders.for_s >= STANDS_S:
+    if feeders is not None and feeders.what == "lock":
+        if main is not None and main.what == "pipe" and min(main.for_s, feeders.for_s) >= STANDS_S:
+            # A worker that is ahead waits for a lock as well, but then there would be data for the main thread.
+            return f"main: waits for data of its workers, and they for a lock, for {duration(feeders.for_s)}", "lock"
+    elif feeders is not None and feeders.for_s >= STANDS_S:
         where = f", on {feeders.mount}" if feeders.mount is not None else ""
         what = "disk" if feeders.what == "disk" else "network"
         line = f"workers: in {what} wait for {duration(feeders.for_s)}{where}"
@@ -57,6 +61,10 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
 WHY_REMEDIES: dict[str, tuple[str, str]] = {
     "stopped": ("let it go on: kill -CONT {pid}", "kill -CONT"),
     "mount": ("the file system does not answer: look at its server and the network to it", "check the mount"),
+    "lock": (
+        "look where they hang (py-spy dump of a worker): a lock that was held when they were forked stays so",
+        "dump the workers' stacks",
+    ),
     "ranks": ("look whether all ranks have started and reach each other (MASTER_ADDR, MASTER_PORT)", "check the ranks"),
 }
 

@@ -304,7 +304,7 @@ class Feeding:
             ended = watch.ended_share(elapsed, max(0.0, rest - by_children), reading.children_pct or 0.0)
         weight = min(1.0, elapsed / MEAN_S) if elapsed else 1.0
         watch.useful += weight * (shares.useful - watch.useful)
-        watch.own += weight * (own_shares.useful + own_shares.sleep - watch.own)
+        watch.own += weight * (own_shares.useful - watch.own)
         by_child = own is not doing and own != doing
         return Waiter(shares, stat.ppid, root, rest, doing, watch.seen, ended, by_child)
 
@@ -408,7 +408,9 @@ class Feeding:
             feeds[pid] = replace(own, threads=len(threads), inside=best)
 
     def _explains_itself(self, pid: int, gpu: int | None) -> bool:
-        """Whether a main thread runs, sleeps or reads for most of the GPU's idle time: then it waits for nobody."""
+        """Whether a main thread runs or reads for most of the GPU's idle time: then it waits for nobody.
+
+        One that sleeps may look for its batch between."""
         busy = self._gpus.busy(gpu or 0)
         return self._watches[pid].own - busy >= MAIN_EXPLAINS * (1.0 - busy)
 

@@ -86,7 +86,7 @@ def is_python(command: bytes) -> bool:
 
 
 # Threads of a GPU process that are neither its main thread nor host threads that could feed it.
-_OWN_THREADS = ("cuda", "nv_", "nccl", "pt_nccl", "pt_autograd", "pt_gloo", "pt_tcpstore", "pt_data_pin")
+_OWN_THREADS = ("cuda", "nv_", "nccl", "pt_nccl", "pt_autograd", "pt_gloo", "gloo", "pt_tcpstore", "pt_data_pin")
 _THREAD_LOADERS = (("[dali]", "DALI threads"), ("tf_data_", "tf.data threads"))
 
 

@@ -279,6 +279,21 @@ def test_a_busy_gpu_costs_no_close_look(tmp_path: Path) -> None:
     collector.close()
 
 
+def test_the_threads_of_a_main_thread_that_sleeps_are_looked_at(tmp_path: Path) -> None:
+    # It may look for its batch and sleep between: then a thread is what it waits for.
+    fake = FakeProc(tmp_path)
+    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+    for second in range(20):
+        fake.process(ROOT, threads={101: "python"}, wchan="hrtimer_nanosleep")
+        fake.write(f"proc/{ROOT}/task/101/schedstat", f"{10**9 * second + 1} 0 {second + 1}\n")
+        fake.write(f"proc/{ROOT}/task/101/wchan", "futex_wait_queue")
+        (root,) = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
+    assert root.main_sleep_pct == pytest.approx(100.0)
+    assert (root.feed_run_pct or 0.0) >= 90.0
+    collector.close()
+
+
 def test_whoever_takes_the_cores_outside_the_trees_is_named(tmp_path: Path) -> None:
     fake = FakeProc(tmp_path)
     fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)

@@ -72,6 +72,7 @@ def test_only_an_unnamed_helper_may_count_as_a_loader_when_busy() -> None:
         ("NCCL Service 0", False, True, False),
         ("pt_autograd_0", False, False, False),
         ("pt_gloo_runloop", False, False, False),
+        ("gloo_tcp_loop", False, False, False),
         ("pt_tcpstore_uv", False, False, False),
         ("pt_data_pin", False, False, True),
     ],
