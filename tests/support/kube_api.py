@@ -36,6 +36,8 @@ class KubeApi:
         }
         self.events: list[dict[str, Any]] = []
         self.changes: list[str] = []
+        self.asked: set[tuple[str, str]] = set()
+        """Verb and resource of every request, as RBAC calls them."""
         self.refuses_changes = False
 
     def config(self) -> str:
@@ -53,6 +55,9 @@ class KubeApi:
             if self.refuses_changes:
                 return 500, _status(500, "etcd has no leader")
         parts = path.strip("/").split("/")
+        if parts[:2] == ["api", "v1"] and len(parts) > 2:
+            resource = parts[4] if parts[2] == "namespaces" else parts[2]
+            self.asked.add(({"GET": "get", "PATCH": "patch", "POST": "create", "PUT": "update"}[method], resource))
         match parts:
             case ["api"]:
                 return 200, {"kind": "APIVersions", "versions": ["v1"]}

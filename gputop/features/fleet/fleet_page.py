@@ -124,7 +124,7 @@ def fleet_page() -> Document:
         "shows no GPU at all. A timer runs it each minute, such as systemd/gputop-remedy.timer of `fleet deploy`; "
         "two runs with one FILE never act at once. It believes what this Prometheus scrapes: where others can add "
         "targets, narrow it to your exporters by --select. In Kubernetes it needs the rights to get and patch "
-        "nodes, to get pods and to create events.",
+        "nodes, to get pods and to create events: kubernetes/remedy-rbac.yaml.",
         "What to run at which size. A page has some 57 series a GPU and 50 a host; 1,000 hosts of 8 GPUs under "
         "dcgm-exporter's names are 73,000 series, for which a Prometheus took 641 MB and a VictoriaMetrics 255 MB "
         "after 40 minutes. Up to some 1,000 hosts one engine is enough, with the rules in it. For more shard the "

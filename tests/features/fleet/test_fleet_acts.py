@@ -15,6 +15,7 @@ import pytest
 from gputop.cli import main
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Client
+from gputop.features.fleet.deploy import files
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.remedies import Remedy, remedies
 from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, Owner, SilentJob
@@ -304,6 +305,20 @@ def test_the_owner_of_an_idle_gpu_finds_an_event_at_the_pod(kubernetes: KubeApi)
     gone = [IdleGpu(Owner(namespace="team-a", pod="train-9"), "n1", "3")]
     (one,), _ = remedies(_frame(), Grounds(idle=gone), "kubernetes")
     assert apply(one, 0.0).kind == "failed" and len(kubernetes.events) == 1
+
+
+@with_kubectl
+def test_the_deployed_role_allows_what_is_asked_of_the_api_and_nothing_else(kubernetes: KubeApi) -> None:
+    validate, yaml = pytest.importorskip("kubernetes_validate"), pytest.importorskip("yaml")
+    idle = [IdleGpu(Owner(namespace="team-a", pod="train-0"), "n1", "3")]
+    found, _ = remedies(_frame(_lost("n1", "7", "GPU-7")), Grounds(idle=idle), "kubernetes")
+    assert [apply(one, time.time()).kind for one in found] == ["done", "done"]
+    documents = list(yaml.safe_load_all(files("gputop")["kubernetes/remedy-rbac.yaml"]))
+    for document in documents:
+        validate.validate(document, "1.30", strict=True)
+    (role,) = [one for one in documents if one["kind"] == "ClusterRole"]
+    allowed = {(verb, kind) for rule in role["rules"] for kind in rule["resources"] for verb in rule["verbs"]}
+    assert kubernetes.asked == allowed
 
 
 def _named(event: dict[str, Any]) -> dict[str, Any]:
