@@ -198,7 +198,7 @@ def test_a_watch_takes_price_and_exporter_from_the_settings_and_an_argument_goes
     monkeypatch.setattr(gpu_watch, "LocalSource", lambda *args, **more: given.append((args, more)) or Scripted())
     gpu_watch.opened(asked, Role(None, None, True))
     ((args, more),) = given
-    assert "http://localhost:9400/metrics" in args and more == {"own_process": False}, (
+    assert args[3].dcgm_url == "http://localhost:9400/metrics" and more == {"own_process": False}, (
         "no program is started by a watch"
     )
 

@@ -17,7 +17,7 @@ from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, Panel, groups, position, rows_of
 from gputop.features.fleet.gpu_group import GpuGroup
 from gputop.features.fleet.judge import ABSENT, UNUSED
-from gputop.features.fleet.judge import WORDS as JudgeWORDS
+from gputop.features.fleet.judge import WORDS as FLEET_WORDS
 from gputop.model.quantity import count, duration, terminal_safe
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.help_rows import entry_rows, key_rows, legend_rows, section_rows
@@ -34,7 +34,7 @@ COUNTED = (
     ("idle_allocated", HOLDING_MEMORY, "yellow", 2),
     ("allocated_unused", UNUSED, "yellow", 3),
     ("idle", "idle", "grey", 5),
-    ("unmeasured", JudgeWORDS["unmeasured"], "grey", 4),
+    ("unmeasured", FLEET_WORDS["unmeasured"], "grey", 4),
 )
 """State, how it is counted, its level, its rank (see ``SummaryPart``); in the order in which they stand."""
 

@@ -128,7 +128,9 @@ class WatchedProcess:
         if disk.reason is not None:
             missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = disk.reason
         sleeps = stat.state in "SD"
-        if sleeps and not self.main_slept:
+        # Under load a kernel from 6.12 on names the channel only some time after the thread fell asleep.
+        unnamed = self._seen is None and self._io_reason != DENIED_IO
+        if sleeps and (unnamed or not self.main_slept):
             self._read_channel(now)
         moves = bool(disk.read_bytes_per_s or disk.write_bytes_per_s)
         waiting_on = self._waiting_on(missing, moves=moves) if sleeps else None
@@ -173,7 +175,8 @@ class WatchedProcess:
         settled = self._io_reason is not None or (
             disk.now == now and disk.read_bytes_per_s == 0.0 and disk.write_bytes_per_s == 0.0
         )
-        self._still = reading if slept and measured and settled else None
+        named = self._seen is not None or self._io_reason == DENIED_IO
+        self._still = reading if slept and measured and settled and named else None
         return reading
 
     def look_again(self) -> None:

@@ -141,6 +141,17 @@ def test_a_process_that_ended_or_whose_times_are_not_kept_is_never_taken_for_asl
     assert read(process, 3.0).waiting_on == "queue"
 
 
+def test_a_wait_channel_that_the_kernel_names_late_is_asked_for_until_it_does(fake: FakeProc) -> None:
+    fake.process(100, wchan="0")
+    process = watched(fake, 100)
+    assert [read(process, float(second)).waiting_on for second in range(4)] == [None] * 4
+    assert process.main_slept
+    fake.write("proc/100/wchan", "do_poll")
+    assert read(process, 4.0).waiting_on == "queue"
+    fake.write("proc/100/wchan", "0")
+    assert read(process, 5.0).waiting_on == "queue", "it slept on"
+
+
 def test_what_changes_around_a_sleeping_process_is_in_its_next_sample(fake: FakeProc) -> None:
     fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
     fake.process(100)
