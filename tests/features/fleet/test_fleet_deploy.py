@@ -149,6 +149,22 @@ def test_the_commented_lines_that_name_pods_make_a_valid_manifest_as_well() -> N
 
 
 @pytest.mark.slow
+def test_the_commented_container_that_gives_the_steps_directory_away_is_valid_and_can_do_nothing_else() -> None:
+    validate, yaml = pytest.importorskip("kubernetes_validate"), pytest.importorskip("yaml")
+    text = files("gputop", image="r.example/gputop:1")["kubernetes/daemonset.yaml"]
+    begin, end = text.index("      # initContainers:"), text.index("      containers:\n")
+    documents = list(yaml.safe_load_all(text[:begin] + text[begin:end].replace("      # ", "      ") + text[end:]))
+    for document in documents:
+        validate.validate(document, "1.30", strict=True)
+    pod = next(one for one in documents if one["kind"] == "DaemonSet")["spec"]["template"]["spec"]
+    (steps,) = pod["initContainers"]
+    assert steps["image"] == pod["containers"][0]["image"] == "r.example/gputop:1"
+    assert steps["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["CHOWN"]}
+    assert steps["volumeMounts"] == pod["containers"][0]["volumeMounts"][:1]
+    assert str(pod["containers"][0]["securityContext"]["runAsUser"]) in steps["command"][-1]
+
+
+@pytest.mark.slow
 def test_the_service_monitor_is_what_the_operator_defines() -> None:
     models = pytest.importorskip("cloudcoil.models.prometheus_operator.v1")
     yaml = pytest.importorskip("yaml")
