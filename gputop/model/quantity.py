@@ -47,6 +47,11 @@ def of_hundred(value: float | None) -> float | None:
     return None if value is None else min(100.0, value)
 
 
+def number(value: float | None, decimals: int = 0) -> str:
+    """A number, or n/a."""
+    return NOT_MEASURED if value is None else f"{value:.{decimals}f}"
+
+
 def numbers(values: Iterable[int]) -> str:
     """Numbers in their order, runs of three or more as one: ``0, 2-5, 7``."""
     runs: list[list[int]] = []

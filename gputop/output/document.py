@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -19,8 +19,10 @@ from gputop import __version__
 from gputop.model.quantity import terminal_safe, wrapped
 from gputop.output.html import Markup, element, notes, prose, table, verdict
 from gputop.output.html import document as html_page
+from gputop.paint.line import shorten
 
 LEAST_WIDTH = 40
+LEAST_NAME = 12
 WIDTH = 100
 """A document follows a terminal's width between these two: longer lines are hard to read."""
 NOTHING = "–"
@@ -114,6 +116,7 @@ class Document(Struct, frozen=True):
 def part(title: str, *blocks: Block | None) -> tuple[Block, ...]:
     """A heading with what is below it; nothing where nothing is."""
     inside = [block for block in blocks if block is not None and block not in (Items(()), Notes(()))]
+    inside = [block for block in inside if not isinstance(block, Table) or block.rows]
     return (Heading(title), *inside) if inside else ()
 
 
@@ -176,7 +179,7 @@ def _plain_block(block: Block, width: int, inside: bool) -> list[str]:
             return [line for text in texts for line in labelled("note: ", text, width)]
         case Table():
             # A figure that is cut is worse than a line that a terminal breaks.
-            return _aligned(*block.shown)
+            return table_lines(block)
         case Entries(head, rows):
             return _entries(head, rows, width)
         case Found():
@@ -185,9 +188,13 @@ def _plain_block(block: Block, width: int, inside: bool) -> list[str]:
             return lines + (labelled("    → ", block.remedy, width) if block.remedy else [])
 
 
-def _aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Rows in columns as wide as their widest cell."""
+def table_lines(table: Table, width: int | None = None) -> list[str]:
+    """The head and the rows in columns as wide as their widest cell. To fit a ``width`` the first column is cut."""
+    rows, sides = table.shown
     widths = [max(len(row[i]) for row in rows) for i in range(len(sides))]
+    if width is not None and rows[1:]:
+        widths[0] = max(LEAST_NAME, min(widths[0], width - sum(widths[1:]) - 2 * len(widths)))
+        rows = [[shorten(row[0], widths[0]), *row[1:]] for row in rows]
     return [
         "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
         for row in rows

@@ -9,9 +9,21 @@ from itertools import zip_longest
 from gputop import __version__
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
 from gputop.model.cards import card_words
-from gputop.model.quantity import GIB, HOUR_S, count, gpu_time, gpu_time_of, gpu_time_unit, length, numbers, of_hundred
+from gputop.model.quantity import (
+    GIB,
+    HOUR_S,
+    count,
+    gpu_time,
+    gpu_time_of,
+    gpu_time_unit,
+    length,
+    number,
+    numbers,
+    of_hundred,
+)
 from gputop.model.sm import SM_SOURCES
 from gputop.output.comparison import Difference, compare, different_gpus, first_line
+from gputop.output.document import Items, Notes, html_parts
 from gputop.output.html import (
     AMBER,
     GREEN,
@@ -29,9 +41,16 @@ from gputop.output.html import (
     prose,
     table,
     tiles,
-    verdict,
 )
-from gputop.output.report_text import gap_words, money_line, nothing_found, report_notes, useful_lines
+from gputop.output.report_text import (
+    finding_blocks,
+    gap_words,
+    gpu_table,
+    money_line,
+    nothing_found,
+    report_notes,
+    useful_lines,
+)
 from gputop.report.certainty import change, sentence
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import FindingReport, JobReport, alike
@@ -201,7 +220,7 @@ def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
     columns = found.lanes.get(gpu.uuid, ())
     util, sm = of_hundred(gpu.util_pct), of_hundred(gpu.sm_pct)
     gap = None if util is None or sm is None else max(0.0, util - sm)
-    figures = f"UTIL {_pct(util)} · SM {_pct(sm)} · GAP {_pct(gap)}"
+    figures = f"UTIL {number(util)} · SM {number(sm)} · GAP {number(gap)}"
     said = []
     if finding is not None:
         said.append(element("p", f"↳ {finding.evidence} · {length(finding.seconds)} of {length(gpu.measured_s)}"))
@@ -213,7 +232,7 @@ def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
         for name, value, colour in figure_rows
         for part in (
             element("dt", name),
-            element("dd", _pct(value), style=f"color:var(--{colour})" if colour and value is not None else None),
+            element("dd", number(value), style=f"color:var(--{colour})" if colour and value is not None else None),
         )
     ]
     drawn = element(
@@ -299,10 +318,6 @@ def _hours(hours: float, of: float) -> str:
     return f"{HOUR_S / size_s * hours:.{decimals}f} {unit}"
 
 
-def _pct(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.0f}"
-
-
 # A watched run as a page: the GPU time by state, what was wrong, the steps, the memory.
 
 SUMMARY_HTML_MOST_FINDINGS = 12
@@ -324,31 +339,14 @@ def summary_html(report: JobReport, memory: Sequence[str], remarks: Sequence[str
         for s in STATES
         if hours[s]
     ]
-    rows = [
-        (
-            f"{gpu.index}", gpu.name, *(_number(of_hundred(v)) for v in (gpu.util_pct, gpu.sm_pct, gpu.efficiency_pct)),
-            "n/a" if gpu.power_w is None else f"{gpu.power_w:.0f} W",
-        )
-        for gpu in report.gpus
-    ]  # fmt: skip
-    body = [
-        element("h1", f"{title}: {said}"),
-        tiles(shares),
-        *(_finding(f) for f in report.findings[:SUMMARY_HTML_MOST_FINDINGS]),
-        table(("GPU", "", "util", "SM", "efficiency", "power"), rows, "ntnnnn"),
-        *(element("p", line) for line in (*useful_lines(report), *memory)),
-        notes([*report_notes(report), *remarks]),
-    ]
+    blocks = (
+        *finding_blocks(report, SUMMARY_HTML_MOST_FINDINGS),
+        gpu_table(report),
+        Items((*useful_lines(report), *memory)),
+        Notes((*report_notes(report), *remarks)),
+    )
+    body = [element("h1", f"{title}: {said}"), tiles(shares), *html_parts(blocks)]
     return document(f"gputop: {title}", *body, footer=f"gputop {__version__}")
-
-
-def _finding(f: FindingReport) -> Markup:
-    evidence = [f.evidence] if f.evidence else []
-    return verdict(f.level, f"GPU {f.gpu}: {f.text}", length(f.seconds), evidence, f.remedy, "")
-
-
-def _number(value: float | None) -> str:
-    return "n/a" if value is None else f"{value:.0f}"
 
 
 # Two recordings as a page: one sentence on the result and how certain it is, then both side by side.

@@ -18,6 +18,7 @@ from gputop.model.quantity import (
     gpu_time_unit,
     length,
     mfu_words,
+    number,
     numbers,
     of_hundred,
     per_second,
@@ -58,11 +59,6 @@ TOLD_SLOWER = 1.02
 NO_TIME = "No time passed between the frames, so there is no GPU time to account for."
 
 
-def number(value: float | None, decimals: int = 0) -> str:
-    """A number, or n/a."""
-    return NOT_MEASURED if value is None else f"{value:.{decimals}f}"
-
-
 def report_document(report: JobReport, most_findings: int | None = None) -> Document:
     """The report, with so many findings at most."""
     title, lead = f"gputop report: {report.command or report.where}", (f"gputop: {_head(report)}",)
@@ -72,9 +68,9 @@ def report_document(report: JobReport, most_findings: int | None = None) -> Docu
     blocks: list[Block | None] = [
         states or Paragraph(NO_TIME),
         Items((money,)) if money else None,
-        Table(_GPU_HEAD, tuple(map(_gpu_row, report.gpus)), "<<" + ">" * 8),
+        gpu_table(report),
         Items(tuple(useful_lines(report))),
-        *part("Findings", *_findings(report, most_findings)),
+        *part("Findings", *finding_blocks(report, most_findings)),
         *part("What to change, by what it would win at most", Items(tuple(fix_lines(report)))),
         *part("Another card", Items(tuple(card_words(row, report.price) for row in report.smaller_cards()))),
         Notes(tuple(report_notes(report))),
@@ -195,6 +191,11 @@ def _state_table(report: JobReport) -> Table | None:
     return Table(("GPU TIME", unit.upper(), "SHARE", "COST"), tuple(rows), "<>>>") if rows else None
 
 
+def gpu_table(report: JobReport) -> Table:
+    """What each GPU did on average."""
+    return Table(_GPU_HEAD, tuple(map(_gpu_row, report.gpus)), "<<" + ">" * 8)
+
+
 def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
     peak = NOT_MEASURED if gpu.memory_peak_bytes is None else f"{gpu.memory_peak_bytes / 2**30:.1f} GiB"
     sign = "~" if gpu.energy_from == "power" else ""
@@ -258,7 +259,8 @@ def nothing_found(report: JobReport) -> str:
     return "nothing wrong was seen." if judged else "nothing was judged."
 
 
-def _findings(report: JobReport, most: int | None) -> list[Block]:
+def finding_blocks(report: JobReport, most: int | None) -> list[Block]:
+    """The findings, so many at most, or that there is none."""
     groups = alike(report.findings)
     rows: list[Block] = []
     for group in groups[:most]:

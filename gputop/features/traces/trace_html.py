@@ -16,14 +16,17 @@ from gputop.features.traces.trace_text import (
     LEAST_SHOWN,
     SHARE_WORDS,
     SM_WORDS,
+    collective_table,
     link_lines,
+    meanwhile_table,
     ms,
     no_sm_words,
     phase_lines,
     straggler_words,
+    sync_table,
 )
 from gputop.features.traces.trace_verdict import is_launch_bound
-from gputop.model.quantity import file_size
+from gputop.output.document import Notes, html_parts, part
 from gputop.output.html import (
     Markup,
     Part,
@@ -41,6 +44,7 @@ from gputop.output.html import (
 
 MOST_STEPS = 40
 MOST_COLLECTIVES = 30
+MOST_SYNCS = 10
 
 
 def trace_html(report: TraceReport, *, top: int, meanwhile: Sequence[Meanwhile] = ()) -> str:
@@ -56,7 +60,11 @@ def trace_html(report: TraceReport, *, top: int, meanwhile: Sequence[Meanwhile] 
         for gpu in rank.gpus:
             body.append(_gpu(gpu, top))
         body.append(notes(rank.notes))
-    body += [_meanwhile(found) for found in meanwhile]
+    for found in meanwhile:
+        missing = Notes((f"recording: {found.reason}",))
+        body += html_parts(
+            [missing] if found.reason is not None else part("Recorded at the same time", meanwhile_table(found))
+        )
     body.append(notes(report.notes))
     return document(f"gputop trace: {title}", *body, footer=f"gputop {__version__} · shares are of the time shown")
 
@@ -112,8 +120,8 @@ def _gpu(gpu: TraceGpuReport, top: int) -> Markup:
         notes(phase_lines(m)),
         *_categories(m),
         *_kernels(m, top),
-        *_collectives(m),
-        *_syncs(m),
+        *html_parts(part("Collectives", collective_table(m, MOST_COLLECTIVES), Notes(tuple(link_lines(m))))),
+        *html_parts(part("Where the host waits for the GPU", sync_table(m, MOST_SYNCS))),
     ]
     return join(sections)
 
@@ -215,25 +223,6 @@ def _categories(m: Measures) -> list[Markup]:
     return [element("h2", "Kernels by category"), table(("", "", "share %", "calls"), rows, "twnn")] if rows else []
 
 
-def _collectives(m: Measures) -> list[Markup]:
-    rows = [
-        (
-            row.operation,
-            row.ranks if row.ranks > 0 else "",
-            file_size(row.bytes),
-            row.calls,
-            f"{row.median_us:.1f}",
-            "n/a" if row.bus_median is None else f"{row.bus_median / 1e9:.1f}",
-            "n/a" if row.bus_best is None else f"{row.bus_best / 1e9:.1f}",
-        )
-        for row in m.collectives[:MOST_COLLECTIVES]
-    ]
-    if not rows:
-        return []
-    head = ("operation", "ranks", "size", "calls", "median µs", "bus GB/s, median", "bus GB/s, best")
-    return [element("h2", "Collectives"), table(head, rows, "tnnnnnn"), notes(link_lines(m))]
-
-
 def _kernels(m: Measures, top: int) -> list[Markup]:
     rows = [
         (
@@ -250,26 +239,3 @@ def _kernels(m: Measures, top: int) -> list[Markup]:
     ]
     head = ("kernel", "category", "", "share %", "calls", "mean µs", "occupancy %", "SM ≤ %")
     return [element("h2", "Kernels by time"), table(head, rows, "ttwnnnnn")] if rows else []
-
-
-def _syncs(m: Measures) -> list[Markup]:
-    rows = [
-        (element("code", row.op), row.calls, f"{row.host_ms:.1f}", f"{row.idle_after_ms:.1f}") for row in m.syncs[:10]
-    ]
-    head = ("asked by", "calls", "host ms", "GPU idle after it, ms")
-    return [element("h2", "Where the host waits for the GPU"), table(head, rows, "tnnn")] if rows else []
-
-
-def _meanwhile(found: Meanwhile) -> Markup:
-    if found.reason is not None:
-        return notes((f"recording: {found.reason}",))
-    rows = [
-        (
-            gpu.index,
-            "n/a" if gpu.util_pct is None else f"{gpu.util_pct:.0f}",
-            "n/a" if gpu.sm_active_pct is None else f"{gpu.sm_active_pct:.0f}",
-            f"{gpu.verdict}: {gpu.title}",
-        )
-        for gpu in found.gpus
-    ]
-    return join((element("h2", "Recorded at the same time"), table(("GPU", "UTIL %", "SM %", "verdict"), rows, "nnnt")))

@@ -22,8 +22,8 @@ from gputop.features.traces.trace_report import (
     severity,
 )
 from gputop.features.traces.trace_verdict import is_launch_bound
-from gputop.model.quantity import count, file_size, wrapped
-from gputop.output.document import text_lines
+from gputop.model.quantity import NOT_MEASURED, count, file_size, number, wrapped
+from gputop.output.document import Table, table_lines, text_lines
 from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import shorten
 
@@ -241,14 +241,26 @@ def _tables(m: Measures, glyphs: Glyphs, top: int) -> list[str]:
     else:
         lines += [f"  {line}" for line in categories]
     lines += ["", *(f"  {line}" for line in (_KERNEL_HEAD, *(_kernel(row) for row in m.kernels[:top])))]
-    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:_MOST_SYNCS]
-    if costly:
-        head = f"{'waits for the GPU':<40}{'calls':>8}{'host ms':>10}{'idle after, ms':>16}"
-        lines += ["", f"  {head}"]
-        lines += [
-            f"  {shorten(row.op, 39):<40}{row.calls:>8}{row.host_ms:>10.1f}{row.idle_after_ms:>16.1f}" for row in costly
-        ]
-    return lines + _collectives(m)
+    for table in (sync_table(m, _MOST_SYNCS), collective_table(m, _MOST_COMM)):
+        lines += ["", *table_lines(table, WIDTH)] if table.rows else []
+    return [*lines, *(line for text in link_lines(m) for line in _wrapped("  ", text))]
+
+
+def sync_table(m: Measures, most: int) -> Table:
+    """Calls that wait for the GPU and leave it idle, the most costly first."""
+    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:most]
+    rows = [(row.op, f"{row.calls}", f"{row.host_ms:.1f}", f"{row.idle_after_ms:.1f}") for row in costly]
+    return Table(("waits for the GPU", "calls", "host ms", "idle after, ms"), tuple(rows), "<>>>")
+
+
+def collective_table(m: Measures, most: int) -> Table:
+    """Collectives by operation and size, with the bandwidth that each had."""
+    rows = [
+        (row.operation, f"{row.ranks}" if row.ranks > 0 else "", file_size(row.bytes), f"{row.calls}",
+         f"{row.median_us:.1f}", _gb(row.bus_median), _gb(row.bus_best))
+        for row in m.collectives[:most]
+    ]  # fmt: skip
+    return Table(("collectives", "ranks", "size", "calls", "median µs", "bus GB/s", "best"), tuple(rows), "<" + ">" * 6)
 
 
 def phase_lines(m: Measures) -> list[str]:
@@ -256,20 +268,8 @@ def phase_lines(m: Measures) -> list[str]:
     return [f"{phase}: {count(many, 'iteration')}, median {ms(middle)} ms" for phase, many, middle in phases(m)]
 
 
-def _collectives(m: Measures) -> list[str]:
-    if not m.collectives:
-        return []
-    head = f"{'collectives':<22}{'ranks':>6}{'size':>10}{'calls':>8}{'median µs':>11}{'bus GB/s':>10}{'best':>8}"
-    lines = ["", f"  {head}"]
-    for row in m.collectives[:_MOST_COMM]:
-        line = f"  {shorten(row.operation, 21):<22}{row.ranks if row.ranks > 0 else '':>6}{file_size(row.bytes):>10}"
-        line += f"{row.calls:>8}{row.median_us:>11.1f}{_gb(row.bus_median):>10}{_gb(row.bus_best):>8}"
-        lines.append(line)
-    return [*lines, *(line for text in link_lines(m) for line in _wrapped("  ", text))]
-
-
 def _gb(value: float | None) -> str:
-    return "" if value is None else f"{value / 1e9:.1f}"
+    return NOT_MEASURED if value is None else f"{value / 1e9:.1f}"
 
 
 def link_lines(m: Measures) -> list[str]:
@@ -323,9 +323,14 @@ def middle_cut(name: str, width: int) -> str:
 def _meanwhile(found: Meanwhile) -> list[str]:
     if found.reason is not None:
         return [f"recording: {found.reason}"]
-    lines = [f"recorded meanwhile ({found.seconds:.0f} s, {found.samples} samples; GPUs numbered as in the recording)"]
-    for gpu in found.gpus:
-        util = "n/a" if gpu.util_pct is None else f"{gpu.util_pct:.0f}"
-        sm = "n/a" if gpu.sm_active_pct is None else f"{gpu.sm_active_pct:.0f}"
-        lines.append(f"  GPU {gpu.index}  UTIL {util}  SM {sm}  {gpu.verdict}: {gpu.title}")
-    return lines
+    lead = f"recorded meanwhile ({found.seconds:.0f} s, {found.samples} samples; GPUs numbered as in the recording)"
+    return [lead, *table_lines(meanwhile_table(found))]
+
+
+def meanwhile_table(found: Meanwhile) -> Table:
+    """What a recording says of the GPUs at the time of the trace."""
+    rows = [
+        (f"{gpu.index}", number(gpu.util_pct), number(gpu.sm_active_pct), f"{gpu.verdict}: {gpu.title}")
+        for gpu in found.gpus
+    ]
+    return Table(("GPU", "UTIL", "SM", "verdict"), tuple(rows), ">>><")
