@@ -259,6 +259,30 @@ def test_an_owner_is_told_only_where_the_same_job_held_the_gpu_idle_for_the_whol
     assert told == {("job 1", "held"), ("job 7", "d1"), ("pod team-a/train-0", "d3")}
 
 
+@pytest.mark.parametrize("engine", ENGINES[:1])
+def test_nothing_is_done_in_two_clusters_at_once_and_in_the_chosen_one_it_is(
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = time.time()
+    monkeypatch.setattr("tests.features.fleet.test_fleet_histories.END", now)
+    series: Series = {}
+    for cluster in ("a", "b"):
+        for gpu in range(2):
+            labels = gpu_of("n1", gpu).replace("GPU-", f"GPU-{cluster}-") + f',cluster="{cluster}"'
+            is_lost = cluster == "b" and gpu == 1
+            series.update(dcgm(labels, lambda back, lost=is_lost: None if lost and back < 1500.0 else 98.0, 90.0))  # type: ignore[misc]
+        series[f'up{{instance="n1:9400",job="dcgm",cluster="{cluster}"}}'] = lambda back: 1.0
+    with _engine(engine, tmp_path / "engine", series) as url:
+        asked = ["fleet", "remedy", "--prom", url, "--by", "slurm"]
+        assert main([*asked, "--act", str(tmp_path / "acts")]) == 2
+        assert "several clusters answer" in capsys.readouterr().err
+        assert main([*asked, "--select", 'cluster="a"']) == 0 and "nothing to do" in capsys.readouterr().out
+        assert main([*asked, "--select", 'cluster="b"']) == 1
+        assert (
+            "would run: scontrol update NodeName=n1 State=DRAIN 'Reason=gputop: GPU 1 lost'" in capsys.readouterr().out
+        )
+
+
 @pytest.fixture
 def kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubeApi]:
     with kube_api() as api:
