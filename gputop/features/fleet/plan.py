@@ -143,7 +143,8 @@ def identities(dialects: Iterable[Dialect], select: str, *, gone: bool) -> str:
             before.append(over("last_over_time", util, LAST_SEEN_S))
             before += [f"{util} offset {window(back_s)}" for back_s in LOOKBACKS_S]
         if before:
-            known = " or ".join(f"({one} {same})" for one in before)
+            # An engine reads a series once for each time that it is named.
+            known = f"({union(before)}) {same}"
             parts.append(marked(max_by(dialect.labels, known), f"{dialect.id}{GONE}"))
         if dialect.job:
             scraped = selector("up", 'pod!=""', select)
