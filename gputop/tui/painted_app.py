@@ -62,6 +62,8 @@ def palette_commands() -> type[Provider]:
     return Commands
 
 
+ENDING = ("quit", "interrupt")
+"""Keys that end the program."""
 Shown = TypeVar("Shown", bound=Struct)
 """What a screen shows: frozen, with a ``message``."""
 
@@ -196,7 +198,8 @@ class PaintedApp(QuietApp, Generic[Shown]):
                 run = partial(self.run_action, ACTIONS[key.id], screen)
                 yield SystemCommand(key.does, f"key {self.page_keys[key.id]}", run)
             return
-        for key in self.offered():
+        # What ends the program comes last: Enter in the palette that has just opened takes the first.
+        for key in sorted(self.offered(), key=lambda key: key.id in ENDING):
             yield SystemCommand(key.does, f"key {key.shown}", partial(self.run_action, f"act('{key.id}')"))
         for words, does in self.choices():
             yield SystemCommand(words, "", does)

@@ -162,3 +162,10 @@ async def test_without_colours_a_box_leaves_textuals_greys_alone(monkeypatch: py
         before = app.theme
         await pilot.press("o")
         assert app.theme == before, "black on black: a terminal's own colours have no grey"
+
+
+async def test_enter_in_a_palette_that_has_just_opened_does_not_end_the_program() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)):
+        commands = [command.title for command in app.get_system_commands(app.screen)]
+        assert "quit" not in commands[0] and commands.index("quit, from any screen") > 40
