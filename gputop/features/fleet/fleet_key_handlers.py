@@ -31,7 +31,7 @@ from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
 from gputop.paint.keys import Key
 from gputop.paint.process_filter import NO_FILTER, remembered
-from gputop.paint.theme import THEMES, Theme
+from gputop.paint.theme import Theme
 from gputop.recording.recorded_times import moment
 from gputop.tui.keys.key_handlers import check
 from gputop.tui.terminal.driver import Outlet
@@ -108,15 +108,9 @@ class FleetKeys:
         screen.push_screen(FleetHelpScreen(screen.look, screen.view.glyphs, screen.table))
 
     def theme(self) -> None:
-        screen = self._screen
-        if screen.look.colourless:
-            screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
-            return
-        names = [name for name, theme in THEMES.items() if not theme.colourless]
-        at = names.index(screen.look.name) if screen.look.name in names else -1
-        name = names[(at + 1) % len(names)]
-        screen.apply_theme(THEMES[name])
-        screen.say(f'theme {name}; to keep it: theme = "{name}" in the configuration (gputop config --path)')
+        from gputop.tui.screens.theme_menu import choose_theme
+
+        choose_theme(self._screen, self._screen.view.glyphs, self._screen.apply_theme)
 
     def screenshot(self) -> None:
         if self.frame is not None:

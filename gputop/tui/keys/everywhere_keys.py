@@ -12,7 +12,7 @@ from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORD
 from gputop.monitor import Frame
 from gputop.paint.keys import Key
 from gputop.paint.process_table import chosen_process, key_of, selected_process
-from gputop.paint.theme import THEMES, Theme
+from gputop.paint.theme import Theme
 from gputop.paint.view import View, selected_count, selected_gpu
 from gputop.paint.view_changes import next_counted
 from gputop.paint.words import WORKING_POORLY, group_of
@@ -136,9 +136,6 @@ EVERYWHERE_HANDLERS: Mapping[str, Callable[[EverywhereKeys], None]] = MappingPro
 })  # fmt: skip
 
 
-# Choosing a theme on the screen itself: each one is applied at once, so that the screen is its own preview.
-
-
 class ThemeChoice:
     """``wear`` applies a theme."""
 
@@ -147,34 +144,10 @@ class ThemeChoice:
         self._wear = wear
 
     def begin(self) -> None:
-        """Ask for a theme, showing each one that the cursor comes to."""
-        from gputop.tui.screens.menu import Menu
+        """Ask for a theme, on a screen that previews it."""
+        from gputop.tui.screens.theme_menu import choose_theme
 
-        screen, before = self._screen, self._screen.look
-        if before.colourless:
-            screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
-            return
-        names = [name for name, theme in THEMES.items() if not theme.colourless]
-
-        def answered(chosen: tuple[str, bool] | None) -> None:
-            if chosen is None:
-                self._wear(before)
-                return
-            name, _ = chosen
-            self._wear(THEMES[name])
-            screen.say(f'theme {name}; to keep it: theme = "{name}" in the configuration (gputop config --path)')
-
-        screen.push_screen(
-            Menu(
-                "theme",
-                [(name[0], name, name) for name in names],
-                names.index(before.name) if before.name in names else 0,
-                here=screen.view.glyphs.here,
-                footer="the arrows try one, esc leaves it",
-                tried=lambda name: self._wear(THEMES[name]),
-            ),
-            answered,
-        )
+        choose_theme(self._screen, self._screen.view.glyphs, self._wear)
 
 
 THEMES_HANDLERS: Mapping[str, Callable[[ThemeChoice], None]] = MappingProxyType({"theme": ThemeChoice.begin})

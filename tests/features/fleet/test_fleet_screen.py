@@ -32,6 +32,8 @@ from gputop.model.expression import ExpressionError
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import cells
 from gputop.paint.theme import THEMES
+from gputop.tui.screens.menu import Menu
+from gputop.tui.screens.palette import Palette
 
 HOSTILE = "n\x1b[2J\u202e\"x'\n;rm"
 
@@ -295,7 +297,7 @@ async def test_keys_lead_to_every_panel_and_back(tmp_path: Path, monkeypatch: py
         assert app.view.filter.text.startswith("job:")
         await _typed(pilot, "f8", "question_mark")
         assert list(tmp_path.glob("gputop-fleet-*.svg")) and len(app.screen_stack) == 2
-        await _typed(pilot, "escape", "y", "escape", "c", "escape", "o", "I", "T", "end", "home")
+        await _typed(pilot, "escape", "y", "escape", "c", "escape", "o", "I", "T", "escape", "end", "home")
         assert len(app.screen_stack) == 1
     assert answers.closed.wait(60)
 
@@ -327,3 +329,15 @@ async def test_an_engine_that_fails_is_told_in_one_line_and_the_last_values_stay
         answers.fails = ""
         app.watched.go_to(None)
         await _settled(pilot, lambda: app.view.error is None)
+
+
+async def test_a_theme_is_chosen_from_the_same_box_as_on_a_node() -> None:
+    app = FleetApp(FleetView(), "dark", FleetWatch(Answers()))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await _settled(pilot, lambda: app.frame is not None)
+        await pilot.press("T", "down")
+        assert isinstance(app.screen, Menu) and app.look.name == "light"
+        await pilot.press("escape")
+        assert app.look.name == "dark"
+        await pilot.press("colon")
+        assert isinstance(app.screen, Palette)
