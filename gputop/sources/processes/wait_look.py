@@ -53,7 +53,7 @@ class Seen(Struct, frozen=True):
     """Whether it is a file's writing, or the end of that, for which it waits."""
 
 
-SEEN_RUNNING = Seen(RAN)
+SEEN_RUNNING, SEEN_STOPPED = Seen(RAN), Seen(STOPPED)
 _WORDS = {WRITE: "queue", BLOCKED: "other", "socket": "other", STOPPED: "other", LOCAL: "other"}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
-from gputop.sources.processes.wait_look import BLOCKED, RAN, Seen, WaitLook, word_of
+from gputop.sources.processes.wait_look import BLOCKED, RAN, SEEN_STOPPED, Seen, WaitLook, word_of
 from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_io, parse_schedstat, parse_stat
 
 NEEDS_TWO = "needs two readings"
@@ -26,6 +26,8 @@ IO_WINDOW_S = 0.9
 """Disk rates are means over a second or so: readings that follow each other faster keep the last ones."""
 STAT_AGAIN_S = 5.0
 """How long the memory and the parent of a process that sleeps are kept: others may change these while it does."""
+STOPPED_STATES = "Tt"
+"""By a signal, and by a debugger: anybody may see that."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -168,7 +170,7 @@ class WatchedProcess:
             disk.write_bytes_per_s,
             main[0] if main else None,
             missing or NOTHING_MISSING,
-            self._seen if sleeps else None,
+            self._seen if sleeps else SEEN_STOPPED if stat.state in STOPPED_STATES else None,
             children,
         )
         # Bytes counted before it fell asleep belong to the reading after that, so they must have been asked for since.

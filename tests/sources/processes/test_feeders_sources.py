@@ -266,6 +266,18 @@ def test_a_wait_that_may_not_be_seen_is_not_zero(tmp_path: Path) -> None:
     collector.close()
 
 
+def test_a_stopped_worker_of_another_user_is_known_to_wait_for_no_data(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+    fake.process(ROOT, wchan="0")
+    fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="0", state="T")
+    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+    for second in range(18):
+        samples = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
+    assert (samples[1].feed_other_pct, samples[1].feed_unread_pct) == (100.0, 0.0)
+    collector.close()
+
+
 def test_a_busy_gpu_costs_no_close_look(tmp_path: Path) -> None:
     fake = FakeProc(tmp_path)
     fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)

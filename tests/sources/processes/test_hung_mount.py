@@ -18,6 +18,7 @@ from gputop.output.snapshot_data import snapshot_data
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.patient_reader import MOST_STUCK, PatientReader
 from gputop.sources.processes.collector import ProcessCollector
+from tests.proc_trees.running import running
 from tests.support.hung_mount import HungMount, why_not
 from tests.support.pace import slowness
 from tests.support.scenes import Watch, gpu, snap, train, workers
@@ -73,6 +74,29 @@ def test_a_mount_that_hangs_under_a_job_hangs_no_reading_and_is_named(hung: Hung
         hung.__exit__(None, None, None)
         job.wait()
         collector.close()
+
+
+def test_a_job_beside_one_that_hangs_is_read_as_ever(hung: HungMount) -> None:
+    words = [sys.executable, "-c", READS, str(hung.file)]
+    with running("fork", "1", "burn") as tree, subprocess.Popen(words, stdout=subprocess.PIPE) as job:
+        collector = ProcessCollector(between=True, clock=time.monotonic)
+        gpu_processes = [GpuProcess(0, job.pid, 1e9, "C"), GpuProcess(1, tree.pid, 1e9, "C")]
+        works: list[float] = []
+        try:
+            assert job.stdout is not None and job.stdout.readline() == b"ready\n"
+            hung.stop()
+            for _ in range(8):
+                samples = collector.read(time.monotonic(), gpu_processes, {0: 10.0, 1: 10.0})
+                works += [s.run_pct + (s.wait_pct or 0.0) for s in samples if s.role == "loader" and s.run_pct]
+                time.sleep(0.4)
+        finally:
+            job.kill()
+            hung.__exit__(None, None, None)
+            collector.close()
+    hangs, other = samples[:2]
+    assert (hangs.waiting_on, hangs.mount) == ("network", str(hung.folder))
+    assert other.mount is None and other.main_network_pct == 0.0
+    assert max(works) > 60.0
 
 
 def test_a_file_that_never_comes_sets_one_process_aside_and_no_other() -> None:
