@@ -349,6 +349,7 @@ def test_the_image_stands_in_the_manifest_and_every_file_can_be_read_whatever_th
         assert path.stat().st_mode & 0o044 == 0o044, path
 
 
+@pytest.mark.slow
 def test_the_recorder_of_a_slurm_job_outlives_its_prolog_and_ends_with_the_step_that_began_it(tmp_path: Path) -> None:
     """As slurmstepd does: what a prolog leaves in its process group is killed, and its exports do not reach the
     epilog."""
