@@ -10,7 +10,7 @@ from msgspec import Struct
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
 from gputop.model.quantity import length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
-from gputop.output.document import Document, Items, Table, json_text
+from gputop.output.document import Document, Items, Table, indented_json
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import JobReport
 
@@ -248,7 +248,7 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
 
 
 def compare_json(comparison: Comparison) -> str:
-    return json_text(compare_data(comparison))
+    return indented_json(compare_data(comparison))
 
 
 def _difference(key: str, label: str, unit: str, before: float | None, after: float | None, sign: int) -> Difference:

@@ -135,7 +135,7 @@ def page(title: str, text: Iterable[str], sections: Iterable[Iterable[Block]]) -
 # JSON.
 
 
-def json_text(data: Mapping[str, Any]) -> str:
+def indented_json(data: Mapping[str, Any]) -> str:
     """One JSON object, a line a value; a NaN that got this far is an error, not output."""
     return json.dumps(data, allow_nan=False, indent=1) + "\n"
 

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from msgspec.structs import asdict
 
 from gputop.model.quantity import NOT_MEASURED, count, length, per_second, share, step_time
-from gputop.output.document import Document, Notes, Table, json_text
+from gputop.output.document import Document, Notes, Table, indented_json
 from gputop.report.run_folder import FolderRun, RunFolder
 
 SCHEMA = 1
@@ -30,7 +30,7 @@ def folder_document(folder: RunFolder) -> Document:
 def folder_json(folder: RunFolder) -> str:
     """One JSON object, schema 1. Absent is null."""
     data = {"schema": SCHEMA, "path": folder.path, "unread": folder.unread, "runs": [asdict(r) for r in folder.runs]}
-    return json_text(data)
+    return indented_json(data)
 
 
 def _cells(run: FolderRun) -> tuple[str, ...]:

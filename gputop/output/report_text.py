@@ -38,7 +38,7 @@ from gputop.output.document import (
     Notes,
     Paragraph,
     Table,
-    json_text,
+    indented_json,
     markdown,
     part,
     plain,
@@ -142,7 +142,7 @@ def _group_data(group: Sequence[FindingReport]) -> dict[str, Any]:
 
 
 def report_json(report: JobReport) -> str:
-    return json_text(report_data(report))
+    return indented_json(report_data(report))
 
 
 def report_as(report: JobReport, path: str) -> str:

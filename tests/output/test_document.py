@@ -19,7 +19,7 @@ from gputop.output.document import (
     Paragraph,
     Table,
     html,
-    json_text,
+    indented_json,
     markdown,
     part,
     plain,
@@ -85,7 +85,7 @@ def test_a_table_that_must_fit_cuts_its_first_column_alone() -> None:
 
 def test_a_number_that_is_none_is_no_json() -> None:
     with pytest.raises(ValueError, match="JSON"):
-        json_text({"util_pct": float("nan")})
+        indented_json({"util_pct": float("nan")})
 
 
 class _Elements(HTMLParser):

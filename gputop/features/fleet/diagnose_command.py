@@ -20,8 +20,9 @@ from gputop.features.fleet.fleet_command import (
 from gputop.features.fleet.fleet_data import FIRST, findings
 from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.model.quantity import count, terminal_safe, wrapped
+from gputop.model.quantity import count, wrapped
 from gputop.model.source import UsageError
+from gputop.output.document import text_lines
 
 NEEDS = Needs()
 FOUND = 1
@@ -64,13 +65,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         first = "what is not there comes first, then " if found[0].is_absent else ""
         lines.append(f"{first}what loses the most GPU time now{'' if first else ' comes first'}")
     for number, one in enumerate(found[: args.top], 1):
-        lines += wrapped(f"{number}. {terminal_safe(one.text)}", WIDTH, further="   ")
+        lines += wrapped(f"{number}. {one.text}", WIDTH, further="   ")
         if one.remedy:
-            lines += wrapped(f"what helps: {terminal_safe(one.remedy)}", WIDTH, "   ", "   ")
+            lines += wrapped(f"what helps: {one.remedy}", WIDTH, "   ", "   ")
     if len(found) > args.top:
         lines.append(f"and {len(found) - args.top} more; --top {len(found)} shows them")
     if not found:
         lines.append("nothing wrong: every GPU that has a job works")
-    lines += [f"note: {terminal_safe(problem)}" for problem in frame.problems]
-    sys.stdout.write("\n".join(lines) + "\n")
+    lines += [f"note: {problem}" for problem in frame.problems]
+    sys.stdout.write(text_lines(lines))
     return FOUND if found else 0
