@@ -38,7 +38,9 @@ def diagnosis_text(
         lines.append("")
         lines += _gpu(gpu, d, glyphs, width)
     lines.append("")
-    lines += _waste(diagnoses, {gpu.static.uuid: price_of(price, gpu.static.name) for gpu in snapshot.gpus})
+    split = {gpu.static.mig_parent for gpu in snapshot.gpus}
+    counted = [d for d in diagnoses if d.uuid not in split]
+    lines += _waste(counted, {gpu.static.uuid: price_of(price, gpu.static.name) for gpu in snapshot.gpus})
     for row in snapshot.servers:
         if row.error is None:
             lines += [text for line in server_lines(row) for text in wrapped(line, width)]
@@ -99,7 +101,8 @@ def _so(remedy: str) -> str:
 
 
 def _entry(head: str, text: str, width: int) -> list[str]:
-    return labelled(f"    {head:<13} ", text, width, 18)
+    label = head if len(head) <= 13 else f"{head}:"
+    return labelled(f"    {label:<13} ", text, width, 18)
 
 
 def _causes(diagnoses: Sequence[GpuDiagnosis], measured: float) -> list[str]:

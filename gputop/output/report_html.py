@@ -84,13 +84,13 @@ def report_html(found: Pictured) -> str:
         *([element("p", money_line(report), class_="dim")] if money_line(report) else []),
         element("h2", "Where the time went"),
         table(
-            ("", "", "work", "not work", STATE_WORDS["unmeasured"]), [_time_row(gpu) for gpu in report.gpus], "kwnnn"
+            ("", "", "work", "not work", STATE_WORDS["unmeasured"]), [_time_row(gpu) for gpu in report.counted], "kwnnn"
         ),
         *_fixes(report),
         *(element("p", line) for line in useful_lines(report)),
         element("h2", "GPUs"),
         key(found.column_s),
-        *(gpu_section(found, gpu) for gpu in report.gpus),
+        *(gpu_section(found, gpu) for gpu in report.counted),
         *_findings(report),
         *_processes(found),
         notes(report_notes(report)),
@@ -212,7 +212,7 @@ def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
     red = title.startswith(NOT_WORKING)
     head = element(
         "header",
-        element("b", f"GPU {gpu.index}"),
+        element("b", f"GPU {gpu.label}"),
         element("span", title, class_=None if red else f"level {level}"),
         element("span", _figure(gpu, state)),
         class_="alarm" if red else None,
@@ -270,7 +270,7 @@ def _time_row(gpu: GpuReport) -> tuple[object, ...]:
     work, lost = gpu.seconds.get("working", 0.0), sum(gpu.seconds.get(s, 0.0) for s in NOT_WORK)
     bar = element("div", *parts, class_="bar thin")
     hours = (_hours(seconds / HOUR_S, total / HOUR_S) for seconds in (work, lost, gpu.seconds.get("unmeasured", 0.0)))
-    return (f"GPU {gpu.index}", bar, *hours)
+    return (f"GPU {gpu.label}", bar, *hours)
 
 
 def _findings(report: JobReport) -> list[Markup]:

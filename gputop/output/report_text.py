@@ -71,13 +71,18 @@ def report_document(report: JobReport, most_findings: int | None = None) -> Docu
         gpu_table(report),
         Items(tuple(useful_lines(report))),
         *part("Findings", *finding_blocks(report, most_findings)),
-        *part("What to change, by what it would win at most", Items(tuple(fix_lines(report)))),
+        *_what_to_change(report),
         *part("Another card", Items(tuple(card_words(row, report.price) for row in report.smaller_cards()))),
         Notes(tuple(report_notes(report))),
     ]
-    if not report.fixes() and report.top_remedy is not None:
-        blocks.insert(-2, Items((f"First to change: {report.top_remedy}",)))
     return Document(title, tuple(block for block in blocks if block is not None), lead)
+
+
+def _what_to_change(report: JobReport) -> tuple[Block, ...]:
+    """The fixes by their gain; where none is worth much, what helps against the finding that stood longest."""
+    if fixes := fix_lines(report):
+        return part("What to change, by what it would win at most", Items(tuple(fixes)))
+    return part("First to change", Items((report.top_remedy,))) if report.top_remedy is not None else ()
 
 
 def report_text(report: JobReport, width: int = WIDTH) -> str:
@@ -158,7 +163,7 @@ def report_as(report: JobReport, path: str) -> str:
 def _head(report: JobReport) -> str:
     command = f"{report.command}: " if report.command else ""
     code = "" if report.exit_code is None else f", exit code {report.exit_code}"
-    gpus = f", {len(report.gpus)} GPU{'s' if len(report.gpus) != 1 else ''}" if report.gpus else ""
+    gpus = f", {count(len(report.counted), 'GPU')}" if report.gpus else ""
     host = f" on {report.where}" if report.host else ""
     return f"{command}{length(report.duration_s)}{host}{gpus}{code}"
 
@@ -201,7 +206,7 @@ def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
     sign = "~" if gpu.energy_from == "power" else ""
     energy = NOT_MEASURED if gpu.energy_kwh is None else f"{sign}{energy_words(gpu.energy_kwh)}"
     return (
-        str(gpu.index),
+        gpu.label,
         gpu.name,
         number(gpu.util_pct),
         number(gpu.sm_pct),
@@ -354,7 +359,7 @@ def report_notes(report: JobReport) -> list[str]:
     notes = list(report.notes)
     if any(gpu.energy_from == "power" for gpu in report.gpus):
         notes.append("~ energy is the integral of power: no energy counter was recorded")
-    if any(gpu.sm_pct is None for gpu in report.gpus):
+    if any(gpu.sm_pct is None for gpu in report.counted):
         notes.append("SM n/a: not measured on that GPU, so busy-not-working cannot be seen there")
     if report.gaps:
         notes.append(f"{count(report.gaps, 'gap')} in the recording{gap_words(report)}")

@@ -47,6 +47,14 @@ class GpuReport(Struct, frozen=True):
     tensor_pct: float | None = None
     served: bool = False
     """Whether a server ran there, which takes the memory that it is allowed, not what it needs."""
+    mig_instance: str | None = None
+    is_split: bool = False
+    """Whether MIG has split it: its instances have its time."""
+
+    @property
+    def label(self) -> str:
+        """Its number, for people; a MIG instance is named after its parent and instance."""
+        return f"{self.index}/{self.mig_instance}" if self.mig_instance else str(self.index)
 
 
 class _Mean:
@@ -79,7 +87,7 @@ class GpuAccount:
         self.util, self.sm, self.work, self.power = _Mean(), _Mean(), _Mean(), _Mean()
         self.util_where_sm = _Mean()
         self.dram, self.tensor = _Mean(), _Mean()
-        self.served = False
+        self.served = self.is_split = False
         self.measured_s = 0.0
         self.seconds: dict[State, float] = dict.fromkeys(STATES, 0.0)
         self.before: Mapping[State, float] = {}
@@ -114,7 +122,8 @@ class GpuAccount:
             self.peak = max(self.peak or 0.0, gpu.mem_used_bytes)
         self.total = gpu.mem_total_bytes if gpu.mem_total_bytes is not None else self.total
         self._add_energy(gpu.energy_j)
-        self._add_state(diagnosis, seconds)
+        if not self.is_split:
+            self._add_state(diagnosis, seconds)
 
     def _add_energy(self, counter: float | None) -> None:
         """The counter restarts with the driver; what it counted in between is unknown."""
@@ -169,4 +178,6 @@ class GpuAccount:
             dram_pct=self.dram.value(),
             tensor_pct=self.tensor.value(),
             served=self.served,
+            mig_instance=self.static.mig_instance,
+            is_split=self.is_split,
         )

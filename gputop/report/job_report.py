@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.rules.busy import NO_BOTTLENECK_SEEN
 from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State, full_title
 from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerCard, price_of, smaller_card
-from gputop.model.quantity import HOUR_S, length
+from gputop.model.quantity import HOUR_S, length, which_gpus
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.model.step_period import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor
@@ -31,6 +32,7 @@ LEAST_GAIN = 0.05
 """A fix that would win less of the judged GPU time is not proposed."""
 LEAST_USED_PCT = 1.0
 """Utilisation below which nothing is known of what a GPU's job needs."""
+UNSEEN = NO_BOTTLENECK_SEEN.id
 _MOST_FINDINGS = 1000
 _MOST_MARKS = 256
 _MOST_MISSING = 32
@@ -103,6 +105,11 @@ class JobReport(Struct, frozen=True):
     """What inference servers said of themselves, where their addresses were given."""
     periods: tuple[StepPeriod, ...] = ()
     """The steps that the GPUs' rhythm showed last, where samples were close enough."""
+
+    @property
+    def counted(self) -> tuple[GpuReport, ...]:
+        """The GPUs whose time is counted: of one that MIG has split its instances."""
+        return tuple(gpu for gpu in self.gpus if not gpu.is_split)
 
     @property
     def where(self) -> str:
@@ -237,6 +244,7 @@ class ReportBuilder:
         self._steps = StepAccount()
         self._servers = ServerAccount()
         self._periods: dict[tuple[int, ...], StepPeriod] = {}
+        self._unseen: dict[int, str] = {}
         self._untold_s = 0.0
         """Time of the GPUs beyond those that are listed."""
 
@@ -255,6 +263,7 @@ class ReportBuilder:
         if is_repeat and (self._is_full or all(gpu.static.uuid in self._gpus for gpu in snapshot.gpus)):
             return
         seconds = self._span(snapshot)
+        split = {gpu.static.mig_parent for gpu in snapshot.gpus}
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
             account = self._gpus.get(gpu.static.uuid)
             if account is None:
@@ -262,7 +271,10 @@ class ReportBuilder:
                     self._untold_s += seconds
                     continue
                 account = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
+            account.is_split = gpu.static.uuid in split
             account.add(gpu, diagnosis, snapshot.t, seconds)
+            if diagnosis.verdict == UNSEEN and diagnosis.remedy:
+                self._unseen[diagnosis.index] = diagnosis.remedy
             self._add_findings(gpu, diagnosis, snapshot.t, seconds)
         for process in snapshot.processes:
             if process.static.server is not None and process.gpu is not None:
@@ -372,12 +384,19 @@ class ReportBuilder:
             command=command,
             exit_code=exit_code,
             duration_s=self._passed_s if duration_s is None else duration_s,
-            notes=(*notes, *self._untold_note()),
+            notes=(*notes, *self._unseen_notes(), *self._untold_note()),
             steps=self._steps.report(),
             servers=self._servers.report(),
             periods=tuple(self._periods.values()),
             missing=tuple(self._missing),
         )
+
+    def _unseen_notes(self) -> list[str]:
+        """How SM activity could be measured where it was not: without it nothing can be judged."""
+        gpus: dict[str, list[int]] = {}
+        for index, remedy in self._unseen.items():
+            gpus.setdefault(remedy, []).append(index)
+        return [f"{which_gpus(indices)}: {remedy}" for remedy, indices in gpus.items()]
 
     def _untold_note(self) -> tuple[str, ...]:
         if not self._untold_s:

@@ -300,3 +300,24 @@ def test_equal_shares_of_time_still_say_how_hard_the_gpu_worked() -> None:
     slow, fast = (report_snapshots(SimulatedSource(name, clock=lambda: T0).recent(120.0))
                   for name in ("no_tensor_cores", "healthy"))  # fmt: skip
     assert ", but WORK went from" in plain(compare_document(compare(slow, fast)))
+
+
+def test_a_gpu_that_mig_has_split_is_counted_as_its_instances() -> None:
+    report = report_snapshots(SimulatedSource("mig", clock=lambda: T0).recent(120.0))
+    assert [gpu.label for gpu in report.gpus] == ["0", "1/1/0", "2/2/0"]
+    assert [gpu.label for gpu in report.counted] == ["1/1/0", "2/2/0"]
+    hours = report.gpu_hours()
+    assert sum(hours.values()) == pytest.approx(2 * 120.0 / 3600.0, rel=0.02)
+    assert hours["unmeasured"] < 0.15 * sum(hours.values())
+    assert "2 GPUs" in report_text(report) and "cannot be seen there" not in report_text(report)
+
+
+def test_a_gpu_without_a_counter_is_told_how_sm_is_measured() -> None:
+    report = report_snapshots(SimulatedSource("no_sm_counter", clock=lambda: T0).recent(60.0))
+    assert any("--perf" in note for note in report.notes)
+
+
+def test_what_to_change_first_stands_behind_the_findings() -> None:
+    lines = report_text(report_snapshots(SimulatedSource("straggler", clock=lambda: T0).recent(200.0))).splitlines()
+    first = lines.index("First to change")
+    assert all(not line.startswith("  GPU") for line in lines[first:])
