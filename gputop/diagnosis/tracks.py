@@ -115,6 +115,10 @@ class Startup:
         """Whether the job was seen training. One that pauses then is not starting up, however young it is."""
         return self._has_trained
 
+    def end(self) -> None:
+        """It trains, as others have seen."""
+        self._has_trained = True
+
     def began_to_train(self, t: float, interval_s: float) -> float | None:
         """Once, where it is seen that the job trains: when it began to. A sample stands for one interval.
 
@@ -304,6 +308,10 @@ class GpuTrack:
         self._sm_source = ""
         self._util: float | None = None
         self._falls = 0
+
+    def has_started(self) -> None:
+        """The job that runs now is past its start, whatever it does from now on."""
+        self._startup.end()
 
     @property
     def util_now(self) -> float | None:

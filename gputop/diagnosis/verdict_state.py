@@ -343,6 +343,9 @@ class GpuState:
             self._shown = _Offer(COLLECTING, RuleResult("grey", (line,), confidence="low"), None)
         if key != shown:
             self._offers[key] = offered
+        elif rule.id in STARVED_IDS:
+            # Who was judged is not starting any more, though its steps become rare.
+            self.track.has_started()
 
     def _may_change(self, t: float, rule: Rule, told: RuleResult, s: Signals) -> bool:
         """Whether a cause that has long been shown may give way: to an end, and to what is clearly stronger."""

@@ -518,6 +518,24 @@ def test_slow_steps_are_judged_before_a_minute_has_passed() -> None:
     assert loads.first(lambda d: d.verdict not in ("collecting", "startup", "idle")) is None
 
 
+def test_a_young_job_that_was_judged_is_not_said_to_start_again() -> None:
+    watch = Watch()
+    fed = [main_of(poll=97.0), *feeders({"run": 98.0})]
+    for t in range(58):
+        # Steps become rare: first every second one has a kernel, then one of eleven.
+        util = 5.0 if t >= 8 and t % (2 if t < 22 else 11) == 0 else 0.0
+        watch.feed([snap(t, gpu(util=util, sm=util), [replace(p, age_s=float(t)) for p in fed])])
+    first = watch.first(lambda d: d.verdict == "dataloader_cpu")
+    assert first is not None and {d.verdict for t, d in watch.said if t >= first} == {"dataloader_cpu"}
+
+
+def test_a_thread_that_waits_at_a_lock_or_sleeps_proves_nothing() -> None:
+    for state in ("lock", "sleep"):
+        p = replace(main_of(20.0, lock=78.0), feeder_threads=3, **shares(**{state: 100.0}))
+        found = said(20.0, p)
+        assert (found.verdict, found.cause) == ("starved_unattributed", "unknown")
+
+
 def test_short_steps_that_workers_hold_back_are_starved_and_not_idle() -> None:
     held = said(3.0, main_of(3.0, poll=97.0), *feeders({"run": 98.0}))
     assert (held.verdict, held.cause) == ("dataloader_cpu", "cpu")

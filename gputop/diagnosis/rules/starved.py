@@ -316,7 +316,8 @@ def _unattributed_cause(s: Signals) -> Cause:
         return "stopped"
     if restarts(s):
         return "startup"
-    if f is None or works(f, s):
+    if f is None or works(f, s) or f.what == "threads":
+        # A thread that waits or sleeps is one of many that have nothing to do: that proves nothing.
         return "unknown"
     if s.main_waits is not None and not waits_for_batch(s, surely=True):
         # Nobody waits for these: a worker whose batches are not taken waits for a lock, or sleeps, as well.
