@@ -63,9 +63,13 @@ def compare(before: JobReport, after: JobReport) -> Comparison:
         for state in STATES
     ]
     has_sm = all(_mean(report, lambda gpu: gpu.sm_pct) is not None for report in (before, after))
+    was_work, now_work = (_mean(report, lambda gpu: gpu.work_pct) for report in (before, after))
+    worked = 0.0 if was_work is None or now_work is None else now_work - was_work
     for key, label, unit, usual, read in _MEASURES:
         # Where SM is known, util is not a goal: it also rises where a GPU only looks busier.
-        sign = 0 if key == "util_pct" and has_sm else usual
+        # As SM is none where the pipes or the memory are driven clearly otherwise: warps may be resident and wait.
+        aims_higher = key in ("sm_pct", "efficiency_pct") and abs(worked) >= CLEAR_POINTS
+        sign = 0 if (key == "util_pct" and has_sm) or aims_higher else usual
         differences.append(_difference(key, label, unit, _mean(before, read), _mean(after, read), sign))
     differences.append(
         _difference("steps_per_s", "steps", "1/s", _steps_per_s(before), _steps_per_s(after), 1),

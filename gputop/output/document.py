@@ -294,7 +294,9 @@ def _inert(text: str) -> str:
 
 def html(document: Document, footer: str = "") -> str:
     """As a page for a browser, self-contained."""
-    lead = [element("p", text, class_="dim") for text in document.lead]
+    # A terminal shows the lead in place of the title, a page below it: what the title says is not said twice.
+    said = {document.title, f"gputop: {document.title}"}
+    lead = [element("p", text, class_="dim") for text in document.lead if text not in said]
     body = [element("h1", document.title), *lead, *html_parts(document.blocks)]
     return html_page(f"gputop: {document.title}", *body, footer=f"{footer} gputop {__version__}".strip())
 
