@@ -522,8 +522,8 @@ def test_a_young_job_that_was_judged_is_not_said_to_start_again() -> None:
     watch = Watch()
     fed = [main_of(poll=97.0), *feeders({"run": 98.0})]
     for t in range(58):
-        # Steps become rare: first every second one has a kernel, then one of eleven.
-        util = 5.0 if t >= 8 and t % (2 if t < 22 else 11) == 0 else 0.0
+        # Steps become rare: first every second sample has a kernel, then one of eleven.
+        util = 5.0 if t in (*range(8, 22, 2), 29, 40, 51) else 0.0
         watch.feed([snap(t, gpu(util=util, sm=util), [replace(p, age_s=float(t)) for p in fed])])
     first = watch.first(lambda d: d.verdict == "dataloader_cpu")
     assert first is not None and {d.verdict for t, d in watch.said if t >= first} == {"dataloader_cpu"}
