@@ -346,7 +346,8 @@ def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
 
 def verdicts(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
     """A head and the newest verdicts in at most ``rows`` rows: since when, for how long, and which."""
-    listed = stretches(frame, frame.diagnoses[position])
+    # A few more than there are rows: neighbours that read the same share one.
+    listed = stretches(frame, frame.diagnoses[position], 2 * rows)
     now = frame.snapshot.t
     if width < LEAST_VERDICTS or len(listed) < 2:
         return []

@@ -7,7 +7,6 @@ from functools import cache
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import verdict_rows
-from gputop.diagnosis.rules.idle import HOLDING, IDLE_HOLDING_MEMORY
 from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level, full_title
 from gputop.model.quantity import duration, terminal_safe, wrapped
 from gputop.monitor import Frame
@@ -40,18 +39,14 @@ def _known() -> dict[str, tuple[Level, str]]:
     return rows
 
 
-def _lasting(verdict: str, title: str) -> str:
-    """A title for beside the time that the verdict stood: without the time that it says itself."""
-    return HOLDING if verdict == IDLE_HOLDING_MEMORY.id else title
-
-
-def stretches(frame: Frame, d: GpuDiagnosis) -> list[VerdictSpan]:
-    """Every verdict of one GPU since the monitor began, oldest first."""
+def stretches(frame: Frame, d: GpuDiagnosis, most: int | None = None) -> list[VerdictSpan]:
+    """Every verdict of one GPU since the monitor began, oldest first; of ``most`` the newest of them."""
     found: dict[tuple[float, str, Flag | None], Finding] = {
         (f.t, f.id, f.busy_not_working): f for f in frame.findings if f.kind == "verdict" and f.gpu == d.index
     }
     listed: list[VerdictSpan] = []
-    changes = tuple(d.timeline)
+    count = len(d.timeline)
+    changes = tuple(d.timeline) if most is None else [d.timeline[i] for i in range(max(0, count - most), count)]
     for i, change in enumerate(changes):
         t, verdict, flag = change
         if i == len(changes) - 1:
@@ -64,7 +59,7 @@ def stretches(frame: Frame, d: GpuDiagnosis) -> list[VerdictSpan]:
                 level, title, evidence = finding.level, finding.text, finding.evidence
             else:
                 (level, title), evidence = _known().get(verdict, ("grey", verdict)), ""
-        title = full_title(terminal_safe(_lasting(verdict, title)), flag, alarm=True)
+        title = full_title(terminal_safe(title), flag, alarm=True)
         listed.append(VerdictSpan(t, end, level, title, terminal_safe(evidence)))
     return listed
 
@@ -147,8 +142,7 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
     style = "level.red" if finding.busy_not_working else f"level.{finding.level}"
     glyph = glyphs.red if finding.busy_not_working else glyphs.level(finding.level)
     line = Line().add(f" {clock_time(finding.t, offset)}", "text").add(f"  GPU {finding.gpu:<3}", "text")
-    text = _lasting(finding.id, finding.text)
-    words = full_title(terminal_safe(text), finding.busy_not_working, alarm=True)
+    words = full_title(terminal_safe(finding.text), finding.busy_not_working, alarm=True)
     lasted = duration(max(0.0, (now if finding.ended is None else finding.ended) - finding.t))
     forms = (f"   for {lasted} until now",) if finding.ended is None else ()
     # The time that it stood is never cut: on a narrow screen the words before it are.
