@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from gputop import __version__
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
-from gputop.model.cards import card_words
+from gputop.model.cards import LIST_PRICE, card_words
 from gputop.model.quantity import (
     GIB,
     HOUR_S,
@@ -155,8 +155,8 @@ def _tiles(report: JobReport) -> list[Tile]:
     ]
     lost = report.lost_money()
     if lost is not None:
-        day = "" if report.day_factor is None else f"; {lost * report.day_factor:.2f} a day at this rate"
-        found.append(("", f"{lost:.2f}", f"not work, in money{day}"))
+        day = "" if report.day_factor is None else f"; {_money(lost * report.day_factor, report)} a day at this rate"
+        found.append(("", _money(lost, report), f"not work, in money{day}"))
     return found
 
 
@@ -171,7 +171,7 @@ def _fixes(report: JobReport) -> list[Markup]:
         rows = [
             (
                 numbers(fix.gpus), fix.text, gpu_time(fix.gain_s, judged), f"{100 * fix.share:.0f} %",
-                *((_money(fix.money), _money(fix.day)) if priced else ()), prose(fix.remedy),
+                *((_money(fix.money, report), _money(fix.day, report)) if priced else ()), prose(fix.remedy),
             )
             for fix in fixes
         ]  # fmt: skip
@@ -186,8 +186,9 @@ def _fixes(report: JobReport) -> list[Markup]:
     return parts
 
 
-def _money(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _money(value: float | None, report: JobReport) -> str:
+    """An amount: in dollars at the prices of the list, in the reader's own currency at theirs."""
+    return "" if value is None else f"{'$' if report.price == LIST_PRICE else ''}{value:.2f}"
 
 
 def key(column_s: float) -> Markup:

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
+from gputop.model.cards import LIST_PRICE
 from gputop.model.snapshot import Event
 from gputop.output.html import prose
 from gputop.output.report_html import compare_html, report_html
@@ -182,3 +183,10 @@ def test_on_a_narrow_screen_cells_stand_below_each_other_with_their_names() -> N
     page = report_html(pictured(list(SimulatedSource("small_kernels", clock=lambda: T0).recent(120.0))))
     assert '<table class="stacks">' in page
     assert 'data-name="wins at most"' in page and 'data-name="what helps"' in page
+
+
+def test_money_is_in_dollars_at_the_prices_of_the_list_alone() -> None:
+    snapshots = list(SimulatedSource("small_kernels", clock=lambda: T0).recent(700.0))
+    assert "$" in report_html(pictured(snapshots, price=LIST_PRICE))
+    own = report_html(pictured(snapshots, price=2.5))
+    assert "$" not in own and "not work, in money" in own
