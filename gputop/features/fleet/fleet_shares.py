@@ -23,7 +23,7 @@ from gputop.features.fleet.judge import GPU_STATES
 from gputop.features.fleet.plan import AGE, HOST, LATE, LOOKBACKS_S, UP, marked
 from gputop.features.fleet.promql import over, selector, window
 from gputop.features.fleet.state_rules import CODES
-from gputop.features.fleet.template import NAMES_LABEL
+from gputop.features.fleet.template import ALL_NAMES, NAMES_LABEL
 from gputop.model.quantity import clean_text
 
 MEANS: Mapping[str, str] = {
@@ -88,6 +88,12 @@ def troubles(select: str, scrape_s: float) -> str:
 def answering(instances: Sequence[str], select: str) -> str:
     """Whether these addresses are still scraped, and answer."""
     return selector("up", promql.any_of("instance", instances), select)
+
+
+def measured(instances: Sequence[str], select: str) -> str:
+    """How many GPUs these addresses give utilisation of, recorded or not."""
+    names = [DIALECTS[name].signals["util_pct"].name for name in ALL_NAMES]
+    return f"count by (instance) ({promql.named(names, promql.any_of('instance', instances), select)})"
 
 
 def host_info(select: str) -> str:

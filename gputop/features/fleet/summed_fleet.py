@@ -32,6 +32,7 @@ from gputop.features.fleet.hours import History
 from gputop.features.fleet.plan import DIALECT_LABEL
 from gputop.features.fleet.prometheus import PrometheusFleet, firing_alerts
 from gputop.features.fleet.promql import any_of
+from gputop.model.quantity import count
 
 MOST_GPUS = 10_000
 """From here on a fleet is read from sums: up to here a refresh GPU by GPU takes less than a second."""
@@ -49,6 +50,10 @@ LONGEST_MATCHER = 600
 MOST_ABSENT = 256
 """Addresses without GPUs of which it is asked whether they are still scraped."""
 STRAGGLER_ALERTS = ("GpuStragglerSlow", "GpuStragglerStarved")
+
+
+Trouble = tuple[set[str], set[str], float | None, tuple[FiringAlert, ...]]
+"""Addresses that do not answer, those whose driver is late, how old the newest record is, and the alerts that fire."""
 
 
 class SummedFleet:
@@ -70,6 +75,8 @@ class SummedFleet:
         self._addresses: dict[str, set[str]] = {}
         self._before: list[tuple[RecordedHost, float]] = []
         self._means: list[tuple[RecordedHost, float]] = []
+        self._now: list[tuple[RecordedHost, float]] = []
+        self._trouble: Trouble = (set(), set(), None, ())
         self._shares: list[HostShare] = []
         self._straggling: frozenset[str] = frozenset()
         self._parts: dict[tuple[str, ...], PrometheusFleet] = {}
@@ -109,7 +116,9 @@ class SummedFleet:
         return list(values(answers.of(name), self._recorded))
 
     def _reading(self, answers: FleetAnswers, t: float) -> FleetReading:
-        states, now = self._rows(answers, "states"), self._rows(answers, "addresses")
+        states = self._rows(answers, "states")
+        if "addresses" in answers.rows:
+            self._now = self._rows(answers, "addresses")
         if "names" in answers.rows:
             self._told = {
                 (_cluster(labels), labels.get("instance", "")): name
@@ -118,24 +127,26 @@ class SummedFleet:
             }
         if "before" in answers.rows:
             self._before = self._rows(answers, "before")
-        self._names = HostNames(self._told, (one for one, _ in (*states, *now, *self._before)))
+        self._names = HostNames(self._told, (one for one, _ in (*states, *self._now, *self._before)))
         self._by = fleet_shares.preferred(states, self._names)
-        present = self._counted(now)
-        before = self._counted(self._before)
-        for one, _ in (*now, *self._before):
+        present, before = self._counted(self._now), self._counted(self._before)
+        for one, _ in (*self._now, *self._before):
             self._addresses.setdefault(self._names.of(one), set()).add(one.instance)
         if "means" in answers.rows:
             self._means = self._rows(answers, "means")
         shares = fleet_shares.shares_of(states, self._means, self._names)
         self._shares = _without_ghosts(shares, present)
-        silent, late, age_s, alerts = self._troubles(answers, t)
-        down, gone, missing = self._absent(present, before, silent, late)
+        if "troubles" in answers.rows:
+            self._trouble = self._troubles(answers, t)
+        silent, late, age_s, alerts = self._trouble
+        # Where it was never answered who is there, nobody is missing.
+        down, gone, missing, problems = self._absent(present, before if self._now else {}, silent, late)
         self._straggling = frozenset(one.host for one in alerts if one.name in STRAGGLER_ALERTS)
         lost = self._lost_at(t)
         return FleetReading(
             t, self.source, self._gpus, down, tuple(name for name in DIALECTS if name in set(self._by.values())),
             age_s, None if lost is None else lost[1], HOUR_S if lost is None else lost[2], alerts,
-            tuple(answers.problems), gone, self._shares, missing,
+            (*answers.problems, *problems), gone, self._shares, missing,
         )  # fmt: skip
 
     def _counted(self, rows: Sequence[tuple[RecordedHost, float]]) -> dict[str, int]:
@@ -146,9 +157,7 @@ class SummedFleet:
             found[host] = max(found.get(host, 0), round(value))
         return found
 
-    def _troubles(
-        self, answers: FleetAnswers, t: float
-    ) -> tuple[set[str], set[str], float | None, tuple[FiringAlert, ...]]:
+    def _troubles(self, answers: FleetAnswers, t: float) -> Trouble:
         marked: dict[str, set[str]] = {plan.UP: set(), plan.LATE: set()}
         age_s, alerts = None, []
         for labels, value in values(answers.of("troubles"), self._labels):
@@ -163,8 +172,8 @@ class SummedFleet:
 
     def _absent(
         self, present: Mapping[str, int], before: Mapping[str, int], silent: set[str], late: set[str]
-    ) -> tuple[dict[str, Down], dict[str, Gone], dict[str, int]]:
-        """Hosts that are down, those that are gone, and how many GPUs each host has no more."""
+    ) -> tuple[dict[str, Down], dict[str, Gone], dict[str, int], list[str]]:
+        """Hosts that are down, those that are gone, how many GPUs each host has no more, and lines for people."""
         down: dict[str, Down] = {}
         unexplained = []
         for host in (*present, *(host for host in before if host not in present)):
@@ -176,25 +185,35 @@ class SummedFleet:
             elif host not in present:
                 unexplained.append(host)
         missing = {host: n - present.get(host, 0) for host, n in before.items() if n > present.get(host, 0)}
-        scraped = self._scraped(unexplained)
+        scraped, unrecorded, problems = self._scraped(unexplained)
         gone = {host: Gone(before[host], None) for host in unexplained if not self._addresses[host] & scraped}
-        for host in gone:
+        alive = [host for host in unexplained if self._addresses[host] & unrecorded]
+        for host in (*gone, *alive):
             missing.pop(host, None)
+        said = f"{count(len(alive), 'host')} with GPUs that no rule records now: are the rules evaluated everywhere?"
         # What a host that is down had is told by its shares, as long as the rules still have them.
         shared = {share.host for share in self._shares}
-        return down, gone, {host: n for host, n in missing.items() if host not in down or host not in shared}
+        kept = {host: n for host, n in missing.items() if host not in down or host not in shared}
+        return down, gone, kept, problems if problems or not alive else [said]
 
-    def _scraped(self, hosts: Sequence[str]) -> set[str]:
-        """Which addresses of these hosts the engine still scrapes; those that were not asked for count as scraped."""
+    def _scraped(self, hosts: Sequence[str]) -> tuple[set[str], set[str], list[str]]:
+        """Which addresses of these hosts the engine still scrapes, and which of them give values that no rule records;
+        what was not asked for, or not answered, counts as both: nothing is missing that nobody looked for."""
         instances = sorted({one for host in hosts for one in self._addresses[host]})
         if not instances:
-            return set()
-        text = fleet_shares.answering(instances[:MOST_ABSENT], self._select)
-        answers = self._engine.asked({"up": text}, self._past)
-        if "up" not in answers.rows:
-            return set(instances)
-        found = {labels.get("instance", "") for labels, _ in values(answers.of("up"), self._labels)}
-        return found.union(instances[MOST_ABSENT:])
+            return set(), set(), []
+        asked = instances[:MOST_ABSENT]
+        answers = self._engine.asked({
+            "up": fleet_shares.answering(asked, self._select), "measured": fleet_shares.measured(asked, self._select),
+        }, self._past)  # fmt: skip
+        if len(answers.rows) < 2:
+            return set(instances), set(instances), answers.problems
+        up, measured = (
+            {labels.get("instance", "") for labels, _ in values(answers.of(name), self._labels)}
+            for name in ("up", "measured")
+        )
+        rest = set(instances[MOST_ABSENT:])
+        return up | measured | rest, measured | rest, answers.problems
 
     # -- what is looked at --------------------------------------------------------------------------------------------
 
@@ -349,6 +368,10 @@ class LargeFleet:
             self._now = self._summed if self._is_large(at) else self._whole
         self._refreshes += 1
         read = self._now.ask(at)
+        if self._now is self._summed and not read.shares:
+            # Nobody evaluates the rules any more.
+            self._now = self._whole
+            read = self._whole.ask(at)
         if not read.shares and len(read.gpus) > self._most:
             told = f"{len(read.gpus):,} GPUs one by one: with the rules of `gputop fleet deploy` their sums are read"
             return replace(read, problems=(*read.problems, told))

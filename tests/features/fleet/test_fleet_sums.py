@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Answer, Client, PromQuery
+from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_data import findings
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, HostShare, Lost
+from gputop.features.fleet.fleet_reading import Down, FleetError, FleetReading, GpuReading, HostShare, Lost
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_shares import HostNames, lost_of, owner_of, recorded_host, shares_of
 from gputop.features.fleet.fleet_view import FleetView, in_sight, parse, passes
@@ -241,3 +241,49 @@ def test_the_watch_reads_the_gpus_of_the_rows_in_sight_and_again_when_others_are
     frame = watch.shown.frame
     assert frame is not None
     assert {group.name for group in frame.hosts if group.gpus} == {"n1", "n2"}
+
+
+@pytest.mark.slow
+@needs_engine
+def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish(tmp_path: Path) -> None:
+    small = SimulatedFleet(24)
+    with victoria(tmp_path) as url:
+        imported(url, past(small, STARTED, 2700.0, 60.0))
+        evaluate(url, STARTED - 1800.0, HOST_ADDRESS)
+        evaluate(url, STARTED)
+        client: Any = Client(address_of(url, {}))
+        real, failing = client.ask, [""]
+
+        def ask(queries: Sequence[PromQuery]) -> list[Any]:
+            answers = real(queries)
+            return [
+                QueryError("503, the engine failed") if failing[0] and failing[0] in query.promql else answer
+                for query, answer in zip(queries, answers, strict=True)
+            ]
+
+        client.ask = ask
+        fleet = LargeFleet(client, url, "", lambda: STARTED, most_gpus=10)
+        true = fleet_frame(fleet.ask(STARTED)).counts
+        assert true["lost"] == 1 and true["late"] == 8
+        # Each is in one question alone.
+        labels = ("max without (back)", "ALERTS", "gputop:host:util", "gputop_host_info", "by (instance) ({__name__")
+        for text in labels:
+            failing[0] = text
+            for _ in range(2):
+                frame = fleet_frame(fleet.ask(STARTED))
+                assert frame.counts == true, text
+            anew = LargeFleet(client, url, "", lambda: STARTED, most_gpus=10)
+            found = fleet_frame(anew.ask(STARTED))
+            # Before it was ever answered a host that is down is not known to be.
+            assert found.counts["lost"] <= 1 and found.counts["working"] >= true["working"], text
+            assert text == labels[-1] or any("503" in problem for problem in found.problems)
+        failing[0] = "gputop:host:gpus_in_state"
+        with pytest.raises(FleetError, match="503"):
+            fleet.ask(STARTED)
+        failing[0] = ""
+        # Ten minutes on exporters are still scraped, and no rule was evaluated: asked GPU by GPU.
+        later = [line for line in past(small, STARTED + 600.0, 540.0, 60.0) if not line.startswith("gputop_gpu_lost")]
+        imported(url, later)
+        frame = fleet_frame(fleet.ask(STARTED + 600.0))
+        assert not frame.read.shares and frame.counts["working"] >= true["working"]
+        client.close()
