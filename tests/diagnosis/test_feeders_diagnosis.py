@@ -484,6 +484,14 @@ def test_an_evaluation_every_few_steps_is_the_main_threads_and_no_lock_of_worker
         main = main_of(run=100.0) if evaluates else main_of(sleep=98.0)
         watch.feed([snap(t, gpu(util=0.0 if evaluates else 97.0, sm=0.0 if evaluates else 90.0), [main, *full])])
     assert {(d.verdict, d.cause) for t, d in watch.said if t >= 20} == {("main_process", "cpu")}
+    # Pauses that are too short to fill half of the idle time still tell running from sleeping.
+    short = Watch()
+    for t in range(90):
+        phase = t % 8
+        util = 0.0 if phase in (4, 5) else 50.0 if phase in (3, 6) else 97.0
+        main = main_of(run=100.0) if phase in (4, 5) else main_of(run=50.0, sleep=50.0)
+        short.feed([snap(t, gpu(util=util, sm=0.9 * util), [main, *full])])
+    assert {(d.verdict, d.cause) for t, d in short.said if t >= 20} == {("main_process", "cpu")}
     # In a child of its own it is not seen what it does, but the workers wait for no lock either.
     child = said(50.0, main_of(sleep=49.0, other=51.0), *full)
     assert (child.verdict, child.cause) == ("starved_unattributed", "unknown")

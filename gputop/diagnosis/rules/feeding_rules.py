@@ -37,6 +37,9 @@ CLOSER = 0.1
 """Of two states of the main thread the one nearer to the idle time, by so much of the window, filled it [judged]."""
 STEPS_S = 5.0
 """Seconds of the last fifteen with a kernel from which on a job takes its steps, however short they are [judged]."""
+SURELY = 0.3
+"""Where a main thread that waits for nobody must have run in so much of the idle time, it ran in the rest as well
+[judged]."""
 OUTSIDERS_OF_CORES = 0.25
 """Who takes a quarter of the cores or more is named [judged]."""
 HELD_BY_DEBUGGER = ("let the debugger or tracer that holds the process go on, or detach it", "detach the debugger")
@@ -106,9 +109,10 @@ def main_alone(s: Signals) -> Cause | None:
     if least(min(1.0, s.main + own + waits.sleep), s, s.main_looks) < MOSTLY:
         return None
     ran, slept = abs(s.main - (idle - own)), abs(waits.sleep - (idle - own))
-    if abs(ran - slept) < CLOSER:
+    surely = main_least(s) >= SURELY
+    if abs(ran - slept) < CLOSER and not surely:
         return "unknown"
-    return "sleep" if slept < ran else "queued" if 2.0 * (s.main_queued or 0.0) >= s.main else "cpu"
+    return "sleep" if slept < ran and not surely else "queued" if 2.0 * (s.main_queued or 0.0) >= s.main else "cpu"
 
 
 def _polls_own_socket(s: Signals) -> bool:

@@ -264,7 +264,8 @@ class SocketProof:
         asked = self._to_ask(unclear, members, asks, feeds)
         self._asked = {target: members[pid].place.root or pid for pid, target in asked.items()}
         # An engine without a socket is given its work by a parent that may have one.
-        engines = {pid: parent for pid, parent in parents.items() if _is_bare(self._received.of(asked.get(pid, pid)))}
+        news = {pid: self._received.of(asked.get(pid, pid)) for pid in parents}
+        engines = {pid: parents[pid] for pid, said in news.items() if said is not None and said.bare_looks}
         self._asked.update({parent: parent for parent in engines.values() if parent not in self._asked})
         if asked and not self._between:
             self.look(now)
@@ -276,7 +277,7 @@ class SocketProof:
                 feeds[pid] = self._without_conclusion(feed, kin_is_bare=members[pid].place.root in bare)
             elif said is not None and pid in asked:
                 feeds[pid] = self._with_news(pid, feed, said, waits[pid], is_root=members[pid].place.role == "gpu")
-            if pid in engines and self._serves(engines[pid]):
+            if pid in engines and _is_bare(said) and self._serves(engines[pid]):
                 feeds[pid] = replace(feeds.get(pid) or feed, by=SERVED_BY_PARENT)
 
     def _serves(self, pid: int) -> bool:
@@ -339,8 +340,8 @@ def _may_fetch(feed: FeedReading) -> float:
 
 
 def _is_bare(said: SocketNews | None) -> bool:
-    """Whether a process holds no TCP socket, as far as many looks tell."""
-    return said is not None and said.bare_looks >= BARE_LOOKS
+    """Whether a process holds no TCP socket, as far as two looks tell."""
+    return said is not None and said.bare_looks >= 2
 
 
 def _is_known(said: SocketNews | None) -> bool:

@@ -14,6 +14,7 @@ CASE = Case(
     says=("takes requests",),
     cores=0.2,
     visited=True,
+    watch_s=50.0,
     only=frozenset({"collecting", "startup", "idle", "low_demand"}),
 )
 
