@@ -20,6 +20,7 @@ from gputop.diagnosis.phase_growth import growth_remedy
 from gputop.model.quantity import duration, length, memory, step_time, wrapped
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame
+from gputop.output.document import text_lines
 from gputop.output.report_text import report_data, report_text, step_lines
 from gputop.recording.decode import Decoder
 from gputop.recording.format import SUFFIXES, Damage, RecordingError, parse_line, step_rows
@@ -269,14 +270,13 @@ class Summary(Struct, frozen=True):
     @property
     def text(self) -> str:
         """Lines for a terminal."""
-        lines = [report_text(self.report).rstrip("\n")]
+        lines = report_text(self.report).splitlines()
         if not self.report.frames:
             lines = [f"gputop: {self.reason}", *(f"  {line}" for line in step_lines(self.report))]
         lines += _folded(self._own_step_lines())
         if self.memory:
             lines += ["", "Memory", *_folded(each.text for each in self.memory)]
-        lines += ["", cost_words(self.cost)]
-        return "\n".join(lines) + "\n"
+        return text_lines([*lines, "", cost_words(self.cost)])
 
     def _own_step_lines(self) -> list[str]:
         """What only the program itself knows of its steps."""

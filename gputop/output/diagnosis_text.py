@@ -11,7 +11,7 @@ from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
 from gputop.model.cards import Price, price_of
-from gputop.model.quantity import gpu_time, gpu_time_of, length, terminal_safe, wrapped
+from gputop.model.quantity import gpu_time, gpu_time_of, length, wrapped
 from gputop.model.server_words import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame
@@ -172,7 +172,7 @@ def ticket_text(frame: Frame, position: int, process: ProcessSample | None = Non
     if process is not None:
         told = [f"{name} {value}" for name, value in facts(process, process).items() if value is not None]
         lines.append(f"  {', '.join(told)}")
-    return "\n".join(map(terminal_safe, lines)) + "\n"
+    return text_lines(lines)
 
 
 def _pct(value: float | None) -> str:

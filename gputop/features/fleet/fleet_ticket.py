@@ -12,7 +12,8 @@ from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
 from gputop.features.fleet.gpu_group import GpuGroup
 from gputop.features.fleet.judge import STEPS, WITHOUT_WAITS, WORDS, cause_words, remedy_of, step_times
-from gputop.model.quantity import count, terminal_safe
+from gputop.model.quantity import count
+from gputop.output.document import text_lines
 from gputop.output.picture import svg
 from gputop.paint.line import pct
 from gputop.paint.theme import Theme
@@ -23,7 +24,7 @@ def ticket_text(frame: FleetFrame, view: FleetView) -> str:
     lines = _lines(frame, view)
     moment = datetime.fromtimestamp(frame.t, timezone.utc)
     lines.insert(1, f"at {moment:%Y-%m-%d %H:%M:%S} UTC, from {frame.read.source}; means over 5 minutes")
-    return "\n".join(map(terminal_safe, lines)) + "\n"
+    return text_lines(lines)
 
 
 def _lines(frame: FleetFrame, view: FleetView) -> list[str]:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.window import PCIE_LANE_BYTES
 from gputop.features.prove.experiment import ProofVerdict
 from gputop.model.snapshot import GpuSample
+from gputop.output.document import text_lines
 
 Way = Literal["host", "nvlink", "pcie", "through the host"]
 LEAST_SHARE: Mapping[Way, float] = {"host": 0.7, "nvlink": 0.7, "pcie": 0.5}
@@ -137,7 +138,7 @@ def text(links: Sequence[Link], found: ProofVerdict) -> str:
     lines += [f"{named(link)}: {link.why}" for link in links if link.why and link.way != "through the host"]
     if apart := [named(link) for link in links if link.way == "through the host"]:
         lines.append(f"{', '.join(apart)}: {next(link.why for link in links if link.way == 'through the host')}")
-    return "\n".join([*lines, found.words]) + "\n"
+    return text_lines([*lines, found.words])
 
 
 def data(links: Sequence[Link], found: ProofVerdict, version: str, driver: str | None) -> dict[str, Any]:
