@@ -363,16 +363,24 @@ def _cursor(frame: FleetFrame, view: FleetView) -> int:
     return position(rows_of(frame, view), view)
 
 
+NO_STRAGGLER = "no GPU holds its job up"
 NOTHING = {
-    "stragglers": "no GPU holds its job up: in every job that is known, all do about the same",
+    "stragglers": f"{NO_STRAGGLER}: in every job that is known, all do about the same",
     "waste": "nothing was lost in the last hour",
     "alerts": "no alert fires; `gputop fleet deploy` writes rules for Prometheus",
 }
 NOT_READ = "the last hour is being read"
 
 
+def no_straggler(frame: FleetFrame) -> str:
+    """That none was found, and where it was looked for."""
+    return "no alert fires for one: only alerts tell of jobs out of sight" if frame.read.shares else NO_STRAGGLER
+
+
 def nothing(frame: FleetFrame, view: FleetView, glyphs: Glyphs) -> str:
     """What an empty panel says."""
+    if view.panel == "stragglers" and frame.read.shares:
+        return no_straggler(frame)
     if view.panel == "waste" and frame.read.lost is None:
         return f"{NOT_READ}{glyphs.more}"
     return NOTHING.get(view.panel, "no row passes the filter; esc takes it away")

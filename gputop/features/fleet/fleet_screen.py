@@ -355,7 +355,7 @@ def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[R
     right = [fleet_host.rule(title, f"s: all   {alerts}", size, view.glyphs)]
     right += [fleet_lists.straggler_row(one, view, size) for one in frame.stragglers[:count]]
     if not frame.stragglers:
-        right.append(Line().add("  no GPU holds its job up", "dim").row(size))
+        right.append(Line().add(f"  {fleet_lists.no_straggler(frame)}", "dim").row(size))
     blank = [Line().row(half - 1)] * (count + 1)
     lefts, rights = (left + blank)[: count + 1], (right + [Line().row(size)] * count)[: count + 1]
     return [Line().add_all(a).to(half).add_all(b).row(width) for a, b in zip(lefts, rights, strict=True)]

@@ -170,6 +170,7 @@ def test_groups_of_shares_have_sums_weighted_means_and_what_is_missing() -> None
     texts = [one.text for one in findings(frame)]
     assert any("1 GPU lost" in text and "n3 (1)" in text for text in texts), texts
     text = "\n".join("".join(part for part, _ in row) for row in fleet_screen(frame, FleetView(), 160, 48).rows)
+    assert "no alert fires for one" in text and "no GPU holds" not in text, "nobody looked at every job"
     assert "sums of the rules" in text and "4 hosts" in text and "32 GPUs" in text
 
 
