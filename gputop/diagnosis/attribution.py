@@ -151,6 +151,8 @@ def attribute(s: Signals, correlation: Correlation) -> Attribution:
         feeders=s.feeders,
         main_waits=s.main_waits if s.knows_feeders else None,
         outsiders=s.outsiders,
+        outsider_cores=s.outsider_cores,
+        cores=s.cores,
     )
 
 

@@ -191,6 +191,7 @@ class Signals(Struct, frozen=True):
     """Bytes a second that the GPU's process receives, where its sockets were asked."""
     listens: float = 0.0
     outsiders: tuple[Outsider, ...] = ()
+    outsider_cores: float | None = None
     worked: bool = False
     """Kernels ran in 10 of the last 15 s: the job trains, however young it is."""
     kernels_s: float = 0.0

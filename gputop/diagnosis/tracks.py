@@ -207,6 +207,7 @@ def host_part(window: Window, mean: Means, tick: HostTick, host: HostSample) -> 
         "knows_feeders": tick.knows_feeders,
         "cores": host.cpu_count,
         "outsiders": outsiders_in(host.cpu_outsiders),
+        "outsider_cores": None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
     }
 
 
@@ -254,7 +255,8 @@ def without_host(s: Signals, age_s: float) -> Signals:
         running=None, queued=None, disk=None, network=None, waits_known=True, tree_cores=None, read_bytes_per_s=None,
         write_bytes_per_s=None, io_known=True, throttled=None, births=0, churn_per_min=0.0, birth_gap_s=0.0,
         pool_cores=None, peer=None, feeders=None, main_waits=None, main_fetches=False, served=False, main_queued=None,
-        main_rx=None, listens=0.0, outsiders=(), restart_s=0.0, paused_main_s=0.0, main_stands=None, feeders_stand=None,
+        main_rx=None, listens=0.0, outsiders=(), outsider_cores=None, restart_s=0.0, paused_main_s=0.0,
+        main_stands=None, feeders_stand=None,
         pauses=tuple([replace(pause, write_bytes_per_s=None, main_saves=0.0, main_runs=0.0) for pause in s.pauses]),
     )  # fmt: skip
 

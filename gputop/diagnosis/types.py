@@ -75,6 +75,10 @@ class Attribution(Struct, frozen=True):
     main_waits: MainWaits | None = None
     outsiders: tuple[Outsider, ...] = ()
     """Who else uses the cores, largest first; empty unless tasks queue for them."""
+    outsider_cores: float | None = None
+    """How many cores all programs outside the GPU jobs use together; None where that was not counted."""
+    cores: float | None = None
+    """How many cores there are."""
 
 
 class Means(Struct, frozen=True):

@@ -237,6 +237,13 @@ HOST_METRICS = table(
         "largest CPU users outside the GPUs' process trees: user, name, percent",
         "/proc/PID/stat",
     ),
+    gauge(
+        "cpu_outsiders_pct",
+        "pct",
+        "OUTSIDERS CPU",
+        "what all processes outside the GPUs' process trees use together, percent of one core",
+        origin="/proc/PID/stat",
+    ),
     gauge("fabric_rx_bytes_per_s", "bytes/s", "FABRIC ↓", "received over InfiniBand, RoCE and EFA", origin=_PORTS),
     gauge("fabric_tx_bytes_per_s", "bytes/s", "FABRIC ↑", "sent over InfiniBand, RoCE and EFA", origin=_PORTS),
     gauge(

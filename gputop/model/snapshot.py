@@ -163,6 +163,7 @@ class HostSample(Struct, frozen=True):
     psi_io_pct: float | None = None
     psi_mem_pct: float | None = None
     cpu_outsiders: str | None = None
+    cpu_outsiders_pct: float | None = None
     fabric_rx_bytes_per_s: float | None = None
     fabric_tx_bytes_per_s: float | None = None
     fabric_peak_bytes_per_s: float | None = None

@@ -457,7 +457,7 @@ def feeder_fields(a: Attribution) -> list[Field]:
         waits = _waits(a.main_waits)
         if waits:
             found.append((f"main waits: {waits}", "dim"))
-    taken = taken_by(a.outsiders)
+    taken = taken_by(a)
     if taken is not None:
         found.append((terminal_safe(f"taken by others: {taken}"), "level.yellow"))
     return found

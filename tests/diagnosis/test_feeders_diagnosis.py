@@ -12,6 +12,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import SERVED_BY_PARENT, Outsider, outsiders_in, outsiders_text
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Snapshot
+from gputop.paint.words import feeder_fields
 from tests.support.scenes import HOST, Watch, gpu, snap, steady, told, train, workers
 
 STATES = ("run", "queued", "disk", "network", "lock", "sleep", "poll")
@@ -174,6 +175,15 @@ def test_who_takes_the_cores_is_named() -> None:
     found = said(20.0, job(), *queued, cpu_outsiders=text)
     assert found.cause == "queued" and "ffmpeg (eve) 8.1 cores" in found.notes[0]
     assert "num_workers" not in found.remedy and "ffmpeg" in found.remedy
+    # One program on many cores, and many small ones beside it: the sum is told, too.
+    crowd = said(20.0, job(), *queued, cpu_outsiders=text, cpu_outsiders_pct=2000.0)
+    assert "ffmpeg (eve) 8.1 cores, all programs outside the GPU jobs 20.0 cores" in crowd.notes[0]
+    small = outsiders_text((Outsider("eve", "cc1", 30.0), Outsider("bob", "ld", 20.0)))
+    unnamed = said(20.0, job(), *queued, cpu_outsiders=small, cpu_outsiders_pct=2000.0)
+    assert "taken by all programs outside the GPU jobs 20.0 cores" in unnamed.notes[0]
+    assert unnamed.attribution is not None and "free cores" in unnamed.remedy
+    pane = " ".join(text for text, _ in feeder_fields(unnamed.attribution))
+    assert "taken by others: all programs outside the GPU jobs 20.0 cores" in pane
     own = said(20.0, job(cpu_pct=2900.0), *queued, cpu_count=32.0)
     assert "the job's own threads" in own.notes[0]
     hidden = Redactor().snapshot(snap(0, gpu(), (), replace(HOST, cpu_outsiders=text))).host.cpu_outsiders

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import Protocol
 
 from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, at_least
 from gputop.diagnosis.signals import Signals
@@ -228,14 +229,33 @@ def proof(f: Feeders) -> str | None:
     }.get(f.by or "")
 
 
-def taken_by(outsiders: tuple[Outsider, ...], cores: float | None = None) -> str | None:
-    """Who else is using the cores, in words: those who take a quarter of them, of half a core at least."""
-    least_pct = max(50.0, 100.0 * OUTSIDERS_OF_CORES * (cores or 0.0))
-    jobs = [o for o in outsiders if o.gpu is not None and o.cpu_pct >= 50.0]
-    named = [*jobs, *[o for o in outsiders if o.gpu is None and o.cpu_pct >= least_pct]][:3]
-    if not named:
-        return None
-    return ", ".join(f"{_outsider(o)} {o.cpu_pct / 100.0:.1f} cores" for o in named)
+class CoresTaken(Protocol):
+    """Who else uses the cores: signals, or an attribution made of them."""
+
+    @property
+    def outsiders(self) -> tuple[Outsider, ...]: ...
+    @property
+    def outsider_cores(self) -> float | None: ...
+    @property
+    def cores(self) -> float | None: ...
+
+
+def takers_of_cores(s: CoresTaken) -> tuple[Outsider, ...]:
+    """Other GPU jobs, and the programs of a user that take a quarter of the cores, of half a core at least."""
+    least_pct = max(50.0, 100.0 * OUTSIDERS_OF_CORES * (s.cores or 0.0))
+    jobs = [o for o in s.outsiders if o.gpu is not None and o.cpu_pct >= 50.0]
+    return tuple([*jobs, *[o for o in s.outsiders if o.gpu is None and o.cpu_pct >= least_pct]][:3])
+
+
+def taken_by(s: CoresTaken) -> str | None:
+    """Who else is using the cores, in words, and how many all outside the GPU jobs use where that is more."""
+    named = takers_of_cores(s)
+    words = [f"{_outsider(o)} {o.cpu_pct / 100.0:.1f} cores" for o in named]
+    total = s.outsider_cores or 0.0
+    told = sum(o.cpu_pct for o in named if o.gpu is None) / 100.0
+    if total >= max(0.5, OUTSIDERS_OF_CORES * (s.cores or 0.0)) and total - told >= 0.5:
+        words.append(f"all programs outside the GPU jobs {total:.1f} cores")
+    return ", ".join(words) or None
 
 
 def _outsider(o: Outsider) -> str:
@@ -247,7 +267,7 @@ def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
     """Who takes the cores that the job queues for: others by name, or the job itself."""
     if queued is None or queued < 0.3:
         return ()
-    others = taken_by(s.outsiders, s.cores)
+    others = taken_by(s)
     if others is not None:
         return (f"the cores are taken by {others}",)
     if s.tree_cores is not None and s.cores and s.tree_cores >= 0.6 * s.cores:
@@ -323,8 +343,8 @@ def cpu_remedy(s: Signals, f: Feeders, queued: float) -> Remedy:
             "raise the CPU limit",
         )
     if queued >= QUEUED:
-        others = taken_by(s.outsiders, s.cores)
-        free = "free cores" if others is None else f"free the cores that {others.split(' ', 1)[0]} takes"
+        others = takers_of_cores(s)
+        free = f"free the cores that {others[0].name} takes" if others else "free cores"
         return f"not more workers: {free}, OMP_NUM_THREADS=1, cheaper transforms", "free cores, not workers"
     if has_free_cores(s, f.n):
         short = "num_workers, DALI" if is_dataloader(s, f) else "more feeders, DALI"

@@ -118,6 +118,11 @@ class ProcessCollector:
         """The largest CPU users outside the trees, as a snapshot holds them; None unless somebody queues for a core."""
         return self._outsiders.text
 
+    @property
+    def cpu_outsiders_pct(self) -> float | None:
+        """What all processes outside the trees use together, percent of one core; None like ``cpu_outsiders``."""
+        return self._outsiders.sum_pct
+
     def _find_outsiders(self, now: float, readings: Mapping[int, ProcessReading]) -> None:
         queues = any(
             (reading.wait_pct or 0.0) >= QUEUED_PCT and self._members[pid].role in ("gpu", "loader")

@@ -317,6 +317,7 @@ def test_whoever_takes_the_cores_outside_the_trees_is_named(tmp_path: Path) -> N
         collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
     (outsider,) = outsiders_in(collector.cpu_outsiders)
     assert (outsider.name, round(outsider.cpu_pct)) == ("ffmpeg", 400)
+    assert round(collector.cpu_outsiders_pct or 0.0) == 400
     collector.close()
 
 
