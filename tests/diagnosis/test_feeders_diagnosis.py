@@ -498,8 +498,8 @@ def test_an_evaluation_every_few_steps_is_the_main_threads_and_no_lock_of_worker
     short = Watch()
     for t in range(90):
         phase = t % 8
-        util = 0.0 if phase in (4, 5) else 50.0 if phase in (3, 6) else 97.0
-        main = main_of(run=100.0) if phase in (4, 5) else main_of(run=50.0, sleep=50.0)
+        util, run = (97.0, 1.0) if phase < 2 else (0.0, 100.0) if phase in (4, 5) else (50.0, 50.0)
+        main = main_of(run=run, sleep=100.0 - run)
         short.feed([snap(t, gpu(util=util, sm=0.9 * util), [main, *full])])
     assert {(d.verdict, d.cause) for t, d in short.said if t >= 20} == {("main_process", "cpu")}
     # In a child of its own it is not seen what it does, but the workers wait for no lock either.
