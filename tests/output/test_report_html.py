@@ -173,7 +173,8 @@ def test_commands_in_a_remedy_are_code_and_half_a_backtick_is_none() -> None:
 
 
 def test_the_cards_have_the_unit_of_the_headline() -> None:
-    page = report_html(pictured(list(SimulatedSource(clock=lambda: T0).recent(700.0))))
+    source = SimulatedSource(interval_s=5.0, clock=lambda: T0)
+    page = report_html(pictured(list(source.recent(700.0)), interval_s=5.0))
     cards = re.findall(r'class="tile[^"]*"><b>([0-9.]+) (\w+)</b>', page)
     assert len(cards) >= 4 and {unit for _, unit in cards} == {"h"}
     assert "GPU-hours were not work" in page

@@ -275,12 +275,12 @@ def test_a_finding_says_its_duration_once(tmp_path: Path) -> None:
 
 
 def test_the_demo_is_accounted_as_its_recording_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = SimulatedSource("dataloader_cpu", clock=lambda: T0)
+    source = SimulatedSource("dataloader_cpu", interval_s=2.0, clock=lambda: T0)
     writer = RecordingWriter(str(tmp_path / "x.gputop.jsonl.gz"))
     for snapshot in source.recent(700.0):
         writer.write(snapshot)
     writer.close()
-    assert main(["report", "demo", "dataloader_cpu", "--json"]) == 0
+    assert main(["-i", "2", "report", "demo", "dataloader_cpu", "--json"]) == 0
     demo = json.loads(capsys.readouterr().out)
     assert main(["report", str(tmp_path / "x.gputop.jsonl.gz"), "--json"]) == 0
     recorded = json.loads(capsys.readouterr().out)
