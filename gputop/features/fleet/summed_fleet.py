@@ -108,6 +108,7 @@ class SummedFleet:
             raise FleetError(answers.problems[0])
         if anew:
             self._recorded.turn()
+            self._labels.turn()
         self._refreshes += 1
         t = self._clock() if answers.t is None else answers.t
         return self._reading(answers, t)
@@ -127,6 +128,8 @@ class SummedFleet:
             }
         if "before" in answers.rows:
             self._before = self._rows(answers, "before")
+            # A host that neither is nor was within a day is forgotten.
+            self._addresses = {}
         self._names = HostNames(self._told, (one for one, _ in (*states, *self._now, *self._before)))
         self._by = fleet_shares.preferred(states, self._names)
         present, before = self._counted(self._now), self._counted(self._before)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from gputop.features.fleet.address import address_of
-from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
+from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError, SeriesRow
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_data import findings
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
@@ -288,3 +289,31 @@ def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish
         frame = fleet_frame(fleet.ask(STARTED + 600.0))
         assert not frame.read.shares and frame.counts["working"] >= true["working"]
         client.close()
+
+
+def test_hosts_that_come_and_go_are_forgotten_by_and_by() -> None:
+    turn = 0
+
+    class Renewed:
+        """An engine whose hosts have other names at every refresh."""
+
+        def begin(self) -> None: ...
+
+        def ask(self, queries: Sequence[PromQuery]) -> list[Answer]:
+            nonlocal turn
+            turn += 1
+            labels = f'"names":"gputop","instance":"n{turn}:9401"'
+            return [
+                Answer(
+                    [SeriesRow(Raw(f'{{"__name__":"{query.promql}",{labels},"code":"1"}}'.encode()), (STARTED, "8"))]
+                )
+                if query.promql.startswith("gputop:host:gpus_in_state")
+                or query.promql.startswith("gputop:host:address")
+                else Answer([])
+                for query in queries
+            ]
+
+    fleet = SummedFleet(Renewed(), "x", "", lambda: STARTED)  # type: ignore[arg-type]
+    for _ in range(200):
+        assert fleet.ask().shares
+    assert len(fleet._addresses) <= 2 * 20 and len(fleet._recorded) <= 200
