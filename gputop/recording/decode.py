@@ -389,8 +389,11 @@ class Decoder:
             return Event(t, "gap", "another machine from here on")
         if self._restarted:
             return Event(t, "gap", "the machine was restarted")
-        if lost <= 0.0:
-            return Event(t, "gap", f"the clock was set back by {-lost:.0f} s")
+        if lost == 0.0:
+            return Event(t, "gap", "the clock stood still")
+        if lost < 0.0:
+            back = f"{-lost:.0f}" if lost <= -1.0 else f"{-lost:.3g}"
+            return Event(t, "gap", f"the clock was set back by {back} s")
         if self._damage:
             return Event(t, "gap", f"no data for {lost:.0f} s: the recording is damaged here")
         if lost > GAP_INTERVALS * self.interval_s:

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gputop import cli
 from gputop.recording.encode import Encoder
@@ -276,3 +277,19 @@ def test_a_damaged_member_among_segments_is_skipped(tmp_path: Path) -> None:
         list(recording.snapshots(T0 + 30, T0 + 120))
         recording.close()
     assert read
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"), [(0.0, "the clock stood still"), (-0.25, "the clock was set back by 0.25 s")]
+)
+def test_a_clock_that_hardly_moved_is_not_said_to_be_set_back_by_nothing(
+    tmp_path: Path, lost: float, said: str
+) -> None:
+    writer = RecordingWriter(str(tmp_path / "a.gputop.jsonl"))
+    for t in (10.0, 10.0 + lost):
+        writer.write(replace(frame(0, gpus=1, processes=0), t=T0 + t))
+    writer.close()
+    recording = Recording(str(tmp_path / "a.gputop.jsonl"))
+    texts = [event.text for snapshot in recording.snapshots() for event in snapshot.events if event.kind == "gap"]
+    recording.close()
+    assert texts == [said]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import pickle
 import resource
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -37,7 +38,11 @@ class _Plain(pickle.Unpickler):
 
 def load_plain(path: str) -> Any:
     """What a file holds. Raises NotPlain, and OSError."""
-    size = os.stat(path).st_size
+    status = os.stat(path)
+    # Opening a pipe would wait for its writer, for ever where there is none. Of a directory open() says what it is.
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        raise NotPlain("is not a regular file: write the snapshot to one")
+    size = status.st_size
     if size > LARGEST_FILE:
         raise NotPlain(f"is larger than {LARGEST_FILE >> 30} GiB: record fewer entries (max_entries)")
     with open(path, "rb") as file:
