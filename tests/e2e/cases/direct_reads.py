@@ -13,7 +13,7 @@ from tests.e2e.case import Case
 from tests.e2e.job import Gpu
 from tests.e2e.loads import fed_by
 
-CASE = Case(("dataloader_io",), ("disk",), 2, ("disk wait",), cores=0.6, never=("network",))
+CASE = Case(("dataloader_io",), ("disk",), 2, ("disk",), cores=0.6, never=("network",))
 BLOCK, BLOCKS = 1 << 20, 64
 
 
