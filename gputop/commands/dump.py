@@ -8,7 +8,10 @@ import sys
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import lens_of
 from gputop.config import Settings
+from gputop.model.quantity import count
+from gputop.model.snapshot import Event
 from gputop.model.source import UsageError
+from gputop.output.messages import say
 from gputop.output.recording_dump import dump
 from gputop.recording.index import Recording
 
@@ -27,8 +30,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     recording = Recording(args.file)
+    gaps: list[Event] = []
     try:
-        dump(
+        frames = dump(
             args.file,
             sys.stdout,
             "json" if args.json else "csv",
@@ -36,9 +40,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             end=None if args.end is None else recording.moment(args.end),
             lens=lens_of(args, settings),
             columns=None if args.columns is None else args.columns.split(","),
+            gaps=gaps,
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
     finally:
         recording.close()
+    # Beside the data, and not in it.
+    if gaps:
+        say(f"{count(len(gaps), 'gap')} in the recording, the last: {gaps[-1].text}")
+    if frames == 0:
+        say("no frame of the recording is in this time")
     return 0

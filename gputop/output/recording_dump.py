@@ -31,23 +31,30 @@ def dump(
     end: float | None = None,
     columns: Sequence[str] | None = None,
     lens: Lens | None = None,
+    gaps: list[Event] | None = None,
 ) -> int:
     """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); the number of frames.
 
     CSV has one row a GPU and frame. JSON has one object a line: without ``columns`` the whole snapshot as ``once``
     gives it, with changes of the SM source among its events; else one object a GPU and frame. ``columns`` are catalogue
     keys of a GPU, and of the host after ``host.``. Raises RecordingError, and ValueError for a
-    column that does not exist.
+    column that does not exist. ``gaps`` is given the gaps between these frames, which CSV has no place for.
     """
     chosen = None if columns is None else _known_columns(columns)
     recording = Recording(path, lens)
     try:
-        frames = recording.snapshots(begin, end)
+        frames = _noting_gaps(recording.snapshots(begin, end), [] if gaps is None else gaps)
         if form == "csv":
             return _csv(frames, out, chosen or GPU_KEYS)
         return _json(frames, out, chosen)
     finally:
         recording.close()
+
+
+def _noting_gaps(frames: Iterator[Snapshot], gaps: list[Event]) -> Iterator[Snapshot]:
+    for snapshot in frames:
+        gaps += [event for event in snapshot.events if event.kind == "gap"]
+        yield snapshot
 
 
 def _known_columns(columns: Sequence[str]) -> tuple[str, ...]:

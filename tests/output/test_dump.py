@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gputop.cli import main
 from gputop.commands.shared_options import OnlyGpus
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.source import UsageError
@@ -93,3 +94,15 @@ def test_a_name_with_commas_quotes_and_newlines_stays_one_cell(tmp_path: Path) -
     )
     (row,) = csv.DictReader(io.StringIO(dumped(str(path), "csv")))
     assert (row["name"], row["util_pct"]) == ('a,"b" c', "5")
+
+
+def test_what_the_data_cannot_show_is_said_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(written(tmp_path / "r.jsonl.gz", 70))
+    assert main(["dump", path]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["dump", path, "--begin", str(T0 + 50), "--end", str(T0 + 10)]) == 0
+    assert "no frame of the recording is in this time" in capsys.readouterr().err
+    whole = Path(path).read_bytes()
+    Path(path).write_bytes(whole[: len(whole) // 2])
+    assert main(["dump", path]) == 0
+    assert "1 gap in the recording, the last: the recording is damaged after this" in capsys.readouterr().err
