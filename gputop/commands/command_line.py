@@ -64,7 +64,12 @@ def _common() -> Parser:
     add = group.add_argument
     seconds = "time between measurements, at least 0.25 (default 1)"
     add("-i", "-d", "--interval", metavar="SECONDS", help=seconds)
-    add("--gpus", action=ListAction, metavar="LIST", help="indices or UUIDs of the GPUs to watch, separated by commas")
+    add(
+        "--gpus",
+        action=ListAction,
+        metavar="LIST",
+        help="indices (0,2 or 0-3) or UUIDs of the GPUs to watch, separated by commas",
+    )
     add("--visible", action="store_true", help="watch the GPUs that CUDA_VISIBLE_DEVICES names")
     add("--theme", metavar="NAME", help=theme_words())
     add("--key-preset", metavar="NAME", help="keys as in gputop (default), nvitop or htop")

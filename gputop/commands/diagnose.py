@@ -19,6 +19,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.quantity import count
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
+from gputop.model.steps import StepHistory
 from gputop.monitor import MOST_GPUS
 from gputop.output.diagnosis_text import diagnosis_text
 from gputop.output.line_format import checked, formatted
@@ -74,14 +75,16 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         snapshots = _live(WATCHED_S if args.duration is None else seconds(args.duration, "--for"), settings)
     begin: float | None = None
     diagnoser: Diagnoser | None = None
+    steps = StepHistory()
     last: Snapshot | None = None
     gaps: list[Event] = []
     for snapshot in snapshots:
         gaps += [event for event in snapshot.events if event.kind == "gap"]
         if diagnoser is None or (last is not None and snapshot.t <= last.t):
             # The clock stepped backwards: earlier frames cannot be compared with later ones.
-            diagnoser, begin = Diagnoser(snapshot.interval_s), snapshot.t
+            diagnoser, begin, steps = Diagnoser(snapshot.interval_s), snapshot.t, StepHistory()
         diagnoser.take(snapshot)
+        steps.observe(snapshot.t, snapshot.steps)
         diagnoser.forget_gone(MOST_GPUS)
         last = snapshot
     if last is None or begin is None or diagnoser is None:
@@ -89,15 +92,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if gaps:
         # Beside the data, and not in it: what was judged before a long gap is not what stands now.
         say(f"{count(len(gaps), 'gap')} in the recording, the last: {gaps[-1].text}")
-    diagnoses = diagnoser.diagnoses()
+    diagnoses, paces = diagnoser.diagnoses(), steps.paces(last.t)
     if args.format is not None:
-        lines = line_values(last, diagnoses, begin)
+        lines = line_values(last, diagnoses, begin, paces)
         sys.stdout.writelines(f"{formatted(args.format, values)}\n" for values in lines)
     elif args.json:
-        sys.stdout.write(json_text(as_json(last, diagnoses, begin)))
+        sys.stdout.write(json_text(as_json(last, diagnoses, begin, paces)))
     else:
         glyphs = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs
-        sys.stdout.write(diagnosis_text(last, diagnoses, begin, glyphs, settings.price or None))
+        sys.stdout.write(diagnosis_text(last, diagnoses, begin, glyphs, settings.price or None, steps=paces))
     sys.stdout.flush()
     return FOUND if any(_is_wrong(d) for d in diagnoses) else 0
 

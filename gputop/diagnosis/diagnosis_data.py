@@ -8,12 +8,24 @@ from gputop.diagnosis.types import STATES, Badge, GpuDiagnosis, full_title
 from gputop.model.feeders import Feeders
 from gputop.model.serving import row_value
 from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.steps import StepPace
 
 SCHEMA = 1
 
 
-def as_json(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float) -> dict[str, object]:
-    """Verdicts and badges as they stand at ``snapshot``, the last one; ``begin`` is the first one's Unix time."""
+STEP_KEYS = (
+    "pid", "rank", "gpu", "name", "mean_s", "error_pct", "p99_s", "steps", "steps_per_s", "samples_per_s",
+    "tokens_per_s", "mfu_pct", "wait_s",
+)  # fmt: skip
+
+
+def as_json(
+    snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float, steps: Iterable[StepPace] = ()
+) -> dict[str, object]:
+    """Verdicts and badges as they stand at ``snapshot``, the last one; ``begin`` is the first one's Unix time.
+
+    ``steps`` are the paces of the processes that announce their steps, over the last minute.
+    """
     return {
         "schema": SCHEMA,
         "host": snapshot.machine.hostname,
@@ -21,11 +33,12 @@ def as_json(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float)
         "begin": begin,
         "end": snapshot.t,
         "servers": [row_value(row) for row in snapshot.servers],
+        "steps": [{key: getattr(pace, key) for key in STEP_KEYS} for pace in steps],
         "gpus": [_gpu(gpu, diagnosis) for gpu, diagnosis in zip(snapshot.gpus, diagnoses, strict=True)],
     }
 
 
-COMMON_KEYS = ("schema", "host", "simulated", "begin", "end", "servers")
+COMMON_KEYS = ("schema", "host", "simulated", "begin", "end", "servers", "steps")
 LINE_KEYS = (
     *COMMON_KEYS, "index", "uuid", "name", "verdict", "title", "level", "busy_not_working", "efficiency_pct",
     "confidence", "window_s", "n", "since", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges",
@@ -34,10 +47,12 @@ LINE_KEYS = (
 """The keys of ``line_values``."""
 
 
-def line_values(snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float) -> list[dict[str, object]]:
+def line_values(
+    snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis], begin: float, steps: Iterable[StepPace] = ()
+) -> list[dict[str, object]]:
     """For each GPU what ``as_json`` says of it, and of all."""
     diagnoses = list(diagnoses)
-    whole = as_json(snapshot, diagnoses, begin)
+    whole = as_json(snapshot, diagnoses, begin, steps)
     common = {key: whole[key] for key in COMMON_KEYS}
     return [{**common, **_gpu(gpu, d)} for gpu, d in zip(snapshot.gpus, diagnoses, strict=True)]
 

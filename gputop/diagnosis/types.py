@@ -42,7 +42,10 @@ def full_title(title: str, flag: Flag | None, *, alarm: bool = False) -> str:
 
 
 class Badge(Struct, frozen=True):
-    """A remark beside the verdict. ``sticky`` badges stay until they are acknowledged."""
+    """A remark beside the verdict. ``sticky`` badges stay until they are acknowledged.
+
+    ``about`` is the index of another GPU whose fault it is: there it stands without.
+    """
 
     id: str
     level: Level
@@ -50,6 +53,7 @@ class Badge(Struct, frozen=True):
     evidence: str
     remedy: str = ""
     sticky: bool = False
+    about: int | None = None
 
 
 class Attribution(Struct, frozen=True):

@@ -135,7 +135,7 @@ class Tools:
 
         def ask() -> Mapping[str, Any]:
             begin, last = self._last(file, seconds)
-            data = as_json(self._redacted(last).snapshot, last.diagnoses, begin)
+            data = as_json((frame := self._redacted(last)).snapshot, frame.diagnoses, begin, frame.steps)
             return data if full else diagnosis_brief(data, gpu=gpu)
 
         return await self._answer(ask, full=full)
@@ -329,7 +329,8 @@ class Tools:
         if isinstance(given, Frame):
             from msgspec.structs import replace
 
-            return replace(given, snapshot=self._redactor.snapshot(given.snapshot))
+            steps = tuple(replace(pace, name=self._redactor.run(pace.name)) for pace in given.steps)
+            return replace(given, snapshot=self._redactor.snapshot(given.snapshot), steps=steps)
         return self._redactor.snapshot(given)
 
 

@@ -14,10 +14,11 @@ from gputop.model.cards import Price, price_of
 from gputop.model.quantity import gpu_time, gpu_time_of, length, wrapped
 from gputop.model.server_words import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
+from gputop.model.steps import StepPace
 from gputop.monitor import Frame
 from gputop.output.document import labelled, text_lines
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.words import gpu_label, product, sm_provenance
+from gputop.paint.words import gpu_label, longest_that_fits, product, sm_provenance, step_forms
 from gputop.report.verdict_data import facts, processes_on, ticket_data
 
 
@@ -28,15 +29,18 @@ def diagnosis_text(
     glyphs: Glyphs,
     price: Price | None,
     width: int = 100,
+    *,
+    steps: Sequence[StepPace] = (),
 ) -> str:
     """Machine and time, a paragraph a GPU, and the total of the time that was not work.
 
-    ``price`` is the user's price of a GPU-hour, or the list's; None shows no money.
+    ``steps`` are the paces of the jobs that announce theirs. ``price`` is the user's price of a GPU-hour, or the
+    list's; None shows no money.
     """
     lines = [_machine(snapshot), _period(begin, snapshot.t)]
     for gpu, d in zip(snapshot.gpus, diagnoses, strict=True):
         lines.append("")
-        lines += _gpu(gpu, d, glyphs, width)
+        lines += _gpu(gpu, d, glyphs, width, longest_that_fits(step_forms(snapshot, steps, gpu), None))
     lines.append("")
     split = {gpu.static.mig_parent for gpu in snapshot.gpus}
     counted = [d for d in diagnoses if d.uuid not in split]
@@ -62,7 +66,7 @@ def _period(begin: float, end: float) -> str:
     return f"{first} to {last} ({length(end - begin)})"
 
 
-def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int) -> list[str]:
+def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, steps: str) -> list[str]:
     title = full_title(d.title, d.busy_not_working, alarm=True)
     glyph = glyphs.red if d.busy_not_working or gpu.lost_reason is not None else glyphs.level(d.level)
     judged = d.verdict != COLLECTING.id
@@ -88,6 +92,8 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int) -> list[st
         lines += _entry(f"{glyphs.level(badge.level)} {badge.title}", f"{badge.evidence}{_so(badge.remedy)}", width)
     for note in d.notes:
         lines += _entry("note", note, width)
+    if steps:
+        lines += _entry("steps", steps, width)
     if d.attribution and d.attribution.correlation:
         lines += _entry("loaders", d.attribution.correlation, width)
     if d.seconds:

@@ -349,18 +349,18 @@ def longest_that_fits(forms: Sequence[str], room: int | None) -> str:
     return next((form for form in forms if room is None or len(form) <= room), "")
 
 
-def step_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
+def step_forms(snapshot: Snapshot, steps: Sequence[StepPace], gpu: GpuSample) -> tuple[str, ...]:
     """The step time of the slowest process on this GPU, the longest form first; none where nobody announces steps."""
-    if not frame.steps:
+    if not steps:
         return ()
-    pace = slowest([pace for pace in frame.steps if gpu.static.index in stepping_on(frame.snapshot, pace)])
-    return () if pace is None else _forms(frame, pace)
+    pace = slowest([pace for pace in steps if gpu.static.index in stepping_on(snapshot, pace)])
+    return () if pace is None else _forms(steps, pace)
 
 
 def useful_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
     """The useful work done on this GPU, the longest form first: the steps that its job announces, else what its
     server serves, else the step that its rhythm shows."""
-    forms = step_forms(frame, gpu)
+    forms = step_forms(frame.snapshot, frame.steps, gpu)
     if forms:
         return forms
     served = server_on(frame, gpu)
@@ -386,9 +386,9 @@ def server_on(frame: Frame, gpu: GpuSample) -> ServerRow | None:
     )
 
 
-def _forms(frame: Frame, pace: StepPace) -> tuple[str, ...]:
+def _forms(steps: Sequence[StepPace], pace: StepPace) -> tuple[str, ...]:
     error = "" if pace.error_pct is None else f" ± {pace.error_pct:.{0 if pace.error_pct >= 0.95 else 1}f} %"
-    last = ", the slowest rank" if pace is _slowest_rank(frame, pace.name) else ""
+    last = ", the slowest rank" if pace is _slowest_rank(steps, pace.name) else ""
     samples = "" if pace.samples_per_s is None else f", {per_second(pace.samples_per_s)} samples/s"
     tokens = "" if pace.tokens_per_s is None else f", {per_second(pace.tokens_per_s)} tokens/s"
     mfu = "" if pace.mfu_pct is None else f", {mfu_words(pace.mfu_pct)}"
@@ -413,11 +413,11 @@ def _growth_words(pace: StepPace) -> str:
     return f", {phase_word(growth.phase)} grew {step_time(growth.before_s)} → {step_time(growth.after_s)}"
 
 
-def _slowest_rank(frame: Frame, name: str) -> StepPace | None:
+def _slowest_rank(steps: Sequence[StepPace], name: str) -> StepPace | None:
     # Importing it takes 4 ms, for which a first picture without steps need not wait.
     from statistics import median
 
-    ranks = [pace for pace in frame.steps if pace.name == name]
+    ranks = [pace for pace in steps if pace.name == name]
     last = slowest(ranks)
     takes = comparable_s(ranks)
     if last is None or takes(last) <= TOLD_SLOWER * median(takes(pace) for pace in ranks):

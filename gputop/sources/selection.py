@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from gputop.model.snapshot import GpuStatic, Snapshot
 from gputop.model.source import UsageError
+
+_RANGE = re.compile(r"(\d{1,4})-(\d{1,4})", re.ASCII)
 
 
 def choose(
@@ -47,13 +50,21 @@ def with_gpus(snapshot: Snapshot, uuids: frozenset[str]) -> Snapshot:
 
 
 def _named(gpus: Sequence[GpuStatic], spec: str, where: str) -> set[int]:
-    """Positions of the GPUs in a comma list of indices and UUID prefixes; a parent brings its MIG instances."""
+    """Positions of the GPUs in a comma list of indices (``0-3`` too) and UUID prefixes.
+
+    A parent brings its MIG instances.
+    """
     words = [word.strip() for word in spec.split(",") if word.strip()]
     if not words:
         raise UsageError("--gpus: name at least one GPU, like --gpus 0,2 or --gpus GPU-3f2c")
     found: set[int] = set()
     for word in words:
-        if word.isascii() and word.isdigit():
+        if ends := _RANGE.fullmatch(word):
+            first, last = int(ends[1]), int(ends[2])
+            matches = [i for i, gpu in enumerate(gpus) if gpu.index is not None and first <= gpu.index <= last]
+            if not first <= last or not {first, last} <= {gpus[i].index for i in matches}:
+                raise UsageError(f"--gpus {word}: no such GPUs: {where} has {_existing(gpus)}")
+        elif word.isascii() and word.isdigit():
             matches = [i for i, gpu in enumerate(gpus) if gpu.index == int(word)]
         else:
             matches = [i for i, gpu in enumerate(gpus) if gpu.uuid.lower().startswith(word.lower())]

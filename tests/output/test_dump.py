@@ -102,6 +102,9 @@ def test_what_the_data_cannot_show_is_said_beside_it(tmp_path: Path, capsys: pyt
     assert capsys.readouterr().err == ""
     assert main(["dump", path, "--begin", str(T0 + 50), "--end", str(T0 + 10)]) == 0
     assert "no frame of the recording is in this time" in capsys.readouterr().err
+    assert main(["dump", path, "--begin", str(T0 + 500)]) == 0
+    told = capsys.readouterr()
+    assert "no frame of the recording is in this time" in told.err and len(told.out.splitlines()) == 1
     whole = Path(path).read_bytes()
     Path(path).write_bytes(whole[: len(whole) // 2])
     assert main(["dump", path]) == 0

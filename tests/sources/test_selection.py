@@ -22,7 +22,17 @@ def test_without_a_choice_every_gpu_is_watched() -> None:
 
 @pytest.mark.parametrize(
     ("spec", "positions"),
-    [("2", (2,)), ("2,1", (1, 2)), ("gpu-BBBB", (2,)), (" 1 , GPU-bbbb ", (1, 2)), ("0", (0, 3)), ("MIG-cccc", (3,))],
+    [
+        ("2", (2,)),
+        ("2,1", (1, 2)),
+        ("gpu-BBBB", (2,)),
+        (" 1 , GPU-bbbb ", (1, 2)),
+        ("0", (0, 3)),
+        ("MIG-cccc", (3,)),
+        ("1-2", (1, 2)),
+        ("1-1,2", (1, 2)),
+        ("0-2", (0, 1, 2, 3)),
+    ],
 )
 def test_gpus_by_index_and_uuid_prefix(spec: str, positions: tuple[int, ...]) -> None:
     assert choose(GPUS, spec, None) == positions
@@ -37,6 +47,8 @@ def test_gpus_by_index_and_uuid_prefix(spec: str, positions: tuple[int, ...]) ->
         ("-1", "--gpus -1: no such GPU"),
         (",", "name at least one GPU"),
         ("²", "no such GPU"),
+        ("1-9", "--gpus 1-9: no such GPUs: this machine has GPUs 0–2"),
+        ("2-1", "--gpus 2-1: no such GPUs"),
     ],
 )
 def test_an_unknown_gpu_is_named_beside_what_exists(spec: str, message: str) -> None:

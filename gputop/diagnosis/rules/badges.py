@@ -240,9 +240,8 @@ def _straggler(s: Signals, verdict: str) -> Badge | None:
     line += ": it does more, the others wait" if mine else ": this GPU waits for it"
     remedy = "balance the ranks' data and layers; compare clocks, PCIe and host of that rank"
     if not mine:
-        return Badge(
-            "straggler", "info", f"waits for GPU {peer.straggler}", line, f"see GPU {peer.straggler}: {remedy}"
-        )
+        waits, remedy = f"waits for GPU {peer.straggler}", f"see GPU {peer.straggler}: {remedy}"
+        return Badge("straggler", "info", waits, line, remedy, about=peer.straggler)
     return Badge("straggler", "yellow", "straggler", line, remedy)
 
 

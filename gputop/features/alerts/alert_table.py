@@ -62,7 +62,7 @@ class Condition(Struct, frozen=True):
 def _answer(term: Term, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | None:
     """Whether one term is true of a GPU; None where it is not known."""
     if term.field == "badge":
-        return term.holds_for([badge.id for badge in diagnosis.badges])
+        return term.holds_for([badge.id for badge in diagnosis.badges if badge.about is None])
     if term.field not in ids():
         value = gap_pct(gpu) if term.field == GAP.key else getattr(gpu, term.field)
         return term.holds_for(None if value is None else float(value), exactly=True)

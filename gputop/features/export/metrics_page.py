@@ -226,7 +226,12 @@ def _diagnoses(page: TextPage, present: Present, reading: PageReading, counters:
     ]
     page.family("gputop_gpu_verdict", "gauge", text, verdicts)
     text = "Remarks beside the verdict that stand at present"
-    badges = [(f'{own},badge="{badge.id}"', 1.0) for (_, own), diagnosis in judged for badge in diagnosis.badges]
+    badges = [
+        (f'{own},badge="{badge.id}"', 1.0)
+        for (_, own), diagnosis in judged
+        for badge in diagnosis.badges
+        if badge.about is None
+    ]
     page.family("gputop_gpu_badge", "gauge", text, badges)
     text = "SM activity as a share of utilisation, over the window of the diagnosis"
     scores = [

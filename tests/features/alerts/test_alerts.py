@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.commands.config_file import ConfigWatch, problems
@@ -72,6 +73,14 @@ def test_an_alert_on_a_badge_fires_at_once_and_any_other_after_a_minute() -> Non
     shown = diagnosis(0, "working", "working", "ecc")
     (change,) = judge.take(Snapshot(T0, MACHINE, (sample(),)), [shown])
     assert (change.kind, change.gpus, change.uuids, change.since) == ("fired", (0,), ("GPU-0",), T0)
+
+
+def test_a_badge_about_another_gpu_fires_for_that_gpu_alone() -> None:
+    judge = Judge([alert("badge:straggler")])
+    straggler, waits = diagnosis(0, "working", "working", "straggler"), diagnosis(1, "working", "working", "straggler")
+    waits = replace(waits, badges=(replace(waits.badges[0], level="info", about=0),))
+    (change,) = judge.take(Snapshot(T0, MACHINE, (sample(), sample(index=1))), [straggler, waits])
+    assert (change.kind, change.gpus) == ("fired", (0,))
 
 
 def test_what_is_not_known_neither_fires_nor_resolves() -> None:

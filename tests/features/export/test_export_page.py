@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -145,6 +146,17 @@ def test_time_that_is_busy_and_not_working_is_counted_by_its_cause() -> None:
     assert lost is not None and lost > 30.0
     assert value(page, "gputop_gpu_busy_not_working_seconds_total", cause="low_sm") == lost
     assert value(page, "gputop_gpu_state", state="busy_not_working") == 1.0
+
+
+@pytest.mark.slow
+def test_a_straggler_is_one_gpu_on_the_page_as_in_the_diagnosis(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "demo", "straggler", "--once"]) == 0
+    badges = [line for line in capsys.readouterr().out.splitlines() if line.startswith("gputop_gpu_badge{")]
+    assert [re.findall(r'gpu="(\d)".*badge="(\w+)"', line) for line in badges] == [[("2", "straggler")]]
+    assert main(["diagnose", "demo", "straggler", "--json"]) == 1
+    gpus = json.loads(capsys.readouterr().out)["gpus"]
+    levels = [[(badge["id"], badge["level"]) for badge in gpu["badges"]] for gpu in gpus]
+    assert levels == [[("straggler", "yellow" if gpu["index"] == 2 else "info")] for gpu in gpus]
 
 
 def test_xid_errors_are_counted_by_number() -> None:
