@@ -120,12 +120,8 @@ def recorded_words(template: str) -> set[str]:
 
 def render(template: str, setting: RuleSetting) -> str:
     """The template in PromQL. Raises KeyError for a word that is neither a signal nor a series."""
-    text = template
-    while (found := _PLACEHOLDER.search(text)) is not None:
-        # Inserted text may hold PromQL's own braces: they are hidden until the end.
-        filled = _filled(found[1], setting).replace("{", "\x00").replace("}", "\x01")
-        text = text[: found.start()] + filled + text[found.end() :]
-    return " ".join(text.replace("\x00", "{").replace("\x01", "}").split())
+    # What is inserted holds PromQL's own braces, and is not looked through again.
+    return " ".join(_PLACEHOLDER.sub(lambda found: _filled(found[1], setting), template).split())
 
 
 def _filled(word: str, setting: RuleSetting) -> str:
