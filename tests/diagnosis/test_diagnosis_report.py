@@ -30,7 +30,7 @@ def test_the_json_has_the_agreed_form() -> None:
         snapshot = snap(tick, *STARVED)
         diagnoses = diagnoser.observe(snapshot)
     data = json.loads(json.dumps(as_json(snapshot, diagnoses, T0), allow_nan=False))
-    assert list(data) == ["schema", "host", "simulated", "begin", "end", "servers", "gpus"]
+    assert list(data) == ["schema", "host", "simulated", "begin", "end", "servers", "steps", "gpus"]
     assert (data["schema"], data["host"], data["begin"], data["end"]) == (1, "node-17", T0, T0 + 59)
     (found,) = data["gpus"]
     assert list(found) == [

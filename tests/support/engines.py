@@ -18,8 +18,16 @@ START_S = 60.0
 _NOT_A_CONFIG = "global: {scrape_interval: 15s}\nscrape_configs: []\n"
 
 
+ALERTMANAGER, NODE_EXPORTER = "prometheus-alertmanager", "prometheus-node-exporter"
+"""As the distribution calls them."""
+ALERTMANAGER_TEMPLATES = Path("/usr/share/prometheus/alertmanager")
+"""Without them the distribution's Alertmanager does not start; their place is compiled in."""
+
+
 def missing(program: str) -> str:
     """Why a test with this engine is skipped, or nothing."""
+    if program == ALERTMANAGER and shutil.which(program) and not ALERTMANAGER_TEMPLATES.exists():
+        return f"{program} without {ALERTMANAGER_TEMPLATES} on this machine"
     return "" if shutil.which(program) else f"no {program} on this machine"
 
 
@@ -101,10 +109,6 @@ def imported(url: str, lines: Iterable[str]) -> None:
         pass
     with urllib.request.urlopen(f"{url}/internal/force_flush", timeout=60):
         pass
-
-
-ALERTMANAGER, NODE_EXPORTER = "prometheus-alertmanager", "prometheus-node-exporter"
-"""As the distribution calls them."""
 
 
 @contextlib.contextmanager
