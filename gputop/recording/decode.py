@@ -48,8 +48,8 @@ from gputop.recording.format import (
     VERSION,
     Damage,
     Layout,
+    RecordedTable,
     RecordingError,
-    Table,
     checked,
     facts_of,
     layout_of,
@@ -81,7 +81,7 @@ class RowReader:
     """Remembers which texts are clean and which reasons the last frame gave: most frames say the same again."""
 
     def __init__(self) -> None:
-        self._tables = Table(), Table(), Table()
+        self._tables = RecordedTable(), RecordedTable(), RecordedTable()
         self._na: tuple[object, list[Mapping[str, str]], Mapping[str, str]] | None = None
 
     def columns(self, parsed: Mapping[str, Any], layouts: Layouts, gpus: int) -> list[Columns]:

@@ -198,7 +198,7 @@ def words_of(given: object) -> Mapping[str, str]:
     return MappingProxyType(words) if words else NOTHING_MISSING
 
 
-class Table:
+class RecordedTable:
     """Rows of cells turned into checked columns. Remembers which texts are clean, so that they are not read again."""
 
     def __init__(self) -> None:

@@ -35,8 +35,8 @@ def doctor(scenario: Scenario) -> dict[str, Any]:
     return report
 
 
-def sm_readers(gpu: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {sm_reader["rung"]: sm_reader for sm_reader in gpu["rungs"]}
+def source_rows(gpu: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["rung"]: row for row in gpu["rungs"]}
 
 
 @pytest.mark.nvml
@@ -47,7 +47,7 @@ def test_a_gpu_with_gpm_needs_nothing(nvml_scenario: Callable[..., Scenario]) ->
     assert report["nvml"] == "12.570.86.15"
     assert report["library"].endswith(LIBRARY)
     assert [gpu["sm_source"] for gpu in report["gpus"]] == ["gpm", "gpm"]
-    found = sm_readers(report["gpus"][0])
+    found = source_rows(report["gpus"][0])
     assert list(found) == ["gpm", "dcgm-exporter", "dcgmi", "counters", "bound", "none"]
     assert found["gpm"]["ok"]
     assert found["gpm"]["fix"] is None
@@ -60,7 +60,7 @@ def test_a_gpu_without_gpm_says_what_would_help(nvml_scenario: Callable[..., Sce
     report = doctor(nvml_scenario(1, "NVIDIA A100-SXM4-80GB"))
     (gpu,) = report["gpus"]
     assert gpu["sm_source"] == "bound"
-    found = sm_readers(gpu)
+    found = source_rows(gpu)
     assert not found["gpm"]["ok"]
     assert "Ampere has no GPM counters" in found["gpm"]["reason"]
     assert not found["dcgm-exporter"]["ok"]
@@ -75,9 +75,9 @@ def test_a_lost_gpu_and_a_split_one_are_told_apart(nvml_scenario: Callable[..., 
     scenario.error("*", 15, gpu=1)
     report = doctor(scenario)
     parent, lost, instance = report["gpus"]
-    assert "instances" in sm_readers(parent)["gpm"]["fix"]
+    assert "instances" in source_rows(parent)["gpm"]["fix"]
     assert lost["lost_reason"]
-    assert sm_readers(instance)["gpm"]["ok"]
+    assert source_rows(instance)["gpm"]["ok"]
     assert [problem.split(":")[0] for problem in report["problems"] if problem.startswith("GPU")] == ["GPU 1"]
 
 

@@ -14,6 +14,8 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tests.support.started import started
+
 START_S = 60.0
 _NOT_A_CONFIG = "global: {scrape_interval: 15s}\nscrape_configs: []\n"
 
@@ -40,23 +42,14 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def _running(arguments: list[str], ready: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("ab") as out:
-        process = subprocess.Popen(arguments, stdout=out, stderr=out, stdin=subprocess.DEVNULL)
-        try:
-            deadline = time.monotonic() + START_S
-            while True:
-                assert process.poll() is None and time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
-                with contextlib.suppress(OSError), urllib.request.urlopen(ready, timeout=2):
-                    break
-                time.sleep(0.05)
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
+    with log.open("ab") as out, started(arguments, out) as process:
+        deadline = time.monotonic() + START_S
+        while True:
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text(errors="replace")[-2000:]
+            with contextlib.suppress(OSError), urllib.request.urlopen(ready, timeout=2):
+                break
+            time.sleep(0.05)
+        yield process
 
 
 @contextlib.contextmanager

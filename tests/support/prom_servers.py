@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import time
 import urllib.error
 import urllib.parse
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.started import started
 
 
 class Engine:
@@ -102,22 +103,8 @@ def engines(folder: Path, scrapes: str, rules: Mapping[str, str]) -> Iterator[Ma
     with ExitStack() as stack:
         for name, command in commands.items():
             log = stack.enter_context(open(folder / f"{name}.log", "w"))
-            stack.enter_context(_running(command, log))
+            stack.enter_context(started(command, log))
         yield {name: Engine(name, port) for name, port in ports.items() if _answers(port, folder / f"{name}.log")}
-
-
-@contextmanager
-def _running(command: list[str], log: Any) -> Iterator[None]:
-    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _answers(port: int, log: Path) -> bool:

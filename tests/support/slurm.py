@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.support.engines import free_port
+from tests.support.started import started
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scontrol")
 START_S = 60.0
@@ -79,7 +80,7 @@ def slurm(folder: Path, more: str = "") -> Iterator[Slurm]:
     with contextlib.ExitStack() as stack:
         for command in daemons:
             log = stack.enter_context((folder / f"{command[0]}.log").open("w"))
-            stack.enter_context(_daemon(command, log, running.environment))
+            stack.enter_context(started(command, log, env=running.environment))
             _until_ready(door if command[0] == "munged" else None)
         _until_idle(running, folder)
         try:
@@ -90,26 +91,6 @@ def slurm(folder: Path, more: str = "") -> Iterator[Slurm]:
             deadline = time.monotonic() + 30.0
             while running.run("squeue", "--noheader") and time.monotonic() < deadline:
                 time.sleep(0.1)
-
-
-@contextlib.contextmanager
-def _daemon(command: list[str], log: object, environment: Mapping[str, str]) -> Iterator[None]:
-    process = subprocess.Popen(
-        command,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,  # type: ignore[call-overload]
-    )
-    try:
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _until_ready(path: Path | None) -> None:

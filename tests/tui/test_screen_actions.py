@@ -170,8 +170,8 @@ async def test_the_palette_has_themes_columns_and_gpus_in_words() -> None:
 def test_doctor_says_a_thing_once_for_gpus_that_are_alike() -> None:
     from gputop.output.doctor_text import _alike
 
-    sm_readers = [{"rung": "gpm", "ok": True, "reason": "", "fix": ""}]
-    gpus = [{"index": i, "uuid": f"GPU-{i}", "name": "H100", "rungs": sm_readers} for i in range(3)]
+    source_rows = [{"rung": "gpm", "ok": True, "reason": "", "fix": ""}]
+    gpus = [{"index": i, "uuid": f"GPU-{i}", "name": "H100", "rungs": source_rows} for i in range(3)]
     gpus.append({**gpus[0], "index": 3, "uuid": "GPU-3", "name": "A100"})
     assert [[gpu["index"] for gpu in group] for group in _alike(gpus)] == [[0, 1, 2], [3]]
 

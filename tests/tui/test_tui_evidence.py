@@ -115,17 +115,17 @@ async def test_the_bell_rings_for_a_new_red_verdict_only_when_asked(monkeypatch:
 
 async def test_the_bell_rings_once_for_a_verdict_also_while_the_past_shows() -> None:
     app, source = app_on(bell=True)
-    sm_reader: list[None] = []
-    app.bell = lambda: sm_reader.append(None)  # type: ignore[method-assign]
+    bells: list[None] = []
+    app.bell = lambda: bells.append(None)  # type: ignore[method-assign]
     async with app.run_test(size=(120, 40)) as pilot:
         await hand_in(app, source, pilot, snapshots_of(1))
         await pilot.press("p")
-        sm_reader.clear()
+        bells.clear()
         # The fresh monitor comes to its verdicts while the screen stands still.
         await hand_in(app, source, pilot, snapshots_of(40, 2))
         assert app.playback.newest is not None
         red = {d.uuid for d in app.playback.newest.diagnoses if d.level == "red" or d.busy_not_working}
-        assert red and 1 <= len(sm_reader) <= len(red)
+        assert red and 1 <= len(bells) <= len(red)
 
 
 async def test_what_is_played_is_not_recorded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

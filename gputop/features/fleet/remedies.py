@@ -17,7 +17,7 @@ from msgspec import Struct
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.gpu_group import Gpu, GpuGroup
 from gputop.features.fleet.judge import ABSENT
-from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, Owner
+from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, JobOwner
 from gputop.model.quantity import count, duration
 
 By = Literal["slurm", "kubernetes"]
@@ -41,7 +41,7 @@ class Remedy(Struct, frozen=True):
     command: tuple[str, ...]
     text: str = ""
     hosts: tuple[str, ...] = ()
-    owner: Owner | None = None
+    owner: JobOwner | None = None
     last_step_t: float | None = None
     again_s: float | None = None
 
@@ -113,7 +113,7 @@ def _plain(text: str, most: int = 120) -> str:
 
 
 def _told(idle: Sequence[IdleGpu], by: By) -> list[Remedy]:
-    by_owner: dict[Owner, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    by_owner: dict[JobOwner, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for one in idle:
         if bool(one.owner.job_id) == (by == "slurm"):
             by_owner[one.owner][one.host].append(one.gpu)

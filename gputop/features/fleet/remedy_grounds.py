@@ -47,7 +47,7 @@ class SilentJob(Struct, frozen=True):
     silent_s: float
 
 
-class Owner(Struct, frozen=True):
+class JobOwner(Struct, frozen=True):
     """Whose GPU it is: the number of a Slurm job, or a pod and its namespace."""
 
     job_id: str = ""
@@ -61,7 +61,7 @@ class Owner(Struct, frozen=True):
 class IdleGpu(Struct, frozen=True):
     """A GPU on which no kernel ran for ``SILENT_S``, all the time under the same owner."""
 
-    owner: Owner
+    owner: JobOwner
     host: str
     gpu: str
 
@@ -204,7 +204,7 @@ def idle_gpus(
     return list(found)
 
 
-def owner_of(labels: Labels, dialect: Dialect, exporters: Collection[str]) -> Owner | None:
+def owner_of(labels: Labels, dialect: Dialect, exporters: Collection[str]) -> JobOwner | None:
     """The Slurm job or the pod that these labels name; None where they name neither."""
     if dialect.job:
         job = labels.get("hpc_job", "")
@@ -213,7 +213,7 @@ def owner_of(labels: Labels, dialect: Dialect, exporters: Collection[str]) -> Ow
         job = labels.get("job_id", "") if labels.get("scheduler") == "slurm" else ""
         namespace, pod = (first_of(labels, (name,)) for name in POD_LABELS)
     if _SLURM_JOB.fullmatch(job):
-        return Owner(job_id=job)
+        return JobOwner(job_id=job)
     if _NAMESPACE.fullmatch(namespace) and _POD.fullmatch(pod):
-        return Owner(namespace=namespace, pod=pod)
+        return JobOwner(namespace=namespace, pod=pod)
     return None

@@ -68,7 +68,7 @@ class NoReport(Exception):
 def hardware_report(
     proof: Proof, found: ProofVerdict, source_rows: Sequence[Mapping[str, Any]], version: str
 ) -> dict[str, Any]:
-    """The report of an experiment as JSON-able data. ``sm_readers`` are doctor's for this GPU."""
+    """The report of an experiment as JSON-able data. ``source_rows`` are doctor's for this GPU."""
     static = proof.before.static
     report = HardwareReport(
         KIND,

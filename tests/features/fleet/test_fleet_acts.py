@@ -18,7 +18,7 @@ from gputop.features.fleet.client import Client
 from gputop.features.fleet.deploy import files
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.remedies import Remedy, remedies
-from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, Owner, SilentJob
+from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, JobOwner, SilentJob
 from gputop.features.fleet.schedulers import apply
 from gputop.model.source import UsageError
 from tests.features.fleet.test_fleet_histories import Series, dcgm, gpu_of, host, lines, merged, own
@@ -116,7 +116,7 @@ def test_a_job_that_stands_is_requeued_and_one_that_has_ended_or_began_anew_is_n
 def test_the_owner_of_an_idle_gpu_reads_it_in_the_output_of_the_job(commands: Slurm, tmp_path: Path) -> None:
     number = _job(commands, tmp_path)
     commands.until("yes", "sh", "-c", f"[ -e {tmp_path}/out.txt ] && echo yes || true")
-    (one,), _ = remedies(_frame(), Grounds(idle=[IdleGpu(Owner(job_id=number), commands.node, "3")]), "slurm")
+    (one,), _ = remedies(_frame(), Grounds(idle=[IdleGpu(JobOwner(job_id=number), commands.node, "3")]), "slurm")
     assert apply(one, time.time()).kind == "done"
     output = tmp_path / "out.txt"
     deadline = time.monotonic() + 30.0
@@ -315,7 +315,7 @@ def test_an_api_that_fails_half_way_is_told_and_the_node_is_tried_again(kubernet
 
 @with_kubectl
 def test_the_owner_of_an_idle_gpu_finds_an_event_at_the_pod(kubernetes: KubeApi) -> None:
-    idle = [IdleGpu(Owner(namespace="team-a", pod="train-0"), "n1", "3")]
+    idle = [IdleGpu(JobOwner(namespace="team-a", pod="train-0"), "n1", "3")]
     (one,), _ = remedies(_frame(), Grounds(idle=idle), "kubernetes")
     assert apply(one, 1_763_000_000.0).kind == "done"
     (event,) = kubernetes.events
@@ -326,7 +326,7 @@ def test_the_owner_of_an_idle_gpu_finds_an_event_at_the_pod(kubernetes: KubeApi)
     assert event["message"] == "gputop: 1 GPU of this pod did nothing for 30 minutes: n1 GPU 3"
     validate = pytest.importorskip("kubernetes_validate")
     validate.validate(_named(event), "1.30", strict=True)
-    gone = [IdleGpu(Owner(namespace="team-a", pod="train-9"), "n1", "3")]
+    gone = [IdleGpu(JobOwner(namespace="team-a", pod="train-9"), "n1", "3")]
     (one,), _ = remedies(_frame(), Grounds(idle=gone), "kubernetes")
     assert apply(one, 0.0).kind == "failed" and len(kubernetes.events) == 1
 
@@ -334,7 +334,7 @@ def test_the_owner_of_an_idle_gpu_finds_an_event_at_the_pod(kubernetes: KubeApi)
 @with_kubectl
 def test_the_deployed_role_allows_what_is_asked_of_the_api_and_nothing_else(kubernetes: KubeApi) -> None:
     validate, yaml = pytest.importorskip("kubernetes_validate"), pytest.importorskip("yaml")
-    idle = [IdleGpu(Owner(namespace="team-a", pod="train-0"), "n1", "3")]
+    idle = [IdleGpu(JobOwner(namespace="team-a", pod="train-0"), "n1", "3")]
     found, _ = remedies(_frame(_lost("n1", "7", "GPU-7")), Grounds(idle=idle), "kubernetes")
     assert [apply(one, time.time()).kind for one in found] == ["done", "done"]
     documents = list(yaml.safe_load_all(files("gputop")["kubernetes/remedy-rbac.yaml"]))

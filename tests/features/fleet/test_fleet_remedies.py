@@ -16,7 +16,7 @@ from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading
 from gputop.features.fleet.remedies import due, forget, remedies
-from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, Owner, SilentJob, owner_of, silent_jobs
+from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, JobOwner, SilentJob, owner_of, silent_jobs
 from tests.features.fleet.test_fleet_histories import Series, dcgm, gpu_of, lines, merged
 from tests.support.engines import backfill, missing, prometheus
 
@@ -116,7 +116,7 @@ def test_a_job_that_hangs_is_requeued_once_and_never_by_a_verdict_or_where_a_hos
 
 
 def test_an_owner_is_told_once_a_day_of_all_idle_gpus_of_the_job() -> None:
-    job, pod = Owner(job_id="7"), Owner(namespace="team-a", pod="train-0")
+    job, pod = JobOwner(job_id="7"), JobOwner(namespace="team-a", pod="train-0")
     idle = [IdleGpu(job, "n2", "1"), IdleGpu(job, "n1", "3"), IdleGpu(job, "n1", "0"), IdleGpu(pod, "n1", "5")]
     (one,), _ = remedies(_frame(), Grounds(idle=idle), "slurm")
     assert one.command[:3] == ("scontrol", "notify", "7")
@@ -128,16 +128,16 @@ def test_an_owner_is_told_once_a_day_of_all_idle_gpus_of_the_job() -> None:
 
 def test_an_owner_is_taken_from_labels_that_a_scheduler_understands_alone() -> None:
     own, dcgm = DIALECTS["gputop"], DIALECTS["legacy"]
-    assert owner_of({"scheduler": "slurm", "job_id": "12"}, own, ()) == Owner(job_id="12")
+    assert owner_of({"scheduler": "slurm", "job_id": "12"}, own, ()) == JobOwner(job_id="12")
     assert owner_of({"scheduler": "pbs", "job_id": "12"}, own, ()) is None
     assert owner_of({"scheduler": "slurm", "job_id": "--all"}, own, ()) is None
     pod = {"k8s_namespace_name": "a", "k8s_pod_name": "train-0"}
-    assert owner_of(pod, own, ()) == Owner(namespace="a", pod="train-0")
+    assert owner_of(pod, own, ()) == JobOwner(namespace="a", pod="train-0")
     assert owner_of({**pod, "k8s_pod_name": "--all"}, own, ()) is None
-    assert owner_of({"hpc_job": "9"}, dcgm, ()) == Owner(job_id="9")
+    assert owner_of({"hpc_job": "9"}, dcgm, ()) == JobOwner(job_id="9")
     scraped = {"pod": "exporter-1", "namespace": "gpu"}
     assert owner_of(scraped, dcgm, {"exporter-1"}) is None
-    assert owner_of({**scraped, "exported_pod": "p", "exported_namespace": "b"}, dcgm, {"exporter-1"}) == Owner(
+    assert owner_of({**scraped, "exported_pod": "p", "exported_namespace": "b"}, dcgm, {"exporter-1"}) == JobOwner(
         "", "b", "p"
     )
 

@@ -94,13 +94,13 @@ def test_a_program_that_cannot_be_executed_is_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.nvml
 def test_the_doctor_asks_dcgmi_only_when_allowed(host: Host, nvml_scenario: MakeScenario) -> None:
-    def sm_reader(**options: Any) -> Any:
+    def dcgmi_row(**options: Any) -> Any:
         (gpu,) = local(nvml_scenario(1, A100), "doctor", dcgm_url=NO_EXPORTER, **options)["gpus"]
         return gpu["rungs"][2]
 
-    assert sm_reader()["fix"] == "gputop --dcgmi"
+    assert dcgmi_row()["fix"] == "gputop --dcgmi"
     assert host.started("discovery") == []
-    assert sm_reader(dcgmi=True)["ok"]
+    assert dcgmi_row(dcgmi=True)["ok"]
 
 
 @pytest.mark.slow

@@ -53,10 +53,10 @@ def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it
     assert {key: data[key] for key in ("sm_source", "sm_reason", "sm_active_pct", "dram_active_pct")} == {
         key: gpu[key] for key in ("sm_source", "sm_reason", "sm_active_pct", "dram_active_pct")
     }
-    gpm, sm_reader, *_ = report["gpus"][0]["rungs"]
+    gpm, exporter_row, *_ = report["gpus"][0]["rungs"]
     assert gpm["reason"] == "it gave nothing, so another source is in use"
-    assert (sm_reader["ok"], sm_reader["fix"]) == (False, FIX)
-    assert "only TENSOR, DRAM, GR" in sm_reader["reason"]
+    assert (exporter_row["ok"], exporter_row["fix"]) == (False, FIX)
+    assert "only TENSOR, DRAM, GR" in exporter_row["reason"]
     assert "not measured · DCGM lacks SM_ACTIVE" in printed
     assert "≤ 90 (not measured)" in printed
     assert FIX in " ".join(printed.split())
@@ -86,12 +86,12 @@ def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nv
         "9/0": ("none", None),
     }
     assert "has no counters of this MIG instance" in told["9/0"]["sm_reason"]
-    parent = {sm_reader["rung"]: sm_reader["reason"] for sm_reader in report[0]["rungs"]}
+    parent = {row["rung"]: row["reason"] for row in report[0]["rungs"]}
     assert parent["gpm"] == parent["dcgm-exporter"] == parent["dcgmi"] == "split into MIG instances: see each instance"
     instance = next(gpu for gpu in report if gpu["sm_active_pct"] == 87.0)
-    sm_readers = {sm_reader["rung"]: sm_reader for sm_reader in instance["rungs"]}
-    assert sm_readers["dcgm-exporter"]["ok"]
-    assert not sm_readers["dcgmi"]["ok"]
+    source_rows = {row["rung"]: row for row in instance["rungs"]}
+    assert source_rows["dcgm-exporter"]["ok"]
+    assert not source_rows["dcgmi"]["ok"]
 
 
 @pytest.mark.slow
