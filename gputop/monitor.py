@@ -15,17 +15,15 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.phase_growth import grown
+from gputop.diagnosis.job_steps import grown
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
-from gputop.model.lasting import Lasting
 from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
 from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.sm import MEASURED
-from gputop.model.snapshot import GpuSample, Snapshot
-from gputop.model.step_period import StepPeriod
-from gputop.model.steps import StepHistory, StepPace, StepRow
+from gputop.model.snapshot import GpuSample, Lasting, Snapshot
+from gputop.model.steps import StepHistory, StepPace, StepPeriod, StepRow
 
 MOST_GPUS = 64
 """GPUs that are remembered; of more, those go that were not seen for the longest, never one that is there."""

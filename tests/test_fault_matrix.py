@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.output.reference.reference_pages import FAULTS_HEAD
+from gputop.output.reference_pages import FAULTS_HEAD
 from tests.faults.row import Row, World
 from tests.faults.table import cells, rows
 from tests.nvml.stand_in import Scenario

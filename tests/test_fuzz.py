@@ -30,8 +30,8 @@ from gputop.paint.process_page import process_details
 from gputop.paint.view import View
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
-from gputop.sources.activity.dcgm_text import BLANK, NAMES
-from gputop.sources.activity.dcgm_text import parse as parse_exporter
+from gputop.sources.activity.dcgm_exporter import BLANK, NAMES
+from gputop.sources.activity.dcgm_exporter import parse as parse_exporter
 from gputop.sources.activity.dcgmi import FIELDS, parse_discovery, parse_row
 from gputop.sources.cgroup import cgroup_folders
 from gputop.sources.procfs import parse_io, parse_schedstat, parse_stat, parse_uptime

@@ -17,7 +17,7 @@ from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.model import metrics
 from gputop.model.sm import SM_SOURCES
 from gputop.output.document import markdown, page, plain, section
-from gputop.output.reference.reference_pages import TABLE
+from gputop.output.reference_pages import TABLE
 from gputop.paint.keys import KEYS, REPLAY_KEYS
 from gputop.paint.process_columns import COLUMNS
 

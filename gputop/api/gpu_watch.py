@@ -21,11 +21,10 @@ from gputop.model.source import MarkedSource
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
 from gputop.recording.format import RecordingError
-from gputop.recording.run_lines import RunFacts
+from gputop.recording.lines_beside_frames import RunFacts
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
-from gputop.session.arrivals import Arrivals
-from gputop.session.session import Session
+from gputop.session.session import Arrivals, Session
 from gputop.sources.local import LocalSource
 from gputop.sources.marked import Marked
 

@@ -1,18 +1,14 @@
-"""Loggers told apart by what they have, so that none is imported: W&B, MLflow, TensorBoard, Lightning, any call.
-
-A logger must not hurt the training: one that raises, or takes more than a second three times, is reported once and left
-out. One that never returns cannot be stopped.
-"""
+"""Calls of somebody else's code, in a process that must go on whatever it raises."""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from gputop.api.foreign import error_of, error_words
 from gputop.api.step_phases import Phases, by_phase
 from gputop.api.work import StepWork, rates_of
 from gputop.model.quantity import clean_text
@@ -21,6 +17,31 @@ from gputop.model.steps import StepRow
 if TYPE_CHECKING:
     from gputop.monitor import Frame
 
+
+def error_of(call: Callable[[], object]) -> BaseException | None:
+    """Call it, and return what it raised: SystemExit or a test framework's outcome must end neither the training nor
+    gputop's thread. Ctrl+C is meant for the program, and Python raises it on its main thread alone: there it passes.
+    """
+    try:
+        call()
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise
+        return error
+    return None
+
+
+def error_words(error: BaseException) -> str:
+    """What was raised, in one line."""
+    said = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+
+
+# Loggers told apart by what they have, so that none is imported: W&B, MLflow, TensorBoard, Lightning, any call.
+#
+# A logger must not hurt the training: one that raises, or takes more than a second three times, is reported once and
+# left
+# out. One that never returns cannot be stopped.
 
 SLOW_S = 1.0
 MOST_SLOW = 3

@@ -14,8 +14,7 @@ from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, SourceError
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import read_snapshots
-from gputop.session.arrivals import Arrivals
-from gputop.session.session import Session
+from gputop.session.session import Arrivals, Session
 from gputop.sources.local import LocalSource
 from gputop.sources.marks import send_mark
 from gputop.sources.one_reading import WAIT_S

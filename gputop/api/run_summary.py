@@ -16,7 +16,7 @@ from gputop.api.step_clock import StepSummary
 from gputop.api.step_phases import PhaseSummary
 from gputop.api.work import Rates
 from gputop.diagnosis.hardware_health import MemoryTrend
-from gputop.diagnosis.phase_growth import growth_remedy
+from gputop.diagnosis.job_steps import growth_remedy
 from gputop.model.quantity import duration, length, memory, step_time, wrapped
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.api.foreign import error_of, error_words
 from gputop.api.job_ranks import NO_RANK, Role, role_of, unwatched_child
-from gputop.api.loggers import NOTICES, FrameMeans, Logger, loggers_of
+from gputop.api.loggers import NOTICES, FrameMeans, Logger, error_of, error_words, loggers_of
 from gputop.api.run_summary import CostMeter, WatchCost
 from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
 from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler, by_phase

@@ -12,7 +12,7 @@ from gputop.model.quantity import per_second
 from gputop.model.steps import MFU_REMEDY, MOST_MFU_PCT
 
 if TYPE_CHECKING:
-    from gputop.model.peak_flops import Precision
+    from gputop.model.cards import Precision
 
 FLOPS_A_PARAMETER_AND_TOKEN = 6.0
 """Forward and backward pass of a dense transformer, attention left out: C ≈ 6·N·D (Kaplan et al. 2020,
@@ -84,7 +84,7 @@ def checked_work(
     peak_flops: float | None,
 ) -> StepWork:
     """Raises ValueError for numbers that cannot be, and words that mean nothing."""
-    from gputop.model.peak_flops import PRECISIONS
+    from gputop.model.cards import PRECISIONS
 
     given = {
         "samples": samples, "tokens": tokens, "parameters": parameters, "flops": flops, "peak_flops": peak_flops,
@@ -120,7 +120,7 @@ def rates_of(
         return Rates(samples, tokens)
     if not gpus:
         return Rates(samples, tokens, mfu_reason=no_gpu or NO_GPU)
-    from gputop.model.peak_flops import NoPeak
+    from gputop.model.cards import NoPeak
 
     try:
         pct, words = _mfu(work, flops, step_s, gpus)
@@ -142,7 +142,7 @@ def claimed_mfu_pct(work: StepWork | None, step_s: float, gpus: Collection[str])
     flops = None if work is None else work.step_flops
     if work is None or flops is None or not gpus or step_s <= 0.0:
         return None
-    from gputop.model.peak_flops import NoPeak
+    from gputop.model.cards import NoPeak
 
     try:
         return float(f"{_mfu(work, flops, step_s, gpus)[0]:.6g}")
@@ -152,7 +152,7 @@ def claimed_mfu_pct(work: StepWork | None, step_s: float, gpus: Collection[str])
 
 def _mfu(work: StepWork, flops: float, step_s: float, gpus: Collection[str]) -> tuple[float, str]:
     """Percent of the GPUs' peak, and how it was computed. Raises NoPeak. A given peak is one GPU's."""
-    from gputop.model.peak_flops import peak_flops
+    from gputop.model.cards import peak_flops
 
     peaks = [
         (work.peak_flops, "the peak as given") if work.peak_flops else peak_flops(gpu, work.precision) for gpu in gpus

@@ -27,7 +27,7 @@ from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import choose
 from gputop.recording.reader import read_snapshots
-from gputop.session.arrivals import Arrivals
+from gputop.session.session import Arrivals
 from gputop.sources.exporter_reader import OPTION, USUAL_ADDRESS
 
 NEEDS = Needs()

@@ -97,12 +97,12 @@ def module_of(name: str) -> ModuleType:
 TOPICS = {
     "options": "gputop.commands.help:options_page",
     "settings": "gputop.commands.help:settings_page",
-    "keys": "gputop.output.reference.reference_pages:keys_page",
-    "filters": "gputop.output.reference.reference_pages:filters_page",
-    "metrics": "gputop.output.reference.reference_pages:metrics_page",
-    "sources": "gputop.output.reference.reference_pages:sources_page",
-    "verdicts": "gputop.output.reference.reference_pages:verdicts_page",
-    "faults": "gputop.output.reference.reference_pages:faults_page",
+    "keys": "gputop.output.reference_pages:keys_page",
+    "filters": "gputop.output.reference_pages:filters_page",
+    "metrics": "gputop.output.reference_pages:metrics_page",
+    "sources": "gputop.output.reference_pages:sources_page",
+    "verdicts": "gputop.output.reference_pages:verdicts_page",
+    "faults": "gputop.output.reference_pages:faults_page",
     **{topic: page for feature in FEATURES.values() for topic, page in feature.topics.items()},
 }
 """Topic → module and function that make its page."""

@@ -9,16 +9,14 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.host_side import HostReader, HostTick
+from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.other_jobs import Peers, takers
-from gputop.diagnosis.period_from_rhythm import StepPeriods
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
-from gputop.diagnosis.verdict_log import Findings
+from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
 from gputop.diagnosis.verdict_state import GpuState
-from gputop.diagnosis.waste import Ledger, measured_span
-from gputop.model.lasting import Lasting
-from gputop.model.snapshot import GpuSample, Snapshot
-from gputop.model.step_period import StepPeriod
+from gputop.model.snapshot import GpuSample, Lasting, Snapshot
+from gputop.model.steps import StepPeriod
 
 NO_LANES: Mapping[str, float | None] = MappingProxyType({})
 

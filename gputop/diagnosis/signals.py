@@ -9,11 +9,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.hysteresis import Holds, WindowMeans, next_flag, ratio
-from gputop.diagnosis.standing import Stands
+from gputop.diagnosis.hysteresis import Holds, Stands, WindowMeans, next_flag, ratio
 from gputop.diagnosis.types import Flag
 from gputop.model.feeders import Feeders, MainWaits, Outsider
-from gputop.model.step_period import StepPeriod
+from gputop.model.steps import StepPeriod
 
 WINDOW_S = 30.0
 """W: rules are evaluated on means over this many seconds, whatever the interval."""

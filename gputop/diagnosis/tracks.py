@@ -18,11 +18,20 @@ from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.hardware_health import Health, MemoryTrend
 from gputop.diagnosis.host_side import NOBODY, HostTick
-from gputop.diagnosis.hysteresis import Holds, WindowMeans, next_holds
+from gputop.diagnosis.hysteresis import (
+    Holds,
+    Standing,
+    Stands,
+    WindowMeans,
+    feeders_state,
+    main_state,
+    next_holds,
+    runs_pct,
+    saves_pct,
+)
 from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, Births, Demand, ZeroRuns, main_in
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
-from gputop.diagnosis.standing import Standing, Stands, feeders_state, main_state, runs_pct, saves_pct
 from gputop.diagnosis.window import (
     Means,
     Window,
@@ -40,10 +49,9 @@ from gputop.diagnosis.window import (
 )
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import SERVED_BY_PARENT, MainWaits, outsiders_in, waits_in
-from gputop.model.lasting import Lasting
 from gputop.model.quantity import duration
 from gputop.model.sm import MEASURED
-from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample
+from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample, Lasting
 
 # When what is remembered says nothing any more: a job that begins to work, and a cause that has changed.
 

@@ -1,8 +1,4 @@
-"""A snapshot: what was measured at one moment.
-
-Frozen, without behaviour and without I/O. Live collection, the demo, replay and every test make the same types. A
-value that was not measured is None, and ``unavailable`` says why by key; it is never 0, NaN or a text.
-"""
+"""What has held on a GPU without a break since before a recording, or one of its files, began."""
 
 from __future__ import annotations
 
@@ -12,11 +8,25 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
-from gputop.model.lasting import Lasting
 from gputop.model.serving import ServerRow
 from gputop.model.sm import SmSource
-from gputop.model.step_period import StepPeriod
-from gputop.model.steps import StepRow
+from gputop.model.steps import StepPeriod, StepRow
+
+
+class Lasting(Struct, frozen=True):
+    """Since when, Unix seconds, the GPU with this index has hardly run a kernel, has hardly used its tensor cores, and
+    has had a link below its best; None where that does not hold."""
+
+    gpu: int
+    quiet_since: float | None = None
+    little_tensor_since: float | None = None
+    degraded_since: float | None = None
+
+
+# A snapshot: what was measured at one moment.
+#
+# Frozen, without behaviour and without I/O. Live collection, the demo, replay and every test make the same types. A
+# value that was not measured is None, and ``unavailable`` says why by key; it is never 0, NaN or a text.
 
 # One port of the fabric at one moment: what the sums of the host's fabric metrics are made of. Shown live only.
 

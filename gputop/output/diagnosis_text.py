@@ -12,7 +12,7 @@ from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
 from gputop.model.cards import Price, price_of
 from gputop.model.quantity import gpu_time, gpu_time_of, length, wrapped
-from gputop.model.server_words import server_lines
+from gputop.model.serving import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
 from gputop.model.steps import StepPace
 from gputop.monitor import Frame

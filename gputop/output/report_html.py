@@ -22,7 +22,7 @@ from gputop.model.quantity import (
     of_hundred,
 )
 from gputop.model.sm import SM_SOURCES
-from gputop.output.comparison import Difference, compare, different_gpus, first_line
+from gputop.output.comparison import Difference, change, compare, different_gpus, first_line, sentence
 from gputop.output.document import Items, Notes, html_parts
 from gputop.output.html import (
     AMBER,
@@ -51,7 +51,6 @@ from gputop.output.report_text import (
     report_notes,
     useful_lines,
 )
-from gputop.report.certainty import change, sentence
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import FindingReport, JobReport, alike
 from gputop.report.lanes import Pictured

@@ -26,9 +26,8 @@ from gputop.model.quantity import (
     step_time,
     which_gpus,
 )
-from gputop.model.server_words import bounds, rate
-from gputop.model.serving import LABELS
-from gputop.model.step_period import SOURCE_WORDS, period_value
+from gputop.model.serving import LABELS, bounds, rate
+from gputop.model.steps import SOURCE_WORDS, period_value
 from gputop.output.document import (
     WIDTH,
     Block,

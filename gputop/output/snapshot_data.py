@@ -24,10 +24,9 @@ from gputop.model.metrics import (
     SM_PROVENANCE,
 )
 from gputop.model.quantity import terminal_safe, wrapped
-from gputop.model.server_words import server_lines
-from gputop.model.serving import row_value
+from gputop.model.serving import row_value, server_lines
 from gputop.model.snapshot import SIMULATED, FabricPort, GpuSample, ProcessSample, Snapshot
-from gputop.model.step_period import period_value
+from gputop.model.steps import period_value
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
 from gputop.paint.glyphs import ascii_only

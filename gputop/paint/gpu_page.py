@@ -1,13 +1,23 @@
-"""One GPU in full: every series on one time axis, the lanes of its host, its verdicts, and where each value is from."""
+"""The charts of one GPU on one time axis: what is drawn, to which scale, and the values at a moment.
+
+Every series is read once a paint; the chart, the label beside it and the line of values show the same columns.
+"""
 
 from __future__ import annotations
 
-from gputop.model.quantity import duration, terminal_safe
-from gputop.monitor import Frame
-from gputop.paint import gpu_charts as charts
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct, field
+
+from gputop.diagnosis.window import pcie_capacity
+from gputop.model import quantity
+from gputop.model.quantity import NOT_MEASURED, duration, terminal_safe
+from gputop.model.snapshot import GpuSample
+from gputop.monitor import STEP_SERIES, Frame
 from gputop.paint import header, host_rows, panes
-from gputop.paint.charts import with_cursor
+from gputop.paint.charts import Column, area, gap_chart, lane, marks, round_top, with_cursor, with_marks
 from gputop.paint.detail_page import (
+    AXIS_WIDTH,
     LABEL_WIDTH,
     DetailsPainted,
     DetailsView,
@@ -22,12 +32,279 @@ from gputop.paint.detail_page import (
     words_row,
 )
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.gpu_charts import ChartSeries
-from gputop.paint.line import Line, Row, clock_time, pct, shorten
-from gputop.paint.numbers import PROVENANCE_ROWS, fields, number_labels, provenance_rows
-from gputop.paint.time_axis import axis_for
+from gputop.paint.line import Line, Row, Span, clock_time, gib, pct, rate, shorten, whole
+from gputop.paint.numbers import PROVENANCE_ROWS, Field, fields, number_labels, provenance_rows
+from gputop.paint.panes import LANES
+from gputop.paint.time_axis import TimeAxis, axis_for
 from gputop.paint.verdict_history import VerdictSpan, list_rows, standing, stretches, strip
 from gputop.paint.words import averaged, gpu_label, is_newest, is_red, spoken, words_for
+
+GROWTH_NEEDS_S = 600.0
+"""The span that the rule for leaks looks back, see ``diagnosis.memory_trend``."""
+MARK_SERIES = (
+    ("T", "level.red", "slowed_heat_pct", "T heat"),
+    ("B", "level.red", "slowed_brake_pct", "B brake"),
+    ("P", "level.yellow", "slowed_cap_pct", "P power cap"),
+)
+"""Letter, style, series and legend of what slows a GPU down, the worst first."""
+
+
+class ChartSeries(Struct, frozen=True):
+    """Columns of history of one GPU, each read once; ``at`` gives the value at the cursor, or the newest one."""
+
+    frame: Frame
+    gpu: GpuSample
+    axis: TimeAxis
+    cursor: int | None
+    _read: dict[str, list[Column]] = field(default_factory=dict)
+
+    def columns(self, name: str) -> list[Column]:
+        columns = self._read.get(name)
+        if columns is None:
+            history, axis = self.frame.history, self.axis
+            columns = self._read[name] = history.columns(self.gpu.static.uuid, name, axis.width_s, axis.columns)
+        return columns
+
+    def at(self, name: str) -> Column:
+        """The column's mean under the cursor; without a cursor what was measured last."""
+        if self.cursor is not None:
+            return self.columns(name)[self.cursor]
+        if hasattr(self.gpu, name):
+            value: Column = getattr(self.gpu, name)
+            return value
+        return next((value for value in reversed(self.columns(name)) if value is not None), None)
+
+
+class Chart(Struct, frozen=True):
+    """One area chart: series, label, style, the top of its scale with its label, and how a value is written."""
+
+    name: str
+    label: str
+    style: str
+    top: float | None
+    top_label: str
+    show: Callable[[float | None], str]
+
+
+def charts_for(gpu: GpuSample, series: ChartSeries, glyphs: Glyphs) -> list[Chart]:
+    """The charts that this GPU has something to draw in, in their order. Memory and temperature come last."""
+    limit, clock, total = gpu.power_limit_w, gpu.sm_clock_max_mhz, gpu.mem_total_bytes
+    slowdown = gpu.temp_slowdown_c
+    found = [
+        Chart("tensor_active_pct", "TENSOR", "area.work", 100.0, "100 %", quantity.pct),
+        Chart("dram_active_pct", "DRAM", "area.work", 100.0, "100 %", quantity.pct),
+        Chart("power_w", "POWER", "area.board", *_scale(limit, "limit", series, "power_w", "W"), _unit("W")),
+        Chart(
+            "sm_clock_mhz", "CLOCK", "area.board", *_scale(clock, "max", series, "sm_clock_mhz", "MHz"), _unit("MHz")
+        ),
+    ]
+    for label, key, down in (
+        ("PCIe", "pcie", True),
+        ("PCIe", "pcie", False),
+        ("NVLink", "nvlink", True),
+        ("NVLink", "nvlink", False),
+    ):
+        name = f"{key}_{'rx' if down else 'tx'}_bytes_per_s"
+        peak = pcie_capacity(gpu) if key == "pcie" else gpu.static.nvlink_peak_bytes_per_s
+        top = _traffic_top(series, key, peak)
+        arrow = glyphs.down if down else glyphs.up
+        found.append(Chart(name, f"{label} {arrow}", "area.bus", top, quantity.rate(top) if top else "", quantity.rate))
+    found.append(
+        Chart("mem_used_bytes", "MEM", "area.mem", total, "" if total is None else f"{gib(total).strip()} GiB", _gib)
+    )
+    top = slowdown or 100.0
+    words = f"{'slow ' if slowdown else ''}{top:.0f} {glyphs.degree}"
+    found.insert(0, Chart(STEP_SERIES, "STEP", "area.work", *_step_scale(series), _step))
+    found.append(Chart("temp_c", "TEMP", "area.heat", top, words, _unit(glyphs.degree)))
+    return [chart for chart in found if _has_any(series, chart.name)]
+
+
+def _has_any(series: ChartSeries, name: str) -> bool:
+    return getattr(series.gpu, name, None) is not None or any(value is not None for value in series.columns(name))
+
+
+def _scale(known: float | None, words: str, series: ChartSeries, name: str, unit: str) -> tuple[float | None, str]:
+    """The top of a scale: the GPU's own limit where it is known, else round above the highest value."""
+    if known:
+        return known, f"{words} {known:.0f}" + (" W" if unit == "W" else "")
+    most = max((value for value in series.columns(name) if value is not None), default=0.0)
+    top = round_top(most)
+    return top, f"{top:.0f} {unit}".rstrip()
+
+
+def _traffic_top(series: ChartSeries, key: str, peak: float | None) -> float | None:
+    """One scale for both directions of a link, so that they compare; never above what the link can do."""
+    both = series.columns(f"{key}_rx_bytes_per_s") + series.columns(f"{key}_tx_bytes_per_s")
+    most = max((value for value in both if value is not None), default=None)
+    if most is None:
+        return None
+    top = round_top(max(most, 1e6))
+    return top if peak is None or most > peak else min(top, peak)
+
+
+def _step_scale(series: ChartSeries) -> tuple[float, str]:
+    top = round_top(max((value for value in series.columns(STEP_SERIES) if value is not None), default=0.0))
+    return top, quantity.step_time(top)
+
+
+def _step(value: float | None) -> str:
+    return NOT_MEASURED if value is None else quantity.step_time(value)
+
+
+def _gib(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{gib(value).strip()} GiB"
+
+
+def _unit(unit: str) -> Callable[[float | None], str]:
+    return lambda value: NOT_MEASURED if value is None else f"{whole(value, 1)} {unit}"
+
+
+def gap_block(
+    series: ChartSeries, rows: int, width: int, glyphs: Glyphs, labels: list[list[Span]], *, alarm: bool
+) -> LazyRows:
+    """The gap chart with its numbers and its axis."""
+
+    def paint() -> list[Row]:
+        util, sm = series.columns("util_pct"), series.columns("sm_active_pct")
+        measured = any(value is not None for value in sm)
+        chart = gap_chart(util, sm, rows, glyphs, alarm=alarm, measured=measured)
+        axis = series.axis
+        seen = series.frame.history.marks_within(series.gpu.static.uuid, axis.begin, axis.end)
+        chart = with_marks(chart, [axis.column_of(t) for t, _ in seen], glyphs)
+        step = max(1, rows // len(labels))
+        painted = []
+        for row in range(rows):
+            label = labels[row // step] if row % step == 0 and row // step < len(labels) else []
+            after = {0: "100 %", rows // 2: "50", rows - 1: "0"}.get(row, "")
+            painted.append(chart_row(label, chart[row], after, width, series.cursor, glyphs))
+        return painted
+
+    return LazyRows(rows, paint)
+
+
+def quiet_links(found: Sequence[Chart], series: ChartSeries) -> list[str]:
+    """Names of the charts of links that carried nothing at all in this time, in either direction."""
+    links = [chart.name for chart in found if chart.name.endswith("_bytes_per_s")]
+    return [name for name in links if not any(any(series.columns(n)) for n in links if n[:4] == name[:4])]
+
+
+def quiet_block(chart: Chart, series: ChartSeries, width: int, glyphs: Glyphs) -> LazyRows:
+    """A link without traffic in one row."""
+    return _words(chart.label.partition(" ")[0], "no traffic in this time", series, width, glyphs)
+
+
+def chart_block(chart: Chart, series: ChartSeries, rows: int, width: int, glyphs: Glyphs) -> LazyRows:
+    """One area chart: its name and value at the left, its scale at the right."""
+
+    def paint() -> list[Row]:
+        drawn = area(series.columns(chart.name), rows, glyphs, chart.style, chart.top)
+        value = chart.show(series.at(chart.name))
+        labels: list[list[Span]] = [[(f"  {chart.label}", "dim")], [(f"  {value}"[: LABEL_WIDTH - 1], "value")]]
+        painted = []
+        for row in range(rows):
+            label = labels[row] if row < 2 else []
+            after = chart.top_label if row == 0 else "0" if row == rows - 1 else ""
+            painted.append(chart_row(label, drawn[row], after[: AXIS_WIDTH - 1], width, series.cursor, glyphs))
+        return painted
+
+    return LazyRows(rows, paint)
+
+
+def throttle_block(series: ChartSeries, width: int, glyphs: Glyphs) -> LazyRows:
+    """Letters under the clock wherever something held it down, with their legend when there are any."""
+
+    def paint() -> list[Row]:
+        columns = [(letter, style, series.columns(name)) for letter, style, name, _ in MARK_SERIES]
+        seen = [entry[3] for entry, column in zip(MARK_SERIES, columns, strict=True) if any(column[2])]
+        if not seen:
+            unknown = all(value is None for value in columns[0][2])
+            text = "clocks-event reasons are not measured" if unknown else "nothing limited the clocks in this time"
+            return [words_row("slowed", text, "dim", series.axis.columns, width, series.cursor, glyphs)]
+        spans = marks(columns, series.axis.columns)
+        after = ", ".join(seen)[: AXIS_WIDTH - 1]
+        return [chart_row([("  slowed", "dim")], spans, after, width, series.cursor, glyphs)]
+
+    return LazyRows(1, paint)
+
+
+def lane_blocks(series: ChartSeries, width: int, glyphs: Glyphs) -> list[LazyRows]:
+    """What the host did, as under the chart of the main screen, with the value at the moment.
+
+    Without loaders one row says so in place of their four.
+    """
+    fed = [spec for spec in LANES if spec[1].startswith("loader")]
+    if any(value is not None for _, name, _ in fed for value in series.columns(name)):
+        return [_lane(series, spec, width, glyphs) for spec in LANES]
+    text = "no dataloader workers are seen in this time"
+    none = _words("loaders", text, series, width, glyphs)
+    return [none if spec is fed[0] else _lane(series, spec, width, glyphs) for spec in LANES if spec not in fed[1:]]
+
+
+def _lane(series: ChartSeries, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> LazyRows:
+    label, name, style = spec
+
+    def paint() -> list[Row]:
+        values = series.columns(name)
+        # A column that has just begun may be empty; the newest known one stands for now.
+        shown = values[series.cursor] if series.cursor is not None else _newest(values)
+        after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
+        return [chart_row([(f"  {label}", "dim")], [lane(values, glyphs, style)], after, width, series.cursor, glyphs)]
+
+    return LazyRows(1, paint)
+
+
+def _words(label: str, text: str, series: ChartSeries, width: int, glyphs: Glyphs) -> LazyRows:
+    """A row of words in place of a chart."""
+    return LazyRows(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
+
+
+def _newest(values: Sequence[Column]) -> Column:
+    return next((value for value in reversed(values[-3:]) if value is not None), None)
+
+
+def memory_words(frame: Frame, position: int) -> Span:
+    """Whether memory grows without an end, by the rule for leaks alone; (text, style)."""
+    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
+    leak = next((badge for badge in d.badges if badge.id == "memory_leak"), None)
+    if leak is not None:
+        return leak.evidence, f"level.{leak.level}"
+    covered = frame.history.covered_s(gpu.static.uuid)
+    if gpu.mem_used_bytes is None:
+        return "memory is not measured", "dim"
+    if covered < GROWTH_NEEDS_S - 30.0:
+        return f"growth needs 10 min of data ({covered:.0f} s so far)", "dim"
+    return "steady: not filling up", "dim"
+
+
+def moment_fields(series: ChartSeries, glyphs: Glyphs) -> list[Field]:
+    """All values at the cursor, or now, as fields, the most telling first; what is not known is left out."""
+    util, sm = series.at("util_pct"), series.at("sm_active_pct")
+    gap = None if util is None or sm is None else max(0.0, util - sm)
+    parts: list[tuple[str, float | None, Callable[[float | None], str]]] = [
+        ("UTIL", util, pct),
+        ("SM", sm, pct),
+        ("GAP", gap, pct),
+        ("TENSOR", series.at("tensor_active_pct"), pct),
+        ("DRAM", series.at("dram_active_pct"), pct),
+        ("OCC", series.at("sm_occupancy_pct"), pct),
+        ("", series.at("power_w"), lambda value: f"{whole(value, 3)} W"),
+        ("", series.at("sm_clock_mhz"), lambda value: f"{whole(value, 4)} MHz"),
+        ("", series.at("temp_c"), lambda value: f"{whole(value, 2)} {glyphs.degree}"),
+        ("MEM", series.at("mem_used_bytes"), lambda value: f"{gib(value)} GiB"),
+        (f"PCIe {glyphs.down}", series.at("pcie_rx_bytes_per_s"), rate),
+        (glyphs.up, series.at("pcie_tx_bytes_per_s"), rate),
+        (f"NVLink {glyphs.down}", series.at("nvlink_rx_bytes_per_s"), rate),
+        (glyphs.up, series.at("nvlink_tx_bytes_per_s"), rate),
+    ]
+    fields = [(f"{name} {show(value)}".strip(), "text") for name, value, show in parts if value is not None]
+    for label, name, _ in LANES:
+        value = series.columns(name)[series.cursor] if series.cursor is not None else None
+        if value is not None and name != "idle_pct":
+            fields.append((f"{label} {pct(value)} %", "dim"))
+    return fields
+
+
+# One GPU in full: every series on one time axis, the lanes of its host, its verdicts, and where each value is from.
 
 SIZES = ((16, 4), (14, 3), (12, 3), (10, 3), (10, 2), (8, 2), (6, 2))
 """(rows of the gap chart, rows of every other chart), tried from roomy to tight; the tightest scrolls."""
@@ -82,7 +359,7 @@ def _foot(series: ChartSeries, state: DetailsView, listed: list[VerdictSpan], wi
     if series.cursor is None:
         return rows
     t = series.axis.middle(series.cursor)
-    parts = charts.moment_fields(series, view.glyphs)
+    parts = moment_fields(series, view.glyphs)
     verdict = standing(listed, t)
     if verdict is not None:
         parts.append((f"{view.glyphs.level(verdict.level)} {verdict.title}", f"level.{verdict.level}"))
@@ -105,9 +382,9 @@ def _blocks(
     """Everything that scrolls, as tall as the room allows."""
     frame, view, glyphs = series.frame, state.view, state.view.glyphs
     gpu, d = series.gpu, frame.diagnoses[position]
-    found = charts.charts_for(gpu, series, glyphs)
-    lanes = charts.lane_blocks(series, width, glyphs)
-    quiet = charts.quiet_links(found, series)
+    found = charts_for(gpu, series, glyphs)
+    lanes = lane_blocks(series, width, glyphs)
+    quiet = quiet_links(found, series)
     fixed = 2 + 1 + 1 + len(lanes) + len(quiet) // 2
     tall = len(found) - len(quiet)
     gap_rows, other = next(
@@ -118,16 +395,16 @@ def _blocks(
     )
     if series.cursor is not None:
         labels = _labels_at(series, alarm=d.busy_not_working is not None, red=is_red(d))
-    blocks = [charts.gap_block(series, gap_rows, width, glyphs, labels, alarm=d.busy_not_working is not None)]
+    blocks = [gap_block(series, gap_rows, width, glyphs, labels, alarm=d.busy_not_working is not None)]
     blocks.append(LazyRows(2, lambda: _strip_rows(series, listed, width, glyphs)))
     for chart in found:
         if chart.name in quiet:
             if "_rx_" in chart.name:
-                blocks.append(charts.quiet_block(chart, series, width, glyphs))
+                blocks.append(quiet_block(chart, series, width, glyphs))
             continue
-        blocks.append(charts.chart_block(chart, series, other, width, glyphs))
+        blocks.append(chart_block(chart, series, other, width, glyphs))
         if chart.name == "sm_clock_mhz":
-            blocks.append(charts.throttle_block(series, width, glyphs))
+            blocks.append(throttle_block(series, width, glyphs))
         if chart.name == "mem_used_bytes":
             blocks.append(LazyRows(1, lambda: [_memory_row(series, position, width, glyphs)]))
     blocks += lanes
@@ -168,7 +445,7 @@ def _strip_rows(series: ChartSeries, listed: list[VerdictSpan], width: int, glyp
 
 
 def _memory_row(series: ChartSeries, position: int, width: int, glyphs: Glyphs) -> Row:
-    text, style = charts.memory_words(series.frame, position)
+    text, style = memory_words(series.frame, position)
     return words_row("", terminal_safe(text), style, series.axis.columns, width, series.cursor, glyphs)
 
 

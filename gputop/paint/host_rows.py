@@ -6,7 +6,7 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.types import Attribution
 from gputop.model.quantity import terminal_safe
-from gputop.model.server_words import server_forms
+from gputop.model.serving import server_forms
 from gputop.model.snapshot import FabricPort
 from gputop.monitor import Frame, serving_on
 from gputop.paint import words

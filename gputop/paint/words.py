@@ -22,12 +22,10 @@ from gputop.diagnosis.types import (
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import Feeders, MainWaits
 from gputop.model.quantity import mfu_words, per_second, share, step_time, terminal_safe, wrapped
-from gputop.model.server_words import server_forms
-from gputop.model.serving import ServerRow
+from gputop.model.serving import ServerRow, server_forms
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
-from gputop.model.step_period import SOURCE_WORDS, StepPeriod
-from gputop.model.steps import StepPace, comparable_s, phase_word, slowest
+from gputop.model.steps import SOURCE_WORDS, StepPace, StepPeriod, comparable_s, phase_word, slowest
 from gputop.monitor import Frame, serving_on, stepping_on
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span, cells, fit

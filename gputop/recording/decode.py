@@ -13,7 +13,6 @@ from typing import Any, Protocol, cast
 from msgspec.structs import replace
 
 from gputop.model.feeders import not_a_loader, rule_in, server_in
-from gputop.model.lasting import Lasting
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
 from gputop.model.serving import ServerRow
@@ -28,13 +27,13 @@ from gputop.model.snapshot import (
     GpuSample,
     GpuStatic,
     HostSample,
+    Lasting,
     Machine,
     ProcessSample,
     ProcessStatic,
     Snapshot,
 )
-from gputop.model.step_period import StepPeriod
-from gputop.model.steps import StepRow
+from gputop.model.steps import StepPeriod, StepRow
 from gputop.recording.encode import Encoder, event_line, frame_line
 from gputop.recording.format import (
     GPU_COLUMNS,
@@ -58,10 +57,7 @@ from gputop.recording.format import (
     step_rows,
     words_of,
 )
-from gputop.recording.lasting_lines import lasting_rows
-from gputop.recording.period_lines import period_rows
-from gputop.recording.run_lines import RunFacts, run_facts
-from gputop.recording.server_lines import server_rows
+from gputop.recording.lines_beside_frames import RunFacts, lasting_rows, period_rows, run_facts, server_rows
 
 # The rows of a frame to samples: checked columns, the reasons why values are missing, defaults for unknown columns.
 #

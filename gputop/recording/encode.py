@@ -31,10 +31,7 @@ from gputop.recording.format import (
     Rounding,
     steps_value,
 )
-from gputop.recording.lasting_lines import lasting_value
-from gputop.recording.period_lines import periods_value
-from gputop.recording.run_lines import RunFacts, run_value
-from gputop.recording.server_lines import servers_value
+from gputop.recording.lines_beside_frames import RunFacts, lasting_value, periods_value, run_value, servers_value
 
 _ROUND: Mapping[Rounding, Callable[[Any], Any]] = {
     "digits": lambda value: float(f"{value:.4g}") if value.__class__ is float else value,

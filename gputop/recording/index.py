@@ -20,9 +20,9 @@ from gputop.model.snapshot import Event, GpuStatic, Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.format import MEMBER_FRAMES, MOST_LINE_BYTES, RecordingError
 from gputop.recording.gzip_members import MAGIC, Allowance, first_lines, is_gzip, open_recording, plain_lines
+from gputop.recording.lines_beside_frames import RunFacts
 from gputop.recording.reader import frames, lines_of, placed_frames, recording_files
 from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
-from gputop.recording.run_lines import RunFacts
 
 if TYPE_CHECKING:
     from gputop.recording.decode import Lens

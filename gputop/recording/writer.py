@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Event, Snapshot
 from gputop.recording.encode import Encoder, event_line, run_line
 from gputop.recording.format import MEMBER_FRAMES, RecordingError
-from gputop.recording.run_lines import RunFacts
+from gputop.recording.lines_beside_frames import RunFacts
 
 _GZIP = 31
 LEVEL = 5

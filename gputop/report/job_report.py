@@ -17,10 +17,10 @@ from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State,
 from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerCard, price_of, smaller_card
 from gputop.model.quantity import HOUR_S, length, which_gpus
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
-from gputop.model.step_period import MOST_PERIODS, StepPeriod
+from gputop.model.steps import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
-from gputop.recording.run_lines import RunFacts
+from gputop.recording.lines_beside_frames import RunFacts
 from gputop.report.gpu_account import GpuAccount, GpuReport
 from gputop.report.server_account import ServerAccount, ServerReport
 from gputop.report.step_account import StepAccount, StepReport

@@ -27,11 +27,10 @@ from gputop.model.snapshot import Event, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource, SourceError, UsageError
 from gputop.monitor import Monitor
 from gputop.recording.format import RecordingError
-from gputop.recording.run_lines import RunFacts
+from gputop.recording.lines_beside_frames import RunFacts
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
-from gputop.session.arrivals import Arrivals
-from gputop.session.session import OwnGpus, RunWatcher, Session
+from gputop.session.session import Arrivals, OwnGpus, RunWatcher, Session
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor

@@ -18,8 +18,7 @@ from gputop.paint.theme import Theme
 from gputop.paint.view import View
 from gputop.recording.format import RecordingError
 from gputop.recording.writer import Recorder
-from gputop.session.arrivals import Arrivals
-from gputop.session.session import RunWatcher, Session
+from gputop.session.session import Arrivals, RunWatcher, Session
 
 _LOOK_S = 1.5
 """How often to check for a stop and for the end of the time while no frame comes."""

@@ -6,8 +6,9 @@ that the first frame does not wait for it.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from gputop.model.derived import POWER_BRAKE, THERMAL, throttle_words
 from gputop.model.inspection import ProcessIdentity
 from gputop.model.secret_marks import MASK
 from gputop.model.snapshot import Event, EventKind, GpuSample, ProcessSample, Snapshot
+from gputop.model.source import Source
 from gputop.monitor import MOST_GPUS, Frame, Monitor, SmSources
 
 if TYPE_CHECKING:
@@ -293,3 +295,32 @@ class OwnGpus:
             events=tuple(event for event in snapshot.events if event.gpu is None or event.gpu in indices),
             steps=tuple(row for row in snapshot.steps if self._is_pid_member(row.pid)),
         )
+
+
+# The loop of every run that is watched: wait for a source, take what is new.
+
+
+class Arrivals:
+    """The snapshots of one source as they come. ``wake`` ends a wait early; a caller's own event may set it, too."""
+
+    def __init__(self, source: Source, wake: threading.Event | None = None) -> None:
+        self.source = source
+        self.wake = wake or threading.Event()
+
+    def start(self) -> None:
+        """Begin to measure. Raises what ``source.start`` raises."""
+        self.source.start(self.wake.set)
+
+    def new(self) -> Iterator[Snapshot]:
+        """Every snapshot that was not taken yet. Never waits."""
+        while (snapshot := self.source.poll()) is not None:
+            yield snapshot
+
+    def wait(self, most_s: float) -> Iterator[Snapshot]:
+        """Wait until something is new, but at most for ``most_s`` seconds, and give what is new: it may be nothing.
+
+        A signal handler sets only the flag that its run looks at: short waits let the run see it.
+        """
+        self.wake.wait(most_s)
+        self.wake.clear()
+        yield from self.new()

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gputop.model.snapshot import FabricPort, HostSample
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota, memory_limit
-from gputop.sources.fabric.fabric_collector import FabricWatch
+from gputop.sources.fabric import FabricWatch
 from gputop.sources.procfs import Descriptors, ProcessFiles, read_file
 
 # Counters of the machine's disks and network interfaces: bytes, each counted once, and TCP's retransmits.

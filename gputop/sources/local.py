@@ -24,9 +24,7 @@ from gputop.sources.nvml.nvml_session import LOOK_S
 from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
 from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.procfs import read_small
-from gputop.sources.read_twice import ReadTwice
-from gputop.sources.readers import HUNG_S, Readers
-from gputop.sources.schedule import Schedule
+from gputop.sources.readers import HUNG_S, Readers, ReadTwice, Schedule
 
 START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""

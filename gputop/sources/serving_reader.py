@@ -1,22 +1,309 @@
-"""Inference servers beside a source: their pages read on a thread of their own, their rows joined to its snapshots.
+"""The metrics that inference servers publish themselves: which names mean what, and what two pages say together.
 
-Whatever a server does (silent, endless, not a page, gone) costs a line in the notices, and nothing else waits for it.
+The names are those that the servers document: vLLM (docs.vllm.ai, "Production Metrics"), SGLang (docs.sglang.io,
+"Production Metrics"), Triton (docs.nvidia.com, "Metrics" of the Triton Inference Server), TGI (huggingface.co,
+"Metrics" of text-generation-inference). Pure: a page is a text, and time is passed in.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf, isfinite
 from time import monotonic
+from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.fleet_settings import is_loopback
-from gputop.model.serving import MOST_SERVERS, ServerRow
+from gputop.model.serving import KINDS, LABELS, MOST_SERVERS, Bounds, ServerKind, ServerRow
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, UsageError
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
-from gputop.sources.serving_page import LEAST_S, PageError, ServerWindow, read_page
+
+WINDOW_S = 30.0
+"""Rates and quantiles are over this long: as the verdict that they stand beside."""
+LEAST_S = 0.9
+"""Two readings closer than this give no rate."""
+MOST_LINE = 8192
+MOST_LINES = 50_000
+"""Lines that are looked at, a second's worth of which must stay cheap; a server of many models has some thousand."""
+MOST_SERIES = 4096
+"""Series of one metric, over models, engines and buckets."""
+_SAMPLE = re.compile(r'([A-Za-z_:][\w:]*)(?:\{((?:[^"}]|"(?:[^"\\]|\\.)*")*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t\r]*')
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_PARALLEL = ("tp_rank", "pp_rank", "moe_ep_rank")
+"""Ranks that work on the same request: where each of them reports, only the first one counts. Of SGLang's queues by
+priority the one without a priority is the sum."""
+
+
+class PageError(ValueError):
+    """A page that says nothing of a server, in words."""
+
+
+class ServerMetricNames(Struct, frozen=True):
+    """The metrics of one kind of server, each by the names it had, the newest first; a histogram without its suffix."""
+
+    requests: tuple[str, ...]
+    tokens: tuple[str, ...]
+    prompt_tokens: tuple[str, ...]
+    queue: tuple[str, ...]
+    running: tuple[str, ...]
+    first_token: tuple[str, ...] = ()
+    first_response: tuple[str, ...] = ()
+    between_tokens: tuple[str, ...] = ()
+    scale_s: float = 1.0
+    """Seconds in one unit of the histograms."""
+    absent: Mapping[str, str] = {}
+    """Why a figure cannot be had from this kind of server."""
+
+
+_OF: Mapping[ServerKind, ServerMetricNames] = {
+    "vllm": ServerMetricNames(
+        requests=("vllm:request_success_total",),
+        tokens=("vllm:generation_tokens_total",),
+        prompt_tokens=("vllm:prompt_tokens_total",),
+        queue=("vllm:num_requests_waiting",),
+        running=("vllm:num_requests_running",),
+        first_token=("vllm:time_to_first_token_seconds",),
+        between_tokens=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+    ),
+    "sglang": ServerMetricNames(
+        requests=("sglang:num_requests_total", "sglang:e2e_request_latency_seconds_count"),
+        tokens=("sglang:generation_tokens_total",),
+        prompt_tokens=("sglang:prompt_tokens_total",),
+        queue=("sglang:num_queue_reqs",),
+        running=("sglang:num_running_reqs",),
+        first_token=("sglang:time_to_first_token_seconds",),
+        between_tokens=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+    ),
+    "triton": ServerMetricNames(
+        requests=("nv_inference_request_success",),
+        tokens=(),
+        prompt_tokens=(),
+        queue=("nv_inference_pending_request_count",),
+        running=(),
+        first_response=("nv_inference_first_response_histogram_ms",),
+        scale_s=1e-3,
+        absent={
+            "tokens": "Triton does not count tokens",
+            "first_token": "Triton has the time to the first response, not to the first token",
+            "first_response": "Triton publishes it with --metrics-config histogram_latencies=true",
+            "between_tokens": "Triton does not time single tokens",
+        },
+    ),
+    "tgi": ServerMetricNames(
+        requests=("tgi_request_success",),
+        tokens=("tgi_request_generated_tokens_sum",),
+        prompt_tokens=("tgi_request_input_length_sum",),
+        queue=("tgi_queue_size",),
+        running=("tgi_batch_current_size",),
+        absent={
+            "first_token": "TGI does not time the first token",
+            "between_tokens": "TGI's mean time a token includes the prompt's",
+        },
+    ),
+}
+_PREFIXES: Mapping[ServerKind, str] = {"vllm": "vllm:", "sglang": "sglang:", "triton": "nv_inference_", "tgi": "tgi_"}
+_HISTOGRAMS = ("first_token", "first_response", "between_tokens")
+_COUNTERS = {"requests": "requests_per_s", "tokens": "tokens_per_s", "prompt_tokens": "prompt_tokens_per_s"}
+_GAUGES = ("queue", "running")
+
+
+class Histogram(Struct, frozen=True):
+    """Counts since the server's start: how many observations lay at or below each bound, in seconds."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[float, ...]
+
+
+class ServingPage(Struct, frozen=True):
+    """What one page says, over all models and engines. A key that is not there is not published."""
+
+    kind: ServerKind
+    values: Mapping[str, float]
+    histograms: Mapping[str, Histogram]
+
+
+def read_page(text: str) -> ServingPage:
+    """One page. Raises PageError for what is no page of a server. A last line without its newline was cut off."""
+    series = _series(text[: text.rfind("\n") + 1].split("\n"))
+    if series is None:
+        raise PageError("answers, but not with a Prometheus page")
+    kind = next((kind for kind in KINDS if any(name.startswith(_PREFIXES[kind]) for name in series)), None)
+    if kind is None:
+        raise PageError(f"its page has no metrics of {', '.join(LABELS.values())}")
+    names = _OF[kind]
+    values: dict[str, float] = {}
+    for key in (*_COUNTERS, *_GAUGES):
+        found = next((series[name] for name in getattr(names, key) if name in series), None)
+        if found is not None:
+            values[key] = sum(value for _, value in found)
+    histograms = {}
+    for key in _HISTOGRAMS:
+        found = next((series[f"{name}_bucket"] for name in getattr(names, key) if f"{name}_bucket" in series), None)
+        if found is not None and (histogram := _histogram(found, names.scale_s)) is not None:
+            histograms[key] = histogram
+    return ServingPage(kind, values, histograms)
+
+
+_Series = dict[str, list[tuple[dict[str, str], float]]]
+
+
+def _series(lines: Iterable[str]) -> _Series | None:
+    """Samples by name, those alone that mean something here; None where no line is a sample at all."""
+    wanted = {name for names in _OF.values() for name in _all_names(names)}
+    prefixes = tuple(_PREFIXES.values())
+    found: _Series = {}
+    samples, read = False, 0
+    for line in lines:
+        is_known = line.startswith(prefixes)
+        if not line or line.startswith("#") or len(line) > MOST_LINE or (samples and not is_known):
+            continue
+        read += 1
+        if read > MOST_LINES:
+            raise PageError(f"its page has more than {MOST_LINES:,} lines of metrics")
+        match = _SAMPLE.fullmatch(line)
+        if match is None:
+            continue
+        name, labels, word = match.groups()
+        value = _number(word)
+        if value is None:
+            continue
+        samples = True
+        if is_known:
+            rows = found.setdefault(name, [])
+            if name in wanted and isfinite(value) and len(rows) < MOST_SERIES:
+                given = dict(_LABEL.findall(labels or ""))
+                if all(given.get(rank, "0") in ("", "0") for rank in _PARALLEL) and not given.get("priority"):
+                    rows.append((given, value))
+    return {name: rows for name, rows in found.items() if rows or name not in wanted} if samples else None
+
+
+def _all_names(names: ServerMetricNames) -> Iterable[str]:
+    for key in (*_COUNTERS, *_GAUGES):
+        yield from getattr(names, key)
+    for key in _HISTOGRAMS:
+        yield from (f"{name}_bucket" for name in getattr(names, key))
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _histogram(rows: Sequence[tuple[dict[str, str], float]], scale_s: float) -> Histogram | None:
+    """The sum over models and engines; None where they do not have the same buckets."""
+    groups: dict[tuple[tuple[str, str], ...], dict[float, float]] = {}
+    for labels, count in rows:
+        bound = _number(labels.get("le", ""))
+        if bound is None or bound != bound:
+            return None
+        rest = tuple(sorted((key, value) for key, value in labels.items() if key != "le"))
+        groups.setdefault(rest, {})[bound] = count
+    bounds = sorted(next(iter(groups.values())))
+    if bounds[-1] != inf or any(sorted(group) != bounds for group in groups.values()):
+        return None
+    counts = tuple(sum(group[bound] for group in groups.values()) for bound in bounds)
+    return Histogram(tuple(bound * scale_s for bound in bounds), counts)
+
+
+def quantile(before: Histogram, after: Histogram, share: float) -> Bounds | None:
+    """The bucket that holds this quantile of what was observed between two pages; None without an observation."""
+    new = [late - early for early, late in zip(before.counts, after.counts, strict=True)]
+    if new[-1] <= 0.0:
+        return None
+    place = next(i for i, count in enumerate(new) if count >= share * new[-1])
+    low = after.bounds[place - 1] if place else 0.0
+    high = after.bounds[place]
+    return max(0.0, low), None if high == inf else high
+
+
+class ServerWindow:
+    """The pages of one server over the last ``WINDOW_S`` seconds; begins afresh when the server was restarted."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        self._pages: deque[tuple[float, ServingPage]] = deque()
+
+    def add(self, t: float, page: ServingPage) -> ServerRow:
+        """Take a page that was read at a time, seconds that only run forward, and give what is known now."""
+        pages = self._pages
+        if pages and _restarted(pages[-1][1], page):
+            pages.clear()
+        pages.append((t, page))
+        while len(pages) > 2 and pages[1][0] <= t - WINDOW_S:
+            pages.popleft()
+        return self._row(*pages[0], *pages[-1])
+
+    def fail(self, words: str) -> ServerRow:
+        """What is known when it did not answer: nothing but why. Its next pages begin afresh."""
+        kind = self._pages[-1][1].kind if self._pages else None
+        if self._pages:
+            last = self._pages[-1]
+            self._pages.clear()
+            # Its counters go on: the next page gives a rate over the silence, unless it was restarted.
+            self._pages.append(last)
+        return ServerRow(self.place, kind, error=words)
+
+    def _row(self, begun: float, before: ServingPage, now: float, page: ServingPage) -> ServerRow:
+        names, seconds = _OF[page.kind], now - begun
+        has_rate = seconds >= LEAST_S
+        early = "needs two readings, a second apart"
+        found: dict[str, Any] = {}
+        missing: dict[str, str] = {}
+        for key, name in _COUNTERS.items():
+            if key in page.values and key in before.values and has_rate:
+                found[name] = (page.values[key] - before.values[key]) / seconds
+            else:
+                missing[name] = early if key in page.values else names.absent.get(key, _unpublished(page.kind))
+        for key in _GAUGES:
+            if key in page.values:
+                found[key] = page.values[key]
+            else:
+                missing[key] = names.absent.get(key, _unpublished(page.kind))
+        for key in _HISTOGRAMS:
+            histogram, earlier = page.histograms.get(key), before.histograms.get(key)
+            for share, words in ((0.5, "p50"), (0.99, "p99")):
+                name = f"{key}_{words}_s"
+                if histogram is None or earlier is None or histogram.bounds != earlier.bounds:
+                    if key != "first_response" or names.first_response:
+                        missing[name] = names.absent.get(key, _unpublished(page.kind))
+                elif not has_rate:
+                    missing[name] = early
+                elif (bounds := quantile(earlier, histogram, share)) is not None:
+                    found[name] = bounds
+                else:
+                    missing[name] = f"no request in the last {seconds:.0f} s"
+        return ServerRow(self.place, page.kind, seconds if has_rate else None, **found, unavailable=missing)
+
+
+def _unpublished(kind: ServerKind) -> str:
+    return f"this {LABELS[kind]} does not publish it"
+
+
+def _restarted(before: ServingPage, after: ServingPage) -> bool:
+    """Whether a counter fell, or another server answers: the counts before say nothing of those after."""
+    if before.kind != after.kind or any(
+        after.values[key] < value for key, value in before.values.items() if key in _COUNTERS and key in after.values
+    ):
+        return True
+    return any(
+        (now := after.histograms.get(key)) is not None
+        and now.bounds == was.bounds
+        and any(late < early for early, late in zip(was.counts, now.counts, strict=True))
+        for key, was in before.histograms.items()
+    )
+
+
+# Inference servers beside a source: their pages read on a thread of their own, their rows joined to its snapshots.
+#
+# Whatever a server does (silent, endless, not a page, gone) costs a line in the notices, and nothing else waits for it.
 
 TIMEOUT_S = 1.0
 """How long each wait for a server may take; a whole answer has three seconds."""

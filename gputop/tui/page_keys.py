@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
+from textual.screen import Screen, ScreenResultType
 
 from gputop.paint.keys import PAGE_KEYS, Key
 
@@ -61,3 +63,17 @@ def hint(shown: Mapping[str, str], words: str, *ids: str) -> str:
     """The first key of each id, and what they do, for the last row of a page; empty where none has a key."""
     keys = " ".join(shown[key_id].split("  ")[0] for key_id in ids if shown.get(key_id))
     return f"{keys} {words}   " if keys else ""
+
+
+# Screens that close once, however often and from wherever they are asked to.
+
+
+class ClosesOnce(Screen[ScreenResultType]):
+    """A screen under another, or closed already, ignores further requests to close.
+
+    The second of two keys in one burst may reach a screen that the first has closed: Textual would then close the
+    screen below, and end the program where there is none.
+    """
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        return super().dismiss(result) if self.is_active else AwaitComplete()

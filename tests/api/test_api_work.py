@@ -16,7 +16,7 @@ from gputop.api.loggers import FrameMeans
 from gputop.api.run_summary import EarlierRuns, Summary, WatchCost, earlier_runs
 from gputop.api.step_clock import StepSummary
 from gputop.api.work import NO_GPU, checked_work, claimed_mfu_pct, rates_of
-from gputop.model.peak_flops import PEAKS, NoPeak, peak_flops
+from gputop.model.cards import PEAKS, NoPeak, peak_flops
 from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.source import SourceError
 from gputop.model.steps import StepRow

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler
-from gputop.diagnosis.phase_growth import LEAST_STEPS, WARM_UP_STEPS, grown, growth_remedy
+from gputop.diagnosis.job_steps import LEAST_STEPS, WARM_UP_STEPS, grown, growth_remedy
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """

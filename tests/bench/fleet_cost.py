@@ -30,14 +30,7 @@ from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, in_sight
-from gputop.features.fleet.host_rules import (
-    HOST_ADDRESS,
-    HOST_LOST,
-    HOST_POWER,
-    HOST_SM,
-    HOST_STATES,
-    HOST_UTIL,
-)
+from gputop.features.fleet.host_rules import HOST_ADDRESS, HOST_LOST, HOST_POWER, HOST_SM, HOST_STATES, HOST_UTIL
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet

@@ -14,10 +14,9 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.period_from_rhythm import StepPeriods, period
+from gputop.diagnosis.job_steps import StepPeriods, period
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
-from gputop.model.step_period import StepPeriod, step_period
-from gputop.model.steps import StepRow
+from gputop.model.steps import StepPeriod, StepRow, step_period
 from gputop.monitor import Frame, Monitor
 from gputop.output.report_text import report_data, report_text
 from gputop.paint.words import step_words

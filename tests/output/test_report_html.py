@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.model.cards import LIST_PRICE
 from gputop.model.snapshot import Event
+from gputop.output.comparison import MeanChange, change, sentence
 from gputop.output.html import prose
 from gputop.output.report_html import compare_html, report_html
 from gputop.output.report_text import report_data, report_markdown
 from gputop.recording.writer import RecordingWriter
-from gputop.report.certainty import MeanChange, change, sentence
 from gputop.report.lanes import COLUMNS, LaneColumn, Pictured, pictured, pictured_recording
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.scenes import T0, gpu, snap, train, workers

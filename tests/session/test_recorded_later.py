@@ -10,12 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.lasting import Lasting
-from gputop.model.snapshot import Snapshot
+from gputop.model.snapshot import Lasting, Snapshot
 from gputop.monitor import Monitor
 from gputop.recording.format import Damage
 from gputop.recording.index import Recording
-from gputop.recording.lasting_lines import lasting_rows
+from gputop.recording.lines_beside_frames import lasting_rows
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import Recorder
 from gputop.session.session import Session

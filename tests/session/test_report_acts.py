@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.config import ConfigError, load
-from gputop.model.cards import CARDS, LIST_SOURCE, card_of, card_words, own_price, price_of, smaller_card
-from gputop.model.peak_flops import peak_flops
+from gputop.model.cards import CARDS, LIST_SOURCE, card_of, card_words, own_price, peak_flops, price_of, smaller_card
 from gputop.model.quantity import energy_words
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot

@@ -9,16 +9,9 @@ from threading import Event
 import pytest
 
 from gputop.model.snapshot import FabricPort
-from gputop.sources.fabric import fabric_collector as watching
-from gputop.sources.fabric import fabric_ports as files
-from gputop.sources.fabric.fabric_collector import (
-    FABRIC_KEYS,
-    LOOK_S,
-    NO_FABRIC,
-    FabricCollector,
-    FabricReading,
-    FabricWatch,
-)
+from gputop.sources import fabric as files
+from gputop.sources import fabric as watching
+from gputop.sources.fabric import FABRIC_KEYS, LOOK_S, NO_FABRIC, FabricCollector, FabricReading, FabricWatch
 from gputop.sources.host import tcp_retransmits
 from tests.support.fabric_tree import FabricTree
 

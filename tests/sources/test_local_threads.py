@@ -14,14 +14,14 @@ import pytest
 
 from gputop.model.snapshot import NOT_READ_YET, HostSample, ProcessSample, Snapshot
 from gputop.model.source import SourceError
-from gputop.sources import read_twice, reader_thread
-from gputop.sources import schedule as schedules
+from gputop.sources import reader_thread, readers
+from gputop.sources import readers as schedules
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.reader_thread import ReaderThread, Retired
-from gputop.sources.schedule import PROC_GRACE_S, Schedule
+from gputop.sources.readers import LIVE_PROC_GRACE_S, Schedule
 
 PATIENCE_S = 5.0
 
@@ -223,7 +223,7 @@ def test_a_command_that_reads_once_reads_proc_after_each_of_two_readings_and_wai
         _: MachineReader, listed: Sequence[GpuProcess], *__: object, knew_gpus: bool, with_host: bool
     ) -> HostReading:
         assert with_host
-        time.sleep(1.5 * PROC_GRACE_S)
+        time.sleep(1.5 * LIVE_PROC_GRACE_S)
         order.append(f"proc {knew_gpus}")
         samples = tuple([ProcessSample(process.pid, 7, gpu_mem_bytes=process.gpu_mem_bytes) for process in listed])
         return HostReading(HostSample(), samples, (), knew_gpus)
@@ -250,7 +250,7 @@ def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_ans
         "read_host",
         lambda *_, knew_gpus, with_host: HostReading(HostSample(cpu_pct=5.0), (), (), knew_gpus),
     )
-    monkeypatch.setattr(read_twice, "SILENT_S", 0.0)
+    monkeypatch.setattr(readers, "SILENT_S", 0.0)
     source = LocalSource(60.0, environ={}, own_process=False)
     try:
         reading = source.read_once(0.3)

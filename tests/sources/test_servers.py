@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputop.model.redaction import Redactor
-from gputop.model.server_words import bounds, server_forms, server_lines
-from gputop.model.serving import ServerRow, row_value, server_row
+from gputop.model.serving import ServerRow, bounds, row_value, server_forms, server_lines, server_row
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.source import UsageError
 from gputop.monitor import Monitor, serving_on
@@ -28,8 +27,16 @@ from gputop.paint.words import step_words
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.report.job_report import ReportBuilder
-from gputop.sources.serving_page import Histogram, PageError, ServerWindow, quantile, read_page
-from gputop.sources.serving_reader import ServerWatch, addresses, with_rows
+from gputop.sources.serving_reader import (
+    Histogram,
+    PageError,
+    ServerWatch,
+    ServerWindow,
+    addresses,
+    quantile,
+    read_page,
+    with_rows,
+)
 from tests.support.command import gputop, is_one_line
 from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame

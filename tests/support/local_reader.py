@@ -26,7 +26,7 @@ from gputop.monitor import Monitor
 from gputop.sources import local
 from gputop.sources.doctor_report import examine
 from gputop.sources.local import LocalSource
-from gputop.sources.nvml import sleep
+from gputop.sources.nvml import gpu_inventory
 
 PATIENT_S = 30.0
 """How long one reading waits for what is late, also for a source: longer than gputop, as a machine may be crowded."""
@@ -79,7 +79,7 @@ def main() -> int:
     wait_s = options.pop("wait_s", PATIENT_S)
     least = options.pop("least", 2)
     local.SM_READER_WAIT_S = wait_s
-    sleep.RELEASED_AFTER_S = options.pop("released_after_s", sleep.RELEASED_AFTER_S)
+    gpu_inventory.RELEASED_AFTER_S = options.pop("released_after_s", gpu_inventory.RELEASED_AFTER_S)
     source = LocalSource(**options)
     began = time.monotonic()
     try:

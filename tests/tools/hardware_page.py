@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputop.features.prove.hardware_report import HardwareReport, NoReport, read_report
+from gputop.features.prove.prove_report import HardwareReport, NoReport, read_report
 
 FOLDER = Path(__file__).parents[2] / "docs" / "hardware"
 WORDS = {0: "right", 1: "**wrong**", 3: "not measured"}

@@ -12,7 +12,7 @@ from pathlib import Path
 from gputop.commands.completion import SCRIPTS
 from gputop.commands.registry import TOPICS, page_of
 from gputop.output.document import markdown
-from gputop.output.reference.reference_pages import TABLE
+from gputop.output.reference_pages import TABLE
 from tests.faults import table
 from tests.tools import hardware_page, verdict_pictures
 from tests.tools.completions import scripts

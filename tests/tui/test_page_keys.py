@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 
 from gputop.commands.config_file import key_problems
-from gputop.output.reference.reference_pages import keys_page
+from gputop.output.reference_pages import keys_page
 from gputop.paint.keys import PAGE_KEYS, page_keys
 from gputop.tui.page_keys import ACTIONS, keys_of, page_bindings
 from gputop.tui.screens.findings_screen import FindingsScreen

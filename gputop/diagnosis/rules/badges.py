@@ -6,14 +6,14 @@ from datetime import datetime, timezone
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
-from gputop.diagnosis.period_from_rhythm import GROWN
+from gputop.diagnosis.job_steps import PERIOD_GROWN
 from gputop.diagnosis.rules.base import BadgeRule
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
 from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
 from gputop.diagnosis.types import Badge, Level
 from gputop.model.quantity import duration, memory, pct, share, step_time
-from gputop.model.step_period import SOURCE_WORDS
+from gputop.model.steps import SOURCE_WORDS
 
 # --- heat and power -------------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ def _step_growth(s: Signals, verdict: str) -> Badge | None:
 
 STEP_GROWTH = BadgeRule(
     "step_growth",
-    f"the step that the GPUs' rhythm shows (samples every 0.25 s) has grown by ≥ {100 * (GROWN - 1):.0f} %",
+    f"the step that the GPUs' rhythm shows (samples every 0.25 s) has grown by ≥ {100 * (PERIOD_GROWN - 1):.0f} %",
     "yellow",
     _step_growth,
 )

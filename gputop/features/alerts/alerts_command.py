@@ -69,7 +69,7 @@ def alerts_here(
             tell(REDACTED)
         return None
     refuse_unsafe(args, alerts)
-    from gputop.features.alerts.firing_lock import FiringLock
+    from gputop.features.alerts.runner import FiringLock
 
     here = NodeAlerts(alerts, FiringLock(_private_directories()), tell)
     if why_not := here.why_not():
@@ -139,7 +139,7 @@ def _refuse_written_by_others(file: Path) -> None:
 
 def alerts_report(args: Any, settings: Settings) -> dict[str, Any]:
     """The alerts for `gputop doctor`, without secrets: who fires them now, or why nobody can."""
-    from gputop.features.alerts.firing_lock import holder
+    from gputop.features.alerts.runner import holder
     from gputop.sources.step_datagrams import is_ours, login_directories
 
     alerts, problem = alerts_in(settings), None

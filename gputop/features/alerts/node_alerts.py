@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 from gputop.features.alerts.alert_judge import Judge
 from gputop.features.alerts.alert_table import Alert
 from gputop.features.alerts.firing import firing_of
-from gputop.features.alerts.firing_lock import FiringLock
-from gputop.features.alerts.runner import CommandOutcome, Runner
+from gputop.features.alerts.runner import CommandOutcome, FiringLock, Runner
 from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame

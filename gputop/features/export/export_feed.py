@@ -17,8 +17,7 @@ from gputop.features.export.run_counters import RunCounters
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, SourceError, UsageError
 from gputop.monitor import Frame
-from gputop.session.arrivals import Arrivals
-from gputop.session.session import Session
+from gputop.session.session import Arrivals, Session
 from gputop.sources.marked import Marked
 from gputop.sources.step_sender import STEPS_SOCKET, StepListener
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gputop.features.export.metrics_page import gpu_labels
+from gputop.features.export.metrics_page import Sample, TextPage, gpu_labels, labels
 from gputop.features.export.pod_resources import PodContainer
-from gputop.features.export.text_format import Sample, TextPage, labels
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.prometheus_names import COUNTERS, FB_FREE, HOST_LABEL, NAMES, Generation
 from gputop.model.snapshot import GpuSample

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from gputop.diagnosis.types import STATES, GpuDiagnosis, State
-from gputop.diagnosis.waste import measured_span
+from gputop.diagnosis.verdict_log import measured_span
 from gputop.model.derived import NOT_THROTTLING, WORDS
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.steps import MOST_MFU_PCT, StepRow

@@ -24,7 +24,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.features.export.text_format import CONTENT_TYPE
+from gputop.features.export.metrics_page import CONTENT_TYPE
 from gputop.model.fleet_settings import is_loopback
 from gputop.model.source import UsageError
 

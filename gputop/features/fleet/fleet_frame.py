@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading
-from gputop.features.fleet.gpu_group import Gpu, GpuGroup
+from gputop.features.fleet.gpu_group import Gpu, GpuGroup, host_groups, powers_of, share_groups, whole_jobs
 from gputop.features.fleet.judge import (
     ABSENT,
     FLEET_NOT_WORK,
@@ -24,7 +24,6 @@ from gputop.features.fleet.judge import (
     state_of,
     stragglers,
 )
-from gputop.features.fleet.share_groups import host_groups, powers_of, share_groups, whole_jobs
 from gputop.model.quantity import count
 
 

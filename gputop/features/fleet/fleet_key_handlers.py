@@ -1,19 +1,21 @@
-"""What the keys of the fleet's screen do: a handler for each id of the table, checked at import."""
+"""The help of the fleet's screen."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from msgspec.structs import replace
+from textual.binding import BindingType
 from textual.geometry import Size
 from textual.screen import Screen
 
 from gputop.features.fleet.fleet_frame import FleetFrame
+from gputop.features.fleet.fleet_screen import help_rows
 from gputop.features.fleet.fleet_ticket import fleet_picture, ticket_text
 from gputop.features.fleet.fleet_view import (
     FLEET_KEYS,
@@ -29,13 +31,33 @@ from gputop.features.fleet.fleet_view import (
 )
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
+from gputop.paint.glyphs import Glyphs
 from gputop.paint.keys import Key
+from gputop.paint.line import Row
 from gputop.paint.process_filter import NO_FILTER, remembered
 from gputop.paint.theme import Theme
 from gputop.recording.recorded_times import moment
 from gputop.tui.keys.key_handlers import check
+from gputop.tui.page_keys import page_bindings
+from gputop.tui.screens.scrolling import RowsScreen
 from gputop.tui.terminal.driver import Outlet
 from gputop.tui.terminal.painted_lines import copy_sequence
+
+
+class FleetHelpScreen(RowsScreen):
+    """What the screen shows, and its keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("help")
+
+    def __init__(self, theme: Theme, glyphs: Glyphs, keys: Sequence[Key]) -> None:
+        super().__init__(theme, glyphs)
+        self._keys = keys
+
+    def rows(self, width: int) -> list[Row]:
+        return help_rows(self._glyphs, width, self._keys)
+
+
+# What the keys of the fleet's screen do: a handler for each id of the table, checked at import.
 
 # What the fleet's keys and rows need of the screen that they act on.
 
@@ -102,13 +124,12 @@ class FleetKeys:
         self._screen.open_palette()
 
     def help(self) -> None:
-        from gputop.features.fleet.fleet_help_screen import FleetHelpScreen
 
         screen = self._screen
         screen.push_screen(FleetHelpScreen(screen.look, screen.view.glyphs, screen.table))
 
     def theme(self) -> None:
-        from gputop.tui.screens.theme_menu import choose_theme
+        from gputop.tui.screens.box import choose_theme
 
         choose_theme(self._screen, self._screen.view.glyphs, self._screen.apply_theme)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gputop.features.fleet.fleet_reading import Down, GpuReading
-from gputop.features.fleet.judge import FleetState, FleetVerdict, severity
+from gputop.features.fleet.exporter_names import group_of
+from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, HostShare
+from gputop.features.fleet.judge import FleetState, FleetVerdict, Straggler, counted_verdict, host_verdict, severity
 
 
 class Gpu(Struct, frozen=True):
@@ -72,3 +75,124 @@ def worst_first(group: GpuGroup) -> tuple[float, float, str]:
     if waste is None:
         waste = sum(n for state, n in group.counts.items() if state in OF_JOBS)
     return severity(group.verdict), -waste, group.name
+
+
+# Hosts, jobs and users of a large fleet, from the shares that the rules record. Pure.
+
+
+def whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuReading]:
+    """The GPUs of jobs of which every GPU is known: a part of a job says nothing of stragglers in it."""
+    if not read.shares:
+        return gpus
+    of_job = Counter[str]()
+    for share in read.shares:
+        of_job[group_of(share.job)] += share.gpus
+    known = Counter(group_of(gpu.job) for gpu in gpus if gpu.job)
+    return [gpu for gpu in gpus if gpu.job and known[job := group_of(gpu.job)] >= of_job[job]]
+
+
+def powers_of(shares: Iterable[HostShare]) -> list[float | None]:
+    """A power for each GPU: its part of its share's."""
+    return [
+        None if share.power_w is None else share.power_w / share.gpus for share in shares for _ in range(share.gpus)
+    ]
+
+
+def host_groups(read: FleetReading, gpus: Iterable[Gpu], found: Sequence[Straggler]) -> tuple[GpuGroup, ...]:
+    """The hosts. Numbers are those that the rules recorded, also where GPUs are known: rows keep their order."""
+    known: dict[str, list[Gpu]] = defaultdict(list)
+    for gpu in gpus:
+        known[gpu.read.host].append(gpu)
+    by_host: dict[str, list[HostShare]] = defaultdict(list)
+    for share in read.shares:
+        by_host[share.host].append(share)
+    for host in (*read.down, *read.missing):
+        by_host.setdefault(host, [])
+    hours = _hours(read, "host")
+    straggling: dict[str, list[Straggler]] = defaultdict(list)
+    for one in found:
+        straggling[one.host].append(one)
+    of_job = {one.job: one for one in found}
+    groups = []
+    for host, shares in by_host.items():
+        group = _group(host, shares, read, hours, straggling[host])
+        members = tuple(sorted(known[host], key=lambda gpu: (len(gpu.read.gpu), gpu.read.gpu))) if host in known else ()
+        if members:
+            now = host_verdict([(gpu.read, gpu.state) for gpu in members], group.down, straggling[host], of_job)
+            verdict = now if now.state == group.verdict.state else group.verdict
+            group = replace(group, gpus=members, verdict=verdict)
+        groups.append(group)
+    return tuple(groups)
+
+
+def share_groups(read: FleetReading, by: Literal["job", "user"], found: Sequence[Straggler]) -> tuple[GpuGroup, ...]:
+    """The GPUs by job or user; those without one are a group of their own, the last one."""
+    members: dict[str, list[HostShare]] = defaultdict(list)
+    for share in read.shares:
+        members[getattr(share, by)].append(share)
+    without = members.pop("", None)
+    hours = _hours(read, by)
+    straggling: dict[str, list[Straggler]] = defaultdict(list)
+    for one in found:
+        straggling[getattr(one, by)].append(one)
+    groups = [_group(name, shares, read, hours, straggling[name]) for name, shares in members.items()]
+    if without:
+        groups.append(_group("", without, read, hours, []))
+    return tuple(groups)
+
+
+def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | None:
+    """GPU-hours of the last hour by host, job or user: what somebody did not use, and what nobody used."""
+    if read.lost is None:
+        return None
+    found: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    for lost in read.lost:
+        name = getattr(lost, by)
+        waste, idle = found[name]
+        found[name] = (waste, idle + lost.gpu_h) if lost.state == "idle" else (waste + lost.gpu_h, idle)
+    return found
+
+
+def _group(
+    name: str,
+    shares: Sequence[HostShare],
+    read: FleetReading,
+    hours: Mapping[str, tuple[float, float]] | None,
+    straggling: Sequence[Straggler],
+) -> GpuGroup:
+    down = read.down.get(name) if not shares or shares[0].host == name else None
+    counts: Counter[FleetState] = Counter()
+    for share in shares:
+        of_host = read.down.get(share.host)
+        if of_host is None:
+            counts.update(share.states)
+        else:
+            counts["late" if of_host.kind == "late" else "down"] += share.gpus
+    if missing := read.missing.get(name, 0):
+        counts["lost" if down is None else "late" if down.kind == "late" else "down"] += missing
+    waste, idle = (None, None) if hours is None else hours.get(name, (0.0, 0.0))
+    power = [share.power_w for share in shares if share.power_w is not None]
+    return GpuGroup(
+        name,
+        (),
+        tuple(dict.fromkeys(share.host for share in shares)) or (name,),
+        tuple(dict.fromkeys(share.job for share in shares if share.job)),
+        tuple(dict.fromkeys(share.user for share in shares if share.user)),
+        counted_verdict(counts, down, straggling),
+        _mean(shares, "util_pct"),
+        _mean(shares, "sm_active_pct"),
+        _mean(shares, "gap_pct"),
+        sum(power) if power else None,
+        waste,
+        idle,
+        len(straggling),
+        down,
+        counts,
+    )
+
+
+def _mean(shares: Iterable[HostShare], key: str) -> float | None:
+    """The mean over all GPUs of shares that have the value."""
+    known = [(value, share.gpus) for share in shares if (value := getattr(share, key)) is not None]
+    gpus = sum(n for _, n in known)
+    return sum(value * n for value, n in known) / gpus if gpus else None

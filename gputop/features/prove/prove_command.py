@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.links:
         if report is not None or args.record is not None or (path is not None and path.suffix == ".svg"):
             raise UsageError("--links gives a table: use it with --json, or with -o FILE.json or .txt")
-        from gputop.features.prove.links_run import prove_links
+        from gputop.features.prove.links import prove_links
 
         return prove_links(args, settings, path)
     keeper = _Keeper()
@@ -102,7 +102,7 @@ def _finish(args: argparse.Namespace, settings: Settings, path: Path | None, pro
 def _report(path: Path, settings: Settings, proof: Proof, found: ProofVerdict) -> None:
     """Write the file that docs/hardware.md is made of, with what doctor says of this GPU."""
     from gputop import __version__
-    from gputop.features.prove.hardware_report import hardware_report
+    from gputop.features.prove.prove_report import hardware_report
     from gputop.sources.doctor_report import examine
 
     here = examine(str(proof.before.static.index), sm=sm_options(settings))

@@ -19,7 +19,7 @@ from gputop.model.quantity import clean_text, numbers
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.source import Source, SourceError, UsageError
-from gputop.session.arrivals import Arrivals
+from gputop.session.session import Arrivals
 from gputop.sources.own_process import dying_with_parent, running_main
 
 # The parent's side of the child that runs the kernels: starts it on one GPU, gives it stages, kills it if it hangs.

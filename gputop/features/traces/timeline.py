@@ -12,7 +12,7 @@ from operator import le
 
 from msgspec import Struct
 
-from gputop.diagnosis.trace_thresholds import HOST_WORK_NS, KERNEL_GAP_NS, LATENCY_NS, MODULE_LOAD_NS
+from gputop.diagnosis.thresholds import HOST_WORK_NS, KERNEL_GAP_NS, LATENCY_NS, MODULE_LOAD_NS
 from gputop.features.traces.columns import (
     ABSENT,
     COMM,

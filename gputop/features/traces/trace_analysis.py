@@ -9,9 +9,8 @@ from statistics import mean, median, quantiles
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.trace_thresholds import SLOW_STEP
+from gputop.diagnosis.thresholds import SLOW_STEP
 from gputop.features.traces.categories import category_rows
-from gputop.features.traces.collectives import comm_rows
 from gputop.features.traces.columns import (
     ABSENT,
     COPY,
@@ -30,6 +29,7 @@ from gputop.features.traces.columns import (
 )
 from gputop.features.traces.kernel_names import short_name
 from gputop.features.traces.kernels import (
+    comm_rows,
     fp32_gemm_pct,
     kernel_rows,
     median_kernel_us,

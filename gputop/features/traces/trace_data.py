@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.diagnosis.trace_thresholds import SAME_STEP_PCT
+from gputop.diagnosis.thresholds import SAME_STEP_PCT
 from gputop.diagnosis.types import full_title
 from gputop.features.traces.categories import CATEGORY_WORDS
 from gputop.features.traces.kernel_names import CATEGORIES

@@ -18,7 +18,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.trace_thresholds import LATE_PCT, OFTEN
+from gputop.diagnosis.thresholds import LATE_PCT, OFTEN
 from gputop.features.traces.columns import COMM, Trace, TraceError
 from gputop.features.traces.read import NSYS_REPORT, read_trace
 from gputop.features.traces.trace_analysis import StepChoice, analyse

@@ -12,9 +12,8 @@ from msgspec import Struct
 
 from gputop.diagnosis.types import Confidence, Flag, Level
 from gputop.features.traces.categories import CategoryRow
-from gputop.features.traces.collectives import CommRow
 from gputop.features.traces.columns import PageFaults
-from gputop.features.traces.kernels import KernelRow, Queue
+from gputop.features.traces.kernels import CommRow, KernelRow, Queue
 from gputop.features.traces.timeline import SyncRow
 from gputop.features.traces.trace_steps import Phase
 

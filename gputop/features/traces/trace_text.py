@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from gputop.features.traces.categories import CATEGORY_WORDS
-from gputop.features.traces.collectives import MOST_RANKS_OF_A_NODE, link_of
-from gputop.features.traces.kernels import KernelRow
+from gputop.features.traces.kernels import MOST_RANKS_OF_A_NODE, KernelRow, link_of
 from gputop.features.traces.recorded_meanwhile import Meanwhile
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import StragglingRank, TraceReport

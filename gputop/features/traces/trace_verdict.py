@@ -15,18 +15,22 @@ from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_row
 from gputop.diagnosis.rules.busy import HIDE_COMMUNICATION, LARGER_WORK, USE_TENSOR_CORES
 from gputop.diagnosis.rules.starved import ALARM_IDLE, IN_WORKERS, LIGHTER_HOST, PINNED
 from gputop.diagnosis.signals import busy_not_working
-from gputop.diagnosis.thresholds import HALF_RATIO, HALF_UTIL, HEALTHY_SM, HEALTHY_UTIL, WORKING_UTIL
-from gputop.diagnosis.trace_thresholds import (
+from gputop.diagnosis.thresholds import (
     EMPTY_QUEUE,
     EXPOSED_COMM,
     FEWEST_STEPS,
     FP32_SHARE,
+    HALF_RATIO,
+    HALF_UTIL,
+    HEALTHY_SM,
+    HEALTHY_UTIL,
     LEAST_LOSS,
     SLOW_FAULTS,
     SMALL_KERNEL_US,
     SOME_COMM,
     SOME_LOSS,
     TENSOR_CORES_SINCE,
+    WORKING_UTIL,
 )
 from gputop.diagnosis.types import Confidence, Flag, Level, full_title
 from gputop.features.traces.columns import Trace

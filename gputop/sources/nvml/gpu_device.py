@@ -22,10 +22,16 @@ from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.sources.activity.fallback_chain import ChainState, CrossCheck, FallbackChain, SmReader, bound
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.driver_processes import COLLECTING, GpuProcesses
-from gputop.sources.nvml.fields import FieldValues
 from gputop.sources.nvml.gpm import Gpm
 from gputop.sources.nvml.gpu_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
-from gputop.sources.nvml.gpu_questions import EVERY_TICK, POWER_LIMIT, SM_CLOCK_MAX, Seldom, ask_memory_into
+from gputop.sources.nvml.gpu_questions import (
+    EVERY_TICK,
+    POWER_LIMIT,
+    SM_CLOCK_MAX,
+    FieldValues,
+    Seldom,
+    ask_memory_into,
+)
 from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers, reason
 from gputop.sources.pci import PciCard, card_name
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.nvml.fields import field_value
+from gputop.sources.nvml.gpu_questions import field_value
 from gputop.sources.nvml.handle import Handle
 
 ARCHITECTURES = {

@@ -22,9 +22,8 @@ from gputop.model.source import SourceError, UsageError
 from gputop.sources.activity.fallback_chain import SmReader
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.gpu_device import Device, GpusReading, MoreSmReaders, Pass, Progress
-from gputop.sources.nvml.gpu_inventory import GpuInventory, MayHang, kernel_gpus
+from gputop.sources.nvml.gpu_inventory import GpuInventory, MayHang, Sleep, kernel_gpus
 from gputop.sources.nvml.handle import RETRY_S, Handle, cannot_start, reason
-from gputop.sources.nvml.sleep import Sleep
 from gputop.sources.reader_thread import Retired
 from gputop.sources.selection import choose
 from gputop.sources.surroundings import DEMO, answers_in_part, is_wsl, of_gpus

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
-from gputop.sources.processes.absence import EXITED, YOUNGER, Absence, notices_of
 from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeder_threads import HostThreads
 from gputop.sources.processes.feeding import Feeding
@@ -21,6 +20,9 @@ from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.process_facts import FactsReader
 from gputop.sources.processes.process_tree import (
+    EXITED,
+    YOUNGER,
+    Absence,
     CommandOf,
     Groups,
     ProcessPlace,
@@ -28,6 +30,7 @@ from gputop.sources.processes.process_tree import (
     find_orphans,
     find_ray_tasks,
     find_trees,
+    notices_of,
 )
 from gputop.sources.processes.wait_look import HOLDS_S, LONG_HOLDS_S, WaitLook
 from gputop.sources.processes.watched import ProcessReading, WatchedProcess
@@ -179,8 +182,8 @@ class ProcessCollector:
         self._looked_beside = bool(waiting)
         if waiting:
             # Only where a GPU waits: most starts do not need it.
-            from gputop.sources.processes.beside import Links, find_beside
             from gputop.sources.processes.process_sockets import tcp_tables, unix_peers
+            from gputop.sources.processes.process_tree import Links, find_beside
 
             links = Links(self._feeding.held_now, lambda: tcp_tables(now), unix_peers)
             self._groups.begin({pid for pid, _ in self._table.items()})

@@ -21,7 +21,7 @@ from gputop.sources.processes.process_facts import GONE, command_text, identity_
 from gputop.sources.procfs import read_file
 
 if TYPE_CHECKING:
-    from gputop.sources.processes.thread_list import ThreadWatch
+    from gputop.sources.processes.requested_looks import ThreadWatch
 
 
 # Command lines as the kernel has them, secrets included: read when asked for by pid, never part of a snapshot.
@@ -122,7 +122,7 @@ class ProcessControl:
 
     def watch_threads(self, identity: ProcessIdentity) -> ThreadWatch:
         """A reader of a process's threads, which reads until it is closed."""
-        from gputop.sources.processes.thread_list import ThreadWatch
+        from gputop.sources.processes.requested_looks import ThreadWatch
 
         return ThreadWatch(identity.pid, identity.starttime, self._proc)
 
@@ -151,7 +151,7 @@ class ProcessControl:
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         """Look at a process, and one loader of it, for about two seconds. Blocks: never call it on an event loop."""
-        from gputop.sources.processes.deep_look import DeepLooker
+        from gputop.sources.processes.requested_looks import DeepLooker
 
         return DeepLooker(self._proc).look(identity, loader)
 

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Set
 from msgspec.structs import replace
 
 from gputop.model.feeders import NO_SHARES, FeederShares, waits_text
-from gputop.sources.processes.between import LooksBetween, WaitingGpus
-from gputop.sources.processes.descendants import Descendant
+from gputop.sources.processes.between import Descendant, LooksBetween, WaitingGpus
 from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_shares_of, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member

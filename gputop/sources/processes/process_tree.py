@@ -6,16 +6,103 @@ Uses only the process table and the command lines passed in; opens no file itsel
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from gputop.model.snapshot import Role
+from gputop.model.feeders import BESIDE
+from gputop.model.snapshot import ProcessSample, Role
 from gputop.sources.cgroup import cgroup_text
-from gputop.sources.processes.absence import has_own_pids
 from gputop.sources.processes.loaders import DescendantRole, identify, is_python, is_torch_worker, is_working_ray_task
 from gputop.sources.processes.process_facts import JobIdentity, job_identity
-from gputop.sources.procfs import Stat, parse_stat, read_small
+from gputop.sources.processes.process_sockets import HeldInodes, SocketTables, TcpSocket
+from gputop.sources.processes.watched import DENIED_IO
+from gputop.sources.procfs import Stat, parse_stat, read_file, read_small
+
+# Why /proc does not show a process that the driver lists, or hides what it does.
+
+OTHER_NAMESPACE = (
+    "not visible in /proc (another PID namespace: run gputop on the host, or in a container with its PIDs)"
+)
+YOUNGER = "not visible in /proc (its pid belongs to a younger process here: another PID namespace)"
+HIDDEN = "not visible in /proc (mounted with hidepid: run as root)"
+EXITED = "the process has exited"
+
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+"""The first PID namespace as its link reads (PROC_PID_INIT_INO in linux/proc_ns.h)."""
+
+
+def has_own_pids(proc: str) -> bool:
+    """Whether this is a container's PID namespace, whose pids are not those of the host."""
+    try:
+        return os.readlink(f"{proc}/self/ns/pid") != _FIRST_PID_NAMESPACE
+    except OSError:
+        return False
+
+
+def holds_a_gpu(proc: str, pid: int) -> bool:
+    """Whether a process has a device file of the NVIDIA driver open; False also where that may not be seen."""
+    folder = f"{proc}/{pid}/fd"
+    try:
+        return any(os.readlink(f"{folder}/{name}").startswith("/dev/nvidia") for name in os.listdir(folder))
+    except OSError:
+        return False
+
+
+class Absence:
+    """Why this machine's /proc lacks processes."""
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._reason: str | None = None
+        self._own_pids = has_own_pids(proc)
+
+    def is_another(self, pid: int) -> bool:
+        """Whether the process with that pid here is not the driver's, where the driver lists one that was never here.
+
+        In a container that shows that the driver means the host's pids: a process with the same pid here is another
+        one, unless it uses a GPU itself, since some drivers give the container's own pids.
+        """
+        return self._own_pids and not holds_a_gpu(self._proc, pid)
+
+    def reason(self) -> str:
+        """The reason, found out once."""
+        if self._reason is None:
+            self._reason = HIDDEN if os.geteuid() != 0 and self._is_hidepid() else OTHER_NAMESPACE
+        return self._reason
+
+    def _is_hidepid(self) -> bool:
+        try:
+            lines = read_file(f"{self._proc}/mounts").decode("utf-8", "replace").splitlines()
+        except OSError:
+            return False
+        mounts = (line.split() for line in lines)
+        return any(
+            len(mount) > 3 and mount[2] == "proc" and "hidepid=" in mount[3] and "hidepid=0" not in mount[3]
+            for mount in mounts
+        )
+
+
+def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[str, ...]:
+    """What is missing of all processes of the machine, and what would help.
+
+    ``set_aside`` processes do not give their command lines.
+    """
+    reasons = {sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None}
+    notices = []
+    for reason in (HIDDEN, OTHER_NAMESPACE, YOUNGER):
+        count = sum(given == reason for given in reasons.values())
+        if count:
+            notices.append(f"{count} GPU process{'es' if count > 1 else ''} {reason}: host signals unavailable")
+    denied = {s.pid for s in samples if s.unavailable.get("read_bytes_per_s") == DENIED_IO}
+    if denied:
+        subject = "1 process is" if len(denied) == 1 else f"{len(denied)} processes are"
+        notices.append(f"{subject} closed to this user: run as root for disk and wait evidence")
+    if set_aside:
+        whose = "a process hangs" if set_aside == 1 else f"{set_aside} processes hang"
+        notices.append(f"{whose} with its memory locked: the command line is not known, or that of before is shown")
+    return tuple(notices)
+
 
 # Who is whose child, over all of /proc, kept current cheaply. Knows neither GPUs nor loaders.
 #
@@ -257,3 +344,140 @@ class Groups:
             return f"{found.job} {found.container}"
         # Within a container its own group has no name; all processes visible there belong to it.
         return "this container" if self._inside else None
+
+
+# Feeders that run beside a GPU process, not below it: actors, data servers, the launcher itself.
+#
+# Sharing a session, batch job or container is not enough, or whatever else a terminal runs would be blamed: a pipe or
+# a socket must connect them. Pure but for what is handed in.
+
+MOST_CANDIDATES = 24
+"""The most relatives of one GPU process whose open files are read."""
+MOST_GENERATIONS = 8
+_SHELLS = (b"bash", b"zsh", b"fish", b"sh", b"dash", b"ksh", b"tcsh")
+HeldBy = Callable[[int], HeldInodes | None]
+GroupOf = Callable[[int, Stat], str | None]
+
+
+class Links:
+    """What connects two processes: their open files and the kernel's socket tables, read when needed."""
+
+    def __init__(
+        self, held: HeldBy, tcp: Callable[[], SocketTables], unix_peers: Callable[[], Mapping[int, int]]
+    ) -> None:
+        self._ask_held = held
+        self._held: dict[int, HeldInodes | None] = {}
+        self._ask_unix, self._ask_tcp = unix_peers, tcp
+        self._unix: Mapping[int, int] | None = None
+        self._tcp: Mapping[int, TcpSocket] = {}
+
+    def can_be_fed(self, root: int) -> bool:
+        """Whether data can come to ``root`` at all, by what it has open."""
+        mine = self._of(root)
+        return mine is not None and bool(mine.reads or mine.sockets)
+
+    def connected(self, feeder: int, root: int) -> bool:
+        """Whether data can go from ``feeder`` to ``root``."""
+        its, mine = self._of(feeder), self._of(root)
+        if its is None or mine is None:
+            return False
+        if not its.writes.isdisjoint(mine.reads):
+            pipes = its.writes & mine.reads
+            # Forked by one parent, they share both ends of a queue; a pipeline is stdout and stdin. An end by itself
+            # is what multiprocessing leaves with every child, to learn of its parent's death.
+            if pipes & its.reads - its.standard or pipes & its.standard & mine.standard:
+                return True
+        if not its.sockets or not mine.sockets:
+            return False
+        if self._unix is None:
+            self._unix, self._tcp = self._ask_unix(), self._ask_tcp().tcp
+        if any(self._unix.get(inode) in mine.sockets for inode in its.sockets):
+            return True
+        ends = {self._tcp[inode].ends for inode in mine.sockets if inode in self._tcp}
+        return any(self._tcp[inode].ends[::-1] in ends for inode in its.sockets if inode in self._tcp)
+
+    def _of(self, pid: int) -> HeldInodes | None:
+        if pid not in self._held:
+            self._held[pid] = self._ask_held(pid)
+        return self._held[pid]
+
+
+def find_beside(
+    table: ProcessTable,
+    trees: Mapping[int, ProcessPlace],
+    roots: Iterable[int],
+    links: Links,
+    command_of: CommandOf,
+    group_of: GroupOf = lambda pid, stat: None,
+) -> dict[int, ProcessPlace]:
+    """Processes in no GPU process's tree, but related to one of ``roots`` or in its container, and connected to it.
+
+    ``group_of`` gives a text that processes of one job or container have in common, None for those of neither.
+    """
+    places: dict[int, ProcessPlace] = {}
+    families: dict[tuple[int, int], list[tuple[int, Stat]]] = {}
+    members: dict[str, list[tuple[int, Stat]]] = {}
+    for root in roots:
+        place = trees.get(root)
+        if place is None or not links.can_be_fed(root):
+            continue
+        # The ranks of one launcher have the same relatives.
+        family = place.stat.ppid, place.stat.session
+        if family not in families:
+            families[family] = list(_relatives(table, trees, place, command_of))
+        for pid, stat in families[family]:
+            if pid not in places and links.connected(pid, root):
+                places[pid] = _beside(stat, root, place, "session")
+        group = group_of(root, place.stat)
+        if group is None:
+            continue
+        if group not in members:
+            members[group] = _members(table, trees, group, group_of)
+        for pid, stat in members[group]:
+            if pid not in places and links.connected(pid, root):
+                places[pid] = _beside(stat, root, place, "job or container")
+    return places
+
+
+def _beside(stat: Stat, root: int, place: ProcessPlace, shared: str) -> ProcessPlace:
+    why = f"{BESIDE}same {shared}, connected by a pipe or a socket"
+    return ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True)
+
+
+def _members(
+    table: ProcessTable, trees: Mapping[int, ProcessPlace], group: str, group_of: GroupOf
+) -> list[tuple[int, Stat]]:
+    """Processes of a group that are in no tree; if there are very many, those with the most CPU time."""
+    found = [(pid, stat) for pid, stat in table.items() if pid not in trees and group_of(pid, stat) == group]
+    return sorted(found, key=lambda member: -member[1].cpu_ticks)[:MOST_CANDIDATES]
+
+
+def _relatives(
+    table: ProcessTable, trees: Mapping[int, ProcessPlace], root: ProcessPlace, command_of: CommandOf
+) -> Iterator[tuple[int, Stat]]:
+    top, session = root.stat.ppid, root.stat.session
+    ancestor: int | None = None
+    for _ in range(MOST_GENERATIONS):
+        stat = table.get(top)
+        if stat is None or top <= 1 or stat.session != session or _is_interactive(stat, command_of(top, stat)):
+            break
+        ancestor, top = top, stat.ppid
+    if ancestor is None:
+        return
+    queue, found = [ancestor], 0
+    for pid in queue:
+        stat = table.get(pid)
+        if stat is None or pid in trees:
+            continue
+        queue.extend(table.children(pid))
+        yield pid, stat
+        found += 1
+        if found >= MOST_CANDIDATES:
+            return
+
+
+def _is_interactive(stat: Stat, command: bytes) -> bool:
+    """Whether a process is an interactive shell: its children have nothing in common."""
+    words = command.rstrip(b"\0").split(b"\0")
+    name = words[0].rsplit(b"/", 1)[-1].lstrip(b"-") or stat.comm
+    return name in _SHELLS and all(word.startswith(b"-") and b"c" not in word for word in words[1:])

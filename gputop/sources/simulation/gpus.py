@@ -13,7 +13,7 @@ from msgspec.structs import astuple
 from gputop.model.derived import IDLE
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.snapshot import FabricPort, GpuSample, GpuStatic
-from gputop.sources.fabric.fabric_collector import (
+from gputop.sources.fabric import (
     DEGRADED,
     DOWN,
     DROPS,
@@ -26,7 +26,7 @@ from gputop.sources.fabric.fabric_collector import (
     FabricReading,
     without,
 )
-from gputop.sources.nvml.sleep import ASLEEP
+from gputop.sources.nvml.gpu_inventory import ASLEEP
 from gputop.sources.simulation.life import Chip, FabricLife, GpuLife, Load
 from gputop.sources.simulation.noise import busy_share, chance, drift, ripple
 

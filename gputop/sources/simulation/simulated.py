@@ -34,7 +34,7 @@ from gputop.model.inspection import (
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import SIMULATED_BOOT, Event, HostSample, Machine, ProcessSample, Snapshot
 from gputop.model.steps import StepRow
-from gputop.sources.fabric.fabric_collector import FabricReading
+from gputop.sources.fabric import FabricReading
 from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.selection import choose, with_gpus
 from gputop.sources.simulation.eight_gpu_node import freed, node

@@ -145,7 +145,7 @@ class ThemeChoice:
 
     def begin(self) -> None:
         """Ask for a theme, on a screen that previews it."""
-        from gputop.tui.screens.theme_menu import choose_theme
+        from gputop.tui.screens.box import choose_theme
 
         choose_theme(self._screen, self._screen.view.glyphs, self._wear)
 

@@ -40,7 +40,7 @@ class ProcessKeys:
 
     def sort(self) -> None:
         """Ask for a column, by its letter or from the list."""
-        from gputop.tui.screens.menu import Menu
+        from gputop.tui.screens.box import Menu
 
         screen = self._screen
         view = screen.view

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
+from rich.text import Text
+from textual import events
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.theme import BUILTIN_THEMES
@@ -14,10 +17,9 @@ from textual.theme import Theme as BoxTheme
 from textual.widget import Widget
 from textual.widgets import Static
 
-from gputop.paint.glyphs import keys_shown
-from gputop.paint.theme import PALETTES, Theme
-from gputop.tui.page_keys import USUAL, hint, page_bindings
-from gputop.tui.terminal.closing import ClosesOnce
+from gputop.paint.glyphs import Glyphs, keys_shown
+from gputop.paint.theme import PALETTES, THEMES, Theme
+from gputop.tui.page_keys import USUAL, ClosesOnce, hint, page_bindings
 
 LEAST_FRAMED = 16
 """A lower screen has no room for frames."""
@@ -127,3 +129,135 @@ class TextBox(ModalScreen[None], ClosesOnce[None]):
     def action_page(self, pages: float) -> None:
         box = self.query_one(VerticalScroll)
         box.scroll_relative(y=round(pages * max(1, box.size.height)), animate=False)
+
+
+# A choice in a small framed box over the screen: a letter takes it at once, or the arrows and Enter do.
+
+Choice = tuple[str, str, str]
+"""(letter, words, what is returned)."""
+
+
+class Menu(ModalScreen[tuple[str, bool] | None], ClosesOnce[tuple[str, bool] | None]):
+    """Returns (what was chosen, whether by a capital letter); None on Escape. ``at`` is where the cursor begins.
+
+    ``tried`` is called with what the cursor comes to, for a choice that previews itself.
+    """
+
+    CSS = """
+    Menu { align: center middle; background: transparent; }
+    Menu Static {
+        width: auto; height: auto; max-height: 100%; max-width: 100%; padding: 0 1; background: $surface;
+        border: round $primary; border-title-color: $foreground; border-subtitle-color: $warning;
+    }
+    Menu Static.low { border: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "cancel", priority=True),
+        Binding("enter", "take", priority=True),
+        Binding("up", "move(-1)", priority=True),
+        Binding("down", "move(1)", priority=True),
+    ]
+
+    def __init__(
+        self,
+        title: str,
+        choices: Sequence[Choice],
+        at: int = 0,
+        *,
+        here: str = "▸",
+        footer: str = "",
+        tried: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self._tried = tried
+        self._choices = choices
+        self._at = at
+        self._here = here
+        self._footer = footer
+        # Kept here, because a screen that is closed before it is composed is mounted without it.
+        self._box = Static(self._text(), markup=False)
+        self._box.border_title = title
+
+    def compose(self) -> ComposeResult:
+        yield self._box
+
+    def on_mount(self) -> None:
+        framed(self, self._box)
+
+    def _text(self) -> Text:
+        text = Text()
+        for i, (letter, words, _) in enumerate(self._choices):
+            mark = self._here if i == self._at else " "
+            text.append(f"{mark} ", "bold").append(f"{letter or ' '}  ", "bold").append(f"{words}\n")
+        return text.append(self._footer, "dim")
+
+    def on_key(self, event: events.Key) -> None:
+        """A letter takes its choice; any other key is for nobody while the box is open."""
+        event.stop()
+        letter = event.character or ""
+        for own, _, value in self._choices:
+            if own and letter.lower() == own.lower():
+                self.dismiss((value, letter.isupper() and not own.isupper()))
+                return
+        self._box.border_subtitle = f"{letter or event.key}: not in this list"
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a choice takes it; one beside the box leaves."""
+        place = self._box.content_region
+        row = event.screen_y - place.y
+        if not self._box.region.contains(event.screen_x, event.screen_y):
+            self.dismiss(None)
+        elif 0 <= row < len(self._choices):
+            self.dismiss((self._choices[row][2], False))
+
+    def action_move(self, step: int) -> None:
+        self._at = (self._at + step) % len(self._choices)
+        self._box.update(self._text())
+        if self._tried is not None:
+            self._tried(self._choices[self._at][2])
+            coloured(self.app)
+
+    def action_take(self) -> None:
+        self.dismiss((self._choices[self._at][2], False))
+
+    def action_cancel(self) -> None:
+        self.dismiss(None)
+
+
+# Choosing a theme on the screen itself: each one is applied at once, so that the screen is its own preview.
+
+
+class ThemedScreen(Protocol):
+    """A screen whose theme can be chosen."""
+
+    look: Theme
+
+    def say(self, text: str) -> None: ...
+    def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object: ...
+
+
+def choose_theme(screen: ThemedScreen, glyphs: Glyphs, wear: Callable[[Theme], None]) -> None:
+    """Ask for a theme; ``wear`` applies each one that the cursor comes to, and the old one again on Escape."""
+    before = screen.look
+    if before.colourless:
+        screen.say("there is one theme without colours: drop --no-color or NO_COLOR for others")
+        return
+    names = [name for name, theme in THEMES.items() if not theme.colourless]
+
+    def answered(chosen: tuple[str, bool] | None) -> None:
+        if chosen is None:
+            wear(before)
+            return
+        name, _ = chosen
+        wear(THEMES[name])
+        screen.say(f'theme {name}; to keep it: theme = "{name}" in the configuration (gputop config --path)')
+
+    menu = Menu(
+        "theme",
+        [(name[0], name, name) for name in names],
+        names.index(before.name) if before.name in names else 0,
+        here=glyphs.here,
+        footer="the arrows try one, esc leaves it",
+        tried=lambda name: wear(THEMES[name]),
+    )
+    screen.push_screen(menu, answered)

@@ -10,11 +10,10 @@ from textual.binding import BindingType
 from gputop.diagnosis.types import Finding
 from gputop.model.alert_board import AlertBoard
 from gputop.monitor import Frame
-from gputop.paint.alert_rows import alert_rows, alert_title
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
-from gputop.paint.verdict_history import finding_blocks
+from gputop.paint.verdict_history import alert_rows, alert_title, finding_blocks
 from gputop.tui.page_keys import FAR, page_bindings
 from gputop.tui.screens.scrolling import Hints, RowsScreen
 

@@ -12,8 +12,8 @@ from textual.containers import Horizontal
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
+from gputop.tui.page_keys import ClosesOnce
 from gputop.tui.screens.box import framed
-from gputop.tui.terminal.closing import ClosesOnce
 
 
 class Ask(ModalScreen[str | None], ClosesOnce[str | None]):

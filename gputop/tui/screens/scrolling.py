@@ -14,8 +14,7 @@ from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
 from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
 from gputop.paint.view import key_named_at
-from gputop.tui.page_keys import FAR, USUAL, hint, page_bindings
-from gputop.tui.terminal.closing import ClosesOnce
+from gputop.tui.page_keys import FAR, USUAL, ClosesOnce, hint, page_bindings
 from gputop.tui.terminal.painted_lines import Lines
 
 # The last row of a screen names its keys; a click on one of them is that key.

@@ -16,8 +16,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.features.alerts.alert_table import alerts_of
-from gputop.features.alerts.firing_lock import FiringLock
 from gputop.features.alerts.node_alerts import NodeAlerts
+from gputop.features.alerts.runner import FiringLock
 from gputop.features.export.export_feed import ExportFeed
 from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.scrape_server import ScrapeServer, listen, parse

@@ -24,8 +24,7 @@ from gputop.config import ConfigError, Settings, load
 from gputop.features.alerts import supervisor
 from gputop.features.alerts.alerts_command import alerts_here, alerts_report
 from gputop.features.alerts.firing import AddressError, addresses
-from gputop.features.alerts.firing_lock import FiringLock
-from gputop.features.alerts.runner import Running, environment, notification
+from gputop.features.alerts.runner import FiringLock, Running, environment, notification
 from tests.nvml.stand_in import Scenario
 from tests.support.waiting import until
 

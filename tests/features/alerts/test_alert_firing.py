@@ -17,9 +17,8 @@ from gputop.features.alerts import runner
 from gputop.features.alerts.alert_judge import AlertChange
 from gputop.features.alerts.alert_table import Alert, alerts_of
 from gputop.features.alerts.firing import Firing, NotHanded, firing_of
-from gputop.features.alerts.firing_lock import FiringLock
 from gputop.features.alerts.node_alerts import NodeAlerts
-from gputop.features.alerts.runner import Ended
+from gputop.features.alerts.runner import Ended, FiringLock
 from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic
 from gputop.monitor import Frame, Monitor
 from gputop.session.session import Session

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.features.export.machine_host import MachineHost
+from gputop.features.export.export_command import MachineHost
 from gputop.features.export.metrics_page import FAMILIES, PageChoice
 from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
 from gputop.features.export.pod_resources import PodContainer

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.acts_file import acts_in
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading
 from gputop.features.fleet.remedies import due, forget, remedies
+from gputop.features.fleet.remedy_command import acts_in
 from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, JobOwner, SilentJob, owner_of, silent_jobs
 from tests.features.fleet.test_fleet_histories import Series, dcgm, gpu_of, lines, merged
 from tests.support.engines import backfill, missing, prometheus

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gputop.features.traces.chrome import read_chrome
-from gputop.features.traces.collectives import bus_factor, link_of, message_bytes, operation_of
 from gputop.features.traces.columns import Collective, TraceError, is_communication
 from gputop.features.traces.kernel_names import category, short_name
+from gputop.features.traces.kernels import bus_factor, link_of, message_bytes, operation_of
 from gputop.features.traces.timeline import MOST_DEVICES
 from gputop.features.traces.trace_analysis import StepChoice, analyse
 from gputop.features.traces.trace_report import TraceGpuReport

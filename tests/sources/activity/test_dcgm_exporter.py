@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.dcgm_exporter import FARTHEST_S, LONGEST_BACK_OFF_S, Exporter, entity_of
-from gputop.sources.activity.dcgm_text import BLANK
+from gputop.sources.activity.dcgm_exporter import BLANK, FARTHEST_S, LONGEST_BACK_OFF_S, Exporter, entity_of
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from tests.dcgm.exporter import row
 from tests.dcgm.scripted_exporter import NEW, UUID, WHOLE, body, exporter

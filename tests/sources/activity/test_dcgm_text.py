@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.sources.activity.dcgm_text import BLANK, parse
+from gputop.sources.activity.dcgm_exporter import BLANK, parse
 from tests.dcgm.exporter import TEXTS, row
 from tests.nvml.stand_in import uuid_of
 

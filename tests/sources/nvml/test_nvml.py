@@ -8,8 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from gputop.sources.nvml.fields import FieldValues, Rate
-from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, Question
+from gputop.sources.nvml.gpu_questions import EVERY_TICK, FIXED, MEMORY_V2, SELDOM, FieldValues, Question, Rate
 from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers, cannot_start
 from gputop.sources.nvml.nvml_session import NONE_SEEN, XidWatch
 from tests.support.nvml_script import Script

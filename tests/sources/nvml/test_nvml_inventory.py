@@ -10,9 +10,8 @@ import pynvml
 import pytest
 
 from gputop.sources.nvml.gpu_device import Device
-from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, GpuInventory, kernel_gpus
+from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, GpuInventory, Sleep, kernel_gpus
 from gputop.sources.nvml.handle import Handle
-from gputop.sources.nvml.sleep import Sleep
 from tests.support.held import held
 
 

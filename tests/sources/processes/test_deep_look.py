@@ -16,7 +16,7 @@ from gputop.model.inspection import DeepLook, ProcessIdentity, ProcessSight, Thr
 from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.line import cells
 from gputop.paint.process_actions import look_rows, recipes
-from gputop.sources.processes.deep_look import INSTALL, DeepLooker, find_py_spy, main_stack, permission_help
+from gputop.sources.processes.requested_looks import INSTALL, DeepLooker, find_py_spy, main_stack, permission_help
 from gputop.sources.procfs import parse_stat, read_small
 from tests.proc_trees.fake_proc import FakeProc
 

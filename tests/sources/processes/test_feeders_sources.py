@@ -19,7 +19,6 @@ from gputop.model.feeders import FeederShares, outsiders_in, waits_in, waits_tex
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import process_sockets
 from gputop.sources.processes import process_sockets as received_module
-from gputop.sources.processes.beside import Links, find_beside
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeder_threads import FeederThreads
@@ -34,7 +33,7 @@ from gputop.sources.processes.process_sockets import (
     held,
     tcp_tables,
 )
-from gputop.sources.processes.process_tree import Groups, ProcessTable, find_trees
+from gputop.sources.processes.process_tree import Groups, Links, ProcessTable, find_beside, find_trees
 from gputop.sources.processes.wait_look import LOCAL, Seen, WaitLook
 from tests.proc_trees.fake_proc import FakeProc
 

@@ -7,8 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from gputop.sources.processes.between import LooksBetween
-from gputop.sources.processes.descendants import Descendant
+from gputop.sources.processes.between import Descendant, LooksBetween
 from gputop.sources.processes.wait_look import WaitLook
 
 WORKER = """

@@ -10,9 +10,9 @@ import pytest
 from gputop.model.inspection import SocketGroup, SocketList
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.process_page import MOST_GROUPS, socket_blocks
-from gputop.sources.processes import thread_list
+from gputop.sources.processes import requested_looks
 from gputop.sources.processes.process_sockets import DENIED_FDS, SocketTables, tcp_tables
-from gputop.sources.processes.thread_list import read_sockets
+from gputop.sources.processes.requested_looks import read_sockets
 
 
 def _shown(sockets: SocketList | None) -> str:
@@ -42,7 +42,9 @@ def test_a_real_connection_is_seen_with_the_rate_at_which_it_receives() -> None:
 
 def test_what_may_not_be_seen_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_sockets(2**22 + 1, None, 1.0).reason == DENIED_FDS
-    monkeypatch.setattr(thread_list, "tcp_tables", lambda now: SocketTables(now, {}, "the table cannot be read: no"))
+    monkeypatch.setattr(
+        requested_looks, "tcp_tables", lambda now: SocketTables(now, {}, "the table cannot be read: no")
+    )
     with socket.create_server(("127.0.0.1", 0)):
         refused = read_sockets(os.getpid(), None, 1.0)
     assert refused.reason == "the table cannot be read: no"

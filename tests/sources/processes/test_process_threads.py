@@ -15,7 +15,7 @@ from gputop.paint.process_page import find
 from gputop.paint.process_table import key_of
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
-from gputop.sources.processes.thread_list import GONE, MOST_THREADS, ThreadWatch, read_threads
+from gputop.sources.processes.requested_looks import MOST_LISTED_THREADS, PROCESS_GONE, ThreadWatch, read_threads
 from gputop.tui.node_app import GputopApp
 from gputop.tui.screens.detail_screens import GpuDetailsScreen, ProcessDetailsScreen
 from gputop.tui.terminal.painted_lines import Lines
@@ -49,14 +49,14 @@ def test_rates_of_threads_come_from_two_readings(tmp_path: Path) -> None:
 
 def test_another_process_with_the_same_pid_is_never_read(tmp_path: Path) -> None:
     _fake(tmp_path, 9, {9: ("other", "S", "1 1 1", "0")}, starttime=501)
-    assert read_threads(9, 500, None, 1.0, str(tmp_path)) == ThreadList(1.0, reason=GONE)
-    assert read_threads(8, 500, None, 1.0, str(tmp_path)).reason == GONE
+    assert read_threads(9, 500, None, 1.0, str(tmp_path)) == ThreadList(1.0, reason=PROCESS_GONE)
+    assert read_threads(8, 500, None, 1.0, str(tmp_path)).reason == PROCESS_GONE
 
 
 def test_very_many_threads_are_counted_but_not_all_read(tmp_path: Path) -> None:
-    _fake(tmp_path, 9, dict.fromkeys(range(9, 9 + MOST_THREADS + 20), ("t", "S", "1 1 1", "0")))
+    _fake(tmp_path, 9, dict.fromkeys(range(9, 9 + MOST_LISTED_THREADS + 20), ("t", "S", "1 1 1", "0")))
     listed = read_threads(9, 500, None, 1.0, str(tmp_path))
-    assert (len(listed.threads), listed.total) == (MOST_THREADS, MOST_THREADS + 20)
+    assert (len(listed.threads), listed.total) == (MOST_LISTED_THREADS, MOST_LISTED_THREADS + 20)
 
 
 def test_the_watch_reads_this_very_process_and_ends() -> None:

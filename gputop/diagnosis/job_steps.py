@@ -12,7 +12,7 @@ from math import sqrt
 from operator import mul
 
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
-from gputop.model.step_period import PeriodSource, StepPeriod
+from gputop.model.steps import PeriodSource, Phase, PhaseGrowth, StepPeriod
 
 MOST_INTERVAL_S = 0.3
 """Samples must be a quarter of a second apart; a little late is early enough."""
@@ -29,7 +29,7 @@ AMBIGUOUS = 0.5
 """From this share of the highest peak on, an earlier one may be the step; then nothing is said."""
 AGREE = 0.03
 """Two successive windows must give the same step, to this share."""
-GROWN = 1.10
+PERIOD_GROWN = 1.10
 MULTIPLE = 0.04
 """A step that is a multiple of the one before, to this share, is rather the same step, every other one of it seen."""
 LEAST_SPREAD = 0.01
@@ -114,7 +114,7 @@ class _Rhythm:
             self.first = found
         ratio = found / self.first
         times = round(ratio)
-        if ratio < GROWN:
+        if ratio < PERIOD_GROWN:
             self.grown_t = None
         elif self.grown_t is None and not (times >= 2 and abs(ratio - times) <= MULTIPLE * times):
             self.grown_t = t
@@ -175,3 +175,44 @@ def jobs_of(gpus: Iterable[GpuSample], processes: Iterable[ProcessSample]) -> Ma
         if gpu.lost_reason is None:
             groups.setdefault(owner.get(gpu.static.index, gpu.static.uuid), []).append(gpu)
     return groups
+
+
+# Which phase of a step has grown over a run: its host time in the last part against that in the first. Pure.
+
+LEAST_STEPS = 30
+"""Steps that were looked at, some one a second, without the warm-up: with fewer a third of them says nothing."""
+WARM_UP_STEPS = 3
+PHASE_GROWN = 1.2
+"""From this ratio of the last third's median step to the first third's on, a step has grown."""
+REMEDIES: Mapping[Phase, str] = {
+    "forward": "longer inputs, or more work on the host (shapes that change, a busy machine)",
+    "backward": "longer inputs or outputs, more gradients to clip or gather, or values read from the GPU in the loop",
+    "optimizer": "more parameters that train, or an optimizer that works on them one by one (foreach=, fused=)",
+    "between": "loader, logging and checkpoints lie there: step(data_wait_s=…) or a callback tells the loader's part",
+}
+
+
+def growth_remedy(growth: PhaseGrowth) -> str:
+    """What lies in that phase, and what to do."""
+    return REMEDIES[growth.phase]
+
+
+def grown(steps: Sequence[Mapping[Phase, float]]) -> PhaseGrowth | None:
+    """The phase of these steps, in order, that grew most; None where a step takes no longer than in the beginning.
+    Steps with other phases than the last one are left out. In seconds."""
+    alike = steps[-1].keys() if steps else ()
+    kept = [step for step in steps[WARM_UP_STEPS:] if step.keys() == alike]
+    if not alike or len(kept) < LEAST_STEPS:
+        return None
+    # Importing it takes 4 ms, for which a start need not wait.
+    from statistics import median
+
+    third = len(kept) // 3
+    first, last = kept[:third], kept[-third:]
+    if median(sum(step.values()) for step in last) < PHASE_GROWN * median(sum(step.values()) for step in first):
+        return None
+    medians = {
+        phase: (median(step[phase] for step in first), median(step[phase] for step in last)) for phase in kept[0]
+    }
+    most = max(medians, key=lambda phase: medians[phase][1] - medians[phase][0])
+    return PhaseGrowth(most, *medians[most])
