@@ -30,13 +30,20 @@ from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, in_sight
-from gputop.features.fleet.host_rules import HOST_ADDRESS, HOST_LOST, HOST_POWER, HOST_SM, HOST_STATES, HOST_UTIL
 from gputop.features.fleet.judge import judged, lost_hours
+from gputop.features.fleet.promql import ALL_NAMES
 from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.features.fleet.state_rules import CODES
+from gputop.features.fleet.state_rules import (
+    CODES,
+    HOST_ADDRESS,
+    HOST_LOST,
+    HOST_POWER,
+    HOST_SM,
+    HOST_STATES,
+    HOST_UTIL,
+)
 from gputop.features.fleet.summed_fleet import LargeFleet
-from gputop.features.fleet.template import ALL_NAMES
 from tests.support.engines import backfill, imported, prometheus, victoria
 from tests.support.fleet_pages import host_lines
 

@@ -15,8 +15,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from gputop.diagnosis.types import STATES
+from gputop.features.fleet.exporter_names import DIALECTS
+from gputop.features.fleet.promql import ALL_NAMES, SIGNALS, Names
 from gputop.features.fleet.rules import gpu_labels, signal_series
-from gputop.features.fleet.template import ALL_NAMES, SIGNALS, Names, RuleSetting
 
 JOBS, GPUS = 100, 8
 SLOW, STARVED = ("sim5", "3"), ("sim7", "2")
@@ -77,7 +78,7 @@ def _steady(names: Names) -> str:
         # A file that nobody writes any more.
         dead = 'instance="dead:9401",job="gputop"'
         lines += [f"gputop_up{{{dead}}} 1\n", f"gputop_last_sample_timestamp_seconds{{{dead}}} 1\n"]
-    host = f'{RuleSetting(names).host}="fates"'
+    host = f'{DIALECTS[names].hosts[0]}="fates"'
     if names != "gputop":
         lines.append(f'DCGM_FI_DEV_ROW_REMAP_FAILURE{{{host},gpu="0",UUID="GPU-fates-0"}} 1\n')
         lines.append(f'DCGM_FI_DEV_XID_ERRORS{{{host},gpu="0",UUID="GPU-fates-0"}} 79\n')

@@ -17,8 +17,8 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
 )
 
+from gputop.features.fleet.fleet_question import MODES, FleetQuestion, Mode
 from gputop.features.fleet.questions import library
-from gputop.features.fleet.template import MODES, FleetQuestion, Mode
 
 FOLDER = Path(__file__).parent.parent.parent / "gputop" / "features" / "fleet" / "files" / "grafana"
 UNITS = {

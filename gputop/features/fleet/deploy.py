@@ -10,10 +10,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+from gputop.features.fleet.exporter_names import DIALECTS
+from gputop.features.fleet.promql import Names, rule_scope
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import rules_yaml, unit_tests_yaml
 from gputop.features.fleet.state_rules import OWNER
-from gputop.features.fleet.template import Names, RuleSetting
 from gputop.model.source import UsageError
 
 FILES = Path(__file__).parent / "files"
@@ -22,6 +23,8 @@ OF_JOB = "@of_job"
 """What narrows a dashboard's query to the GPUs of its job."""
 PRICE = "price"
 """The dashboards' variable that holds the price of a GPU-hour."""
+CLUSTER = 'cluster=~"$cluster"'
+"""The matcher of the clusters chosen in a dashboard."""
 _QUERY = re.compile(r"@([a-z_]+)")
 
 
@@ -79,13 +82,12 @@ def dashboard(text: str, names: Names, price: float | None = None) -> str:
         if variable["name"] == PRICE:
             variable["current"] = {"text": variable["query"], "value": variable["query"]}
     board["templating"]["list"] = variables
-    host = RuleSetting(names).host
-    select = f'cluster=~"$cluster",{host}=~"$host"'
+    host = DIALECTS[names].hosts[0]
     kept = []
     for panel in board["panels"]:
         known = True
         for target in panel.get("targets", ()):
-            expr = _asked(target["expr"], names, select, f"${PRICE}" if price else None)
+            expr = _asked(target["expr"], names, f"${PRICE}" if price else None)
             known = known and expr is not None
             target["expr"] = expr
             target["legendFormat"] = target["legendFormat"].replace("@legend", f"{{{{{host}}}}} GPU {{{{gpu}}}}")
@@ -96,47 +98,34 @@ def dashboard(text: str, names: Names, price: float | None = None) -> str:
     return json.dumps(board, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _asked(expr: str, names: Names, select: str, price: str | None) -> str | None:
+def _asked(expr: str, names: Names, price: str | None) -> str | None:
     """An expression with the queries that it names; None where one of them cannot be asked under these names."""
     found = _QUERY.search(expr)
     assert found is not None, expr
     query = library()[found[1]]
-    # Targets, and exporters' metrics about themselves, have no GPU.
-    has_gpu = query.alert is None or query.alert.about != "host"
-    # Targets have no host but their address.
-    by_address = "{up}" in (query.template_for(names) or "")
-    chosen = f'{select},gpu=~"$gpu"' if has_gpu else select
-    chosen = chosen.replace(f"{RuleSetting(names).host}=", "instance=") if by_address else chosen
-    asked = query.promql(
-        RuleSetting(names, chosen, job="$job" if has_gpu else "", price=price, of_sums='cluster=~"$cluster"')
-    )
+    about = "gpu" if query.alert is None else query.alert.about
+    # Targets, and exporters' metrics about themselves, have no GPU; targets have no host but their address.
+    has_gpu, host = about not in ("host", "target"), "instance" if about == "target" else DIALECTS[names].hosts[0]
+    select = f'{CLUSTER},{host}=~"$host"' + ',gpu=~"$gpu"' * has_gpu
+    asked = query.promql(rule_scope(names, select, job="$job" * has_gpu, price=price, of_sums=CLUSTER))
     if asked is None:
         return None
-    of_job = (
-        f'and on ({RuleSetting(names).by}) {OWNER}{{{RuleSetting(names).of_names},cluster=~"$cluster",job_id=~"$job"}}'
-    )
+    everywhere = rule_scope(names)
+    of_job = f"and on ({everywhere.by}) " + everywhere.record(OWNER, CLUSTER, 'job_id=~"$job"')
     return expr.replace(found[0], f"({asked})" if OF_JOB in expr else asked).replace(OF_JOB, of_job)
 
 
 def _values(query: str, names: Names, price: float | None) -> str:
     """What a variable of the dashboard offers, in Grafana's words."""
-    util, host = _signal(names), RuleSetting(names).host
-    job = 'gputop_job_info{cluster=~"$cluster"}, job_id' if names == "gputop" else f"{util}, hpc_job"
+    util, host = DIALECTS[names].signals["util_pct"].name, DIALECTS[names].hosts[0]
+    job = f"gputop_job_info{{{CLUSTER}}}, job_id" if names == "gputop" else f"{util}, hpc_job"
     return {
         "@values:cluster": f"label_values({util}, cluster)",
-        "@values:host": f'label_values({util}{{cluster=~"$cluster"}}, {host})',
-        "@values:gpu": f'label_values({util}{{cluster=~"$cluster",{host}=~"$host"}}, gpu)',
+        "@values:host": f"label_values({util}{{{CLUSTER}}}, {host})",
+        "@values:gpu": f'label_values({util}{{{CLUSTER},{host}=~"$host"}}, gpu)',
         "@values:job": f"label_values({job})",
         "@price": f"{price or 0:.10g}",
     }.get(query, query)
-
-
-def _signal(names: Names) -> str:
-    from gputop.features.fleet.template import signal_name
-
-    named = signal_name(names, "util_pct")
-    assert named is not None
-    return named.name
 
 
 def _close_gaps(panels: list[dict[str, Any]]) -> None:

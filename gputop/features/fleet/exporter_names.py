@@ -14,8 +14,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from gputop.features.fleet.promql import selector
-from gputop.model.prometheus_names import NAMES, Generation, gpu_series
+from gputop.model.prometheus_names import FB_FREE, HOST_LABEL, NAMES, Generation, gpu_series
 
 STATE_KEYS = ("util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
 """The metrics of the catalogue that every GPU of a fleet is asked for: a state follows from them."""
@@ -47,26 +46,28 @@ def plausible(key: str, value: float) -> float | None:
 class Signal(Struct, frozen=True):
     """A metric under one name. ``factor`` makes the catalogue's unit of an exported value.
 
-    ``labels`` select within the name. A ``doubtful`` ratio may be percent in older exporters: its greatest value tells.
+    ``labels`` select within the name; the values of ``plus`` are added to it. A ``doubtful`` ratio may be percent in
+    older exporters: its greatest value tells.
     """
 
     name: str
     factor: float = 1.0
     labels: tuple[tuple[str, str], ...] = ()
     doubtful: bool = False
+    plus: str = ""
 
     @property
     def matchers(self) -> tuple[str, ...]:
         """What selects within the name, as PromQL."""
         return tuple(f'{name}="{value}"' for name, value in self.labels)
 
-    def selector(self, *matchers: str) -> str:
-        """The PromQL selector, with further matchers such as ``cluster="a"``."""
-        return selector(self.name, *self.matchers, *matchers)
-
 
 class Dialect(Struct, frozen=True):
-    """The names of one exporter. The labels are those under which it gives number, instance, UUID and product name."""
+    """The names of one exporter. The labels are those under which it gives number, instance, UUID and product name.
+
+    Those that rules are written for have ``hosts``, the labels that may name a host, and ``targets``, the matcher of
+    its targets.
+    """
 
     id: str
     words: str
@@ -76,6 +77,8 @@ class Dialect(Struct, frozen=True):
     model: tuple[str, ...]
     instance: tuple[str, ...] = ()
     job: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    targets: str = ""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -99,22 +102,30 @@ def _own() -> Mapping[str, Signal]:
     })  # fmt: skip
 
 
-def _dcgm(generation: Generation) -> Mapping[str, Signal]:
-    return MappingProxyType({
+def _dcgm(generation: Generation, *hosts: str) -> Dialect:
+    signals = {
         row.key: Signal(row.name, row.divisor, doubtful=row.name == "DCGM_FI_DEV_GPU_UTIL_RATIO")
         for row in NAMES[generation].values()
-    })  # fmt: skip
+    }
+    # Its field for all of the memory is not among those that are exported by default.
+    used = signals["mem_used_bytes"]
+    signals["mem_total_bytes"] = Signal(used.name, used.factor, plus=FB_FREE[generation].name)
+    words = {"4.9": "dcgm-exporter 4.9 and newer", "legacy": "dcgm-exporter up to 4.8"}[generation]
+    return Dialect(
+        generation, words, MappingProxyType(signals), ("gpu",), ("UUID",), ("modelName",), ("GPU_I_ID",), _JOB_LABELS,
+        (HOST_LABEL[generation], *hosts), 'job=~".*dcgm.*"',
+    )  # fmt: skip
 
 
 def _signals(**rows: tuple[str, float]) -> Mapping[str, Signal]:
     return MappingProxyType({key: Signal(name, factor) for key, (name, factor) in rows.items()})
 
 
-_DCGM_LABELS = {"number": ("gpu",), "uuid": ("UUID",), "model": ("modelName",), "instance": ("GPU_I_ID",)}
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
-    Dialect("gputop", "gputop export", _own(), ("gpu",), ("uuid",), (), ("mig",)),
-    Dialect("4.9", "dcgm-exporter 4.9 and newer", _dcgm("4.9"), job=_JOB_LABELS, **_DCGM_LABELS),
-    Dialect("legacy", "dcgm-exporter up to 4.8", _dcgm("legacy"), job=_JOB_LABELS, **_DCGM_LABELS),
+    Dialect("gputop", "gputop export", _own(), ("gpu",), ("uuid",), (), ("mig",), (), ("instance",), 'job="gputop"'),
+    _dcgm("4.9"),
+    # It changed its spelling before its names.
+    _dcgm("legacy", "hostname"),
     Dialect(
         "jobstats", "jobstats' nvidia_gpu_prometheus_exporter",
         _signals(

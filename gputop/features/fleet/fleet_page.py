@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from gputop.features.fleet.fleet_question import MODES
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import alerts
-from gputop.features.fleet.template import MODES
 from gputop.model.prometheus_names import NAMES, gpu_series, host_series, process_series
 from gputop.output.document import Block, Document, page, section
 
@@ -197,7 +197,7 @@ def _queries() -> list[tuple[Block, ...]]:
         rows = []
         for query in library().values():
             if query.mode == mode:
-                asked = "any" if query.template_for("legacy") is not None else "gputop"
+                asked = "any" if query.is_answered("legacy") else "gputop"
                 rows.append((f"`{query.id}`", f"{query.title}. {query.meaning}", query.unit, query.advice, asked))
         head = ("query", "what it means", "unit", "what to do", "names")
         sections.append(section(words, (), head, tuple(rows)))

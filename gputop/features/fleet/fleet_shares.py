@@ -10,12 +10,19 @@ from gputop.features.fleet import promql
 from gputop.features.fleet.decode_answers import Labels, Place
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, host_of
 from gputop.features.fleet.fleet_reading import HOUR_S, GpuState, HostShare, Lost
-from gputop.features.fleet.host_rules import CODE, HOST_ADDRESS, HOST_LOST, HOST_POWER, HOST_SM, HOST_STATES, HOST_UTIL
 from gputop.features.fleet.judge import GPU_STATES
 from gputop.features.fleet.plan import AGE, HOST, LATE, LOOKBACKS_S, UP, marked
-from gputop.features.fleet.promql import over, selector, window
-from gputop.features.fleet.state_rules import CODES
-from gputop.features.fleet.template import ALL_NAMES, NAMES_LABEL
+from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL, over, selector, window
+from gputop.features.fleet.state_rules import (
+    CODE,
+    CODES,
+    HOST_ADDRESS,
+    HOST_LOST,
+    HOST_POWER,
+    HOST_SM,
+    HOST_STATES,
+    HOST_UTIL,
+)
 from gputop.model.quantity import clean_text
 
 MEANS: Mapping[str, str] = {

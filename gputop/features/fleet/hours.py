@@ -279,9 +279,7 @@ class LastHour:
         texts[SAMPLES] = plan.metric(seen, "util_pct", select, plan.counted)
         if "gputop" in known.labels:
             texts[OWN_STATES] = plan.own_states(known, select)
-            texts[OWN_JOBS] = plan.own_jobs(known, select)
-            texts[OWN_PODS] = plan.own_pods(known, select)
-            texts[OWN_SAMPLES] = plan.own_samples(known, select)
+            texts[OWN_SAMPLES], texts[OWN_JOBS], texts[OWN_PODS] = plan.own_samples(known, select)
         return {name: PromQuery(text, ends[-1], ends[0], BIN_S) for name, text in texts.items() if text}
 
     def _points(self, rows: Sequence[SeriesRow]) -> Iterator[Point]:

@@ -1,4 +1,4 @@
-"""The queries to a fleet's Prometheus, as PromQL. Pure: names and labels in, text out.
+"""The queries of the screen: what a fleet has, and what its GPUs do. Pure: names and labels in, PromQL out.
 
 Every question is one query over the names that exist, each name with its own selector: a regular expression over
 eight names takes seconds at 8,000 GPUs, eight selectors do not. Always ``max by`` what identifies a GPU: that removes
@@ -16,7 +16,18 @@ from gputop.diagnosis.types import NOT_WORK
 from gputop.features.fleet import promql
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DETAIL_KEYS, DIALECTS, STATE_KEYS, Dialect
 from gputop.features.fleet.fleet_reading import WINDOW_S
-from gputop.features.fleet.promql import any_of, max_by, over, selector, union, window
+from gputop.features.fleet.promql import (
+    Scope,
+    any_of,
+    each_once,
+    max_by,
+    mean_seconds,
+    over,
+    selector,
+    union,
+    unwritten,
+    window,
+)
 
 DIALECT_LABEL = "gputop_names"
 """The label that marks under which names a series was found, where there are several."""
@@ -36,9 +47,6 @@ LAST_SEEN_S = 600.0
 LOOKBACKS_S = (1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 57600.0, 86400.0)
 """How long before now GPUs are looked for that are not there any more: a day, and in steps, since an engine reads
 everything between for a window, and next to nothing for a moment."""
-DEAD_S, DEAD_SCRAPES = 120.0, 4
-"""A file's values that did not change for so long, and over so many scrapes, are those of an exporter that has ended.
-The file's own time is compared with itself: a node's clock may be wrong."""
 GONE = " gone"
 """After a dialect's id in its mark: a GPU that had values within the last day and has none now."""
 
@@ -57,12 +65,14 @@ class Known(Struct, frozen=True):
     marks: bool = False
     """Whether series carry their dialect though it is the only one."""
 
-    def having(self, key: str) -> list[Dialect]:
+    def scope(self, dialect: str, select: str) -> Scope:
+        """How the GPUs of one of the dialects are asked for."""
+        return Scope(DIALECTS[dialect], self.labels[dialect], select)
+
+    def having(self, key: str, select: str) -> list[Scope]:
         """The dialects that export a key."""
         return [
-            dialect
-            for dialect in DIALECTS.values()
-            if dialect.id in self.labels and key in self.signals.get(dialect.id, ())
+            self.scope(name, select) for name in DIALECTS if name in self.labels and key in self.signals.get(name, ())
         ]
 
     @property
@@ -79,9 +89,9 @@ class Known(Struct, frozen=True):
         """The same with other labels, of some of the dialects; a dialect that was marked stays so."""
         return Known(self.signals, labels, self.scrape_s, self.cluster, marks=not self.only)
 
-    def marked(self, expr: str, dialect: str) -> str:
+    def marked(self, expr: str, q: Scope) -> str:
         """The series with their dialect, where it could be another one."""
-        return expr if self.only and not self.marks else marked(expr, dialect)
+        return expr if self.only and not self.marks else marked(expr, q.dialect.id)
 
 
 def marked(expr: str, mark: str) -> str:
@@ -102,10 +112,10 @@ def names_asked(select: str) -> str:
 
 def samples(select: str) -> str:
     """How often GPUs were scraped in five minutes, by dialect. One GPU of each host tells of all of them."""
-    return union([
+    return union(
         marked(f"max({over('count_over_time', _first(dialect, select), WINDOW_S)})", dialect.id)
         for dialect in DIALECTS.values()
-    ])  # fmt: skip
+    )
 
 
 def spacing(dialects: Iterable[Dialect], select: str) -> str:
@@ -120,7 +130,7 @@ def spacing(dialects: Iterable[Dialect], select: str) -> str:
 
 
 def _first(dialect: Dialect, select: str) -> str:
-    return dialect.signals["util_pct"].selector(f'{dialect.number[0]}="0"', select)
+    return Scope(dialect, (), select).exported("util_pct", f'{dialect.number[0]}="0"')
 
 
 def identities(dialects: Iterable[Dialect], select: str, *, gone: bool) -> str:
@@ -130,36 +140,31 @@ def identities(dialects: Iterable[Dialect], select: str, *, gone: bool) -> str:
     """
     parts = []
     for dialect in dialects:
-        util = dialect.signals["util_pct"].selector(select)
+        q = Scope(dialect, dialect.labels, select)
+        util = q.exported("util_pct")
         same = f"unless on ({', '.join(('instance', *dialect.number, *dialect.instance, *dialect.uuid))}) {util}"
         before = []
-        parts.append(marked(max_by(dialect.labels, util), dialect.id))
-        if dialect.id == "gputop":
-            parts.append(marked(max_by(dialect.labels, selector("gputop_gpu_info", select)), dialect.id))
-            before.append(selector("gputop_gpu_state_seconds_total", 'state="working"', select))
-            hosts = over("last_over_time", selector("gputop_host_info", select), LAST_SEEN_S)
+        parts.append(marked(q.per_gpu(util), dialect.id))
+        if q.is_own:
+            parts.append(marked(q.per_gpu(q.series("gputop_gpu_info")), dialect.id))
+            before.append(q.series("gputop_gpu_state_seconds_total", state="working"))
+            hosts = over("last_over_time", q.series("gputop_host_info"), LAST_SEEN_S)
             parts.append(marked(max_by(("instance", *CLUSTER_LABELS, "hostname"), hosts), HOST))
         if gone:
             before.append(over("last_over_time", util, LAST_SEEN_S))
             before += [f"{util} offset {window(back_s)}" for back_s in LOOKBACKS_S]
         if before:
             # An engine reads a series once for each time that it is named.
-            known = f"({union(before)}) {same}"
-            parts.append(marked(max_by(dialect.labels, known), f"{dialect.id}{GONE}"))
+            parts.append(marked(q.per_gpu(f"({union(before)}) {same}"), f"{dialect.id}{GONE}"))
         if dialect.job:
-            scraped = selector("up", 'pod!=""', select)
+            scraped = q.series("up", 'pod!=""')
             parts.append(marked(f"max by (pod) ({scraped} and on (instance) {util})", EXPORTER))
     return union(parts)
 
 
 def metric(known: Known, key: str, select: str, wrap: Wrap = str) -> str:
     """One key of the catalogue in every dialect that has it; empty where none has. Values are as exported."""
-    return union([
-        known.marked(
-            max_by(known.labels[dialect.id], wrap(dialect.signals[key].selector(select))), dialect.id
-        )
-        for dialect in known.having(key)
-    ])  # fmt: skip
+    return union(known.marked(q.per_gpu(wrap(q.exported(key))), q) for q in known.having(key, select))
 
 
 def mean(series: str) -> str:
@@ -170,12 +175,11 @@ def mean(series: str) -> str:
 def quiet(known: Known, select: str) -> str:
     """The 95th percentile of utilisation, only of GPUs where it means idle: the answer is as small as they are few."""
     parts = []
-    for dialect in known.having("util_pct"):
-        util = dialect.signals["util_pct"]
-        inner = max_by(known.labels[dialect.id], over("quantile_over_time", util.selector(select), WINDOW_S, "0.95"))
+    for q in known.having("util_pct", select):
+        util = q.dialect.signals["util_pct"]
+        inner = q.per_gpu(q.over("quantile_over_time", q.exported("util_pct"), WINDOW_S, "0.95"))
         # Where it may be percent or a ratio, only the whole answer tells which.
-        limited = inner if util.doubtful else f"({inner} < {QUIET_UTIL / util.factor:g})"
-        parts.append(known.marked(limited, dialect.id))
+        parts.append(known.marked(inner if util.doubtful else f"({inner} < {QUIET_UTIL / util.factor:g})", q))
     return union(parts)
 
 
@@ -191,30 +195,25 @@ def troubles(known: Known, select: str, *, ages: bool) -> str:
     """Whether scraped addresses answer (0: not twice in a row), of all jobs that export GPUs; drivers that are late and
     files that nobody writes any more; alerts that fire; with ``ages`` also when each address last gave utilisation,
     Unix seconds."""
-    by = f"max by ({', '.join(known.place)})"
-    utils = [dialect.signals["util_pct"].selector(select) for dialect in known.having("util_pct")]
-    alerts = selector("ALERTS", 'alertstate="firing"', select)
-    parts = []
-    own, stamp = selector("gputop_up", select), selector("gputop_last_sample_timestamp_seconds", select)
-    jobs = [f"count by (job) ({series})" for series in (*utils, *([own] if "gputop" in known.labels else ()))]
+    utils = [q.exported("util_pct") for q in known.having("util_pct", select)]
+    own = known.scope("gputop", select) if "gputop" in known.labels else None
+    jobs = [f"count by (job) ({series})" for series in (*utils, *(() if own is None else (own.series("gputop_up"),)))]
     up = selector("up", select)
-    twice = over("max_over_time", up, 2 * known.scrape_s)
+    parts = []
     if jobs:
         # After a pause of the engine itself there is nothing in that window yet, but a value from before.
-        parts.append(marked(f"{by} (({twice} or {up}) and on (job) ({union(jobs)}))", UP))
-    parts.append(alerts)
-    if "gputop" in known.labels:
-        silent_s = max(DEAD_S, DEAD_SCRAPES * known.scrape_s)
-        age, window_of = f"time() - {stamp}", window(silent_s)
-        same = f"max_over_time({stamp}[{window_of}]) == min_over_time({stamp}[{window_of}])"
-        old = f"({same} and count_over_time({stamp}[{window_of}]) >= {DEAD_SCRAPES - 1})"
+        twice = over("max_over_time", up, 2 * known.scrape_s)
+        parts.append(marked(max_by(known.place, f"({twice} or {up}) and on (job) ({union(jobs)})"), UP))
+    parts.append(selector("ALERTS", 'alertstate="firing"', select))
+    if own is not None:
+        late, stamp = f"{own.series('gputop_up')} == 0", own.series("gputop_last_sample_timestamp_seconds")
         parts += [
-            marked(f"{by} ({age} and on (instance) ({own} == 0))", LATE),
-            marked(f"{by} ({own} == 0)", LATE),
-            marked(f"{by} ({age} and on (instance) ({own} == 1) and on (instance) {old})", DEAD),
+            marked(max_by(known.place, f"time() - {stamp} and on (instance) ({late})"), LATE),
+            marked(max_by(known.place, late), LATE),
+            marked(max_by(known.place, unwritten(own, known.scrape_s)), DEAD),
         ]
     if ages:
-        parts += [marked(f"{by} (timestamp({series}))", AGE) for series in utils]
+        parts += [marked(max_by(known.place, f"timestamp({series})"), AGE) for series in utils]
     return union(parts)
 
 
@@ -226,61 +225,43 @@ def told(known: Known, select: str) -> str:
     """What gputop on the nodes concludes, whose job each GPU works for and how long its steps take, as far as series of
     their own say it; empty where none does."""
     parts: list[str] = []
-    if (labels := known.labels.get("gputop")) is not None:
+    if "gputop" in known.labels:
+        q = known.scope("gputop", select)
+        # Ranks that announce no steps have no series.
+        ranks = ", ".join(label for label in q.labels if label != "mig")
         parts += [
-            f"({max_by((*labels, 'state'), selector('gputop_gpu_state', select))} == 1)",
-            f"({max_by((*labels, 'verdict'), selector('gputop_gpu_verdict', select))} == 1)",
-            max_by((*labels, *JOB_LABELS), selector("gputop_job_info", select)),
-            marked(f"{max_by(labels, selector('gputop_gpu_lost', select))} == 1", LOST),
-            marked(max_by((*labels, *POD_LABELS), selector("gputop_pod_info", select)), POD),
-            marked(_step_seconds("gputop_step_seconds", labels, select), STEP),
-            marked(_step_seconds("gputop_step_wait_seconds", labels, select), STEP_WAIT),
+            f"({q.per_gpu(q.series('gputop_gpu_state'), 'state')} == 1)",
+            f"({q.per_gpu(q.series('gputop_gpu_verdict'), 'verdict')} == 1)",
+            q.per_gpu(q.series("gputop_job_info"), *JOB_LABELS),
+            marked(q.says("gputop_gpu_lost"), LOST),
+            marked(q.per_gpu(q.series("gputop_pod_info"), *POD_LABELS), POD),
+            marked(f"({mean_seconds(q, 'gputop_step_seconds', ranks)})", STEP),
+            marked(f"({mean_seconds(q, 'gputop_step_wait_seconds', ranks)})", STEP_WAIT),
         ]
-    if (labels := known.labels.get("jobstats")) is not None:
-        parts.append(marked(max_by(labels, selector("nvidia_gpu_jobId", select)), JOB_ID))
+    if "jobstats" in known.labels:
+        q = known.scope("jobstats", select)
+        parts.append(marked(q.per_gpu(q.series("nvidia_gpu_jobId")), JOB_ID))
     return union(parts)
 
 
-def _step_seconds(name: str, labels: Iterable[str], select: str) -> str:
-    """The mean step of the ranks on each GPU over the window of a state, or what they waited in it. Ranks that announce
-    none have no series."""
-    by = ", ".join(label for label in labels if label != "mig")
-    seconds, steps = (
-        f"sum by ({by}) ({over('rate', selector(f'{name}_{part}', select), WINDOW_S)})" for part in ("sum", "count")
-    )
-    return f"({seconds} / ({steps} > 0))"
-
-
 def counted(series: str) -> str:
-    """How many samples a window has. Older engines count those on both of its edges: one second less leaves out the
-    first of them, which is the last one of the window before."""
-    return over("count_over_time", series, WINDOW_S - 1.0)
+    """How many samples a window has."""
+    return each_once("count_over_time", series, WINDOW_S)
 
 
 def own_states(known: Known, select: str) -> str:
     """Seconds by state of a window, of nodes that count them."""
-    labels = known.labels["gputop"]
-    series = selector("gputop_gpu_state_seconds_total", any_of("state", NOT_WORK), select)
-    return _own(known, f"{max_by((*labels, 'state'), over('increase', series, WINDOW_S))} > 0.5")
+    q = known.scope("gputop", select)
+    seconds = q.over("increase", q.series("gputop_gpu_state_seconds_total", any_of("state", NOT_WORK)))
+    return known.marked(f"{q.per_gpu(seconds, 'state')} > 0.5", q)
 
 
-def own_jobs(known: Known, select: str) -> str:
-    """How many samples of a window name each job of a GPU."""
-    series = selector("gputop_job_info", select)
-    return _own(known, max_by((*known.labels["gputop"], *JOB_LABELS), counted(series)))
-
-
-def own_pods(known: Known, select: str) -> str:
-    """How many samples of a window name each pod that the kubelet gave a GPU to."""
-    series = selector("gputop_pod_info", select)
-    return _own(known, max_by((*known.labels["gputop"], *POD_LABELS), counted(series)))
-
-
-def own_samples(known: Known, select: str) -> str:
-    """How many samples of a window there are of each GPU."""
-    series = DIALECTS["gputop"].signals["util_pct"].selector(select)
-    return _own(known, max_by(known.labels["gputop"], counted(series)))
-
-
-def _own(known: Known, expr: str) -> str:
-    return known.marked(expr, "gputop")
+def own_samples(known: Known, select: str) -> tuple[str, str, str]:
+    """How many samples of a window there are of each GPU; how many of them name each job, and each pod that the kubelet
+    gave it to."""
+    q = known.scope("gputop", select)
+    asked = (("gputop_job_info", JOB_LABELS), ("gputop_pod_info", POD_LABELS))
+    counts = [q.per_gpu(counted(q.exported("util_pct")))]
+    counts += [q.per_gpu(counted(q.series(name)), *labels) for name, labels in asked]
+    all_gpus, jobs, pods = (known.marked(count, q) for count in counts)
+    return all_gpus, jobs, pods

@@ -1,11 +1,23 @@
-"""The parts of PromQL that every query is built from. Pure text."""
+"""PromQL, written in one place: its parts as text, and the series of an exporter as queries ask for them. Pure.
+
+Rules, alerts, dashboards, ``fleet queries`` and the screen are all made of these. A ``Scope``, ``q`` where queries are
+written, says under whose names is asked: ``rule_scope`` gives that of the rules, ``plan.Known`` those of the screen.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import starmap
+from types import MappingProxyType
+from typing import Literal
 
-UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+from msgspec import Struct
+
+from gputop.features.fleet.exporter_names import BLANK, DIALECTS, RATIO_LIMIT, Dialect
+from gputop.features.fleet.fleet_reading import WINDOW_S
+from gputop.model.prometheus_names import gpu_series
+
 _SPECIAL = re.compile(r"([.+*?()|\[\]{}^$\\])")
 
 
@@ -20,6 +32,11 @@ def named(names: Iterable[str], *matchers: str) -> str:
     return selector("", any_of("__name__", names), *matchers)
 
 
+def equal(label: str, value: str) -> str:
+    """A matcher for this value."""
+    return f'{label}="{value}"'
+
+
 def any_of(label: str, values: Iterable[str]) -> str:
     """A matcher for any of these values, whatever characters they hold."""
     pattern = "|".join(_SPECIAL.sub(r"\\\1", value) for value in values)
@@ -29,15 +46,21 @@ def any_of(label: str, values: Iterable[str]) -> str:
 
 def window(seconds: float) -> str:
     """A duration in its largest whole unit: ``5m``, ``90s``."""
-    for unit in ("h", "m"):
-        if seconds % UNITS_S[unit] == 0:
-            return f"{seconds / UNITS_S[unit]:.0f}{unit}"
+    for unit, length_s in (("h", 3600), ("m", 60)):
+        if seconds % length_s == 0:
+            return f"{seconds / length_s:.0f}{unit}"
     return f"{seconds:.0f}s"
 
 
 def over(function: str, series: str, seconds: float, *arguments: str) -> str:
     """A function of a selector's samples in a window; arguments stand before it, as a quantile does."""
     return f"{function}({', '.join((*arguments, f'{series}[{window(seconds)}]'))})"
+
+
+def each_once(function: str, series: str, seconds: float) -> str:
+    """A sum or count of a window's samples. Older engines take those on both of its edges: one second less leaves out
+    the first of them, which is the last one of the window before."""
+    return over(function, series, seconds - 1.0)
 
 
 def max_by(labels: Iterable[str], expr: str) -> str:
@@ -55,6 +78,198 @@ def renamed(expr: str, to: str, label: str, pattern: str = "(.+)") -> str:
     return f'label_replace({expr}, "{to}", "$1", "{label}", "{pattern}")'
 
 
-def union(parts: Sequence[str]) -> str:
+def union(parts: Iterable[str]) -> str:
     """All series of these; empty for none."""
     return " or ".join(parts)
+
+
+# The series of one exporter.
+
+Names = Literal["legacy", "4.9", "gputop"]
+ALL_NAMES: tuple[Names, ...] = ("legacy", "4.9", "gputop")
+"""The dialects that rules and dashboards are written in."""
+NAMES_LABEL = "names"
+"""The label of every recorded series that says from whose names it is made."""
+SCRAPES = 8
+"""The fewest samples that a window of a rule must hold to say anything about a GPU."""
+SIGNALS: Mapping[str, str] = MappingProxyType({
+    "util": "util_pct", "sm": "sm_active_pct", "occupancy": "sm_occupancy_pct", "tensor": "tensor_active_pct",
+    "dram": "dram_active_pct", "engine": "graphics_active_pct", "power": "power_w", "power_limit": "power_limit_w",
+    "energy": "energy_j", "temp": "temp_c", "memory": "mem_used_bytes", "memory_total": "mem_total_bytes",
+    "clock": "sm_clock_mhz", "pcie_rx": "pcie_rx_bytes_per_s", "pcie_tx": "pcie_tx_bytes_per_s",
+    "pcie_gen": "pcie_gen", "pcie_width": "pcie_width", "nvlink_rx": "nvlink_rx_bytes_per_s",
+    "ecc": "ecc_uncorrected_volatile",
+})  # fmt: skip
+"""A signal in base units, as ratio, bytes or hertz → the key of the catalogue, in the catalogue's own unit."""
+_BASE: Mapping[str, float] = MappingProxyType({series.key: series.divisor for series in gpu_series()})
+"""The catalogue's unit in base units, by key."""
+_POD_RANK = r"(.+?)(?:-(?:worker|master|launcher|rank|node|chief|ps)-[0-9]+)?"
+"""Pods of one training operator differ in role and number alone: together they are one job."""
+
+
+def base_factor(dialect: Dialect, key: str) -> float:
+    """What makes base units of the exported value."""
+    return dialect.signals[key].factor / _BASE[key]
+
+
+def job_mean(word: str, seconds: float | None = None) -> str:
+    """The name under which the rules record ``Scope.of_jobs``."""
+    return f"gputop:job_{word}:avg_{'w' if seconds is None else window(seconds)}"
+
+
+class Scope(Struct, frozen=True):
+    """Under whose names a query asks, by which ``labels`` it tells GPUs apart, and which matchers ``select`` them.
+
+    No window is shorter than ``least_s`` seconds. With ``uses_records`` the means of jobs and sums over an hour are
+    those that the rules record; ``of_sums`` are the matchers of recorded sums, which have no host and no GPU, where
+    they differ from ``select``. ``job`` is a regular expression of job numbers, empty for all GPUs. ``price`` is the
+    user's own price of a GPU-hour, or the dashboards' variable: without it no question about money is asked.
+    """
+
+    dialect: Dialect
+    labels: tuple[str, ...]
+    select: str = ""
+    least_s: float = 0.0
+    uses_records: bool = False
+    job: str = ""
+    price: str = ""
+    of_sums: str | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether gputop's own exporter is asked."""
+        return self.dialect.id == "gputop"
+
+    @property
+    def by(self) -> str:
+        """The labels that name a GPU, for ``on``."""
+        return ", ".join(self.labels)
+
+    @property
+    def host(self) -> str:
+        """The labels that may name a host, for ``by``."""
+        return ", ".join(self.dialect.hosts)
+
+    def series(self, name: str, *matchers: str, **labels: str) -> str:
+        """A series by its name, within what is selected."""
+        job = ""
+        if self.job and name.startswith(("gputop_job_info", "gputop_step_")):
+            job = f'job_id=~"{self.job}"'
+        elif self.job and name.startswith("DCGM_"):
+            job = f'hpc_job=~"{self.job}"'
+        return selector(name, *matchers, *starmap(equal, labels.items()), self.select, job)
+
+    def record(self, name: str, *matchers: str) -> str:
+        """A recorded series: a cluster may load the rules of several names."""
+        is_sum = name.startswith(("gputop:fleet:", "gputop:job:"))
+        select = self.of_sums if is_sum and self.of_sums is not None else self.select
+        return selector(name, equal(NAMES_LABEL, self.dialect.id), *matchers, select)
+
+    def up(self) -> str:
+        """The targets that export under these names."""
+        return self.series("up", self.dialect.targets)
+
+    def exported(self, key: str, *matchers: str) -> str:
+        """A key of the catalogue as its exporter gives it. Raises KeyError where it gives none."""
+        signal = self.dialect.signals[key]
+        return self.series(signal.name, *signal.matchers, *matchers)
+
+    def over(self, function: str, series: str, seconds: float = WINDOW_S, *arguments: str) -> str:
+        """A function of a series over a window."""
+        return over(function, series, max(seconds, self.least_s), *arguments)
+
+    def per_gpu(self, expr: str, *labels: str) -> str:
+        """One series a GPU, and a value of further labels."""
+        return max_by((*self.labels, *labels), expr)
+
+    def says(self, name: str, **labels: str) -> str:
+        """GPUs of which a flag is up."""
+        return f"{self.per_gpu(self.series(name, **labels))} == 1"
+
+    def gpu(self, word: str, function: str = "", seconds: float = WINDOW_S, *arguments: str) -> str:
+        """A signal of every GPU in base units, at present or over a window. Raises KeyError where none is exported."""
+        return self.per_gpu(self._measured(word, (), function, seconds, *arguments))
+
+    def mean(self, word: str, seconds: float = WINDOW_S) -> str:
+        """A signal's mean over the window of a state."""
+        return self.gpu(word, "avg_over_time", seconds)
+
+    def of_jobs(self, word: str, seconds: float | None = None) -> str:
+        """The mean of a signal of GPUs whose job is known, by ``workload`` and GPU: over so long, or over the shortest
+        window. Only jobs that are known have stragglers."""
+        if self.uses_records:
+            return self.record(job_mean(word, seconds))
+        mean = ("avg_over_time", seconds or self.least_s)
+        if self.is_own:
+            infos = (
+                renamed(self.series("gputop_job_info", 'job_id!=""'), "workload", "job_id"),
+                renamed(self.series("gputop_job_info", 'job_id=""', 'k8s_pod_uid!=""'), "workload", "k8s_pod_uid"),
+            )
+            jobs = max_by(("workload", *self.labels), union(infos))
+            return f"({jobs} * on ({self.by}) group_left () {self.gpu(word, *mean)})"
+        pods = self._measured(word, ('hpc_job=""', 'exported_pod!=""'), *mean)
+        parts = (
+            renamed(self._measured(word, ('hpc_job!=""',), *mean), "workload", "hpc_job"),
+            # Pods of one name in two namespaces are two jobs.
+            f"label_join({renamed(pods, 'workload', 'exported_pod', _POD_RANK)}, "
+            '"workload", "/", "exported_namespace", "workload")',
+        )
+        return max_by(("workload", *self.labels), union(parts))
+
+    def _measured(self, word: str, matchers: tuple[str, ...], function: str, seconds: float, *arguments: str) -> str:
+        """A signal in base units, all labels kept."""
+        key = SIGNALS[word]
+        signal = self.dialect.signals[key]
+        parts = [self.exported(key, *matchers), *([self.series(signal.plus, *matchers)] if signal.plus else ())]
+        value = " + ".join(self.over(function, part, seconds, *arguments) if function else part for part in parts)
+        if signal.plus:
+            value = f"({value})"
+        if signal.doubtful:
+            # Percent under a ratio's name, as DCGM up to 4.6 has it: the highest of all values tells.
+            return f"{value} / (1 + 99 * scalar(max({self.series(signal.name)}) > bool {RATIO_LIMIT:g}))"
+        if not self.is_own and key != "energy_j" and function not in ("rate", "increase"):
+            value = f"({value} < {BLANK:g})"
+        factor = base_factor(self.dialect, key)
+        times = "" if factor == 1.0 else f" / {1.0 / factor:.10g}" if factor < 1.0 else f" * {factor:.10g}"
+        return value + times
+
+
+def rule_scope(
+    names: Names = "gputop",
+    select: str = "",
+    *,
+    scrape_s: float = 15.0,
+    uses_records: bool = False,
+    job: str = "",
+    price: float | str | None = None,
+    of_sums: str | None = None,
+) -> Scope:
+    """The scope of rules and dashboards under these names; ``scrape_s`` is the time between two scrapes."""
+    dialect = DIALECTS[names]
+    labels = ("cluster", *dialect.hosts, *dialect.number, *dialect.instance, *dialect.uuid)
+    text = price if isinstance(price, str) else f"{price:.10g}" if price else ""
+    return Scope(dialect, labels, select, SCRAPES * scrape_s, uses_records, job, text, of_sums)
+
+
+# What the rules and the screen ask alike.
+
+
+def mean_seconds(q: Scope, name: str, by: str) -> str:
+    """The mean of a summary that gputop exports, over the window of a state; of one that did not rise there is none."""
+    seconds, times = (q.over("rate", q.series(f"{name}_{part}")) for part in ("sum", "count"))
+    return f"sum by ({by}) ({seconds}) / sum by ({by}) ({times} > 0)"
+
+
+DEAD_S, DEAD_SCRAPES = 120.0, 4
+"""A file's values that did not change for so long, and over so many scrapes, are those of an exporter that has ended.
+The file's own time is compared with itself: a node's clock may be wrong."""
+
+
+def unwritten(q: Scope, scrape_s: float = 0.0) -> str:
+    """How long ago files were written that nobody writes any more, in seconds."""
+    stamp, silent_s = q.series("gputop_last_sample_timestamp_seconds"), max(DEAD_S, DEAD_SCRAPES * scrape_s)
+    most, least, count = (q.over(f"{function}_over_time", stamp, silent_s) for function in ("max", "min", "count"))
+    return (
+        f"(time() - {stamp}) and on (instance) ({q.series('gputop_up')} == 1) and on (instance) "
+        f"({most} == {least}) and on (instance) ({count} >= {DEAD_SCRAPES - 1})"
+    )

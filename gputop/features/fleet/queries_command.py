@@ -9,8 +9,9 @@ from gputop.commands.argument_parser import nearest
 from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.features.fleet.address import checked_select
+from gputop.features.fleet.fleet_question import MODES, FleetQuestion
+from gputop.features.fleet.promql import ALL_NAMES, Scope, rule_scope
 from gputop.features.fleet.questions import library
-from gputop.features.fleet.template import ALL_NAMES, MODES, FleetQuestion, RuleSetting
 from gputop.model.quantity import wrapped
 from gputop.model.source import UsageError
 
@@ -35,26 +36,26 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     queries = library()
     if args.id is not None and args.id not in queries:
         raise UsageError(f"no query {args.id!r}{nearest(args.id, queries)}; `gputop fleet queries` lists them")
-    setting = RuleSetting(args.names, checked_select(args.select), price=settings.price or None)
+    scope = rule_scope(args.names, checked_select(args.select), price=settings.price)
     if args.id is not None:
-        sys.stdout.write(_told(queries[args.id], setting))
+        sys.stdout.write(_told(queries[args.id], scope))
         return 0
     for mode, words in MODES.items():
         sys.stdout.write(f"# {words}\n\n")
-        sys.stdout.writelines(_told(query, setting) + "\n" for query in queries.values() if query.mode == mode)
+        sys.stdout.writelines(_told(query, scope) + "\n" for query in queries.values() if query.mode == mode)
     return 0
 
 
-def _told(query: FleetQuestion, setting: RuleSetting) -> str:
+def _told(query: FleetQuestion, scope: Scope) -> str:
     """The query with its meaning, as comments that PromQL allows."""
     lines = [f"# {query.id}: {query.title} ({query.unit})"]
     for text in (query.meaning, f"→ {query.advice}"):
         lines += wrapped(text, WIDTH, "#   ", "#   ")
-    asked = query.promql(setting)
-    if asked is None and query.needs_price and setting.price is None:
+    asked = query.promql(scope)
+    if asked is None and query.needs_price and not scope.price:
         lines.append("#   only with your price of a GPU-hour: --price 2.50")
     else:
-        if asked is not None and query.needs_rules(setting.names):
+        if asked is not None and "gputop:" in asked:
             lines.append("#   asks for what the rules of gputop fleet deploy record")
         lines.append(asked or "#   only gputop export can answer this: --names gputop")
     return "\n".join(lines) + "\n"

@@ -16,7 +16,7 @@ from gputop.features.fleet.client import SeriesRow
 from gputop.features.fleet.decode_answers import GpuIdentity, Labels, Remembered, SeriesKey, gpu_of, place_of
 from gputop.features.fleet.exporter_names import BLANK, DIALECTS, Dialect, first_of, pod_of
 from gputop.features.fleet.fleet_inventory import Engine, FleetInventory, values
-from gputop.features.fleet.plan import JOB_LABELS, Known
+from gputop.features.fleet.plan import JOB_LABELS, POD_LABELS, Known
 from gputop.features.fleet.promql import max_by, over, selector, union, window
 
 ROSE_S = 3600.0
@@ -27,8 +27,6 @@ COVERED = 0.9
 """The part of that time of which there must be samples."""
 STALE_S = 120.0
 """An exporter whose newest values are older says nothing of the present."""
-POD_LABELS = ("k8s_namespace_name", "k8s_pod_name")
-"""Labels of ``gputop_pod_info`` that name the pod."""
 _SLURM_JOB = re.compile(r"[1-9]\d{0,9}", re.ASCII)
 _NAMESPACE, _POD = (
     re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"),
@@ -108,13 +106,13 @@ def _counts(known: Known, select: str, *, risen: bool) -> str:
     """Counts of uncorrected memory errors since the driver was loaded. One that fell began anew with the driver: what
     it counts since then rose. One that is not there for a while did not."""
     parts = []
-    for name, labels in known.labels.items():
-        signal = DIALECTS[name].signals.get("ecc_uncorrected_volatile")
-        if signal is not None:
-            series = signal.selector(select)
+    for name in known.labels:
+        q = known.scope(name, select)
+        if "ecc_uncorrected_volatile" in q.dialect.signals:
+            series = q.exported("ecc_uncorrected_volatile")
             # Not `increase`: a blank between two equal counts, as DCGM writes it, is no rise.
             rise = f"({series} and ({series} - {over('min_over_time', series, ROSE_S)} > 0))"
-            parts.append(known.marked(max_by(labels, rise if risen else series), name))
+            parts.append(known.marked(q.per_gpu(rise if risen else series), q))
     return union(parts)
 
 
@@ -130,23 +128,18 @@ def _idle(known: Known, select: str) -> str:
     """GPUs that ran no kernel for ``SILENT_S`` and belonged to the same owner then and now, with its labels."""
     least = f"{COVERED * SILENT_S / known.scrape_s:.0f}"
     parts = []
-    for name in ("gputop", "4.9", "legacy"):
-        labels, dialect = known.labels.get(name), DIALECTS[name]
-        if labels is None:
-            continue
-        util = dialect.signals["util_pct"]
-        series = util.selector(select)
+    for q in (known.scope(name, select) for name in ("gputop", "4.9", "legacy") if name in known.labels):
+        series = q.exported("util_pct")
         # A ratio that may be percent is taken for one: percent below 5 look busy then, and nobody is told.
         most, samples = over("max_over_time", series, SILENT_S), over("count_over_time", series, SILENT_S)
-        quiet = f"({most} < {QUIET_UTIL / util.factor:g} and {samples} >= {least})"
-        if name != "gputop":
-            parts.append(known.marked(max_by((*labels, *dialect.job), quiet), name))
+        quiet = f"({most} < {QUIET_UTIL / q.dialect.signals['util_pct'].factor:g} and {samples} >= {least})"
+        if not q.is_own:
+            parts.append(known.marked(q.per_gpu(quiet, *q.dialect.job), q))
             continue
         for info, own in (("gputop_job_info", JOB_LABELS), ("gputop_pod_info", POD_LABELS)):
-            now = max_by((*labels, *own), selector(info, select))
-            then = max_by((*labels, *own), f"{selector(info, select)} offset {window(SILENT_S)}")
-            owned = f"({now} and {then} and on ({', '.join(labels)}) {max_by(labels, quiet)})"
-            parts.append(known.marked(owned, name))
+            now = q.per_gpu(q.series(info), *own)
+            then = q.per_gpu(f"{q.series(info)} offset {window(SILENT_S)}", *own)
+            parts.append(known.marked(f"({now} and {then} and on ({q.by}) {q.per_gpu(quiet)})", q))
     return union(parts)
 
 

@@ -7,40 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from gputop.features.fleet.host_rules import HOST_LOST, host_rules
-from gputop.features.fleet.questions import library
-from gputop.features.fleet.state_rules import (
-    BY_STATE,
-    DCGM_OWNER,
-    DCGM_STATE,
-    HOST_GPUS,
-    IN_STATE,
-    JOB_LOST,
-    LOST,
-    NO_WORK,
-    OWN_IN_STATE,
-    OWN_OWNER,
-    OWN_STATE,
-    OWNER,
-    OWNER_LABELS,
-    STATE,
-)
-from gputop.features.fleet.template import (
+from gputop.features.fleet.exporter_names import DIALECTS
+from gputop.features.fleet.fleet_question import AlertRule, FleetQuestion, Level, Planted, Stops
+from gputop.features.fleet.fleet_reading import WINDOW_S
+from gputop.features.fleet.promql import (
     NAMES_LABEL,
     SIGNALS,
-    AlertRule,
-    FleetQuestion,
-    Level,
     Names,
-    Planted,
-    RuleSetting,
-    Stops,
-    recorded_name,
-    recorded_words,
-    render,
-    signal_name,
+    Scope,
+    base_factor,
+    job_mean,
+    renamed,
+    rule_scope,
+    selector,
 )
-from gputop.model.prometheus_names import FB_FREE, NAMES
+from gputop.features.fleet.questions import library
+from gputop.features.fleet.state_rules import OWNER, OWNER_LABELS, by_owner, of_gpus
 
 RECORDED = (
     "waste_share", "waste_by_job", "hours_busy_not_working", "hours_starved", "hours_idle_allocated",
@@ -48,6 +30,8 @@ RECORDED = (
     "cost_by_job",
 )  # fmt: skip
 """Queries over an hour or over all GPUs: dashboards of a large fleet ask for them again and again."""
+JOB_MEANS: tuple[tuple[str, float | None], ...] = (("sm", None), ("util", WINDOW_S), ("util", None))
+"""Signals of jobs that are recorded where a rule reads them: see ``Scope.of_jobs``."""
 _LEAD_MIN = 12
 """Minutes that a unit test runs beyond an alert's ``for``: longer than the ten in which an Xid is new."""
 
@@ -55,7 +39,7 @@ _LEAD_MIN = 12
 def alerts(names: Names) -> Iterator[tuple[FleetQuestion, AlertRule]]:
     """The alerts that can fire under these names."""
     for query in library().values():
-        if query.alert is not None and query.template_for(names) is not None:
+        if query.alert is not None and query.is_answered(names):
             yield query, query.alert
 
 
@@ -63,24 +47,13 @@ def recorded(
     names: Names, price: float | None = None, scrape_s: float = 15.0
 ) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Groups of recording rules: name, and the name and PromQL of each; later ones are made of earlier ones."""
-    plain = RuleSetting(names, scrape_s=scrape_s)
-    setting = RuleSetting(names, scrape_s=scrape_s, recorded=True, price=price)
-    own = names == "gputop"
-    by_gpu = (
-        (OWNER, OWN_OWNER if own else DCGM_OWNER),
-        (STATE, OWN_STATE if own else DCGM_STATE),
-        (LOST, NO_WORK),
-        (HOST_GPUS, "count by (cluster, {host}) (count by (cluster, {host}, gpu) ({util}))"),
-        *host_rules(names),
-        (JOB_LOST, f"sum by (cluster, {', '.join(OWNER_LABELS)}, state) ({{{HOST_LOST}}})"),
-        (BY_STATE, library()["gpus_by_state"].template_for(names) or ""),
-        (IN_STATE, OWN_IN_STATE if own else f"max by (cluster, state) ({{{BY_STATE}}})"),
-    )
-    words = {word for query, _ in alerts(names) for word in recorded_words(query.template_for(names) or "")}
-    words |= {word for _, template in by_gpu for word in recorded_words(template)}
-    yield "gputop_jobs", [(recorded_name(word), render(f"{{{word}}}", plain)) for word in sorted(words)]
-    yield "gputop_gpus", [(name, render(template, setting)) for name, template in by_gpu]
-    asked = [(record_of(id), library()[id].promql(setting)) for id in RECORDED]
+    q = rule_scope(names, scrape_s=scrape_s, uses_records=True, price=price)
+    by_gpu = of_gpus(q, library()["gpus_by_state"].promql(q) or "")
+    read = " ".join((*(expr for _, expr in by_gpu), *(fires(q, *row) for row in alerts(names))))
+    anew = rule_scope(names, scrape_s=scrape_s)
+    yield "gputop_jobs", [(name, anew.of_jobs(*of)) for of in JOB_MEANS if (name := job_mean(*of)) in read]
+    yield "gputop_gpus", list(by_gpu)
+    asked = [(record_of(id), library()[id].promql(q)) for id in RECORDED]
     yield "gputop_fleet", [(name, expr) for name, expr in asked if expr is not None]
 
 
@@ -92,16 +65,12 @@ def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15
         for name, expr in rows:
             lines += [f"      - record: {name}", *_block(expr)]
             lines += ["        labels:", f"          {NAMES_LABEL}: {_quoted(names)}"]
+    q = rule_scope(names, scrape_s=scrape_s, uses_records=True, price=price)
     lines += ["  - name: gputop_alerts", "    rules:"]
     for query, alert in alerts(names):
         lines += [
             f"      - alert: {alert.name}",
-            *_block(
-                render(
-                    alert_template(query, alert, names),
-                    RuleSetting(names, scrape_s=scrape_s, recorded=True, price=price),
-                )
-            ),
+            *_block(fires(q, query, alert)),
             f"        for: {alert.lasts}",
             "        labels:",
             f"          severity: {alert.severity}",
@@ -114,38 +83,31 @@ def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15
     return "\n".join(lines) + "\n"
 
 
-def alert_template(query: FleetQuestion, alert: AlertRule, names: Names) -> str:
-    """When an alert fires, as a template: the threshold compares the query's number, whatever the query ends with.
+def fires(q: Scope, query: FleetQuestion, alert: AlertRule) -> str:
+    """When an alert fires, in PromQL: the threshold compares the query's number, whatever the query ends with.
 
     Alerts about a GPU carry its owner, those about a host its name: of labels that collide with no target's.
     """
-    template = query.recorded if names == "gputop" and query.recorded else query.template_for(names)
-    fires = f"({template}){alert.when}"
+    told = f"({query.promql(q)}){alert.when}"
     if alert.about == "fleet":
-        return fires
-    if alert.about == "host":
-        return hostnamed(fires, names)
-    owner = f"{{{OWNER}}}"
-    # Of a GPU that cannot be read nothing is recorded: it is told without its owner.
-    owned = f"({fires}) * on ({{by}}) group_left ({', '.join(OWNER_LABELS)}) {owner}"
-    return hostnamed(f"({owned} or (({fires}) unless on ({{by}}) {owner}))", names)
-
-
-def hostnamed(template: str, names: Names) -> str:
-    """The series with a label ``hostname``: the exporter's own, or the address without its port."""
-    if names == "legacy":
-        template = f'label_replace({template}, "hostname", "$1", "Hostname", "(.+)")'
-    if names == "gputop" or "{up}" in template:
-        template = f'label_replace({template}, "hostname", "$1", "instance", "(.+?)(?::[0-9]+)?")'
-    return template
+        return told
+    if alert.about == "gpu":
+        # Of a GPU that cannot be read nothing is recorded: it is told without its owner.
+        unowned = f"({told}) unless on ({q.by}) {q.record(OWNER)}"
+        told = f"({by_owner(q, told, *OWNER_LABELS)} or ({unowned}))"
+    # The exporter's own label, or the address without its port.
+    if q.dialect.hosts[0] == "Hostname":
+        told = renamed(told, "hostname", "Hostname")
+    if q.is_own or alert.about == "target":
+        told = renamed(told, "hostname", "instance", "(.+?)(?::[0-9]+)?")
+    return told
 
 
 def _summary(query: FleetQuestion, alert: AlertRule, names: Names) -> str:
     """What it is, and where."""
     where = {
-        "gpu": "{{ $labels.hostname }} GPU {{ $labels.gpu }}", "host": "{{ $labels.hostname }}",
-        "fleet": "{{ $labels.cluster }}",
-    }[alert.about]  # fmt: skip
+        "gpu": "{{ $labels.hostname }} GPU {{ $labels.gpu }}", "fleet": "{{ $labels.cluster }}",
+    }.get(alert.about, "{{ $labels.hostname }}")  # fmt: skip
     number = " {{ $value }}" if query.id == "xid" and names != "gputop" else " {{ $labels.xid }}" * (query.id == "xid")
     return f"{query.title}{number}: {where}"
 
@@ -183,12 +145,11 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
 
 def planted_series(world: Planted, names: Names) -> dict[str, Level]:
     """A scenario as series under these names."""
-    setting = RuleSetting(names)
     found: dict[str, Level] = {}
     for index, gpu in enumerate(world.gpus):
         labels = gpu_labels(names, "n1", index, "4711" if world.has_job else "")
-        for short, level in gpu.items():
-            found.update(signal_series(names, short, level, labels))
+        for word, level in gpu.items():
+            found.update(signal_series(names, word, level, labels))
         if names == "gputop" and world.has_job and not world.has_process:
             found[f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="llm-0"}}'] = 1.0
         elif names == "gputop" and world.has_job:
@@ -199,7 +160,7 @@ def planted_series(world: Planted, names: Names) -> dict[str, Level]:
             job = "gputop" if names == "gputop" else "dcgm-exporter"
             found[f'up{{job="{job}",instance="n1:9401"}}'] = level
         elif series.startswith(own):
-            found[series.replace("HOST=", f"{setting.host}=")] = level
+            found[series.replace("HOST=", f"{DIALECTS[names].hosts[0]}=")] = level
     return found
 
 
@@ -207,23 +168,18 @@ def gpu_labels(names: Names, host: str, index: int, job: str = "") -> str:
     """The labels under which an exporter gives a GPU of a host; ``job`` is a batch job's number."""
     if names == "gputop":
         return f'instance="{host}:9401",job="gputop",gpu="{index}",uuid="GPU-{host}-{index}"'
-    labels = f'instance="{host}:9400",job="dcgm-exporter",{RuleSetting(names).host}="{host}",gpu="{index}"'
+    labels = f'instance="{host}:9400",job="dcgm-exporter",{DIALECTS[names].hosts[0]}="{host}",gpu="{index}"'
     return f'{labels},UUID="GPU-{host}-{index}"' + (f',hpc_job="{job}"' if job else "")
 
 
-def signal_series(names: Names, short: str, level: Level, labels: str) -> Mapping[str, Level]:
+def signal_series(names: Names, word: str, level: Level, labels: str) -> Mapping[str, Level]:
     """A signal in base units as the series that an exporter gives: name and labels → value in its own unit."""
-    if short == "ecc" and names == "gputop":
-        labels = f'{labels},kind="uncorrected",counter="volatile"'
-        return {f"gputop_gpu_ecc_errors_total{{{labels}}}": level}
-    if short == "memory_total" and names != "gputop":
-        used, free = NAMES[names]["mem_used_bytes"], FB_FREE[names]
-        return {f"{free.name}{{{labels}}}": _scaled(level, 1.0 / used.divisor)}
-    named = signal_name(names, SIGNALS[short])
-    if named is None:
+    key, dialect = SIGNALS[word], DIALECTS[names]
+    if (signal := dialect.signals.get(key)) is None:
         return {}
-    both = ",".join((*((labels,) if labels else ()), *named.matchers))
-    return {f"{named.name}{{{both}}}": _scaled(level, 1.0 / named.factor)}
+    # Of a sum the part that is not a signal of its own.
+    series = selector(signal.plus or signal.name, labels, *signal.matchers)
+    return {series: _scaled(level, 1.0 / base_factor(dialect, key))}
 
 
 def _scaled(level: Level, factor: float) -> Level:

@@ -1,8 +1,11 @@
-"""A GPU's state as the rules record it: from the screen's thresholds, in the order of ``judge.judged``.
+"""What the rules record of each GPU and each host: its state, from the screen's thresholds in the order of
+``judge.judged``; what of its time was no work; whose it is.
 
 One series a GPU with the state as its number, each minute; one with the share of the minute that was no work; one that
 says whose GPU it is. Hours, dashboards and alerts are sums and joins of these. Where gputop itself judges on the node
-its own state is taken, whatever the numbers say. Templates are those of ``template``.
+its own state is taken, whatever the numbers say. A large fleet is read from what is recorded of hosts alone: a host of
+eight GPUs has one series for each state that it is in, three for its means and its power, and one for each state in
+which time was lost, whatever the number of its GPUs.
 """
 
 from __future__ import annotations
@@ -12,17 +15,31 @@ from types import MappingProxyType
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.rules.base import HELD_BYTES
-from gputop.diagnosis.thresholds import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FLAG_B_UTIL, FLAG_C_RATIO, FLAG_C_UTIL
-from gputop.diagnosis.types import STATES, State
-from gputop.features.fleet.fleet_reading import GpuState
+from gputop.diagnosis.thresholds import (
+    FLAG_A_SM,
+    FLAG_A_UTIL,
+    FLAG_B_RATIO,
+    FLAG_B_UTIL,
+    FLAG_C_RATIO,
+    FLAG_C_UTIL,
+)
+from gputop.diagnosis.types import STATES
+from gputop.features.fleet.fleet_reading import WINDOW_S, GpuState
 from gputop.features.fleet.judge import FLEET_NOT_WORK, GPU_STATES
+from gputop.features.fleet.promql import Scope, marked, renamed, union
 
 STATE, LOST, OWNER, HOST_GPUS = "gputop:gpu:state", "gputop:gpu:lost", "gputop:gpu:owner", "gputop:host:gpus"
 BY_STATE, IN_STATE, JOB_LOST = "gputop:fleet:gpus_by_state", "gputop:fleet:gpus_in_state", "gputop:job:lost"
+HOST_STATES, HOST_LOST, HOST_ADDRESS = "gputop:host:gpus_in_state", "gputop:host:lost", "gputop:host:address"
+HOST_UTIL, HOST_SM, HOST_POWER = (f"gputop:host:{word}" for word in ("util", "sm", "power"))
+CODE = "code"
+"""The label of ``HOST_STATES`` that holds a state's number, see ``CODES``."""
 CODES: Mapping[GpuState, int] = MappingProxyType({state: number for number, state in enumerate(GPU_STATES, 1)})
 """A state's number in ``STATE``: 1 is working."""
 OWNER_LABELS = ("job_id", "user", "k8s_namespace", "k8s_pod")
 """Labels of ``OWNER`` besides those of the GPU: none of them collides with a target's."""
+_MINUTES_S = 120.0
+"""The window of what is counted anew each minute."""
 
 
 def share(percent: float) -> str:
@@ -30,93 +47,124 @@ def share(percent: float) -> str:
     return f"{percent / 100.0:.10g}"
 
 
-UTIL, SM = "{util.avg_over_time.5m}", "{sm.avg_over_time.5m}"
-QUIET = f"({{util.quantile_over_time.5m.0_95}} < {share(QUIET_UTIL)})"
-HELD = f"({{memory}} >= {HELD_BYTES:.0f})"
-FLAG_A = f"(({UTIL} >= {share(FLAG_A_UTIL)}) and ({SM} < {share(FLAG_A_SM)}))"
-FLAG_B = f"(({UTIL} >= {share(FLAG_B_UTIL)}) and ({SM} / {UTIL} < {FLAG_B_RATIO:g}))"
-OF_A_JOB = "(max by ({by}) ({job:util.avg_over_time.5m}))"
-FLAG_C = f"(({OF_A_JOB} >= {share(FLAG_C_UTIL)}) and ({SM} > 0) and ({SM} / {UTIL} < {FLAG_C_RATIO:g}))"
-"""Hollow takes a witness that somebody computes there: the label of a job."""
-BUSY_NOT_WORKING = f"({FLAG_A} or {FLAG_B} or {FLAG_C})"
+def by_owner(q: Scope, expr: str, *labels: str) -> str:
+    """A series of every GPU with these labels of its owner."""
+    return f"({expr}) * on ({q.by}) group_left ({', '.join(labels)}) {q.record(OWNER)}"
 
 
-def _coded(condition: str, state: GpuState) -> str:
-    return f"({condition}) * 0 + {CODES[state]}"
+def in_state(q: Scope, state: GpuState) -> str:
+    """GPUs that are in that state, as recorded."""
+    return f"({q.per_gpu(q.record(STATE))} == {CODES[state]})"
 
 
-DCGM_STATE = " or ".join((
-    _coded(f"{QUIET} and {HELD}", "idle_allocated"),
-    _coded(f"{QUIET} and {OF_A_JOB}", "allocated_unused"),
-    _coded(QUIET, "idle"),
-    _coded(BUSY_NOT_WORKING, "busy_not_working"),
-    _coded(f"{OF_A_JOB} <= {share(FLAG_A_UTIL)}", "starved"),
-    _coded(f"{UTIL} unless {SM}", "unmeasured"),
-    _coded(UTIL, "working"),
-))  # fmt: skip
-"""dcgm-exporter gives no verdicts, so a GPU's state follows from its numbers: the first that holds."""
+def state_of(q: Scope) -> str:
+    """The number of each GPU's state: the node's own, or by the first rule that holds, as other exporters give no
+    verdicts."""
+    if q.is_own:
+        own = {state: f"({q.says('gputop_gpu_state', state=state)})" for state in STATES}
+        pods, jobs = (q.per_gpu(q.series(f"gputop_{name}_info")) for name in ("pod", "job"))
+        # The kubelet gave the GPU to a pod, and no process has a context there.
+        unused = f"({own['idle']} and on ({q.by}) {pods} unless on ({q.by}) {jobs}) * {CODES['allocated_unused']}"
+        return union((unused, *(f"{is_state} * {CODES[state]}" for state, is_state in own.items())))
+    util, sm = q.mean("util"), q.mean("sm")
+    quiet = f"({q.gpu('util', 'quantile_over_time', WINDOW_S, '0.95')} < {share(QUIET_UTIL)})"
+    # Hollow takes a witness that somebody computes there: the label of a job.
+    of_a_job = f"({q.per_gpu(q.of_jobs('util', WINDOW_S))})"
+    flag_a = f"(({util} >= {share(FLAG_A_UTIL)}) and ({sm} < {share(FLAG_A_SM)}))"
+    flag_b = f"(({util} >= {share(FLAG_B_UTIL)}) and ({sm} / {util} < {FLAG_B_RATIO:g}))"
+    flag_c = f"(({of_a_job} >= {share(FLAG_C_UTIL)}) and ({sm} > 0) and ({sm} / {util} < {FLAG_C_RATIO:g}))"
+    conditions: tuple[tuple[str, GpuState], ...] = (
+        (f"{quiet} and ({q.gpu('memory')} >= {HELD_BYTES:.0f})", "idle_allocated"),
+        (f"{quiet} and {of_a_job}", "allocated_unused"),
+        (quiet, "idle"),
+        (f"({flag_a} or {flag_b} or {flag_c})", "busy_not_working"),
+        (f"{of_a_job} <= {share(FLAG_A_UTIL)}", "starved"),
+        (f"{util} unless {sm}", "unmeasured"),
+        (util, "working"),
+    )
+    return union(f"({condition}) * 0 + {CODES[state]}" for condition, state in conditions)
 
 
-def _own(state: State) -> str:
-    return f'(max by ({{by}}) ({{gputop_gpu_state|state="{state}"}}) == 1)'
+def lost(q: Scope) -> str:
+    """The part of each GPU's time that was not work: all of it while busy and not working, else what was idle."""
+    state = q.per_gpu(q.record(STATE))
+    return (
+        f"{in_state(q, 'busy_not_working')} * 0 + 1 or clamp_min(1 - {q.mean('util')}, 0) and "
+        f"({state} >= {CODES['starved']}) and ({state} != {CODES['unmeasured']})"
+    )
 
 
-OWN_UNUSED = (
-    f"({_own('idle')} and on ({{by}}) max by ({{by}}) ({{gputop_pod_info}}) "
-    "unless on ({by}) max by ({by}) ({gputop_job_info}))"
-)
-"""The kubelet gave the GPU to a pod, and no process has a context there."""
-OWN_STATE = " or ".join((
-    f"{OWN_UNUSED} * {CODES['allocated_unused']}", *(f"{_own(state)} * {CODES[state]}" for state in STATES),
-))  # fmt: skip
-
-
-_STATE = f"max by ({{by}}) ({{{STATE}}})"
-
-
-def is_state(state: GpuState) -> str:
-    """GPUs that are in that state."""
-    return f"({_STATE} == {CODES[state]})"
-
-
-NO_WORK = (
-    f"{is_state('busy_not_working')} * 0 + 1 or clamp_min(1 - {UTIL}, 0) and "
-    f"({_STATE} >= {CODES['starved']}) and ({_STATE} != {CODES['unmeasured']})"
-)
-"""The part of each GPU's time that was not work: all of it while busy and not working, else what was idle."""
 assert {state for state, code in CODES.items() if code >= CODES["starved"] and state != "unmeasured"} == (
     set(FLEET_NOT_WORK) - {"busy_not_working"}
 ), "from starved on every state but one has idle time that is lost"
 
-_OWN_IDLE = 'max by ({by}) ({gputop_gpu_state_seconds_total.rate.2m|state="idle"})'
-_IS_UNUSED = f"on ({{by}}) {is_state('allocated_unused')}"
-OWN_IN_STATE = "sum by (cluster, state) (" + " or ".join((
-    'max by ({by}, state) ({gputop_gpu_state_seconds_total.rate.2m|state!="idle"})',
-    f'label_replace({_OWN_IDLE} and {_IS_UNUSED}, "state", "allocated_unused", "", "")',
-    f'label_replace({_OWN_IDLE} unless {_IS_UNUSED}, "state", "idle", "", "")',
-)) + ")"  # fmt: skip
-"""GPUs by state over a minute, from the seconds that nodes count; they count an unused GPU of a job as idle."""
+
+def _in_states(q: Scope) -> str:
+    """GPUs by state over a minute: of nodes that count their seconds, from those; they count an unused GPU of a job as
+    idle."""
+    if not q.is_own:
+        return f"max by (cluster, state) ({q.record(BY_STATE)})"
+    seconds = "gputop_gpu_state_seconds_total"
+    counted = q.per_gpu(q.over("rate", q.series(seconds, 'state!="idle"'), _MINUTES_S), "state")
+    idle = q.per_gpu(q.over("rate", q.series(seconds, state="idle"), _MINUTES_S))
+    unused = f"on ({q.by}) {in_state(q, 'allocated_unused')}"
+    parts = (counted, marked(f"{idle} and {unused}", "state", "allocated_unused"),
+             marked(f"{idle} unless {unused}", "state", "idle"))  # fmt: skip
+    return f"sum by (cluster, state) ({union(parts)})"
 
 
-def _named(expr: str, *labels: tuple[str, str]) -> str:
-    for to, label in labels:
-        expr = f'label_replace({expr}, "{to}", "$1", "{label}", "(.+)")'
+def _owner(q: Scope) -> str:
+    """One owner of each GPU, the best known first, and GPUs that nobody owns."""
+    if q.is_own:
+        pods = q.per_gpu(q.series("gputop_pod_info"), "k8s_namespace_name", "k8s_pod_name")
+        jobs = q.per_gpu(q.series("gputop_job_info", 'job_id!=""'), "scheduler", "job_id", "user")
+        owners = [
+            _renamed(f"{pods} * 3", k8s_namespace="k8s_namespace_name", k8s_pod="k8s_pod_name"),
+            f"{jobs} * 2",
+            q.per_gpu(q.series("gputop_job_info", 'job_id=""'), "user"),
+            f"{q.per_gpu(q.series('gputop_gpu_info'))} * 0",
+        ]
+    else:
+        jobs = _renamed(q.exported("util_pct", 'hpc_job!=""'), job_id="hpc_job")
+        pods = _renamed(q.exported("util_pct", 'hpc_job=""', 'exported_pod!=""'),
+                        k8s_namespace="exported_namespace", k8s_pod="exported_pod")  # fmt: skip
+        owners = [f"{q.per_gpu(jobs, 'job_id')} * 0 + 2", f"{q.per_gpu(pods, 'k8s_namespace', 'k8s_pod')} * 0 + 1"]
+    return f"topk by ({q.by}) (1, {union((*owners, q.gpu('util') + ' * 0'))}) * 0 + 1"
+
+
+def _renamed(expr: str, **labels: str) -> str:
+    for to, label in labels.items():
+        expr = renamed(expr, to, label)
     return expr
 
 
-OWN_OWNER = "topk by ({by}) (1, " + " or ".join((
-    _named("max by ({by}, k8s_namespace_name, k8s_pod_name) ({gputop_pod_info}) * 3",
-           ("k8s_namespace", "k8s_namespace_name"), ("k8s_pod", "k8s_pod_name")),
-    'max by ({by}, scheduler, job_id, user) ({gputop_job_info|job_id!=""}) * 2',
-    'max by ({by}, user) ({gputop_job_info|job_id=""})',
-    "max by ({by}) ({gputop_gpu_info}) * 0",
-    "{util} * 0",
-)) + ") * 0 + 1"  # fmt: skip
-"""One owner of each GPU, the best known first, and GPUs that nobody owns."""
-DCGM_OWNER = "topk by ({by}) (1, " + " or ".join((
-    "max by ({by}, job_id) (" + _named('{util_series|hpc_job!=""}', ("job_id", "hpc_job")) + ") * 0 + 2",
-    "max by ({by}, k8s_namespace, k8s_pod) ("
-    + _named('{util_series|hpc_job="",exported_pod!=""}', ("k8s_namespace", "exported_namespace"),
-             ("k8s_pod", "exported_pod")) + ") * 0 + 1",
-    "{util} * 0",
-)) + ") * 0 + 1"  # fmt: skip
+def of_gpus(q: Scope, by_state: str) -> tuple[tuple[str, str], ...]:
+    """The recorded series of GPUs, hosts, jobs and the fleet, each of those before it; ``by_state`` is the query of
+    ``BY_STATE``."""
+    owned = (*OWNER_LABELS, "scheduler")
+    whose = f"cluster, {q.host}, {', '.join(owned)}"
+    place = "cluster, instance" if q.is_own else f"cluster, {q.host}, instance"
+
+    def of_owners(expr: str) -> str:
+        return f"({by_owner(q, expr, *owned)})"
+
+    lost_by_state = union(
+        marked(f"sum by ({whose}) ({of_owners(q.record(LOST))} and on ({q.by}) {in_state(q, state)})",
+               "state", state)
+        for state in FLEET_NOT_WORK
+    )  # fmt: skip
+    return (
+        (OWNER, _owner(q)),
+        (STATE, state_of(q)),
+        (LOST, lost(q)),
+        (HOST_GPUS, f"count by (cluster, {q.host}) (count by (cluster, {q.host}, gpu) ({q.gpu('util')}))"),
+        (HOST_STATES, f'count_values by ({whose}) ("{CODE}", {of_owners(q.record(STATE))})'),
+        (HOST_UTIL, f"avg by ({whose}) ({of_owners(q.mean('util'))})"),
+        (HOST_SM, f"avg by ({whose}) ({of_owners(q.mean('sm'))})"),
+        (HOST_POWER, f"sum by ({whose}) ({of_owners(q.gpu('power'))})"),
+        (HOST_LOST, lost_by_state),
+        (HOST_ADDRESS, f"count by ({place}) (count by ({place}, gpu) ({q.exported('util_pct')}))"),
+        (JOB_LOST, f"sum by (cluster, {', '.join(OWNER_LABELS)}, state) ({q.record(HOST_LOST)})"),
+        (BY_STATE, by_state),
+        (IN_STATE, _in_states(q)),
+    )

@@ -18,8 +18,8 @@ import pytest
 from gputop.cli import main
 from gputop.features.export.metrics_page import FAMILIES
 from gputop.features.fleet.deploy import files
+from gputop.features.fleet.promql import ALL_NAMES, Names
 from gputop.features.fleet.questions import library
-from gputop.features.fleet.template import ALL_NAMES, Names
 from gputop.model.prometheus_names import gpu_series
 
 WANTED = {

@@ -6,6 +6,7 @@ import pytest
 
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS, group_of, host_of, job_of
 from gputop.features.fleet.fleet_reading import GpuReading, filled
+from gputop.features.fleet.promql import Scope
 from gputop.model.metrics import GPU_METRICS
 
 
@@ -14,7 +15,7 @@ def test_every_exporter_tells_at_least_utilisation_memory_and_power_of_the_catal
         assert {"util_pct", "mem_used_bytes", "power_w"} <= set(dialect.signals)
     asked = {*STATE_KEYS, *DETAIL_KEYS}
     assert asked <= set(GPU_METRICS)
-    names = [one.selector() for own in DIALECTS.values() for key, one in own.signals.items() if key in asked]
+    names = [Scope(own, ()).exported(key) for own in DIALECTS.values() for key in own.signals if key in asked]
     assert len(names) == len(set(names)), "one name, one meaning"
 
 

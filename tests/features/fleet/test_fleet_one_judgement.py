@@ -15,9 +15,9 @@ from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import GpuState
 from gputop.features.fleet.judge import GPU_STATES
 from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
 from gputop.features.fleet.rules import gpu_labels, recorded, signal_series
-from gputop.features.fleet.state_rules import CODES, DCGM_STATE, OWN_STATE, STATE
-from gputop.features.fleet.template import ALL_NAMES, Names, RuleSetting, render
+from gputop.features.fleet.state_rules import CODES, STATE, state_of
 from tests.features.fleet.test_fleet_histories import END
 from tests.support.engines import backfill, missing, prometheus
 
@@ -49,13 +49,12 @@ def _history(names: Names) -> list[str]:
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_the_rules_record_the_state_that_the_screen_shows(names: Names, tmp_path: Path) -> None:
     backfill(tmp_path, _history(names))
-    template = OWN_STATE if names == "gputop" else DCGM_STATE
     assert dict(dict(recorded(names))["gputop_gpus"])[STATE].startswith("("), "and this is what is recorded"
     with prometheus(tmp_path) as url:
         client = Client(address_of(url, {}))
         fleet = PrometheusFleet(client, url, "", lambda: END)
         frame = fleet_frame(fleet.ask(END))
-        (answer,) = client.ask([PromQuery(render(template, RuleSetting(names)), END)])
+        (answer,) = client.ask([PromQuery(state_of(rule_scope(names)), END)])
         fleet.close()
     assert isinstance(answer, Answer)
     told: dict[str, GpuState] = {}

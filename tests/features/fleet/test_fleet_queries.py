@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.promql import any_of
+from gputop.features.fleet.fleet_question import MODES
+from gputop.features.fleet.promql import ALL_NAMES, Names, any_of, rule_scope
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import alerts, planted_series, rules_yaml, unit_tests_yaml
-from gputop.features.fleet.template import ALL_NAMES, MODES, Names, RuleSetting, render
 from gputop.model.prometheus_names import gpu_series
 
 
@@ -23,13 +23,12 @@ def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_a
     for query in library().values():
         assert len(query.meaning) > 20 and query.advice, query.id
         for names in ALL_NAMES:
-            asked = query.promql(RuleSetting(names, price=2.5))
-            assert (asked is None) == (names != "gputop" and query.dcgm is None)
+            asked = query.promql(rule_scope(names, price=2.5))
+            assert (asked is None) == (names != "gputop" and query.dcgm is None) == (not query.is_answered(names))
             if asked is not None:
                 assert asked.count("(") == asked.count(")") and asked.count("{") == asked.count("}")
                 assert ("DCGM_" in asked) <= (names != "gputop"), query.id
                 assert ("gputop_" in asked) <= (names == "gputop"), query.id
-                assert ("gputop:" in asked) == query.needs_rules(names)
 
 
 def test_a_query_asks_for_no_series_of_ours_that_is_not_exported() -> None:
@@ -38,7 +37,7 @@ def test_a_query_asks_for_no_series_of_ours_that_is_not_exported() -> None:
     exported |= {f"gputop_loader_{word}_ratio" for word in ("running", "queued", "disk", "network")}
     exported |= {f"gputop_step{of}_seconds_{part}" for of in ("", "_wait") for part in ("sum", "count")}
     for query in library().values():
-        assert set(re.findall(r"\bgputop_\w+", query.promql(RuleSetting()) or "")) <= exported, query.id
+        assert set(re.findall(r"\bgputop_\w+", query.promql(rule_scope()) or "")) <= exported, query.id
 
 
 def test_a_silent_alert_differs_from_the_one_that_fires_in_numbers_alone_and_each_threshold_is_in_parentheses() -> None:
@@ -55,12 +54,12 @@ def test_a_silent_alert_differs_from_the_one_that_fires_in_numbers_alone_and_eac
 def test_the_selection_is_in_every_series_and_a_window_holds_eight_scrapes() -> None:
     for names in ALL_NAMES:
         for query in library().values():
-            asked = query.promql(RuleSetting(names, 'cluster="a"')) or ""
+            asked = query.promql(rule_scope(names, 'cluster="a"')) or ""
             series = re.findall(r"\b(?:gputop_|DCGM_)[A-Za-z_]+|\bup\b|\bgputop:[a-z:_]+", asked)
             assert asked.count('cluster="a"') == len(series), query.id
-    assert render("{sm.avg_over_time.w}", RuleSetting(scrape_s=15.0)).count("[2m]") == 1
-    assert render("{sm.avg_over_time.1m}", RuleSetting(scrape_s=60.0)).count("[8m]") == 1
-    assert render("{sm.avg_over_time.5m}", RuleSetting(scrape_s=1.0)).count("[5m]") == 1
+    assert rule_scope(scrape_s=15.0).of_jobs("sm").count("[2m]") == 1
+    assert rule_scope(scrape_s=60.0).mean("sm", 60.0).count("[8m]") == 1
+    assert rule_scope(scrape_s=1.0).mean("sm").count("[5m]") == 1
 
 
 def test_a_matcher_of_any_values_matches_them_and_nothing_else_whatever_they_hold() -> None:
@@ -73,7 +72,7 @@ def test_a_matcher_of_any_values_matches_them_and_nothing_else_whatever_they_hol
 
 
 def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert library()["cost_no_work"].promql(RuleSetting()) is None
+    assert library()["cost_no_work"].promql(rule_scope()) is None
     assert main(["fleet", "queries", "cost_no_work"]) == 0
     assert "--price" in capsys.readouterr().out
     assert main(["fleet", "queries", "cost_no_work", "--price", "2.5"]) == 0
@@ -81,11 +80,10 @@ def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_units_are_those_of_the_base_whoever_exports() -> None:
-    assert "/ 100" in render("{util}", RuleSetting("legacy")) and "* 1048576" in render(
-        "{memory}", RuleSetting("legacy")
-    )
-    assert "/ 1000" in render("{energy.increase.1h}", RuleSetting("legacy"))
-    assert "> bool 1.5" in render("{util}", RuleSetting("4.9")), "a ratio's name may carry percent"
+    legacy = rule_scope("legacy")
+    assert "/ 100" in legacy.gpu("util") and "* 1048576" in legacy.gpu("memory")
+    assert "/ 1000" in legacy.gpu("energy", "increase", 3600.0)
+    assert "> bool 1.5" in rule_scope("4.9").gpu("util"), "a ratio's name may carry percent"
 
 
 def test_a_query_is_printed_with_its_meaning_and_an_unknown_one_with_the_nearest(

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from gputop.features.fleet.deploy import files
+from gputop.features.fleet.exporter_names import DIALECTS
+from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import alerts, rules_yaml
-from gputop.features.fleet.template import ALL_NAMES, Names, RuleSetting
 from gputop.model.prometheus_names import gpu_series
 from tests.nvml.stand_in import Scenario
 from tests.support.prom_servers import Engine, engines, free_port, nobody_listens
@@ -85,7 +86,7 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def _asked(id: str, names: Names) -> str | None:
-    query = library()[id].promql(RuleSetting(names, scrape_s=1.0, price=2.5))
+    query = library()[id].promql(rule_scope(names, scrape_s=1.0, price=2.5))
     # A minute between two points of a subquery is longer than this fleet has been there.
     return None if query is None else query.replace(":1m]", ":5s]").replace(":host:gpus[1h]", ":host:gpus[40s]")
 
@@ -97,7 +98,7 @@ def test_every_query_of_every_generation_is_answered(place: Place, engine: str, 
     asked = {
         id: query
         for id, row in library().items()
-        if (query := _asked(id, names)) is not None and (engine == "prometheus" or not row.needs_rules(names))
+        if (query := _asked(id, names)) is not None and (engine == "prometheus" or "gputop:" not in query)
     }
     assert _never_answered(place.engines[engine], asked) == []
 
@@ -119,7 +120,7 @@ def _never_answered(engine: Engine, queries: Mapping[str, str]) -> list[str]:
 @pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_both_planted_stragglers_are_found_and_no_other_of_800(place: Place, engine: str, names: Names) -> None:
-    host = RuleSetting(names).host
+    host = DIALECTS[names].hosts[0]
     for id, planted in (("straggler_slow", SLOW), ("straggler_starved", STARVED)):
         found = place.engines[engine].ask(_asked(id, names) or "")
         assert {(labels[host].partition(":")[0], labels["gpu"]) for labels, _ in found} == {planted}, id

@@ -21,11 +21,11 @@ from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_shares import HostNames, lost_of, owner_of, recorded_host, shares_of
 from gputop.features.fleet.fleet_view import FleetView, in_sight, parse, passes
 from gputop.features.fleet.gpu_group import GpuGroup, worst_first
-from gputop.features.fleet.host_rules import HOST_ADDRESS
+from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL
 from gputop.features.fleet.rules import recorded
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.state_rules import HOST_ADDRESS
 from gputop.features.fleet.summed_fleet import LargeFleet, SummedFleet
-from gputop.features.fleet.template import ALL_NAMES, NAMES_LABEL
 from gputop.features.fleet.watch_thread import FleetWatch
 from tests.support.engines import imported, missing, victoria
 from tests.support.fleet_pages import past
