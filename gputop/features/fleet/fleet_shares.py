@@ -12,7 +12,7 @@ from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, host_
 from gputop.features.fleet.fleet_reading import HOUR_S, GpuState, HostShare, Lost
 from gputop.features.fleet.judge import GPU_STATES
 from gputop.features.fleet.plan import AGE, HOST, LATE, LOOKBACKS_S, UP, marked
-from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL, over, selector, window
+from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL, each_once, over, selector, window
 from gputop.features.fleet.state_rules import (
     CODE,
     CODES,
@@ -51,12 +51,12 @@ def means(select: str) -> str:
 
 def lost(select: str) -> str:
     """GPU-hours of the last hour that were no work, by host, owner and state."""
-    return f"{over('sum_over_time', selector(HOST_LOST, select), HOUR_S)} / 60"
+    return f"{each_once('sum_over_time', selector(HOST_LOST, select), HOUR_S)} / 60"
 
 
 def minutes(select: str) -> str:
     """For how many minutes of the last hour the rules recorded anything."""
-    return f"max({over('count_over_time', selector(HOST_LOST, select), HOUR_S)})"
+    return f"max({each_once('count_over_time', selector(HOST_LOST, select), HOUR_S)})"
 
 
 def addresses(select: str) -> str:

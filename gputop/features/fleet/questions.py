@@ -16,10 +16,10 @@ from gputop.features.fleet.judge import FLEET_NOT_WORK, GPU_STATES, UNUSED
 from gputop.features.fleet.promql import (
     Scope,
     any_of,
+    each_once,
     equal,
     marked,
     mean_seconds,
-    over,
     selector,
     union,
     unwritten,
@@ -467,7 +467,7 @@ def _seconds(q: Scope, *matchers: str, by: str = "cluster") -> str:
 
 def _minutes(q: Scope, *matchers: str, by: str = "cluster", of: str = IN_STATE) -> str:
     """The GPU-minutes of the last hour, as recorded each minute."""
-    return f"sum by ({by}) ({over('sum_over_time', q.record(of, *matchers), HOUR_S)})"
+    return f"sum by ({by}) ({each_once('sum_over_time', q.record(of, *matchers), HOUR_S)})"
 
 
 def _by_job(q: Scope) -> str:

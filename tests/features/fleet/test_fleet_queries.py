@@ -15,6 +15,7 @@ from gputop.features.fleet.fleet_question import MODES
 from gputop.features.fleet.promql import ALL_NAMES, Names, any_of, rule_scope
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.rules import alerts, planted_series, rules_yaml, unit_tests_yaml
+from gputop.features.fleet.state_rules import IN_STATE
 from gputop.model.prometheus_names import gpu_series
 
 
@@ -97,6 +98,31 @@ def test_a_query_is_printed_with_its_meaning_and_an_unknown_one_with_the_nearest
     assert all(f"# {id}: " in everything for id in library())
     assert main(["fleet", "queries", "gapp"]) == 2
     assert "did you mean gap?" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+def test_an_hour_of_recorded_minutes_is_sixty_of_them_whenever_it_is_asked_for(tmp_path: Path) -> None:
+    """Engines before Prometheus 3 count the samples on both edges of a window."""
+    hour = library()["hours_total"].promql(rule_scope("legacy"))
+    assert hour is not None
+    tested = {
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [
+                    {"series": f'{IN_STATE}{{names="legacy",cluster="a",state="working"}}', "values": "5x180"}
+                ],
+                "promql_expr_test": [
+                    {"expr": hour, "eval_time": at, "exp_samples": [{"value": 5, "labels": '{cluster="a"}'}]}
+                    for at in ("2h", "2h1s", "2h30s", "2h59s")
+                ],
+            }
+        ]
+    }
+    (tmp_path / "hours.yml").write_text(json.dumps(tested))
+    done = subprocess.run(["promtool", "test", "rules", "hours.yml"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 @pytest.mark.slow
