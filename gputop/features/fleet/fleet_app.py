@@ -155,14 +155,19 @@ class FleetApp(PaintedApp[FleetView]):
     def _take(self) -> None:
         shown = self.watched.shown
         self.frame = shown.frame
-        self.view = replace(self.view, error=shown.error, interval_s=self.watched.fleet.interval_s, stale_s=None)
+        interval_s = self.watched.fleet.interval_s
+        self.view = replace(self.view, error=shown.error, interval_s=interval_s, stale_s=self._stale_s())
+
+    def _stale_s(self) -> float | None:
+        """How old the screen is, where a refresh failed or no answer came for too long."""
+        late = self.watched.age_s
+        is_stale = self.watched.is_failing or late > LATE_INTERVALS * self.watched.fleet.interval_s
+        return late if is_stale and not self.view.paused else None
 
     def _grow_old(self) -> None:
-        """Say how old the screen is where no answer came for too long."""
-        late = self.watched.age_s
-        stale = late if late > LATE_INTERVALS * self.watched.fleet.interval_s and not self.view.paused else None
-        if stale is not None or self.view.stale_s is not None:
-            self.see(replace(self.view, stale_s=stale, error=self.watched.shown.error))
+        stale_s = self._stale_s()
+        if stale_s is not None or self.view.stale_s is not None:
+            self.see(replace(self.view, stale_s=stale_s, error=self.watched.shown.error))
 
     def _host(self) -> str | None:
         """The host whose last hour is drawn."""

@@ -52,6 +52,8 @@ class FleetWatch:
     def __init__(self, fleet: AskedFleet, clock: Callable[[], float] = time.monotonic) -> None:
         self.fleet = fleet
         self.shown = ShownFrame()
+        self.is_failing = False
+        """Whether the last refresh failed: what is shown grows old from then on."""
         self._clock = clock
         self._notify: Callable[[], None] = lambda: None
         self._wake = threading.Event()
@@ -141,8 +143,12 @@ class FleetWatch:
         return False
 
     def _refresh(self, at: float | None) -> None:
-        frame = fleet_frame(self._detailed(self.fleet.ask(at)))
-        self._heard = self._clock()
+        try:
+            frame = fleet_frame(self._detailed(self.fleet.ask(at)))
+        except Exception:
+            self.is_failing = True
+            raise
+        self.is_failing, self._heard = False, self._clock()
         if at is None:
             self._present = (frame.t, self._heard)
         if at is self._at or at == self._at:

@@ -326,9 +326,11 @@ async def test_an_engine_that_fails_is_told_in_one_line_and_the_last_values_stay
         await _settled(pilot, lambda: app.view.error is not None)
         text = _text(app.frame, app.view, 100, 30)  # type: ignore[arg-type]
         assert "nobody listens there" in text and "node-0" in text
+        assert app.view.stale_s is not None and "STALE" in text, "it is old from the first refresh that failed"
         answers.fails = ""
         app.watched.go_to(None)
         await _settled(pilot, lambda: app.view.error is None)
+        assert app.view.stale_s is None
 
 
 async def test_a_theme_is_chosen_from_the_same_box_as_on_a_node() -> None:
