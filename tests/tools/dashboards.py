@@ -19,6 +19,7 @@ from grafana_foundation_sdk.models.dashboard import (
 
 from gputop.features.fleet.fleet_question import MODES, FleetQuestion, Mode
 from gputop.features.fleet.questions import library
+from gputop.features.fleet.rules import SUMS
 
 FOLDER = Path(__file__).parent.parent.parent / "gputop" / "features" / "fleet" / "files" / "grafana"
 UNITS = {
@@ -135,6 +136,8 @@ def _panel(query: FleetQuestion, kind: str) -> object:
         expr = f"topk({MOST_LINES}, {expr})"
     asked = prometheus.Dataquery().expr(expr).ref_id("A").datasource(SOURCE)
     text = f"{query.meaning}\n\n→ {query.advice}"
+    if kind == "fleet" and query.id in SUMS:
+        text += "\n\nOf whole clusters, as the rules record it: a chosen host, GPU or job does not narrow it."
     unit = UNITS[query.unit]
     if query.id in STATS:
         made = stat.Panel().span(4).height(4).no_value("none")

@@ -13,7 +13,7 @@ from typing import Any
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import Names, rule_scope
 from gputop.features.fleet.questions import library
-from gputop.features.fleet.rules import rules_yaml, unit_tests_yaml
+from gputop.features.fleet.rules import SUMS, record_of, rules_yaml, unit_tests_yaml
 from gputop.features.fleet.state_rules import OWNER
 from gputop.model.source import UsageError
 
@@ -21,6 +21,8 @@ FILES = Path(__file__).parent / "files"
 RULES, RULE_TESTS = "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml"
 OF_JOB = "@of_job"
 """What narrows a dashboard's query to the GPUs of its job."""
+FLEET = "gputop-fleet"
+"""The dashboard of whole clusters, whose sums are those that the rules record."""
 PRICE = "price"
 """The dashboards' variable that holds the price of a GPU-hour."""
 CLUSTER = 'cluster=~"$cluster"'
@@ -87,7 +89,7 @@ def dashboard(text: str, names: Names, price: float | None = None) -> str:
     for panel in board["panels"]:
         known = True
         for target in panel.get("targets", ()):
-            expr = _asked(target["expr"], names, f"${PRICE}" if price else None)
+            expr = _asked(target["expr"], names, f"${PRICE}" if price else None, of_fleet=board["uid"] == FLEET)
             known = known and expr is not None
             target["expr"] = expr
             target["legendFormat"] = target["legendFormat"].replace("@legend", f"{{{{{host}}}}} GPU {{{{gpu}}}}")
@@ -98,7 +100,7 @@ def dashboard(text: str, names: Names, price: float | None = None) -> str:
     return json.dumps(board, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _asked(expr: str, names: Names, price: str | None) -> str | None:
+def _asked(expr: str, names: Names, price: str | None, *, of_fleet: bool) -> str | None:
     """An expression with the queries that it names; None where one of them cannot be asked under these names."""
     found = _QUERY.search(expr)
     assert found is not None, expr
@@ -107,7 +109,10 @@ def _asked(expr: str, names: Names, price: str | None) -> str | None:
     # Targets, and exporters' metrics about themselves, have no GPU; targets have no host but their address.
     has_gpu, host = about not in ("host", "target"), "instance" if about == "target" else DIALECTS[names].hosts[0]
     select = f'{CLUSTER},{host}=~"$host"' + ',gpu=~"$gpu"' * has_gpu
-    asked = query.promql(rule_scope(names, select, job="$job" * has_gpu, price=price, of_sums=CLUSTER))
+    is_recorded = of_fleet and query.id in SUMS
+    q = rule_scope(names, select, job="$job" * has_gpu, price=price, of_sums=CLUSTER, uses_records=is_recorded)
+    # What is recorded of money has the price that was given: in the dashboard it can be changed.
+    asked = q.record(record_of(query.id)) if is_recorded and not query.needs_price else query.promql(q)
     if asked is None:
         return None
     everywhere = rule_scope(names)

@@ -30,6 +30,8 @@ RECORDED = (
     "cost_by_job",
 )  # fmt: skip
 """Queries over an hour or over all GPUs: dashboards of a large fleet ask for them again and again."""
+SUMS = tuple(id for id in RECORDED if id != "cluster_power")
+"""Of these the sums over an hour, by cluster."""
 JOB_MEANS: tuple[tuple[str, float | None], ...] = (("sm", None), ("util", WINDOW_S), ("util", None))
 """Signals of jobs that are recorded where a rule reads them: see ``Scope.of_jobs``."""
 _LEAD_MIN = 12

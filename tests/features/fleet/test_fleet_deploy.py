@@ -402,6 +402,22 @@ def test_every_query_has_a_panel_or_is_left_to_the_other_dashboard() -> None:
 
 
 @pytest.mark.parametrize("names", ALL_NAMES)
+def test_the_fleet_s_dashboard_reads_what_the_rules_record_and_draws_few_lines(names: Names) -> None:
+    made = files(names, 2.5)
+    recorded = set(re.findall(r"record: (gputop:fleet:(?:hours|waste)_\S+)", made["prometheus/gputop.rules.yml"]))
+    assert len(recorded) >= 8
+    asked = {
+        panel["targets"][0]["expr"]: panel["type"]
+        for panel in json.loads(made["grafana/gputop-fleet.json"])["panels"]
+        if panel.get("targets")
+    }
+    read = {series for expr in asked for series in recorded if expr.startswith(f"{series}{{")}
+    assert read == recorded
+    assert not any("[1h]" in expr for expr in asked if "state_seconds" in expr), "an hour of every GPU, at each refresh"
+    assert all(expr.startswith("topk(") for expr, kind in asked.items() if kind == "timeseries")
+
+
+@pytest.mark.parametrize("names", ALL_NAMES)
 def test_money_is_shown_at_the_given_price_alone_and_the_price_stands_beside_it(names: Names) -> None:
     without, priced = files(names), files(names, 2.5)
     wanted = {query.id for query in library().values() if query.needs_price}
