@@ -25,6 +25,12 @@ Unit = Literal[
 Severity = Literal["critical", "warning", "info"]
 
 
+class Rises(Struct, frozen=True):
+    """A value that begins at 0 and rises by so much a minute."""
+
+    per_minute: float
+
+
 class Stops(Struct, frozen=True):
     """A value that is there for so many minutes, and no longer."""
 
@@ -32,15 +38,17 @@ class Stops(Struct, frozen=True):
     minutes: int
 
 
-Level = float | tuple[float, float] | Stops
-"""A constant value, a first value with its rise per minute, or one that ends."""
+Level = float | Rises | Stops
+Either = Level | tuple[Level, Level]
+"""One value in both scenarios, or that at which an alert fires and that at which it is silent."""
 
 
 class Planted(Struct, frozen=True):
-    """A scenario for the unit test of an alert. GPUs by what they measure, in base units; other series."""
+    """The scenarios in which an alert must and must not fire, of the same series: they differ in numbers alone. GPUs by
+    what they measure, in base units; other series."""
 
-    gpus: tuple[Mapping[str, Level], ...] = ()
-    series: tuple[tuple[str, Level], ...] = ()
+    gpus: tuple[Mapping[str, Either], ...] = ()
+    series: tuple[tuple[str, Either], ...] = ()
     has_job: bool = False
     has_process: bool = True
     """Whether the job runs there: gputop's exporter names jobs by their processes, and pods that have none apart."""
@@ -49,16 +57,14 @@ class Planted(Struct, frozen=True):
 class AlertRule(Struct, frozen=True):
     """When a query's answer is worth a page. ``when`` follows the query; ``lasts`` is how long it must hold.
 
-    ``fires`` and ``silent`` are scenarios in which it must and must not fire, of the same series: they differ in
-    numbers alone. ``about`` says whose labels an alert carries: a target is known by its address alone.
+    ``about`` says whose labels an alert carries: a target is known by its address alone.
     """
 
     name: str
     when: str
     lasts: str
     severity: Severity
-    fires: Planted
-    silent: Planted
+    planted: Planted
     about: Literal["gpu", "host", "target", "fleet"] = "gpu"
 
 

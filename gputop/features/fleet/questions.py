@@ -10,7 +10,8 @@ from types import MappingProxyType
 from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.thresholds import MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, State
-from gputop.features.fleet.fleet_question import AlertRule, FleetQuestion, Planted, Stops
+from gputop.diagnosis.window import PCIE_LANE_BYTES, PCIE_USABLE
+from gputop.features.fleet.fleet_question import AlertRule, Either, FleetQuestion, Planted, Rises, Stops
 from gputop.features.fleet.fleet_reading import HOUR_S, GpuState
 from gputop.features.fleet.judge import FLEET_NOT_WORK, GPU_STATES, UNUSED
 from gputop.features.fleet.promql import (
@@ -38,16 +39,6 @@ def library() -> Mapping[str, FleetQuestion]:
     return MappingProxyType({row.id: row for row in rows})
 
 
-def util(q: Scope) -> str:
-    """Utilisation, over the window of a state."""
-    return q.mean("util")
-
-
-def sm(q: Scope) -> str:
-    """SM activity, over the window of a state."""
-    return q.mean("sm")
-
-
 def _own(series: str, **labels: str) -> str:
     """A series of gputop's exporter about the GPU of a planted scenario."""
     return selector(series, 'gpu="0",uuid="GPU-n1-0",instance="n1:9401"', *starmap(equal, labels.items()))
@@ -63,30 +54,29 @@ def _own_mean(q: Scope, series: str) -> str:
 
 # What holds a GPU back.
 
-_LANE, _REACHED = "0.985e9", "0.8"
-"""Bytes a second of one PCIe lane in generation 3, one direction, doubled by each next one; the part that is usable."""
+_LANE = f"{PCIE_LANE_BYTES[3] / 1e9:g}e9"
+"""Bytes a second of one PCIe lane in generation 3, one direction: each next one doubles them."""
 _STARVED_VERDICTS = (
     'verdict=~"pcie_transfer|dataloader_.*|main_process|worker_restart|checkpoint_pause|starved_unattributed"'
 )
 BOTTLENECK_QUERIES = (
     FleetQuestion(
         "gap", "bottleneck", NOT_WORKING.capitalize(), "ratio",
-        lambda q: f"(({util(q)} - {sm(q)}) or {util(q)}) and on ({q.by}) ({_node_says(q, 'busy_not_working')})",
+        lambda q: f"(({q.mean('util')} - {q.mean('sm')}) or {q.mean('util')}) "
+        f"and on ({q.by}) ({_node_says(q, 'busy_not_working')})",
         "Kernels run all the time, on less than a third of the chip: small kernels, NCCL that spins, or one block that "
         "keeps a whole GPU busy. The value is the gap between utilisation and SM activity. Where gputop runs on the "
         "node, its own state decides.",
         "On the host gputop says which: the verdict small_kernels, communication or low_sm, with evidence and remedy.",
-        lambda q: f"({util(q)} - {sm(q)}) and {in_state(q, 'busy_not_working')}",
+        lambda q: f"({q.mean('util')} - {q.mean('sm')}) and {in_state(q, 'busy_not_working')}",
         alert=AlertRule("GpuBusyNotWorking", "", "15m", "warning",
-                    Planted(({"util": 0.97, "sm": 0.29, "memory": 4e10},),
-                            ((_own("gputop_gpu_state", state="busy_not_working"), 1.0),)),
-                    Planted(({"util": 0.97, "sm": 0.31, "memory": 4e10},),
-                            ((_own("gputop_gpu_state", state="busy_not_working"), 0.0),))),
+                    Planted(({"util": 0.97, "sm": (0.29, 0.31), "memory": 4e10},),
+                            ((_own("gputop_gpu_state", state="busy_not_working"), (1.0, 0.0)),))),
     ),
     FleetQuestion(
         "memory_bound", "bottleneck", "Bound by memory bandwidth", "ratio",
         lambda q: f"{q.mean('dram')} and ({q.mean('dram')} >= {share(MEMORY_DRAM)}) "
-        f"and ({util(q)} >= {share(MEMORY_UTIL)})",
+        f"and ({q.mean('util')} >= {share(MEMORY_UTIL)})",
         "Three quarters of the bandwidth that kernels reach. SM activity is high meanwhile: warps wait for memory, so "
         "the usual condition of DRAM high and SM low finds nothing.",
         "Inherent in decoding; larger batch, FlashAttention, fused kernels, quantised weights.",
@@ -94,13 +84,12 @@ BOTTLENECK_QUERIES = (
     FleetQuestion(
         "pcie_saturation", "bottleneck", "PCIe traffic as a share of the link", "ratio",
         lambda q: f"({q.mean('pcie_rx')} > {q.mean('pcie_tx')} or {q.mean('pcie_tx')}) / "
-        f"({_LANE} * 2 ^ ({q.gpu('pcie_gen')} - 3) * {_REACHED} * {q.gpu('pcie_width')})",
+        f"({_LANE} * 2 ^ ({q.gpu('pcie_gen')} - 3) * {PCIE_USABLE} * {q.gpu('pcie_width')})",
         "The busier direction against what the link carries at its present generation and width. A fixed limit in GB/s "
         "is wrong on every other machine.",
         "pin_memory=True and non_blocking copies; keep data on the GPU; check that the link runs at its full width.",
         alert=AlertRule("GpuPcieSaturated", " > 0.9", "15m", "info",
-                    Planted(({"pcie_rx": 50e9, "pcie_tx": 1e9, "pcie_gen": 5.0, "pcie_width": 16.0},)),
-                    Planted(({"pcie_rx": 20e9, "pcie_tx": 1e9, "pcie_gen": 5.0, "pcie_width": 16.0},))),
+                    Planted(({"pcie_rx": (50e9, 20e9), "pcie_tx": 1e9, "pcie_gen": 5.0, "pcie_width": 16.0},))),
     ),
     FleetQuestion(
         "pcie_against_dram", "bottleneck", "PCIe traffic with little use of device memory", "bytes/s",
@@ -128,13 +117,10 @@ BOTTLENECK_QUERIES = (
         lambda q: f"{_own_mean(q, 'gputop_gpu_idle_ratio')} and on ({q.by}) ({_node_says(q, 'starved')})",
         "Share of time in which no kernel ran on a GPU that a job holds.",
         "On the host: gputop, or gputop diagnose for a ticket.",
-        lambda q: f"(1 - {util(q)}) and {in_state(q, 'starved')}",
+        lambda q: f"(1 - {q.mean('util')}) and {in_state(q, 'starved')}",
         AlertRule("GpuStarved", " > 0.2", "30m", "info",
-              Planted(({"util": 0.79, "sm": 0.7, "memory": 4e10},),
-                      ((_own("gputop_gpu_idle_ratio"), 0.21),
-                       (_own("gputop_gpu_state", state="starved"), 1.0)), has_job=True),
-              Planted(({"util": 0.81, "sm": 0.7, "memory": 4e10},),
-                      ((_own("gputop_gpu_idle_ratio"), 0.19),
+              Planted(({"util": (0.79, 0.81), "sm": 0.7, "memory": 4e10},),
+                      ((_own("gputop_gpu_idle_ratio"), (0.21, 0.19)),
                        (_own("gputop_gpu_state", state="starved"), 1.0)), has_job=True)),
     ),
     FleetQuestion(
@@ -159,8 +145,7 @@ BOTTLENECK_QUERIES = (
 # only within one job, by the median and the median absolute deviation: the straggler itself would move a mean.
 
 _POINTS, _BUSY = share(LEAST_POINTS), share(ALL_UTIL)
-_WAITING = ({"util": 0.98, "sm": 0.12},) * 7
-_EVEN = ({"util": 0.98, "sm": 0.62},) * 8
+_WAITING: Mapping[str, Either] = {"util": 0.98, "sm": (0.12, 0.62)}
 
 
 def _above(q: Scope, word: str) -> str:
@@ -213,7 +198,7 @@ BREADTH_QUERIES = (
         "Compare its clocks, temperature and link with the others'; uneven batches or layers; drain it if it is the "
         "hardware.",
         alert=AlertRule("GpuStragglerSlow", "", "1m", "warning",
-                    Planted(({"util": 0.99, "sm": 0.9}, *_WAITING), has_job=True), Planted(_EVEN, has_job=True)),
+                    Planted(({"util": (0.99, 0.98), "sm": (0.9, 0.62)}, *[_WAITING] * 7), has_job=True)),
     ),
     FleetQuestion(
         "straggler_starved", "breadth", "GPUs that starve while their job spins", "ratio",
@@ -222,7 +207,7 @@ BREADTH_QUERIES = (
         "utilisation lies below the median.",
         "On its host gputop names what it waits for: loaders, disk, network or the main thread.",
         alert=AlertRule("GpuStragglerStarved", "", "1m", "warning",
-                    Planted(({"util": 0.4, "sm": 0.35}, *_WAITING), has_job=True), Planted(_EVEN, has_job=True)),
+                    Planted(({"util": (0.4, 0.98), "sm": (0.35, 0.62)}, *[_WAITING] * 7), has_job=True)),
     ),
     FleetQuestion(
         "straggler_step", "breadth", "Ranks whose steps take longer", "ratio",
@@ -278,15 +263,14 @@ HEALTH_QUERIES = (
         "says nothing.",
         "Check whether the host answers at all; then systemctl status gputop-export, or the pod of the DaemonSet.",
         alert=AlertRule("GpuExporterDown", "", "1m", "critical",
-                    Planted(series=(("up{UP}", 0.0),)), Planted(series=(("up{UP}", 1.0),)), "target"),
+                    Planted(series=(("up{UP}", (0.0, 1.0)),)), "target"),
     ),
     FleetQuestion(
         "late", "health", "Drivers late or hung", "GPUs", lambda q: f"{q.series('gputop_up')} == 0",
         "The exporter answers and has no current values: the driver hangs, or there is no GPU.",
         "Run gputop doctor on the host: it says which call hangs. A driver that hangs usually needs a reboot.", None,
         AlertRule("GpuDriverLate", "", "5m", "critical",
-              Planted(series=((_own("gputop_up"), 0.0),)),
-              Planted(series=((_own("gputop_up"), 1.0),)), "host"),
+              Planted(series=((_own("gputop_up"), (0.0, 1.0)),)), "host"),
     ),
     FleetQuestion(
         "dead", "health", "Exporters whose file stays", "seconds", unwritten,
@@ -294,9 +278,7 @@ HEALTH_QUERIES = (
         "it. The value is its age. That it does not change is what counts: a node's clock may be wrong.",
         "See why the exporter ended; remove the file until it runs again.", None,
         AlertRule("GpuExporterDead", "", "1m", "critical",
-              Planted(series=((_own("gputop_last_sample_timestamp_seconds"), 0.0),
-                              (_own("gputop_up"), 1.0))),
-              Planted(series=((_own("gputop_last_sample_timestamp_seconds"), (0.0, 60.0)),
+              Planted(series=((_own("gputop_last_sample_timestamp_seconds"), (0.0, Rises(60.0))),
                               (_own("gputop_up"), 1.0))), "host"),
     ),
     FleetQuestion(
@@ -306,23 +288,21 @@ HEALTH_QUERIES = (
         "are counted, not MIG instances.",
         "dmesg | grep -i xid on the host. Xid 79 means that the GPU fell off the bus: drain the node and reset it.",
         alert=AlertRule("GpuVanished", "", "2m", "critical",
-                    Planted(({"util": 0.9}, {"util": Stops(0.9, 6)})),
-                    Planted(({"util": 0.9}, {"util": Stops(0.9, 90)})), "host"),
+                    Planted(({"util": 0.9}, {"util": (Stops(0.9, 6), Stops(0.9, 90))})), "host"),
     ),
     FleetQuestion(
         "lost", "health", "Unreadable GPUs", "flag", lambda q: q.says("gputop_gpu_lost"),
         "The driver lists the GPU and calls on it fail or hang.",
         "Drain the node; reset the GPU or reboot.", None,
         AlertRule("GpuLost", "", "2m", "critical",
-              Planted(series=((_own("gputop_gpu_lost"), 1.0),)),
-              Planted(series=((_own("gputop_gpu_lost"), 0.0),))),
+              Planted(series=((_own("gputop_gpu_lost"), (1.0, 0.0)),))),
     ),
     FleetQuestion(
         "temperature", "health", "Temperature", "celsius", lambda q: q.gpu("temp"),
         "Temperature of the chip. What matters is whether clocks are cut for it: see throttled.",
         "Airflow, fans, dust, inlet temperature; neighbours in the same chassis.",
         alert=AlertRule("GpuHot", " > 85", "10m", "warning",
-                    Planted(({"temp": 86.0},)), Planted(({"temp": 84.0},))),
+                    Planted(({"temp": (86.0, 84.0)},))),
     ),
     FleetQuestion(
         "throttled", "health", "Time with clocks held down by heat or power brake", "ratio",
@@ -331,8 +311,7 @@ HEALTH_QUERIES = (
         "busy GPU normally runs.",
         "Cooling, or the power supply of the chassis. The job that runs there slows all its peers down.", None,
         AlertRule("GpuThrottled", " > 0.1", "10m", "warning",
-              Planted(series=((_own(_THROTTLED, reason="hardware_thermal"), (0.0, 7.0)),)),
-              Planted(series=((_own(_THROTTLED, reason="hardware_thermal"), (0.0, 5.0)),))),
+              Planted(series=((_own(_THROTTLED, reason="hardware_thermal"), (Rises(7.0), Rises(5.0))),))),
     ),
     FleetQuestion(
         "power_sawtooth", "health", "Power that swings", "ratio",
@@ -348,7 +327,7 @@ HEALTH_QUERIES = (
         "Drain the node, reset the GPU; replace it when they come back or row remapping has failed.",
         lambda q: f"{q.gpu('ecc', 'increase', HOUR_S)} > 0",
         AlertRule("GpuUncorrectedEcc", "", "0m", "critical",
-              Planted(({"ecc": (0.0, 1.0)},)), Planted(({"ecc": 3.0},))),
+              Planted(({"ecc": (Rises(1.0), 3.0)},))),
     ),
     FleetQuestion(
         "xid", "health", "Xid errors", "GPUs",
@@ -359,10 +338,8 @@ HEALTH_QUERIES = (
         "Cordon the node at 48, 63, 64, 74, 79, 94, 95; tell the job's owner at the others.",
         _dcgm_xid,
         AlertRule("GpuXid", "", "0m", "warning",
-              Planted(series=((_own("gputop_gpu_xid_errors_total", xid="79"), (0.0, 1.0)),
-                              ('DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-0",HOST="n1"}', (0.0, 1.0)))),
-              Planted(series=((_own("gputop_gpu_xid_errors_total", xid="79"), 4.0),
-                              ('DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-0",HOST="n1"}', 31.0)))),
+              Planted(series=((_own("gputop_gpu_xid_errors_total", xid="79"), (Rises(1.0), 4.0)),
+                              ('DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-0",HOST="n1"}', (Rises(1.0), 31.0))))),
     ),
     FleetQuestion(
         "row_remap", "health", "Row remap due or failed", "flag",
@@ -442,7 +419,7 @@ THROUGHPUT_QUERIES = (
     ),
     FleetQuestion(
         "efficiency", "throughput", "SM activity as a share of utilisation", "ratio",
-        lambda q: f"{sm(q)} / ({util(q)} > 0.1)",
+        lambda q: f"{q.mean('sm')} / ({q.mean('util')} > 0.1)",
         "How much of the chip works while the GPU counts as busy.", "Below 0.3: see gap and its verdict.",
     ),
 )  # fmt: skip
@@ -454,7 +431,6 @@ THROUGHPUT_QUERIES = (
 # is busy and not working costs as much. GPUs whose SM activity is not measured are counted apart, neither as waste nor
 # as work.
 
-_OWN_IDLE = _own("gputop_gpu_state", state="idle")
 _NO_WORK, _MEASURED = any_of("state", FLEET_NOT_WORK), 'state!="unmeasured"'
 
 
@@ -539,10 +515,8 @@ WASTE_QUERIES = (
         "Ask the owner; idle limits for notebooks.",
         lambda q: f"{q.gpu('memory')} and {in_state(q, 'idle_allocated')}",
         alert=AlertRule("GpuIdleWithMemory", "", "30m", "info",
-                    Planted(({"util": 0.0, "memory": 1.1e9},),
-                            ((_own("gputop_gpu_state", state="idle_allocated"), 1.0),)),
-                    Planted(({"util": 0.0, "memory": 1e9},),
-                            ((_own("gputop_gpu_state", state="idle_allocated"), 0.0),))),
+                    Planted(({"util": 0.0, "memory": (1.1e9, 1e9)},),
+                            ((_own("gputop_gpu_state", state="idle_allocated"), (1.0, 0.0)),))),
     ),
     FleetQuestion(
         "allocated_unused", "waste", "GPUs that a job holds and does not use", "flag",
@@ -550,8 +524,8 @@ WASTE_QUERIES = (
         "The scheduler or the kubelet gave the GPU to a job, and no process of it uses the GPU or holds memory there.",
         "Ask the owner: a job that asks for fewer GPUs leaves this one to another.",
         alert=AlertRule("GpuAllocatedUnused", "", "30m", "info",
-                    Planted(({"util": 0.0, "memory": 1e8},), ((_OWN_IDLE, 1.0),), has_job=True, has_process=False),
-                    Planted(({"util": 0.06, "memory": 1e8},), ((_OWN_IDLE, 0.0),), has_job=True, has_process=False)),
+                    Planted(({"util": (0.0, 0.06), "memory": 1e8},),
+                            ((_own("gputop_gpu_state", state="idle"), (1.0, 0.0)),), has_job=True, has_process=False)),
     ),
     FleetQuestion(
         "waste_share", "waste", "No work: share, last hour", "ratio",
@@ -560,12 +534,10 @@ WASTE_QUERIES = (
         "Track it by week: it is the number to bring down.",
         lambda q: f"{_minutes(q, of=JOB_LOST)} / {_minutes(q, _MEASURED)}",
         AlertRule("GpuFleetWasted", " > 0.5", "1h", "info",
-              Planted(({"util": 0.3, "sm": 0.25, "memory": 1e8},),
-                      ((_own("gputop_gpu_state_seconds_total", state="starved"), (0.0, 60.0)),
-                       (_own("gputop_gpu_state_seconds_total", state="working"), (0.0, 10.0))), has_job=True),
-              Planted(({"util": 0.7, "sm": 0.65, "memory": 1e8},),
-                      ((_own("gputop_gpu_state_seconds_total", state="starved"), (0.0, 10.0)),
-                       (_own("gputop_gpu_state_seconds_total", state="working"), (0.0, 60.0))), has_job=True),
+              Planted(({"util": (0.3, 0.7), "sm": (0.25, 0.65), "memory": 1e8},),
+                      ((_own("gputop_gpu_state_seconds_total", state="starved"), (Rises(60.0), Rises(10.0))),
+                       (_own("gputop_gpu_state_seconds_total", state="working"), (Rises(10.0), Rises(60.0)))),
+                      has_job=True),
               "fleet"),
         recorded=lambda q: f"{_minutes(q, _NO_WORK)} / {_minutes(q, _MEASURED)}",
     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.fleet_question import AlertRule, FleetQuestion, Level, Planted, Stops
+from gputop.features.fleet.fleet_question import AlertRule, Either, FleetQuestion, Level, Planted, Rises, Stops
 from gputop.features.fleet.fleet_reading import WINDOW_S
 from gputop.features.fleet.promql import (
     NAMES_LABEL,
@@ -51,7 +51,7 @@ def recorded(
     """Groups of recording rules: name, and the name and PromQL of each; later ones are made of earlier ones."""
     q = rule_scope(names, scrape_s=scrape_s, uses_records=True, price=price)
     by_gpu = of_gpus(q, library()["gpus_by_state"].promql(q) or "")
-    read = " ".join((*(expr for _, expr in by_gpu), *(fires(q, *row) for row in alerts(names))))
+    read = " ".join((*(expr for _, expr in by_gpu), *(alert_promql(q, *row) for row in alerts(names))))
     anew = rule_scope(names, scrape_s=scrape_s)
     yield "gputop_jobs", [(name, anew.of_jobs(*of)) for of in JOB_MEANS if (name := job_mean(*of)) in read]
     yield "gputop_gpus", list(by_gpu)
@@ -72,7 +72,7 @@ def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15
     for query, alert in alerts(names):
         lines += [
             f"      - alert: {alert.name}",
-            *_block(fires(q, query, alert)),
+            *_block(alert_promql(q, query, alert)),
             f"        for: {alert.lasts}",
             "        labels:",
             f"          severity: {alert.severity}",
@@ -85,7 +85,7 @@ def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15
     return "\n".join(lines) + "\n"
 
 
-def fires(q: Scope, query: FleetQuestion, alert: AlertRule) -> str:
+def alert_promql(q: Scope, query: FleetQuestion, alert: AlertRule) -> str:
     """When an alert fires, in PromQL: the threshold compares the query's number, whatever the query ends with.
 
     Alerts about a GPU carry its owner, those about a host its name: of labels that collide with no target's.
@@ -124,10 +124,11 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
     lines = ["rule_files:", f"  - {rules_file}", "evaluation_interval: 1m", "tests:"]
     for _, alert in alerts(names):
         minutes = int(alert.lasts[:-1]) * (60 if alert.lasts.endswith("h") else 1) + _LEAD_MIN
-        for world, fires in ((alert.fires, True), (alert.silent, False)):
+        world = alert.planted
+        for fires in (True, False):
             lines += [f"  - name: {alert.name} {'fires' if fires else 'is silent'}", "    interval: 30s"]
             lines.append("    input_series:")
-            for series, level in sorted(planted_series(world, names).items()):
+            for series, level in sorted(planted_series(world, names, fires=fires).items()):
                 lines += [f"      - series: {_quoted(series)}", f"        values: {_values(level, minutes)}"]
             matchers = [f'alertname="{alert.name}"', 'alertstate="firing"']
             if fires and alert.about != "fleet":
@@ -145,13 +146,17 @@ def unit_tests_yaml(names: Names, rules_file: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def planted_series(world: Planted, names: Names) -> dict[str, Level]:
-    """A scenario as series under these names."""
+def planted_series(world: Planted, names: Names, *, fires: bool) -> dict[str, Level]:
+    """The scenario in which an alert fires, or is silent, as series under these names."""
+
+    def chosen(level: Either) -> Level:
+        return level[0 if fires else 1] if isinstance(level, tuple) else level
+
     found: dict[str, Level] = {}
     for index, gpu in enumerate(world.gpus):
         labels = gpu_labels(names, "n1", index, "4711" if world.has_job else "")
         for word, level in gpu.items():
-            found.update(signal_series(names, word, level, labels))
+            found.update(signal_series(names, word, chosen(level), labels))
         if names == "gputop" and world.has_job and not world.has_process:
             found[f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="llm-0"}}'] = 1.0
         elif names == "gputop" and world.has_job:
@@ -160,9 +165,9 @@ def planted_series(world: Planted, names: Names) -> dict[str, Level]:
     for series, level in world.series:
         if series.startswith("up"):
             job = "gputop" if names == "gputop" else "dcgm-exporter"
-            found[f'up{{job="{job}",instance="n1:9401"}}'] = level
+            found[f'up{{job="{job}",instance="n1:9401"}}'] = chosen(level)
         elif series.startswith(own):
-            found[series.replace("HOST=", f"{DIALECTS[names].hosts[0]}=")] = level
+            found[series.replace("HOST=", f"{DIALECTS[names].hosts[0]}=")] = chosen(level)
     return found
 
 
@@ -187,14 +192,14 @@ def signal_series(names: Names, word: str, level: Level, labels: str) -> Mapping
 def _scaled(level: Level, factor: float) -> Level:
     if isinstance(level, Stops):
         return Stops(level.value * factor, level.minutes)
-    return (level[0] * factor, level[1] * factor) if isinstance(level, tuple) else level * factor
+    return Rises(level.per_minute * factor) if isinstance(level, Rises) else level * factor
 
 
 def _values(level: Level, minutes: int) -> str:
     if isinstance(level, Stops):
         there = min(level.minutes, minutes)
         return f"{level.value:.12g}x{2 * there}" + (" stale" if there < minutes else "")
-    begin, rise = level if isinstance(level, tuple) else (level, 0.0)
+    begin, rise = (0.0, level.per_minute) if isinstance(level, Rises) else (level, 0.0)
     return f"{begin:.12g}+{rise / 2:.12g}x{2 * minutes}"
 
 
