@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.additions import ADDITIONS, Addition, apply, proofs
+from tests.support.fleet_additions import FLEET_ADDITIONS
 
 ROOT = Path(__file__).parent.parent
+ALL = (*ADDITIONS, *FLEET_ADDITIONS)
 COPIED = ("gputop", "tests", "docs", "screenshots", "README.md", "pyproject.toml")
 CHECKS = (
     "tests/test_added.py",
@@ -28,7 +30,7 @@ CHECKS = (
 """What was added, and the checks that would miss it where a list is kept beside the one that was patched."""
 
 
-@pytest.mark.parametrize("addition", ADDITIONS, ids=lambda addition: addition.name)
+@pytest.mark.parametrize("addition", ALL, ids=lambda addition: addition.name)
 def test_an_addition_touches_few_files_that_are_where_it_says(addition: Addition, tmp_path: Path) -> None:
     files = {patch.file for patch in addition.patches}
     assert len(files) <= addition.most_files
@@ -43,7 +45,7 @@ def test_an_addition_touches_few_files_that_are_where_it_says(addition: Addition
 
 def test_the_contributors_table_has_a_row_for_each_addition() -> None:
     rows = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
-    for addition in ADDITIONS:
+    for addition in ALL:
         (row,) = [line for line in rows.splitlines() if line.startswith(f"| {addition.name} |")]
         named = {f"gputop/{name}" for name in re.findall(r"`([\w/]+\.py)`", row.split("|")[2])}
         assert named <= {patch.file for patch in addition.patches}, "what is named need not be touched"
@@ -72,8 +74,8 @@ def test_one_of_each_is_added_and_every_check_holds(tmp_path: Path) -> None:
             shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, tmp_path / name)
-    for addition in ADDITIONS:
+    for addition in ALL:
         apply(tmp_path, addition)
-    (tmp_path / "tests" / "test_added.py").write_text(proofs(), encoding="utf-8")
+    (tmp_path / "tests" / "test_added.py").write_text(proofs(ALL), encoding="utf-8")
     _run(tmp_path, "-m", "tests.tools.reference")
     _run(tmp_path, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "-m", "not slow", *CHECKS)

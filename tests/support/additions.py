@@ -6,6 +6,7 @@ exist is made. ``proof`` is a test, run in a copy of the tree that has all of th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -600,9 +601,9 @@ def diagnosis_of(snapshots: list[Snapshot]) -> GpuDiagnosis:
 '''
 
 
-def proofs() -> str:
-    """The file of tests for a copy that has every addition."""
-    return "\n\n".join((HEAD.rstrip() + "\n", *(addition.proof.strip() + "\n" for addition in ADDITIONS)))
+def proofs(additions: Iterable[Addition]) -> str:
+    """The file of tests for a copy that has these additions."""
+    return "\n\n".join((HEAD.rstrip() + "\n", *(addition.proof.strip() + "\n" for addition in additions)))
 
 
 def apply(root: Path, addition: Addition) -> None:

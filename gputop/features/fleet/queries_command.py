@@ -12,6 +12,7 @@ from gputop.features.fleet.address import checked_select
 from gputop.features.fleet.fleet_question import MODES, FleetQuestion
 from gputop.features.fleet.promql import ALL_NAMES, Scope, rule_scope
 from gputop.features.fleet.questions import library
+from gputop.model.cards import own_price
 from gputop.model.quantity import wrapped
 from gputop.model.source import UsageError
 
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     queries = library()
     if args.id is not None and args.id not in queries:
         raise UsageError(f"no query {args.id!r}{nearest(args.id, queries)}; `gputop fleet queries` lists them")
-    scope = rule_scope(args.names, checked_select(args.select), price=settings.price)
+    scope = rule_scope(args.names, checked_select(args.select), price=own_price(settings.price))
     if args.id is not None:
         sys.stdout.write(_told(queries[args.id], scope))
         return 0

@@ -1,0 +1,68 @@
+"""What a contributor adds to the fleet: a question, and an exporter, each in one file."""
+
+from __future__ import annotations
+
+from tests.support.additions import Addition, Patch
+
+QUESTION = Addition(
+    "a question to a fleet",
+    1,
+    (
+        Patch(
+            "gputop/features/fleet/questions.py",
+            """    FleetQuestion(
+        "added", "throughput", "Added", "ratio", lambda q: f"{q.gpu('engine')} / {q.mean('util')}",
+        "What a test adds, as a share of what was there.", "Nothing to do.",
+        alert=AlertRule("GpuAdded", " > 0.5", "1m", "info", Planted(({"util": 0.5, "engine": (0.3, 0.2)},))),
+    ),
+""",
+            after="THROUGHPUT_QUERIES = (\n",
+        ),
+    ),
+    """
+def test_a_question_is_asked_under_every_names_alerted_on_and_told_in_the_help() -> None:
+    from gputop.features.fleet.promql import ALL_NAMES, rule_scope
+    from gputop.features.fleet.questions import library
+    from gputop.features.fleet.rules import rules_yaml, unit_tests_yaml
+
+    for names in ALL_NAMES:
+        asked = library()["added"].promql(rule_scope(names, 'cluster="a"'))
+        assert asked is not None and asked.count('cluster="a"') >= 2
+        assert "alert: GpuAdded" in rules_yaml(names) and "GpuAdded is silent" in unit_tests_yaml(names, "r.yml")
+    assert "`added`" in page_text("fleet")
+    assert main(["fleet", "queries", "added"]) == 0
+""",
+)
+
+EXPORTER = Addition(
+    "an exporter that a fleet may have",
+    1,
+    (
+        Patch(
+            "gputop/features/fleet/exporter_names.py",
+            """    Dialect(
+        "added", "an exporter that a test adds",
+        _signals(util_pct=("added_util_ratio", 100.0), power_w=("added_milliwatts", 1e-3)),
+        ("index",), ("uuid",), ("name",),
+    ),
+""",
+            after="""        ("index", "gpu_index"), ("uuid",), ("gpu", "gpu_name"),
+    ),
+""",
+        ),
+    ),
+    """
+def test_an_exporter_is_looked_for_and_asked_in_its_own_names_and_units() -> None:
+    from gputop.features.fleet import plan
+    from gputop.features.fleet.decode_answers import signals_found
+
+    assert "added_util_ratio" in plan.names_asked("") and "added_util_ratio" in plan.samples("")
+    signals = signals_found(["added_util_ratio", "added_milliwatts"])
+    known = plan.Known(signals, {"added": ("instance", "index")})
+    assert signals == {"added": {"util_pct", "power_w"}} and known.only == "added"
+    assert plan.metric(known, "power_w", 'a="b"') == 'max by (instance, index) (added_milliwatts{a="b"})'
+    assert plan.quiet(known, "").endswith("< 0.05)"), "5 % as a ratio"
+""",
+)
+
+FLEET_ADDITIONS = (QUESTION, EXPORTER)
