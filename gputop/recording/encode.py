@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
@@ -33,34 +34,35 @@ from gputop.recording.format import (
 )
 from gputop.recording.lines_beside_frames import RunFacts, lasting_value, periods_value, run_value, servers_value
 
-_ROUND: Mapping[Rounding, Callable[[Any], Any]] = {
-    "digits": lambda value: float(f"{value:.4g}") if value.__class__ is float else value,
+_ROUND: Mapping[Rounding, Callable[[float], float]] = {
+    "digits": lambda value: float(f"{value:.4g}"),
     "whole": round,
     "fine": lambda value: round(value, 3),
 }
-"""Four significant digits, more than any value is measured to; bytes whole; counters and times to milliseconds. An
-integer keeps every digit."""
+"""Four significant digits, more than any value is measured to; bytes whole; counters and times to milliseconds."""
 
 
-def _rounded(values: Sequence[Any], column: RecordedColumn) -> Sequence[Any]:
-    """One column as it is recorded; what is not finite was not measured."""
-    if column.check in ("text", "flag") or not any(value is not None for value in values):
-        return values
-    rounded = _ROUND[column.rounding]
-    return [None if v is None or not isfinite(v) else _short(rounded(v)) for v in values]
+def _rounded(value: float, rounding: Rounding) -> float | None:
+    """A value as it is recorded: a whole number without its ``.0``; what is not finite was not measured."""
+    if not value:
+        # Most values of a process are 0, and rounding takes longer than all else here.
+        return 0
+    if not isfinite(value):
+        return None
+    rounded = _ROUND[rounding](value)
+    return int(rounded) if rounded == int(rounded) else rounded
 
 
-def _short(value: float) -> float:
-    """A whole number without its ``.0``."""
-    return int(value) if value == int(value) else value
-
-
-def _rows(samples: Sequence[Struct], columns: Sequence[RecordedColumn]) -> list[tuple[Any, ...]]:
-    """The recorded fields of samples of one class, a row each."""
-    if not samples:
-        return []
-    recorded = [_rounded([getattr(sample, column.key) for sample in samples], column) for column in columns]
-    return list(zip(*recorded, strict=True))
+def _rows(samples: Sequence[Struct], columns: Sequence[RecordedColumn]) -> list[list[Any]]:
+    """The recorded fields of samples of one class, a row each. An integer keeps every digit."""
+    values_of = attrgetter(*[column.key for column in columns])
+    return [
+        [
+            _rounded(value, column.rounding) if value.__class__ is float else value
+            for value, column in zip(values_of(sample), columns, strict=True)
+        ]
+        for sample in samples
+    ]
 
 
 _FACTS_LINE_BYTES = 512 << 10
