@@ -39,8 +39,6 @@ def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
     """
     if options.source is not None:
         return Marked(options.source, at_once=True), None
-    import psutil  # noqa: F401
-
     import gputop.sources.host  # noqa: F401
 
     mine = options.gpus == "mine"
