@@ -36,11 +36,7 @@ class ReaderThread(Generic[T]):
         done: Callable[[], None],
         close: Callable[[], None] | None = None,
         after: Callable[[], None] | None = None,
-        *,
-        second_s: float = 0.0,
     ) -> None:
-        """``second_s`` is how soon after the first read the second one is asked for, if what comes ``after`` the first
-        shall wait as long as there is time for it before that: a start has more urgent things to do."""
         self.latest: T | None = None
         self.latest_at = 0.0
         self.reads = 0
@@ -50,7 +46,6 @@ class ReaderThread(Generic[T]):
         self._done = done
         self._close = close
         self._after = after
-        self._second_s = second_s
         self._asked = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"gputop-{name}", daemon=True)
@@ -87,7 +82,6 @@ class ReaderThread(Generic[T]):
             self._asked.clear()
             if self._stopping:
                 break
-            begun = monotonic()
             try:
                 self.latest = self._read()
                 self.error = None
@@ -98,12 +92,8 @@ class ReaderThread(Generic[T]):
                 self.error = error
             self.reads += 1
             self.busy_since = None
-            took_s = monotonic() - begun
             self._done()
             if self._after is None or self._stopping:
-                continue
-            # What comes after takes less than a first read, which opens what it reads.
-            if self.reads == 1 and self._asked.wait(max(0.0, self._second_s - 2 * took_s)):
                 continue
             try:
                 self._after()

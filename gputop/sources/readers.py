@@ -35,8 +35,6 @@ class Readers:
     hung.
     """
 
-    second_s = 0.0
-    """See ``ReaderThread``."""
     with_host = True
     """Whether the host is read with its processes."""
 
@@ -109,7 +107,6 @@ class Readers:
             self._gpus_read,
             self._reader.session.close,
             lambda: self._reader.ask_seldom(ticket),
-            second_s=self.second_s,
         )
 
     def _gpus_read(self) -> None:
@@ -235,7 +232,6 @@ class Schedule(Readers):
     ``publish`` is called on that thread when a tick is complete, and once an interval while NVML is late.
     """
 
-    second_s = PAIR_S
     with_host = False
     """Not before the first snapshot is out."""
 
@@ -248,18 +244,14 @@ class Schedule(Readers):
         self._nvml_reads = 0
         self._proc_asked_at: float | None = None
         self._proc_due = False
-        self._is_owed = False
-        """Whether a snapshot went out before the first pass over the GPUs' processes: one follows as soon as it ends.
-        """
+        self._lacks_processes = False
+        """Whether the newest snapshot went out before the first pass over the GPUs' processes had ended: then another
+        one follows as soon as it has."""
         self._retry_at, self._retry_s = 0.0, FIRST_RETRY_S
         self._thread = threading.Thread(target=self._run, name="gputop-schedule", daemon=True)
 
     def ask_driver(self) -> None:
-        """Start the first reading of the GPUs, and nothing else yet.
-
-        What the GPUs are asked seldom waits then, unless the driver is slow: the first picture does not show it, the
-        second one does, and meanwhile what draws is imported.
-        """
+        """Start the first reading of the GPUs, and nothing else yet."""
         self._nvml.start()
 
     def start(self) -> None:
@@ -292,9 +284,10 @@ class Schedule(Readers):
                 self._proc.ask()
             asked = self._proc_asked_at
             done = not self._proc_due and self._proc.busy_since is None
-            if (done and self._is_owed) or (asked is not None and (done or now - asked >= LIVE_PROC_GRACE_S)):
+            is_complete = done and (asked is not None or self._lacks_processes)
+            if is_complete or (asked is not None and now - asked >= LIVE_PROC_GRACE_S):
                 self._proc_asked_at = None
-                self._is_owed = not done and self.reading is not None and not self._knows_processes
+                self._lacks_processes = not done and self.reading is not None and not self._knows_processes
                 self._publish()
                 self.with_host = True
                 if not paired and self.reading is not None:

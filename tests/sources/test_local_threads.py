@@ -14,7 +14,7 @@ import pytest
 
 from gputop.model.snapshot import NOT_READ_YET, HostSample, ProcessSample, Snapshot
 from gputop.model.source import SourceError
-from gputop.sources import reader_thread, readers
+from gputop.sources import readers
 from gputop.sources import readers as schedules
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
@@ -53,43 +53,24 @@ def finish(collector: ReaderThread[object], done: threading.Event) -> None:
     assert collector.busy_since is None
 
 
-@pytest.mark.parametrize("took_s", [1.0, 1800.0])
-def test_what_comes_after_a_first_read_waits_for_the_second_unless_the_read_was_slow(
-    took_s: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, log, done, waited = [0.0], [], threading.Event(), threading.Event()
-    monkeypatch.setattr(reader_thread, "monotonic", lambda: now[0])
-
-    def read() -> None:
-        now[0] += took_s
-        log.append("read")
+def test_what_can_wait_comes_after_each_read_once_that_was_handed_over() -> None:
+    log: list[str] = []
+    waited = threading.Semaphore(0)
 
     def after() -> None:
         log.append("after")
-        waited.set()
+        waited.release()
 
-    reader: ReaderThread[None] = ReaderThread("test", read, done.set, after=after, second_s=3600.0)
-    try:
-        reader.start()
-        finish(reader, done)
-        if took_s < 1800.0:
-            reader.ask()
-        assert waited.wait(PATIENCE_S)
-        assert log == (["read", "read", "after"] if took_s < 1800.0 else ["read", "after"])
-    finally:
-        reader.stop()
-    reader.join(PATIENCE_S)
-    assert not reader.alive
-
-
-def test_a_thread_that_waits_before_what_comes_after_its_first_read_ends_at_once() -> None:
-    done = threading.Event()
-    reader: ReaderThread[None] = ReaderThread("test", lambda: None, done.set, after=lambda: None, second_s=3600.0)
+    reader: ReaderThread[None] = ReaderThread(
+        "test", lambda: log.append("read"), lambda: log.append("handed over"), after=after
+    )
     reader.start()
-    finish(reader, done)
+    for _ in range(2):
+        assert waited.acquire(timeout=PATIENCE_S)
+        reader.ask()
     reader.stop()
     reader.join(PATIENCE_S)
-    assert not reader.alive
+    assert log[:6] == ["read", "handed over", "after"] * 2
 
 
 def test_a_failing_read_is_kept_and_the_next_one_clears_it() -> None:
