@@ -235,12 +235,12 @@ def pod_of(labels: Mapping[str, str], exporters: Collection[str] = ()) -> tuple[
     return namespace, pod
 
 
-_RANK = re.compile(r"-(?:worker|master|launcher|rank|node|chief|ps)-\d+$")
+POD_RANK = "-(?:worker|master|launcher|rank|node|chief|ps)-[0-9]+"
+"""How pods of one training operator end, which differ in role and number alone: together they are one job."""
+_RANK = re.compile(f"{POD_RANK}$")
 
 
 def group_of(job: str) -> str:
-    """The key that joins GPUs of several pods to one job: a training operator's pods differ only in role and number.
-
-    Pods of two namespaces are never one job: their names begin with it.
-    """
+    """The key that joins GPUs of several pods to one job. Pods of two namespaces are never one: their names begin with
+    it."""
     return _RANK.sub("", job) if job.startswith("pod ") else job

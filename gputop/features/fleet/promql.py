@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.features.fleet.exporter_names import BLANK, DIALECTS, RATIO_LIMIT, Dialect
+from gputop.features.fleet.exporter_names import BLANK, DIALECTS, POD_RANK, RATIO_LIMIT, Dialect
 from gputop.features.fleet.fleet_reading import WINDOW_S
 from gputop.model.prometheus_names import gpu_series
 
@@ -103,8 +103,6 @@ SIGNALS: Mapping[str, str] = MappingProxyType({
 """A signal in base units, as ratio, bytes or hertz → the key of the catalogue, in the catalogue's own unit."""
 _BASE: Mapping[str, float] = MappingProxyType({series.key: series.divisor for series in gpu_series()})
 """The catalogue's unit in base units, by key."""
-_POD_RANK = r"(.+?)(?:-(?:worker|master|launcher|rank|node|chief|ps)-[0-9]+)?"
-"""Pods of one training operator differ in role and number alone: together they are one job."""
 
 
 def base_factor(dialect: Dialect, key: str) -> float:
@@ -211,7 +209,7 @@ class Scope(Struct, frozen=True):
         parts = (
             renamed(self._measured(word, ('hpc_job!=""',), *mean), "workload", "hpc_job"),
             # Pods of one name in two namespaces are two jobs.
-            f"label_join({renamed(pods, 'workload', 'exported_pod', _POD_RANK)}, "
+            f"label_join({renamed(pods, 'workload', 'exported_pod', f'(.+?)(?:{POD_RANK})?')}, "
             '"workload", "/", "exported_namespace", "workload")',
         )
         return max_by(("workload", *self.labels), union(parts))

@@ -8,7 +8,7 @@ from itertools import starmap
 from types import MappingProxyType
 
 from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
-from gputop.diagnosis.thresholds import MEMORY_DRAM, MEMORY_UTIL
+from gputop.diagnosis.thresholds import IDLE, MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, State
 from gputop.diagnosis.window import PCIE_LANE_BYTES, PCIE_USABLE
 from gputop.features.fleet.fleet_question import AlertRule, Either, FleetQuestion, Planted, Rises, Stops
@@ -118,7 +118,7 @@ BOTTLENECK_QUERIES = (
         "Share of time in which no kernel ran on a GPU that a job holds.",
         "On the host: gputop, or gputop diagnose for a ticket.",
         lambda q: f"(1 - {q.mean('util')}) and {in_state(q, 'starved')}",
-        AlertRule("GpuStarved", " > 0.2", "30m", "info",
+        AlertRule("GpuStarved", f" > {share(IDLE)}", "30m", "info",
               Planted(({"util": (0.79, 0.81), "sm": 0.7, "memory": 4e10},),
                       ((_own("gputop_gpu_idle_ratio"), (0.21, 0.19)),
                        (_own("gputop_gpu_state", state="starved"), 1.0)), has_job=True)),
