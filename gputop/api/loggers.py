@@ -1,4 +1,4 @@
-"""Calls of somebody else's code, in a process that must go on whatever it raises."""
+"""What a job's own loggers are given, and how: W&B, MLflow, TensorBoard, Lightning, or any call."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from gputop.model.steps import StepRow
 
 if TYPE_CHECKING:
     from gputop.monitor import Frame
+
+# Calls of somebody else's code, in a process that must go on whatever it raises.
 
 
 def error_of(call: Callable[[], object]) -> BaseException | None:
@@ -40,8 +42,7 @@ def error_words(error: BaseException) -> str:
 # Loggers told apart by what they have, so that none is imported: W&B, MLflow, TensorBoard, Lightning, any call.
 #
 # A logger must not hurt the training: one that raises, or takes more than a second three times, is reported once and
-# left
-# out. One that never returns cannot be stopped.
+# left out. One that never returns cannot be stopped.
 
 SLOW_S = 1.0
 MOST_SLOW = 3

@@ -19,8 +19,7 @@ from gputop.diagnosis.types import Attribution
 # The correlation line: whether GPU and loaders move together. Evidence beside a verdict, never its reason.
 #
 # In steady starvation the coefficient was about 0 at 10 Hz and +0.6 … +0.85 at 1 Hz, and a healthy GPU gave −0.91 out
-# of
-# one point of noise; hence the guards, and hence no rule reads this.
+# of one point of noise; hence the guards, and hence no rule reads this.
 
 LEAST_PAIRS = 60
 MOST_PAIRS = 120

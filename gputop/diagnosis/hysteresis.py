@@ -1,9 +1,4 @@
-"""What holds of a busy GPU, with memory: each condition enters at one threshold and leaves at another.
-
-A mean of a real load wanders by some percent. With one threshold a load that happens to lie on it would change its
-verdict every minute, although nothing has changed. Ratios are over busy time, of samples that have both values: a
-window that mixes idle and busy time moves SM activity, not its ratio to util.
-"""
+"""What holds with memory: the conditions of a busy GPU, and what the threads of an idle one are in, and since when."""
 
 from __future__ import annotations
 
@@ -13,6 +8,12 @@ from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.host_side import HostTick, is_on_disk
 from gputop.diagnosis.types import Flag
 from gputop.model.snapshot import ProcessSample
+
+# A busy GPU: each condition enters at one threshold and leaves at another.
+#
+# A mean of a real load wanders by some percent. With one threshold a load that happens to lie on it would change its
+# verdict every minute, although nothing has changed. Ratios are over busy time, of samples that have both values: a
+# window that mixes idle and busy time moves SM activity, not its ratio to util.
 
 
 class WindowMeans(Struct, frozen=True):

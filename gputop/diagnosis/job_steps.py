@@ -1,7 +1,6 @@
-"""The step of a job that does not announce it, from the rhythm of its GPUs: autocorrelation of NVLink, power, tensors.
+"""The steps of a job as its GPUs show them: how long one is, and which of its phases has grown.
 
-Samples four times a second show steps of two seconds and more. Once a second only multiples of a step are seen, so
-nothing is said then. Pure: time enters with the samples.
+Pure: time enters with the samples.
 """
 
 from __future__ import annotations
@@ -13,6 +12,11 @@ from operator import mul
 
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.steps import PeriodSource, Phase, PhaseGrowth, StepPeriod
+
+# The step of a job that does not announce it, from the rhythm of its GPUs: autocorrelation of NVLink, power, tensors.
+#
+# Samples four times a second show steps of two seconds and more. Once a second only multiples of a step are seen, so
+# nothing is said then.
 
 MOST_INTERVAL_S = 0.3
 """Samples must be a quarter of a second apart; a little late is early enough."""
@@ -177,7 +181,7 @@ def jobs_of(gpus: Iterable[GpuSample], processes: Iterable[ProcessSample]) -> Ma
     return groups
 
 
-# Which phase of a step has grown over a run: its host time in the last part against that in the first. Pure.
+# Which phase of a step has grown over a run: its host time in the last part against that in the first.
 
 LEAST_STEPS = 30
 """Steps that were looked at, some one a second, without the warm-up: with fewer a third of them says nothing."""

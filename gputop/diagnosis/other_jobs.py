@@ -87,8 +87,7 @@ def _outlier(members: Sequence[Signals]) -> Peer | None:
 # Other GPU jobs on the machine that take the cores which a job queues for. Pure.
 #
 # The scan for whoever else uses the cores leaves out the GPUs' own trees, which are measured all the time: what those
-# of
-# another job take is known from their own windows.
+# of another job take is known from their own windows.
 
 QUEUED = 0.3
 """Share of the window that a loader or the main thread queues for a core from which on other jobs are looked at."""

@@ -1,4 +1,4 @@
-"""The thresholds of a busy GPU, each with the value at which its rule enters and the one at which it leaves.
+"""The thresholds of a GPU, each with the value at which its rule enters and the one at which it leaves; and a trace's.
 
 Ratios are of means over busy time: r = SM / util, d = DRAM / util, x = tensor / SM. Util, SM and the pipes are in
 percent, ratios and shares of a limit from 0 to 1. What was recorded on real GPUs, and how far each threshold lies from
@@ -123,8 +123,8 @@ come and go by chance, the idle time of half a minute does too: there a slower m
 DEMAND_SLOW_S: Final = 60.0
 
 
-# The thresholds of a profiler's trace. What it shares with a running GPU (flags, idle, half working, healthy) is in
-# ``thresholds``. Shares are in percent of the window, lengths in the unit of their name.
+# The thresholds of a profiler's trace. What it shares with a running GPU (flags, idle, half working, healthy) is above.
+# Shares are in percent of the window, lengths in the unit of their name.
 
 # --- what an idle time is put down to -------------------------------------------------------------------------------
 

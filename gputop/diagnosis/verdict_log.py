@@ -1,4 +1,4 @@
-"""What changed, when and why: verdicts and badges as they came and went, bounded."""
+"""What came of judging, kept: findings as they came and went, each GPU's verdicts, and its time by state. Bounded."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import NOT_WORK, STATES, Change, Finding, Flag, GpuDiagnosis, State, Waste
 from gputop.model.snapshot import GAP_INTERVALS
+
+# What changed, when and why: verdicts and badges as they came and went.
 
 MOST_FINDINGS = 500
 Key = tuple[str, str]
@@ -149,8 +151,7 @@ class VerdictTimeline(Sequence[Change]):
 # What counts as waste is decided where the verdicts are: each rule names the state that its time goes to. A starved or
 # idle GPU's time is split by its util, so that "starved" is the time in which nothing ran, not the time under that
 # verdict. Memory-bound work counts as working, and so does an exchange of data beside work; a chip that only waits in
-# its
-# collectives is busy, not working, with that cause.
+# its collectives is busy, not working, with that cause.
 
 RECENT_S = 600.0
 SPLIT: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))

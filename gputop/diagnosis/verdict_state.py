@@ -1,7 +1,6 @@
-"""How firmly a cause of starvation stands: what has stood for a minute changes only for something clearly stronger.
+"""One GPU as it is shown: from the rules that hold now to the verdict, figure, notes and badges that stand.
 
-Near a threshold two causes win by turns. Which of them is named matters less than that it stays, so the one that is
-shown gives way only to one that fills ten points more of the idle time for a quarter of a minute.
+A screen must stay calm: a cause, a verdict and a badge give way only to what is clearly stronger and lasts.
 """
 
 from __future__ import annotations
@@ -35,6 +34,11 @@ from gputop.diagnosis.window import FP64
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import of_hundred
 from gputop.model.snapshot import GpuSample
+
+# How firmly a cause of starvation stands: what has stood for a minute changes only for something clearly stronger.
+#
+# Near a threshold two causes win by turns. Which of them is named matters less than that it stays, so the one that is
+# shown gives way only to one that fills ten points more of the idle time for a quarter of a minute.
 
 Key = tuple[str, str]
 """A verdict, and the group of its cause."""
@@ -105,8 +109,7 @@ class Steady:
 #
 # A candidate becomes the shown one when it has won 8 of the last 10 ticks (of 1 s: the windows are in seconds) and the
 # shown one has stood for 10 s. Where nothing wins so often and the shown one has won nothing, the most frequent wins,
-# so
-# that a signal on a threshold cannot keep an old verdict alive.
+# so that a signal on a threshold cannot keep an old verdict alive.
 
 VOTE_S = 10.0
 VOTES_NEEDED = 0.8

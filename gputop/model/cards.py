@@ -1,6 +1,7 @@
-"""Cards that a job could run on, from their data sheets, and what an hour of one costs by a public list.
+"""What a card can do and what an hour of it costs, by its data sheet and a public list.
 
-Few rows, each with its document. A card that is not listed is never proposed and has no list price.
+Few rows, each with its document. A card that is not listed has no figure and no price, and is never proposed: a guess
+would give a guessed utilisation.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-# Peak FLOP/s of GPUs per precision, from NVIDIA's data sheets, for model FLOPs utilisation (MFU).
-#
-# Dense figures: where a sheet gives those "with sparsity" alone, half of them. Each row names the
-# document that it is from. A GPU that is not listed has no figure: a guess would give a guessed utilisation.
+# Peak FLOP/s per precision, for model FLOPs utilisation (MFU). Dense figures: where a sheet gives those "with sparsity"
+# alone, half of them.
 
 Precision = Literal["fp32", "tf32", "fp16", "bf16", "fp8"]
 PRECISIONS: tuple[Precision, ...] = ("fp32", "tf32", "fp16", "bf16", "fp8")
@@ -77,6 +76,8 @@ def peak_flops(gpu: str, precision: Precision) -> tuple[float, str]:
         raise NoPeak(f"the data sheet of {gpu} gives no {precision.upper()} figure")
     return tera * _TERA, row.source
 
+
+# Cards that a job could run on, and what an hour of one costs by a public list.
 
 Price = float | Literal["list"]
 """The user's price of a GPU-hour, or the list's."""

@@ -102,8 +102,7 @@ def process_series() -> tuple[Series, ...]:
 # The names and units that each generation of dcgm-exporter uses for the catalogue's metrics.
 #
 # Up to 4.8 an exporter uses the names of DCGM's fields, which the catalogue knows, in the fields' units. From 4.9 on
-# the
-# names end in base units. https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html
+# the names end in base units. https://docs.nvidia.com/datacenter/dcgm/latest/dcgm-api/dcgm-api-field-ids.html
 
 Generation = Literal["legacy", "4.9"]
 GENERATIONS: tuple[Generation, ...] = ("legacy", "4.9")

@@ -1,8 +1,4 @@
-"""What an inference server says of its own work: requests, tokens, waiting times, queue. Checked here, measured there.
-
-A server counts since its start and sorts times into buckets, so rates are differences over a window, and a quantile is
-known only as the bounds of the bucket that it lies in.
-"""
+"""What an inference server says of its own work: requests, tokens, waiting times, queue. Measured elsewhere."""
 
 from __future__ import annotations
 
@@ -16,6 +12,11 @@ from msgspec.structs import asdict
 
 from gputop.model.quantity import NOT_MEASURED, clean_text, per_second
 
+# Checked here: a row of numbers.
+#
+# A server counts since its start and sorts times into buckets, so rates are differences over a window, and a quantile
+# is known only as the bounds of the bucket that it lies in.
+
 ServerKind = Literal["vllm", "sglang", "triton", "tgi"]
 KINDS: tuple[ServerKind, ...] = get_args(ServerKind)
 LABELS: Mapping[ServerKind, str] = MappingProxyType(
@@ -24,7 +25,7 @@ LABELS: Mapping[ServerKind, str] = MappingProxyType(
 PROGRAMS: Mapping[ServerKind, str] = MappingProxyType(
     {"vllm": "vllm", "sglang": "sglang", "triton": "tritonserver", "tgi": "text-generation"}
 )
-"""The program of each kind, by the name under which ``model.command_facts`` knows it."""
+"""The program of each kind, by the name under which ``model.feeders`` knows it."""
 MOST_SERVERS = 8
 MOST_PLACE = 128
 _MOST_WORDS = 200

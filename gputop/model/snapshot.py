@@ -1,4 +1,8 @@
-"""What has held on a GPU without a break since before a recording, or one of its files, began."""
+"""A snapshot: what was measured at one moment.
+
+Frozen, without behaviour and without I/O. Live collection, the demo, replay and every test make the same types. A
+value that was not measured is None, and ``unavailable`` says why by key; it is never 0, NaN or a text.
+"""
 
 from __future__ import annotations
 
@@ -11,48 +15,6 @@ from msgspec import Struct
 from gputop.model.serving import ServerRow
 from gputop.model.sm import SmSource
 from gputop.model.steps import StepPeriod, StepRow
-
-
-class Lasting(Struct, frozen=True):
-    """Since when, Unix seconds, the GPU with this index has hardly run a kernel, has hardly used its tensor cores, and
-    has had a link below its best; None where that does not hold."""
-
-    gpu: int
-    quiet_since: float | None = None
-    little_tensor_since: float | None = None
-    degraded_since: float | None = None
-
-
-# A snapshot: what was measured at one moment.
-#
-# Frozen, without behaviour and without I/O. Live collection, the demo, replay and every test make the same types. A
-# value that was not measured is None, and ``unavailable`` says why by key; it is never 0, NaN or a text.
-
-# One port of the fabric at one moment: what the sums of the host's fabric metrics are made of. Shown live only.
-
-
-class FabricPort(Struct, frozen=True):
-    """``name`` is device and port (``mlx5_0/1``), ``kind`` InfiniBand, RoCE, iWARP or EFA.
-
-    Bytes a second each way and for the link's speed; counters as the adapter has them since it was reset. ``trouble``
-    says in words what is wrong with the link, and is empty where nothing is. A port that was never connected is
-    ``spare``: its being down is no fault.
-    """
-
-    name: str
-    kind: str
-    state: str
-    up: bool
-    spare: bool = False
-    width: str = ""
-    peak_bytes_per_s: float | None = None
-    rx_bytes_per_s: float | None = None
-    tx_bytes_per_s: float | None = None
-    drops: int | None = None
-    retransmits: int | None = None
-    link_errors: int | None = None
-    trouble: str = ""
-
 
 Role = Literal["gpu", "loader", "helper", "orphan"]
 EventKind = Literal["mark", "verdict", "gap", "gpu_lost", "ecc", "xid", "throttle"]
@@ -186,6 +148,31 @@ class HostSample(Struct, frozen=True):
     unavailable: Mapping[str, str] = NOTHING_MISSING
 
 
+class FabricPort(Struct, frozen=True):
+    """One port of the fabric: what the sums of the host's fabric metrics are made of. Shown live only.
+
+    ``name`` is device and port (``mlx5_0/1``), ``kind`` InfiniBand, RoCE, iWARP or EFA.
+
+    Bytes a second each way and for the link's speed; counters as the adapter has them since it was reset. ``trouble``
+    says in words what is wrong with the link, and is empty where nothing is. A port that was never connected is
+    ``spare``: its being down is no fault.
+    """
+
+    name: str
+    kind: str
+    state: str
+    up: bool
+    spare: bool = False
+    width: str = ""
+    peak_bytes_per_s: float | None = None
+    rx_bytes_per_s: float | None = None
+    tx_bytes_per_s: float | None = None
+    drops: int | None = None
+    retransmits: int | None = None
+    link_errors: int | None = None
+    trouble: str = ""
+
+
 class ProcessStatic(Struct, frozen=True):
     """Facts of one process that do not change while it lives. Keys as in ``metrics.PROCESS_STATIC``.
 
@@ -311,6 +298,19 @@ class Event(Struct, frozen=True):
     kind: EventKind
     text: str
     gpu: int | None = None
+
+
+class Lasting(Struct, frozen=True):
+    """What has held on a GPU without a break since before a recording, or one of its files, began.
+
+    Since when, Unix seconds, the GPU with this index has hardly run a kernel, has hardly used its tensor cores, and has
+    had a link below its best; None where that does not hold.
+    """
+
+    gpu: int
+    quiet_since: float | None = None
+    little_tensor_since: float | None = None
+    degraded_since: float | None = None
 
 
 class Snapshot(Struct, frozen=True):

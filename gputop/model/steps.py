@@ -1,6 +1,7 @@
-"""Training steps as a job announces them: how many in about a second, and how long they took.
+"""Training steps: as a job announces them, how fast this machine's jobs step, and a step's length as seen from outside.
 
-A job says so by ``gputop.watch``; nobody outside can measure it. What a datagram or a recording claims is checked here.
+A job announces them by ``gputop.watch``; nobody outside can measure them. What a datagram or a recording claims is
+checked here. Pure.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from msgspec import Struct
 
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
+
+# Training steps as a job announces them: how many in about a second, and how long they took.
 
 MOST_NAME = 64
 """Characters of the name of a run."""

@@ -1,8 +1,4 @@
-"""How certain a difference between two recordings is: the means of their columns, with 95 % intervals.
-
-Neighbouring columns of a job resemble each other, so each mean stands on as many independent columns as its
-autocorrelation leaves: n (1 - r) / (1 + r) with the lag-one correlation r (Bayley and Hammersley 1946, for an AR(1)).
-"""
+"""Two reports side by side: what a change has made better or worse, by how much, and how certain that is."""
 
 from __future__ import annotations
 
@@ -21,6 +17,11 @@ from gputop.output.document import Document, Items, Table, indented_json
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import JobReport
 from gputop.report.lanes import Pictured
+
+# How certain a difference is: the means of two recordings' columns, with 95 % intervals.
+#
+# Neighbouring columns of a job resemble each other, so each mean stands on as many independent columns as its
+# autocorrelation leaves: n (1 - r) / (1 + r) with the lag-one correlation r (Bayley and Hammersley 1946, for an AR(1)).
 
 Z95 = 1.96
 LEAST_POINTS = 0.5
@@ -97,7 +98,7 @@ def _error(series: Sequence[float]) -> float | None:
     return sqrt(square / (n - 1) / independent) if independent >= LEAST_COLUMNS / 2 else None
 
 
-# Two reports side by side: what a change has made better or worse, and by how much.
+# The comparison.
 
 SCHEMA = 1
 Direction = Literal["better", "worse", "same", "changed", "unknown"]

@@ -1,4 +1,4 @@
-"""What happens when something breaks: a table that the tests verify, shipped beside this file."""
+"""The pages of ``gputop help`` and docs/ that are made of gputop's own tables, so that they cannot differ from it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from gputop.output.document import Block, Document, page, section
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key
 from gputop.paint.process_columns import COLUMNS
 from gputop.paint.process_filter import ALIASES
+
+# What happens when something breaks: a table that the tests verify, shipped beside this file.
 
 TABLE = Path(__file__).with_name("faults.json")
 """A list of rows, one text for each column of HEAD; written from the tests' fault matrix."""

@@ -1,7 +1,4 @@
-"""The charts of one GPU on one time axis: what is drawn, to which scale, and the values at a moment.
-
-Every series is read once a paint; the chart, the label beside it and the line of values show the same columns.
-"""
+"""One GPU in full: every series on one time axis, the lanes of its host, its verdicts, and where each value is from."""
 
 from __future__ import annotations
 
@@ -39,8 +36,12 @@ from gputop.paint.time_axis import TimeAxis, axis_for
 from gputop.paint.verdict_history import VerdictSpan, list_rows, standing, stretches, strip
 from gputop.paint.words import averaged, gpu_label, is_newest, is_red, spoken, words_for
 
+# Its charts on one time axis: what is drawn, to which scale, and the values at a moment.
+#
+# Every series is read once a paint; the chart, the label beside it and the line of values show the same columns.
+
 GROWTH_NEEDS_S = 600.0
-"""The span that the rule for leaks looks back, see ``diagnosis.memory_trend``."""
+"""The span that the rule for leaks looks back, see ``diagnosis.hardware_health``."""
 MARK_SERIES = (
     ("T", "level.red", "slowed_heat_pct", "T heat"),
     ("B", "level.red", "slowed_brake_pct", "B brake"),
@@ -304,7 +305,7 @@ def moment_fields(series: ChartSeries, glyphs: Glyphs) -> list[Field]:
     return fields
 
 
-# One GPU in full: every series on one time axis, the lanes of its host, its verdicts, and where each value is from.
+# The page.
 
 SIZES = ((16, 4), (14, 3), (12, 3), (10, 3), (10, 2), (8, 2), (6, 2))
 """(rows of the gap chart, rows of every other chart), tried from roomy to tight; the tightest scrolls."""

@@ -1,4 +1,4 @@
-"""The charts and lanes of one process on the time axis of its screen."""
+"""One process in full: what it is, what it did on one time axis, its family with roles and reasons, its threads."""
 
 from __future__ import annotations
 
@@ -36,6 +36,8 @@ from gputop.paint.numbers import Field, fields
 from gputop.paint.time_axis import TimeAxis, axis_for
 from gputop.paint.view import ProcessKey
 from gputop.paint.words import gpu_label
+
+# Its charts and lanes on the time axis of the page.
 
 LANES: tuple[tuple[str, str, str], ...] = (
     ("running", "run_pct", "lane.run"),
@@ -185,8 +187,6 @@ def moment_fields(series: ProcessSeries) -> list[Field]:
     lanes = [(label, series.at(name)) for label, name, _ in LANES if name != "asleep_pct"]
     return parts + [(f"{label} {pct(value)} %", "dim") for label, value in lanes if value is not None]
 
-
-# One process in full: what it is, what it did on one time axis, its family with roles and reasons, its threads.
 
 # The family of one process as a tree: the GPU process above it, its loaders and helpers, and what a dead job left.
 
@@ -343,6 +343,8 @@ def _row(group: SocketGroup, width: int) -> Row:
     style = "text" if group.rx_bytes_per_s else "dim"
     return Line().add(f"  {group.port:<10}{place:<15}{group.count:>8}{receiving:>13}", style).row(width)
 
+
+# The page.
 
 MOST_COMMAND_ROWS = 6
 MOST_COMMAND = 4096

@@ -1,4 +1,4 @@
-"""The verdicts of one GPU over time: as a strip under the charts, and as a list with durations and reasons."""
+"""What was found, over time: one GPU's verdicts as a strip and as a list, every change with its reason, and alerts."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.line import Line, Row, Span, clock_time, elapsed, fit, shorten
 from gputop.paint.time_axis import TimeAxis
 from gputop.paint.view import View
+
+# The verdicts of one GPU: as a strip under the charts, and as a list with durations and reasons.
 
 LEAST_NAME = 6
 LEVELS: tuple[Level, ...] = ("grey-green", "green", "info", "yellow", "red", "grey")

@@ -1,4 +1,4 @@
-"""The line at the head of a member that says since when what holds has held: the frames before it may be elsewhere."""
+"""The lines of a recording that are not frames: checked where they are read. Readers that do not know one skip it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from gputop.model.serving import MOST_SERVERS, ServerRow, row_value, server_row
 from gputop.model.snapshot import Lasting, Snapshot
 from gputop.model.steps import MOST_PERIODS, StepPeriod, period_value, step_period
 from gputop.recording.format import MOST_GPUS, Damage, checked
+
+# At the head of a member: since when what holds has held. The frames before it may be elsewhere.
 
 SINCE = ("quiet_since", "little_tensor_since", "degraded_since")
 """The times of a row, Unix seconds."""

@@ -103,6 +103,9 @@ def _begins(standing: set[str], uuid: str, holds: bool) -> bool:
     return True
 
 
+# The run itself, and what looks at every frame of it.
+
+
 class RunWatcher(Protocol):
     """What a feature adds to a run that is being watched: alerts, judged at every frame."""
 

@@ -1,8 +1,4 @@
-"""The files of a fabric port and their contents. Computes no rates and remembers nothing.
-
-Layouts: Documentation/ABI/stable/sysfs-class-infiniband, and the counter tables of the drivers (mlx5, efa, irdma,
-bnxt_re). Which files there are differs by driver and kernel, so they are looked for by name.
-"""
+"""The ports of the fabric (InfiniBand, RoCE, EFA): their files, what came over them, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -18,6 +14,11 @@ from gputop.model.quantity import clean_text
 from gputop.model.snapshot import NOTHING_MISSING, FabricPort
 from gputop.sources.procfs import read_small
 from gputop.sources.reader_thread import ReaderThread
+
+# The files of a port and their contents. Computes no rates and remembers nothing.
+#
+# Layouts: Documentation/ABI/stable/sysfs-class-infiniband, and the counter tables of the drivers (mlx5, efa, irdma,
+# bnxt_re). Which files there are differs by driver and kernel, so they are looked for by name.
 
 _WORD = 4
 """The InfiniBand architecture counts data in words of four octets; drivers' own byte counters count bytes."""

@@ -1,8 +1,4 @@
-"""A daemon thread that reads one blocking source on request and keeps the latest value.
-
-Nobody ever waits for it without a limit: a read that hangs shows as ``busy_since``, and the thread dies with the
-process. Knows nothing of what it reads.
-"""
+"""Threads that read what may never answer: nobody waits for one without a limit, and it dies with the process."""
 
 from __future__ import annotations
 
@@ -13,6 +9,9 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 from gputop.sources.procfs import read_file
+
+# One blocking source, read on request: the latest value is kept, and a read that hangs shows as ``busy_since``. Knows
+# nothing of what it reads.
 
 T = TypeVar("T")
 
@@ -108,8 +107,7 @@ class ReaderThread(Generic[T]):
 # Reads of /proc that may never return, on threads that are left behind where they do not.
 #
 # ``cmdline``, ``environ``, ``maps`` and ``smaps`` take the lock of the target's memory, which one of its threads may
-# hold
-# while it waits for a file system that does not answer. Such a process is set aside; everything else goes on.
+# hold while it waits for a file system that does not answer. Such a process is set aside; everything else goes on.
 
 PATIENCE_S = 0.25
 """How long one file is waited for; it normally takes 20 µs."""

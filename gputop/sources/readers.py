@@ -1,7 +1,7 @@
-"""The two collecting threads of this machine: what they have read, what of it is late, and what hangs.
+"""The two collecting threads of this machine, and the two loops that ask them: one that ends, one that goes on.
 
 One thread asks the driver, the other reads /proc. Nothing here calls either, so it goes on whatever happens to those
-who do. When they are asked is up to ``schedule``, which goes on, and ``read_twice``, which comes to an end.
+who do.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from gputop.model.source import SourceError, UsageError
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.reader_thread import ReaderThread
+
+# The threads: what they have read, what of it is late, and what hangs.
 
 PAIR_S = 0.25
 """Distance of the first two reads: GPM and all rates need two, and the first picture should not wait a whole tick."""

@@ -1,9 +1,4 @@
-"""The metrics that inference servers publish themselves: which names mean what, and what two pages say together.
-
-The names are those that the servers document: vLLM (docs.vllm.ai, "Production Metrics"), SGLang (docs.sglang.io,
-"Production Metrics"), Triton (docs.nvidia.com, "Metrics" of the Triton Inference Server), TGI (huggingface.co,
-"Metrics" of text-generation-inference). Pure: a page is a text, and time is passed in.
-"""
+"""The metrics that inference servers publish themselves: what their names mean, and the servers beside a source."""
 
 from __future__ import annotations
 
@@ -23,6 +18,12 @@ from gputop.model.serving import KINDS, LABELS, MOST_SERVERS, Bounds, ServerKind
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, UsageError
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
+
+# What a page says, and what two of them say together.
+#
+# The names are those that the servers document: vLLM (docs.vllm.ai, "Production Metrics"), SGLang (docs.sglang.io,
+# "Production Metrics"), Triton (docs.nvidia.com, "Metrics" of the Triton Inference Server), TGI (huggingface.co,
+# "Metrics" of text-generation-inference). Pure: a page is a text, and time is passed in.
 
 WINDOW_S = 30.0
 """Rates and quantiles are over this long: as the verdict that they stand beside."""

@@ -1,4 +1,4 @@
-"""What the keys of pages do: Textual's bindings of ``PAGE_KEYS``, an action of the page for each id."""
+"""What the keys of pages do, and pages that close once however often a key asks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen, ScreenResultType
 
 from gputop.paint.keys import PAGE_KEYS, Key
+
+# Textual's bindings of ``PAGE_KEYS``: an action of the page for each id.
 
 FAR = 10**6
 ACTIONS: Mapping[str, str] = MappingProxyType({

@@ -1,7 +1,7 @@
 """The starved family: loaders. What feeders did while the GPU was idle (DS-Analyzer's prep and fetch stalls).
 
 The busiest feeder is judged, and its shares of useful time add up. Recordings made before feeders were measured know
-means over loaders alone: ``dataloader_means`` judges those.
+means over loaders alone, which are judged further down.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Only one process of a user fires alerts on a machine: who holds the lock, and when each alert last fired.
+"""Runs what alerts ask for: in one process of a user, on threads of its own, each command under a supervisor.
 
-The lock is on a file in every directory in which gputops of this user may look, because they do not all know the same
-ones. The same files keep when each alert fired, so that a restart does not break a silence. A lock ends with its
-process, however that ends.
+No caller waits for a command: ``offer`` returns at once, and ``close`` after a second at most.
 """
 
 from __future__ import annotations
@@ -27,6 +25,12 @@ from gputop.features.alerts.alert_judge import Place
 from gputop.features.alerts.firing import AddressError, Firing, NotHanded, addresses
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
+
+# Only one process of a user fires alerts on a machine: who holds the lock, and when each alert last fired.
+#
+# The lock is on a file in every directory in which gputops of this user may look, because they do not all know the same
+# ones. The same files keep when each alert fired, so that a restart does not break a silence. A lock ends with its
+# process, however that ends.
 
 NAME = "alerts"
 MOST_BYTES = 1 << 20
@@ -151,10 +155,6 @@ def _read(file: int) -> tuple[int | None, dict[Place, float]]:
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None, {}
 
-
-# Runs what alerts ask for on threads of its own: one command of an alert at a time, never in a tick.
-#
-# No caller waits for a command: ``offer`` returns at once, and ``close`` after a second at most.
 
 # A command under its supervisor: 30 s, nothing of this process's environment but PATH, HOME and LANG.
 

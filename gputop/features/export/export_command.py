@@ -1,8 +1,4 @@
-"""The host of an exporter's page: the machine, and not the container or unit that the exporter itself runs in.
-
-Under a limit of its own gputop shows what that limit leaves, which is right for a job that watches itself. An exporter
-speaks for the node: the memory and cores that it may use are nobody's concern.
-"""
+"""This node for Prometheus: a scrape server, a text file for node_exporter, or one page. Never imports Textual."""
 
 from __future__ import annotations
 
@@ -35,6 +31,10 @@ if TYPE_CHECKING:
     from gputop.features.export.pod_resources import PodResources
     from gputop.features.export.scrape_server import ScrapeServer
 
+# The host of the page: the machine, and not the container or unit that the exporter itself runs in.
+#
+# Under a limit of its own gputop shows what that limit leaves, which is right for a job that watches itself. An
+# exporter speaks for the node: the memory and cores that it may use are nobody's concern.
 
 OTHER_NETWORK = "the exporter has a network of its own: the machine's interfaces are not seen"
 NETWORK = ("net_rx_bytes_per_s", "net_tx_bytes_per_s")
@@ -99,7 +99,7 @@ def _interfaces(text: str) -> set[str]:
     return set(re.findall(r"^ *([^ :]+):", text, re.MULTILINE))
 
 
-# This node for Prometheus: a scrape server, a text file for node_exporter, or one page. Never imports Textual.
+# The command.
 
 NEEDS = Needs("nothing")
 

@@ -1,9 +1,6 @@
-"""Prometheus' text exposition format 0.0.4, written line by line.
+"""A frame as a page of metrics. Which series of the catalogue there are is derived, not listed; see docs/fleet.md.
 
-https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
-
-Labels of a GPU are formatted once and reused for each of its series: a page of 8 GPUs has some 600 lines, and the
-client library takes 13 µs for each of them. Tests read the pages back with that library.
+Values that are late or not measured are absent. No label holds a command line, an environment or a path.
 """
 
 from __future__ import annotations
@@ -24,6 +21,13 @@ from gputop.model.quantity import clean_text
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, GpuStatic, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import Frame
+
+# Prometheus' text exposition format 0.0.4, written line by line.
+#
+# https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+#
+# Labels of a GPU are formatted once and reused for each of its series: a page of 8 GPUs has some 600 lines, and the
+# client library takes 13 µs for each of them. Tests read the pages back with that library.
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LONGEST_LABEL = 128
@@ -92,10 +96,6 @@ class TextPage:
         return "".join(self._parts)
 
 
-# A frame as a page of metrics. Which series of the catalogue there are is derived, not listed; see docs/fleet.md.
-#
-# Values that are late or not measured are absent. No label holds a command line, an environment or a path.
-
 # Whose job a GPU works for, as labels. From the cgroup path alone: no command line, no environment.
 #
 # Only what runs now is exported, so that a day of changing jobs leaves nothing behind.
@@ -136,6 +136,8 @@ def _labels(job: str, contained: str, user: str | None) -> str:
         ("container_id", "" if pod else container),
     )
 
+
+# The page, family by family.
 
 MOST_PROCESSES = 256
 """The most rows of processes on a page, those with the most device memory first."""

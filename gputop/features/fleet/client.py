@@ -1,7 +1,7 @@
-"""HTTP to one engine by httpcore: pooled connections, proxies of the environment, a clock that every wait looks at.
+"""Asks a Prometheus-compatible engine, at most three questions at once. The only file of the fleet that talks HTTP.
 
-Each wait for bytes has its own limit in an HTTP library, so an answer that drips in would never end. Here the network
-backend, a part that httpcore lets its users give, ends all waits of a question at one moment.
+POST and gzip, no redirects, TLS verified. Every failure is one line that says what to do. Blocking: call it from a
+thread.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ from gputop.model.source import UsageError
 if TYPE_CHECKING:
     import httpcore
 
+# HTTP to one engine by httpcore: pooled connections, proxies of the environment, a clock that every wait looks at.
+#
+# Each wait for bytes has its own limit in an HTTP library, so an answer that drips in would never end. Here the network
+# backend, a part that httpcore lets its users give, ends all waits of a question at one moment.
 
 try:
     import httpcore
@@ -258,11 +262,6 @@ def proxy_of(url: str) -> str | None:
     return proxy
 
 
-# Asks a Prometheus-compatible engine, at most three questions at once. The only file of the fleet that talks HTTP.
-#
-# POST and gzip, no redirects, TLS verified. Every failure is one line that says what to do. Blocking: call it from a
-# thread.
-
 # Why an engine did not answer, in one line each: what is wrong, and what to do. Pure.
 
 
@@ -311,6 +310,8 @@ def is_page(body: bytes) -> bool:
     """Whether this is HTML."""
     return body[:512].lstrip()[:1] == b"<"
 
+
+# Questions and answers.
 
 MOST_AT_ONCE = 3
 DEADLINE_S = 10.0

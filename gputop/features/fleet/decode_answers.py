@@ -386,8 +386,7 @@ def own_pod(labels: Mapping[str, str]) -> tuple[str, str]:
 # The owner of a series, looked up by its labels as they came over the wire.
 #
 # Thousands of series have the same labels at every refresh: they are parsed once and then known by their bytes. Those
-# of
-# hosts and jobs that are gone are forgotten: an autoscaled cluster has new names all the time.
+# of hosts and jobs that are gone are forgotten: an autoscaled cluster has new names all the time.
 
 MOST_KEPT = 200_000
 T = TypeVar("T")

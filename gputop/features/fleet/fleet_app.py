@@ -1,4 +1,4 @@
-"""The interactive screen of a fleet: what a watch has, as its view says. What keys do is in ``keys``."""
+"""The interactive screen of a fleet: what a watch has, as its view says. What keys do is in ``fleet_key_handlers``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The help of the fleet's screen."""
+"""What the keys of the fleet's screen do: a handler for each id of the table, checked at import; and the help."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ from gputop.tui.screens.scrolling import RowsScreen
 from gputop.tui.terminal.driver import Outlet
 from gputop.tui.terminal.painted_lines import copy_sequence
 
+# The help of the fleet's screen.
+
 
 class FleetHelpScreen(RowsScreen):
     """What the screen shows, and its keys."""
@@ -56,8 +58,6 @@ class FleetHelpScreen(RowsScreen):
     def rows(self, width: int) -> list[Row]:
         return help_rows(self._glyphs, width, self._keys)
 
-
-# What the keys of the fleet's screen do: a handler for each id of the table, checked at import.
 
 # What the fleet's keys and rows need of the screen that they act on.
 

@@ -1,4 +1,7 @@
-"""GPUs that belong together: a host's, a job's or a user's, with the verdict on them. Pure, frozen data."""
+"""GPUs that belong together: a host's, a job's or a user's, with the verdict on them. Pure, frozen data.
+
+Of a small fleet they are made of its GPUs one by one, of a large one from the shares that the rules record.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +80,7 @@ def worst_first(group: GpuGroup) -> tuple[float, float, str]:
     return severity(group.verdict), -waste, group.name
 
 
-# Hosts, jobs and users of a large fleet, from the shares that the rules record. Pure.
+# Hosts, jobs and users of a large fleet, from the shares that the rules record.
 
 
 def whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuReading]:

@@ -1,4 +1,7 @@
-"""What was done, by key with its Unix time, in a file that one run at a time may hold."""
+"""Act on what a fleet cannot mend itself: nodes with failing GPUs, jobs that hang, GPUs that idle. Only when told to.
+
+Exit 0: nothing to do, 1: there is, done or not, 3: no fleet answers.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,8 @@ from gputop.features.fleet.remedy_grounds import Grounds
 from gputop.features.fleet.schedulers import Outcome, apply
 from gputop.model.quantity import clean_text, terminal_safe
 from gputop.model.source import SourceError, UsageError
+
+# What was done, by key with its Unix time, in a file that one run at a time may hold.
 
 REMEMBERED_S = 90 * 86400.0
 MOST_BYTES = 4 * 2**20
@@ -72,10 +77,7 @@ def acts_in(path: Path) -> Iterator[Acts]:
         yield Acts(path, file)
 
 
-# Act on what a fleet cannot mend itself: nodes with failing GPUs, jobs that hang, GPUs that idle. Nothing is done
-# unless told.
-#
-# Exit 0: nothing to do, 1: there is, done or not, 3: no fleet answers.
+# The command.
 
 NEEDS = Needs()
 FOUND = 1

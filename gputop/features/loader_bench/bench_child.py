@@ -27,8 +27,7 @@ from gputop.sources.own_process import die_with_parent
 # How long a batch takes, measured so that it means something.
 #
 # While nobody takes batches, workers fill their queues: the first batches then cost nothing (measured: 13 times too
-# fast
-# over the first ten). So the queues are emptied first, and then whole rounds of the workers are timed.
+# fast over the first ten). So the queues are emptied first, and then whole rounds of the workers are timed.
 
 LEAST_BLOCKS = 8
 LEAST_S = 0.5

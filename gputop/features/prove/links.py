@@ -1,4 +1,4 @@
-"""The links of the GPUs: what came through each, against its peak, and whether that is right. Pure."""
+"""The links of the GPUs: what came through each, against its peak, and whether that is right."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ from gputop.output.messages import say
 from gputop.output.private_file import write_private
 from gputop.output.snapshot_data import json_text
 from gputop.sources.local import open_local
+
+# What is right: each link against its peak and against the others. Pure.
 
 Way = Literal["host", "nvlink", "pcie", "through the host"]
 LEAST_SHARE: Mapping[Way, float] = {"host": 0.7, "nvlink": 0.7, "pcie": 0.5}

@@ -1,4 +1,4 @@
-"""What `gputop prove` found: as lines for people, as one JSON object to paste, as a picture."""
+"""What `gputop prove` found: as lines for people, as JSON to paste, as a picture, as a file for docs/hardware.md."""
 
 from __future__ import annotations
 

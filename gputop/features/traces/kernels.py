@@ -1,4 +1,6 @@
-"""What ran on the GPU: utilisation, the bound on SM activity from launch grids, the queue, and the kernels by time."""
+"""What ran on the GPU: utilisation, the bound on SM activity from launch grids, the queue, the kernels by time, and how
+fast the collectives were.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Parses what a dcgm-exporter prints: the ratios of GPUs and of MIG instances, and signs that values were renewed.
+"""Source 2: a dcgm-exporter that already runs, scraped passively. For data-centre GPUs without GPM.
 
-Prometheus text, one sample a line. Read line by line, so that a damaged one takes no other with it.
+Fetched on a thread of its own, so that a slow exporter delays nobody. Joins on the UUID, never on an index: indices of
+an exporter are those of its container. A MIG instance is joined on its GPU's UUID and NVML's id of the GPU instance,
+which is what the exporter prints as GPU_I_ID; its values cover that instance alone, as GPM's do.
 """
 
 from __future__ import annotations
@@ -19,6 +21,10 @@ from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
+
+# What an exporter prints: the ratios of GPUs and of MIG instances, and signs that values were renewed.
+#
+# Prometheus text, one sample a line. Read line by line, so that a damaged one takes no other with it.
 
 BLANK = 2.0**47
 """DCGM's blank values, which mean that there is none, begin here (DCGM_FP64_BLANK in dcgm_structs.h)."""
@@ -121,13 +127,6 @@ def _number(word: str) -> float | None:
     return value if isfinite(value) and 0.0 <= value < BLANK else None
 
 
-# Source 2: a dcgm-exporter that already runs, scraped passively. For data-centre GPUs without GPM.
-#
-# Fetched on a thread of its own, so that a slow exporter delays nobody. Joins on the UUID, never on an index: indices
-# of
-# an exporter are those of its container. A MIG instance is joined on its GPU's UUID and NVML's id of the GPU instance,
-# which is what the exporter prints as GPU_I_ID; its values cover that instance alone, as GPM's do.
-
 # How often a source renews its values, learned from watching them change.
 
 _KEPT = 5
@@ -157,6 +156,8 @@ class UpdateInterval:
         """The usual time between two changes, the median of the last ones; None before two were seen."""
         return sorted(self._between)[(len(self._between) - 1) // 2] if self._between else None
 
+
+# The exporter, and the GPUs that it is asked for.
 
 DEFAULT_URL = "http://localhost:9400/metrics"
 PROBE_TIMEOUT_S = 0.3

@@ -233,8 +233,7 @@ class CrossCheck:
 # The last source: what utilisation alone proves about SM activity.
 #
 # Over one window, time-weighted SM activity lies in [util / SM count, util]: an SM holds warps only while a kernel
-# runs,
-# and a running kernel holds at least one SM. A bound is never exported as a value.
+# runs, and a running kernel holds at least one SM. A bound is never exported as a value.
 
 
 def bound(util_pct: float | None, sm_count: int | None) -> tuple[float | None, float | None]:

@@ -1,8 +1,4 @@
-"""Which GPUs the kernel has switched off, and when NVML is let go so that it can.
-
-To ask a GPU anything wakes it, and to hold NVML open may keep it awake. So a sleeping GPU is not asked, and where all
-of them sleep NVML is not opened until one wakes for somebody else. Reads files of /sys alone.
-"""
+"""Which GPUs and MIG devices there are, asked at the start and regularly after, and which of them sleep."""
 
 from __future__ import annotations
 
@@ -17,6 +13,11 @@ from gputop.model.quantity import clean_text
 from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.handle import Handle
 from gputop.sources.pci import NVIDIA, PciCard, cards, is_asleep
+
+# Which GPUs the kernel has switched off, and when NVML is let go so that it can.
+#
+# To ask a GPU anything wakes it, and to hold NVML open may keep it awake. So a sleeping GPU is not asked, and where all
+# of them sleep NVML is not opened until one wakes for somebody else. Reads files of /sys alone.
 
 RELEASED_AFTER_S = 300.0
 """So long no program was on any GPU before NVML is let go [judged]."""
@@ -84,7 +85,7 @@ class Sleep:
         return False
 
 
-# Which GPUs and MIG devices there are, asked at the start and regularly after. Nothing else looks for any.
+# The list. Nothing else looks for GPUs and MIG devices.
 #
 # A GPU is known by its UUID. Its index is NVML's when it is first seen and stays for as long as we run; NVML's own may
 # move when a GPU comes or goes.

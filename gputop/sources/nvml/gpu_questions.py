@@ -1,4 +1,4 @@
-"""What a GPU is asked and how its answers become catalogue values: the tables behind ``device.py``."""
+"""What a GPU is asked and how its answers become catalogue values: the tables behind ``gpu_device.py``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pynvml
 from msgspec import Struct
 
 from gputop.sources.nvml.handle import NO_VALUE, Handle, MetricAnswers, reason
+
+# The values that each have a call of their own.
 
 
 class Question(Struct, frozen=True):

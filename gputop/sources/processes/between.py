@@ -1,8 +1,4 @@
-"""What the children alive at one look do, for a process that waits for them: most live for too short a time for more.
-
-A shell that pipes a download into a decoder is waited for as one: whoever of them computes, reads a disk or waits for
-the network is what the wait is for.
-"""
+"""What happens between two readings: looks at random moments, what short-lived children do, and which GPUs wait."""
 
 from __future__ import annotations
 
@@ -19,6 +15,10 @@ from gputop.sources.procfs import Descriptors, ProcessFiles, parse_stat, read_sm
 if TYPE_CHECKING:
     from random import Random
 
+# What the children alive at one look do, for a process that waits for them: most live for too short a time for more.
+#
+# A shell that pipes a download into a decoder is waited for as one: whoever of them computes, reads a disk or waits for
+# the network is what the wait is for.
 
 MOST_GENERATIONS = 3
 MOST_READ = 8

@@ -3,7 +3,7 @@
 A child at the other end of a pipe: its states are inherited. The GPU process or an ancestor: a task queue, so idle.
 A process outside the job: data from there. The other end of a local socket is found in the kernel's table of them; a
 process of the job that is no child may serve others as well, and speaks for itself. Children that live for a moment
-were looked at while they did (see ``descendants``), or count by the CPU time that they leave to their parent.
+were looked at while they did (see ``Descendants``), or count by the CPU time that they leave to their parent.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which processes belong to which GPU process, and what they are: trees, Ray tasks, orphans.
-
-Uses only the process table and the command lines passed in; opens no file itself.
-"""
+"""Which processes belong to which GPU process, and what they are: trees, Ray tasks, orphans, feeders beside."""
 
 from __future__ import annotations
 
@@ -192,6 +189,8 @@ class ProcessTable:
         return iter(self._entries.items())
 
 
+# The places of processes, by the table and the command lines that are passed in.
+
 CommandOf = Callable[[int, Stat], bytes]
 _GPU_PROCESS = "holds a GPU context"
 _LEFT_BEHIND = "left behind by a job that died"
@@ -302,8 +301,7 @@ def _orphan(stat: Stat, loader: str | None) -> ProcessPlace:
 # Which batch job or container each process runs in, as one text that those of the same have in common.
 #
 # A container starts its programs in sessions of their own (a supervisor, `docker exec`), so a helper and the GPU
-# process
-# that it feeds often share nothing else that can be seen.
+# process that it feeds often share nothing else that can be seen.
 
 MOST_READ = 512
 """Files that one look at the machine may read for this; further processes wait their turn."""

@@ -1,6 +1,7 @@
-"""The threads and sockets of one process, read while a screen shows them, on their own thread: /proc may block.
+"""What is read of one process while a screen shows it: its sockets, its threads, its Python stacks.
 
-Identity is (pid, start time): another process with the same pid is never shown.
+On threads of their own: /proc may block. Identity is (pid, start time): another process with the same pid is never
+shown.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from gputop.sources.processes.process_sockets import DENIED_FDS, OTHER_NETWORK, 
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_file, read_small
 
-# The TCP sockets of one process and what they receive, read while a screen shows them.
+# Its TCP sockets and what they receive.
 
 _LOOPBACK = (b"\x7f", bytes(15) + b"\x01", bytes(10) + b"\xff\xff\x7f")
 """Prefixes of loopback addresses: 127.0.0.0/8, ::1, and the former within IPv6."""
@@ -84,6 +85,8 @@ def _is_elsewhere(proc: str, pid: int) -> bool:
     except OSError:
         return False
 
+
+# Its threads.
 
 MOST_LISTED_THREADS = 512
 """A process has hundreds of threads, each three small files: 512 take about 15 ms."""

@@ -1,7 +1,6 @@
-"""On which file system an open file lies, without touching it: mount ids of /proc/PID/fdinfo and /proc/PID/mountinfo.
+"""What a thread waits for: its wait channel, and where that says too little, what proves a network or a disk.
 
-A mount that hangs (a file server that is away, a stopped FUSE server) is named by what the kernel keeps in memory; a
-path on it would hang whoever asks for it.
+Everything is read from the kernel's memory. Nothing of the process's files is touched.
 """
 
 from __future__ import annotations
@@ -24,6 +23,11 @@ from gputop.sources.processes.wait_channel import (
     writes_a_pipe,
 )
 from gputop.sources.procfs import ProcessFiles, io_delay_ticks, parse_stat, read_file, read_small
+
+# On which file system an open file lies, without touching it: mount ids of /proc/PID/fdinfo and /proc/PID/mountinfo.
+#
+# A mount that hangs (a file server that is away, a stopped FUSE server) is named by what the kernel keeps in memory; a
+# path on it would hang whoever asks for it.
 
 NETWORKED = ("nfs", "cifs", "smb3", "ceph", "lustre", "fuse", "9p", "beegfs", "gpfs", "glusterfs", "afs", "virtiofs")
 """Beginnings of the types of file systems whose data come from elsewhere."""
@@ -199,10 +203,7 @@ def inode_in(target: str, kind: str) -> int | None:
     return int(number) if target.startswith(f"{kind}:[") and number.isdigit() else None
 
 
-# One look at what a thread does: its wait channel, and where that says too little, what proves a network or a disk.
-#
-# Everything is read from the kernel's memory: the state, the system call with its first argument, the link of that
-# descriptor. Nothing of the process's files is touched.
+# One look: the state, the system call with its first argument, the link of that descriptor.
 
 RAN, BLOCKED, WRITE, STOPPED, LOCAL = "run", "blocked", "write", "stopped", "local"
 """What a look finds besides the classes of ``wait_class``: on a core or queued, state D of no known class, the reader

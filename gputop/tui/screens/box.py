@@ -1,4 +1,4 @@
-"""Small framed boxes over the screen: their frame, their colours, and the box that shows a text."""
+"""Small framed boxes over the screen: one that shows a text, one that offers a choice, and the choice of a theme."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from textual.widgets import Static
 from gputop.paint.glyphs import Glyphs, keys_shown
 from gputop.paint.theme import PALETTES, THEMES, Theme
 from gputop.tui.page_keys import USUAL, ClosesOnce, hint, page_bindings
+
+# The frame, its colours, and the box that shows a text.
 
 LEAST_FRAMED = 16
 """A lower screen has no room for frames."""

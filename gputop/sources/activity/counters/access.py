@@ -23,8 +23,7 @@ from gputop.sources.own_process import PERFMON, SYS_ADMIN, Capabilities, capabil
 # Where NVIDIA's performance libraries are on this machine, and whether they may be loaded.
 #
 # They come with the CUPTI wheel: an extra of gputop, or the one that PyTorch installs. Never taken from
-# LD_LIBRARY_PATH,
-# and never from where others may write: they are loaded by a process that may hold a capability.
+# LD_LIBRARY_PATH, and never from where others may write: they are loaded by a process that may hold a capability.
 
 WHEELS = {13: "cu13/lib", 12: "cuda_cupti/lib"}
 """CUDA's major version → where its wheel puts the libraries, under ``nvidia``."""
