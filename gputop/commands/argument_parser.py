@@ -125,10 +125,14 @@ class Parser(argparse.ArgumentParser):
         """The options among these words, by the first of their names; unknown ones are left out."""
         return [option.action.option_strings[0] for option in self._options(words) if option.action is not None]
 
+    def knows(self, option: str) -> bool:
+        """Whether an option is one of its own, by its whole name."""
+        return option in self._option_string_actions
+
     def refuse_foreign(self, before: Sequence[str]) -> None:
         """End if an option before this command's name is not one of its own: it would do nothing."""
         for option in before:
-            if option not in self._option_string_actions:
+            if not self.knows(option):
                 self.error(f"{option} is not an option of `{self.prog}`")
 
     def format_help(self) -> str:

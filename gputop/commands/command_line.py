@@ -184,9 +184,7 @@ def _filled(command: Parser, name: str) -> Parser:
 
 def _homes(option: str) -> list[str]:
     """The commands that know an option."""
-    return [
-        f"`gputop {name}`" for name in commands_and_parts() if option in command_parser(name)._option_string_actions
-    ]
+    return [f"`gputop {name}`" for name in commands_and_parts() if command_parser(name).knows(option)]
 
 
 # The commands by purpose, in one screenful: what ``gputop --help`` and ``gputop help`` print.

@@ -1,7 +1,7 @@
 """Recordings written to disk: one file of flushed gzip members, or a directory of such files with an upper size.
 
 After ``write`` returns, the frame outlives the end of this process, however sudden. Files are opened exclusively and
-never appended to; the oldest are deleted whole. Every call may block on the disk: ``recorder.py`` keeps it off the
+never appended to; the oldest are deleted whole. Every call may block on the disk: ``Recorder`` keeps it off the
 monitor's thread.
 """
 
@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
 from queue import Full, Queue
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -53,7 +54,8 @@ class _File:
         self.size = 0
         self.first_t: float | None = None
         self._packed = path.endswith(".gz")
-        self._packer: zlib._Compress | None = None
+        self._packer: Any = None
+        """What ``zlib.compressobj`` gives, whose type has no public name; None where nothing is packed."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o600)
         # Held while the file is written, so that no other recorder deletes it to make room. On a file system without

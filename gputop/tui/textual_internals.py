@@ -1,4 +1,4 @@
-"""Every use of Textual's private API but the palette's, on one page: what to check when Textual changes.
+"""Every use of Textual's private API but that of the two drivers, on one page: what to check when Textual changes.
 
 Written for Textual 8.2.
 """
@@ -54,7 +54,7 @@ class QuietApp(App[int]):
         finally:
             self._uncovers = False
         StylesCache.get_inner_outer.cache_clear()
-        # The command palette may be told twice to close, see ``terminal.closing``.
+        # The command palette may be told twice to close, see ``ClosesOnce``.
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
     async def run_bound(self, key: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import ClassVar
 
 from rich.text import Text
 from textual.app import SystemCommand
+from textual.binding import Binding, BindingType
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 
 from gputop.tui.screens.box import is_ascii
@@ -54,12 +56,18 @@ class Palette(CommandPalette):
     }
     """
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("pagedown", "turn('page_down')", "Next page", show=False),
+        Binding("pageup", "turn('page_up')", "Previous page", show=False),
+    ]
+
     def on_mount(self) -> None:
         if is_ascii(self.app):
             for box in (*self.query("#--input"), *self.query(CommandList)):
                 box.styles.border = ("ascii", "white")
 
-    def _action_command_list(self, action: str) -> None:
+    async def action_turn(self, page: str) -> None:
+        """A page up or down, as Textual's own keys do it."""
         # The list knows the positions of its entries only once it was drawn.
         with suppress(KeyError):
-            super()._action_command_list(action)
+            await self.app.run_action(page, self.query_one(CommandList))

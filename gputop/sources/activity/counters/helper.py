@@ -1,7 +1,8 @@
 """The program that reads the hardware counters: `python -m gputop.sources.activity.counters.helper`.
 
 Prints JSON lines (``helper_protocol``) and obeys those on stdin; the end of stdin ends it, and so does its parent's
-death. One thread a GPU, so that a call that hangs costs one GPU. A crash of NVIDIA's libraries costs this process and no more.
+death. One thread a GPU, so that a call that hangs costs one GPU. A crash of NVIDIA's libraries costs this process and
+no more.
 """
 
 from __future__ import annotations
