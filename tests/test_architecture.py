@@ -58,10 +58,9 @@ def test_files_and_classes_are_told_apart_by_their_own_names() -> None:
     files = Counter(path.name for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
     assert [name for name, times in files.items() if times > 1] == []
     classes = Counter(
-        node.name
+        name
         for path in PACKAGE.rglob("*.py")
-        for node in ast.parse(path.read_text("utf-8")).body
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        for name in re.findall(r"^class ([^\W_]\w*)", path.read_text("utf-8"), re.MULTILINE)
     )
     # Each framework's callback is imported from that framework's module, under the name that users know.
     assert [name for name, times in classes.items() if times > 1] == ["GputopCallback"]

@@ -29,17 +29,18 @@ from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 
+GPUS = 2
 LENGTH_S = 400
 FREED_AFTER_S = 150
 VIEW = View()
 
 
 def node(seconds: int, *, begin: int = 0) -> Iterator[Snapshot]:
-    """A node of four GPUs on which a process ends, so that its GPU has been idle for minutes at the end."""
-    holder = next(p for p in snapshot_at(MOMENT, started=MOMENT, gpus=4).processes if p.gpu == 0 and p.role == "gpu")
+    """A node of two GPUs on which a process ends, so that its GPU has been idle for minutes at the end."""
+    holder = next(p for p in snapshot_at(MOMENT, started=MOMENT, gpus=GPUS).processes if p.gpu == 0 and p.role == "gpu")
     for k in range(begin, seconds):
         ended = frozenset({holder.pid}) if k >= FREED_AFTER_S else frozenset()
-        yield snapshot_at(MOMENT + k, started=MOMENT, gpus=4, ended=ended)
+        yield snapshot_at(MOMENT + k, started=MOMENT, gpus=GPUS, ended=ended)
 
 
 def recorded(path: Path, snapshots: Iterator[Snapshot]) -> str:
@@ -83,7 +84,7 @@ def test_walking_by_jumps_shows_frame_by_frame_what_playing_shows(
 ) -> None:
     player = Player(RecordedSource(path))
     player.source.pause()
-    for k in (LENGTH_S - 1, 5, 200, 61, 60, 59, 331, 180, 120, 0, 395, 290):
+    for k in (LENGTH_S - 1, 5, 331, 61, 59, 0, 200):
         player.seek(MOMENT + k)
         player.take()
         frame = finished(player)
@@ -215,7 +216,7 @@ def test_the_next_change_goes_through_all_gpus_and_names_the_gpu(path: str) -> N
     player.take()
     finished(player)
     changes = {change.t for change in player.replay().changes if change.t > MOMENT}
-    assert {change.gpu for change in player.replay().changes} == set(range(4))
+    assert {change.gpu for change in player.replay().changes} == set(range(GPUS))
     said, times = [], []
     while "no later" not in (words := player.to_change(1)):
         said.append(words)
@@ -269,7 +270,7 @@ def test_the_walk_over_a_past_is_done_in_slices(path: str) -> None:
 def test_a_diagnosis_and_a_report_of_the_file_say_what_its_last_moment_shows(
     path: str, played: dict[float, tuple[object, ...]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["diagnose", path, "--json"]) == 1
+    assert main(["diagnose", path, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["gpus"]
     shown_last = cast("tuple[GpuDiagnosis, ...]", played[MOMENT + LENGTH_S - 1][0])
     assert [(gpu["verdict"], gpu["evidence"]) for gpu in told] == [(d.verdict, list(d.evidence)) for d in shown_last]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from gputop.diagnosis import thresholds
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
 from gputop.recording.reader import read_snapshots
 
@@ -22,11 +24,15 @@ NOT_WELL = {"train_untuned": (80, 91), "t4_hollow_gemm": (45, 110)}
 """Loads with which something is, and when that must have been said."""
 
 
+@cache
+def recorded(name: str) -> list[Snapshot]:
+    return list(read_snapshots(str(TELEMETRY / f"{name}.gputop.jsonl.gz")))
+
+
 def said_of(name: str) -> list[GpuDiagnosis]:
     """The diagnosis after each second."""
     monitor = Monitor(charts=False)
-    found = read_snapshots(str(TELEMETRY / f"{name}.gputop.jsonl.gz"))
-    return [monitor.feed(snapshot).diagnoses[0] for snapshot in found]
+    return [monitor.feed(snapshot).diagnoses[0] for snapshot in recorded(name)]
 
 
 def changes(said: list[GpuDiagnosis]) -> Iterator[tuple[str, str | None]]:
@@ -76,7 +82,7 @@ def moved(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])
-@pytest.mark.parametrize("name", [*THRESHOLDS, "all"])
+@pytest.mark.parametrize("name", [*(pytest.param(name, marks=pytest.mark.slow) for name in THRESHOLDS), "all"])
 def test_a_threshold_a_tenth_off_gives_no_false_all_clear_and_no_healthy_load_turns_red(
     name: str, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

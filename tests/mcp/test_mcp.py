@@ -128,7 +128,7 @@ def ask(folder: Path, tool: str, **given: Any) -> dict[str, Any]:
 def many_kernels(rank: int) -> dict[str, Any]:
     """A rank with hundreds of kernels, waits and steps; the third one computes longer than the others."""
     maker = TraceMaker()
-    for step in range(30):
+    for step in range(12):
         begin = maker.t
         maker.free = max(maker.free, maker.t + 10)
         for n in range(60):
@@ -158,7 +158,7 @@ def test_the_trace_of_8_ranks_is_short_and_shows_the_one_that_the_others_wait_fo
     assert other["detail"]["rank"] == 5 and len(other["detail"]["gpus"][0]["kernels"]) == 2
     assert other["detail"]["gpus"][0]["steps"] == 2
     whole = ask(tmp_path, "trace", file="ranks", full=True)
-    assert len(whole["ranks"][0]["gpus"][0]["kernels"]) > 1800
+    assert len(whole["ranks"][0]["gpus"][0]["kernels"]) > 700
 
 
 @SDK
