@@ -26,7 +26,12 @@ WAITS_CORES = 0.2
 """A job that wants no more of a core than this waits nearly all of its time: other tests beside it change neither what
 it does nor what must be said of it, unless it is to answer in time."""
 WAITING = [name for name, case in CASES.items() if case.cores <= WAITS_CORES and not case.needs and not case.visited]
-WORKING = [name for name in CASES if name not in WAITING]
+SELDOM = ("actors", "decoder_child", "futures_decode", "sleep_polls", "torch_no_workers", "torch_spawn")
+"""Of those that work, what each week shows once more by another way: processes that compute the batches are also those
+of ``pool_decode``, ``child_per_shard`` and ``torch_decode``, main threads that do so ``pool_idle_main_works``."""
+WORKING = [
+    pytest.param(name, marks=pytest.mark.weekly) if name in SELDOM else name for name in CASES if name not in WAITING
+]
 
 
 @pytest.fixture(scope="module")

@@ -46,27 +46,26 @@ def _needs(name: str) -> None:
         pytest.skip(f"{name} is not installed: pip install '.[integrations]'")
 
 
-@pytest.mark.parametrize("calls", [1, 2])
-def test_wandb_gets_the_numbers_in_the_rows_of_the_loop_and_no_row_more(calls: int, tmp_path: Path) -> None:
+def test_wandb_gets_the_numbers_in_the_rows_of_the_loop_and_no_row_more(tmp_path: Path) -> None:
     found = run(
-        f"""
+        """
         import wandb, gputop
         run = wandb.init(project="p", dir=".")
         with gputop.watch(log=run, **demo()) as w:
             for i in range(60):
-                for part in range({calls}):
-                    wandb.log({{f"loss{{part}}": 1.0 / (i + 1)}})
+                wandb.log({"loss0": 1.0 / (i + 1)})
+                wandb.log({"loss1": 1.0 / (i + 1)})
                 time.sleep(0.05)
                 w.step(i)
         run.finish()
-        print(json.dumps({{}}))
+        print(json.dumps({}))
         """,
         tmp_path,
         "wandb",
     )
     rows, summary = wandb_rows(tmp_path)
     own = [row for row in rows if "loss0" in row or "loss1" in row]
-    assert [row["_step"] for row in own] == list(range(60 * calls)), "the loop's own axis is as it was"
+    assert [row["_step"] for row in own] == list(range(120)), "the loop's own axis is as it was"
     # What was logged last is in a row of its own, which the end of the run ends.
     assert len(rows) <= len(own) + 1
     mine = [row for row in rows if GPU in row]

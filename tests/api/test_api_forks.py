@@ -156,7 +156,7 @@ def test_four_ranks_under_torchrun_have_one_sampler_and_all_their_steps(program:
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("start", ["spawn", "fork"])
+@pytest.mark.parametrize("start", [pytest.param("spawn", marks=pytest.mark.weekly), "fork"])
 def test_ranks_of_mp_spawn_are_watched_and_their_loaders_workers_are_not(start: str, program: Any) -> None:
     """As in PyTorch's tutorial, and as a notebook's launcher starts them."""
     if importlib.util.find_spec("torch") is None:

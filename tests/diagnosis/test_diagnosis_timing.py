@@ -124,6 +124,7 @@ def test_a_quarter_of_an_hour_of_healthy_noise_raises_no_alarm() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.long
 def test_ten_hours_of_noise_accuse_nobody() -> None:
     assert false_alarms(hours=10.0, seed=11) == []

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -93,7 +93,8 @@ class Machine:
         self._stop.set()
         for job in self._jobs:
             # The workers live in the job's session: nothing of it may stay behind.
-            os.killpg(job.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself, and all of it has
+                os.killpg(job.pid, signal.SIGKILL)
         # Who hangs on a mount is woken by its end.
         self._mounts.close()
         for job in self._jobs:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from textual.app import App
-from textual.command import CommandPalette, Hit
+from textual.command import CommandList, CommandPalette, Hit
 from textual.containers import VerticalScroll
 from textual.widgets import Input
 
@@ -72,6 +72,19 @@ async def test_the_palette_finds_words_and_not_strewn_letters() -> None:
         assert isinstance(app.screen, CommandPalette)
         found = [hit.text async for hit in Commands(app.screen_stack[0]).search("theme") if isinstance(hit, Hit)]
         assert found and "sort by the column before" not in [str(text) for text in found]
+
+
+async def test_a_search_that_the_closing_of_the_palette_overtakes_does_no_harm() -> None:
+    app, _ = app_on()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("colon")
+        # Its widgets are closed before it is, and a search begins in between.
+        palette = app.screen
+        await palette.query(CommandList).remove()
+        palette.post_message(Input.Changed(palette.query_one(Input), "g"))
+        await pilot.pause()
+        await pilot.press("escape")
+        assert not isinstance(app.screen, CommandPalette)
 
 
 async def test_a_layout_is_named_when_it_is_chosen() -> None:

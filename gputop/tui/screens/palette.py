@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
+from textual.css.query import NoMatches
+from textual.worker import Worker
 
 from gputop.tui.screens.box import is_ascii
 
@@ -60,6 +63,15 @@ class Palette(CommandPalette):
         Binding("pagedown", "turn('page_down')", "Next page", show=False),
         Binding("pageup", "turn('page_up')", "Previous page", show=False),
     ]
+
+    def run_worker(self, work: Callable[[], Awaitable[None]], **more: Any) -> Worker[None]:  # type: ignore[override]
+        """As Textual's, which looks for what was typed: the palette may be closed meanwhile, and its list gone."""
+
+        async def while_open() -> None:
+            with suppress(NoMatches):
+                await work()
+
+        return super().run_worker(while_open, **more)
 
     def on_mount(self) -> None:
         if is_ascii(self.app):

@@ -19,7 +19,7 @@ from gputop.features.fleet.simulated_fleet import STARTED, STEP_S, SimulatedFlee
 from tests.support.engines import backfill, missing, prometheus
 from tests.support.fleet_pages import past
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("engines")]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("engines")]
 
 
 class Synchronous(SimulatedFleet):

@@ -19,7 +19,7 @@ from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from tests.support.engines import backfill, imported, missing, prometheus, victoria
 from tests.support.fleet_pages import past
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("engines")]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("engines")]
 FLEET = SimulatedFleet(125)
 STEP_S = 60.0
 """Between scrapes: an hour of 1,000 GPUs is then written in seconds."""

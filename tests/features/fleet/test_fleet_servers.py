@@ -23,7 +23,7 @@ from tests.nvml.stand_in import Scenario
 from tests.support.prom_servers import Engine, engines, free_port, nobody_listens
 from tests.support.simulated_fleet import SLOW, STARVED, fleet
 
-pytestmark = [pytest.mark.slow, pytest.mark.nvml, pytest.mark.xdist_group("servers")]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.nvml, pytest.mark.xdist_group("servers")]
 ROOT = Path(__file__).parents[3]
 SETTLED_S = 22.0
 """Until the shortest window holds its samples, and the GPU that vanishes has been gone for one."""

@@ -257,7 +257,7 @@ def damaged(text: bytes, draw: random.Random) -> bytes:
 
 
 @pytest.mark.slow
-def test_two_hundred_damaged_files_end_in_a_report_or_in_one_line_and_are_decoded_a_few_times_at_most(
+def test_damaged_files_end_in_a_report_or_in_one_line_and_are_decoded_a_few_times_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clean = text_of(planted("launch_bound", steps=2))
@@ -269,7 +269,7 @@ def test_two_hundred_damaged_files_end_in_a_report_or_in_one_line_and_are_decode
 
     monkeypatch.setattr(chrome, "decode", counted)
     draw = random.Random(18)
-    for _ in range(200):
+    for _ in range(60):
         content = damaged(clean, draw)
         decoded.clear()
         path = tmp_path / "t.json"

@@ -33,7 +33,7 @@ def _are_torch(samples: Samples, count: int) -> bool:
     return [sample.static.loader for sample in loaders(samples)] == ["torch"] * count
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.weekly), "forkserver"])
 def test_busy_workers_are_runnable_and_named(collector: ProcessCollector, method: str) -> None:
     with running(method, "2", "0", "1", "burn", script=_SCRIPT) as tree:
         samples = watch(
@@ -48,7 +48,7 @@ def test_busy_workers_are_runnable_and_named(collector: ProcessCollector, method
         assert worker.gpu == 0
 
 
-@pytest.mark.parametrize(("method", "persistent"), [("fork", "0"), ("spawn", "1"), ("forkserver", "1")])
+@pytest.mark.parametrize(("method", "persistent"), [("fork", "0"), ("spawn", "1")])
 def test_idle_workers_wait_on_their_queue(collector: ProcessCollector, method: str, persistent: str) -> None:
     with running(method, "2", "1", persistent, "idle", script=_SCRIPT) as tree:
         samples = watch(
