@@ -19,6 +19,7 @@ from gputop.paint.glyphs import Terminal, choose
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
+from gputop.system.worker import once
 
 if TYPE_CHECKING:
     import argparse
@@ -224,7 +225,7 @@ def draw(frame: Frame, view: View, terminal: Terminal) -> None:
     text = ansi_text(rows, THEMES[terminal.theme], terminal.depth, newline="\r\n")
     data = (ALTERNATE_SCREEN + text).encode("utf-8", "replace")
     # A thread, because a terminal that takes no output would hold the write for ever.
-    threading.Thread(target=os.write, args=(descriptor, data), daemon=True, name="first-frame").start()
+    once("first-frame", lambda: os.write(descriptor, data))
 
 
 def undo() -> None:

@@ -148,9 +148,11 @@ def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[
     return rows
 
 
-def waiting_rows(pid: int, glyphs: Glyphs, width: int) -> list[Row]:
-    """What is shown while the look is under way."""
+def waiting_rows(pid: int, error: Exception | None, glyphs: Glyphs, width: int) -> list[Row]:
+    """What is shown while the look is under way, and where it has ended with an error."""
     text = f"  looking at {pid} three times in 1.5 s{glyphs.more}"
+    if error is not None:
+        text = f"  looking at {pid} has failed: {type(error).__name__}"
     return [_heading("deep look", glyphs, width), Line().add(text, "dim").row(width)]
 
 

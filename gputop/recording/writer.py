@@ -11,7 +11,6 @@ import fcntl
 import os
 import re
 import stat
-import threading
 import zlib
 from collections.abc import Iterable
 from contextlib import suppress
@@ -26,6 +25,7 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.recording.encode import Encoder, event_line, run_line
 from gputop.recording.format import MEMBER_FRAMES, RecordingError
 from gputop.recording.lines_beside_frames import RunFacts
+from gputop.system.worker import Worker
 
 _GZIP = 31
 LEVEL = 5
@@ -291,7 +291,7 @@ MOST_OWED = 256
 
 
 class _Item(Struct, frozen=True):
-    """A frame with what was derived from it, or an event by itself, or nothing to wake the thread."""
+    """A frame with what was derived from it, or an event by itself."""
 
     snapshot: Snapshot | None = None
     derived: tuple[Event, ...] = ()
@@ -309,7 +309,6 @@ class Recorder:
     def __init__(self, target: str, *, most_bytes: int | None = None) -> None:
         self._writer = RecordingWriter(target, most_bytes=most_bytes)
         self._queue: Queue[_Item] = Queue(QUEUE_FRAMES)
-        self._ending = threading.Event()
         self._last_t: float | None = None
         self.seconds = 0.0
         """Time from the first offered frame to the last; a clock that is set back takes none away and adds none."""
@@ -319,8 +318,9 @@ class Recorder:
         self._owed: tuple[Event, ...] = ()
         self.ran: RunFacts | None = None
         """What ran: written behind the last frame."""
-        self._thread = threading.Thread(target=self._run, name="gputop-recorder", daemon=True)
-        self._thread.start()
+        self._worker = Worker("recorder", self._write, close=lambda: self._write(ends=True))
+        # A thread that cannot be started is told at once.
+        self._worker.ask()
 
     @property
     def error(self) -> str | None:
@@ -347,7 +347,7 @@ class Recorder:
 
         Never waits; drops the frame when the queue is full.
         """
-        if self._error is not None or self._ending.is_set():
+        if self._error is not None or self._worker.stopping.is_set():
             return
         if self._last_t is not None:
             self.seconds += max(0.0, snapshot.t - self._last_t)
@@ -356,6 +356,7 @@ class Recorder:
             snapshot = replace(snapshot, events=(*self._owed, *snapshot.events))
         try:
             self._queue.put_nowait(_Item(snapshot, tuple(derived), frame))
+            self._worker.ask()
             self._owed = ()
         except Full:
             self._owed = snapshot.events[:MOST_OWED]
@@ -363,38 +364,37 @@ class Recorder:
 
     def event(self, event: Event) -> None:
         """Queue one event by itself, as for a mark while no frame comes."""
-        if self._error is not None or self._ending.is_set():
+        if self._error is not None or self._worker.stopping.is_set():
             return
         try:
             self._queue.put_nowait(_Item(event=event))
+            self._worker.ask()
         except Full:
             self._owed = (*self._owed, event)[:MOST_OWED]
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what is queued and end the file. Waits at most ``timeout_s``: a hung disk is left to the thread."""
-        if not self._ending.is_set():
-            self._ending.set()
-            # Wakes the thread; a full queue keeps it awake anyway.
-            with suppress(Full):
-                for event in self._owed:
-                    self._queue.put_nowait(_Item(event=event))
-                self._queue.put_nowait(_Item())
-        self._thread.join(timeout_s)
-        if self._thread.is_alive() and self._error is None:
+        self._worker.stop(timeout_s)
+        if self._worker.alive and self._error is None:
             self._error = f"{self._writer.path}: the disk does not answer; the last frames may be missing"
 
-    def _run(self) -> None:
+    def _write(self, *, ends: bool = False) -> None:
+        """Write what is queued, and what comes last where the recording ``ends``, as it does with the first error."""
         try:
-            while True:
-                item = self._queue.get()
+            while self._error is None and not self._queue.empty():
+                item = self._queue.get_nowait()
                 if item.snapshot is not None:
                     self._writer.write(item.snapshot, item.derived, item.frame)
                 if item.event is not None:
                     self._writer.write_event(item.event)
-                if self._ending.is_set() and self._queue.empty():
-                    break
-            if self.ran is not None:
-                self._writer.write_run(self.ran)
-            self._writer.close()
-        except RecordingError as error:
-            self._error = f"recording stopped: {error}; frames written: {self._writer.frames}"
+            if ends and self._error is None:
+                for event in self._owed:
+                    self._writer.write_event(event)
+                if self.ran is not None:
+                    self._writer.write_run(self.ran)
+                self._writer.close()
+        except Exception as error:  # noqa: BLE001 — whatever it is, the frames that are missing must be told
+            words = str(error) if isinstance(error, RecordingError) else f"{type(error).__name__}: {error}".rstrip(": ")
+            self._error = f"recording stopped: {words}; frames written: {self._writer.frames}"
+            with suppress(RecordingError):
+                self._writer.close()

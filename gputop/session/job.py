@@ -31,6 +31,7 @@ from gputop.recording.lines_beside_frames import RunFacts
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.session import Arrivals, OwnGpus, RunWatcher, Session
+from gputop.system.worker import once
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
@@ -79,7 +80,7 @@ class ForegroundJob:
             self._handlers[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         for number in FORWARDED:
             self._handlers[number] = signal.signal(number, self._forward)
-        threading.Thread(target=self._watch, name="gputop-job", daemon=True).start()
+        once("job", self._watch)
 
     def take_changes(self) -> bool:
         """Handle what has happened to the job since the last call; True when it has ended."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import NOTHING_MISSING, FabricPort
 from gputop.sources.procfs import read_small
-from gputop.sources.reader_thread import ReaderThread
+from gputop.system.worker import Worker
 
 # The files of a port and their contents. Computes no rates and remembers nothing.
 #
@@ -430,34 +430,35 @@ class FabricWatch:
 
     def __init__(self, sys: str = "/sys") -> None:
         self._sys = sys
-        self._thread: ReaderThread[FabricReading] | None = None
+        self._worker: Worker[FabricReading] | None = None
         self._looked_at: float | None = None
         self._asked_at = 0.0
 
     def newest(self, now: float) -> FabricReading:
         """The newest reading; starts the next one where it is due. ``now`` is monotonic, in seconds."""
-        thread = self._thread
-        if thread is None:
-            thread = self._begin(now)
-            if thread is None:
+        worker = self._worker
+        if worker is None:
+            worker = self._begin(now)
+            if worker is None:
                 return without(NO_FABRIC)
         elif not 0.0 <= now - self._asked_at < EVERY_S:
             self._asked_at = now
-            thread.ask()
-        busy = thread.busy_since
+            if worker.busy_since is None:
+                worker.ask()
+        busy = worker.busy_since
         late = 0.0 if busy is None else time.monotonic() - busy
         if late > HUNG_S:
             return without(f"the ports have not answered for {late:.0f} s")
-        if thread.error is not None:
-            return without(f"cannot read the ports: {type(thread.error).__name__}")
-        return thread.latest or without(_NOT_YET)
+        if worker.error is not None:
+            return without(f"cannot read the ports: {type(worker.error).__name__}")
+        return worker.latest or without(_NOT_YET)
 
     def close(self) -> None:
         """Let the thread end."""
-        if self._thread is not None:
-            self._thread.stop()
+        if self._worker is not None:
+            self._worker.stop()
 
-    def _begin(self, now: float) -> ReaderThread[FabricReading] | None:
+    def _begin(self, now: float) -> Worker[FabricReading] | None:
         if self._looked_at is not None and 0.0 <= now - self._looked_at < LOOK_S:
             return None
         self._looked_at = self._asked_at = now
@@ -467,6 +468,6 @@ class FabricWatch:
             adapters = []
         if adapters:
             collector = FabricCollector(self._sys)
-            self._thread = ReaderThread("fabric", lambda: collector.read(time.monotonic()), lambda: None)
-            self._thread.start()
-        return self._thread
+            self._worker = Worker("fabric", lambda: collector.read(time.monotonic()))
+            self._worker.ask()
+        return self._worker

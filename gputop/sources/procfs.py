@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
+from collections.abc import Callable
 
 from msgspec import Struct
+
+from gputop.system.worker import Worker
 
 _CHUNK = 65536
 _SMALL = 4096
@@ -171,3 +175,61 @@ class ProcessFiles:
             os.close(descriptor)
         self._descriptors.give(len(self._open))
         self._open.clear()
+
+
+# Reads of /proc that may never return, on threads that are left behind where they do not.
+#
+# ``cmdline``, ``environ``, ``maps`` and ``smaps`` take the lock of the target's memory, which one of its threads may
+# hold while it waits for a file system that does not answer. Such a process is set aside; everything else goes on.
+
+PATIENCE_S = 0.25
+"""How long one file is waited for; it normally takes 20 µs."""
+MOST_STUCK = 8
+"""With so many reads under way that do not return nothing more is read."""
+
+
+class _Reading:
+    """Reads one file at a time on a thread of its own."""
+
+    def __init__(self, read: Callable[[str], bytes]) -> None:
+        self.path = ""
+        self.came = threading.Event()
+        self.worker = Worker("patient", lambda: read(self.path), self.came.set)
+
+
+class PatientReader:
+    """Reads whole files for one thread that must not be kept. ``read`` is called by that thread alone."""
+
+    def __init__(self, read: Callable[[str], bytes] = read_file, patience_s: float = PATIENCE_S) -> None:
+        self._read_file = read
+        self._patience_s = patience_s
+        self._reading: _Reading | None = None
+        self._stuck: list[_Reading] = []
+
+    @property
+    def stuck(self) -> tuple[str, ...]:
+        """The files whose reading has not returned."""
+        self._stuck = [each for each in self._stuck if each.worker.alive and not each.came.is_set()]
+        return tuple(each.path for each in self._stuck)
+
+    def read(self, path: str) -> bytes | None:
+        """The file; empty where it cannot be read, None where it did not come in time."""
+        stuck = self.stuck
+        if path in stuck or len(stuck) >= MOST_STUCK:
+            return None
+        reading = self._reading = self._reading or _Reading(self._read_file)
+        reading.path = path
+        reading.came.clear()
+        reading.worker.ask()
+        if reading.came.wait(self._patience_s):
+            return reading.worker.latest if reading.worker.error is None else b""
+        # The thread ends once its read returns, if it ever does; the next read gets another one.
+        self.close()
+        self._stuck.append(reading)
+        return None
+
+    def close(self) -> None:
+        """End the thread after what it reads now."""
+        if self._reading is not None:
+            self._reading.worker.stop()
+            self._reading = None

@@ -13,7 +13,7 @@ from time import monotonic
 from gputop.model.source import SourceError, UsageError
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
-from gputop.sources.reader_thread import ReaderThread
+from gputop.system.worker import Worker
 
 # The threads: what they have read, what of it is late, and what hangs.
 
@@ -44,9 +44,8 @@ class Readers:
         self.reading: GpusReading | None = None
         self._interval_s, self._reader, self._hung_s = interval_s, reader, hung_s
         self._reading_at = monotonic()
-        self._wake = threading.Event()
         self._nvml = self._nvml_thread(reader.session.ticket)
-        self._proc: ReaderThread[HostReading] = ReaderThread("proc", self._read_host, self._wake.set, reader.close_host)
+        self._proc: Worker[HostReading] = Worker("proc", self._read_host, self._tell, close=reader.close_host)
 
     @property
     def host(self) -> HostReading | None:
@@ -64,7 +63,7 @@ class Readers:
         for reader in (self._nvml, self._proc):
             reader.stop()
         for reader in (self._nvml, self._proc):
-            reader.join(deadline - monotonic())
+            reader.stop(deadline - monotonic())
 
     def stale(self) -> dict[str, float]:
         """Age in seconds of the data of each collector that is late."""
@@ -102,18 +101,26 @@ class Readers:
     def _is_late(self, busy_since: float | None, now: float) -> bool:
         return busy_since is not None and now - busy_since > self._late_s
 
-    def _nvml_thread(self, ticket: int) -> ReaderThread[GpusReading]:
-        return ReaderThread(
+    def _nvml_thread(self, ticket: int) -> Worker[GpusReading]:
+        return Worker(
             "nvml",
             lambda: self._reader.read_gpus(ticket),
-            self._gpus_read,
-            self._reader.session.close,
-            lambda: self._reader.ask_seldom(ticket),
+            lambda: self._after_gpus(ticket),
+            close=self._reader.session.close,
         )
 
+    def _after_gpus(self, ticket: int) -> None:
+        """On the thread that has read the GPUs: hand them over, then ask what is asked seldom."""
+        self._gpus_read()
+        if not self._nvml.stopping.is_set():
+            self._reader.ask_seldom(ticket)
+
     def _gpus_read(self) -> None:
-        """Called on the thread that has read the GPUs."""
-        self._wake.set()
+        """The GPUs were read. Called on the thread that has read them."""
+        self._tell()
+
+    def _tell(self) -> None:
+        """One of the two threads has read. Called on that thread."""
 
     def _read_host(self) -> HostReading:
         newest = self.newest
@@ -127,7 +134,7 @@ class Readers:
         if ticket is None:
             return False
         self._nvml = self._nvml_thread(ticket)
-        self._nvml.start()
+        self._nvml.ask()
         return True
 
 
@@ -153,11 +160,11 @@ class ReadTwice(Readers):
         self._seen = 0
         """How many of these readings the newest pass over /proc came after."""
         self._begun = monotonic()
+        self._read = threading.Event()
 
     def begin(self) -> None:
         """Start to read; returns at once."""
-        self._nvml.start()
-        self._proc.start(reads=False)
+        self._nvml.ask()
 
     @property
     def newest(self) -> GpusReading:
@@ -182,7 +189,7 @@ class ReadTwice(Readers):
         self._set_hung_aside()
         if self._nvml.busy_since is None and now >= self._due:
             self._nvml.ask()
-        is_silent = not self._proc.reads and now - self._begun >= SILENT_S
+        is_silent = not self._proc.turns and now - self._begun >= SILENT_S
         if self._proc.busy_since is None and (is_silent or self._seen < self.readings):
             self._proc.ask()
 
@@ -192,8 +199,8 @@ class ReadTwice(Readers):
         until = LOOK_AGAIN_S if self._nvml.busy_since is not None else self._due - now
         if self._seen < 2 <= self.readings:
             until = min(until, LOOK_AGAIN_S)
-        self._wake.wait(max(0.0, min(timeout_s, until)))
-        self._wake.clear()
+        self._read.wait(max(0.0, min(timeout_s, until)))
+        self._read.clear()
 
     @property
     def _due(self) -> float:
@@ -208,7 +215,10 @@ class ReadTwice(Readers):
         self._reading_at = monotonic()
         # On this thread, because the one that takes the steps may still import.
         self._proc.ask()
-        self._wake.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        self._read.set()
 
     def _read_host(self) -> HostReading:
         readings = self.readings
@@ -242,7 +252,7 @@ class Schedule(Readers):
     ) -> None:
         super().__init__(interval_s, reader, hung_s)
         self._publish = publish
-        self._stopping = False
+        self._due, self._is_paired = 0.0, False
         self._nvml_reads = 0
         self._proc_asked_at: float | None = None
         self._proc_due = False
@@ -250,11 +260,11 @@ class Schedule(Readers):
         """Whether the newest snapshot went out before the first pass over the GPUs' processes had ended: then another
         one follows as soon as it has."""
         self._retry_at, self._retry_s = 0.0, FIRST_RETRY_S
-        self._thread = threading.Thread(target=self._run, name="gputop-schedule", daemon=True)
+        self._worker = Worker("schedule", self._turn, again=self._until_due_s)
 
     def ask_driver(self) -> None:
         """Start the first reading of the GPUs, and nothing else yet."""
-        self._nvml.start()
+        self._nvml.ask()
 
     def start(self) -> None:
         """Start the reading of /proc, and keep time from here on.
@@ -262,52 +272,53 @@ class Schedule(Readers):
         Where the driver has answered, the first pass knows the GPUs' processes. Where it has not, a pass that does not
         know them finds all others meanwhile, which is most of the work.
         """
-        self._proc.start(reads=not self._nvml.reads)
-        self._thread.start()
+        if not self._nvml.turns:
+            self._proc.ask()
+        self._due = monotonic() + self._interval_s
+        self._worker.ask()
 
     def stop(self, timeout_s: float) -> None:
         """End all threads; those that hang are left behind after ``timeout_s`` in all."""
         begun = monotonic()
-        self._stopping = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout_s)
+        self._worker.stop(timeout_s)
         super().stop(timeout_s - (monotonic() - begun))
 
-    def _run(self) -> None:
-        due = monotonic() + self._interval_s
-        paired = False
-        while not self._stopping:
-            now = monotonic()
-            if self._nvml.reads != self._nvml_reads:
-                self._take_reading(now)
-            if self._proc_due and self._proc.busy_since is None:
-                self._proc_due = False
-                self._proc.ask()
-            asked = self._proc_asked_at
-            done = not self._proc_due and self._proc.busy_since is None
-            is_complete = done and (asked is not None or self._lacks_processes)
-            if is_complete or (asked is not None and now - asked >= LIVE_PROC_GRACE_S):
-                self._proc_asked_at = None
-                self._lacks_processes = not done and self.reading is not None and not self._knows_processes
-                self._publish()
-                self.with_host = True
-                if not paired and self.reading is not None:
-                    paired = True
-                    due = min(due, max(now, self._reading_at + PAIR_S))
-            if now >= due:
-                # A late thread skips ticks: it never tries to catch up.
-                due = max(due + self._interval_s, now)
-                self._tick(now)
-            if self._set_hung_aside():
-                self._nvml_reads = 0
-            soonest = due
-            if self._proc_asked_at is not None:
-                soonest = min(soonest, self._proc_asked_at + LIVE_PROC_GRACE_S)
-            if self._nvml.busy_since is not None:
-                soonest = min(soonest, now + LOOK_AGAIN_S)
-            self._wake.wait(max(0.0, soonest - monotonic()))
-            self._wake.clear()
+    def _tell(self) -> None:
+        self._worker.wake()
+
+    def _turn(self) -> None:
+        """Take what was read, publish what is complete, and ask for what is due."""
+        now = monotonic()
+        if self._nvml.turns != self._nvml_reads:
+            self._take_reading(now)
+        if self._proc_due and self._proc.busy_since is None:
+            self._proc_due = False
+            self._proc.ask()
+        asked = self._proc_asked_at
+        done = not self._proc_due and self._proc.busy_since is None
+        is_complete = done and (asked is not None or self._lacks_processes)
+        if is_complete or (asked is not None and now - asked >= LIVE_PROC_GRACE_S):
+            self._proc_asked_at = None
+            self._lacks_processes = not done and self.reading is not None and not self._knows_processes
+            self._publish()
+            self.with_host = True
+            if not self._is_paired and self.reading is not None:
+                self._is_paired = True
+                self._due = min(self._due, max(now, self._reading_at + PAIR_S))
+        if now >= self._due:
+            # A late thread skips ticks: it never tries to catch up.
+            self._due = max(self._due + self._interval_s, now)
+            self._tick(now)
+        if self._set_hung_aside():
+            self._nvml_reads = 0
+
+    def _until_due_s(self) -> float:
+        now, soonest = monotonic(), self._due
+        if self._proc_asked_at is not None:
+            soonest = min(soonest, self._proc_asked_at + LIVE_PROC_GRACE_S)
+        if self._nvml.busy_since is not None:
+            soonest = min(soonest, now + LOOK_AGAIN_S)
+        return max(0.0, soonest - now)
 
     def _tick(self, now: float) -> None:
         if self._nvml.busy_since is not None:
@@ -320,7 +331,7 @@ class Schedule(Readers):
 
     def _take_reading(self, now: float) -> None:
         """NVML has finished: read /proc next, so that it knows this tick's GPU processes."""
-        self._nvml_reads = self._nvml.reads
+        self._nvml_reads = self._nvml.turns
         if self._nvml.error is None:
             self.reading, self._reading_at = self._nvml.latest, self._nvml.latest_at
             self._retry_s = FIRST_RETRY_S
@@ -337,4 +348,4 @@ class Schedule(Readers):
     def _ask_proc(self, now: float) -> None:
         self._proc_asked_at = now
         self._proc_due = True
-        self._wake.set()
+        self._worker.wake()

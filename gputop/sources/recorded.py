@@ -9,12 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuStatic, Snapshot
-from gputop.recording.format import RecordingError
 from gputop.recording.index import Recording
 from gputop.recording.recent_past import Past
+from gputop.system.worker import Worker, once
 
 PAST_S = 660.0
 """What a monitor needs to reach a live one's state: ten minutes of history and a window of diagnosis."""
@@ -47,9 +46,10 @@ class RecordedSource:
         self._loop = loop
         self._playing = True
         self._owed = 1
-        self._wake = threading.Condition()
-        self._told = self._closed = False
+        self._lock = threading.Lock()
+        self._told = False
         self._notify: Callable[[], None] | None = None
+        self._pace: Worker[None] = Worker("replay", self._tell_due, again=self._due_in_s)
         self._events: tuple[Event, ...] = ()
         self._events_complete = False
         self.begin = self._recording.begin
@@ -101,16 +101,16 @@ class RecordedSource:
     def start(self, notify: Callable[[], None]) -> None:
         """Begin to play, and to collect the recorded events, on daemon threads."""
         self._notify = notify
-        threading.Thread(target=self._pace, name="gputop-replay", daemon=True).start()
-        threading.Thread(target=self._collect_events, name="gputop-replay-events", daemon=True).start()
+        self._pace.ask()
+        once("replay-events", self._collect_events)
 
     def poll(self) -> Snapshot | None:
         """The next frame that is due, or None. Call it until it gives None."""
-        with self._wake:
+        with self._lock:
             self._told = False
             upcoming, now = self._next, self._clock()
             if upcoming is None or not (self._owed or (self._playing and now >= self._due)):
-                self._wake.notify()
+                self._pace.wake()
                 return None
             self._owed = max(0, self._owed - 1)
             self._segment, frame = upcoming
@@ -124,32 +124,32 @@ class RecordedSource:
                 self._due = max(self._due, now - _MOST_LAG_S) + self._distance(frame, self._next[1]) / self._speed
             elif self._playing:
                 self._playing = False
-            self._wake.notify()
+            self._pace.wake()
             return frame
 
     def play(self) -> None:
         """Play from here; from the start when the end was reached."""
         if self._next is None:
             self.to_begin()
-        with self._wake:
+        with self._lock:
             self._playing = True
             self._due = self._clock()
-            self._wake.notify()
+            self._pace.wake()
 
     def pause(self) -> None:
-        with self._wake:
+        with self._lock:
             self._playing = False
-            self._wake.notify()
+            self._pace.wake()
 
     def set_speed(self, speed: float) -> None:
         """Recorded seconds in one second, above 0."""
         if not speed > 0.0:
             raise ValueError("a speed is above 0")
-        with self._wake:
+        with self._lock:
             now = self._clock()
             self._due = now + max(0.0, self._due - now) * self._speed / speed
             self._speed = speed
-            self._wake.notify()
+            self._pace.wake()
 
     def seek(self, t: float) -> None:
         """Jump to the last frame at or before a time; ``poll`` then gives it at once, playing or not.
@@ -174,9 +174,9 @@ class RecordedSource:
         """Pause, and move by so many frames. True when that was a jump, after which a new monitor is due."""
         self.pause()
         if frames >= 0:
-            with self._wake:
+            with self._lock:
                 self._owed += frames
-                self._wake.notify()
+                self._pace.wake()
             return False
         self.go(*self._recording.place_before(self._segment, self._position, -frames))
         return True
@@ -198,22 +198,20 @@ class RecordedSource:
         return self._recording.play(0, self._recording.segments[0].begin)
 
     def close(self) -> None:
-        with self._wake:
-            self._closed = True
-            self._wake.notify()
+        self._pace.stop()
         self._recording.close()
 
     def go(self, segment: int, t: float) -> None:
         """Jump to the last frame of a segment at or before a time."""
         ahead = self._recording.play(segment, t)
         chosen = next(ahead, None)
-        with self._wake:
+        with self._lock:
             self._ahead = ahead
             self._next = chosen
             self._segment, self._position = (segment, t) if chosen is None else (chosen[0], chosen[1].t)
             self._owed = 1
             self._due = self._clock()
-            self._wake.notify()
+            self._pace.wake()
 
     def _distance(self, frame: Snapshot, following: Snapshot) -> float:
         """Recorded time to wait between two frames: a gap is skipped, and a clock set back counts as one interval."""
@@ -221,29 +219,24 @@ class RecordedSource:
         interval = following.interval_s
         return span if 0.0 < span <= GAP_INTERVALS * interval else interval
 
-    def _pace(self) -> None:
+    def _tell_due(self) -> None:
         """Wake the consumer when a frame is due, once until it polls."""
-        while True:
-            with self._wake:
-                if self._closed:
-                    return
-                due = self._next is not None and (self._owed > 0 or self._playing)
-                wait = 0.0 if self._owed else self._due - self._clock()
-                if not due or (wait <= 0.0 and self._told):
-                    self._wake.wait()
-                    continue
-                if wait > 0.0:
-                    self._wake.wait(wait)
-                    continue
-                self._told = True
-            if self._notify is not None:
-                self._notify()
+        with self._lock:
+            is_due = self._due_in_s() == 0.0
+            self._told = self._told or is_due
+        if is_due and self._notify is not None:
+            self._notify()
+
+    def _due_in_s(self) -> float | None:
+        """How long until the consumer is to be woken; None where that takes a change."""
+        if self._next is None or not (self._owed or self._playing) or self._told:
+            return None
+        return 0.0 if self._owed else max(0.0, self._due - self._clock())
 
     def _collect_events(self) -> None:
         """Read the events of the whole recording, a file through a handle of its own."""
         found: list[Event] = []
-        # The same file was readable a moment ago: what was found before it fails is kept.
-        with suppress(RecordingError):
+        try:
             recording = (
                 self._recording
                 if isinstance(self._recording, Past)
@@ -253,8 +246,10 @@ class RecordedSource:
                 found.append(event)
                 if len(found) % _EVENTS_AT_ONCE == 0:
                     self._events = tuple(found)
-                if self._closed or len(found) >= MOST_EVENTS:
+                if self._pace.stopping.is_set() or len(found) >= MOST_EVENTS:
                     break
             recording.close()
-        self._events = tuple(found)
-        self._events_complete = True
+        finally:
+            # The same file was readable a moment ago: what was found before it failed is kept.
+            self._events = tuple(found)
+            self._events_complete = True

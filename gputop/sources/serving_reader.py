@@ -18,6 +18,7 @@ from gputop.model.serving import KINDS, LABELS, MOST_SERVERS, Bounds, ServerKind
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, UsageError
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
+from gputop.system.worker import Worker
 
 # What a page says, and what two of them say together.
 #
@@ -344,20 +345,17 @@ class ServerWatch:
 
     def __init__(self, urls: Sequence[str], clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._ended = threading.Event()
         self._heard = threading.Condition()
-        self._rows: dict[str, ServerRow] = {}
-        self._urls = tuple(urls)
+        self._workers = [self._worker(url) for url in urls]
 
     def start(self) -> None:
         """Begin to read."""
-        for url in self._urls:
-            threading.Thread(target=self._run, args=(url,), name="gputop-server", daemon=True).start()
+        for worker in self._workers:
+            worker.ask()
 
     def rows(self) -> tuple[ServerRow, ...]:
         """The newest row of each server that was asked already. Never blocks."""
-        rows = self._rows
-        return tuple(rows[url] for url in self._urls if url in rows)
+        return tuple([row for worker in self._workers if (row := worker.latest) is not None])
 
     def wait_for_rates(self, wait_s: float) -> None:
         """Wait until each server has given a rate or a reason why not, at most so many seconds."""
@@ -368,22 +366,23 @@ class ServerWatch:
 
     def close(self) -> None:
         """End the threads; one that is waiting for an answer ends with it."""
-        self._ended.set()
+        for worker in self._workers:
+            worker.stop()
 
     def _is_complete(self) -> bool:
         rows = self.rows()
-        return len(rows) == len(self._urls) and all(row.error is not None or row.window_s is not None for row in rows)
+        return len(rows) == len(self._workers) and all(
+            row.error is not None or row.window_s is not None for row in rows
+        )
 
-    def _run(self, url: str) -> None:
+    def _worker(self, url: str) -> Worker[ServerRow]:
         window = ServerWindow(place_of(url))
-        while not self._ended.is_set():
-            begun = self._clock()
-            row = self._row(url, window)
-            with self._heard:
-                self._rows = {**self._rows, url: row}
-                self._heard.notify_all()
-            apart = LEAST_APART_S if row.error is None else SILENT_APART_S
-            self._ended.wait(max(LEAST_S, apart - (self._clock() - begun)))
+        worker = Worker("server", lambda: self._row(url, window), self._tell, again=lambda: _pause_s(worker))
+        return worker
+
+    def _tell(self) -> None:
+        with self._heard:
+            self._heard.notify_all()
 
     def _row(self, url: str, window: ServerWindow) -> ServerRow:
         try:
@@ -394,6 +393,11 @@ class ServerWatch:
             return window.fail(trouble(error))
         except Exception as error:  # noqa: BLE001 - the last frame of a thread that must outlive any answer
             return window.fail(f"its page cannot be read ({type(error).__name__})")
+
+
+def _pause_s(worker: Worker[ServerRow]) -> float:
+    row = worker.latest
+    return max(LEAST_S, (LEAST_APART_S if row is None or row.error is None else SILENT_APART_S) - worker.took_s)
 
 
 class Serving:

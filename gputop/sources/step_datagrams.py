@@ -8,13 +8,13 @@ import select
 import socket
 import stat
 import struct
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
 from gputop.model.steps import StepRow, step_row
+from gputop.system.worker import Worker
 
 MOST_DATAGRAM = 1024
 MOST_SENDERS = 256
@@ -95,30 +95,26 @@ class Emptier:
 
     def __init__(self, from_socket: socket.socket, empty: Callable[[], bool]) -> None:
         self._socket, self._empty = from_socket, empty
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gputop-steps", daemon=True)
-        self._thread.start()
+        self._left = False
+        # Not select: a large job may have more open files than it can handle.
+        self._poll = select.poll()
+        self._poll.register(from_socket, select.POLLIN)
+        self._worker = Worker("steps", self._wait, again=lambda: LEFT_S if self._left else 0.0)
+        self._worker.ask()
 
     def close(self) -> None:
         """End the thread. The socket is the caller's, to be closed after."""
-        self._ended.set()
+        self._worker.stop()
         with suppress(OSError):
             # A socket that was shut down is readable.
             self._socket.shutdown(socket.SHUT_RDWR)
-        self._thread.join(0.2)
+        self._worker.stop(0.2)
 
-    def _run(self) -> None:
-        # Not select: a large job may have more open files than it can handle.
-        poll = select.poll()
-        try:
-            poll.register(self._socket, select.POLLIN)
-            while not self._ended.is_set():
-                if any(state & ~select.POLLIN for _, state in poll.poll()) or self._ended.is_set():
-                    return
-                if not self._empty():
-                    self._ended.wait(LEFT_S)
-        except (OSError, ValueError):
-            return
+    def _wait(self) -> None:
+        if any(state & ~select.POLLIN for _, state in self._poll.poll()):
+            self._worker.stop()
+        elif not self._worker.stopping.is_set():
+            self._left = not self._empty()
 
 
 def with_credentials(receiver: socket.socket) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,125 +13,64 @@ import pytest
 
 from gputop.model.snapshot import NOT_READ_YET, HostSample, ProcessSample, Snapshot
 from gputop.model.source import SourceError
-from gputop.sources import readers
 from gputop.sources import readers as schedules
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
-from gputop.sources.reader_thread import ReaderThread, Retired
-from gputop.sources.readers import LIVE_PROC_GRACE_S, Schedule
+from gputop.sources.readers import LIVE_PROC_GRACE_S, NOTHING_READ, Readers, Schedule
 
 PATIENCE_S = 5.0
 
 
-@contextmanager
-def collecting(
-    answers: list[object], close: threading.Event | None = None
-) -> Iterator[tuple[ReaderThread[object], threading.Event]]:
-    done = threading.Event()
-
-    def read() -> object:
-        answer = answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        if isinstance(answer, threading.Event):
-            answer.wait(PATIENCE_S)
-        return answer
-
-    collector: ReaderThread[object] = ReaderThread("test", read, done.set, close.set if close else None)
-    try:
-        yield collector, done
-    finally:
-        collector.stop()
-
-
-def finish(collector: ReaderThread[object], done: threading.Event) -> None:
-    assert done.wait(PATIENCE_S)
-    done.clear()
-    assert collector.busy_since is None
-
-
-def test_what_can_wait_comes_after_each_read_once_that_was_handed_over() -> None:
-    log: list[str] = []
-    waited = threading.Semaphore(0)
-
-    def after() -> None:
-        log.append("after")
-        waited.release()
-
-    reader: ReaderThread[None] = ReaderThread(
-        "test", lambda: log.append("read"), lambda: log.append("handed over"), after=after
-    )
-    reader.start()
-    for _ in range(2):
-        assert waited.acquire(timeout=PATIENCE_S)
-        reader.ask()
-    reader.stop()
-    reader.join(PATIENCE_S)
-    assert log[:6] == ["read", "handed over", "after"] * 2
-
-
-def test_a_failing_read_is_kept_and_the_next_one_clears_it() -> None:
-    with collecting([ValueError("bad"), "good"]) as (collector, done):
-        collector.start()
-        finish(collector, done)
-        assert str(collector.error) == "bad"
-        assert collector.latest is None
-        collector.ask()
-        finish(collector, done)
-        assert (collector.latest, collector.error, collector.reads) == ("good", None, 2)
-
-
-def test_asking_a_busy_collector_changes_nothing() -> None:
-    gate = threading.Event()
-    with collecting([gate, "second"]) as (collector, done):
-        collector.start()
-        since = collector.busy_since
-        collector.ask()
-        assert collector.busy_since == since
-        gate.set()
-        finish(collector, done)
-        assert collector.reads == 1
-
-
-def test_stopping_closes_on_the_collecting_thread() -> None:
-    closed = threading.Event()
-    with collecting(["one"], closed) as (collector, done):
-        collector.start()
-        finish(collector, done)
-        collector.stop()
-        assert closed.wait(PATIENCE_S)
-        collector.join(PATIENCE_S)
-
-
-def test_the_end_is_not_waited_for_while_a_read_hangs() -> None:
-    gate, closed = threading.Event(), threading.Event()
-    with collecting([gate], closed) as (collector, _):
-        collector.start()
-        collector.stop()
-        collector.join(0.05)
-        assert not closed.is_set()
-        gate.set()
-        assert closed.wait(PATIENCE_S)
-
-
-def test_a_retired_thread_leaves_what_another_uses_open() -> None:
-    closed = threading.Event()
-    with collecting([Retired()], closed) as (collector, done):
-        collector.start()
-        collector.join(PATIENCE_S)
-        assert not closed.is_set()
-        assert not done.is_set()
-        assert collector.error is None
-
-
-def scripted(read_gpus: Callable[[int], GpusReading], read_host: Callable[..., Any]) -> Any:
-    """A machine's reader with these two answers."""
+def scripted(
+    read_gpus: Callable[[int], GpusReading], read_host: Callable[..., Any], ask_seldom: Any = lambda _: None
+) -> Any:
+    """A machine's reader with these answers."""
     progress = SimpleNamespace(read=(), processes=(), hung=())
     session = SimpleNamespace(ticket=1, close=lambda: None, supersede=lambda _: None, progress=lambda: progress)
-    nothing = dict.fromkeys(("ask_seldom", "close_host"), lambda *_: None)
-    return SimpleNamespace(session=session, read_gpus=read_gpus, read_host=read_host, **nothing)
+    reading = {"read_gpus": read_gpus, "read_host": read_host, "ask_seldom": ask_seldom}
+    return SimpleNamespace(session=session, close_host=lambda: None, **reading)
+
+
+def test_what_the_gpus_are_asked_seldom_comes_after_each_reading_once_that_was_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log: list[str] = []
+    asked = threading.Semaphore(0)
+
+    def ask_seldom(_: int) -> None:
+        log.append("seldom")
+        asked.release()
+
+    def read_gpus(_: int) -> GpusReading:
+        log.append("read")
+        return NOTHING_READ
+
+    monkeypatch.setattr(Readers, "_tell", lambda _: log.append("handed over"))
+    readers = Readers(60.0, scripted(read_gpus, lambda *_: None, ask_seldom), 2.0)
+    for _ in range(2):
+        readers._nvml.ask()
+        assert asked.acquire(timeout=PATIENCE_S)
+    readers.stop(PATIENCE_S)
+    assert log == ["read", "handed over", "seldom"] * 2 and not readers._nvml.alive
+
+
+def test_a_snapshot_that_cannot_be_made_ends_no_reading() -> None:
+    failed, published = threading.Event(), threading.Event()
+
+    def publish() -> None:
+        if not failed.is_set():
+            failed.set()
+            raise RecursionError
+        published.set()
+
+    reader = scripted(lambda _: NOTHING_READ, lambda *_, **__: SimpleNamespace(knew_gpus=True))
+    schedule = Schedule(0.05, reader, publish)
+    schedule.ask_driver()
+    schedule.start()
+    assert published.wait(PATIENCE_S)
+    schedule.stop(PATIENCE_S)
 
 
 @pytest.mark.parametrize("slow", [False, True])
@@ -186,7 +124,12 @@ def test_a_source_that_is_opened_asks_the_driver_alone_until_it_is_started(monke
         assert asked.wait(PATIENCE_S)
         assert begun() == {"gputop-nvml"}
         source.start(lambda: None)
-        assert begun() == {"gputop-nvml", "gputop-proc", "gputop-schedule"}
+        wanted = {"gputop-nvml", "gputop-proc", "gputop-schedule"}
+        for _ in range(1000):
+            if begun() == wanted:
+                break
+            time.sleep(0.01)
+        assert begun() == wanted
     finally:
         source.close()
 
@@ -231,7 +174,7 @@ def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_ans
         "read_host",
         lambda *_, knew_gpus, with_host: HostReading(HostSample(cpu_pct=5.0), (), (), knew_gpus),
     )
-    monkeypatch.setattr(readers, "SILENT_S", 0.0)
+    monkeypatch.setattr(schedules, "SILENT_S", 0.0)
     source = LocalSource(60.0, environ={}, own_process=False)
     try:
         reading = source.read_once(0.3)

@@ -252,8 +252,9 @@ def test_a_started_source_notifies_at_once_and_again_until_it_is_closed() -> Non
 
     source.start(notify)
     assert enough.wait(60.0)
+    threads = [thread for thread in threading.enumerate() if thread.name == "gputop-simulated"]
     source.close()
-    threads = [thread for thread in threading.enumerate() if thread.name == "simulated"]
+    assert threads
     for thread in threads:
         thread.join(60.0)
     assert not any(thread.is_alive() for thread in threads)

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ from gputop.features.alerts.alert_judge import Place
 from gputop.features.alerts.firing import AddressError, Firing, NotHanded, addresses
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
+from gputop.system.worker import Worker
 
 # Only one process of a user fires alerts on a machine: who holds the lock, and when each alert last fired.
 #
@@ -281,12 +283,15 @@ class Runner:
         self._tell = tell
         self._state = threading.Condition()
         self._waiting: dict[str, deque[Firing]] = {}
+        self._workers: dict[str, Worker[None]] = {}
+        """One for each alert that has fired."""
         self._busy: set[str] = set()
         self._under_way: dict[str, Firing] = {}
         """What a supervisor is running, by alert."""
         self._adopted: Mapping[Place, float] | None = None
-        self._closed = threading.Event()
+        self._closed = False
         self._awaits = not lock.take() and lock.reason is None
+        self._await_lock = Worker("alerts-lock", self._take_lock, again=RETRY_S)
         if lock.is_held:
             self._adopted = lock.fired()
 
@@ -306,38 +311,40 @@ class Runner:
         """
         if self._awaits:
             self._awaits = False
-            threading.Thread(target=self._await_lock, name="gputop-alerts-lock", daemon=True).start()
+            self._await_lock.ask()
         found, self._adopted = self._adopted, None
         return found
 
     def offer(self, firing: Firing) -> None:
         """Fire, if this process is the one that does. Never waits."""
-        if not self._lock.is_held or self._closed.is_set():
+        if not self._lock.is_held or self._closed:
             return
         name = firing.alert.name
         with self._state:
             waiting = self._waiting.setdefault(name, deque())
+            worker = self._workers.setdefault(name, Worker(f"alert-{name}", partial(self._work, name)))
             is_full = len(waiting) >= MOST_WAITING
             if not is_full:
                 waiting.append(firing)
-            is_busy = name in self._busy
-            self._busy.add(name)
+                self._busy.add(name)
         if is_full:
             self._tell(CommandOutcome(firing, f"was not run: {MOST_WAITING} wait before it", True))
-        elif not is_busy:
-            try:
-                threading.Thread(target=self._work, args=(name,), name=f"gputop-alert-{name}", daemon=True).start()
-            except RuntimeError:
-                with self._state:
-                    self._busy.discard(name)
-                    waiting.clear()
-                self._tell(CommandOutcome(firing, "was not run: no thread can be started", True))
+            return
+        try:
+            worker.ask()
+        except RuntimeError:
+            with self._state:
+                self._busy.discard(name)
+                waiting.clear()
+            self._tell(CommandOutcome(firing, "was not run: no thread can be started", True))
 
     def close(self) -> None:
         """End. Waits up to a second until what has fired is handed over; it then finishes by itself."""
         with self._state:
             self._state.wait_for(lambda: self._busy <= self._under_way.keys(), HAND_OVER_S)
-            self._closed.set()
+            self._closed = True
+            for worker in (self._await_lock, *self._workers.values()):
+                worker.stop()
             left = [firing for waiting in self._waiting.values() for firing in waiting]
             self._waiting.clear()
             under_way = list(self._under_way.values())
@@ -347,11 +354,10 @@ class Runner:
             self._tell(CommandOutcome(firing, "was not run: gputop ended while one before it ran", True))
         self._lock.close()
 
-    def _await_lock(self) -> None:
-        while not self._closed.wait(RETRY_S):
-            if self._lock.take():
-                self._adopted = self._lock.fired()
-                return
+    def _take_lock(self) -> None:
+        if self._lock.take():
+            self._adopted = self._lock.fired()
+            self._await_lock.stop()
 
     def _work(self, name: str) -> None:
         """Run the queue of one alert, one firing after the other."""
@@ -363,8 +369,8 @@ class Runner:
                     self._state.notify_all()
                     return
                 firing = waiting.popleft()
-            self._lock.note(firing.place, firing.t)
             try:
+                self._lock.note(firing.place, firing.t)
                 under_way = UnderWay(firing)
                 with self._state:
                     self._under_way[name] = firing
@@ -375,7 +381,7 @@ class Runner:
                 outcome = CommandOutcome(firing, words, has_failed=True)
             with self._state:
                 self._under_way.pop(name, None)
-            if not self._closed.is_set():
+            if not self._closed:
                 self._tell(outcome)
 
 

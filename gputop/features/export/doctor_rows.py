@@ -17,7 +17,7 @@ from gputop.config import Settings
 from gputop.features.export.scrape_server import DEFAULT
 from gputop.model.quantity import clean_text
 from gputop.sources.activity.http_get import get
-from gputop.sources.reader_thread import PatientReader
+from gputop.sources.procfs import PatientReader
 from gputop.sources.step_sender import STEPS_SOCKET
 
 TIMEOUT_S = 0.5

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -22,6 +21,7 @@ from msgspec import Struct
 from gputop.model.extras import install
 from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
+from gputop.system.worker import Worker
 
 # Protocol Buffers' wire format, as far as it takes to read texts and messages.
 #
@@ -158,18 +158,15 @@ class PodResources:
         self._pods: Pods = {}
         self._at = float("-inf")
         self._told = ""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pod-resources", daemon=True)
+        self._worker = Worker("pod-resources", self.ask, again=EVERY_S)
 
     def start(self) -> None:
         """Ask from now on."""
-        self._thread.start()
+        self._worker.ask()
 
     def close(self) -> None:
         """Stop asking; a request under way is left to its timeout."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join(0.2)
+        self._worker.stop(0.2)
 
     def newest(self) -> Pods:
         """What the kubelet last said; nothing where that is too long ago."""
@@ -181,7 +178,7 @@ class PodResources:
             self._pods, self._at, self._told = parse(_listed(self._path)), self._clock(), ""
         except (OSError, ProtobufError) as error:
             self._failed(str(error))
-        except Exception as error:  # noqa: BLE001 — the last frame of a thread that must outlive any answer
+        except Exception as error:  # noqa: BLE001 — whatever it is, it is said
             self._failed(f"{type(error).__name__}: {error}")
 
     def _failed(self, words: str) -> None:
@@ -189,11 +186,6 @@ class PodResources:
         if reason != self._told:
             self._told = reason
             self._say(f"--pod-resources {self._path}: {reason}; retrying every {EVERY_S:.0f} s")
-
-    def _run(self) -> None:
-        while not self._ended.is_set():
-            self.ask()
-            self._ended.wait(EVERY_S)
 
 
 def _listed(path: str) -> bytes:

@@ -27,6 +27,8 @@ from msgspec import Struct
 from gputop.features.export.metrics_page import CONTENT_TYPE
 from gputop.model.fleet_settings import is_loopback
 from gputop.model.source import UsageError
+from gputop.system.given_file import open_regular
+from gputop.system.worker import Worker
 
 # Where the exporter listens: the address as people type it, its socket, and which requests it answers.
 
@@ -143,10 +145,15 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         self._tls = tls
         self._open: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
+        # It ends when it is shut down; where an error ends it, it goes on.
+        self._worker = Worker("scrapes", self._serve, again=lambda: None if self._worker.error is None else 0.0)
 
     def start(self) -> None:
         """Answer from a thread of its own."""
-        threading.Thread(target=self.serve_forever, args=(_LOOK_S,), name="scrapes", daemon=True).start()
+        self._worker.ask()
+
+    def _serve(self) -> None:
+        self.serve_forever(_LOOK_S)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give a connection a thread of its own; if there are too many, the oldest is closed."""
@@ -316,6 +323,13 @@ def context(certificate: str | None, key: str | None, client_ca: str | None) -> 
     """The context. Raises UsageError for files that do not fit or cannot be read."""
     if certificate is None:
         raise UsageError("TLS needs a certificate: name it with --tls-cert")
+    for option, path in (("--tls-cert", certificate), ("--tls-key", key), ("--client-ca", client_ca)):
+        if path is not None:
+            # OpenSSL would wait for the writer of a pipe.
+            try:
+                open_regular(path).close()
+            except OSError as error:
+                raise UsageError(f"{option} {path}: {error.strerror}") from None
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
 

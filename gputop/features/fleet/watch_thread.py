@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -14,6 +13,7 @@ from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, Lost
 from gputop.features.fleet.hours import History
 from gputop.model.quantity import clean_text
+from gputop.system.worker import Worker
 
 HISTORY_S = 3600.0
 HISTORY_COLUMNS = 60
@@ -56,25 +56,25 @@ class FleetWatch:
         """Whether the last refresh failed: what is shown grows old from then on."""
         self._clock = clock
         self._notify: Callable[[], None] = lambda: None
-        self._wake = threading.Event()
-        self._ends = False
         self._at: float | None = None
         self._host: str | None = None
         self._in_sight: tuple[str, ...] = ()
         self._heard = clock()
         self._details: Mapping[tuple[str, str], Mapping[str, float]] = {}
         self._present: tuple[float, float] | None = None
-        self._thread = threading.Thread(target=self._run, name="fleet", daemon=True)
+        self._due, self._asked_at = clock(), object()
+        self._looked: object = None
+        self._seen: object = None
+        self._worker = Worker("fleet", self._turn, again=self._pause_s, close=fleet.close)
 
     def start(self, notify: Callable[[], None]) -> None:
         """Begin; ``notify`` is called from the thread whenever ``shown`` has changed."""
         self._notify = notify
-        self._thread.start()
+        self._worker.ask()
 
     def close(self) -> None:
         """End soon. A query that hangs is left to its deadline."""
-        self._ends = True
-        self._wake.set()
+        self._worker.stop()
 
     @property
     def age_s(self) -> float:
@@ -94,42 +94,40 @@ class FleetWatch:
     def go_to(self, at: float | None) -> None:
         """Show the fleet at a Unix time, or the present again."""
         self._at = at
-        self._wake.set()
+        self._worker.wake()
 
     def look_at(self, host: str | None) -> None:
         """Read the last hour of a host as well."""
         if host != self._host:
             self._host = host
-            self._wake.set()
+            self._worker.wake()
 
     def see(self, hosts: tuple[str, ...]) -> None:
         """These hosts are in sight: of a large fleet their GPUs are read, too."""
         if hosts != self._in_sight:
             self._in_sight = hosts
-            self._wake.set()
+            self._worker.wake()
 
     # -- the thread -------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        due, asked_at, seen = self._clock(), object(), None
-        looked: object = None
-        while not self._ends:
-            at = self._at
-            if self._clock() >= due or at is not asked_at:
-                self._guarded(lambda at=at: self._refresh(at))  # type: ignore[misc]
-                due, asked_at = self._clock() + self.fleet.interval_s, at
-            frame, hosts = self.shown.frame, self._in_sight
-            if frame is not None and (hosts, frame.t) != looked:
-                looked = (hosts, frame.t)
-                self._guarded(lambda hosts=hosts: self._look(hosts))  # type: ignore[misc]
-            host, frame = self._host, self.shown.frame
-            if host is not None and frame is not None and (host, frame.t) != seen:
-                seen = (host, frame.t)
-                self._guarded(lambda host=host, t=frame.t: self._read_history(host, t))  # type: ignore[misc]
-            if not self._ends and not self._guarded(self._read_more):
-                self._wake.wait(max(0.05, due - self._clock()))
-            self._wake.clear()
-        self.fleet.close()
+    def _turn(self) -> bool:
+        """Ask for what is due and for what has come into sight; whether more is to be read at once."""
+        at = self._at
+        if self._clock() >= self._due or at is not self._asked_at:
+            self._guarded(lambda: self._refresh(at))
+            self._due, self._asked_at = self._clock() + self.fleet.interval_s, at
+        frame, hosts = self.shown.frame, self._in_sight
+        if frame is not None and (hosts, frame.t) != self._looked:
+            self._looked = (hosts, frame.t)
+            self._guarded(lambda: self._look(hosts))
+        host, frame = self._host, self.shown.frame
+        if host is not None and frame is not None and (host, frame.t) != self._seen:
+            self._seen = (host, t) = (host, frame.t)
+            self._guarded(lambda: self._read_history(host, t))
+        return not self._worker.stopping.is_set() and self._guarded(self._read_more)
+
+    def _pause_s(self) -> float:
+        return 0.0 if self._worker.latest else max(0.05, self._due - self._clock())
 
     def _guarded(self, work: Callable[[], bool | None]) -> bool:
         """What the work gives. Whatever goes wrong in it is shown, and the loop goes on: no answer ends the screen."""
@@ -192,7 +190,7 @@ class FleetWatch:
 
     def _show(self, shown: ShownFrame) -> None:
         self.shown = shown
-        if not self._ends:
+        if not self._worker.stopping.is_set():
             self._notify()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gputop.features.traces.columns import TraceError
+from gputop.system.worker import Worker
 
 # A trace file's bytes, unpacked where it is gzip and read ahead by one thread while the pieces before are decoded.
 
@@ -45,9 +45,8 @@ class Text:
         self.truncated = False
         self.read_bytes = 0
         self._ready: Queue[bytes | BaseException | None] = Queue(maxsize=2)
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="trace reader", daemon=True)
-        self._thread.start()
+        self._worker = Worker("trace-reader", self._work)
+        self._worker.ask()
 
     def pieces(self) -> Iterator[bytes]:
         """Pieces of the text in order. Raises TraceError for a file that unpacks without end, and OSError."""
@@ -61,19 +60,19 @@ class Text:
 
     def close(self) -> None:
         """Stop reading ahead and close the file."""
-        self._closed.set()
-        while self._thread.is_alive():
+        self._worker.stop()
+        while self._worker.alive:
             try:
                 self._ready.get_nowait()
             except Empty:
-                self._thread.join(0.05)
+                self._worker.stop(0.05)
         self._file.close()
 
     def _work(self) -> None:
         try:
             for piece in self._unpacked() if self.compressed else self._plain():
                 self._ready.put(piece)
-                if self._closed.is_set():
+                if self._worker.stopping.is_set():
                     return
         except BaseException as error:  # noqa: BLE001 - handed to who reads
             self._ready.put(error)

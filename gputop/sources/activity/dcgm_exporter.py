@@ -21,6 +21,7 @@ from gputop.model.metrics import GPU_METRICS
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
+from gputop.system.worker import Worker
 
 # What an exporter prints: the ratios of GPUs and of MIG instances, and signs that values were renewed.
 #
@@ -197,8 +198,7 @@ class Exporter:
         self._given = url is not None
         self._called = f"dcgm-exporter at {place_of(self._url)}" if self._given else "dcgm-exporter"
         self._fetch = fetch
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._worker: Worker[None] | None = None
         self._lock = threading.Lock()
         self._asked_at = 0.0
         self._exported: Exported | None = None
@@ -216,9 +216,9 @@ class Exporter:
         """As ``newest``, with a thread that keeps fetching from the first call on."""
         with self._lock:
             self._asked_at = monotonic()
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="gputop-dcgm-exporter", daemon=True)
-                self._thread.start()
+            if self._worker is None:
+                self._worker = Worker("dcgm-exporter", self._look, again=lambda: self.wait_s(monotonic()))
+                self._worker.ask()
         return self.newest(entity, now)
 
     def newest(self, entity: Entity, now: float) -> MeasuredActivity | Waiting:
@@ -263,7 +263,8 @@ class Exporter:
 
     def stop(self) -> None:
         """End the thread, if there is one, after the fetch in hand. Returns at once."""
-        self._stop.set()
+        if self._worker is not None:
+            self._worker.stop()
 
     def scrape(self, now: float) -> None:
         """One fetch, on the calling thread."""
@@ -330,17 +331,19 @@ class Exporter:
             return SmReadFailed(f"{self._called} no longer gives counters", fix=LOST_FIX)
         return SmReadFailed(f"{self._called} exports no SM activity", fix=FIX)
 
-    def _run(self) -> None:
-        while not self._stop.is_set() and not self._absent and not self._rests():
+    def _look(self) -> None:
+        worker = self._worker
+        if worker is not None and (self._absent or self._rests()):
+            worker.stop()
+        else:
             self.scrape(monotonic())
-            self._stop.wait(self.wait_s(monotonic()))
 
     def _rests(self) -> bool:
         """Whether no GPU needs it any more; then it stops as if ``activity`` had never been called."""
         with self._lock:
             if monotonic() - self._asked_at <= UNUSED_S:
                 return False
-            self._thread = self._exported = self._trouble = None
+            self._worker = self._exported = self._trouble = None
             self._failures = 0
             self._profiling, self._others = UpdateInterval(), UpdateInterval()
             return True

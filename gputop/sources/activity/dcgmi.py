@@ -22,6 +22,7 @@ from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.own_process import dying_with_parent
+from gputop.system.worker import Worker
 
 FIELDS = {
     "1002": "sm_active_pct",
@@ -108,8 +109,8 @@ class Dmon:
         self._delay_ms = max(CLOSEST_MS, round(interval_s * 1000))
         self._restart_s = restart_s
         self._silent_s = max(SILENT_S, 10 * interval_s)
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._worker = Worker("dcgmi", self._watch, again=self._pause_s)
+        self._runs = 0
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._uuids: Mapping[int, str] = {}
@@ -117,6 +118,7 @@ class Dmon:
         self.blank: set[str] = set()
         """UUIDs of GPUs that have had rows but no value yet."""
         self._began: float | None = None
+        """When reading began; None while nobody wants it."""
         self._asked_at = 0.0
         self._trouble: str | None = None
         self._given_up = False
@@ -125,10 +127,9 @@ class Dmon:
         """The newest value of a GPU, with a thread that keeps reading from the first call on. Raises SmReadFailed."""
         self._asked_at = monotonic()
         with self._lock:
-            if self._thread is None:
-                self._began = now
-                self._thread = threading.Thread(target=self._run, name="gputop-dcgmi", daemon=True)
-                self._thread.start()
+            if self._began is None:
+                self._began, self._runs = now, 0
+                self._worker.ask()
         return self.newest(uuid, now)
 
     def newest(self, uuid: str, now: float) -> MeasuredActivity | Waiting:
@@ -181,28 +182,27 @@ class Dmon:
 
     def stop(self) -> None:
         """Kill the process, with all that it has started, and let the thread end. Takes at most 0.2 s."""
-        self._stop.set()
+        self._worker.stop()
         self._end()
-
-    def _run(self) -> None:
-        for _ in range(1 + MOST_RESTARTS):
-            self._watch()
-            if self._rests() or self._stop.wait(self._restart_s) or self._given_up:
-                return
-        self._given_up = True
 
     @property
     def _unused(self) -> bool:
         return monotonic() - self._asked_at > UNUSED_S
 
-    def _rests(self) -> bool:
-        """Whether nobody reads it any more; then it ends as if ``activity`` had never been called."""
+    def _pause_s(self) -> float | None:
+        """When dmon is started again; None where it is given up, and where nobody reads it any more: then it is as if
+        ``activity`` had never been called."""
+        error = self._worker.error
+        if error is not None:
+            self._trouble = f"what dmon prints cannot be read ({type(error).__name__})"
         with self._lock:
-            if not self._unused:
-                return False
-            self._thread = self._trouble = None
-            self._rows.clear()
-            return True
+            if self._unused:
+                self._began = self._trouble = None
+                self._rows.clear()
+                return None
+            self._runs += 1
+        self._given_up = self._given_up or self._runs > MOST_RESTARTS
+        return None if self._given_up else self._restart_s
 
     def _watch(self) -> None:
         """One run of dmon, to its end; why it ended is ``_trouble``."""
@@ -220,8 +220,10 @@ class Dmon:
             self._trouble = failure.reason
             return
         with process:
-            said = self._read(process)
-            self._end()
+            try:
+                said = self._read(process)
+            finally:
+                self._end()
         self._trouble = f"dmon ended ({said})" if said else "dmon ended"
 
     def _read(self, process: subprocess.Popen[bytes]) -> str:
@@ -244,7 +246,7 @@ class Dmon:
 
     def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._lock:
-            if self._stop.is_set():
+            if self._worker.stopping.is_set():
                 raise SmReadFailed("stopped")
             # A session of its own: a key in our terminal does not reach it, and one signal reaches all of it.
             self._process = subprocess.Popen(

@@ -24,9 +24,9 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.gpu_device import Device, GpusReading, MoreSmReaders, Pass, Progress
 from gputop.sources.nvml.gpu_inventory import GpuInventory, MayHang, Sleep, kernel_gpus
 from gputop.sources.nvml.handle import RETRY_S, Handle, cannot_start, reason
-from gputop.sources.reader_thread import Retired
 from gputop.sources.selection import choose
 from gputop.sources.surroundings import DEMO, answers_in_part, is_wsl, of_gpus
+from gputop.system.worker import Retired
 
 # Xid errors reported by NVML while gputop runs: an event set, polled without waiting.
 

@@ -11,6 +11,7 @@ from gputop.sources.processes.process_sockets import held
 from gputop.sources.processes.wait_channel import waits_for_child
 from gputop.sources.processes.wait_look import RAN, Seen, WaitLook
 from gputop.sources.procfs import Descriptors, ProcessFiles, parse_stat, read_small
+from gputop.system.worker import Worker
 
 if TYPE_CHECKING:
     from random import Random
@@ -173,9 +174,7 @@ class LooksBetween:
         self._descendants = Descendants(proc, look)
         self._random: Random | None = None
         """Created, and imported, with the thread: most starts need neither."""
-        self._asked = threading.Event()
-        self._closing = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker = Worker("looks", self._look_now_and_then, close=lambda: self._forget(list(self._files)))
         self._mains: Sequence[int] = ()
         self._others: Sequence[int] = ()
         self._apart: Collection[int] = ()
@@ -223,38 +222,27 @@ class LooksBetween:
             self._random = Random()
         looks = max(LEAST_LOOKS, min(MOST_LOOKS, READ_OF_MAINS // max(1, len(mains))))
         self._due = [now + span * (part + self._random.random()) / looks for part in range(looks)]
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="gputop-looks", daemon=True)
-            self._thread.start()
-        self._asked.set()
+        self._worker.ask()
 
     def close(self) -> None:
         """End the thread."""
-        self._closing.set()
-        self._asked.set()
+        self._worker.stop()
 
-    def _run(self) -> None:
-        while True:
-            self._asked.wait()
-            self._asked.clear()
-            if self._closing.is_set():
+    def _look_now_and_then(self) -> None:
+        """Look at each moment that is due, until new ones are."""
+        assert self._random is not None
+        due = self._due
+        first, each = self._random.randrange(len(due)), max(LEAST_OTHERS, MOST_AT_ONCE // len(due))
+        for number, moment in enumerate(due):
+            if self._worker.stopping.wait(max(0.0, moment - time.monotonic())) or due is not self._due:
                 break
-            assert self._random is not None
-            due = self._due
-            first, each = self._random.randrange(len(due)), max(LEAST_OTHERS, MOST_AT_ONCE // len(due))
-            for number, moment in enumerate(due):
-                if self._closing.wait(max(0.0, moment - time.monotonic())):
-                    break
-                if due is not self._due:
-                    break
-                with self.lock:
-                    now = time.monotonic()
-                    self._look(now, self._main_turns.take(self._mains))
-                    self._look(now, self._other_turns.take(self._others, each))
-                    if number == first:
-                        self._also(now)
-            self._forget(self._files.keys() - {*self._mains, *self._others})
-        self._forget(list(self._files))
+            with self.lock:
+                now = time.monotonic()
+                self._look(now, self._main_turns.take(self._mains))
+                self._look(now, self._other_turns.take(self._others, each))
+                if number == first:
+                    self._also(now)
+        self._forget(self._files.keys() - {*self._mains, *self._others})
 
     def _look(self, now: float, pids: Sequence[int]) -> None:
         for pid in pids:

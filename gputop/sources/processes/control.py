@@ -11,14 +11,14 @@ import errno
 import os
 import pwd
 import signal
-import threading
+from collections import deque
 from contextlib import suppress
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from gputop.model.inspection import DeepLook, Environment, ProcessIdentity, SignalOutcome
 from gputop.sources.processes.process_facts import GONE, command_text, identity_problem
 from gputop.sources.procfs import read_file
+from gputop.system.worker import Worker
 
 if TYPE_CHECKING:
     from gputop.sources.processes.requested_looks import ThreadWatch
@@ -35,8 +35,8 @@ class RawCommands:
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
         self._known: dict[ProcessIdentity, str | None] = {}
-        self._asked: SimpleQueue[ProcessIdentity] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._asked: deque[ProcessIdentity] = deque()
+        self._worker = Worker("commands", self._read_asked)
 
     def command(self, identity: ProcessIdentity) -> str | None:
         """The command line on one line; None until it has been read, empty where it cannot be. Never waits."""
@@ -44,15 +44,13 @@ class RawCommands:
             if len(self._known) >= MOST_KEPT:
                 self._known.clear()
             self._known[identity] = None
-            self._asked.put(identity)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="gputop-commands", daemon=True)
-                self._thread.start()
+            self._asked.append(identity)
+            self._worker.ask()
         return self._known[identity]
 
-    def _run(self) -> None:
-        while True:
-            identity = self._asked.get()
+    def _read_asked(self) -> None:
+        while self._asked:
+            identity = self._asked.popleft()
             self._known[identity] = self._read(identity)
 
     def _read(self, identity: ProcessIdentity) -> str:

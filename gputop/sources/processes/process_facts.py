@@ -17,8 +17,7 @@ from gputop.model.inspection import ProcessIdentity
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
-from gputop.sources.procfs import parse_stat, read_small
-from gputop.sources.reader_thread import PatientReader
+from gputop.sources.procfs import PatientReader, parse_stat, read_small
 
 # Which batch job and which container a process belongs to, from its /proc/PID/cgroup.
 #

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sysconfig
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -36,6 +35,7 @@ from gputop.sources.processes.process_facts import GONE, identity_problem
 from gputop.sources.processes.process_sockets import DENIED_FDS, OTHER_NETWORK, TcpSocket, held, tcp_tables
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_file, read_small
+from gputop.system.worker import Worker
 
 # Its TCP sockets and what they receive.
 
@@ -162,34 +162,33 @@ class ThreadWatch:
         self._pid, self._starttime = pid, starttime
         self._proc = proc
         self._clock = clock
-        self._asked = threading.Event()
-        self._closed = False
-        self.latest: ThreadList | None = None
-        """The newest list; None until the first is read."""
-        self._thread = threading.Thread(target=self._run, name="gputop-threads", daemon=True)
-        self._thread.start()
+        self._worker = Worker("threads", self._read)
 
     def ask(self) -> None:
         """Read again, unless it was read a moment ago. Returns at once."""
-        if self.latest is None or self._clock() - self.latest.t >= LEAST_S:
-            self._asked.set()
+        known = self._worker.latest
+        if known is None or self._clock() - known.t >= LEAST_S:
+            self._worker.ask()
 
     def close(self) -> None:
         """End the thread."""
-        self._closed = True
-        self._asked.set()
+        self._worker.stop()
 
-    def _run(self) -> None:
-        while True:
-            self._asked.wait()
-            self._asked.clear()
-            if self._closed:
-                return
-            threads = read_threads(self._pid, self._starttime, self.latest, self._clock(), self._proc)
-            if threads.reason is None:
-                before = None if self.latest is None else self.latest.sockets
-                threads = replace(threads, sockets=read_sockets(self._pid, before, self._clock(), self._proc))
-            self.latest = threads
+    @property
+    def latest(self) -> ThreadList | None:
+        """The newest list; None until the first is read."""
+        error = self._worker.error
+        if error is not None:
+            return ThreadList(self._clock(), reason=f"its threads cannot be read: {type(error).__name__}")
+        return self._worker.latest
+
+    def _read(self) -> ThreadList:
+        before = self._worker.latest
+        threads = read_threads(self._pid, self._starttime, before, self._clock(), self._proc)
+        if threads.reason is None:
+            sockets = None if before is None else before.sockets
+            threads = replace(threads, sockets=read_sockets(self._pid, sockets, self._clock(), self._proc))
+        return threads
 
 
 # A deep look at one process: its threads from /proc, its Python stacks from py-spy where that is installed.

@@ -7,7 +7,6 @@ and verdicts need is simply asked for.
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
@@ -52,6 +51,7 @@ from gputop.sources.simulation.life import FabricLife, GpuLife, HostLife, NodeLi
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.scenarios import find
 from gputop.sources.simulation.simulated_processes import JobPlan, plan_job, sample_job
+from gputop.system.worker import Worker
 
 FULL_RATE_PAST_S, NEAR_PAST_S = 130.0, 700.0
 NEAR_STEP_S, NEAR_STEP_SMALL_S, FAR_STEP_S = 5.0, 1.0, 25.0
@@ -272,7 +272,7 @@ class SimulatedSource:
         if last_event_s is not None:
             self._begun -= last_event_s + SETTLED_S
         self._last_tick = -1
-        self._stopped = threading.Event()
+        self._worker: Worker[None] | None = None
         self._own = OwnCostMeter()
         self._ended: frozenset[int] = frozenset()
         self.now: Snapshot | None = None
@@ -325,7 +325,11 @@ class SimulatedSource:
 
     def start(self, notify: Callable[[], None]) -> None:
         """Call ``notify`` now and then every interval, from a daemon thread."""
-        threading.Thread(target=self._run, args=(notify,), name="simulated", daemon=True).start()
+        # Until the next whole interval, not for one interval: so the ticks do not drift.
+        self._worker = Worker(
+            "simulated", notify, again=lambda: self.interval_s - (self._clock() - self._started) % self.interval_s
+        )
+        self._worker.ask()
 
     def poll(self) -> Snapshot | None:
         """The snapshot of the newest interval, once."""
@@ -338,7 +342,8 @@ class SimulatedSource:
         return snapshot
 
     def close(self) -> None:
-        self._stopped.set()
+        if self._worker is not None:
+            self._worker.stop()
 
     def _at(self, t: float, interval_s: float) -> Snapshot:
         snapshot = snapshot_at(
@@ -353,12 +358,6 @@ class SimulatedSource:
         if self._hostname is not None:
             snapshot = replace(snapshot, machine=replace(snapshot.machine, hostname=self._hostname))
         return snapshot if self._only is None else with_gpus(snapshot, self._only)
-
-    def _run(self, notify: Callable[[], None]) -> None:
-        notify()
-        # Waiting until the next whole interval, not for one interval, keeps the ticks from drifting.
-        while not self._stopped.wait(self.interval_s - (self._clock() - self._started) % self.interval_s):
-            notify()
 
 
 # The processes of a simulated machine answer as on a real one, and always say that they are simulated.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
@@ -26,6 +25,7 @@ from gputop.paint.process_actions import (
 )
 from gputop.paint.process_columns import DEFAULT, column_rows, heading_rows, listed, moved, toggled
 from gputop.paint.theme import Theme
+from gputop.system.worker import Worker
 from gputop.tui.page_keys import page_bindings
 from gputop.tui.screens.prompt import Prompt
 from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
@@ -72,10 +72,6 @@ WITH_COPIES: Hints = (*WITHOUT_COPIES, ("copy a command", "stacks_copy_1", "stac
 class Looked(Message):
     """A deep look has come back."""
 
-    def __init__(self, look: DeepLook) -> None:
-        super().__init__()
-        self.look = look
-
 
 class StacksScreen(RowsScreen):
     """``look`` blocks for some seconds and is called from a daemon thread, so that leaving never waits for it."""
@@ -90,10 +86,9 @@ class StacksScreen(RowsScreen):
         super().__init__(theme, glyphs)
         self._pid = pid
         self._command = command
-        self._look = look
         self._may_copy = may_copy
         self._seen: DeepLook | None = None
-        self._looking = False
+        self._worker = Worker("look", look, lambda: self.post_message(Looked()))
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -101,22 +96,23 @@ class StacksScreen(RowsScreen):
 
     def rows(self, width: int) -> list[Row]:
         if self._seen is None:
-            return waiting_rows(self._pid, self._glyphs, width)
+            failed = self._worker.error if self._worker.busy_since is None else None
+            return waiting_rows(self._pid, failed, self._glyphs, width)
         return look_rows(self._seen, self._command, self._glyphs, width)
 
     def action_again(self) -> None:
-        if not self._looking:
-            self._looking, self._seen = True, None
-            threading.Thread(target=self._work, name="gputop-look", daemon=True).start()
+        if self._worker.busy_since is None:
+            self._seen = None
+            self._worker.ask()
             self.paint()
 
-    def _work(self) -> None:
-        self.post_message(Looked(self._look()))
-
-    def on_looked(self, message: Looked) -> None:
-        self._looking, self._seen = False, message.look
-        self.KEYS = WITH_COPIES if self._may_copy and message.look.exists else WITHOUT_COPIES
+    def on_looked(self) -> None:
+        look = self._seen = None if self._worker.error is not None else self._worker.latest
+        self.KEYS = WITH_COPIES if self._may_copy and look is not None and look.exists else WITHOUT_COPIES
         self.paint()
+
+    def on_unmount(self) -> None:
+        self._worker.stop()
 
     def action_copy(self, number: int) -> None:
         """Put a command into the clipboard of the terminal (OSC 52)."""

@@ -21,6 +21,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key
 from textual.message import Message
 
+from gputop.system.worker import once
 from gputop.tui.terminal.guard import TerminalGuard, in_background
 from gputop.tui.textual_internals import InputParser
 
@@ -127,7 +128,7 @@ class GuardedDriver(LinuxDriver):
             if not alive.wait(WEDGED_S):
                 self._guard.leave(0)
 
-        threading.Thread(target=check, daemon=True, name="quit-watch").start()
+        once("quit", check)
 
     # -- taking the terminal, giving it back --------------------------------------------------------------------------
 

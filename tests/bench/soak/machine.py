@@ -16,7 +16,7 @@ from gputop.sources.host import HostCollector
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml import gpu_device, handle, nvml_session
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.reader_thread import ReaderThread
+from gputop.system.worker import Worker
 from tests.bench.soak.measure import Growth, descriptors, resident_bytes
 from tests.nvml.stand_in import GIB, Process, Scenario, build
 
@@ -53,11 +53,10 @@ def started(count: int) -> dict[str, Any]:
     before = threading.active_count()
     for _ in range(count):
         done = threading.Event()
-        collector: ReaderThread[int] = ReaderThread("soak", int, done.set)
-        collector.start()
+        worker: Worker[int] = Worker("soak", int, done.set)
+        worker.ask()
         done.wait(5.0)
-        collector.stop()
-        collector.join(5.0)
+        worker.stop(5.0)
     return {"started": count, "left": threading.active_count() - before}
 
 

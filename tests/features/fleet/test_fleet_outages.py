@@ -114,7 +114,7 @@ def test_an_engine_that_hangs_is_given_up_at_its_deadline_and_nobody_waits_for_i
         try:
             _until(watch, lambda shown: shown.error)
             watch.close()
-            threads = [thread for thread in threading.enumerate() if thread.name == "fleet"]
+            threads = [thread for thread in threading.enumerate() if thread.name == "gputop-fleet"]
             for thread in threads:
                 thread.join(LONGEST_S)
             assert not any(thread.is_alive() for thread in threads)

@@ -17,7 +17,7 @@ from gputop.model.snapshot import ProcessSample
 from gputop.output.snapshot_data import snapshot_data
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.reader_thread import MOST_STUCK, PatientReader
+from gputop.sources.procfs import MOST_STUCK, PatientReader
 from tests.proc_trees.running import running
 from tests.support.hung_mount import HungMount, why_not
 from tests.support.pace import slowness

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
+import pytest
 from textual.app import App, ComposeResult
 
 from gputop.model.inspection import ProcessIdentity, ThreadList
@@ -15,6 +17,7 @@ from gputop.paint.process_page import find
 from gputop.paint.process_table import key_of
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
+from gputop.sources.processes import requested_looks
 from gputop.sources.processes.requested_looks import MOST_LISTED_THREADS, PROCESS_GONE, ThreadWatch, read_threads
 from gputop.tui.node_app import GputopApp
 from gputop.tui.screens.detail_screens import GpuDetailsScreen, ProcessDetailsScreen
@@ -60,25 +63,42 @@ def test_very_many_threads_are_counted_but_not_all_read(tmp_path: Path) -> None:
 
 
 def test_the_watch_reads_this_very_process_and_ends() -> None:
-    read = threading.Event()
     times = iter(range(100))
-
-    def clock() -> float:
-        read.set()
-        return float(next(times))
-
-    watch = ThreadWatch(os.getpid(), None, clock=clock)
+    watch = ThreadWatch(os.getpid(), None, clock=lambda: float(next(times)))
     watch.ask()
-    assert read.wait(10.0)
-    watch._thread.join(0.2)
     for _ in range(200):
         if watch.latest is not None:
             break
-        watch._thread.join(0.05)
+        time.sleep(0.05)
     assert watch.latest is not None and watch.latest.threads[0].tid == os.getpid()
+    threads = [thread for thread in threading.enumerate() if thread.name == "gputop-threads"]
     watch.close()
-    watch._thread.join(10.0)
-    assert not watch._thread.is_alive()
+    for thread in threads:
+        thread.join(10.0)
+    assert threads and not any(thread.is_alive() for thread in threads)
+
+
+def test_an_error_while_threads_are_read_is_told_and_the_next_reading_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[ThreadList | Exception] = [RecursionError(), ThreadList(1.0, total=3, reason="x")]
+
+    def read(*_: object) -> ThreadList:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(requested_looks, "read_threads", read)
+    watch = ThreadWatch(os.getpid(), None)
+    try:
+        for wanted in ("its threads cannot be read: RecursionError", "x"):
+            watch.ask()
+            for _ in range(200):
+                if watch.latest is not None and watch.latest.reason == wanted:
+                    break
+                time.sleep(0.05)
+            assert watch.latest is not None and watch.latest.reason == wanted
+    finally:
+        watch.close()
 
 
 class Reader:

@@ -37,6 +37,7 @@ from gputop.sources.activity.counters.helper_protocol import (
 )
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting, under_wsl
 from gputop.sources.own_process import PERFMON, ambient, dying_with_parent, running_main
+from gputop.system.worker import Worker
 
 # The helper as a process: started with the one capability that it needs, and ended even if it hangs.
 
@@ -148,12 +149,11 @@ class CountersClient:
     ) -> None:
         """``directory`` is where the libraries are, when not in a wheel."""
         self._interval_s, self._directory, self._proc = interval_s, directory, proc
-        self._restarts_s = restarts_s
+        self._restarts_s = iter(restarts_s)
         self._silent_s = max(SILENT_S, 3 * interval_s)
         self._unused_s = max(UNUSED_S, 3 * interval_s)
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker = Worker("counters", self._run, again=self._pause_s)
         self._process: subprocess.Popen[bytes] | None = None
         self._driver: str | None = None
         self._library: str | None = None
@@ -186,10 +186,9 @@ class CountersClient:
             raise SmReadFailed(COUNTERS_RELEASED, resting=True)
         with self._lock:
             self._asked_at[pci] = monotonic()
-            if self._thread is None:
+            if self._library is None:
                 self._prepare(gpu.driver)
-                self._thread = threading.Thread(target=self._run, name="gputop-counters", daemon=True)
-                self._thread.start()
+                self._worker.ask()
         return self._answer(pci, now)
 
     def _prepare(self, driver: str | None) -> None:
@@ -241,23 +240,30 @@ class CountersClient:
 
     def stop(self) -> None:
         """End the helper; takes at most 0.3 s. It is killed if it does not end by itself."""
-        self._stop.set()
+        self._worker.stop()
         self._end(END_S)
 
     # -- the thread that reads the helper ------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        for pause_s in (0.0, *self._restarts_s):
-            if pause_s and self._stop.wait(pause_s):
-                return
-            try:
-                self._watch()
-            except OSError as error:
-                self._trouble = f"the helper cannot be started: {error.strerror}"
+        try:
+            self._watch()
+        except OSError as error:
+            self._trouble = f"the helper cannot be started: {error.strerror}"
+        finally:
             self._end(TERM_S)
-            if self._stop.is_set() or self._given_up is not None:
-                return
-        self._given_up = SmReadFailed(f"GPU counters given up: {self._trouble}", True)
+
+    def _pause_s(self) -> float | None:
+        """When the helper is started again; None for never."""
+        error = self._worker.error
+        if error is not None:
+            self._trouble = f"what the helper writes cannot be read ({type(error).__name__})"
+        if self._worker.stopping.is_set() or self._given_up is not None:
+            return None
+        pause_s = next(self._restarts_s, None)
+        if pause_s is None:
+            self._given_up = SmReadFailed(f"GPU counters given up: {self._trouble}", True)
+        return pause_s
 
     def _watch(self) -> None:
         """One run of the helper, to its end; why it ended is ``_trouble``."""
@@ -268,10 +274,10 @@ class CountersClient:
         self._known, self._trouble = None, None
         self._states.clear()
         self._taken.clear()
-        while not self._stop.is_set():
+        while not self._worker.stopping.is_set():
             readable, _, _ = select.select([out, err], [], [], LOOK_S)
             if readable:
-                self._stop.wait(GATHER_S)
+                self._worker.stopping.wait(GATHER_S)
             if err in readable:
                 said = (said + os.read(err, KEPT_STDERR))[-KEPT_STDERR:]
             if out in readable:
@@ -364,7 +370,7 @@ class CountersClient:
         if self._driver:
             words += ["--driver", self._driver]
         with self._lock:
-            if self._stop.is_set():
+            if self._worker.stopping.is_set():
                 raise OSError(0, "stopped")
             self._process = start(words)
             return self._process

@@ -78,7 +78,7 @@ def say(line: Struct) -> None:
             os._exit(0)
 
 
-class Worker(threading.Thread):
+class CounterThread(threading.Thread):
     """Takes one GPU's counters when it is told to, and says what they count."""
 
     def __init__(self, host: Library, target: Library, place: CounterGpu, interval_s: float) -> None:
@@ -183,7 +183,7 @@ END_S = 1.0
 class Helper:
     """All GPUs of the machine, the commands on stdin, and the check for others who need the counters."""
 
-    def __init__(self, workers: dict[str, Worker], others: Others) -> None:
+    def __init__(self, workers: dict[str, CounterThread], others: Others) -> None:
         self._workers, self._others = workers, others
         self._ended = threading.Event()
         self._free_at = float("-inf")
@@ -284,7 +284,7 @@ def main(words: list[str] | None = None) -> int:
     except (OSError, TypeError) as error:
         return _fail(f"NVIDIA's counter library cannot be loaded: {error}")
     interval_s = max(200, args.interval_ms) / 1000
-    threads = {pci: Worker(host, target, place, interval_s) for pci, place in workers.items()}
+    threads = {pci: CounterThread(host, target, place, interval_s) for pci, place in workers.items()}
     gpus = tuple(HelloGpu(place.pci, place.chip) for place in workers.values())
     say(Hello(VERSION, os.getpid(), os.path.basename(os.path.dirname(directory)), gpus))
     if not args.wait:

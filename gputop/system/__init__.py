@@ -1,0 +1,1 @@
+"""Threads and files of the operating system, as every room may use them: neither is waited for without a limit."""

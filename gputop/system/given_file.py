@@ -1,0 +1,45 @@
+"""A file that a user names: opened without waiting, as a pipe that nobody writes to would make us do for ever."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from select import select
+from stat import S_ISFIFO, S_ISREG
+from typing import BinaryIO
+
+PIPE_S = 2.0
+"""How long the writer of a pipe has, from the first byte to the end."""
+
+
+def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
+    """A regular file, opened for reading. Raises OSError, whose ``strerror`` says it also where it is none."""
+    file: BinaryIO = open(path, "rb", buffering, opener=without_waiting)  # noqa: SIM115 - the caller closes it
+    if not S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return file
+
+
+def without_waiting(path: str, flags: int) -> int:
+    """For ``open``: a descriptor at once, whatever the file is."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def read_most(file: BinaryIO, most: int) -> bytes:
+    """At most ``most`` bytes of a file or a pipe that was opened so. Raises OSError, also where a pipe's writer has not
+    finished in time."""
+    pipe = file.fileno()
+    if not S_ISFIFO(os.fstat(pipe).st_mode):
+        # A terminal at which nothing was typed gives None.
+        return file.read(most) or b""
+    data, end = bytearray(), time.monotonic() + PIPE_S
+    while len(data) < most:
+        if not select([pipe], (), (), max(0.0, end - time.monotonic()))[0]:
+            raise TimeoutError(0, f"it is a pipe, and its writer has not finished within {PIPE_S:g} s")
+        piece = os.read(pipe, most - len(data))
+        if not piece:
+            break
+        data += piece
+    return bytes(data)
