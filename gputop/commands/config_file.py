@@ -24,7 +24,8 @@ def problems(path: Path) -> list[str]:
     values = read(path, required=True)
     found: list[tuple[int, str]] = []
     settings = Settings()
-    lines = path.read_text(encoding="utf-8").splitlines()
+    # What came by a pipe has been read.
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     for name, value in values.items():
         warnings: list[str] = []
         try:

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Mapping
 from functools import cache
-from stat import S_ISFIFO
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, get_args
 
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from gputop.model.cards import Price
 from gputop.model.sm import SmChoice
 from gputop.paint.theme import theme_words
+from gputop.system.given_file import read_most, without_waiting
 
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
@@ -224,14 +224,9 @@ def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> 
 def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     """The file's values; without the file none, unless it is required. Raises ConfigError."""
     try:
-        # Bounded, because --config may name an endless device; and without waiting for ever for the writer of a pipe.
-        with open(path, "rb", opener=_without_waiting) as file:
-            if S_ISFIFO(os.fstat(file.fileno()).st_mode):
-                from gputop.config.refusals import read_pipe
-
-                data = read_pipe(file.fileno(), LARGEST_FILE + 1)
-            else:
-                data = file.read(LARGEST_FILE + 1)
+        # Bounded, because --config may name an endless device.
+        with open(path, "rb", opener=without_waiting) as file:
+            data = read_most(file, LARGEST_FILE + 1)
     except (FileNotFoundError, NotADirectoryError):
         if not required:
             return {}
@@ -252,10 +247,6 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigError(f"{path} is not valid TOML: {first}") from None
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: list[str]) -> Settings:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
@@ -17,6 +16,7 @@ from typing import BinaryIO, Literal
 from msgspec import Struct
 
 from gputop.recording.format import MOST_LINE_BYTES, RecordingError
+from gputop.system.given_file import open_regular
 
 MAGIC = b"\x1f\x8b\x08"
 _GZIP = 31
@@ -81,14 +81,9 @@ class MemberEnd(Struct):
 def open_recording(path: str) -> BinaryIO:
     """A regular file, opened for reading. Raises RecordingError with the reason in words."""
     try:
-        # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
-        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0)
+        return open_regular(path, buffering=0)
     except OSError as error:
         raise RecordingError(f"{path}: {error.strerror or error}") from error
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise RecordingError(f"{path}: not a regular file")
-    return file
 
 
 def is_gzip(file: BinaryIO) -> bool:

@@ -178,14 +178,14 @@ def test_a_pipe_as_the_configuration_is_read_to_its_end_and_never_waited_for_for
 ) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    monkeypatch.setattr("gputop.config.refusals.PIPE_S", 0.05)
+    monkeypatch.setattr("gputop.system.given_file.PIPE_S", 0.05)
     with pytest.raises(ConfigError, match=r"it is a pipe, and its writer has not finished within"):
         read(path, required=True)
     writer = os.open(path, os.O_RDWR)
     os.write(writer, b"interval = 2")
     with pytest.raises(ConfigError, match="has not finished"):
         read(path, required=True)
-    monkeypatch.setattr("gputop.config.refusals.PIPE_S", 60.0)
+    monkeypatch.setattr("gputop.system.given_file.PIPE_S", 60.0)
     thread = threading.Thread(target=lambda: path.write_bytes(b"interval = 2"))
     os.close(writer)
     thread.start()

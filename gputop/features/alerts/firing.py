@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.monitor import Frame, Monitor
 from gputop.report.verdict_data import ticket_data
+from gputop.system.given_file import open_regular
 
 _HARMLESS = re.compile(r"[A-Za-z0-9._:/@][A-Za-z0-9._:/@-]*")
 """Characters allowed in a value: nothing that a program could take for an option or a shell for several words."""
@@ -223,18 +223,15 @@ class AddressError(Exception):
 def addresses(path: str) -> list[str]:
     """The addresses that a file holds. Raises AddressError."""
     try:
-        file = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open_regular(os.path.expanduser(path)) as file:
+            status = os.fstat(file.fileno())
+            if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077:
+                raise AddressError(f"notify_file {path} must be a file for its owner alone: chmod 600 {path}")
+            text = file.read(MOST_BYTES).decode("utf-8")
     except OSError as error:
         raise AddressError(f"notify_file {path}: {error.strerror}") from None
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077:
-            raise AddressError(f"notify_file {path} must be a file for its owner alone: chmod 600 {path}")
-        text = os.read(file, MOST_BYTES).decode("utf-8")
-    except (OSError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         raise AddressError(f"notify_file {path} cannot be read as text") from None
-    finally:
-        os.close(file)
     found = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not found:
         raise AddressError(f"notify_file {path} holds no address")

@@ -14,6 +14,7 @@ from msgspec import Struct
 from gputop.model.fleet_settings import is_loopback
 from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
+from gputop.system.given_file import read_most, without_waiting
 
 URL_VARIABLE, TOKEN_VARIABLE = "GPUTOP_PROM_URL", "GPUTOP_PROM_TOKEN_FILE"
 LONGEST_FILE = 64 * 1024
@@ -121,11 +122,12 @@ def _checked(text: str) -> tuple[str, bool]:
 def _private(path: str, option: str) -> str:
     """The text of a file that nobody else can read."""
     try:
-        with open(path, "rb") as file:
+        # It may come by a pipe: --header-file <(print-headers).
+        with open(path, "rb", opener=without_waiting) as file:
             mode = os.fstat(file.fileno())
             if stat.S_ISREG(mode.st_mode) and mode.st_mode & 0o077:
                 raise UsageError(f"{option}: others can read {path}: chmod 600 it")
-            data = file.read(LONGEST_FILE + 1)
+            data = read_most(file, LONGEST_FILE + 1)
     except OSError as error:
         raise UsageError(f"{option}: cannot read {path}: {error.strerror}") from None
     if len(data) > LONGEST_FILE:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import pickle
 import resource
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
+
+from gputop.system.given_file import open_regular
 
 LARGEST_FILE = 4 << 30
 BYTES_A_BYTE, BYTES_MORE = 30, 256 << 20
@@ -38,16 +39,13 @@ class _Plain(pickle.Unpickler):
 
 def load_plain(path: str) -> Any:
     """What a file holds. Raises NotPlain, and OSError."""
-    status = os.stat(path)
-    # Opening a pipe would wait for its writer, for ever where there is none. Of a directory open() says what it is.
-    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
-        raise NotPlain("is not a regular file: write the snapshot to one")
-    size = status.st_size
-    if size > LARGEST_FILE:
-        raise NotPlain(f"is larger than {LARGEST_FILE >> 30} GiB: record fewer entries (max_entries)")
-    with open(path, "rb") as file:
-        if file.peek(2)[:1] != b"\x80":
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > LARGEST_FILE:
+            raise NotPlain(f"is larger than {LARGEST_FILE >> 30} GiB: record fewer entries (max_entries)")
+        if file.read(1) != b"\x80":
             raise NotPlain("is no pickle: a snapshot is what torch.cuda.memory._dump_snapshot writes")
+        file.seek(0)
         try:
             with _bounded(BYTES_A_BYTE * size + BYTES_MORE):
                 return _Plain(file).load()

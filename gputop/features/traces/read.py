@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Callable
 
 from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.columns import Trace, TraceError
 from gputop.features.traces.nsys import HEADER, read_nsys
+from gputop.system.given_file import open_regular
 
 Progress = Callable[[int, int], None]
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
@@ -30,13 +30,10 @@ def read_trace(path: str, progress: Progress | None = None) -> Trace:
         raise TraceError(
             f"{path} is Nsight Systems' own format: run `nsys export --type sqlite {path}`, or add --export"
         )
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):
-        raise TraceError(f"{path} is not a regular file")
-    with open(path, "rb") as file:
-        begin = file.read(16)
+    with open_regular(path) as file:
+        begin, size = file.read(16), os.fstat(file.fileno()).st_size
     if begin == HEADER:
-        return read_nsys(path, status.st_size, progress)
+        return read_nsys(path, size, progress)
     for magic, what in _FOREIGN:
         if begin.startswith(magic):
             raise TraceError(f"{path} {what}")

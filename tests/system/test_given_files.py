@@ -1,0 +1,89 @@
+"""Files that a user names: a pipe that nobody writes to is one line at once, or soon, and never waited for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gputop.commands.config_file import problems
+from gputop.config import ConfigError
+from gputop.features.alerts.firing import AddressError, addresses
+from gputop.features.export.scrape_server import context
+from gputop.features.fleet.address import address_of
+from gputop.features.memory_snapshot.plain_pickle import load_plain
+from gputop.features.traces.read import read_trace
+from gputop.model.source import UsageError
+from gputop.recording.format import RecordingError
+from gputop.recording.gzip_members import open_recording
+
+URL = "http://localhost:9090"
+
+
+def ended(call: Callable[[], object]) -> Any:
+    """What a call gives or raises, of one that might wait for ever."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except Exception as error:  # noqa: BLE001 - looked at by the test
+            found.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(30.0)
+    assert found, "it waits for the writer of a pipe"
+    return found[0]
+
+
+@pytest.fixture
+def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("gputop.system.given_file.PIPE_S", 0.05)
+    os.mkfifo(tmp_path / "pipe")
+    return str(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (open_recording, RecordingError, "not a regular file"),
+        (read_trace, OSError, "not a regular file"),
+        (load_plain, OSError, "not a regular file"),
+        (addresses, AddressError, "not a regular file"),
+        (lambda path: context(path, None, None), UsageError, "--tls-cert {}: not a regular file"),
+        (lambda path: context(__file__, path, None), UsageError, "--tls-key {}: not a regular file"),
+        (lambda path: context(__file__, None, path), UsageError, "--client-ca {}: not a regular file"),
+        (lambda path: address_of(URL, {}, header_file=path), UsageError, "its writer has not finished"),
+        (lambda path: address_of(URL, {"GPUTOP_PROM_TOKEN_FILE": path}), UsageError, "its writer has not finished"),
+        (lambda path: problems(Path(path)), ConfigError, "its writer has not finished"),
+    ],
+)
+def test_a_pipe_that_nobody_writes_to_is_refused(
+    pipe: str, call: Callable[[str], object], kind: type[Exception], words: str
+) -> None:
+    error = ended(lambda: call(pipe))
+    assert isinstance(error, kind) and words.format(pipe) in str(error) and "\n" not in str(error)
+
+
+def test_headers_may_come_by_a_pipe_that_is_written_to(pipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputop.system.given_file.PIPE_S", 60.0)
+    writer = threading.Thread(target=lambda: Path(pipe).write_text("X-Scope-OrgID: team\n"))
+    writer.start()
+    assert ended(lambda: address_of(URL, {}, header_file=pipe).headers) == {"X-Scope-OrgID": "team"}
+    writer.join()
+
+
+def test_a_configuration_that_came_by_a_pipe_is_checked_though_its_lines_cannot_be_numbered(
+    pipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.system.given_file.PIPE_S", 60.0)
+    writer = threading.Thread(target=lambda: Path(pipe).write_text("interval = 0\n"))
+    writer.start()
+    found = ended(lambda: problems(Path(pipe)))
+    assert len(found) == 1 and "interval must be from" in found[0]
+    writer.join()
