@@ -61,7 +61,7 @@ def test_the_options_of_every_command_are_explained() -> None:
 def test_a_page_keeps_to_the_terminal_and_loses_no_word(topic: str, width: int) -> None:
     shown = page_of(topic)
     text = plain(shown, width)
-    assert max(map(len, text.splitlines())) <= max(40, min(width, 100))
+    assert max(map(len, text.splitlines())) <= max(40, min(width, 120))
     flat = "".join(text.split())
     for _, entries in shown.entries:
         for row in entries.rows:
@@ -86,8 +86,8 @@ def test_a_page_says_the_same_in_markdown_and_in_a_terminal() -> None:
         "| k | it is | s | – |\n| l | " + "w " * 30 + " | m | z |\n"
     )
     assert plain(document, 40).splitlines() == [
-        "Title", "", "Say a|b and <no> *more* snake_case, 1 <", "2.", "", "One", "", "  Text.", "",
-        "  x              short", "  a name too long to stand", "                 y", "", "Two", "",
+        "Title", "", "Say a|b and <no> *more* snake_case, 1 <", "2.", "", "One", "  Text.", "",
+        "  x              short", "  a name too long to stand", "                 y", "", "Two",
         "  k  it is · unit: s", "  l  " + "w " * 17 + "w", "     " + "w " * 11 + "w", "     unit: m · by: z",
     ]  # fmt: skip
 

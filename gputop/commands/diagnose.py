@@ -21,7 +21,8 @@ from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import StepHistory
 from gputop.monitor import MOST_GPUS
-from gputop.output.diagnosis_text import diagnosis_text
+from gputop.output.diagnosis_text import diagnosis_document
+from gputop.output.document import plain
 from gputop.output.line_format import checked, formatted
 from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
@@ -100,7 +101,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         sys.stdout.write(json_text(as_json(last, diagnoses, begin, paces)))
     else:
         glyphs = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs
-        sys.stdout.write(diagnosis_text(last, diagnoses, begin, glyphs, settings.price or None, steps=paces))
+        document = diagnosis_document(last, diagnoses, begin, settings.price or None, steps=paces)
+        sys.stdout.write(plain(document, is_ascii=glyphs.name == "ascii"))
     sys.stdout.flush()
     return FOUND if any(_is_wrong(d) for d in diagnoses) else 0
 

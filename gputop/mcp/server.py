@@ -31,8 +31,8 @@ from gputop.features.traces.columns import TraceError
 from gputop.features.traces.trace_analysis import StepChoice
 from gputop.features.traces.trace_command import choice_of
 from gputop.features.traces.trace_data import compare_traces, comparison_data, trace_data
+from gputop.features.traces.trace_document import worst
 from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
-from gputop.features.traces.trace_text import worst
 from gputop.mcp.answers import (
     compact,
     diagnosis_brief,

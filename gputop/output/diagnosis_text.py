@@ -1,4 +1,4 @@
-"""The diagnosis in words, ready for a ticket."""
+"""The diagnosis as a document, and what is selected on the screen as text for a ticket."""
 
 from __future__ import annotations
 
@@ -9,47 +9,42 @@ from datetime import datetime, timezone
 
 from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.rules.base import COLLECTING
-from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, State, full_title
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, GpuDiagnosis, Level, State, full_title
 from gputop.model.cards import Price, price_of
-from gputop.model.quantity import gpu_time, gpu_time_of, length, wrapped
+from gputop.model.quantity import gpu_time, gpu_time_of, length
 from gputop.model.serving import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
 from gputop.model.steps import StepPace
 from gputop.monitor import Frame
-from gputop.output.document import labelled, text_lines
-from gputop.paint.glyphs import Glyphs
+from gputop.output.document import Block, Document, Figures, Heading, Items, Notes, Paragraph, Verdict, text_lines
+from gputop.paint.glyphs import COLOUR
 from gputop.paint.words import gpu_label, longest_that_fits, product, sm_provenance, step_forms
 from gputop.report.verdict_data import facts, processes_on, ticket_data
 
 
-def diagnosis_text(
+def diagnosis_document(
     snapshot: Snapshot,
     diagnoses: Sequence[GpuDiagnosis],
     begin: float,
-    glyphs: Glyphs,
     price: Price | None,
-    width: int = 100,
     *,
     steps: Sequence[StepPace] = (),
-) -> str:
-    """Machine and time, a paragraph a GPU, and the total of the time that was not work.
+) -> Document:
+    """Machine and time, a verdict a GPU, and the total of the time that was not work.
 
     ``steps`` are the paces of the jobs that announce theirs. ``price`` is the user's price of a GPU-hour, or the
     list's; None shows no money.
     """
-    lines = [_machine(snapshot), _period(begin, snapshot.t)]
-    for gpu, d in zip(snapshot.gpus, diagnoses, strict=True):
-        lines.append("")
-        lines += _gpu(gpu, d, glyphs, width, longest_that_fits(step_forms(snapshot, steps, gpu), None))
-    lines.append("")
+    verdicts = [
+        _gpu(gpu, d, longest_that_fits(step_forms(snapshot, steps, gpu), None))
+        for gpu, d in zip(snapshot.gpus, diagnoses, strict=True)
+    ]
     split = {gpu.static.mig_parent for gpu in snapshot.gpus}
     counted = [d for d in diagnoses if d.uuid not in split]
-    lines += _waste(counted, {gpu.static.uuid: price_of(price, gpu.static.name) for gpu in snapshot.gpus})
-    for row in snapshot.servers:
-        if row.error is None:
-            lines += [text for line in server_lines(row) for text in wrapped(line, width)]
-    lines += [f"note: {notice}" for notice in snapshot.notices]
-    return text_lines(lines)
+    waste = _waste(counted, {gpu.static.uuid: price_of(price, gpu.static.name) for gpu in snapshot.gpus})
+    served = [line for row in snapshot.servers if row.error is None for line in server_lines(row)]
+    lead = (_machine(snapshot), _period(begin, snapshot.t))
+    return Document(lead[0], (*verdicts, *waste, Items(tuple(served)), Notes(snapshot.notices)), lead)
 
 
 def _machine(snapshot: Snapshot) -> str:
@@ -66,9 +61,8 @@ def _period(begin: float, end: float) -> str:
     return f"{first} to {last} ({length(end - begin)})"
 
 
-def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, steps: str) -> list[str]:
+def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str) -> Verdict:
     title = full_title(d.title, d.busy_not_working, alarm=True)
-    glyph = glyphs.red if d.busy_not_working or gpu.lost_reason is not None else glyphs.level(d.level)
     judged = d.verdict != COLLECTING.id
     facts = [f"confidence {d.confidence}"] if judged else []
     if d.busy_not_working:
@@ -80,71 +74,63 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, steps: str
         # The evidence below may give the same reason: then it is not said twice.
         said = any(d.efficiency_reason in text for text in d.evidence)
         facts.insert(0, "efficiency n/a" if said else f"efficiency n/a: {d.efficiency_reason}")
-    lines = [f"GPU {gpu_label(gpu)}  {glyph} {title}" + (f"   ({', '.join(facts)})" if facts else "")]
-    window = f" ({d.window_s:.0f} s, n={d.n})" if d.n else ""
     # A badge that gives the same reason gives its remedy too.
     badged = {badge.evidence for badge in d.badges}
-    for i, text in enumerate(line for line in d.evidence if line not in badged):
-        lines += _entry("because" if i == 0 else "", text + (window if i == 0 else ""), width)
-    if d.remedy:
-        lines += _entry("do", d.remedy, width)
-    for badge in d.badges:
-        lines += _entry(f"{glyphs.level(badge.level)} {badge.title}", f"{badge.evidence}{_so(badge.remedy)}", width)
-    for note in d.notes:
-        lines += _entry("note", note, width)
-    if steps:
-        lines += _entry("steps", steps, width)
-    if d.attribution and d.attribution.correlation:
-        lines += _entry("loaders", d.attribution.correlation, width)
-    if d.seconds:
-        spent = ", ".join(f"{STATE_WORDS[state]} {length(s)}" for state, s in d.seconds.items() if s >= 0.5)
-        lines += _entry("time", spent, width) if spent else []
-    return lines
+    evidence = [text for text in d.evidence if text not in badged]
+    if evidence and d.n:
+        evidence[0] += f" ({d.window_s:.0f} s, n={d.n})"
+    spent = [f"{STATE_WORDS[state]} {length(s)}" for state, s in (d.seconds or {}).items() if s >= 0.5]
+    more = [
+        *((f"{COLOUR.level(badge.level)} {badge.title}", f"{badge.evidence}{_so(badge.remedy)}") for badge in d.badges),
+        *(("note", note) for note in d.notes),
+        ("steps", steps),
+        ("loaders", d.attribution.correlation if d.attribution else ""),
+        ("time", ", ".join(spent)),
+    ]
+    level: Level = "red" if d.busy_not_working or gpu.lost_reason is not None else d.level
+    told = tuple((label, text) for label, text in more if text)
+    return Verdict(level, f"GPU {gpu_label(gpu)}: {title}", ", ".join(facts), tuple(evidence), d.remedy, more=told)
 
 
 def _so(remedy: str) -> str:
     return f"; {remedy}" if remedy else ""
 
 
-def _entry(head: str, text: str, width: int) -> list[str]:
-    label = head if len(head) <= 13 else f"{head}:"
-    return labelled(f"    {label:<13} ", text, width, 18)
-
-
-def _causes(diagnoses: Sequence[GpuDiagnosis], measured: float) -> list[str]:
+def _causes(diagnoses: Sequence[GpuDiagnosis], measured: float) -> list[tuple[str, str, str]]:
     """Busy, not working by cause, the most first."""
     causes: dict[str, float] = {}
     for d in diagnoses:
         for verdict, seconds in (d.causes or {}).items():
             causes[verdict] = causes.get(verdict, 0.0) + seconds
     rows = sorted(causes.items(), key=lambda row: -row[1])
-    return [f"      {titles()[verdict]:<18} {gpu_time(s, measured)}" for verdict, s in rows if s >= 0.5]
+    return [(f"– {titles()[verdict]}", gpu_time(s, measured), "") for verdict, s in rows if s >= 0.5]
 
 
-def _waste(diagnoses: Sequence[GpuDiagnosis], prices: Mapping[str, float | None]) -> list[str]:
-    """Idle and busy-not-working on lines of their own; unmeasured time apart; money only at the user's price."""
+def _waste(diagnoses: Sequence[GpuDiagnosis], prices: Mapping[str, float | None]) -> tuple[Block, ...]:
+    """Idle and busy-not-working in rows of their own; unmeasured time apart; money only at the user's price."""
     totals: dict[State, float] = dict.fromkeys(STATE_WORDS, 0.0)
     for d in diagnoses:
         for state, seconds in (d.seconds or {}).items():
             totals[state] += seconds
     measured = sum(seconds for state, seconds in totals.items() if state != "unmeasured")
     if measured < 1:
-        return ["No GPU time could be judged yet."]
+        return (Paragraph("No GPU time could be judged yet."),)
     lost = sum(totals[state] for state in NOT_WORK)
-    lines = [f"Not work: {gpu_time_of(lost, measured)} ({100 * lost / measured:.0f} %)"]
+    rows = []
     for state in NOT_WORK:
         if totals[state] >= 0.5:
             cost = [
                 (d.seconds or {}).get(state, 0.0) / 3600 * price for d in diagnoses if (price := prices.get(d.uuid))
             ]
             each = sorted({price for price in prices.values() if price})
-            money = f"   {sum(cost):.2f} at {', '.join(f'{price:g}' for price in each)} a GPU-hour" if cost else ""
-            lines.append(f"    {STATE_WORDS[state]:<20} {gpu_time(totals[state], measured)}{money}")
+            money = f"{sum(cost):.2f} at {', '.join(f'{price:g}' for price in each)} a GPU-hour" if cost else ""
+            rows.append((STATE_WORDS[state], gpu_time(totals[state], measured), money))
         if state == "busy_not_working":
-            lines += _causes(diagnoses, measured)
+            rows += _causes(diagnoses, measured)
     if totals["unmeasured"] >= 0.5:
-        lines.append(f"Not judged, and in none of these: {gpu_time(totals['unmeasured'], measured)}")
-    return lines
+        rows.append(("not judged, and in none of these", gpu_time(totals["unmeasured"], measured), ""))
+    title = f"Not work: {gpu_time_of(lost, measured)} ({100 * lost / measured:.0f} %)"
+    return (Heading(title), Figures(tuple(rows)))
 
 
 # What is selected, ready for a ticket: the verdict with its evidence and remedy as text, or as one JSON object.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gputop.model.extras import install
-from gputop.model.quantity import numbers
+from gputop.model.quantity import NOT_MEASURED, numbers
 from gputop.model.sm import COUNTERS_DENIED
-from gputop.output.document import labelled, text_lines
+from gputop.output.document import Block, Code, Document, Entries, Heading, Items, part, plain
 
 
 def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -25,87 +25,77 @@ def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     return groups
 
 
-def doctor_text(report: Mapping[str, Any], width: int = 100) -> str:
+_PRESENT = {True: "yes", False: "no", None: "n/a"}
+
+
+def doctor_text(report: Mapping[str, Any]) -> str:
+    """For a terminal."""
+    return plain(doctor_document(report))
+
+
+def doctor_document(report: Mapping[str, Any]) -> Document:
     """GPUs with their sources, the machine, and last what is wrong and how to fix it."""
-    lines: list[str] = []
-    driver = report["driver"] or "no driver"
-    lines.append(
-        f"{report['host']}   driver {driver}   NVML {report.get('nvml') or 'n/a'}   {report.get('library') or ''}"
-    )
-    for alike in _alike(report["gpus"]):
-        gpu = alike[0]
-        lines.append("")
-        if len(alike) > 1:
-            which = numbers(one["index"] for one in alike)
-            lines.append(f"GPUs {which}   {len(alike)} × {gpu['name']}   {gpu['architecture'] or ''}")
-            lines += [f"  GPU {one['index']:<3} {one['uuid']}" for one in alike]
-        else:
-            lines.append(f"GPU {gpu['index']}   {gpu['name']}   {gpu['architecture'] or ''}   {gpu['uuid']}")
-        if gpu["lost_reason"]:
-            lines.append(f"  LOST: {gpu['lost_reason']}")
-        for row in gpu["rungs"]:
-            used = " (used)" if row["rung"] == gpu["sm_source"] else ""
-            lines += labelled(f"  {'yes' if row['ok'] else 'no ':<4}{row['rung']:<14}{used} ", row["reason"], width)
-            if row["fix"]:
-                lines += labelled(" " * 20 + "→ ", row["fix"], width)
+    machine = (report["host"], f"driver {report['driver'] or 'none'}", f"NVML {report.get('nvml') or NOT_MEASURED}",
+               report.get("library") or "")  # fmt: skip
+    blocks = [block for alike in _alike(report["gpus"]) for block in _gpus(alike)]
     if any(row["reason"] == COUNTERS_DENIED for gpu in report["gpus"] for row in gpu["rungs"]):
-        # Commands are there to be copied: each stays on one line.
-        advice = (f"  {line}" for line in report["counters"]["advice"])
-        lines += ["", f"counters     SM not measured: {COUNTERS_DENIED}.", *advice]
+        said = Items((f"SM not measured: {COUNTERS_DENIED}.",))
+        blocks += part("counters", said, Code(tuple(report["counters"]["advice"])))
+    blocks += part("machine", Entries(("", ""), tuple(_machine(report))))
+    problems = Items(tuple(report["problems"]) or ("none",))
+    return Document("gputop doctor", (*blocks, *part("problems", problems)), ("   ".join(filter(None, machine)),))
+
+
+def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
+    """GPUs of one kind, and what could tell their SM activity."""
+    gpu = alike[0]
+    kind = f"{gpu['name']}   {gpu['architecture'] or ''}".strip()
+    if len(alike) > 1:
+        yield Heading(f"GPUs {numbers(one['index'] for one in alike)}   {len(alike)} × {kind}")
+        yield Items(tuple(f"GPU {one['index']:<3} {one['uuid']}" for one in alike))
+    else:
+        yield Heading(f"GPU {gpu['index']}   {kind}   {gpu['uuid']}")
+    if gpu["lost_reason"]:
+        yield Items((f"LOST: {gpu['lost_reason']}",))
+    rows = [
+        (f"{'yes' if row['ok'] else 'no':<3} {row['rung']}{' (used)' * (row['rung'] == gpu['sm_source'])}",
+         row["reason"], row["fix"] or "")
+        for row in gpu["rungs"]
+    ]  # fmt: skip
+    yield Entries(("SM activity from", "", "fix"), tuple(rows))
+
+
+def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The machine, exporters, the socket that hears steps, optional parts, and files that hold tokens."""
     kernel, permissions, terminal = report["kernel"], report["permissions"], report["terminal"]
-    present = {True: "yes", False: "no", None: "n/a"}
-    lines += [
-        "",
-        f"kernel       {kernel['release']}   schedstat {present[kernel['schedstat']]}   PSI {present[kernel['psi']]}"
-        f"   wait channel {present[kernel['wait_channel']]}",
-        f"processes    PID namespace {report['pid_namespace']}   root {present[permissions['root']]}"
-        f"   other users' processes {present[permissions['other_users_processes']]}",
-        f"terminal     TERM {terminal.get('term')}   colours {terminal.get('colour_depth')}"
-        f"   encoding {terminal.get('encoding')}",
-    ]
+    yield "kernel", (f"{kernel['release']}   schedstat {_PRESENT[kernel['schedstat']]}   PSI {_PRESENT[kernel['psi']]}"
+                     f"   wait channel {_PRESENT[kernel['wait_channel']]}")  # fmt: skip
+    yield "processes", (f"PID namespace {report['pid_namespace']}   root {_PRESENT[permissions['root']]}"
+                        f"   other users' processes {_PRESENT[permissions['other_users_processes']]}")  # fmt: skip
+    yield "terminal", (f"TERM {terminal.get('term')}   colours {terminal.get('colour_depth')}"
+                       f"   encoding {terminal.get('encoding')}")  # fmt: skip
     if terminal.get("tmux") and terminal.get("colour_depth") != "truecolor":
-        hint = "for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
-        lines += labelled("             → ", hint, width)
+        yield "", "→ for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
     if (alerts := report.get("alerts")) is not None:
         who = "nobody" if alerts["fired_by_pid"] is None else f"pid {alerts['fired_by_pid']}"
-        names = ", ".join(alert["name"] for alert in alerts["configured"])
-        lines += labelled("alerts       ", f"{names}   fired by {who}", width)
-    lines += _fleet_lines(report, width)
-    versions = "   ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())
-    lines += labelled("versions     ", versions, width)
-    lines.append("")
-    if report["problems"]:
-        lines.append("problems")
-        for problem in report["problems"]:
-            lines += labelled("  - ", problem, width)
-    else:
-        lines.append("no problems")
-    return text_lines(lines)
-
-
-def _fleet_lines(report: Mapping[str, Any], width: int) -> list[str]:
-    """Exporters, the socket that hears steps, optional parts, and files that hold tokens."""
-    lines = []
+        yield "alerts", f"{', '.join(alert['name'] for alert in alerts['configured'])}   fired by {who}"
     if (exporters := report.get("exporters")) is not None:
         for row in exporters or (None,):
-            lines += labelled("exporter     ", _exporter(row), width)
+            yield "exporter", _exporter(row)
         socket = report["step_socket"]
-        heard = (
-            f"an exporter receives every user's steps at {socket['path']}, mode {socket['mode']}"
-            if socket["listens"]
-            else "no exporter receives the steps of every user's jobs"
-        )
-        lines += labelled("job steps    ", heard, width)
+        heard = f"an exporter receives every user's steps at {socket['path']}, mode {socket['mode']}"
+        yield "job steps", heard if socket["listens"] else "no exporter receives the steps of every user's jobs"
     if (extras := report.get("extras")) is not None:
-        installed = [name for name, row in extras.items() if row["version"] is not None]
-        missing = [f"{name} ({row['for']})" for name, row in extras.items() if row["version"] is None]
-        lines += labelled("extras       ", ", ".join(installed) or "none installed", width)
-        if missing:
-            lines += labelled("             not installed: ", ", ".join(missing), width)
-            lines += labelled("             → ", install("NAME"), width)
+        yield (
+            "extras",
+            ", ".join(name for name, row in extras.items() if row["version"] is not None) or "none installed",
+        )
+        if missing := [f"{name} ({row['for']})" for name, row in extras.items() if row["version"] is None]:
+            yield "", f"not installed: {', '.join(missing)}"
+            yield "", f"→ {install('NAME')}"
     for row in report.get("private_files", ()):
-        lines += labelled("token file   ", f"{row['what']}: {row['path']}   mode {row['mode'] or 'n/a'}", width)
-    return lines
+        yield "token file", f"{row['what']}: {row['path']}   mode {row['mode'] or NOT_MEASURED}"
+    yield "versions", "   ".join(f"{name} {version or 'not installed'}" for name, version in report["versions"].items())
 
 
 def _exporter(row: Mapping[str, Any] | None) -> str:

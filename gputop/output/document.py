@@ -1,34 +1,51 @@
 """What a report or a page says, apart from how it looks: a document, and its writers for a terminal, Markdown and HTML;
 and the writer of JSON. Pure.
 
-A writer lays out, and makes what came from outside harmless where it will be read: no control character reaches a
-terminal, no name becomes markup. Headings, paragraphs and entries are gputop's own words, in which `backticks` mark
-code; every other text may be from outside.
+A writer lays out, and makes every text harmless where it will be read, as any may be from outside: no control character
+reaches a terminal, no name becomes markup. Headings, paragraphs, entries and remedies are mostly gputop's own words, in
+which `backticks` mark code.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from gputop import __version__
+from gputop.diagnosis.types import Level
 from gputop.model.quantity import terminal_safe, wrapped
-from gputop.output.html import Markup, element, notes, prose, table, verdict
+from gputop.output.html import (
+    LEAST_SHARE,
+    Markup,
+    Part,
+    element,
+    join,
+    legend,
+    notes,
+    prose,
+    stacked_bar,
+    table,
+    tiles,
+    verdict,
+)
 from gputop.output.html import document as html_page
+from gputop.paint.glyphs import COLOUR, ascii_only
 from gputop.paint.line import shorten
 
 LEAST_WIDTH = 40
-LEAST_NAME = 12
 WIDTH = 100
-"""A document follows a terminal's width between these two: longer lines are hard to read."""
+MOST_WIDTH = 120
+"""Columns of a text whose reader is not known, and the most of any: longer lines are hard to read."""
+LEAST_NAME = 12
+LEAST_BAR, MOST_BAR = 8, 40
 NOTHING = "–"
 _SOURCE_WIDTH = 120
-_EMPHASIS = re.compile(r"\*|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)")
-"""Characters that Markdown would take for emphasis or HTML."""
+_ACTIVE = re.compile(r"[\\*]|\](?=[(\[:])|<(?=[A-Za-z/!?])|(?<!\w)_|_(?!\w)")
+"""Characters that Markdown would take for emphasis, a link, an image or HTML."""
 
 
 class Heading(Struct, frozen=True):
@@ -55,20 +72,42 @@ class Notes(Struct, frozen=True):
     texts: tuple[str, ...]
 
 
+class Code(Struct, frozen=True):
+    """Lines to copy: none of them is broken."""
+
+    lines: tuple[str, ...]
+
+
+class Bar(Struct, frozen=True):
+    """A cell with shares side by side. A terminal draws that of a single share, where there is room for it."""
+
+    parts: tuple[Part, ...]
+
+
+class Told(Struct, frozen=True):
+    """A cell with a judgement, in the colour of its level."""
+
+    level: Level
+    text: str
+
+
+Cell = str | Bar | Told
+
+
 class Table(Struct, frozen=True):
-    """Rows of cells under their names. ``sides`` has a character a column: ``<`` texts, ``>`` numbers. A column without
-    a cell is not shown.
+    """Rows of cells under their names. ``sides`` has a character a column: ``<`` texts, ``>`` numbers, ``~`` the one
+    that is cut where a terminal has no room for it, ``=`` bars. A column without a cell is not shown. ``below`` has a
+    remark on each row, or an empty text.
     """
 
     head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[Cell, ...], ...]
     sides: str
+    below: tuple[str, ...] = ()
 
-    @property
-    def shown(self) -> tuple[list[list[str]], str]:
-        """The head and the rows, and the sides, of the columns that have cells."""
-        filled = [i for i in range(len(self.sides)) if any(row[i] for row in self.rows)]
-        return [[row[i] for i in filled] for row in (self.head, *self.rows)], "".join(self.sides[i] for i in filled)
+    def columns(self, *, bars: bool) -> list[int]:
+        """Which columns are shown."""
+        return [i for i, side in enumerate(self.sides) if any(row[i] for row in self.rows) and (bars or side != "=")]
 
 
 class Entries(Struct, frozen=True):
@@ -80,18 +119,39 @@ class Entries(Struct, frozen=True):
     rows: tuple[tuple[str, ...], ...]
 
 
-class Found(Struct, frozen=True):
-    """A finding: on what, how bad, what, for how long, the evidence and what helps; those two may be empty."""
+class Verdict(Struct, frozen=True):
+    """A judgement: how bad, on what and what; ``aside`` is how sure or for how long. ``gain`` is what the remedy would
+    win, ``more`` has further texts with their labels. Each but the headline may be empty.
+    """
 
-    where: str
-    level: str
-    text: str
-    when: str
-    evidence: str
-    remedy: str
+    level: Level
+    headline: str
+    aside: str = ""
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+    gain: str = ""
+    more: tuple[tuple[str, str], ...] = ()
 
 
-Block = Heading | Paragraph | Items | Notes | Table | Entries | Found
+class Figures(Struct, frozen=True):
+    """Figures: their names, values, and remarks that may be empty."""
+
+    rows: tuple[tuple[str, str | Told, str], ...]
+
+
+class Breakdown(Struct, frozen=True):
+    """The parts of a whole, in percent of it."""
+
+    parts: tuple[Part, ...]
+
+
+class Drawing(Struct, frozen=True):
+    """A picture, which only a page shows."""
+
+    markup: Markup
+
+
+Block = Heading | Paragraph | Items | Notes | Code | Table | Entries | Verdict | Figures | Breakdown | Drawing
 
 
 class Document(Struct, frozen=True):
@@ -115,9 +175,17 @@ class Document(Struct, frozen=True):
 
 def part(title: str, *blocks: Block | None) -> tuple[Block, ...]:
     """A heading with what is below it; nothing where nothing is."""
-    inside = [block for block in blocks if block is not None and block not in (Items(()), Notes(()))]
-    inside = [block for block in inside if not isinstance(block, Table) or block.rows]
+    inside = tuple(block for block in blocks if block is not None and not _is_empty(block))
     return (Heading(title), *inside) if inside else ()
+
+
+def _is_empty(block: Block) -> bool:
+    match block:
+        case Items(inside) | Notes(inside) | Code(inside) | Figures(inside) | Breakdown(inside):
+            return not inside
+        case Table() | Entries():
+            return not block.rows
+    return False
 
 
 def section(
@@ -143,17 +211,21 @@ def indented_json(data: Mapping[str, Any]) -> str:
 # A terminal.
 
 
-def plain(document: Document, width: int = WIDTH) -> str:
+def plain(document: Document, width: int = WIDTH, *, is_ascii: bool = False) -> str:
     """For a terminal of that many columns."""
-    width = min(max(width, LEAST_WIDTH), WIDTH)
-    lines = list(document.lead) or [_bare(document.title)]
-    inside = False
+    width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
+    lines = [line for text in document.lead or (_bare(document.title),) for line in labelled("", text, width, 2)]
+    before: Block | None = None
+    indent = 0
     for block in document.blocks:
-        inside = inside or isinstance(block, Heading)
-        if isinstance(block, (Heading, Paragraph, Table, Entries)):
+        shown = [] if _is_empty(block) else _plain_block(block, width, indent)
+        indent = 2 if isinstance(block, Heading) else indent
+        if shown and not isinstance(block, Items | Notes) and not isinstance(before, Heading):
             lines.append("")
-        lines += _plain_block(block, width, inside)
-    return text_lines(lines)
+        lines += shown
+        before = block if shown else before
+    text = text_lines(lines)
+    return ascii_only(text) if is_ascii else text
 
 
 def text_lines(lines: Iterable[str]) -> str:
@@ -166,39 +238,90 @@ def labelled(label: str, text: str, width: int, indent: int | None = None) -> li
     return wrapped(text, width, label, " " * (len(label) if indent is None else indent)) or [label]
 
 
-def _plain_block(block: Block, width: int, inside: bool) -> list[str]:
+def _plain_block(block: Block, width: int, indent: int) -> list[str]:
     match block:
         case Heading(title):
             return [_bare(title)]
         case Paragraph(text):
-            indent = 2 * inside
             return labelled(" " * indent, _bare(text), width)
         case Items(texts):
             return [line for text in texts for line in labelled("  ", text, width, 4)]
         case Notes(texts):
             return [line for text in texts for line in labelled("note: ", text, width)]
-        case Table():
-            # A figure that is cut is worse than a line that a terminal breaks.
-            return table_lines(block)
+        case Code(lines):
+            return [f"  {line}" for line in lines]
         case Entries(head, rows):
             return _entries(head, rows, width)
-        case Found():
-            lines = labelled("  ", f"{block.where}  {block.level:<6}  {block.text}: {block.when}", width, 4)
-            lines += labelled("    ↳ ", block.evidence, width) if block.evidence else []
-            return lines + (labelled("    → ", block.remedy, width) if block.remedy else [])
+        case Table() | Figures() | Breakdown():
+            return _columns(_as_table(block), width)
+        case Verdict():
+            return _verdict(block, width)
+    return []
 
 
-def table_lines(table: Table, width: int | None = None) -> list[str]:
-    """The head and the rows in columns as wide as their widest cell. To fit a ``width`` the first column is cut."""
-    rows, sides = table.shown
-    widths = [max(len(row[i]) for row in rows) for i in range(len(sides))]
-    if width is not None and rows[1:]:
-        widths[0] = max(LEAST_NAME, min(widths[0], width - sum(widths[1:]) - 2 * len(widths)))
-        rows = [[shorten(row[0], widths[0]), *row[1:]] for row in rows]
-    return [
-        "  " + "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
-        for row in rows
-    ]
+def _as_table(block: Table | Figures | Breakdown) -> Table:
+    match block:
+        case Figures(rows):
+            return Table(("", "", ""), tuple((name, _levelled(value)[1], note) for name, value, note in rows), "<><")
+        case Breakdown(parts):
+            shown = [part for part in parts if part[2] >= LEAST_SHARE]
+            return Table(("", "", ""), tuple((part[1], f"{part[2]:.1f} %", Bar((part,))) for part in shown), "<>=")
+    return block
+
+
+def _verdict(block: Verdict, width: int) -> list[str]:
+    aside = f"   ({block.aside})" if block.aside else ""
+    lines = wrapped(f"{block.headline}{aside}", width, f"{COLOUR.level(block.level)} ", "  ")
+    for i, text in enumerate(block.evidence):
+        lines += wrapped(text, width, "    " if i else "  ↳ ", "    ")
+    lines += wrapped(block.remedy, width, "  → ", "    ") + wrapped(block.gain, width, "    ", "    ")
+    return [*lines, *(line for name, text in block.more for line in labelled(f"  {name}: ", text, width, 4))]
+
+
+def _columns(table: Table, width: int) -> list[str]:
+    """The head and the rows in columns as wide as their widest cell. Only a column that may be is cut: a figure without
+    its end is worse than a line that a terminal breaks. A bar is drawn in the room that is left.
+    """
+    shown = table.columns(bars=False)
+    cells = [[row[i] for i in shown] for row in (table.head, *table.rows)]
+    rows = [list(map(_cell_text, row)) for row in cells]
+    sides = "".join(table.sides[i] for i in shown)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    room = width - sum(widths) - 2 * len(widths)
+    if "~" in sides:
+        at = sides.index("~")
+        widths[at] = max(LEAST_NAME, widths[at] + min(0, room))
+        for row, whole in zip(rows, cells, strict=True):
+            row[at] = (shorten if isinstance(whole[at], Told) else _cut)(row[at], widths[at])
+    bars = ["", *(_bar(row, min(room - 2, MOST_BAR)) for row in table.rows)]
+    lines = []
+    for row, bar, below in zip(rows, bars, ("", *(table.below or [""] * len(table.rows))), strict=True):
+        texts = (f"{text:{side.replace('~', '<')}{size}}" for text, side, size in zip(row, sides, widths, strict=True))
+        lines += ["  " + "  ".join((*texts, bar)).rstrip(), *wrapped(below, width, "    ", "    ")]
+    return lines if any(rows[0]) else lines[1:]
+
+
+def _cell_text(cell: Cell) -> str:
+    if isinstance(cell, Told):
+        return f"{COLOUR.level(cell.level)} {cell.text}"
+    return "" if isinstance(cell, Bar) else cell
+
+
+def _cut(name: str, width: int) -> str:
+    """A name without its middle where it is too long: begin and end tell names apart."""
+    if len(name) <= width:
+        return name
+    begin = (width - 1) * 2 // 3
+    return f"{name[:begin]}…{name[begin + 1 - width :]}"
+
+
+def _bar(row: Sequence[Cell], room: int) -> str:
+    """The bar of a row that has one of a single part; nothing where there is no room."""
+    for cell in row:
+        if isinstance(cell, Bar) and len(cell.parts) == 1 and room >= LEAST_BAR:
+            whole, rest = divmod(round(cell.parts[0][2] / 100.0 * room * 8), 8)
+            return COLOUR.left[8] * whole + COLOUR.left[rest].strip()
+    return ""
 
 
 def _bare(text: str) -> str:
@@ -246,9 +369,9 @@ def markdown(document: Document, made_by: str = "") -> str:
         lines += [_inert(text), ""]
     before: Block | None = None
     for block in document.blocks:
-        if isinstance(before, (Items, Notes, Found)) and type(block) is not type(before):
+        if isinstance(before, Items | Notes | Verdict) and type(block) is not type(before):
             lines.append("")
-        lines += _markdown_block(block)
+        lines += [] if _is_empty(block) else _markdown_block(block)
         before = block
     return text_lines(lines).rstrip() + "\n"
 
@@ -261,32 +384,43 @@ def _markdown_block(block: Block) -> list[str]:
             return [*wrapped(_own(text), _SOURCE_WIDTH, whole_words=True), ""]
         case Items(texts) | Notes(texts):
             return [f"- {_inert(text)}" for text in texts]
-        case Table():
-            shown, sides = block.shown
-            cells = [_row(map(_inert, row)) for row in shown]
-            return [cells[0], "|" + "".join("---:|" if side == ">" else "---|" for side in sides), *cells[1:], ""]
-        case Entries(head, rows):
-            cells = [_row(_own(cell or NOTHING).replace("|", "\\|") for cell in row) for row in rows]
-            return [_row(head), "|" + "---|" * len(head), *cells, ""]
-        case Found():
-            lines = [f"- **{_inert(f'{block.where}: {block.text}')}** ({block.level}), {_inert(block.when)}"]
-            lines += [f"  - {_inert(block.evidence)}"] if block.evidence else []
-            return lines + ([f"  - → {_inert(block.remedy)}"] if block.remedy else [])
+        case Code(lines):
+            return ["```", *(line.replace("`", "'") for line in lines), "```", ""]
+        case Entries(names, entries):
+            cells = ([_own(cell).replace("|", r"\|") for cell in row] for row in (names, *entries))
+            head, *rows = ([cell or NOTHING for cell in row] for row in cells)
+            return _markdown_table(head, rows, "<" * len(names))
+        case Table() | Figures() | Breakdown():
+            table = _as_table(block)
+            shown = table.columns(bars=False)
+            head, *rows = ([_inert(_cell_text(row[i])) for i in shown] for row in (table.head, *table.rows))
+            for row, below in zip(rows, table.below, strict=False):
+                row[0] += f" ({_inert(below)})" if below else ""
+            return _markdown_table(head, rows, "".join(table.sides[i] for i in shown))
+        case Verdict():
+            more = [f"→ {block.remedy}"] if block.remedy else []
+            more += [block.gain, *(f"{name}: {text}" for name, text in block.more)]
+            first = f"- **{_inert(block.headline)}** ({block.level})" + (
+                f", {_inert(block.aside)}" if block.aside else ""
+            )
+            return [first, *(f"  - {_inert(text)}" for text in (*block.evidence, *more) if text)]
+    return []
 
 
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> list[str]:
+    first, *rest = (f"| {' | '.join(row)} |" for row in (head, *rows))
+    return [first, "|" + "".join("---:|" if side == ">" else "---|" for side in sides), *rest, ""]
 
 
 def _own(text: str) -> str:
-    """Words of our own, in which Markdown sees no emphasis and no HTML; code stays code."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(part if part.startswith("`") else _EMPHASIS.sub(r"\\\g<0>", part) for part in parts)
+    """Words of our own, in which Markdown sees no emphasis, link or HTML; code stays code."""
+    parts = re.split(r"(`[^`]+`)", text)
+    return "".join(part if i % 2 else _ACTIVE.sub(r"\\\g<0>", part).replace("`", "'") for i, part in enumerate(parts))
 
 
 def _inert(text: str) -> str:
     """Text from outside: a name cannot become a table, code, HTML, or an image that is fetched."""
-    return re.sub(r"[\\|\[\]*]", r"\\\g<0>", text).replace("<", "&lt;").replace("`", "'")
+    return re.sub(r"[\\|\[\]*]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text).replace("<", "&lt;").replace("`", "'")
 
 
 # HTML.
@@ -298,12 +432,13 @@ def html(document: Document, footer: str = "") -> str:
     said = {document.title, f"gputop: {document.title}"}
     lead = [element("p", text, class_="dim") for text in document.lead if text not in said]
     body = [element("h1", document.title), *lead, *html_parts(document.blocks)]
-    return html_page(f"gputop: {document.title}", *body, footer=f"{footer} gputop {__version__}".strip())
+    name = document.title if document.title.startswith("gputop") else f"gputop: {document.title}"
+    return html_page(name, *body, footer=f"{footer} gputop {__version__}".strip())
 
 
 def html_parts(blocks: Iterable[Block]) -> list[Markup]:
     """What a page has for these blocks."""
-    return [part for block in blocks for part in _html_block(block)]
+    return [part for block in blocks if not _is_empty(block) for part in _html_block(block)]
 
 
 def _html_block(block: Block) -> list[Markup]:
@@ -316,11 +451,36 @@ def _html_block(block: Block) -> list[Markup]:
             return [element("p", text) for text in texts]
         case Notes(texts):
             return [notes(texts)]
+        case Code(lines):
+            return [element("pre", element("code", "\n".join(lines)))]
         case Table():
-            (head, *rows), sides = block.shown
-            return [table(head, rows, sides.replace("<", "t").replace(">", "n"))]
+            shown = block.columns(bars=True)
+            cells = [[_html_cell(row[i], block.sides[i]) for i in shown] for row in block.rows]
+            for row, below in zip(cells, block.below, strict=False):
+                row[0] = join((row[0], element("div", below, class_="dim"))) if below else row[0]
+            kinds = {"<": "t", "~": "t", ">": "n", "=": "w"}
+            return [table([block.head[i] for i in shown], cells, "".join(kinds[block.sides[i]] for i in shown))]
         case Entries(head, rows):
-            return [table(head, [[prose(cell) for cell in row] for row in rows], "t" * len(head))]
-        case Found():
-            evidence = [block.evidence] if block.evidence else []
-            return [verdict(block.level, f"{block.where}: {block.text}", block.when, evidence, block.remedy, "")]
+            return [table(head, [[prose(cell) for cell in row] for row in rows], "t" * len(head), stacks=True)]
+        case Verdict():
+            texts = (*block.evidence, *(f"{label}: {text}" for label, text in block.more))
+            return [verdict(block.level, block.headline, block.aside, texts, block.remedy, block.gain)]
+        case Figures(rows):
+            return [tiles((*_levelled(value), name, note) for name, value, note in rows)]
+        case Breakdown(parts):
+            return [stacked_bar(parts), legend(parts)]
+        case Drawing(markup):
+            return [markup]
+
+
+def _html_cell(cell: Cell, side: str) -> Markup:
+    match cell:
+        case Bar(parts):
+            return stacked_bar(parts, thin=True)
+        case Told(level, text):
+            return element("span", text, class_=f"level {level}")
+    return element("code", cell) if side == "~" else element("span", cell)
+
+
+def _levelled(value: str | Told) -> tuple[str, str]:
+    return (value.level, value.text) if isinstance(value, Told) else ("", value)

@@ -48,7 +48,8 @@ def element(name: str, *inside: object, **attributes: object) -> Markup:
     return Markup(f"<{name}{given}>{join(inside)}</{name}>")
 
 
-_TOO_NARROW = 0.05
+LEAST_SHARE = 0.05
+"""Percent below which a share is not shown."""
 _NO_CLASS = re.compile(r"[^a-z_-]")
 Part = tuple[str, str, float]
 """(colour, words, share in percent): the colour is a share's or a cause's name."""
@@ -63,9 +64,9 @@ def stacked_bar(parts: Iterable[Part], *, thin: bool = False) -> Markup:
     spans = [
         element("span", style=f"width:{share:.3f}%;{_colour(colour)}", title=f"{words} {share:.1f} %")
         for colour, words, share in parts
-        if share >= _TOO_NARROW
+        if share >= LEAST_SHARE
     ]
-    said = ", ".join(f"{words} {share:.1f} %" for _, words, share in parts if share >= _TOO_NARROW)
+    said = ", ".join(f"{words} {share:.1f} %" for _, words, share in parts if share >= LEAST_SHARE)
     return element("div", *spans, class_="bar thin" if thin else "bar", role="img", aria_label=said)
 
 
@@ -74,7 +75,7 @@ def legend(parts: Iterable[Part]) -> Markup:
     rows = [
         element("li", element("i", style=_colour(colour)), f"{words} {share:.1f} %")
         for colour, words, share in parts
-        if share >= _TOO_NARROW
+        if share >= LEAST_SHARE
     ]
     return element("ul", *rows, class_="legend")
 
@@ -87,47 +88,32 @@ def strip(spans: Iterable[tuple[float, float, str]]) -> Markup:
     return element("div", *marks, class_="strip", role="img", aria_label=f"{len(marks)} moments on a line of time")
 
 
-def verdict(level: str, headline: str, said: str, evidence: Sequence[str], remedy: str, best: str) -> Markup:
-    """A verdict with its evidence and its remedy; ``said`` is small print in the corner."""
+def verdict(level: str, headline: str, aside: str, texts: Sequence[str], remedy: str, gain: str) -> Markup:
+    """A verdict with what it rests on and its remedy; ``aside`` is small print in the corner."""
     return element(
         "section",
-        element("span", said, class_="id"),
+        element("span", aside, class_="id"),
         element("div", headline, class_="head"),
-        *(element("p", line) for line in evidence),
+        *(element("p", line) for line in texts),
         element("p", "→ ", prose(remedy), class_="do") if remedy else "",
-        element("p", best, class_="best") if best else "",
+        element("p", gain, class_="best") if gain else "",
         class_=f"verdict {_NO_CLASS.sub('', level)}",
     )
 
 
-def facts(rows: Iterable[tuple[str, str, str]]) -> Markup:
-    """Figures with their names and, in small print, their sources."""
-    return element(
-        "div",
-        *(
-            element("div", element("small", label), element("b", value), element("small", note))
-            for label, value, note in rows
-        ),
-        class_="facts",
+def tiles(rows: Iterable[tuple[str, str, str, str]]) -> Markup:
+    """Figures as cards side by side: (level or empty, figure, its name, a remark in small print)."""
+    cards = (
+        element(
+            "div",
+            element("b", value),
+            element("small", name),
+            element("small", note, class_="dim"),
+            class_=f"tile {_NO_CLASS.sub('', level)}".strip(),
+        )
+        for level, value, name, note in rows
     )
-
-
-Tile = tuple[str, str, str]
-"""(level or empty, figure, what it is)"""
-
-
-def tiles(rows: Iterable[Tile]) -> Markup:
-    """Figures as cards side by side, each in the colour of its level."""
-    return element(
-        "div",
-        *(
-            element(
-                "div", element("b", value), element("small", words), class_=f"tile {_NO_CLASS.sub('', level)}".strip()
-            )
-            for level, value, words in rows
-        ),
-        class_="tiles",
-    )
+    return element("div", *cards, class_="tiles")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], kinds: str, *, stacks: bool = False) -> Markup:
@@ -187,8 +173,8 @@ code, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaV
 .verdict .head { font-weight: 650; color: var(--level); font-size: 1.08rem; }
 .verdict .id { float: right; margin-left: 1rem; color: var(--dim); font-size: .85rem; }
 .verdict .do { margin-top: .5rem; font-weight: 600; } .verdict .best { color: var(--green); font-weight: 600; }
-.red { --level: var(--red); } .yellow { --level: var(--yellow); } .green, .grey-green { --level: var(--green); }
-.info { --level: var(--info); } .grey { --level: var(--grey); }
+.red { --level: var(--red); } .yellow { --level: var(--yellow); } .green { --level: var(--green); }
+.info { --level: var(--info); } .grey, .grey-green { --level: var(--grey); }
 .level { color: var(--level); font-weight: 600; }
 .bar { display: flex; height: 1.5rem; border-radius: .25rem; overflow: hidden; background: var(--track); }
 .bar.thin { height: .8rem; min-width: 6rem; }
@@ -197,14 +183,11 @@ code, .mono { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaV
 .strip span { position: absolute; top: 0; bottom: 0; min-width: 2px; background: var(--c-idle); }
 .legend { display: flex; flex-wrap: wrap; gap: .25rem 1.2rem; margin: .5rem 0 0; padding: 0; list-style: none; }
 .legend i { display: inline-block; width: .8em; height: .8em; border-radius: .15em; margin-right: .4em; }
-.facts { display: flex; flex-wrap: wrap; gap: .6rem 2rem; margin: 1rem 0; }
-.facts div { min-width: 6rem; } .facts b { display: block; font-size: 1.25rem; font-weight: 600; }
-.facts small { color: var(--dim); }
 .scroll { overflow-x: auto; }
 .tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(8.6rem, 1fr)); gap: .8rem; margin: 1.2rem 0; }
 .tile { border: 1px solid var(--rule); border-radius: .5rem; padding: .7rem .9rem; background: var(--card); }
 .tile b { display: block; font-size: 1.5rem; line-height: 1.3; font-weight: 700; color: var(--level, var(--text)); }
-.tile small { display: block; color: var(--dim); font-size: .82rem; line-height: 1.35; }
+.tile small { display: block; font-size: .82rem; line-height: 1.35; }
 .gpu { border: 1px solid var(--rule); border-radius: .5rem; overflow: hidden; margin: .9rem 0; break-inside: avoid; }
 .gpu header { display: flex; flex-wrap: wrap; gap: .1rem .9rem; padding: .45rem .8rem; background: var(--card); }
 .gpu header span:last-child { margin-left: auto; }
@@ -227,6 +210,7 @@ td.key { white-space: nowrap; }
   border-bottom: 1px solid var(--rule); } .stacks td { display: inline-block; border: 0; padding: .1rem .9rem .1rem 0;
   min-width: 0; text-align: left; white-space: normal; } .stacks td.name { display: block; }
   .stacks td:not(.name)::before { content: attr(data-name) " "; color: var(--dim); font-size: .85rem; } }
+pre { background: var(--card); padding: .5rem .8rem; overflow-x: auto; }
 ul.notes { padding-left: 1.2rem; margin: .4rem 0; }
 @media print { html { font-size: 11.7px; } body { max-width: none; padding: 0; font-size: 11px; }
   h2 { break-after: avoid; }
@@ -252,7 +236,7 @@ def document(title: str, *body: object, footer: str = "") -> str:
 
 HEIGHT, LANE = 100, 12
 GREEN, AMBER, RED, GREY = "var(--c-compute)", "#bf8f4a", "#a8201f", "var(--c-unknown)"
-LEVELS = {"green": GREEN, "grey-green": GREEN, "info": "var(--info)", "yellow": "#e0883a", "red": RED, "grey": GREY}
+LEVELS = {"green": GREEN, "grey-green": GREY, "info": "var(--info)", "yellow": "#e0883a", "red": RED, "grey": GREY}
 """The lane's colour of each level."""
 
 MARKS = 4

@@ -30,7 +30,6 @@ from gputop.output.html import (
     GREY,
     RED,
     Markup,
-    Tile,
     chart,
     clock,
     document,
@@ -143,19 +142,19 @@ def _missing(report: JobReport) -> list[Markup]:
     return [element("p", words, class_="level yellow")]
 
 
-def _tiles(report: JobReport) -> list[Tile]:
+def _tiles(report: JobReport) -> list[tuple[str, str, str, str]]:
     """The GPU time by state, and what was lost in money."""
     hours = report.gpu_hours()
     total = sum(hours.values())
     found = [
-        (TILE_LEVELS.get(state, ""), _hours(hours[state], total), STATE_WORDS[state])
+        (TILE_LEVELS.get(state, ""), _hours(hours[state], total), STATE_WORDS[state], "")
         for state in STATES
         if hours[state] > 0.0
     ]
     lost = report.lost_money()
     if lost is not None:
         day = "" if report.day_factor is None else f"; {_money(lost * report.day_factor, report)} a day at this rate"
-        found.append(("", _money(lost, report), f"not work, in money{day}"))
+        found.append(("", _money(lost, report), f"not work, in money{day}", ""))
     return found
 
 
@@ -335,7 +334,12 @@ def summary_html(report: JobReport, memory: Sequence[str], remarks: Sequence[str
     hours = report.gpu_hours()
     total = sum(hours.values()) or 1.0
     shares = [
-        (TILE_LEVELS.get(s, ""), f"{100.0 * hours[s] / total:.0f} %", f"{STATE_WORDS[s]}, {length(3600.0 * hours[s])}")
+        (
+            TILE_LEVELS.get(s, ""),
+            f"{100.0 * hours[s] / total:.0f} %",
+            f"{STATE_WORDS[s]}, {length(3600.0 * hours[s])}",
+            "",
+        )
         for s in STATES
         if hours[s]
     ]

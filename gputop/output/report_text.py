@@ -32,11 +32,11 @@ from gputop.output.document import (
     WIDTH,
     Block,
     Document,
-    Found,
     Items,
     Notes,
     Paragraph,
     Table,
+    Verdict,
     indented_json,
     markdown,
     part,
@@ -269,9 +269,11 @@ def finding_blocks(report: JobReport, most: int | None) -> list[Block]:
     rows: list[Block] = []
     for group in groups[:most]:
         (where, when), first = group_words(group), group[0]
-        rows.append(Found(where, first.level, first.text, when, first.evidence, first.remedy))
+        evidence = (first.evidence,) if first.evidence else ()
+        rows.append(Verdict(first.level, f"{where}: {first.text}", when, evidence, first.remedy))
     left = len(groups) - len(rows)
-    return [*rows, Items((f"and {left} more",) if left else ())] if rows else [Items((nothing_found(report),))]
+    rows += [Paragraph(f"and {left} more")] if left else []
+    return rows or [Items((nothing_found(report),))]
 
 
 def step_lines(report: JobReport) -> list[str]:

@@ -14,8 +14,8 @@ from gputop.diagnosis.catalogue import badge_rows, verdict_rows
 from gputop.diagnosis.diagnosis_data import as_json
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import STATES
-from gputop.output.diagnosis_text import diagnosis_text
-from gputop.paint.glyphs import COLOUR
+from gputop.output.diagnosis_text import diagnosis_document
+from gputop.output.document import plain
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.examples import looks
 from tests.support.scenes import T0, Watch, gpu, snap, steady, train, workers
@@ -47,14 +47,15 @@ def test_the_json_has_the_agreed_form() -> None:
 
 def test_a_ticket_gives_a_reason_once_and_no_confidence_where_nothing_was_judged() -> None:
     lost = snap(0, gpu(util=None, sm=None, lost_reason="it fell off the bus; reset it"))
-    text = diagnosis_text(lost, Diagnoser().observe(lost), T0, COLOUR, 0.0)
+    text = plain(diagnosis_document(lost, Diagnoser().observe(lost), T0, 0.0))
     assert "confidence" not in text
     assert text.count("reset it") == 1
-    assert "  ■ LOST\n" in text
+    assert "\n■ GPU 0: LOST\n" in text
     diagnoser = Diagnoser()
     for snapshot in SimulatedSource("no_sm_counter", clock=lambda: T0).past(60.0):
         diagnoses = diagnoser.observe(snapshot)
-    (first,) = [row for row in diagnosis_text(snapshot, diagnoses, T0, COLOUR, 0.0).splitlines() if "GPU 0" in row]
+    text = plain(diagnosis_document(snapshot, diagnoses, T0, 0.0))
+    (first,) = [row for row in text.splitlines() if "GPU 0" in row]
     assert first.endswith("no bottleneck seen   (efficiency n/a, confidence low)")
 
 

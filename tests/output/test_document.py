@@ -9,32 +9,45 @@ import pytest
 from hypothesis import given
 
 from gputop.output.document import (
+    Bar,
     Block,
+    Breakdown,
+    Code,
     Document,
+    Drawing,
     Entries,
-    Found,
+    Figures,
     Heading,
     Items,
     Notes,
     Paragraph,
     Table,
+    Told,
+    Verdict,
     html,
     indented_json,
     markdown,
     part,
     plain,
-    table_lines,
 )
+from gputop.output.html import element
 from tests.support.examples import any_text, looks
 
-FOUND = Found("GPU 3", "red", "starved", "for 12 s", "GPU idle 62 %", "raise num_workers")
+VERDICT = Verdict(
+    "red", "GPU 3: starved", "for 12 s", ("GPU idle 62 %", "main waits"), "`gputop loader` finds how many", "−60 %",
+    (("note", "a note"),),
+)  # fmt: skip
 DOCUMENT = Document(
     "A report",
     (
-        Table(("GPU", "UTIL", "COST"), (("0", "97", ""), ("1", "8", "")), "<>>"),
+        Table(("GPU", "UTIL", "COST"), (("0", "97", ""), ("1", "8", "")), "<>>", ("", "lost")),
         Items(("Steps: 12 of 41.2 ms",)),
-        *part("Findings", FOUND),
+        *part("Findings", VERDICT),
         *part("What to change", Items(())),
+        Figures((("UTIL", "97 %", "a kernel runs"), ("SM", Told("red", "8 %"), ""))),
+        Breakdown((("compute", "compute", 75.0), ("idle", "idle", 25.0), ("copy", "copy", 0.0))),
+        Code(("gputop loader train:data",)),
+        Drawing(element("svg", class_="curve")),
         Notes(("SM n/a",)),
     ),
     ("gputop: 12 s on node-17",),
@@ -44,22 +57,29 @@ DOCUMENT = Document(
 def test_a_terminal_gets_the_lead_aligned_tables_and_what_belongs_together() -> None:
     assert plain(DOCUMENT).splitlines() == [
         "gputop: 12 s on node-17", "",
-        "  GPU  UTIL", "  0      97", "  1       8", "  Steps: 12 of 41.2 ms", "",
-        "Findings", "  GPU 3  red     starved: for 12 s", "    ↳ GPU idle 62 %", "    → raise num_workers",
-        "note: SM n/a",
+        "  GPU  UTIL", "  0      97", "  1       8", "    lost", "  Steps: 12 of 41.2 ms", "",
+        "Findings", "■ GPU 3: starved   (for 12 s)", "  ↳ GPU idle 62 %", "    main waits",
+        "  → `gputop loader` finds how many", "    −60 %", "  note: a note", "",
+        "  UTIL  97 %  a kernel runs", "  SM     8 %", "",
+        f"  compute  75.0 %  {'█' * 30}", f"  idle     25.0 %  {'█' * 10}", "",
+        "  gputop loader train:data", "note: SM n/a",
     ]  # fmt: skip
+    assert plain(DOCUMENT, is_ascii=True).isascii() and "# GPU 3: starved" in plain(DOCUMENT, is_ascii=True)
 
 
 def test_markdown_has_the_same_under_headings_with_numbers_on_the_right() -> None:
     assert markdown(DOCUMENT).splitlines() == [
         "# A report", "", "gputop: 12 s on node-17", "",
-        "| GPU | UTIL |", "|---|---:|", "| 0 | 97 |", "| 1 | 8 |", "", "- Steps: 12 of 41.2 ms", "",
-        "## Findings", "", "- **GPU 3: starved** (red), for 12 s", "  - GPU idle 62 %", "  - → raise num_workers", "",
-        "- SM n/a",
+        "| GPU | UTIL |", "|---|---:|", "| 0 | 97 |", "| 1 (lost) | 8 |", "", "- Steps: 12 of 41.2 ms", "",
+        "## Findings", "", "- **GPU 3: starved** (red), for 12 s", "  - GPU idle 62 %", "  - main waits",
+        "  - → 'gputop loader' finds how many", "  - −60 %", "  - note: a note", "",
+        "|  |  |  |", "|---|---:|---|", "| UTIL | 97 % | a kernel runs |", "| SM | 8 % |  |", "",
+        "|  |  |", "|---|---:|", "| compute | 75.0 % |", "| idle | 25.0 % |", "",
+        "```", "gputop loader train:data", "```", "", "- SM n/a",
     ]  # fmt: skip
 
 
-def test_a_page_has_the_same_and_no_part_without_content() -> None:
+def test_a_page_has_the_same_with_pictures_and_no_part_without_content() -> None:
     page = html(DOCUMENT)
     for text in (
         "A report",
@@ -67,20 +87,37 @@ def test_a_page_has_the_same_and_no_part_without_content() -> None:
         "UTIL",
         "Findings",
         "GPU 3: starved",
-        "raise num_workers",
+        "<code>gputop loader</code> finds how many",
+        "main waits",
+        "note: a note",
+        '<div class="tile red"><b>8 %</b>',
+        "compute 75.0 %",
+        '<svg class="curve">',
         "SM n/a",
     ):
-        assert text in page
+        assert text in page, text
     for form in (page, plain(DOCUMENT), markdown(DOCUMENT)):
         assert "COST" not in form and "What to change" not in form
+    assert "curve" not in plain(DOCUMENT) + markdown(DOCUMENT)
 
 
-def test_a_table_that_must_fit_cuts_its_first_column_alone() -> None:
-    table = Table(("name", "calls"), (("aten::add " * 12, "1234567"), ("b", "2")), "<>")
-    head, *rows = table_lines(table, 60)
-    assert max(map(len, (head, *rows))) <= 60
-    assert rows[0].endswith(" 1234567") and rows[1].endswith("       2")
-    assert max(map(len, table_lines(table))) > 60
+def test_a_table_that_must_fit_cuts_one_column_alone_and_draws_bars_in_what_room_is_left() -> None:
+    rows = (("aten::add " * 12, "1234567", Bar((("idle", "x", 50.0),))), ("b", "2", Bar((("idle", "x", 100.0),))))
+    table = Table(("name", "calls", ""), rows, "~>=")
+    head, *lines = plain(Document("t", (table,)), 60).splitlines()[2:]
+    assert max(map(len, (head, *lines))) <= 60
+    assert lines[0].endswith(" 1234567") and lines[1].endswith("       2") and "…" in lines[0]
+    halves = (rows[1], ("c", "3", rows[0][2]))
+    assert plain(Document("t", (Table(table.head, halves, "~>="),)), 100).count("█") == 40 + 20
+    uncut = Table(("name", "calls"), (("aten::add " * 12, "1234567"),), "<>")
+    assert max(map(len, plain(Document("t", (uncut,)), 60).splitlines())) > 60
+
+
+def test_a_judgement_in_a_cell_keeps_its_begin_and_has_its_level_in_every_form() -> None:
+    document = Document("t", (Table(("rank", "verdict"), (("0", Told("red", "the host is late " * 9)),), ">~"),))
+    (*_, line) = plain(document, 60).splitlines()
+    assert line.startswith("     0  ■ the host is late") and len(line) <= 60
+    assert "| 0 | ■ the host" in markdown(document) and '<span class="level red">the host' in html(document)
 
 
 def test_a_number_that_is_none_is_no_json() -> None:
@@ -99,10 +136,13 @@ class _Elements(HTMLParser):
 
 
 def _holding(text: str) -> Document:
+    bar = Bar((("idle", text, 50.0),))
     blocks: tuple[Block, ...] = (
-        Items((text,)), Notes((text,)), Table((text, "b"), ((text, "1"),), "<>"),
-        Found(text, "red", text, text, text, text), Heading("own"), Paragraph("own"),
-        Entries(("a", "b"), (("c", "d"),)),
+        Heading(text), Paragraph(text), Items((text,)), Notes((text,)), Code((text,)),
+        Table((text, "b", "c", "d"), ((text, "1", bar, Told("red", text)),), "~>=<", (text,)),
+        Entries(("a", text, text), ((text, text, text),)),
+        Verdict("red", text, text, (text,), text, text, ((text, text),)),
+        Figures(((text, text, text), ("x", Told("red", text), text))), Breakdown(((text, text, 50.0),)),
     )  # fmt: skip
     return Document(text, blocks, (text,))
 
@@ -113,8 +153,23 @@ def test_no_text_reaches_a_terminal_as_more_than_text_nor_a_page_as_markup(text:
     own = _Elements(html(_holding("`x`"))).found
     for attack in (text, f"<img src=x onerror={text}>", f"\x1b]0;{text}\x07", f"![a](http://x)`{text}`|"):
         document = _holding(attack)
-        for form in (plain(document), markdown(document)):
+        for form in (plain(document), plain(document, is_ascii=True), markdown(document)):
             assert all(char.isprintable() or char == "\n" for char in form)
         assert _Elements(html(document)).found <= own
-        unescaped = re.sub(r"\\.", "", markdown(document))
-        assert "<img" not in unescaped and "](" not in unescaped and "`" not in unescaped
+        unescaped = re.sub(r"\\.|(?ms:^```$.*?^```$)", "", markdown(document))
+        # In a heading, a paragraph or an entry what is between two backticks is code, in which nothing is active.
+        assert all(line.count("`") % 2 == 0 for line in unescaped.splitlines())
+        outside = re.sub(r"`[^`\n]+`", "", unescaped)
+        assert "<img" not in outside and "](" not in outside and "`" not in outside
+
+
+@pytest.mark.parametrize(
+    "attack", ["[a]: http://x", "![a][b]", "<http://x>", "*x* _y_", "a | b", "`", "a `b` `c", "\\"]
+)
+def test_markdown_sees_neither_links_nor_columns_nor_open_code_in_a_text(attack: str) -> None:
+    blocks = (Items((attack,)), Paragraph(attack), Table(("h",), ((attack,),), "<"), Entries(("h",), ((attack,),)))
+    for block in blocks:
+        line = markdown(Document("t", (block,))).splitlines()[-1]
+        bare = re.sub(r"\\[^a-z]", "", line)
+        assert not re.search(r"\]:|\]\[|<h|\*|_y|\\", bare) and bare.count("`") % 2 == 0
+        assert bare.count("|") == 2 or not isinstance(block, Table | Entries)

@@ -57,7 +57,7 @@ def test_the_steps_that_a_job_announces_are_told_beside_its_verdict(capsys: pyte
     assert (pace["gpu"], pace["rank"]) == (0, 0)
     assert 0.4 < pace["mean_s"] < 0.43 and 150_000 < pace["tokens_per_s"] < 170_000 and 40 < pace["mfu_pct"] < 46
     main(["diagnose", "demo", "useful_work"])
-    (told,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("    steps ")]
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  steps: ")]
     assert "ms a step" in told and "tokens/s, MFU 4" in told
 
 

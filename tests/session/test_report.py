@@ -239,7 +239,7 @@ def test_a_finding_that_several_gpus_share_is_told_once_with_all_of_them() -> No
             monitor.feed(snap(tick, [gpu(i, util=97.0, sm=8.0) for i in range(4)], [train(i) for i in range(4)]))
         )
     text = report_text(builder.report())
-    assert text.partition("What to change")[0].count("busy, not working: ") == 1 and "  GPUs 0-3  red  " in text
+    assert text.partition("What to change")[0].count("busy, not working: ") == 1 and "■ GPUs 0-3: " in text
 
 
 def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_is_simulated(

@@ -111,7 +111,7 @@ def test_counters_that_are_denied_come_with_the_command_that_gives_the_right(
     report["gpus"][0]["rungs"] = [counters_row(gpu_sample(), denied)]
     report["counters"] = denied
     text = doctor_text(report)
-    assert "counters     SM not measured: this driver lets only administrators read GPU counters." in text
+    assert "\ncounters\n  SM not measured: this driver lets only administrators read GPU counters.\n" in text
     assert f"    {WITH_PERFMON}\n" in text, "one line, to be copied"
 
 

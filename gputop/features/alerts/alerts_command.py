@@ -8,7 +8,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,7 @@ from gputop.features.alerts.alert_table import Alert
 from gputop.model.extras import install
 from gputop.model.quantity import count, length, which_gpus
 from gputop.model.source import SourceError, UsageError
-from gputop.output.document import text_lines
+from gputop.output.document import Document, Entries, Table, part, plain
 from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
 from gputop.sources.doctor_report import private_file
@@ -169,37 +169,38 @@ def _private_directories() -> list[str]:
 SCHEMA = 1
 
 
-def list_text(alerts: Sequence[Alert]) -> str:
+def list_document(alerts: Sequence[Alert]) -> Document:
     """Each alert with its condition and what it does; neither arguments nor addresses, which may hold secrets."""
-    lines = []
-    for alert in alerts:
-        does = [f"runs {alert.run[0]}"] if alert.run else []
-        if alert.notifies:
-            places = [f"{len(alert.notify)} by address"] if alert.notify else []
-            places += ["those of a file"] if alert.notify_file else []
-            does.append(f"notifies {' and '.join(places)}")
-        lines += [
-            f"{alert.name}",
-            f"  when   {alert.when.text}",
-            *([f"  note   {alert.when.retired_words}"] if alert.when.retired else []),
-            f"  for    {_time(alert.for_s)}, then silent for {_time(alert.again_s)}",
-            f"  per    {_per(alert)}",
-            f"  does   {' and '.join(does) or 'nothing: it is shown only'}",
-        ]
-    return _printed(lines)
+    blocks = [block for alert in alerts for block in part(alert.name, Entries(("", ""), tuple(_alert_rows(alert))))]
+    return Document("alerts", tuple(blocks), (count(len(alerts), "alert"),))
 
 
-def dry_run_text(tried: DryRun) -> str:
-    """What would have fired: a line each, and below it what would have been run."""
+def _alert_rows(alert: Alert) -> Iterator[tuple[str, str]]:
+    does = [f"runs {alert.run[0]}"] if alert.run else []
+    if alert.notifies:
+        places = [f"{len(alert.notify)} by address"] if alert.notify else []
+        places += ["those of a file"] if alert.notify_file else []
+        does.append(f"notifies {' and '.join(places)}")
+    yield "when", alert.when.text
+    if alert.when.retired:
+        yield "note", alert.when.retired_words
+    yield "for", f"{_time(alert.for_s)}, then silent for {_time(alert.again_s)}"
+    yield "per", _per(alert)
+    yield "does", " and ".join(does) or "nothing: it is shown only"
+
+
+def dry_run_document(tried: DryRun) -> Document:
+    """What would have fired: a row each, and below it what would have been run."""
     what = f"{count(len(tried.fired), 'firing')} of {count(len(tried.names), 'alert')}"
-    lines = [f"{what} in {length(tried.end - tried.begin)} from {_moment(tried.begin)} UTC; nothing was run"]
-    width = max(map(len, tried.names), default=0)
-    for one in tried.fired:
-        until = "to the end" if one.until is None else f"for {length(one.until - one.since)}"
-        held = f"held from {_moment(one.since)[11:]} {until}"
-        lines += ["", f"{_moment(one.t)}  {one.alert:<{width}}  {which_gpus(one.gpus):<7}  {held}"]
-        lines += [f"  {line}" for line in _does(one)]
-    return _printed(lines)
+    lead = f"{what} in {length(tried.end - tried.begin)} from {_moment(tried.begin)} UTC; nothing was run"
+    rows = tuple((_moment(one.t), one.alert, which_gpus(one.gpus), _held(one)) for one in tried.fired)
+    table = Table(("fired (UTC)", "alert", "GPUs", "held"), rows, "<<<<", tuple(map(_does, tried.fired)))
+    return Document(lead, (table,))
+
+
+def _held(one: WouldFire) -> str:
+    until = "to the end" if one.until is None else f"for {length(one.until - one.since)}"
+    return f"from {_moment(one.since)[11:]} {until}"
 
 
 def dry_run_data(tried: DryRun) -> dict[str, Any]:
@@ -209,15 +210,15 @@ def dry_run_data(tried: DryRun) -> dict[str, Any]:
     return {"schema": SCHEMA, "begin": tried.begin, "end": tried.end, "alerts": list(tried.names), "fired": fired}
 
 
-def _does(one: WouldFire) -> list[str]:
-    lines = []
+def _does(one: WouldFire) -> str:
+    does = []
     if one.not_run is not None:
-        lines.append(f"would not be run: {one.not_run}")
+        does.append(f"would not be run: {one.not_run}")
     elif one.command:
-        lines.append(f"would run: {shlex.join(one.command)}")
+        does.append(f"would run: {shlex.join(one.command)}")
     if one.notifies:
-        lines.append("would notify")
-    return lines or ["would be shown only"]
+        does.append("would notify")
+    return "; ".join(does) or "would be shown only"
 
 
 def _per(alert: Alert) -> str:
@@ -233,10 +234,6 @@ def _time(seconds: float) -> str:
 
 def _moment(t: float) -> str:
     return f"{datetime.fromtimestamp(t, timezone.utc):%Y-%m-%d %H:%M:%S}"
-
-
-def _printed(lines: Sequence[str]) -> str:
-    return text_lines(lines)
 
 
 NEEDS = Needs()
@@ -265,7 +262,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return _dry_run(args, settings, alerts)
     if args.json:
         raise UsageError("--json prints what would have fired in a recording: gputop alerts --json FILE")
-    sys.stdout.write(list_text(alerts))
+    sys.stdout.write(plain(list_document(alerts)))
     return 0
 
 
@@ -275,7 +272,7 @@ def _dry_run(args: argparse.Namespace, settings: Settings, alerts: Sequence[Aler
     from gputop.recording.reader import read_snapshots
 
     tried = dry_run(read_snapshots(args.file, lens_of(args, settings)), alerts)
-    sys.stdout.write(json_text(dry_run_data(tried)) if args.json else dry_run_text(tried))
+    sys.stdout.write(json_text(dry_run_data(tried)) if args.json else plain(dry_run_document(tried)))
     sys.stdout.flush()
     return FIRED if tried.fired else 0
 

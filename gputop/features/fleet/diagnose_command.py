@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 
 from gputop.commands.needs import Needs
 from gputop.config import Settings
@@ -17,16 +18,16 @@ from gputop.features.fleet.fleet_command import (
     redacted,
     watched_fleet,
 )
-from gputop.features.fleet.fleet_data import FIRST, findings
+from gputop.features.fleet.fleet_data import FIRST, FleetFinding, findings
+from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
-from gputop.model.quantity import count, wrapped
+from gputop.model.quantity import count
 from gputop.model.source import UsageError
-from gputop.output.document import text_lines
+from gputop.output.document import Document, Notes, Paragraph, Verdict, plain
 
 NEEDS = Needs()
 FOUND = 1
-WIDTH = 100
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -60,18 +61,19 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         }
         sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
         return FOUND if found else 0
-    lines = [f"simulated fleet: {count(len(frame.hosts), 'host')}"] if frame.read.source == SIMULATED else []
+    sys.stdout.write(plain(_document(frame, found, args.top)))
+    return FOUND if found else 0
+
+
+def _document(frame: FleetFrame, found: Sequence[FleetFinding], top: int) -> Document:
+    """The worst first."""
+    kind = "simulated fleet" if frame.read.source == SIMULATED else "fleet"
+    lead = [f"{kind}: {count(len(frame.hosts), 'host')}"]
     if len(found) > 1:
         first = "what is not there comes first, then " if found[0].is_absent else ""
-        lines.append(f"{first}what loses the most GPU time now{'' if first else ' comes first'}")
-    for number, one in enumerate(found[: args.top], 1):
-        lines += wrapped(f"{number}. {one.text}", WIDTH, further="   ")
-        if one.remedy:
-            lines += wrapped(f"what helps: {one.remedy}", WIDTH, "   ", "   ")
-    if len(found) > args.top:
-        lines.append(f"and {len(found) - args.top} more; --top {len(found)} shows them")
-    if not found:
-        lines.append("nothing wrong: every GPU that has a job works")
-    lines += [f"note: {problem}" for problem in frame.problems]
-    sys.stdout.write(text_lines(lines))
-    return FOUND if found else 0
+        lead.append(f"{first}what loses the most GPU time now{'' if first else ' comes first'}")
+    worst = (Verdict(one.level, one.text, remedy=one.remedy) for one in found[:top])
+    left = len(found) - top
+    more = [Paragraph(f"and {left} more; --top {len(found)} shows them")] if left > 0 else []
+    more += [] if found else [Paragraph("nothing wrong: every GPU that has a job works")]
+    return Document(lead[0], (*worst, *more, Notes(tuple(frame.problems))), tuple(lead))

@@ -1,4 +1,4 @@
-"""A loader benchmark's result: as data, and as a table for a terminal with a bar a setting."""
+"""A loader benchmark's result: as data, and as a document."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.model.quantity import NOT_MEASURED, duration, memory, seconds, wrapped
-from gputop.output.document import text_lines
+from gputop.model.quantity import NOT_MEASURED, duration, memory, seconds
+from gputop.output.document import Bar, Block, Cell, Code, Document, Items, Notes, Paragraph, Table, part, plain
 
 # The data of a loader benchmark: settings, their measurements, and the machine.
 
@@ -141,9 +141,6 @@ def _second_first(loader: Iterable[Any], clock: Callable[[], float]) -> float:
 
 
 SCHEMA = 1
-_BAR = 24
-_WIDTH = 100
-"""The width of sentences; text to be pasted stays on one line."""
 _NESTED = ("rows", "best", "room", "restart")
 
 
@@ -186,7 +183,7 @@ class LoaderReport(Struct, frozen=True):
         }
 
     def __str__(self) -> str:
-        return loader_text(self)
+        return plain(loader_document(self))
 
 
 def _row(row: BenchRow) -> dict[str, Any]:
@@ -207,40 +204,31 @@ def _fields(struct: Struct) -> dict[str, Any]:
     return {key: getattr(struct, key) for key in struct.__struct_fields__}
 
 
-def loader_text(report: LoaderReport, *, ascii_only: bool = False) -> str:
-    """The report: one row a setting, the answer, why, and the arguments to paste."""
+def loader_document(report: LoaderReport) -> Document:
+    """One row a setting, the answer, why, and the arguments to paste."""
     fastest = max((row.batches_per_s or 0.0 for row in report.rows), default=0.0)
-    lines = [f"  {'WORKERS':<14}{'MS A BATCH':>12}  {'±':<6}{'BATCHES/S':>10}{'FIRST':>9}{'MEMORY':>10}"]
-    for row in sorted(report.rows, key=lambda r: (r.setting.workers, r.setting.prefetch or 0)):
-        mark = "→" if report.best is not None and row.setting.name == report.best.setting.name else " "
-        lines.append(f"{mark} {row.setting.name:<14}{_figures(row, fastest)}".rstrip())
-    lines += ["", *_folded(report.conclusion)]
-    lines += _folded(f"↳ {report.why}") if report.why else []
-    lines += _folded(f"↳ {report.taking}") if report.taking else []
-    lines += _folded(f"↳ {report.restart.words(report.epochs)}") if report.restart is not None else []
+    rows = sorted(report.rows, key=lambda r: (r.setting.workers, r.setting.prefetch or 0))
+    best = None if report.best is None else report.best.setting.name
+    cells = tuple(_cells(row, fastest, "→ " if row.setting.name == best else "") for row in rows)
+    head = ("workers", "ms a batch", "±", "batches/s", "first batch", "memory", "")
+    why = (report.why, report.taking, "" if report.restart is None else report.restart.words(report.epochs))
+    blocks: list[Block] = [
+        Table(head, cells, "<>>>>>=", tuple(row.failed or "" for row in rows)),
+        *part("Why", Items(tuple(filter(None, why)))),
+    ]
     if report.best is not None:
         given = ", ".join(f"{key}={value!r}" for key, value in report.best.kwargs.items())
-        lines.append(f"→ DataLoader(dataset, batch_size={report.batch_size}, {given})")
-    lines += [line for note in report.notes for line in _folded(f"note: {note}")]
-    lines.append(f"confidence {report.confidence}; {report.room.cores} cores; took {seconds(report.seconds)}")
-    text = text_lines(lines)
-    return _plain(text) if ascii_only else text
+        blocks.append(Code((f"→ DataLoader(dataset, batch_size={report.batch_size}, {given})",)))
+    took = f"confidence {report.confidence}; {report.room.cores} cores; took {seconds(report.seconds)}"
+    return Document(report.conclusion, (*blocks, Notes(report.notes), Paragraph(took)))
 
 
-def _folded(text: str) -> list[str]:
-    return wrapped(text, _WIDTH, further="  ", whole_words=True)
-
-
-def _figures(row: BenchRow, fastest: float) -> str:
+def _cells(row: BenchRow, fastest: float, mark: str) -> tuple[Cell, ...]:
+    name = f"{mark}{row.setting.name}"
     if row.batch_ms is None or row.batches_per_s is None:
-        return f"  {row.failed}"
+        return (name, *[""] * 6)
     error = "" if row.error_pct is None else f"{row.error_pct:.0f} %" if row.error_pct >= 0.95 else "<1 %"
     first = NOT_MEASURED if row.first_batch_s is None else seconds(row.first_batch_s)
-    bar = "█" * max(1, round(_BAR * row.batches_per_s / fastest)) if fastest else ""
-    return f"{row.batch_ms:>12.1f}  {error:<6}{row.batches_per_s:>10.1f}{first:>9}{memory(row.memory_bytes):>10}  {bar}"
-
-
-def _plain(text: str) -> str:
-    for char, plain in (("→", ">"), ("↳", ">"), ("█", "#"), ("±", "+-"), ("–", "-"), ("·", ".")):
-        text = text.replace(char, plain)
-    return text.encode("ascii", "replace").decode("ascii")
+    bar = Bar((("compute", name, 100.0 * row.batches_per_s / fastest),))
+    figures = (f"{row.batch_ms:.1f}", error, f"{row.batches_per_s:.1f}", first, memory(row.memory_bytes))
+    return (name, *figures, bar)

@@ -10,6 +10,7 @@ from gputop.commands.argument_parser import ListAction, seconds
 from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.model.source import UsageError
+from gputop.output.document import plain
 from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import choose
 
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
     if args.epochs is not None and args.epochs < 1:
         raise UsageError(f"--epochs must be 1 or more, not {args.epochs}")
-    from gputop.features.loader_bench.bench_report import loader_text
+    from gputop.features.loader_bench.bench_report import loader_document
     from gputop.features.loader_bench.user_function import Asked, checked_name, measured
 
     asked = Asked(checked_name(args.function), args.batch_size, _counts(args.workers), step_ms, budget_s, args.epochs)
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.json:
         sys.stdout.write(json_text(report.to_dict()))
     else:
-        sys.stdout.write(loader_text(report, ascii_only=terminal.glyphs.name == "ascii"))
+        sys.stdout.write(plain(loader_document(report), is_ascii=terminal.glyphs.name == "ascii"))
     sys.stdout.flush()
     return 0 if report.best is not None else NOTHING_MEASURED
 

@@ -12,13 +12,17 @@ from gputop.config import Settings
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.findings import findings
 from gputop.features.memory_snapshot.memory_analysis import MemoryReport, analyse
+from gputop.features.memory_snapshot.memory_document import memory_data, memory_document
 from gputop.features.memory_snapshot.plain_pickle import NotPlain
 from gputop.model.source import UsageError
+from gputop.output.document import MOST_WIDTH, html, plain
 from gputop.output.snapshot_data import json_text
+from gputop.paint.glyphs import choose
 
 NEEDS = Needs()
 FOUND = 1
 TOP = 10
+MOST_ON_PAGE = 60
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -60,17 +64,11 @@ def _redacted(report: MemoryReport, settings: Settings) -> MemoryReport:
 
 
 def _text(report: MemoryReport, form: str, args: argparse.Namespace, settings: Settings) -> str:
-    if form == "html":
-        from gputop.features.memory_snapshot.memory_page import memory_html
-
-        return memory_html(report)
-    from gputop.features.memory_snapshot.memory_text import memory_data, memory_text
-
     if form == "json":
         return json_text(memory_data(report))
-    from gputop.paint.glyphs import choose
-
+    if form == "html":
+        return html(memory_document(report, MOST_ON_PAGE), "sizes are what was asked for ·")
     # A file is not drawn for the terminal that it is written from.
     env, encoding = (os.environ, sys.stdout.encoding) if args.output is None else ({}, "utf-8")
     terminal = choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=False)
-    return memory_text(report, terminal.glyphs, top=args.top)
+    return plain(memory_document(report, args.top), MOST_WIDTH, is_ascii=terminal.glyphs.name == "ascii")

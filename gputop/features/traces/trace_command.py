@@ -18,10 +18,11 @@ from gputop.features.traces.columns import TraceError
 from gputop.features.traces.read import NSYS_REPORT
 from gputop.features.traces.recorded_meanwhile import Meanwhile, meanwhile
 from gputop.features.traces.trace_analysis import StepChoice
+from gputop.features.traces.trace_document import PAGE, TEXT, trace_document, worst
 from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
 from gputop.features.traces.trace_report import severity
-from gputop.features.traces.trace_text import trace_text
 from gputop.model.source import UsageError
+from gputop.output.document import MOST_WIDTH, html, plain
 from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import choose
 
@@ -157,7 +158,7 @@ def _say_progress(text: str) -> None:
 
 def _compared(reports: list[TraceReport], form: str, args: argparse.Namespace) -> int:
     """Write what the second trace does otherwise; 1 if it is slower by more than the user allows."""
-    from gputop.features.traces.trace_data import compare_traces, comparison_data, comparison_html, comparison_text
+    from gputop.features.traces.trace_data import compare_traces, comparison_data, comparison_document
 
     comparison = compare_traces(*reports)
     if comparison.change_pct is None and isinstance(args.fail_on, float):
@@ -165,7 +166,8 @@ def _compared(reports: list[TraceReport], form: str, args: argparse.Namespace) -
     if form == "json":
         text = json_text(comparison_data(comparison))
     else:
-        text = comparison_html(comparison) if form == "html" else comparison_text(comparison)
+        document = comparison_document(comparison)
+        text = html(document) if form == "html" else plain(document, MOST_WIDTH)
     deliver(text, args.output)
     if isinstance(args.fail_on, str):
         return _exit_status(reports[-1], args.fail_on)
@@ -186,13 +188,14 @@ def _page(
 
         return json_text(trace_data(report, recorded))
     if form == "html":
-        from gputop.features.traces.trace_html import trace_html
-
-        return trace_html(report, top=args.top, meanwhile=recorded)
+        document = trace_document(report, PAGE, top=args.top, ranks=ranks, meanwhile=recorded)
+        return html(document, "shares are of the time shown ·")
+    shown = [worst(report).rank] if ranks is None else ranks
     # A file is not drawn for the terminal that it is written from.
     env, encoding = (os.environ, sys.stdout.encoding) if args.output is None else ({}, "utf-8")
     terminal = choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=False)
-    return trace_text(report, terminal.glyphs, top=args.top, ranks=ranks, meanwhile=recorded)
+    document = trace_document(report, TEXT, top=args.top, ranks=shown, meanwhile=recorded)
+    return plain(document, MOST_WIDTH, is_ascii=terminal.glyphs.name == "ascii")
 
 
 def _recorded(report: TraceReport, path: str | None, settings: Settings) -> list[Meanwhile]:

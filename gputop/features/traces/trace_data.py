@@ -13,12 +13,11 @@ from gputop.features.traces.categories import CATEGORY_WORDS
 from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.recorded_meanwhile import Meanwhile
 from gputop.features.traces.timeline import CAUSES
+from gputop.features.traces.trace_document import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, ms, worst
 from gputop.features.traces.trace_ranks import TraceReport
 from gputop.features.traces.trace_report import SHARES, Measures, RankReport, TraceGpuReport, phases
-from gputop.features.traces.trace_text import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, ms, worst
-from gputop.output.document import text_lines
-from gputop.output.html import document, element, facts, table
-from gputop.paint.line import shorten
+from gputop.model.quantity import NOT_MEASURED
+from gputop.output.document import Document, Table, Verdict
 
 TRACE_DATA_SCHEMA = 1
 
@@ -299,25 +298,24 @@ def _kernel_rows(a: Measures, b: Measures) -> list[MeasurePair]:
     ]
 
 
-def comparison_text(comparison: TraceComparison) -> str:
-    """For a terminal."""
-    head = [comparison.headline, *([comparison.gpus] if comparison.gpus else []), ""]
-    head += [f"before  {comparison.names[0]}", f"        {comparison.before.said.headline}"]
-    head += [f"after   {comparison.names[1]}", f"        {comparison.after.said.headline}", ""]
-    lines = [f"{'':<36}{'before':>10}{'after':>10}{'change':>10}"]
-    lines += [
-        f"{shorten(row.label, 34):<36}{_number(row.before)}{_number(row.after)}{_change(row)} {row.unit}"
-        for row in comparison.rows
-    ]
-    return text_lines([*head, *lines])
+def comparison_document(comparison: TraceComparison) -> Document:
+    """What the second trace does otherwise, the result first."""
+    gpus = [comparison.gpus] if comparison.gpus else []
+    both = zip(("before", "after"), comparison.names, (comparison.before, comparison.after), strict=True)
+    said = [Verdict(gpu.said.level, f"{when}: {gpu.said.headline}", name) for when, name, gpu in both]
+    rows = tuple(
+        (row.label, _number(row.before), _number(row.after), _change(row), row.unit) for row in comparison.rows
+    )
+    table = Table(("", "before", "after", "change", ""), rows, "~>>><")
+    return Document(comparison.headline, (*said, table), (comparison.headline, *gpus))
 
 
 def _number(value: float | None) -> str:
-    return f"{'n/a' if value is None else f'{value:.1f}':>10}"
+    return NOT_MEASURED if value is None else f"{value:.1f}"
 
 
 def _change(row: MeasurePair) -> str:
-    return f"{'n/a' if row.change is None else f'{row.change:+.1f}'.replace('-', '−'):>10}"
+    return NOT_MEASURED if row.change is None else f"{row.change:+.1f}".replace("-", "−")
 
 
 def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
@@ -336,35 +334,3 @@ def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
             for row in comparison.rows
         ],
     }
-
-
-def _level(comparison: TraceComparison) -> str:
-    change = comparison.change_pct
-    if change is None or abs(change) < SAME_STEP_PCT:
-        return "grey"
-    return "yellow" if change > 0 else "green"
-
-
-def comparison_html(comparison: TraceComparison) -> str:
-    """As a page."""
-    rows = [
-        (row.label, _number(row.before), _number(row.after), f"{_change(row)} {row.unit}") for row in comparison.rows
-    ]
-    said = [
-        element("p", element("b", f"{when}: "), gpu.said.headline, class_=gpu.said.level)
-        for when, gpu in (("before", comparison.before), ("after", comparison.after))
-    ]
-    step = comparison.rows[0]
-    figures = facts(
-        [("step before", f"{_number(step.before)} ms", ""), ("step after", f"{_number(step.after)} ms", "")]
-    )
-    return document(
-        "gputop trace: before and after",
-        element("h1", "Before and after"),
-        element("p", element("b", comparison.headline), class_=_level(comparison)),
-        *([element("p", comparison.gpus)] if comparison.gpus else []),
-        *(element("p", element("code", name)) for name in comparison.names),
-        *said,
-        figures,
-        table(("", "before", "after", "change"), rows, "tnnn"),
-    )

@@ -19,9 +19,10 @@ from gputop.features.loader_bench.bench_report import (
     Restart,
     Room,
     Shares,
-    loader_text,
+    loader_document,
     measure_restart,
 )
+from gputop.output.document import plain
 from tests.bench.loader import Round, judged, late_of
 
 GIB = 2.0**30
@@ -143,7 +144,7 @@ def test_short_passes_are_begun_anew_and_an_empty_loader_is_said() -> None:
 
 
 def unfolded(report: LoaderReport) -> str:
-    return " ".join(loader_text(report).split())
+    return " ".join(str(report).split())
 
 
 def row(workers: int, ms: float | None, memory: float | None = None, **given: Any) -> BenchRow:
@@ -186,12 +187,12 @@ def test_the_report_says_why_and_what_to_paste() -> None:
     rows = (row(0, 68.0), best, BenchRow(LoaderSetting(8, 2), failed="not run: would need\x1b 34"))
     said = plan.conclusion_of(best, rows, 25.0, 20.0)
     report = LoaderReport(rows, best, said, plan.why_of(best, room), 64, 25.0, 20.0, room, "high", (), 3.0)
-    text = loader_text(report)
+    text = str(report)
     assert "4 workers are enough: 17.0 ms a batch, and your step takes 25 ms; more gain nothing" in text
     assert "CPU-bound: more workers help up to 8 cores" in unfolded(report) and max(map(len, text.splitlines())) <= 100
     assert "help" not in plan.why_of(best, room, 20.0), "nothing more is needed where it is fast enough"
     assert "→ DataLoader(dataset, batch_size=64, num_workers=4, prefetch_factor=2, persistent_workers=True)" in text
-    assert "\x1b" not in text and loader_text(report, ascii_only=True).isascii()
+    assert "\x1b" not in text and plain(loader_document(report), is_ascii=True).isascii()
     data = json.loads(json.dumps(report.to_dict(), allow_nan=False))
     assert data["best"]["kwargs"]["num_workers"] == 4 and data["schema"] == 1
     assert "disk-bound" in plan.why_of(row(4, 9.0, shares=Shares(0.1, 0.0, 0.7, 0.0)), room)
@@ -241,7 +242,7 @@ def test_what_is_pinned_and_kept_follows_from_what_was_measured(monkeypatch: pyt
     dear = answered(48.0, Restart(0.02, 0.03))
     assert dear.best is not None and "pin_memory" not in dear.best.kwargs
     assert dear.best.kwargs["persistent_workers"] is False and "makes a batch slower" in dear.notes[0]
-    assert any(line.startswith("→ 2 ") for line in loader_text(dear).splitlines()), "the row is marked all the same"
+    assert any(line.startswith("  → 2 ") for line in str(dear).splitlines()), "the row is marked all the same"
     none = answered(None, None)
     assert none.best is not None and "could not be measured: no CUDA" in none.notes[0]
     assert json.loads(json.dumps(free.to_dict()))["restart"] == {"kept_s": 0.1, "anew_s": 0.9, "saved_s": 0.8}

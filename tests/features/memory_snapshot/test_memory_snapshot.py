@@ -266,7 +266,7 @@ def test_a_snapshot_without_events_or_stacks_says_how_to_get_them(
     path = str(dumped(tmp_path / "s.pickle", memory.segments))
     status, text = said(capsys, path)
     assert status == 0 and "no events: record with" in text and "no stacks: record with" in text
-    assert "at the end, by category" in text
+    assert "By category, at the end" in text
     (report,) = analyse(read_snapshot(path)).devices
     assert report.peak is None and report.reserved.allocated == 5 * MIB
 

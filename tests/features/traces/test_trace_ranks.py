@@ -40,10 +40,10 @@ def test_the_rank_that_others_wait_for_is_named_whatever_its_clock(
     assert max(map(len, text.splitlines())) <= 120
     assert "rank 2 is slower: the others wait 27 % of the time for it" in text
     assert "0.4 ms more a step on compute" in " ".join(text.split())
-    assert text.index("rank2.json   ") > text.index("rank 2 is slower")
+    assert text.index("Rank 2: rank2.json") > text.index("rank 2 is slower")
     straggler = json.loads(trace_said(capsys, folder, "--json")[1])["straggler"]
     assert (straggler["rank"], straggler["kind"], straggler["more"]) == (2, "slow", "compute")
-    assert "rank1.json   " in trace_said(capsys, folder, "--ranks", "1")[1]
+    assert "Rank 1: rank1.json" in trace_said(capsys, folder, "--ranks", "1")[1]
 
 
 def test_equal_ranks_have_no_straggler_and_unequal_steps_are_said(

@@ -1,0 +1,325 @@
+"""A trace's report as a document: the verdict, where a step goes, why the GPU was idle, what to do, the tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from gputop.features.traces.categories import CATEGORY_WORDS
+from gputop.features.traces.kernels import MOST_RANKS_OF_A_NODE, link_of
+from gputop.features.traces.recorded_meanwhile import Meanwhile
+from gputop.features.traces.timeline import CAUSES
+from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
+from gputop.features.traces.trace_report import (
+    SHARES,
+    LongGap,
+    Measures,
+    RankReport,
+    StepShare,
+    TraceGpuReport,
+    phases,
+    severity,
+)
+from gputop.features.traces.trace_verdict import is_launch_bound
+from gputop.model.quantity import NOT_MEASURED, count, file_size, number
+from gputop.output.document import (
+    Bar,
+    Block,
+    Breakdown,
+    Cell,
+    Document,
+    Drawing,
+    Figures,
+    Heading,
+    Items,
+    Notes,
+    Table,
+    Told,
+    Verdict,
+    part,
+)
+from gputop.output.html import Part, strip
+
+SHARE_WORDS = dict(zip(SHARES, ("compute", "comm", "copy", "idle"), strict=True))
+CAUSE_WORDS = {
+    "data": "data loading", "module_load": "module loading", "allocator": "allocator", "host_work": "other host work",
+    "after_sync": "after a sync", "launching": "launching", "launch_latency": "launch latency",
+    "dependency": "waits on the device", "kernel_gap": "kernel gaps", "unknown": "unknown",
+}  # fmt: skip
+SM_WORDS = {
+    "bound": "bound from launch grids, not measured",
+    "nsys": "measured by Nsight Systems",
+    "kineto": "measured by the profiler",
+}
+LEAST_SHOWN = 0.05
+
+
+class Extent(Struct, frozen=True):
+    """How many rows of each table a form has room for."""
+
+    steps: int
+    syncs: int
+    collectives: int
+    has_gaps: bool
+
+
+TEXT, PAGE = Extent(8, 5, 6, False), Extent(40, 10, 30, True)
+
+
+def trace_document(
+    report: TraceReport,
+    extent: Extent,
+    *,
+    top: int,
+    ranks: Sequence[int | None] | None = None,
+    meanwhile: Sequence[Meanwhile] = (),
+) -> Document:
+    """The whole report. Of several ranks a row each, then those of ``ranks`` in full, None: all."""
+    names = [os.path.basename(rank.path) for rank in report.ranks]
+    title = names[0] if len(names) == 1 else f"{len(names)} ranks: {names[0]} …"
+    blocks: list[Block] = []
+    if len(names) > 1:
+        blocks += _overview(report)
+    for rank in report.ranks:
+        if ranks is None or rank.rank in ranks:
+            blocks += _rank(rank, extent, top, is_alone=len(names) == 1)
+    for found in meanwhile:
+        blocks += _meanwhile(found)
+    lead = (title, f"ranks by {report.ranks[0].rank_from}") if len(names) > 1 else (title,)
+    return Document(title, (*blocks, Notes(report.notes)), lead)
+
+
+def worst(report: TraceReport) -> RankReport:
+    """The rank to look at first: the straggler, else the worst verdict, else the most idle."""
+    if report.straggler is not None:
+        for rank in report.ranks:
+            if rank.rank == report.straggler.rank:
+                return rank
+    return max(report.ranks, key=lambda rank: max(_badness(gpu) for gpu in rank.gpus))
+
+
+def _badness(gpu: TraceGpuReport) -> tuple[int, float]:
+    return severity(gpu.said.level), gpu.measures.share_pct["idle"]
+
+
+def _overview(report: TraceReport) -> Iterator[Block]:
+    """A row a rank, and the rank that the others wait for."""
+    rows = tuple(_rank_row(rank, gpu) for rank in report.ranks for gpu in rank.gpus)
+    head = ("rank", "where a step goes", "ms/step", *SHARE_WORDS.values(), "data", "verdict")
+    yield Table(head, rows, ">=>>>>>>~")
+    if report.straggler is not None:
+        yield Verdict("red", _straggler_words(report.straggler))
+
+
+def _rank_row(rank: RankReport, gpu: TraceGpuReport) -> tuple[Cell, ...]:
+    m, said = gpu.measures, gpu.said
+    name = f"{rank.rank}" if len(rank.gpus) == 1 else f"{rank.rank}:{m.index}"
+    figures = (m.step_median_ms, *(m.share_pct[share] for share in SHARES), m.idle_cause_pct["data"])
+    return (name, Bar(_shares(m)), *(f"{value:.1f}" for value in figures), Told(said.level, said.headline))
+
+
+def _straggler_words(found: StragglingRank) -> str:
+    """Which rank makes the others wait, and on what it spends more time."""
+    kind = "is slower" if found.kind == "slow" else "is late, starved"
+    more = f"it spends {found.more_ms:.1f} ms more a step on {found.more}" if found.more_ms > 0 else "cause not seen"
+    return (
+        f"rank {found.rank} {kind}: the others wait {found.late_pct:.0f} % of the time for it "
+        f"(last in {found.last_in_pct:.0f} % of the collectives); {more}"
+    )
+
+
+def _rank(rank: RankReport, extent: Extent, top: int, *, is_alone: bool) -> Iterator[Block]:
+    if not is_alone:
+        yield Heading(f"Rank {rank.rank}: {os.path.basename(rank.path)}")
+    for gpu in rank.gpus:
+        yield Items((_what(rank, gpu.measures),))
+        yield from _gpu(gpu, extent, top)
+    yield Notes(rank.notes)
+
+
+def _what(rank: RankReport, m: Measures) -> str:
+    """``NVIDIA H100 · 6 steps · 20.0 ms a step (19.9–20.1) · read 3.2 MB in 0.2 s``."""
+    what = [m.name or "GPU"] if m.index == 0 and len(rank.gpus) == 1 else [f"GPU {m.index} {m.name or ''}".strip()]
+    if m.named_steps:
+        low, high = m.step_range_ms
+        steps = count(m.steps, "step")
+        what += [steps, f"{ms(m.step_median_ms)} ms a step" + (f" ({ms(low)}–{ms(high)})" if m.steps > 1 else "")]
+    else:
+        what.append(f"{ms(m.window_ms)} ms")
+    return " · ".join((*what, f"read {file_size(rank.size_bytes)} in {rank.read_s:.1f} s"))
+
+
+def ms(value: float) -> str:
+    """Milliseconds with three significant digits."""
+    return f"{value:.0f}" if value >= 999.5 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def _gpu(gpu: TraceGpuReport, extent: Extent, top: int) -> Iterator[Block]:
+    m, said = gpu.measures, gpu.said
+    best, gain = gpu.best_case_step_ms, ""
+    if best is not None and gpu.gain_pct:
+        unit = " a step" if m.named_steps else ""
+        gain = f"at best {ms(best)} ms{unit} instead of {ms(m.step_median_ms)} (−{gpu.gain_pct:.0f} %)"
+    aside = f"{said.verdict} · confidence {said.confidence}"
+    also = tuple(("also", note) for note in said.notes)
+    yield Verdict(said.level, said.headline, aside, said.evidence, said.remedy, gain, also)
+    yield Figures(tuple(_figures(m)))
+    yield from part("Where a step goes" if m.named_steps else "Where the time goes", Breakdown(_shares(m)))
+    if m.share_pct["idle"] >= LEAST_SHOWN:
+        yield from _idle(m, extent)
+    yield from part("Steps", _step_table(m, extent.steps), Items(tuple(_phase_lines(m))))
+    yield from part("Kernels by category", _category_table(m))
+    yield from part("Kernels by time", _kernel_table(m, top))
+    yield from part("Where the host waits for the GPU", _sync_table(m, extent.syncs))
+    yield from part("Collectives", _collective_table(m, extent.collectives), Items(tuple(_link_lines(m))))
+
+
+def _shares(m: Measures) -> tuple[Part, ...]:
+    return tuple((share.removesuffix("_exposed"), SHARE_WORDS[share], m.share_pct[share]) for share in SHARES)
+
+
+def _figures(m: Measures) -> Iterator[tuple[str, str, str]]:
+    yield "window", f"{ms(m.window_ms)} ms", ""
+    yield "UTIL", f"{m.util_pct:.1f} %", "a kernel runs"
+    if m.sm_active_pct is not None:
+        yield "SM", f"{m.sm_active_pct:.1f} %", SM_WORDS[m.sm_source]
+    elif m.sm_high_pct is not None:
+        yield "SM", f"≤ {m.sm_high_pct:.1f} %", SM_WORDS["bound"]
+    else:
+        missing = "how many multiprocessors the GPU has" if m.sm_count is None else "the kernels' grids"
+        yield "SM", NOT_MEASURED, f"the file does not say {missing}, and holds no counters"
+    if m.queue is not None:
+        yield "queue empty", f"{m.queue.empty_pct:.0f} %", f"of kernels{': launch-bound' * is_launch_bound(m)}"
+    if m.occupancy_pct is not None:
+        yield "occupancy", f"{m.occupancy_pct:.0f} %", "estimated by the profiler"
+    if m.overlap_pct is not None and m.comm_pct >= LEAST_SHOWN:
+        yield "communication hidden", f"{m.overlap_pct:.0f} %", f"of {m.comm_pct:.1f} % of the time"
+
+
+def _idle(m: Measures, extent: Extent) -> Iterator[Block]:
+    """The causes of idle time, what the host was in, and the longest idle times."""
+    causes = [(cause, CAUSE_WORDS[cause], m.idle_cause_pct[cause]) for cause in CAUSES]
+    yield from part("Why the GPU is idle", Breakdown(tuple(sorted(causes, key=lambda row: -row[2]))))
+    under = tuple((row.name, f"{row.pct:.1f}") for row in m.under if row.pct >= LEAST_SHOWN)
+    yield from part("What the host was in at that time", Table(("", "% of the time"), under, "~>"))
+    if m.gaps and extent.has_gaps:
+        a_ms = 100.0 / m.window_ms
+        line = strip((a_ms * gap.at_ms, a_ms * gap.ms, f"{ms(gap.ms)} ms at {ms(gap.at_ms)} ms") for gap in m.gaps)
+        rows = tuple((ms(gap.at_ms), ms(gap.ms), _host_was_in(gap)) for gap in m.gaps)
+        yield from part("The longest idle times", Drawing(line), Table(("at ms", "ms", "the host was in"), rows, ">><"))
+
+
+def _host_was_in(gap: LongGap) -> str:
+    return ", ".join(f"{row.name} {row.pct:.0f} %" for row in gap.under if row.pct >= 1.0) or "GPU side"
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _step_table(m: Measures, most: int) -> Table:
+    rows = m.steps_table
+    longest = max((row.ms for row in rows), default=1.0)
+    shown = [("…",) + ("",) * 8 if row is None else _step_row(row, longest) for row in _few(rows, most)]
+    return Table(("step", "", "ms", "compute", "comm", "copy", "idle", "data", ""), tuple(shown), "<=>>>>>><")
+
+
+def _few(rows: Sequence[StepShare], most: int) -> list[StepShare | None]:
+    """All steps, or the first ones and then those that stand out; None is what was left out."""
+    if len(rows) <= most:
+        return list(rows)
+    odd = [row for row in rows[2:] if row.flag == "slow"][: most - 3]
+    shown: list[StepShare | None] = list(rows[: most - 1 - len(odd)])
+    return [*shown, None, *(row for row in odd if row not in shown)]
+
+
+def _step_row(row: StepShare, longest_ms: float) -> tuple[Cell, ...]:
+    """Its bar is as long as the step, against the longest one."""
+    shares = {"compute": row.compute, "comm": row.comm, "copy": row.copy, "idle": row.idle}
+    bar = Bar(tuple((name, name, value * row.ms / longest_ms) for name, value in shares.items()))
+    cells = [f"{value:.1f}" for value in (*shares.values(), row.data)]
+    return (row.name, bar, f"{row.ms:.1f}", *cells, "  ".join(word for word in (row.flag, row.phase) if word))
+
+
+def _category_table(m: Measures) -> Table:
+    rows = tuple(
+        (
+            CATEGORY_WORDS[row.category],
+            Bar((("comm" if row.category == "communication" else "compute", row.category, row.share_pct),)),
+            f"{row.share_pct:.1f}",
+            f"{row.calls}",
+        )
+        for row in m.categories
+    )
+    return Table(("", "", "share %", "calls"), rows, "<=>>")
+
+
+def _kernel_table(m: Measures, top: int) -> Table:
+    rows = tuple(
+        (
+            row.name,
+            row.category,
+            Bar((("comm" if row.comm else "compute", row.name, row.share_pct),)),
+            f"{row.share_pct:.1f}",
+            f"{row.calls}",
+            f"{row.mean_us:.1f}",
+            number(row.occupancy_pct),
+            number(row.sm_high_pct),
+        )
+        for row in m.kernels[:top]
+    )
+    head = ("kernel", "category", "", "share %", "calls", "mean µs", "occupancy %", "SM ≤ %")
+    return Table(head, rows, "~<=>>>>>")
+
+
+def _sync_table(m: Measures, most: int) -> Table:
+    """Calls that wait for the GPU and leave it idle, the most costly first."""
+    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:most]
+    rows = [(row.op, f"{row.calls}", f"{row.host_ms:.1f}", f"{row.idle_after_ms:.1f}") for row in costly]
+    return Table(("call", "calls", "host ms", "idle after, ms"), tuple(rows), "~>>>")
+
+
+def _collective_table(m: Measures, most: int) -> Table:
+    """Collectives by operation and size, with the bandwidth that each had."""
+    rows = [
+        (row.operation, f"{row.ranks}" if row.ranks > 0 else "", file_size(row.bytes), f"{row.calls}",
+         f"{row.median_us:.1f}", _gb(row.bus_median), _gb(row.bus_best))
+        for row in m.collectives[:most]
+    ]  # fmt: skip
+    return Table(("operation", "ranks", "size", "calls", "median µs", "bus GB/s", "best"), tuple(rows), "~" + ">" * 6)
+
+
+def _phase_lines(m: Measures) -> list[str]:
+    """A server's iterations by what they do, where their names say it: how many, and the median."""
+    return [f"{phase}: {count(many, 'iteration')}, median {ms(middle)} ms" for phase, many, middle in phases(m)]
+
+
+def _gb(value: float | None) -> str:
+    return NOT_MEASURED if value is None else f"{value / 1e9:.1f}"
+
+
+def _link_lines(m: Measures) -> list[str]:
+    """The best bandwidth beside the link's, where the board's name tells it and the ranks may share a node."""
+    link = link_of(m.name)
+    near = [row for row in m.collectives if row.bus_best is not None and row.ranks <= MOST_RANKS_OF_A_NODE]
+    best = max(near, key=lambda row: row.bus_best or 0.0, default=None)
+    if link is None or best is None or best.bus_best is None:
+        return []
+    name, speed = link
+    return [
+        f"best {best.bus_best / 1e9:.1f} GB/s ({best.operation}, {file_size(best.bytes)}) of {speed / 1e9:.0f} that "
+        f"{name} carries in one direction, if the ranks share a node; waits for late ranks are in the times"
+    ]
+
+
+def _meanwhile(found: Meanwhile) -> tuple[Block, ...]:
+    """What a recording says of the GPUs at the time of the trace."""
+    if found.reason is not None:
+        return (Notes((f"recording: {found.reason}",)),)
+    rows = tuple(
+        (f"{gpu.index}", number(gpu.util_pct), number(gpu.sm_active_pct), f"{gpu.verdict}: {gpu.title}")
+        for gpu in found.gpus
+    )
+    lead = f"{found.seconds:.0f} s, {found.samples} samples; GPUs numbered as in the recording"
+    return part("Recorded at the same time", Items((lead,)), Table(("GPU", "UTIL", "SM", "verdict"), rows, ">>><"))
