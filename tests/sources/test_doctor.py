@@ -48,7 +48,8 @@ def test_a_gpu_with_gpm_needs_nothing(nvml_scenario: Callable[..., Scenario]) ->
     assert report["library"].endswith(LIBRARY)
     assert [gpu["sm_source"] for gpu in report["gpus"]] == ["gpm", "gpm"]
     found = source_rows(report["gpus"][0])
-    assert list(found) == ["gpm", "dcgm-exporter", "dcgmi", "counters", "bound", "none"]
+    assert next(iter(found)) == "gpm" and [*found][-2:] == ["bound", "none"], "best first"
+    assert {"dcgm-exporter", "dcgmi", "counters"} < set(found)
     assert found["gpm"]["ok"]
     assert found["gpm"]["fix"] is None
     assert found["bound"]["ok"]

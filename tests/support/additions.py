@@ -71,7 +71,11 @@ class Added:
         ),
         Patch(
             "gputop/sources/activity/choose_sources.py",
-            "        from gputop.sources.activity.added import Added\n\n        sm_readers.append(Added())\n",
+            """        if static.name == "a GPU of a test":
+            from gputop.sources.activity.added import Added
+
+            sm_readers.append(Added())
+""",
             after="        sm_readers: list[SmReader] = []\n",
         ),
         Patch(
@@ -82,7 +86,7 @@ class Added:
     ),
     """
 def test_an_sm_source_is_measured_shown_recorded_and_explained() -> None:
-    sm_readers = SmReaders(1.0, "/proc").of(lambda: gpu().static)
+    sm_readers = SmReaders(1.0, "/proc").of(lambda: GpuStatic(0, "GPU-0", "a GPU of a test"))
     chain = FallbackChain([sm_reader for sm_reader in sm_readers if sm_reader.name == "added"])
     standing = chain.read(0.0)
     assert (standing.source, standing.activity.values) == ("added", {"sm_active_pct": 42.0})
@@ -263,89 +267,11 @@ def test_a_verdict_is_given_with_its_evidence_and_explained() -> None:
 """,
 )
 
-COLUMN = Addition(
-    "a column of the process table",
-    1,
-    (
-        Patch(
-            "gputop/paint/process_columns.py",
-            '    "tree_threads": ("threads", "TREE-THR", "threads of the process and of all below it"),\n',
-            after="TREE_TOTALS = {\n",
-        ),
-    ),
-    """
-def test_a_column_is_chosen_filtered_by_and_explained() -> None:
-    process = train(threads=11)
-    assert COLUMNS["tree_threads"].show(process, (process,)).strip() == "22"
-    assert passes(parse("tree_threads>20"), process, (process,), "")
-    assert load(None, {"GPUTOP_COLUMNS": "pid,tree_threads"}, {})[0].columns == ("pid", "tree_threads")
-    assert "tree_threads" in page_text("filters")
-""",
-)
-
-KEY = Addition(
-    "a key",
-    2,
-    (
-        Patch(
-            "gputop/paint/keys.py",
-            '    Key("added", "f11", "F11", "say that a key was added", "everywhere"),\n',
-            after="\nKEYS: tuple[Key, ...] = (\n",
-        ),
-        Patch(
-            "gputop/tui/keys/everywhere_keys.py",
-            """    def added(self) -> None:
-        self._screen.say("a key was added")
-
-""",
-            after="""    def leave(self) -> None:
-        self._screen.leave()
-
-""",
-        ),
-        Patch(
-            "gputop/tui/keys/everywhere_keys.py",
-            '    "added": EverywhereKeys.added,\n',
-            after='    "quit": EverywhereKeys.leave,\n',
-        ),
-    ),
-    """
-async def test_a_key_runs_its_handler_is_rebound_and_explained() -> None:
-    for wanted, pressed in (({}, "f11"), ({"added": "ctrl+b"}, "ctrl+b")):
-        app = GputopApp(View(), "dark", playback_on(demo_frame(), Handed()), keys=wanted)
-        async with app.run_test(size=(100, 30)) as pilot:
-            await pilot.press(pressed)
-            await pilot.pause()
-            assert app.view.message == "a key was added"
-    assert "say that a key was added" in text_of(help_rows(COLOUR, 120))
-    assert "F11" in page_text("keys")
-""",
-)
-
-THEME = Addition(
-    "a theme",
-    1,
-    (
-        Patch(
-            "gputop/paint/theme.py",
-            '    "added": ThemeRow(DARK, about="of a test"),\n',
-            after="""PALETTES: Mapping[str, ThemeRow] = MappingProxyType({
-""",
-        ),
-    ),
-    """
-def test_a_theme_is_chosen_drawn_and_explained() -> None:
-    assert load(None, {}, {"theme": "added"})[0].theme == "added"
-    assert THEMES["added"].looks == THEMES["dark"].looks
-    assert "added (of a test)" in page_text("settings") and "added" in page_text("options")
-    assert "added" in SCRIPTS.joinpath("bash").read_text()
-""",
-)
-
 COMMAND = Addition(
     "a command",
-    2,
+    3,
     (
+        Patch("tests/test_hostile_names.py", '    "added-one": "no name from outside",\n', after="ELSEWHERE = {\n"),
         Patch(
             "gputop/commands/registry.py",
             '    "added-one": Command("Watch", "what a test adds", "gputop.commands.added_one"),\n',
@@ -457,47 +383,6 @@ def test_a_host_metric_is_read_recorded_exported_and_explained() -> None:
 """,
 )
 
-PAGE_KEY = Addition(
-    "a key of a page",
-    3,
-    (
-        Patch(
-            "gputop/paint/keys.py",
-            '    Key("help_added", "f11", "F11", "close the help, as a test has it", "help"),\n',
-            after="PAGE_KEYS: tuple[Key, ...] = (\n",
-        ),
-        Patch(
-            "gputop/tui/page_keys.py",
-            '    "help_added": "added",\n',
-            after="ACTIONS: Mapping[str, str] = MappingProxyType({\n",
-        ),
-        Patch(
-            "gputop/tui/screens/pages.py",
-            """    def action_added(self) -> None:
-        self.action_close()
-
-""",
-            after="""        self._keys = keys
-        self._selected = selected
-
-""",
-        ),
-    ),
-    """
-async def test_a_key_of_a_page_does_something_is_rebound_and_explained() -> None:
-    for wanted, pressed in (({}, "f11"), ({"help_added": "ctrl+b"}, "ctrl+b")):
-        app = GputopApp(View(), "dark", playback_on(demo_frame(), Handed()), keys=wanted)
-        async with app.run_test(size=(100, 30)) as pilot:
-            await pilot.press("question_mark")
-            await pilot.pause()
-            assert isinstance(app.screen, HelpScreen)
-            await pilot.press(pressed)
-            await pilot.pause()
-            assert not isinstance(app.screen, HelpScreen)
-    assert "close the help, as a test has it" in page_text("keys")
-""",
-)
-
 LOADER_FRAMEWORK = Addition(
     "a loader framework",
     2,
@@ -524,9 +409,35 @@ def test_a_loader_framework_is_recognised_and_has_its_own_remedy() -> None:
 """,
 )
 
+BADGE = Addition(
+    "a badge",
+    2,
+    (
+        Patch(
+            "gputop/diagnosis/rules/badges.py",
+            """
+
+def _added(s: Signals, verdict: str) -> Badge | None:
+    return Badge("added_badge", "info", "added", "util is 95.5 %", "take it away") if s.u == 95.5 else None
+
+
+ADDED_BADGE = BadgeRule("added_badge", "util is 95.5 %, as a test has it", "info", _added)
+""",
+            after='POWER_BRAKE = BadgeRule("power_brake", "external power brake in ≥ 10 % of 30 s", "red", _brake)\n',
+        ),
+        Patch("gputop/diagnosis/rules/__init__.py", "    badges.ADDED_BADGE,\n", after="    badges.ECC,\n"),
+    ),
+    """
+def test_a_badge_is_given_alerted_on_and_explained() -> None:
+    found = diagnosis_of([snap(tick, gpu(util=95.5, sm=60.0), [train()]) for tick in range(60)])
+    assert [badge.evidence for badge in found.badges] == ["util is 95.5 %"]
+    assert condition("badge:added_badge").holds(gpu(), found) is True
+    assert "`added_badge`" in page_text("verdicts") and "`added_badge`" in page_text("alerts")
+""",
+)
+
 ADDITIONS = (
-    SM_SOURCE, OPT_IN_SM_SOURCE, GPU_METRIC, PROCESS_METRIC, HOST_METRIC, VERDICT, COLUMN, KEY, PAGE_KEY, THEME,
-    LOADER_FRAMEWORK, COMMAND,
+    SM_SOURCE, OPT_IN_SM_SOURCE, GPU_METRIC, PROCESS_METRIC, HOST_METRIC, VERDICT, BADGE, LOADER_FRAMEWORK, COMMAND,
 )  # fmt: skip
 
 HEAD = '''"""What was added is everywhere: run in a copy of the tree by ``tests/test_additions.py``."""
@@ -547,9 +458,16 @@ from gputop.commands.command_line import live_parser
 from gputop.config import Settings, load
 from gputop.diagnosis.rules.feeding_rules import more_of
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.features.alerts.alert_judge import AlertChange
+from gputop.features.alerts.alert_table import alerts_of, parse as condition
+from gputop.features.alerts.firing import NotHanded, firing_of
+from gputop.features.fleet.fleet_app import FleetApp
+from gputop.features.fleet.fleet_view import SORTS, FleetView
+from gputop.features.fleet.simulated_fleet import SimulatedFleet
+from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.features.web.serve_command import for_viewers
 from gputop.model.sm import SmOptions, sm_options
-from gputop.model.snapshot import Snapshot
+from gputop.model.snapshot import GpuStatic, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import Monitor
 from gputop.output.snapshot_data import gpu_csv, snapshot_data
 from gputop.output.document import markdown
@@ -575,6 +493,7 @@ from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.node_app import GputopApp
 from gputop.tui.screens.pages import HelpScreen
 from tests.proc_trees.one_job import JOB, collector_of, one_job
+from tests.support.exported import feed, gpu_of, read, snapshot_of, value
 from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
 from tests.support.scenes import HOST, T0, Watch, gpu, snap, train
@@ -613,6 +532,7 @@ def apply(root: Path, addition: Addition) -> None:
         if not patch.after:
             if path.exists():
                 raise ValueError(f"{patch.file} exists already")
+            path.parent.mkdir(exist_ok=True)
             path.write_text(patch.text, encoding="utf-8")
             continue
         text = path.read_text(encoding="utf-8")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gputop.model.feeders import FeederShares
-from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
@@ -270,11 +269,10 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     member = Member(7, place, b"", facts, WatchedProcess("/nowhere", 7, 100, Descriptors(0)))
     member.seen_threads = Threads(True, False, 81, 82.0, None)
     sample = member.sample(reading, 1000.0, GpuProcess(2, 7, 91.0, "C", 92.0, {"a": "y"}), feed)
-    named = {name: getattr(sample, name) for name in ProcessSample.__struct_fields__}
-    assert named.pop("static").user == "alice"
+    assert sample.static.user == "alice"
     same = ("cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct", "rss_bytes", "read_bytes_per_s",
             "write_bytes_per_s")  # fmt: skip
-    assert named == {
+    wanted = {
         **{name: rates[name] for name in same},
         **{f"feed_{name}_pct": float(number) for number, name in enumerate(FeederShares.__struct_fields__, 1)},
         **{f"main_{name}_pct": float(number) for number, name in enumerate(MainShares.__struct_fields__, 11)},
@@ -286,3 +284,4 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
         "main_waits": "lock 2", "listens": True, "framework": None,
         "unavailable": {"io": "x", "throttled_pct": "its cgroup cannot be read", "a": "y"},
     }  # fmt: skip
+    assert {name: getattr(sample, name) for name in wanted} == wanted
