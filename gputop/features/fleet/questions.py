@@ -1,4 +1,9 @@
-"""All queries joined: rules, alerts, dashboards and the command are made of them."""
+"""Every question to a fleet, with its alert: rules, dashboards, `fleet queries` and the help are made of these rows.
+
+A query is a function of a ``promql.Scope`` that gives PromQL: ``q.gpu("sm")`` is a signal of every GPU in base units,
+``q.mean`` its mean over the window of a state, ``q.series`` a series by its own name, ``q.record`` one that the rules
+record. It has the selection, names and units of whoever asks.
+"""
 
 from __future__ import annotations
 
