@@ -13,6 +13,7 @@ from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSampl
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import KEYS
+from gputop.recording.typed_cells import TYPED
 from tests.tools.reference import MADE_BY, ROOT, TABLE, faults, texts
 from tests.tools.screenshots import FOLDER, TOUR, TOUR_STEPS, pictures, tour, write
 
@@ -63,7 +64,8 @@ def test_the_tour_s_picture_moves_through_its_screens_and_is_small() -> None:
 
 
 def _fields(kind: type) -> set[str]:
-    return set(kind.__struct_fields__)
+    """The keys of a class of the snapshot: of what has several parts, the words."""
+    return {TYPED[name].words if name in TYPED else name for name in kind.__struct_fields__}
 
 
 def test_the_catalogue_and_the_snapshot_have_the_same_keys() -> None:

@@ -48,7 +48,7 @@ from gputop.diagnosis.window import (
     why_dark,
 )
 from gputop.model.derived import lacks_sm
-from gputop.model.feeders import SERVED_BY_PARENT, MainWaits, outsiders_in, waits_in
+from gputop.model.feeders import SERVED_BY_PARENT, MainWaits
 from gputop.model.quantity import duration
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample, Lasting
@@ -208,13 +208,13 @@ def host_part(window: Window, mean: Means, tick: HostTick, host: HostSample) -> 
         "listens": mean[col.LISTENS] or 0.0,
         "main_fetches": p is not None and p.feed_by == "main socket",
         "served": p is not None and p.feed_by == SERVED_BY_PARENT,
-        "main_looks": 1 if p is None else max(1, sum(waits_in(p.main_waits).values())),
+        "main_looks": 1 if p is None or p.main_looks is None else max(1, p.main_looks.total),
         "main_queued": mean[col.MAIN_QUEUED],
         "main_rx": None if p is None else p.net_rx_bytes_per_s,
         "main_waits": main_waits(mean),
         "knows_feeders": tick.knows_feeders,
         "cores": host.cpu_count,
-        "outsiders": outsiders_in(host.cpu_outsiders),
+        "outsiders": host.outsiders or (),
         "outsider_cores": None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
     }
 

@@ -18,7 +18,7 @@ from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.types import Flag
 from gputop.model.derived import POWER_BRAKE, POWER_CAP
 from gputop.model.derived import THERMAL as ThrottleTHERMAL
-from gputop.model.feeders import RAN, waits_in
+from gputop.model.feeders import LookState, MainLooks
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 
@@ -345,9 +345,8 @@ def _host_side(tick: HostTick) -> list[int | None]:
             main_disk = 100_000_000 if is_on_disk(p) else 0
         if p.main_disk_pct is not None:
             main_disk = scaled(p.main_disk_pct)
-        elif p.main_waits is not None:
-            counts = waits_in(p.main_waits)
-            main_disk = scaled(100.0 * counts.get("disk", 0) / max(1, sum(counts.values())))
+        elif p.main_looks is not None:
+            main_disk = scaled(100.0 * p.main_looks.of("disk") / max(1, p.main_looks.total))
     count, scheduled, states = tick.loader_count, tick.scheduled, tick.states
     if count:
         loading = (
@@ -367,7 +366,7 @@ def _host_side(tick: HostTick) -> list[int | None]:
     ]  # fmt: skip
 
 
-_MAIN_WAITS = ("network", "lock", "sleep", "queue", "pipe")
+_MAIN_WAITS: tuple[LookState, ...] = ("network", "lock", "sleep", "queue", "pipe")
 _NO_WAITS: tuple[int | None, ...] = (None,) * len(_MAIN_WAITS)
 
 
@@ -384,12 +383,11 @@ def _main_waits(p: ProcessSample | None) -> list[int | None]:
             scaled(p.main_write_pct), scaled(p.main_other_pct), scaled(p.main_unread_pct),
         ]  # fmt: skip
     # Recordings from before these columns were.
-    counts = waits_in(p.main_waits)
+    looks = p.main_looks or MainLooks()
     rest = 100.0 - min(100.0, p.main_run_pct + queued)
-    waited = sum(counts.values()) - counts.get(RAN, 0)
-    if waited > 0:
-        waits: Sequence[int | None] = [scaled(rest * counts.get(wait, 0) / waited) for wait in _MAIN_WAITS]
-    elif counts or p.main_state == "R":
+    if looks.waiting > 0:
+        waits: Sequence[int | None] = [scaled(rest * looks.of(wait) / looks.waiting) for wait in _MAIN_WAITS]
+    elif looks.counts or p.main_state == "R":
         waits = [0] * len(_MAIN_WAITS)
     elif p.waiting_on is None:
         waits = _NO_WAITS

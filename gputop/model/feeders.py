@@ -7,9 +7,8 @@ data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Literal, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol, get_args
 
 from msgspec import Struct
 
@@ -119,24 +118,45 @@ class MainWaits(Struct, frozen=True):
     unread: float = 0.0
 
 
-RAN = "run"
-"""The state of a thread that is not waiting for anything."""
+LookState = Literal[
+    "run", "queue", "network", "pipe", "write", "disk", "sleep", "lock", "gpu", "stopped", "other",
+]  # fmt: skip
+"""In which state a look finds a thread: on a core or queued for one, else what it waits for."""
+LOOK_STATES: frozenset[str] = frozenset(get_args(LookState))
 
 
-def waits_text(looks: list[str]) -> str:
-    """The states in which a thread was seen, counted: ``queue 2, run 1``."""
-    return ", ".join(f"{name} {looks.count(name)}" for name in dict.fromkeys(looks))
+class MainLooks(Struct, frozen=True):
+    """The states in which looks found a main thread between two readings, with their number; the first seen first."""
+
+    counts: tuple[tuple[LookState, int], ...] = ()
+
+    def of(self, state: LookState) -> int:
+        """How many looks found it in this state."""
+        return next((count for name, count in self.counts if name == state), 0)
+
+    @property
+    def total(self) -> int:
+        """How many looks there were."""
+        return sum(count for _, count in self.counts)
+
+    @property
+    def waiting(self) -> int:
+        """How many found it waiting."""
+        return self.total - self.of("run")
+
+    @property
+    def words(self) -> str:
+        """For people: ``queue 2, run 1``."""
+        return ", ".join(f"{state} {count}" for state, count in self.counts)
 
 
-@lru_cache(maxsize=512)
-def waits_in(text: str | None) -> Mapping[str, int]:
-    """The counts of a text of ``waits_text``; what is not of that form is left out."""
-    counts: dict[str, int] = {}
-    for part in (text or "").split(", "):
-        name, _, count = part.partition(" ")
-        if count.isdigit() and len(count) < 4:
-            counts[name] = int(count)
-    return counts
+def main_looks(counted: Iterable[tuple[str, int]]) -> MainLooks:
+    """Looks by state, summed up; a state that is not known is ``other``."""
+    counts: dict[Any, int] = {}
+    for name, count in counted:
+        state = name if name in LOOK_STATES else "other"
+        counts[state] = counts.get(state, 0) + count
+    return MainLooks(tuple(counts.items()))
 
 
 class Outsider(Struct, frozen=True):
@@ -152,20 +172,9 @@ class Outsider(Struct, frozen=True):
     gpu: int | None = None
 
 
-def outsiders_text(outsiders: tuple[Outsider, ...]) -> str:
-    """As a snapshot and a recording hold them: ``user name percent`` each, with a semicolon between."""
+def outsider_words(outsiders: Iterable[Outsider]) -> str:
+    """For people: ``user name percent`` each, with a semicolon between."""
     return "; ".join(f"{o.user} {o.name.replace(';', ' ')} {o.cpu_pct:.0f}" for o in outsiders)
-
-
-def outsiders_in(text: str | None) -> tuple[Outsider, ...]:
-    """The outsiders that a text holds; what is not of that form is left out."""
-    found = []
-    for part in (text or "").split("; "):
-        user, _, rest = part.partition(" ")
-        name, _, percent = rest.rpartition(" ")
-        if name and percent.isdigit() and len(percent) < 8:
-            found.append(Outsider(user, name, float(percent)))
-    return tuple(found)
 
 
 # What the diagnosis needs of a command line, drawn from it once, so that the command itself may be masked or left out.

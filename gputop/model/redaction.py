@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from gputop.model.feeders import NOT_A_LOADER, outsiders_in, outsiders_text
+from gputop.model.feeders import NOT_A_LOADER
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import Event, GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic, Snapshot
 
@@ -151,10 +151,9 @@ class Redactor:
         return self.text(words[0].rsplit("/", 1)[-1]) if words else command
 
     def _host(self, given: HostSample) -> HostSample:
-        if given.cpu_outsiders:
-            known = outsiders_in(given.cpu_outsiders)
-            hidden = tuple(replace(o, user=self.user(o.user) or "", name=self.text(o.name)) for o in known)
-            given = replace(given, cpu_outsiders=outsiders_text(hidden))
+        if given.outsiders:
+            hidden = tuple(replace(o, user=self.user(o.user) or "", name=self.text(o.name)) for o in given.outsiders)
+            given = replace(given, outsiders=hidden)
         return self._without(given)
 
     def _gpu(self, gpu: GpuSample) -> GpuSample:

@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from msgspec import Struct
 
+from gputop.model.feeders import MainLooks, Outsider, outsider_words
 from gputop.model.serving import ServerRow
 from gputop.model.sm import SmSource
 from gputop.model.steps import StepPeriod, StepRow
@@ -134,7 +135,8 @@ class HostSample(Struct, frozen=True):
     psi_cpu_pct: float | None = None
     psi_io_pct: float | None = None
     psi_mem_pct: float | None = None
-    cpu_outsiders: str | None = None
+    outsiders: tuple[Outsider, ...] | None = None
+    """None unless somebody queued for a core."""
     cpu_outsiders_pct: float | None = None
     fabric_rx_bytes_per_s: float | None = None
     fabric_tx_bytes_per_s: float | None = None
@@ -146,6 +148,11 @@ class HostSample(Struct, frozen=True):
     fabric_ports_degraded: int | None = None
     tcp_retransmits: int | None = None
     unavailable: Mapping[str, str] = NOTHING_MISSING
+
+    @property
+    def cpu_outsiders(self) -> str | None:
+        """``outsiders`` in words."""
+        return None if self.outsiders is None else outsider_words(self.outsiders)
 
 
 class FabricPort(Struct, frozen=True):
@@ -235,7 +242,7 @@ class ProcessSample(Struct, frozen=True):
     feeder_threads: int | None = None
     feed_by: str | None = None
     net_rx_bytes_per_s: float | None = None
-    main_waits: str | None = None
+    main_looks: MainLooks | None = None
     listens: bool | None = None
     feed_other_pct: float | None = None
     feed_unread_pct: float | None = None
@@ -253,6 +260,11 @@ class ProcessSample(Struct, frozen=True):
     main_saves_pct: float | None = None
     static: ProcessStatic = ProcessStatic()
     unavailable: Mapping[str, str] = NOTHING_MISSING
+
+    @property
+    def main_waits(self) -> str | None:
+        """``main_looks`` in words."""
+        return None if self.main_looks is None else self.main_looks.words
 
     def __deepcopy__(self, _memo: dict[int, object]) -> ProcessSample:
         """Itself: it never changes, so a copy of what remembers it can share it."""

@@ -31,9 +31,11 @@ from gputop.recording.format import (
     RecordingError,
     Rounding,
     steps_value,
+    written,
 )
 from gputop.recording.lines_beside_frames import RunFacts, lasting_value, periods_value, run_value, servers_value
 
+_HOST, _GPUS, _PROCESSES = map(written, (HOST_COLUMNS, GPU_COLUMNS, PROCESS_COLUMNS))
 _ROUND: Mapping[Rounding, Callable[[float], float]] = {
     "digits": lambda value: float(f"{value:.4g}"),
     "whole": round,
@@ -58,7 +60,11 @@ def _rows(samples: Sequence[Struct], columns: Sequence[RecordedColumn]) -> list[
     values_of = attrgetter(*[column.key for column in columns])
     return [
         [
-            _rounded(value, column.rounding) if value.__class__ is float else value
+            _rounded(value, column.rounding)
+            if value.__class__ is float
+            else value
+            if value is None or column.typed is None
+            else column.typed.cell(value)
             for value, column in zip(values_of(sample), columns, strict=True)
         ]
         for sample in samples
@@ -96,9 +102,9 @@ def frame_line(snapshot: Snapshot) -> bytes:
         {
             "k": "frame",
             "t": round(snapshot.t, 3),
-            "host": _rows((snapshot.host,), HOST_COLUMNS)[0],
-            "gpus": _rows(snapshot.gpus, GPU_COLUMNS),
-            "procs": _rows(processes, PROCESS_COLUMNS),
+            "host": _rows((snapshot.host,), _HOST)[0],
+            "gpus": _rows(snapshot.gpus, _GPUS),
+            "procs": _rows(processes, _PROCESSES),
             **_rest(snapshot, processes),
         }
     )
@@ -146,9 +152,9 @@ class Encoder:
             "boot": machine.boot_id,
             "driver": machine.driver,
             "interval": snapshot.interval_s,
-            "gpu_cols": [c.key for c in GPU_COLUMNS],
-            "proc_cols": [c.key for c in PROCESS_COLUMNS],
-            "host_cols": [c.key for c in HOST_COLUMNS],
+            "gpu_cols": [c.key for c in _GPUS],
+            "proc_cols": [c.key for c in _PROCESSES],
+            "host_cols": [c.key for c in _HOST],
             "gpus": [
                 {c.key: v for c in GPU_FACTS if (v := getattr(static, c.key)) is not None} for static in self._gpus
             ],

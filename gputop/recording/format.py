@@ -7,7 +7,7 @@ Nothing here opens a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from math import hypot
 from types import MappingProxyType
@@ -28,6 +28,7 @@ from gputop.model.snapshot import (
     Snapshot,
 )
 from gputop.model.steps import BESIDE, COLUMNS, StepRow, step_row
+from gputop.recording.typed_cells import TYPED, TypedColumn
 
 VERSION = 1
 MEMBER_FRAMES = 60
@@ -39,7 +40,7 @@ MOST_PROCESSES = 4096
 SUFFIXES = (".jsonl.gz", ".jsonl")
 
 Rounding = Literal["digits", "whole", "fine"]
-Check = Literal["number", "whole", "flag", "text"]
+Check = Literal["number", "whole", "flag", "text", "typed"]
 
 
 class RecordingError(Exception):
@@ -51,12 +52,16 @@ class Damage(Exception):
 
 
 class RecordedColumn(Struct, frozen=True):
-    """One column of a row: the snapshot's field, what its values must be, how floats are rounded, what absence is."""
+    """One column of a row: the snapshot's field, what its values must be, how floats are rounded, what absence is.
+
+    ``typed`` is the form of one whose values have several parts.
+    """
 
     key: str
     check: Check
     rounding: Rounding
     default: Any
+    typed: TypedColumn | None = None
 
 
 _CHECKS: dict[str, Check] = {
@@ -81,14 +86,22 @@ def _rounding(key: str) -> Rounding:
 
 
 def columns_of(kind: type[Any]) -> tuple[RecordedColumn, ...]:
-    """The recorded fields of a class of the snapshot, in the order in which it declares them."""
+    """The recorded fields of a class of the snapshot, in the order in which it declares them: those of its rows."""
     # Defaults belong to the last fields. Asking for the fields' types would resolve every annotation at each start.
     defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
     return tuple(
-        RecordedColumn(name, _CHECKS[kind.__annotations__[name]], _rounding(name), defaults.get(name))
+        RecordedColumn(name, "typed", "digits", defaults.get(name), typed)
+        if (typed := TYPED.get(name)) is not None
+        else RecordedColumn(name, _CHECKS[kind.__annotations__[name]], _rounding(name), defaults.get(name))
         for name in kind.__struct_fields__
         if name not in ("static", "unavailable")
     )
+
+
+def written(columns: Sequence[RecordedColumn]) -> tuple[RecordedColumn, ...]:
+    """These columns, and those that say typed ones in words, for versions that know the words alone."""
+    words = (RecordedColumn(c.typed.words, "text", "digits", None) for c in columns if c.typed is not None)
+    return (*columns, *words)
 
 
 GPU_COLUMNS = columns_of(GpuSample)
@@ -110,13 +123,17 @@ _FLAG = frozenset({bool, type(None)})
 
 
 class Layout(Struct, frozen=True):
-    """How rows of one kind map to a class: places of known columns by check, and what fills each field."""
+    """How rows of one kind map to a class: places of known columns by check, and what fills each field.
+
+    ``typed`` are the places whose cells become values of several parts, each with what makes them.
+    """
 
     width: int
     numbers: tuple[int, ...]
     wholes: tuple[int, ...]
     flags: tuple[int, ...]
     texts: tuple[int, ...]
+    typed: tuple[tuple[int, Callable[[Any], Any]], ...]
     sources: tuple[tuple[int | None, Any], ...]
 
 
@@ -125,12 +142,25 @@ def layout_of(names: object, columns: Sequence[RecordedColumn]) -> Layout:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Damage("columns are not a list of names")
     places = {name: place for place, name in enumerate(names)}
-    known = [(places[c.key], c.check) for c in columns if c.key in places]
+    known: list[tuple[int, Check]] = []
+    typed: list[tuple[int, Callable[[Any], Any]]] = []
+    for c in columns:
+        if c.key in places:
+            known.append((places[c.key], c.check))
+            if c.typed is not None:
+                typed.append((places[c.key], c.typed.read))
+        elif c.typed is not None and c.typed.words in places:
+            # A recording from before the typed column was.
+            places[c.key] = places[c.typed.words]
+            known.append((places[c.key], "text"))
+            typed.append((places[c.key], c.typed.parsed))
     by_check = {
         check: tuple(place for place, of in known if of == check) for check in ("number", "whole", "flag", "text")
     }
     sources = tuple((places.get(c.key), c.default) for c in columns)
-    return Layout(len(names), by_check["number"], by_check["whole"], by_check["flag"], by_check["text"], sources)
+    return Layout(
+        len(names), by_check["number"], by_check["whole"], by_check["flag"], by_check["text"], tuple(typed), sources
+    )
 
 
 def _reject_constant(_name: str) -> None:
@@ -225,6 +255,8 @@ class RecordedTable:
             for check, places in groups:
                 for place in places:
                     columns[place] = [checked(value, check) for value in columns[place]]
+        for place, value_of in layout.typed:
+            columns[place] = [None if cell is None else value_of(cell) for cell in columns[place]]
         return columns
 
     def _sound(self, *groups: Sequence[Sequence[Any]]) -> bool:

@@ -121,9 +121,9 @@ class MachineReader:
         if self._host_collector is not None and now - self._host_at >= LEAST_HOST_S:
             self._host, self._host_at = self._host_collector.read(now), now
         samples = self._processes.read(now, gpu_processes, util)
-        text, total = self._processes.cpu_outsiders, self._processes.cpu_outsiders_pct
-        if (self._host.cpu_outsiders, self._host.cpu_outsiders_pct) != (text, total):
-            self._host = replace(self._host, cpu_outsiders=text, cpu_outsiders_pct=total)
+        outsiders, total = self._processes.outsiders, self._processes.cpu_outsiders_pct
+        if (self._host.outsiders, self._host.cpu_outsiders_pct) != (outsiders, total):
+            self._host = replace(self._host, outsiders=outsiders, cpu_outsiders_pct=total)
         ports = () if self._host_collector is None else self._host_collector.ports
         return HostReading(self._host, samples, tuple(self._processes.notices), knew_gpus, ports)
 

@@ -16,6 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from gputop.diagnosis.engine import Diagnoser
+from gputop.model.feeders import main_looks
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
 
 MACHINE = Machine("noise")
@@ -114,7 +115,7 @@ class NoisyGpu:
                 nccl=True,
                 age_s=3600.0 + tick,
                 feeder_threads=8,
-                main_waits=f"{self._rng.choice(WAITS)} 1, {self._rng.choice(WAITS)} 1",
+                main_looks=main_looks((self._rng.choice(WAITS), 1) for _ in range(2)),
                 listens=self._rng.random() < 0.01,
                 **self._feed(self._rng.random() < 0.7),
                 static=self._train,

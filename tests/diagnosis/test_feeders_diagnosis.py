@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.feeders import SERVED_BY_PARENT, Outsider, outsiders_in, outsiders_text
+from gputop.model.feeders import SERVED_BY_PARENT, Outsider, main_looks
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Snapshot
 from gputop.paint.words import feeder_fields
@@ -20,7 +20,8 @@ STATES = ("run", "queued", "disk", "network", "lock", "sleep", "poll")
 
 def job(waits: str = "lock 3", main: float = 2.0, **changes: Any) -> ProcessSample:
     """A training process whose feeders were measured, with what its main thread was seen at."""
-    return train(main=main, main_waits=waits, waiting_on=waits.split()[0], feeder_threads=2, **changes)
+    looks = main_looks((state, int(count)) for state, count in (part.split() for part in waits.split(", ")))
+    return train(main=main, main_looks=looks, waiting_on=waits.split()[0], feeder_threads=2, **changes)
 
 
 def shares(**percent: float) -> dict[str, float]:
@@ -168,26 +169,25 @@ def test_a_busy_gpu_accuses_nobody(waits: str) -> None:
 
 
 def test_who_takes_the_cores_is_named() -> None:
-    text = outsiders_text((Outsider("eve", "ffmpeg", 812.0), Outsider("bob", "stress ng", 90.0)))
-    assert outsiders_in(text) == (Outsider("eve", "ffmpeg", 812.0), Outsider("bob", "stress ng", 90.0))
-    assert outsiders_in("no percentage; ; x 5") == ()
+    others = (Outsider("eve", "ffmpeg", 812.0), Outsider("bob", "stress ng", 90.0))
     queued = feeders({"run": 30.0, "queued": 68.0})
-    found = said(20.0, job(), *queued, cpu_outsiders=text)
+    found = said(20.0, job(), *queued, outsiders=others)
     assert found.cause == "queued" and "ffmpeg (eve) 8.1 cores" in found.notes[0]
     assert "num_workers" not in found.remedy and "ffmpeg" in found.remedy
     # One program on many cores, and many small ones beside it: the sum is told, too.
-    crowd = said(20.0, job(), *queued, cpu_outsiders=text, cpu_outsiders_pct=2000.0)
+    crowd = said(20.0, job(), *queued, outsiders=others, cpu_outsiders_pct=2000.0)
     assert "ffmpeg (eve) 8.1 cores, all programs outside the GPU jobs 20.0 cores" in crowd.notes[0]
-    small = outsiders_text((Outsider("eve", "cc1", 30.0), Outsider("bob", "ld", 20.0)))
-    unnamed = said(20.0, job(), *queued, cpu_outsiders=small, cpu_outsiders_pct=2000.0)
+    small = (Outsider("eve", "cc1", 30.0), Outsider("bob", "ld", 20.0))
+    unnamed = said(20.0, job(), *queued, outsiders=small, cpu_outsiders_pct=2000.0)
     assert "taken by all programs outside the GPU jobs 20.0 cores" in unnamed.notes[0]
     assert unnamed.attribution is not None and "free cores" in unnamed.remedy
     pane = " ".join(text for text, _ in feeder_fields(unnamed.attribution))
     assert "taken by others: all programs outside the GPU jobs 20.0 cores" in pane
     own = said(20.0, job(cpu_pct=2900.0), *queued, cpu_count=32.0)
     assert "the job's own threads" in own.notes[0]
-    hidden = Redactor().snapshot(snap(0, gpu(), (), replace(HOST, cpu_outsiders=text))).host.cpu_outsiders
-    assert hidden == "user1 ffmpeg 812; user2 stress ng 90"
+    hidden = Redactor().snapshot(snap(0, gpu(), (), replace(HOST, outsiders=others))).host
+    assert hidden.outsiders == (Outsider("user1", "ffmpeg", 812.0), Outsider("user2", "stress ng", 90.0))
+    assert hidden.cpu_outsiders == "user1 ffmpeg 812; user2 stress ng 90"
 
 
 def test_another_gpus_job_that_takes_the_cores_is_named_and_the_ranks_of_the_same_job_are_not() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
+from gputop.model.feeders import LOOK_STATES, MainLooks, Outsider, main_looks
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import (
     Event,
@@ -64,11 +65,23 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "flag": st.one_of(st.none(), st.booleans()),
     "text": st.one_of(st.none(), TEXTS),
 }
+TYPED_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "main_looks": st.one_of(
+        st.none(),
+        st.lists(st.tuples(st.sampled_from(sorted(LOOK_STATES)), st.integers(0, 999)), max_size=9).map(main_looks),
+    ),
+    "outsiders": st.one_of(
+        st.none(),
+        st.lists(
+            st.builds(Outsider, TEXTS, TEXTS, st.integers(0, 99_999).map(float), st.none(), st.none()), max_size=3
+        ).map(tuple),
+    ),
+}
 REASONS = st.dictionaries(TEXTS, TEXTS, max_size=2)
 
 
 def values_of(columns: Any, **fixed: st.SearchStrategy[Any]) -> dict[str, st.SearchStrategy[Any]]:
-    return {column.key: VALUES[column.check] for column in columns} | fixed
+    return {c.key: VALUES[c.check] if c.typed is None else TYPED_VALUES[c.key] for c in columns} | fixed
 
 
 STATICS = st.builds(GpuStatic, st.integers(0, 9), TEXTS.filter(bool), TEXTS.filter(bool))
@@ -157,6 +170,71 @@ def test_a_column_that_was_not_recorded_is_none() -> None:
     (back,), _ = decoded(key, row)
     assert back.gpus[0].power_w is None
     assert back.gpus[0].util_pct == rounded(frame(0)).gpus[0].util_pct
+
+
+LOOKS = MainLooks((("queue", 2), ("run", 1)))
+OUTSIDERS = (Outsider("eve", "stress ng", 812.0), Outsider("bob", "cc1", 90.0))
+
+
+def looked() -> tuple[dict[str, Any], dict[str, Any]]:
+    """The lines of a frame whose host and first process have values of several parts."""
+    given = frame(0)
+    first = replace(given.processes[0], main_looks=LOOKS)
+    return lines_of(
+        replace(given, processes=(first, *given.processes[1:]), host=replace(given.host, outsiders=OUTSIDERS))
+    )
+
+
+def test_values_of_several_parts_stand_beside_their_words_and_are_read_from_either() -> None:
+    key, row = looked()
+    host, process = key["host_cols"].index, key["proc_cols"].index
+    assert row["host"][host("cpu_outsiders")] == "eve stress ng 812; bob cc1 90"
+    assert row["procs"][0][process("main_waits")] == "queue 2, run 1"
+    (back,), _ = decoded(key, row)
+    # As recordings were before: the words alone.
+    cells = [row["host"], *row["procs"]]
+    for at, names in (((0,), "host_cols"), (range(1, len(cells)), "proc_cols")):
+        place = key[names].index("outsiders" if names == "host_cols" else "main_looks")
+        key[names][place] = "a column of tomorrow"
+        for number in at:
+            cells[number][place] = {"any": "thing"}
+    (old,), _ = decoded(key, row)
+    for found in (back, old):
+        assert found.host.outsiders == OUTSIDERS and found.processes[0].main_looks == LOOKS
+        assert found.processes[1].main_looks is None
+
+
+@pytest.mark.parametrize(
+    ("words", "looks"),
+    [("", ()), ("queue 2, run 1", (("queue", 2), ("run", 1))), ("x, y z, 99999 3, lock 99999", (("other", 3),))],
+)
+def test_words_that_older_recordings_hold_become_values_as_far_as_they_can(words: str, looks: Any) -> None:
+    key, row = looked()
+    place = key["proc_cols"].index("main_looks")
+    del key["proc_cols"][place]
+    for cells in row["procs"]:
+        del cells[place]
+    row["procs"][0][key["proc_cols"].index("main_waits")] = words
+    (back,), _ = decoded(key, row)
+    assert back.processes[0].main_looks == MainLooks(looks)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("main_looks", [1]), ("main_looks", "queue 2"), ("main_looks", {"queue": -1}), ("main_looks", {"queue": "2"}),
+        ("main_looks", {str(number): 1 for number in range(99)}), ("outsiders", {"eve": 3}), ("outsiders", 5),
+        ("outsiders", [["eve", "x"]]), ("outsiders", [["eve", 7, 8]]), ("outsiders", [["eve", "x", 1e30]]),
+        ("outsiders", [["eve", "x", 1]] * 99),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_frame_with_a_value_whose_parts_are_wrong_is_dropped(column: str, value: object) -> None:
+    key, row = looked()
+    names, cells = ("host_cols", row["host"]) if column == "outsiders" else ("proc_cols", row["procs"][0])
+    cells[key[names].index(column)] = value
+    found, decoder = decoded(key, row)
+    assert found == [] and decoder.damaged == 1
 
 
 def test_a_newer_version_is_refused_with_what_to_do() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from gputop.model.feeders import Outsider
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
@@ -117,13 +118,13 @@ class ProcessCollector:
         return tuple(samples)
 
     @property
-    def cpu_outsiders(self) -> str | None:
-        """The largest CPU users outside the trees, as a snapshot holds them; None unless somebody queues for a core."""
-        return self._outsiders.text
+    def outsiders(self) -> tuple[Outsider, ...] | None:
+        """The largest CPU users outside the trees; None unless somebody queues for a core."""
+        return self._outsiders.largest
 
     @property
     def cpu_outsiders_pct(self) -> float | None:
-        """What all processes outside the trees use together, percent of one core; None like ``cpu_outsiders``."""
+        """What all processes outside the trees use together, percent of one core; None like ``outsiders``."""
         return self._outsiders.sum_pct
 
     def _find_outsiders(self, now: float, readings: Mapping[int, ProcessReading]) -> None:

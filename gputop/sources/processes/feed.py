@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from gputop.model.feeders import NO_SHARES, FeederShares
+from gputop.model.feeders import NO_SHARES, FeederShares, MainLooks
 
 
 class MainShares(Struct, frozen=True):
@@ -40,7 +40,7 @@ class FeedReading(Struct, frozen=True):
     why_blind: str | None = None
     unread: bool = False
     """Threads were not read: something else explains the waiting."""
-    main_waits: str | None = None
+    main_looks: MainLooks | None = None
     """What the main thread waited for at some random moments; None where that is not known."""
     main: MainShares | None = None
     """The same as shares; None where it was not looked at."""

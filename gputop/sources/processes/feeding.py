@@ -11,7 +11,7 @@ from collections.abc import Mapping, Set
 
 from msgspec.structs import replace
 
-from gputop.model.feeders import NO_SHARES, FeederShares, waits_text
+from gputop.model.feeders import NO_SHARES, FeederShares, main_looks
 from gputop.sources.processes.between import Descendant, LooksBetween, WaitingGpus
 from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_shares_of, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
@@ -252,8 +252,8 @@ class Feeding:
         rest = max(0.0, 1.0 - (reading.main_run_pct + (reading.main_wait_pct or 0.0)) / 100.0)
         hidden = not _names_channels(reading) and not watch.looked
         main = main_shares_of(rest, {} if hidden else watch.recent.waits(now))
-        words = waits_text([_word(look) for look in looks]) if looks else None
-        return replace(feed, main_waits=words, main=main, saves=rest * watch.saves.waits(now).get("saves", 0.0))
+        seen = main_looks((_word(look), 1) for look in looks) if looks else None
+        return replace(feed, main_looks=seen, main=main, saves=rest * watch.saves.waits(now).get("saves", 0.0))
 
     def waits(self, gpu: int | None) -> bool:
         """Whether a GPU was known to wait at the last reading."""
@@ -442,7 +442,7 @@ def _class_of(seen: Seen, *, moves: bool) -> str:
 
 
 def _word(seen: Seen) -> str:
-    """What a look saw, for people."""
+    """What a look saw, see ``LookState``."""
     wait = seen.instead_of if isinstance(seen, Descendant) else seen.wait
     return "other" if wait in (BLOCKED, "socket", CHILD, LOCAL) else wait
 

@@ -243,7 +243,7 @@ def _columns_of(feed: FeedReading, shares: FeederShares | None, hidden: Sequence
             columns["feed_unread_pct"] = round(columns["feed_unread_pct"] + unread, 1)
     if feed.main is not None:
         columns.update(_in_percent("main", feed.main), main_saves_pct=round(100.0 * feed.saves, 1))
-        columns["main_waits"] = feed.main_waits
+        columns["main_looks"] = feed.main_looks
     columns["feed_by"] = feed.by
     columns["net_rx_bytes_per_s"] = feed.rx_bytes_per_s
     columns["listens"] = feed.listens

@@ -14,8 +14,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gputop.model.feeders import Outsider, outsiders_text
+from gputop.model.feeders import Outsider
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
 from gputop.sources.procfs import parse_stat, read_small
@@ -48,7 +49,7 @@ class _Used(Struct, frozen=True, gc=False):
 class Outsiders:
     """Scans when asked to.
 
-    ``text`` is the result of the last two scans, and ``sum_pct`` what all of them together took in percent of one core;
+    ``largest`` are those of the last two scans, and ``sum_pct`` what all of them together took in percent of one core;
     None before there were two.
     """
 
@@ -58,14 +59,14 @@ class Outsiders:
         self._user = user
         self._used: dict[int, _Used] = {}
         self._at: float | None = None
-        self.text: str | None = None
+        self.largest: tuple[Outsider, ...] | None = None
         self.sum_pct: float | None = None
 
     def read(self, now: float, pids: Iterable[int], inside: Collection[int], *, wanted: bool) -> None:
         """Scan if somebody queues for a core and a scan is due. ``inside``: pids that belong to the GPUs' trees."""
         if not wanted:
             self._used.clear()
-            self._at = self.text = self.sum_pct = None
+            self._at = self.largest = self.sum_pct = None
             return
         gap = SCAN_S if len(self._used) <= MANY else 5 * SCAN_S
         if self._at is not None and now - self._at < 0.95 * gap:
@@ -134,7 +135,8 @@ class Outsiders:
             else:
                 found += [Outsider(user, _named(name), pct_of_tick * ticks) for name, ticks in programs.items()]
         largest = sorted((o for o in found if o.cpu_pct >= LEAST_PCT), key=lambda o: -o.cpu_pct)[:NAMED]
-        self.text = outsiders_text(tuple(largest))
+        # Whole percent: no scan is more exact, and a recording says the same.
+        self.largest = tuple(replace(o, cpu_pct=float(round(o.cpu_pct))) for o in largest)
         self.sum_pct = pct_of_tick * sum(taken.values())
 
 

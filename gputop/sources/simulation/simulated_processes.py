@@ -10,7 +10,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from gputop.model.feeders import RAN, rule_in, server_in, waits_text
+from gputop.model.feeders import MainLooks, rule_in, server_in
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
 from gputop.sources.simulation.life import Cpu, GpuLife, SimulatedProcess, Workers
@@ -135,7 +135,7 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
             pool_threads=0,
             pool_run_pct=0.0,
             static=plan.static,
-            main_waits=_main_waits(job.workers, state),
+            main_looks=_main_looks(job.workers, state),
             feeder_threads=0 if job.workers is not None and job.workers.uneven else None,
             framework="torch" if job.pin_memory or (job.workers is not None and job.workers.kind == "torch") else None,
         )
@@ -221,11 +221,11 @@ def _feeds(run: float, wait: float) -> dict[str, Any]:
     }
 
 
-def _main_waits(workers: Workers | None, state: str) -> str | None:
+def _main_looks(workers: Workers | None, state: str) -> MainLooks | None:
     """What the looks at the main thread found, where feeders are measured."""
     if workers is None or not workers.uneven:
         return None
-    return waits_text([RAN if state == "R" else "queue"] * _LOOKS)
+    return MainLooks((("run" if state == "R" else "queue", _LOOKS),))
 
 
 def _generation(gpu: GpuPlan, every_s: float, t: float) -> tuple[int, float]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import astuple
 
-from gputop.model.feeders import FeederShares, outsiders_in, waits_in, waits_text
+from gputop.model.feeders import FeederShares, main_looks
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import process_sockets
 from gputop.sources.processes import process_sockets as received_module
@@ -314,7 +314,7 @@ def test_whoever_takes_the_cores_outside_the_trees_is_named(tmp_path: Path) -> N
         fake.process(WORKER, "pt_data_worker", ppid=ROOT, run_ns=10**8 * second + 1, wait_ns=9 * 10**8 * second)
         fake.process(300, "ffmpeg", "ffmpeg -i x", session=7, cpu_ticks=400 * second)
         collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
-    (outsider,) = outsiders_in(collector.cpu_outsiders)
+    (outsider,) = collector.outsiders or ()
     assert (outsider.name, round(outsider.cpu_pct)) == ("ffmpeg", 400)
     assert round(collector.cpu_outsiders_pct or 0.0) == 400
     collector.close()
@@ -323,7 +323,7 @@ def test_whoever_takes_the_cores_outside_the_trees_is_named(tmp_path: Path) -> N
 def _taken(fake: FakeProc, outsiders: Outsiders, now: float, *pids: int) -> dict[str, int]:
     """Percent of one core by program, after a scan."""
     outsiders.read(now, pids, (), wanted=True)
-    return {o.name: round(o.cpu_pct) for o in outsiders_in(outsiders.text)}
+    return {o.name: round(o.cpu_pct) for o in outsiders.largest or ()}
 
 
 def test_what_ended_children_took_counts_once_however_deep_they_were(tmp_path: Path) -> None:
@@ -367,11 +367,10 @@ def test_a_process_beside_needs_a_connection_not_a_common_terminal() -> None:
     assert not links.connected(99, 1)
 
 
-def test_looks_are_counted_and_read_back() -> None:
-    text = waits_text(["queue", "run", "queue"])
-    assert text == "queue 2, run 1"
-    assert waits_in(text) == {"queue": 2, "run": 1}
-    assert waits_in("x, y z, 99999 3") == {"99999": 3}
+def test_looks_are_counted_and_said_in_words() -> None:
+    looks = main_looks((state, 1) for state in ("queue", "run", "queue", "in a state of tomorrow"))
+    assert looks.words == "queue 2, run 1, other 1"
+    assert (looks.of("queue"), looks.of("lock"), looks.total, looks.waiting) == (2, 0, 4, 3)
 
 
 def test_a_helper_of_the_same_container_is_found_although_its_session_is_another(tmp_path: Path) -> None:

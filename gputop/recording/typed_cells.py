@@ -1,0 +1,85 @@
+"""Values of several parts in a recording: how they stand in a cell, and how the words of older recordings become them.
+
+A column of such values stands beside the one that holds them in words, which older versions read. Where a recording has
+the words alone, they are taken apart here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from gputop.model.feeders import MainLooks, Outsider, main_looks
+from gputop.model.quantity import clean_text
+
+_MOST_PARTS = 64
+_MOST_COUNT = 1e8
+
+
+class TypedColumn(Struct, frozen=True):
+    """``words`` is the column with the words, made of the value by the snapshot's property of the same name.
+
+    ``cell`` turns a value into JSON. ``read`` checks a cell, and raises TypeError or ValueError for what cannot be a
+    value; ``parsed`` makes what it can of words.
+    """
+
+    words: str
+    cell: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+    parsed: Callable[[str], Any]
+
+
+def _looks_cell(looks: MainLooks) -> dict[str, int]:
+    return dict(looks.counts)
+
+
+def _looks_read(cell: Any) -> MainLooks:
+    if not isinstance(cell, dict):
+        raise TypeError("looks are not an object")
+    return main_looks((state, _whole(count)) for state, count in _few(cell.items()))
+
+
+def _looks_parsed(words: str) -> MainLooks:
+    pairs = (part.partition(" ") for part in words.split(", "))
+    return main_looks((state, int(count)) for state, _, count in pairs if count.isdecimal() and len(count) < 4)
+
+
+def _outsiders_cell(outsiders: tuple[Outsider, ...]) -> list[list[Any]]:
+    return [[one.user, one.name, round(one.cpu_pct)] for one in outsiders]
+
+
+def _outsiders_read(cell: Any) -> tuple[Outsider, ...]:
+    rows = [(clean_text(user), clean_text(name), _whole(pct)) for user, name, pct in _few(cell)]
+    return tuple(Outsider(user, name, float(pct)) for user, name, pct in rows)
+
+
+def _outsiders_parsed(words: str) -> tuple[Outsider, ...]:
+    found = []
+    for part in words.split("; "):
+        user, _, rest = part.partition(" ")
+        name, _, percent = rest.rpartition(" ")
+        if name and percent.isdecimal() and len(percent) < 8:
+            found.append(Outsider(user, name, float(percent)))
+    return tuple(found)
+
+
+def _few(parts: Any) -> list[Any]:
+    found = list(parts)
+    if len(found) > _MOST_PARTS:
+        raise ValueError("too many parts")
+    return found
+
+
+def _whole(value: object) -> int:
+    if type(value) is not int or not 0 <= value < _MOST_COUNT:
+        raise ValueError("not a count")
+    return value
+
+
+TYPED: Mapping[str, TypedColumn] = {
+    "main_looks": TypedColumn("main_waits", _looks_cell, _looks_read, _looks_parsed),
+    "outsiders": TypedColumn("cpu_outsiders", _outsiders_cell, _outsiders_read, _outsiders_parsed),
+}
+"""By the name of the snapshot's field, which is that of the column."""
