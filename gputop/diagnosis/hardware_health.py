@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -49,10 +48,9 @@ class Health:
             if event.gpu != gpu.static.index:
                 continue
             if event.kind == "xid":
-                number = re.search(r"\d+", event.text)
-                if number and int(number.group()) != self._xid:
-                    self._xid = int(number.group())
-                    self._saw_xid(self._xid)
+                if event.xid is not None and event.xid != self._xid:
+                    self._xid = event.xid
+                    self._saw_xid(event.xid)
             elif event.kind == "ecc":
                 self._error(event.text)
 

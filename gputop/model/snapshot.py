@@ -304,12 +304,20 @@ class OwnCost(Struct, frozen=True):
 
 
 class Event(Struct, frozen=True):
-    """Something that happened at a moment: a mark of the user, a lost GPU, an Xid. ``gpu`` is an index or None."""
+    """Something that happened at a moment: a mark of the user, a lost GPU, an Xid. ``gpu`` is an index or None.
+
+    ``text`` says it to people. What code needs of it stands beside: the number of an Xid, the id of a verdict with its
+    flag (A, B or C), whether a gap is damage of the recording.
+    """
 
     t: float
     kind: EventKind
     text: str
     gpu: int | None = None
+    xid: int | None = None
+    verdict: str | None = None
+    flag: str | None = None
+    is_damage: bool = False
 
 
 class Lasting(Struct, frozen=True):

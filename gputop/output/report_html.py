@@ -136,7 +136,7 @@ def _missing(report: JobReport) -> list[Markup]:
     """What is missing from the recording, and so from every figure."""
     if not report.missing:
         return []
-    is_damaged = any("damaged" in gap.text for gap in report.missing)
+    is_damaged = any(gap.is_damage for gap in report.missing)
     said = "Parts of this recording are damaged" if is_damaged else "This recording has gaps"
     words = f"{said}; what is missing is in no chart and no figure{gap_words(report)}"
     return [element("p", words, class_="level yellow")]

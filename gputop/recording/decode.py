@@ -58,6 +58,7 @@ from gputop.recording.format import (
     words_of,
 )
 from gputop.recording.lines_beside_frames import RunFacts, lasting_rows, period_rows, run_facts, server_rows
+from gputop.recording.typed_cells import event_parts
 
 # The rows of a frame to samples: checked columns, the reasons why values are missing, defaults for unknown columns.
 #
@@ -312,10 +313,14 @@ class Decoder:
         if not isinstance(kind, str) or kind not in EVENT_KINDS:
             raise Damage("an event of an unknown kind")
         gpu = checked(parsed.get("gpu"), "whole")
+        xid = checked(parsed.get("xid"), "whole")
+        verdict, flag = (checked(parsed.get(key), "text") for key in ("verdict", "flag"))
+        if xid is None and verdict is None:
+            xid, verdict, flag = event_parts(kind, text or "")
         words = masked_text(text or "")
         if self._lens is not None:
             words = self._lens.text(words)
-        event = Event(float(number(parsed.get("t"))), cast(Any, kind), words, gpu)
+        event = Event(float(number(parsed.get("t"))), cast(Any, kind), words, gpu, xid, verdict, flag)
         events = self.derived if kind == "verdict" or parsed.get("derived") is True else self.trailing
         if len(events) < _MOST_EVENTS:
             events.append(event)
@@ -373,12 +378,12 @@ class Decoder:
 
     def lost_end(self, t: float) -> tuple[Event, ...]:
         """The gap left by damage after the last frame, whose time is ``t``: no later frame carries it."""
-        return (Event(t, "gap", "the recording is damaged after this"),) if self._damage else ()
+        return (Event(t, "gap", "the recording is damaged after this", is_damage=True),) if self._damage else ()
 
     def _gap(self, t: float) -> Event | None:
         last = self._last_t
         if last is None:
-            return Event(t, "gap", "the recording is damaged before this") if self._damage else None
+            return Event(t, "gap", "the recording is damaged before this", is_damage=True) if self._damage else None
         lost = t - last
         if self._is_other:
             # Without its name, which a redacted recording does not tell.
@@ -391,7 +396,7 @@ class Decoder:
             back = f"{-lost:.0f}" if lost <= -1.0 else f"{-lost:.3g}"
             return Event(t, "gap", f"the clock was set back by {back} s")
         if self._damage:
-            return Event(t, "gap", f"no data for {lost:.0f} s: the recording is damaged here")
+            return Event(t, "gap", f"no data for {lost:.0f} s: the recording is damaged here", is_damage=True)
         if lost > GAP_INTERVALS * self.interval_s:
             return Event(t, "gap", f"no data for {lost:.0f} s")
         return None

@@ -219,8 +219,8 @@ class Encoder:
 def event_line(event: Event, derived: bool = False) -> bytes:
     """One event as a line. A derived one was concluded from frames: it is for jumping, a replay does not feed it."""
     given: dict[str, Any] = {"k": "event", "t": round(event.t, 3), "kind": event.kind}
-    if event.gpu is not None:
-        given["gpu"] = event.gpu
+    parts = {"gpu": event.gpu, "xid": event.xid, "verdict": event.verdict, "flag": event.flag}
+    given |= {key: value for key, value in parts.items() if value is not None}
     if derived:
         given["derived"] = True
     return _line({**given, "text": event.text[:MOST_TEXT]})

@@ -1,11 +1,12 @@
-"""Values of several parts in a recording: how they stand in a cell, and how the words of older recordings become them.
+"""What stands in a recording both as a value of several parts and in words: its cell, and the value of older words.
 
-A column of such values stands beside the one that holds them in words, which older versions read. Where a recording has
-the words alone, they are taken apart here and nowhere else.
+The words are for people and for older versions. Where a recording has them alone, they are taken apart here and nowhere
+else.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -63,6 +64,15 @@ def _outsiders_parsed(words: str) -> tuple[Outsider, ...]:
         if name and percent.isdecimal() and len(percent) < 8:
             found.append(Outsider(user, name, float(percent)))
     return tuple(found)
+
+
+def event_parts(kind: str, words: str) -> tuple[int | None, str | None, str | None]:
+    """The number of an Xid, a verdict's id and its flag, as the words of an event of this kind say them."""
+    if kind == "xid":
+        number = re.search(r"\d{1,9}", words, re.ASCII)
+        return None if number is None else int(number[0]), None, None
+    verdict, _, flag = words.partition(" ") if kind == "verdict" else ("", "", "")
+    return None, verdict or None, flag or None
 
 
 def _few(parts: Any) -> list[Any]:

@@ -313,13 +313,12 @@ class Player:
         found: dict[int, list[tuple[float, str, str | None]]] = {}
         last_t = float("-inf")
         for event in self.source.events:
-            if event.kind != "verdict" or event.gpu is None:
+            if event.verdict is None or event.gpu is None:
                 continue
             if event.t < last_t:
                 return {}
             last_t = event.t
-            verdict, _, flag = event.text.partition(" ")
-            found.setdefault(event.gpu, []).append((event.t, verdict, flag or None))
+            found.setdefault(event.gpu, []).append((event.t, event.verdict, event.flag))
         return found
 
 

@@ -51,15 +51,16 @@ class FrameEvents:
         """The events between the frame before and this one. Those that the source reported are not repeated."""
         t = frame.snapshot.t
         known = {(event.kind, event.gpu) for event in frame.snapshot.events}
-        found: list[tuple[EventKind, int, str]] = []
+        found: list[Event] = []
         for gpu, diagnosis in zip(frame.snapshot.gpus, frame.diagnoses, strict=False):
-            found += [(kind, gpu.static.index, text) for kind, text in self._health(gpu)]
-            found += [("verdict", gpu.static.index, text) for text in self._verdict(diagnosis)]
+            index = gpu.static.index
+            found += [Event(t, kind, text, index) for kind, text in self._health(gpu)]
+            found += self._verdict(t, index, diagnosis)
             if (switch := self._sources.switch(gpu)) is not None:
-                found.append(("mark", gpu.static.index, switch))
+                found.append(Event(t, "mark", switch, index))
         if len(self._verdicts) > max(MOST_GPUS, len(frame.snapshot.gpus)):
             self._forget_all_but({gpu.static.uuid for gpu in frame.snapshot.gpus})
-        return [Event(t, kind, text, gpu) for kind, gpu, text in found if (kind, gpu) not in known]
+        return [event for event in found if (event.kind, event.gpu) not in known]
 
     def _forget_all_but(self, uuids: set[str]) -> None:
         self._lost &= uuids
@@ -69,12 +70,13 @@ class FrameEvents:
             self._errors.pop(uuid, None)
             self._sources.forget(uuid)
 
-    def _verdict(self, diagnosis: GpuDiagnosis) -> list[str]:
-        now = (diagnosis.verdict, diagnosis.busy_not_working)
+    def _verdict(self, t: float, gpu: int, diagnosis: GpuDiagnosis) -> list[Event]:
+        now = verdict, flag = diagnosis.verdict, diagnosis.busy_not_working
         if self._verdicts.get(diagnosis.uuid) == now:
             return []
         self._verdicts[diagnosis.uuid] = now
-        return [diagnosis.verdict if now[1] is None else f"{diagnosis.verdict} {now[1]}"]
+        words = verdict if flag is None else f"{verdict} {flag}"
+        return [Event(t, "verdict", words, gpu, verdict=verdict, flag=flag)]
 
     def _health(self, gpu: GpuSample) -> list[tuple[EventKind, str]]:
         uuid = gpu.static.uuid

@@ -83,7 +83,7 @@ def test_xid_errors(xid: int | None, shown: dict[str, str]) -> None:
 def test_an_xid_that_comes_as_an_event_counts_once() -> None:
     watch = Watch()
     watch.feed([snap(0, gpu())])
-    event = Event(T0 + 1, "xid", "Xid 94: contained error", 0)
+    event = Event(T0 + 1, "xid", "Xid 94: contained error", 0, xid=94)
     said = watch.feed([replace(snap(1, gpu(xid=94)), events=(event,))])
     assert said.badges[0].evidence == "Xid 94"
     other = replace(snap(2, gpu(index=0, xid=94)), events=(replace(event, gpu=3, text="Xid 48"),))

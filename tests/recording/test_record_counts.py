@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gputop.model.feeders import MainLooks, Outsider
 from gputop.recording.decode import Rounder
 from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, MEMBER_FRAMES, PROCESS_COLUMNS, RecordedColumn
 from gputop.sources.simulation.simulated import snapshot_at
@@ -19,12 +20,17 @@ ODD: dict[str, list[Any]] = {
     "whole": [None, 0, 1, 12345, 2**65],
     "flag": [None, True, False],
     "text": [None, "a", "b", "x\x1b[31m"],
+    "main_looks": [None, MainLooks(), MainLooks((("lock", 2), ("run", 1)))],
+    "outsiders": [None, (), (Outsider("eve", "x\x1b[31m", 12.0),)],
 }
 
 
 def changed(sample: Any, columns: tuple[RecordedColumn, ...], draw: random.Random) -> Any:
     """The sample with other values in some of its columns, or with other reasons."""
-    given = {c.key: draw.choice(ODD[c.check]) for c in draw.sample(columns, draw.choice((0, 0, 1, 3)))}
+    given = {
+        c.key: draw.choice(ODD[c.check if c.typed is None else c.key])
+        for c in draw.sample(columns, draw.choice((0, 0, 1, 3)))
+    }
     kept = {key: getattr(sample, key) for key in ("pid", "starttime", "role", "sm_source") if key in given}
     if draw.random() < 0.2:
         kept["unavailable"] = draw.choice(({}, {"util_pct": "refused"}))

@@ -354,6 +354,30 @@ def test_derived_events_are_kept_for_jumping_and_never_fed_to_a_monitor() -> Non
     assert back is not None and back.events == ()
 
 
+@pytest.mark.parametrize(
+    ("event", "old"),
+    [
+        (Event(T0, "xid", "Xid 94: contained error", 0, xid=94), "Xid 94: contained error"),
+        (Event(T0, "verdict", "dataloader_cpu", 1, verdict="dataloader_cpu"), "dataloader_cpu"),
+        (Event(T0, "verdict", "launch_bound A", 1, verdict="launch_bound", flag="A"), "launch_bound A"),
+        (Event(T0, "mark", "Xid 5 is healthy"), "Xid 5 is healthy"),
+    ],
+    ids=str,
+)
+def test_what_an_event_says_to_code_stands_beside_its_text(event: Event, old: str) -> None:
+    encoder, decoder = Encoder(), Decoder()
+    line = json.loads(encoder.frame_lines(frame(0), [event])[-2])
+    assert line["text"] == old
+    # A text that says nothing, as that of a user called like a verdict after redaction, changes nothing.
+    others = {"xid", "verdict", "flag"}.intersection(line)
+    wordless = {**line, "text": "user1"} if others else line
+    before = {key: value for key, value in line.items() if key not in others}
+    for each in (line, wordless, before):
+        decoder.feed(json.dumps(each).encode())
+    found = decoder.trailing + decoder.derived
+    assert [(e.xid, e.verdict, e.flag) for e in found] == [(event.xid, event.verdict, event.flag)] * 3
+
+
 def test_the_same_gpus_stay_the_same_objects_over_key_lines() -> None:
     encoder, decoder = Encoder(), Decoder()
     lines = []

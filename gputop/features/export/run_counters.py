@@ -6,8 +6,6 @@ the frames.
 
 from __future__ import annotations
 
-import re
-
 from gputop.diagnosis.types import STATES, GpuDiagnosis, State
 from gputop.diagnosis.verdict_log import measured_span
 from gputop.model.derived import NOT_THROTTLING, WORDS
@@ -25,7 +23,6 @@ MOST_STEPPING = 256
 """Ranks whose steps are exported."""
 SILENT_S = 60.0
 """Where there are too many ranks, one silent for so long makes room for one that steps."""
-_XID = re.compile(r"Xid (\d{1,6})", re.ASCII)
 
 
 class GpuCounts:
@@ -130,10 +127,8 @@ class RunCounters:
             self._forget(t, len(snapshot.gpus))
         by_index = {counts.static.index: counts for counts in self.gpus.values() if counts.seen_t == self._last_t}
         for event in snapshot.events:
-            found = _XID.fullmatch(event.text) if event.kind == "xid" else None
-            if found is not None and event.gpu in by_index:
-                by_index[event.gpu].count_xid(found[1])
-
+            if event.xid is not None and event.gpu in by_index:
+                by_index[event.gpu].count_xid(str(event.xid))
         self._count_steps(snapshot)
 
     def _count_steps(self, snapshot: Snapshot) -> None:

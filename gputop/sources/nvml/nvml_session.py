@@ -246,7 +246,7 @@ class NvmlSession:
                     )
                 seen = self._xids.poll(monotonic())
             indices = {d.static.uuid: d.static.index for d in self._inventory.devices} if seen else {}
-            events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid)) for uuid, xid in seen]
+            events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid), xid=xid) for uuid, xid in seen]
         asked = False
         for device in self._chosen or ():
             if device not in (self._chosen or ()):

@@ -231,7 +231,8 @@ def _events(plan: _Plan, after: float, t: float, started: float) -> tuple[Event,
         if life.lost_after_s is not None and after < started + life.lost_after_s <= t:
             events.append(Event(started + life.lost_after_s, "gpu_lost", LOST_REASON, index))
         if life.ecc_after_s is not None and after < started + life.ecc_after_s <= t:
-            events.append(Event(started + life.ecc_after_s, "xid", f"Xid {XID_CONTAINED_ECC}", index))
+            at, xid = started + life.ecc_after_s, XID_CONTAINED_ECC
+            events.append(Event(at, "xid", f"Xid {xid}", index, xid=xid))
     return tuple(events)
 
 

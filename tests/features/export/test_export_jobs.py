@@ -47,7 +47,7 @@ def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None
             for n in range(12)
         )
         steps = tuple(StepRow(1000 * step + n, n, None, "x", 4, 2.0, 0.5, 0.5, 0.5, 0.5) for n in range(12))
-        events = tuple(Event(t, "xid", f"Xid {step}", n % 2) for n in range(3))
+        events = tuple(Event(t, "xid", f"Xid {step}", n % 2, xid=step) for n in range(3))
         given.take(Snapshot(t, Machine("n1"), tuple(gpus), processes, events=events, steps=steps))
         sizes.append(given.page().count("\n"))
     page = read(given.page())

@@ -162,7 +162,9 @@ def test_a_straggler_is_one_gpu_on_the_page_as_in_the_diagnosis(capsys: pytest.C
 def test_xid_errors_are_counted_by_number() -> None:
     given = feed()
     given.take(snapshot_of(1.0))
-    given.take(snapshot_of(2.0, events=(Event(2.0, "xid", "Xid 79", 0), Event(2.0, "xid", "Xid 79", 0))))
+    given.take(
+        snapshot_of(2.0, events=(Event(2.0, "xid", "Xid 79", 0, xid=79), Event(2.0, "xid", "Xid 79", 0, xid=79)))
+    )
     given.take(snapshot_of(3.0, repeats=("nvml",)))
     assert value(read(given.page()), "gputop_gpu_xid_errors_total", xid="79") == 2.0
 
@@ -243,7 +245,7 @@ def test_promtool_has_nothing_to_remark_on_a_page(scenario: str | None) -> None:
     given = demo_feed(scenario, PageChoice(True, (PodFamilies(lambda: pods),)))
     many = feed(PageChoice(True, (PodFamilies(lambda: pods),)))
     values = dict.fromkeys(GPU_METRICS, 50)
-    event = Event(1.0, "xid", "Xid 79", 0)
+    event = Event(1.0, "xid", "Xid 79", 0, xid=79)
     steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5),)
     many.take(snapshot_of(1.0, gpu_of(sm_source="gpm", **values), events=(event,), steps=steps))
     for page in (given.page(), many.page()):
