@@ -16,7 +16,16 @@ from msgspec.structs import replace
 
 from gputop.model.feeders import NOT_A_LOADER
 from gputop.model.serving import ServerRow
-from gputop.model.snapshot import Event, GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    CgroupName,
+    Event,
+    GpuSample,
+    GpuStatic,
+    HostSample,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
 
 MOST_REMEMBERED = 4096
 """Entries in each cache of redacted facts, of redacted texts, and of numbers for what is known by its form alone, such
@@ -187,8 +196,8 @@ class Redactor:
             user=self.user(given.user),
             name=name,
             command=name or (given.command and self.command(given.command)),
-            job=given.job and self.job(given.job),
-            container=given.container and self._container(given.container),
+            batch_job=given.batch_job and self._named("job", given.batch_job),
+            contained_in=given.contained_in and self._named("container", given.contained_in),
             loader=given.loader and self.kind(given.loader),
             why=given.why and self._why(given.why),
         )
@@ -198,10 +207,12 @@ class Redactor:
         begin = NOT_A_LOADER if why.startswith(NOT_A_LOADER) else ""
         return begin + self.text(why[len(begin) :])
 
-    def _container(self, container: str) -> str:
-        """``docker 0123…`` → ``docker container1``: an ID and an LXC name tell as much as a host's name."""
-        kind, _, name = container.partition(" ")
-        return f"{kind} {self._number('container', name)}" if name else self.text(kind)
+    def _named(self, kind: str, name: CgroupName) -> CgroupName:
+        """``slurm 8821`` → ``slurm job1``: accounts name whose job a number is, and an LXC name tells as much as a
+        host's."""
+        if name.id:
+            return replace(name, id=self.number(kind, name.id))
+        return CgroupName(self.number(kind, name.kind) if kind == "job" else self.text(name.kind))
 
     def _without(self, sample: T) -> T:
         if not sample.unavailable:

@@ -180,6 +180,22 @@ class FabricPort(Struct, frozen=True):
     trouble: str = ""
 
 
+POD = "pod"
+"""The kind of a Kubernetes pod."""
+
+
+class CgroupName(Struct, frozen=True):
+    """A batch job or a container, as its cgroup's path names it: by scheduler or engine, and its id there."""
+
+    kind: str
+    id: str = ""
+
+    @property
+    def words(self) -> str:
+        """For people: ``slurm 8821``."""
+        return f"{self.kind} {self.id}" if self.id else self.kind
+
+
 class ProcessStatic(Struct, frozen=True):
     """Facts of one process that do not change while it lives. Keys as in ``metrics.PROCESS_STATIC``.
 
@@ -190,13 +206,23 @@ class ProcessStatic(Struct, frozen=True):
     user: str | None = None
     command: str | None = None
     name: str | None = None
-    job: str | None = None
-    container: str | None = None
+    batch_job: CgroupName | None = None
+    contained_in: CgroupName | None = None
     loader: str | None = None
     why: str | None = None
     server: str | None = None
     job_key: str | None = None
     rule: str | None = None
+
+    @property
+    def job(self) -> str | None:
+        """``batch_job`` in words."""
+        return None if self.batch_job is None else self.batch_job.words
+
+    @property
+    def container(self) -> str | None:
+        """``contained_in`` in words."""
+        return None if self.contained_in is None else self.contained_in.words
 
 
 class ProcessSample(Struct, frozen=True):

@@ -23,6 +23,7 @@ from gputop.model.snapshot import (
     GAP_INTERVALS,
     NOTHING_MISSING,
     ROLES,
+    CgroupName,
     Event,
     GpuSample,
     GpuStatic,
@@ -296,7 +297,7 @@ class Decoder:
             if len(facts) > _MOST_FACTS:
                 del facts[next(iter(facts))]
 
-    def _static(self, facts: dict[str, str | None]) -> ProcessStatic:
+    def _static(self, facts: dict[str, Any]) -> ProcessStatic:
         """Facts of a process. What the recording left unmasked is masked here, once missing facts are drawn."""
         command = facts["command"]
         if command is not None and facts["job_key"] is None:
@@ -306,7 +307,7 @@ class Decoder:
             facts["server"] = facts["server"] or server_in(command.split())
             facts["why"] = facts["why"] or not_a_loader(command)
         facts["rule"] = facts["rule"] or rule_in(facts["why"])
-        return ProcessStatic(**{key: value and masked_text(value) for key, value in facts.items()})
+        return ProcessStatic(**{key: value and _masked(value) for key, value in facts.items()})
 
     def _event(self, parsed: dict[str, Any]) -> None:
         kind, text = parsed.get("kind"), checked(parsed.get("text"), "text")
@@ -400,6 +401,10 @@ class Decoder:
         if lost > GAP_INTERVALS * self.interval_s:
             return Event(t, "gap", f"no data for {lost:.0f} s")
         return None
+
+
+def _masked(fact: Any) -> Any:
+    return masked_text(fact) if isinstance(fact, str) else CgroupName(masked_text(fact.kind), masked_text(fact.id))
 
 
 def _gpu_static(given: object, place: int) -> GpuStatic:

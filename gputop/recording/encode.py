@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from math import isfinite
 from operator import attrgetter
 from typing import Any
@@ -36,6 +37,7 @@ from gputop.recording.format import (
 from gputop.recording.lines_beside_frames import RunFacts, lasting_value, periods_value, run_value, servers_value
 
 _HOST, _GPUS, _PROCESSES = map(written, (HOST_COLUMNS, GPU_COLUMNS, PROCESS_COLUMNS))
+_FACTS = written(PROCESS_FACTS)
 _ROUND: Mapping[Rounding, Callable[[float], float]] = {
     "digits": lambda value: float(f"{value:.4g}"),
     "whole": round,
@@ -209,10 +211,10 @@ class Encoder:
     def _facts(self, process: ProcessSample) -> dict[str, Any]:
         static = process.static
         given = {"pid": process.pid, "starttime": process.starttime}
-        for column in PROCESS_FACTS:
+        for column in _FACTS:
             value = getattr(static, column.key)
             if value is not None:
-                given[column.key] = value[:MOST_TEXT]
+                given[column.key] = value[:MOST_TEXT] if column.typed is None else column.typed.cell(value)
         return given
 
 
@@ -246,7 +248,10 @@ def _grouped(facts: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     size = 0
     for given in facts:
         # A character takes at most twelve bytes of escaped JSON.
-        length = 128 + 12 * sum(len(value) for value in given.values() if isinstance(value, str))
+        texts = chain.from_iterable(
+            [v] if isinstance(v, str) else v for v in given.values() if isinstance(v, str | list)
+        )
+        length = 128 + 12 * sum(map(len, texts))
         if not groups or size + length > _FACTS_LINE_BYTES:
             groups.append([])
             size = 0

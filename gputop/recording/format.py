@@ -213,7 +213,18 @@ def facts_of(given: object, columns: Sequence[RecordedColumn]) -> dict[str, Any]
     """Checked facts by key, None where missing. Raises Damage."""
     if not isinstance(given, dict):
         raise Damage("facts are not an object")
-    return {c.key: checked(given.get(c.key), c.check) for c in columns}
+    return {c.key: _fact(given, c) for c in columns}
+
+
+def _fact(given: Mapping[str, Any], column: RecordedColumn) -> Any:
+    typed = column.typed
+    if typed is None:
+        return checked(given.get(column.key), column.check)
+    cell, words = given.get(column.key), checked(given.get(typed.words), "text")
+    try:
+        return typed.read(cell) if cell is not None else words and typed.parsed(words)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Damage(f"{column.key} of wrong parts") from error
 
 
 def words_of(given: object) -> Mapping[str, str]:

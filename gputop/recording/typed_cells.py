@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.model.feeders import MainLooks, Outsider, main_looks
-from gputop.model.quantity import clean_text
+from gputop.model.quantity import MOST_TEXT, clean_text
+from gputop.model.snapshot import CgroupName
 
 _MOST_PARTS = 64
 _MOST_COUNT = 1e8
@@ -66,6 +67,20 @@ def _outsiders_parsed(words: str) -> tuple[Outsider, ...]:
     return tuple(found)
 
 
+def _name_cell(name: CgroupName) -> list[str]:
+    return [name.kind[:MOST_TEXT], name.id[:MOST_TEXT]]
+
+
+def _name_read(cell: Any) -> CgroupName:
+    kind, number = _few(cell)
+    return CgroupName(clean_text(kind), clean_text(number))
+
+
+def _name_parsed(words: str) -> CgroupName:
+    kind, _, number = words.partition(" ")
+    return CgroupName(kind, number)
+
+
 def event_parts(kind: str, words: str) -> tuple[int | None, str | None, str | None]:
     """The number of an Xid, a verdict's id and its flag, as the words of an event of this kind say them."""
     if kind == "xid":
@@ -91,5 +106,7 @@ def _whole(value: object) -> int:
 TYPED: Mapping[str, TypedColumn] = {
     "main_looks": TypedColumn("main_waits", _looks_cell, _looks_read, _looks_parsed),
     "outsiders": TypedColumn("cpu_outsiders", _outsiders_cell, _outsiders_read, _outsiders_parsed),
+    "batch_job": TypedColumn("job", _name_cell, _name_read, _name_parsed),
+    "contained_in": TypedColumn("container", _name_cell, _name_read, _name_parsed),
 }
 """By the name of the snapshot's field, which is that of the column."""

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.model.snapshot import Event, GpuSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessStatic, Snapshot
+from gputop.sources.simulation.life import slurm
 from tests.support.scenes import GIB, HOST, T0, Watch, badges, gpu, snap, steady, train, workers
 
 
@@ -205,7 +206,10 @@ def test_stop_and_start_needs_the_whole_way_down() -> None:
     assert "stop_start" not in after(60, lambda tick: gpu(util=95.0 if tick % 4 < 2 else 25.0))
 
 
-def job(sm: list[float], seconds: int, util: float = 97.0, name: str | None = "slurm 8821", **changes: Any) -> Watch:
+JOB = slurm(8821)
+
+
+def job(sm: list[float], seconds: int, util: float = 97.0, name: CgroupName | None = JOB, **changes: Any) -> Watch:
     watch = Watch()
     names = [name] * len(sm)
 
@@ -213,7 +217,7 @@ def job(sm: list[float], seconds: int, util: float = 97.0, name: str | None = "s
         for tick in range(seconds):
             gpus = [gpu(i, util=util, sm=value, **changes) for i, value in enumerate(sm)]
             rows = [
-                train(i, static=ProcessStatic(user="ml", command="python train.py", name="python", job=names[i]))
+                train(i, static=ProcessStatic(user="ml", command="python train.py", name="python", batch_job=names[i]))
                 for i in range(len(sm))
             ]
             yield snap(tick, gpus, rows)
@@ -255,7 +259,7 @@ def test_no_straggler(sm: list[float], changes: dict[str, Any]) -> None:
 def test_power_tells_the_straggler_where_sm_is_not_measured() -> None:
     def ranks(tick: int) -> Snapshot:
         gpus = [gpu(i, sm=None, sm_source="bound", power_w=650.0 if i == 0 else 400.0) for i in range(4)]
-        rows = [train(i, static=ProcessStatic(job="slurm 1", name="python")) for i in range(4)]
+        rows = [train(i, static=ProcessStatic(batch_job=slurm(1), name="python")) for i in range(4)]
         return snap(tick, gpus, rows)
 
     said = Watch().feed(ranks(tick) for tick in range(90))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import SERVED_BY_PARENT, Outsider, main_looks
 from gputop.model.redaction import Redactor
-from gputop.model.snapshot import ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic, Snapshot
 from gputop.paint.words import feeder_fields
 from tests.support.scenes import HOST, Watch, gpu, snap, steady, told, train, workers
 
@@ -203,7 +203,7 @@ def test_another_gpus_job_that_takes_the_cores_is_named_and_the_ranks_of_the_sam
     # On two GPUs the same process has the same tree, which counts once.
     both = replace(bob, gpu=2)
     assert "(bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs, both)
-    ranks = [replace(p, static=replace(p.static, job="slurm:7")) for p in (job(), bob)]
+    ranks = [replace(p, static=replace(p.static, batch_job=CgroupName("slurm:7"))) for p in (job(), bob)]
     assert "taken by python" not in notes(ranks[0], *queued, ranks[1], *theirs[1:])
     assert "taken by" not in notes(job(), *queued, bob, *workers(6, 5.0, parent=4100))
 

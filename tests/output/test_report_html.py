@@ -141,7 +141,8 @@ def test_what_the_frames_do_not_cover_stays_empty(tmp_path: Path) -> None:
 
 
 def test_a_damaged_recording_says_what_is_missing_whose_it_was_and_when(flagged: Pictured) -> None:
-    gap = Event(flagged.report.begin + 3.0, "gap", "no data for 58 s: the recording is damaged here")
+    text = "no data for 58 s: the recording is damaged here"
+    gap = Event(flagged.report.begin + 3.0, "gap", text, is_damage=True)
     row = replace(flagged.processes[0], job="slurm 8830", user="rl")
     page = report_html(
         replace(flagged, report=replace(flagged.report, gaps=1, missing=(gap,)), processes=(row, replace(row, pid=9)))

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.model.snapshot import CgroupName, GpuSample, GpuStatic
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
@@ -130,7 +130,7 @@ def test_hostile_names_are_drawn_safely_and_keep_the_columns() -> None:
     frame = demo_frame()
     hostile = "\x1b[2J\x1b]0;x\x07 訓練 \u202e evil e\u0301 [red]" + "x" * 4096
     processes = tuple(
-        replace(p, static=replace(p.static, command=hostile, user=hostile, job=hostile))
+        replace(p, static=replace(p.static, command=hostile, user=hostile, batch_job=CgroupName(hostile)))
         for p in frame.snapshot.processes
     )
     bad = replace(frame, snapshot=replace(frame.snapshot, processes=processes))

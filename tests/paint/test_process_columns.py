@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC
-from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import cells
 from gputop.paint.process_columns import (
@@ -36,8 +36,8 @@ HUGE = ProcessSample(
         user="\x1b[31m漢字漢字漢字",
         command="x" * 5000,
         name="e\u0301" * 40,
-        job="\u202eslurm 1",
-        container="[bold]" * 9,
+        batch_job=CgroupName("\u202eslurm", "1"),
+        contained_in=CgroupName("[bold]" * 9),
     ),
 )
 NOTHING = ProcessSample(1)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.inspection import ThreadList, ThreadSample
-from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.detail_page import DetailsView
@@ -16,6 +16,7 @@ from gputop.paint.process_page import family, process_details
 from gputop.paint.process_table import key_of
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
+from gputop.sources.simulation.life import slurm
 from tests.support.frames import MOMENT, demo_frame
 from tests.support.scenes import SOME_THREADS, gpu, snap, train, workers
 
@@ -38,13 +39,14 @@ def _fed(*processes: ProcessSample, seconds: int = 30) -> Frame:
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_every_size_is_filled_exactly_also_with_a_hostile_process(width: int, height: int, glyphs: Glyphs) -> None:
     hostile = "\x1b[2J\x1b]0;x\x07 訓練 \u202e evil e\u0301 [red]" + "x" * 4096
-    static = ProcessStatic(hostile, hostile, hostile, hostile, hostile, hostile, hostile)
+    name = CgroupName(hostile)
+    static = ProcessStatic(hostile, hostile, hostile, name, name, hostile, hostile)
     bad = train(static=static, unavailable={"read_bytes_per_s": hostile})
-    named = ThreadList(1.0, (ThreadSample(1, hostile, "S", None, None, None),), 1)
+    threads = ThreadList(1.0, (ThreadSample(1, hostile, "S", None, None, None),), 1)
     frame = _fed(bad, *workers(3, 50.0, static=static))
     for first in (0, 9, 10**6):
         state = DetailsView(View(glyphs=glyphs), first, frame.snapshot.t - 5.0)
-        rows = process_details(frame, state, key_of(bad), bad, named, width, height).rows
+        rows = process_details(frame, state, key_of(bad), bad, threads, width, height).rows
         assert len(rows) == height
         assert {sum(cells(text) for text, _ in row) for row in rows} == {width}
         assert all(char.isprintable() for row in rows for text, _ in row for char in text)
@@ -72,7 +74,7 @@ def test_the_whole_command_is_there_wrapped() -> None:
 
 
 def test_identity_and_reasons_are_said() -> None:
-    static = ProcessStatic("ml", "python t.py", "python", "slurm 77", "pod-a", "DALI", "holds a GPU context")
+    static = ProcessStatic("ml", "python t.py", "python", slurm(77), CgroupName("pod-a"), "DALI", "holds a GPU context")
     p = train(
         static=static, threads=214, pin_memory=True, unavailable={"read_bytes_per_s": "not permitted: run as root"}
     )

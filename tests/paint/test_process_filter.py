@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 
 from gputop.model.expression import LONGEST, ExpressionError
-from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
 from gputop.paint.process_columns import COLUMNS
 from gputop.paint.process_filter import ALIASES, NO_FILTER, parse, passes, remembered
+from gputop.sources.simulation.life import slurm
 from tests.support.examples import any_text, looks
 
 GIB = 2.0**30
@@ -26,7 +27,11 @@ TRAIN = ProcessSample(
     nccl=True,
     type="C",
     static=ProcessStatic(
-        user="ml", command="python train.py --name 'big run'", name="python", job="slurm 8821", container="pod 1-2"
+        user="ml",
+        command="python train.py --name 'big run'",
+        name="python",
+        batch_job=slurm(8821),
+        contained_in=CgroupName("pod", "1-2"),
     ),
 )
 LOADER = ProcessSample(

@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from gputop.model.snapshot import NOT_READ_YET, ProcessSample, ProcessStatic
+from gputop.model.snapshot import NOT_READ_YET, CgroupName, ProcessSample, ProcessStatic
 from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.line import Row, cells
@@ -152,7 +152,11 @@ def test_search_goes_round_in_both_directions() -> None:
 def test_rows_fill_their_width_whatever_the_columns_and_the_names(chosen: tuple[str, ...]) -> None:
     frame = demo_frame()
     hostile = ProcessStatic(
-        user="\x1b[31mroot\x1b[0m", command="漢字\n\u202e[bold]" * 400, name="e\u0301\x07" * 9, job="\t\t", why="\x9b1A"
+        user="\x1b[31mroot\x1b[0m",
+        command="漢字\n\u202e[bold]" * 400,
+        name="e\u0301\x07" * 9,
+        batch_job=CgroupName("\t\t"),
+        why="\x9b1A",
     )
     processes = tuple(replace(p, static=hostile) for p in frame.snapshot.processes)
     bad = replace(frame, snapshot=replace(frame.snapshot, processes=processes))

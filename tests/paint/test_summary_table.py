@@ -9,10 +9,11 @@ from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import cells
 from gputop.paint.process_table import groups, summary_head, summary_row
+from gputop.sources.simulation.life import slurm
 from tests.support.frames import demo_frame
 
 GIB = 2.0**30
-ML, OPS = ProcessStatic(user="ml", job="slurm 1"), ProcessStatic(user="ops")
+ML, OPS = ProcessStatic(user="ml", batch_job=slurm(1)), ProcessStatic(user="ops")
 PROCESSES = (
     ProcessSample(1, 10, gpu=0, gpu_mem_bytes=10 * GIB, cpu_pct=100.0, rss_bytes=GIB, static=ML),
     ProcessSample(1, 10, gpu=1, gpu_mem_bytes=20 * GIB, cpu_pct=100.0, rss_bytes=GIB, static=ML),

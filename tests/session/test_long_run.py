@@ -17,7 +17,7 @@ from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import Change
 from gputop.diagnosis.verdict_log import VerdictTimeline
 from gputop.model.quantity import terminal_safe
-from gputop.model.snapshot import Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import MOST_GPUS, Monitor
 from gputop.paint.line import fit
 from gputop.paint.main_screen import Painter
@@ -57,7 +57,9 @@ def _short_lived(ticks: int) -> Iterator[Snapshot]:
         new = replace(comes, static=replace(comes.static, uuid=f"MIG-{tick}", index=1), ecc_uncorrected=tick)
         processes: list[ProcessSample] = []
         for number, role in enumerate(("gpu", "loader", "helper")):
-            static = ProcessStatic(f"user{tick}", f"python -m job{tick}.{number}", f"job{tick}", job=str(tick))
+            static = ProcessStatic(
+                f"user{tick}", f"python -m job{tick}.{number}", f"job{tick}", batch_job=CgroupName(str(tick))
+            )
             pid = 1000 + 3 * tick + number
             processes.append(replace(p, pid=pid, starttime=tick, role=role, gpu=number % 2, static=static))  # type: ignore[arg-type]
         events = (Event(MOMENT + tick, "mark", f"mark {tick}", None),)

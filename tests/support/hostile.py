@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gputop.features.fleet.fleet_reading import GpuReading
 from gputop.features.fleet.simulated_fleet import SimulatedFleet
 from gputop.model.quantity import clean_text
-from gputop.model.snapshot import Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
 from gputop.recording.writer import RecordingWriter
 from tests.support.scenes import gpu, snap, train
 
@@ -59,8 +59,8 @@ def snapshot(t: float, *, clean: bool = False) -> Snapshot:
         )
         for loader in (None, None, "torch", next(fact)):
             facts = ProcessStatic(
-                next(name), f"python {next(name)} {said}", next(fact), f"slurm {next(name)}",
-                f"docker {next(name)}", loader, None if loader else next(fact), None, next(fact),
+                next(name), f"python {next(name)} {said}", next(fact), CgroupName("slurm", next(name)),
+                CgroupName("docker", next(name)), loader, None if loader else next(fact), None, next(fact),
             )  # fmt: skip
             processes.append(
                 replace(

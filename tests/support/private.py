@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.model.snapshot import Event, ProcessStatic, Snapshot
+from gputop.model.snapshot import CgroupName, Event, ProcessStatic, Snapshot
+from gputop.sources.simulation.life import slurm
 from tests.support.scenes import gpu, snap, train
 
 UUID = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"
@@ -17,10 +18,11 @@ def private_snapshot(t: float = 0.0) -> Snapshot:
         f"alice on tesla07 and tesla07.corp.example: /data/secret-project/x.py, pod {UUID}, http://10.20.30.40:9400/m"
     )
     static = ProcessStatic(
-        "alice", "/home/alice/bin/python /data/secret-project/train.py", "python", "slurm 8821", f"pod {UUID}", "torch",
+        "alice", "/home/alice/bin/python /data/secret-project/train.py", "python", slurm(8821),
+        CgroupName("pod", UUID), "torch",
         f"R1 comm {text}", None, "f00d",
     )  # fmt: skip
-    other = replace(static, user="bob", container="docker 9f8e7d6c5b4a")
+    other = replace(static, user="bob", contained_in=CgroupName("docker", "9f8e7d6c5b4a"))
     first = gpu(0, unavailable={"power_w": text}, sm_reason=text, lost_reason=None)
     second = gpu(1)
     snapshot = snap(

@@ -7,9 +7,11 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
+from gputop.model.feeders import MainLooks
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
 from gputop.model.sm import SmSource
 from gputop.model.snapshot import (
+    CgroupName,
     Event,
     GpuSample,
     GpuStatic,
@@ -21,6 +23,7 @@ from gputop.model.snapshot import (
     Role,
     Snapshot,
 )
+from gputop.sources.simulation.life import slurm
 
 T0 = 1_780_000_000.0
 HUGE = 1e15
@@ -92,6 +95,12 @@ def _gpu(draw: random.Random, index: int) -> GpuSample:
     )
 
 
+def _static(draw: random.Random) -> ProcessStatic:
+    facts = {name: _text(draw) for name in ProcessStatic.__struct_fields__ if name not in ("batch_job", "contained_in")}
+    jobs = None, slurm(8821), CgroupName(*(_text(draw) or "x" for _ in range(2)))
+    return ProcessStatic(**facts, batch_job=draw.choice(jobs), contained_in=draw.choice(jobs))
+
+
 def _process(draw: random.Random, gpus: int) -> ProcessSample:
     values = _values(draw, ProcessSample, dict(PROCESS_METRICS))
     for fixed in ("pid", "starttime", "ppid", "gpu"):
@@ -106,7 +115,8 @@ def _process(draw: random.Random, gpus: int) -> ProcessSample:
         type=draw.choice((None, "C", "G", "M")),
         state=draw.choice((None, "R", "S", "D", "Z", "T")),
         waiting_on=draw.choice((None, "queue", "gpu", "other")),
-        static=ProcessStatic(*(_text(draw) for _ in ProcessStatic.__struct_fields__)),
+        main_looks=draw.choice((None, MainLooks(), MainLooks((("queue", 2), ("run", 1))))),
+        static=_static(draw),
     )
 
 

@@ -6,7 +6,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from gputop.model.snapshot import ProcessSample, Snapshot
+from gputop.model.snapshot import CgroupName, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.frames import MOMENT
@@ -60,5 +60,7 @@ def _copy(process: ProcessSample, number: int, snapshot: Snapshot) -> ProcessSam
         pid=1_000_000 + number,
         gpu=snapshot.gpus[number % len(snapshot.gpus)].static.index,
         gpu_mem_bytes=number * 3e6,
-        static=replace(process.static, command=name, user=name[:40], job=None, container=name[:20]),
+        static=replace(
+            process.static, command=name, user=name[:40], batch_job=None, contained_in=CgroupName(name[:20])
+        ),
     )

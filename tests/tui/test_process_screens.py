@@ -13,7 +13,7 @@ from textual.widgets import Input, Label
 from gputop.commands.screen import first_view
 from gputop.config import Settings
 from gputop.model.inspection import ProcessIdentity
-from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
 from gputop.monitor import Frame
 from gputop.paint.glyphs import ASCII, COLOUR, Glyphs, choose
 from gputop.paint.line import cells
@@ -232,7 +232,9 @@ async def test_columns_are_chosen_moved_reset_and_left_alone() -> None:
 )
 async def test_every_screen_is_full_and_safe_at_every_size(size: tuple[int, int], glyphs: Glyphs) -> None:
     frame = demo_frame()
-    hostile = ProcessStatic(user="\x1b[31mröot", command="漢字 \u202e[bold]\n" * 300, name="e\u0301", job="\x07j")
+    hostile = ProcessStatic(
+        user="\x1b[31mröot", command="漢字 \u202e[bold]\n" * 300, name="e\u0301", batch_job=CgroupName("\x07j")
+    )
     processes = tuple(replace(p, static=hostile) for p in frame.snapshot.processes)
     app, _ = app_on(replace(frame, snapshot=replace(frame.snapshot, processes=processes)), View(glyphs=glyphs), Asked())
     async with app.run_test(size=size) as pilot:

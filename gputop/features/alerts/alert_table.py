@@ -18,7 +18,7 @@ from gputop.model.derived import gap_pct
 from gputop.model.expression import Expression, ExpressionError, Term, Vocabulary, nearest, parse_expression
 from gputop.model.metrics import GPU_METRICS, Metric, pct
 from gputop.model.quantity import HOUR_S, SECONDS
-from gputop.model.snapshot import GpuSample, ProcessSample
+from gputop.model.snapshot import POD, GpuSample, ProcessSample
 
 # The condition of an alert: ``badge:ecc``, ``temp_c > 85``, ``sm_occupancy_pct < 20 and util_pct > 50``. A term is a
 # badge, a verdict or a state of the diagnosis, or a value of the GPU compared with a number.
@@ -129,9 +129,10 @@ def jobs_by_gpu(processes: Iterable[ProcessSample]) -> Mapping[int, frozenset[st
     jobs: dict[int, set[str]] = {}
     for process in processes:
         if process.role == "gpu" and process.gpu is not None:
-            name = process.static.job or _pod(process.static.container)
+            container = process.static.contained_in
+            name = process.static.batch_job or (container if container is not None and container.kind == POD else None)
             if name is not None:
-                jobs.setdefault(process.gpu, set()).add(name)
+                jobs.setdefault(process.gpu, set()).add(name.words)
     return {gpu: frozenset(names) for gpu, names in jobs.items()}
 
 
@@ -140,10 +141,6 @@ def group_of(per: Per, uuid: str, jobs: frozenset[str]) -> str:
     if per == "gpu":
         return uuid
     return "job " + ", ".join(sorted(jobs)) if per == "job" and jobs else NODE
-
-
-def _pod(container: str | None) -> str | None:
-    return container if container is not None and container.startswith("pod ") else None
 
 
 MOST_ALERTS = 64

@@ -155,8 +155,7 @@ def _only(values: set[str], name: str) -> dict[str, str]:
 
 
 def _job_id(process: ProcessSample) -> str | None:
-    """``8821`` of ``slurm 8821``."""
-    return None if process.static.job is None else process.static.job.rpartition(" ")[2]
+    return None if process.static.batch_job is None else process.static.batch_job.id
 
 
 def _body(alert: Alert, gpus: Judged) -> str:

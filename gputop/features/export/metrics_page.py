@@ -19,7 +19,7 @@ from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
 from gputop.model.quantity import clean_text
 from gputop.model.sm import MEASURED, SM_SOURCES
-from gputop.model.snapshot import GpuSample, GpuStatic, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import POD, CgroupName, GpuSample, GpuStatic, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import Frame
 
 # Prometheus' text exposition format 0.0.4, written line by line.
@@ -119,23 +119,23 @@ def jobs_by_gpu(processes: Iterable[ProcessSample]) -> dict[int, list[str]]:
 
 def job_labels(static: ProcessStatic) -> str:
     """``scheduler, job_id, user, k8s_pod_uid, container_id`` of a process; empty where none of them is known."""
-    return _labels(static.job or "", static.container or "", static.user)
+    return _labels(static.batch_job or _NO_NAME, static.contained_in or _NO_NAME, static.user)
 
 
 @lru_cache(maxsize=256)
-def _labels(job: str, contained: str, user: str | None) -> str:
+def _labels(job: CgroupName, container: CgroupName, user: str | None) -> str:
     """Kept: a job has many processes, and each scrape asks for all of them."""
-    scheduler, _, job_id = job.partition(" ")
-    kind, _, container = contained.partition(" ")
-    pod = container if kind == "pod" else ""
+    pod = container.id if container.kind == POD else ""
     return labels(
-        ("scheduler", scheduler if job_id else "kubernetes" if pod else ""),
-        ("job_id", job_id),
+        ("scheduler", job.kind if job.id else "kubernetes" if pod else ""),
+        ("job_id", job.id),
         ("user", user),
         ("k8s_pod_uid", pod),
-        ("container_id", "" if pod else container),
+        ("container_id", "" if pod else container.id),
     )
 
+
+_NO_NAME = CgroupName("")
 
 # The page, family by family.
 

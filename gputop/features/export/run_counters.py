@@ -135,11 +135,11 @@ class RunCounters:
         t = snapshot.t
         for rank in [rank for rank, of in self.steps.items() if not t - REMEMBERED_S <= of.seen_t <= t]:
             del self.steps[rank]
-        jobs = {process.pid: process.static.job for process in snapshot.processes} if snapshot.steps else {}
+        jobs = {p.pid: p.static.batch_job for p in snapshot.processes} if snapshot.steps else {}
         for row in snapshot.steps:
             gpus = stepping_on(snapshot, row)
-            job = (jobs.get(row.pid) or "").partition(" ")[2]
-            rank = (str(min(gpus)) if gpus else "", "" if row.rank is None else str(row.rank), job)
+            job = jobs.get(row.pid)
+            rank = (str(min(gpus)) if gpus else "", "" if row.rank is None else str(row.rank), job.id if job else "")
             if rank not in self.steps and len(self.steps) >= MOST_STEPPING and not self._make_room(t):
                 continue
             self.steps.setdefault(rank, StepCounts()).add(t, row)

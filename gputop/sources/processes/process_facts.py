@@ -11,11 +11,13 @@ import pwd
 import re
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.feeders import server_in
 from gputop.model.inspection import ProcessIdentity
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text, masked_words
+from gputop.model.snapshot import POD, CgroupName
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
 from gputop.sources.procfs import PatientReader, parse_stat, read_small
 
@@ -42,38 +44,36 @@ _ENGINES = {"docker": "docker", "libpod": "podman", "crio": "cri-o", "cri-contai
 class JobIdentity(Struct, frozen=True):
     """``job`` such as ``slurm 8821``; ``container`` such as ``docker 0123456789ab``. None: neither was recognised."""
 
-    job: str | None = None
-    container: str | None = None
+    job: CgroupName | None = None
+    container: CgroupName | None = None
 
 
-def _job(text: str) -> str | None:
+def _job(text: str) -> CgroupName | None:
     for scheduler, pattern in (("slurm", _SLURM), ("pbs", _PBS), ("lsf", _LSF)):
         # The plain search first: most machines need none of these patterns, and compiling them takes a millisecond.
         if scheduler in text and (match := re.search(pattern, text)):
-            return f"{scheduler} {match[1]}"
+            return CgroupName(scheduler, match[1])
     return None
 
 
-def _container(text: str) -> str | None:
+def _container(text: str) -> CgroupName | None:
     if "pod" in text and (pod := re.search(_POD, text)):
-        return f"pod {pod[1].replace('_', '-')}"
+        return CgroupName(POD, pod[1].replace("_", "-"))
     if len(text) >= _ID_LENGTH and (match := re.search(_CONTAINER_ID, text)):
         short = match["id"][:_SHORT_ID]
         if match["scope"]:
-            return f"{_ENGINES[match['scope']]} {short}"
-        if "/docker" in text:
-            return f"docker {short}"
-        return f"podman {short}" if "libpod" in text else f"container {short}"
+            return CgroupName(_ENGINES[match["scope"]], short)
+        return CgroupName("docker" if "/docker" in text else "podman" if "libpod" in text else "container", short)
     if "/lxc" in text and (lxc := re.search(_LXC, text)):
-        return f"lxc {lxc[1]}"
+        return CgroupName("lxc", lxc[1])
     return None
 
 
 def job_identity(cgroup: str) -> JobIdentity:
     """Read the text of /proc/PID/cgroup: every hierarchy's line is searched, the first match wins."""
     paths = "\n".join(line.split(":", 2)[-1] for line in cgroup.splitlines())
-    job: str | None = None
-    container: str | None = None
+    job: CgroupName | None = None
+    container: CgroupName | None = None
     for path in paths.split("\n"):
         job = job or _job(path)
         container = container or _container(path)
@@ -175,8 +175,8 @@ class FactsReader:
             return JobIdentity(), CgroupFolders()
         if text not in self._groups:
             found = job_identity(text)
-            shown = JobIdentity(*(part and masked_text(part) for part in (found.job, found.container)))
-            self._groups[text] = shown, cgroup_folders(text, self._sys)
+            shown = (part and replace(part, id=masked_text(part.id)) for part in (found.job, found.container))
+            self._groups[text] = JobIdentity(*shown), cgroup_folders(text, self._sys)
         return self._groups[text]
 
 

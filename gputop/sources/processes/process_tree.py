@@ -339,7 +339,7 @@ class Groups:
         except OSError:
             return None
         if found != _NOTHING:
-            return f"{found.job} {found.container}"
+            return f"{found.job and found.job.words} {found.container and found.container.words}"
         # Within a container its own group has no name; all processes visible there belong to it.
         return "this container" if self._inside else None
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from gputop.sources.simulation.life import Cpu, FabricLife, GpuLife, HostLife, Load, NodeLife, SimulatedProcess, Workers
+from gputop.model.snapshot import CgroupName
+from gputop.sources.simulation.life import (
+    Cpu,
+    FabricLife,
+    GpuLife,
+    HostLife,
+    Load,
+    NodeLife,
+    SimulatedProcess,
+    Workers,
+    slurm,
+)
 
 HOUR_S = 3600.0
 DAY_S = 86400.0
@@ -19,7 +30,7 @@ WAITING = Cpu(2.0, main=2.0, waits="queue")
 def small_kernels() -> GpuLife:
     load = Load(97, 8, 12, 1, 12, 6, 214, 1.2, 0.1)
     job = SimulatedProcess(
-        4711, "python rl.py --batch 1", 58.1, 2470, SPINNING, user="rl", job="slurm 8830", rss_gib=12.2
+        4711, "python rl.py --batch 1", 58.1, 2470, SPINNING, user="rl", job=slurm(8830), rss_gib=12.2
     )
     return GpuLife(load, 61.2, 54, (job,))
 
@@ -36,7 +47,7 @@ def healthy(rank: int = 0) -> GpuLife:
         70.4,
         11529,
         SPINNING,
-        job="slurm 8821",
+        job=slurm(8821),
         rss_gib=18.0,
         threads=92,
         nccl=True,
@@ -56,7 +67,7 @@ def dataloader_cpu() -> GpuLife:
         3764,
         busy=Cpu(4.0, main=3.0),
         rest=Cpu(1.0, main=1.0),
-        job="slurm 8825",
+        job=slurm(8825),
         rss_gib=20.4,
         workers=workers,
     )
@@ -79,7 +90,7 @@ def communication() -> GpuLife:
         68.6,
         8040,
         SPINNING,
-        job="slurm 8827",
+        job=slurm(8827),
         rss_gib=16.3,
         threads=110,
         nccl=True,
@@ -101,7 +112,7 @@ def memory_bandwidth() -> GpuLife:
         user="serve",
         rss_gib=22.1,
         threads=140,
-        container="vllm-llama-0",
+        container=CgroupName("vllm-llama-0"),
         workers=Workers(
             1, Cpu(6.0, waits="network"), rss_gib=0.9, kind="", why="R5 other child", name="python", role="helper"
         ),
@@ -119,7 +130,7 @@ def dataloader_io() -> GpuLife:
         6310,
         busy=Cpu(5.0, main=4.0),
         rest=Cpu(1.0, main=1.0),
-        job="slurm 8829",
+        job=slurm(8829),
         rss_gib=14.7,
         workers=Workers(6, reading),
     )

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gputop.model.serving import Bounds, ServerKind
 from gputop.model.sm import SmSource
-from gputop.model.snapshot import Role
+from gputop.model.snapshot import CgroupName, Role
 
 
 class Chip(Struct, frozen=True):
@@ -113,6 +113,11 @@ class Served(Struct, frozen=True):
     between_tokens_s: tuple[Bounds, Bounds]
 
 
+def slurm(number: int) -> CgroupName:
+    """A job of Slurm."""
+    return CgroupName("slurm", str(number))
+
+
 class SimulatedProcess(Struct, frozen=True):
     """A process that holds a GPU context, with its children."""
 
@@ -123,8 +128,8 @@ class SimulatedProcess(Struct, frozen=True):
     busy: Cpu
     rest: Cpu | None = None
     user: str = "ml"
-    job: str | None = None
-    container: str | None = None
+    job: CgroupName | None = None
+    container: CgroupName | None = None
     rss_gib: float = 12.0
     threads: int = 60
     nccl: bool = False

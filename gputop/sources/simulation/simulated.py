@@ -466,8 +466,8 @@ class SimulatedAccess:
             "USER": static.user or "",
             "WANDB_API_KEY": "simulated-not-a-key",
         }
-        if static.job is not None:
-            variables["SLURM_JOB_ID"] = static.job.rpartition(" ")[2]
+        if static.batch_job is not None:
+            variables["SLURM_JOB_ID"] = static.batch_job.id
         return Environment(identity, tuple(sorted(variables.items())), note=SIMULATED)
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:

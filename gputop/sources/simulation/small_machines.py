@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.model.derived import POWER_CAP, SOFTWARE_THERMAL
+from gputop.model.snapshot import CgroupName
 from gputop.sources.simulation import eight_gpu_node
 from gputop.sources.simulation.life import (
     A100,
@@ -26,6 +27,7 @@ from gputop.sources.simulation.life import (
     Served,
     SimulatedProcess,
     Workers,
+    slurm,
 )
 
 _LOW = Load(8, 6, 4, 1, 2, 1, 126, 0.5, 0.1)
@@ -60,7 +62,7 @@ def useful_work() -> NodeLife:
 def step_time() -> NodeLife:
     """Two ranks that exchange gradients at the end of each step, which they do not announce."""
     job = SimulatedProcess(
-        4720, "torchrun --nproc-per-node 2 train.py", 61.0, 7300, eight_gpu_node.SPINNING, job="slurm 8841", nccl=True
+        4720, "torchrun --nproc-per-node 2 train.py", 61.0, 7300, eight_gpu_node.SPINNING, job=slurm(8841), nccl=True
     )
     computes = Load(99, 91, 40, 58, 36, 24, 664, 1.2, 0.3, nvlink_rx=4.0, nvlink_tx=4.0)
     exchanges = Load(98, 74, 22, 31, 34, 18, 505, 0.6, 0.2, nvlink_rx=96.0, nvlink_tx=96.0)
@@ -98,7 +100,7 @@ def dataloader_network() -> NodeLife:
         42.9,
         6310,
         Cpu(1.5, main=1.0),
-        job="slurm 8829",
+        job=slurm(8829),
         rss_gib=14.7,
         workers=Workers(8, Cpu(1.2, waits="network")),
     )
@@ -115,7 +117,7 @@ def main_process() -> NodeLife:
         3764,
         busy=Cpu(92, main=88),
         rest=Cpu(101, main=97),
-        job="slurm 8825",
+        job=slurm(8825),
         rss_gib=20.4,
         workers=Workers(2, Cpu(3.0, waits="queue")),
     )
@@ -133,7 +135,7 @@ def pcie_transfer() -> NodeLife:
         30.8,
         3764,
         Cpu(96, main=95),
-        job="slurm 8825",
+        job=slurm(8825),
         rss_gib=20.4,
         workers=Workers(8, Cpu(22, 1, waits="queue")),
     )
@@ -158,7 +160,7 @@ def worker_restart() -> NodeLife:
         3764,
         busy=Cpu(70, main=60),
         rest=Cpu(12, main=10),
-        job="slurm 8825",
+        job=slurm(8825),
         rss_gib=9.4,
         workers=Workers(4, busy=Cpu(22, waits="queue"), rest=Cpu(90, 2), reborn_every_s=10.0),
     )
@@ -177,7 +179,7 @@ def checkpoint_pause() -> NodeLife:
         7210,
         busy=eight_gpu_node.SPINNING,
         rest=Cpu(70, main=64, disk=0.3, waits="disk", write_mb=820),
-        job="slurm 8825",
+        job=slurm(8825),
         rss_gib=24.0,
         pin_memory=True,
         workers=Workers(4, Cpu(24, waits="queue")),
@@ -196,7 +198,7 @@ def starved_unattributed() -> NodeLife:
         30.8,
         3764,
         Cpu(3, main=2, waits="lock"),
-        job="slurm 8825",
+        job=slurm(8825),
         rss_gib=11.0,
         workers=Workers(4, Cpu(3, waits="queue")),
     )
@@ -216,7 +218,7 @@ def low_demand() -> NodeLife:
         busy=Cpu(60, main=48, waits="network"),
         rest=Cpu(4, main=3, waits="network"),
         user="serve",
-        container="vllm-llama-0",
+        container=CgroupName("vllm-llama-0"),
         rss_gib=22.1,
         threads=140,
     )
@@ -237,7 +239,7 @@ def no_tensor_cores() -> NodeLife:
 
 def low_occupancy() -> NodeLife:
     job = SimulatedProcess(
-        4715, "python solve.py --block 64", 22.0, 5400, eight_gpu_node.SPINNING, user="sim", job="slurm 8833"
+        4715, "python solve.py --block 64", 22.0, 5400, eight_gpu_node.SPINNING, user="sim", job=slurm(8833)
     )
     return machine(GpuLife(Load(96, 70, 9, 4, 30, 34, 402, 0.4, 0.1), 23.1, 52, (job,)), HostLife(cpu=7))
 
@@ -255,7 +257,7 @@ def half_working() -> NodeLife:
         71.3,
         20400,
         eight_gpu_node.SPINNING,
-        job="slurm 8829",
+        job=slurm(8829),
         rss_gib=21.0,
         threads=104,
         nccl=True,
@@ -348,7 +350,7 @@ def straggler() -> NodeLife:
     gpus = []
     for rank in range(4):
         job = replace(
-            eight_gpu_node.healthy(0).jobs[0], pid=4301 + rank, job="slurm 8840", command="python train.py --ranks 4"
+            eight_gpu_node.healthy(0).jobs[0], pid=4301 + rank, job=slurm(8840), command="python train.py --ranks 4"
         )
         load, temp = (late, 62) if rank == 2 else (waiter, 53)
         gpus.append(replace(eight_gpu_node.healthy(0), busy=load, temp_c=temp, jobs=(job,)))
@@ -364,7 +366,7 @@ def fabric_link() -> NodeLife:
 def lost_gpu() -> NodeLife:
     gpus = []
     for i in range(4):
-        job = replace(eight_gpu_node.healthy(0).jobs[0], pid=4301 + i, job=f"slurm {8850 + i}", nccl=False)
+        job = replace(eight_gpu_node.healthy(0).jobs[0], pid=4301 + i, job=slurm(8850 + i), nccl=False)
         gpus.append(replace(eight_gpu_node.healthy(i), jobs=(job,), lost_after_s=60.0 if i == 2 else None))
     return NodeLife(tuple(gpus), host=HostLife(cpu=44))
 
@@ -400,7 +402,7 @@ def mig() -> NodeLife:
     whole = GpuLife(Load(97, 87, 37, 57, 38, 22, 684, 1.8, 0.3), 52.0, 58, mig_instances=2)
     halves = []
     for i in range(2):
-        job = replace(eight_gpu_node.healthy(i).jobs[0], memory_gib=25.0, job=f"slurm {8860 + i}", nccl=False)
+        job = replace(eight_gpu_node.healthy(i).jobs[0], memory_gib=25.0, job=slurm(8860 + i), nccl=False)
         halves.append(replace(eight_gpu_node.healthy(i), used_gib=25.6, jobs=(job,), mig_parent=0, mig_share=0.5))
     return NodeLife((whole, *halves))
 
@@ -437,7 +439,7 @@ def shared_gpu() -> NodeLife:
         2890,
         Cpu(88, main=84),
         user="ana",
-        job="slurm 8834",
+        job=slurm(8834),
         rss_gib=8.8,
         util_share=0.36,
         workers=Workers(2, Cpu(31, waits="queue")),

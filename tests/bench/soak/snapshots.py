@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from gputop.model.snapshot import GpuSample, GpuStatic, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import CgroupName, GpuSample, GpuStatic, ProcessSample, ProcessStatic, Snapshot
+from gputop.sources.simulation.life import slurm
 from gputop.sources.simulation.simulated import snapshot_at
 
 BEGUN = 1_780_000_000.0
@@ -68,8 +69,8 @@ class _World:
         number = 100 * job + (p.gpu or 0)
         command = f"{p.static.command} --run {number}.{epoch} {'x' * self._draw.randrange(LONGEST_COMMAND)}"
         return replace(
-            p.static, command=command, job=f"slurm {number}", user=f"user{number}", job_key=f"{number:012x}",
-            container=f"docker {number:064x}",
+            p.static, command=command, batch_job=slurm(number), user=f"user{number}", job_key=f"{number:012x}",
+            contained_in=CgroupName("docker", f"{number:064x}"),
         )  # fmt: skip
 
     def _gpu(self, sample: GpuSample, tick: int, begun: float) -> GpuSample:

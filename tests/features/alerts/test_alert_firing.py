@@ -19,9 +19,10 @@ from gputop.features.alerts.alert_table import Alert, alerts_of
 from gputop.features.alerts.firing import Firing, NotHanded, firing_of
 from gputop.features.alerts.node_alerts import NodeAlerts
 from gputop.features.alerts.runner import Ended, FiringLock
-from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic
+from gputop.model.snapshot import CgroupName, Machine, ProcessSample, ProcessStatic
 from gputop.monitor import Frame, Monitor
 from gputop.session.session import Session
+from gputop.sources.simulation.life import slurm
 from tests.support.fake_app import app_on, screen_text
 from tests.support.scenes import T0, gpu, snap, train
 from tests.support.waiting import until
@@ -37,8 +38,8 @@ def framed(*processes: ProcessSample, host: str = "node-17") -> Frame:
     return Monitor().feed(replace(snapshot, machine=Machine(host)))
 
 
-def on_gpu(pid: int, job: str | None) -> ProcessSample:
-    static = ProcessStatic(user="ml", command="python train.py --token ********", name="python", job=job)
+def on_gpu(pid: int, job: CgroupName | None) -> ProcessSample:
+    static = ProcessStatic(user="ml", command="python train.py --token ********", name="python", batch_job=job)
     return ProcessSample(pid, 1, gpu=0, static=static)
 
 
@@ -51,7 +52,7 @@ def argv(frame: Frame, *run: str) -> list[str]:
 
 
 def test_placeholders_are_filled_inside_their_argument_and_the_json_says_what_happened() -> None:
-    frame = framed(on_gpu(4711, "slurm 8821"))
+    frame = framed(on_gpu(4711, slurm(8821)))
     assert argv(frame, "nodename={host}", "{gpu}:{uuid}", "{job_id}", "{pid}", "{alert} {level}", "{}") == [
         "nodename=node-17", "0:GPU-0", "8821", "4711", f"busy {frame.diagnoses[0].level}", "{}",
     ]  # fmt: skip
@@ -70,9 +71,9 @@ def test_a_value_that_is_missing_or_not_the_only_one_cancels_the_call() -> None:
     with pytest.raises(NotHanded, match="no batch jobs are on GPU 0"):
         argv(framed(on_gpu(1, None)), "{job_id}")
     with pytest.raises(NotHanded, match="2 batch jobs"):
-        argv(framed(on_gpu(1, "slurm 1"), on_gpu(2, "slurm 2")), "{job_id}")
+        argv(framed(on_gpu(1, slurm(1)), on_gpu(2, slurm(2))), "{job_id}")
     with pytest.raises(NotHanded, match="2 processes"):
-        argv(framed(on_gpu(1, "slurm 1"), on_gpu(2, "slurm 1")), "{pid}")
+        argv(framed(on_gpu(1, slurm(1)), on_gpu(2, slurm(1))), "{pid}")
     with pytest.raises(NotHanded, match="pci"):
         argv(framed(), "{pci}")
 

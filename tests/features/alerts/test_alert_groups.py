@@ -15,6 +15,7 @@ from gputop.features.alerts.firing import NotHanded, firing_of
 from gputop.features.alerts.runner import FiringLock
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import Monitor
+from gputop.sources.simulation.life import slurm
 
 T0 = 1_780_000_000.0
 REQUEUE = {"when": "state:idle_allocated", "for": "3s", "run": ["scontrol", "requeue", "{job_id}"]}
@@ -33,7 +34,7 @@ def node(t: float, hot: str, jobs: str, states: str = "") -> tuple[Snapshot, lis
     temperatures = {"h": 90.0, "c": 50.0, "?": None}
     gpus = tuple(GpuSample(GpuStatic(i, f"GPU-{i}", "H100"), temp_c=temperatures[one]) for i, one in enumerate(hot))
     processes = tuple(
-        ProcessSample(100 + i, gpu=i, static=ProcessStatic("ml", None, "python", f"slurm {8820 + int(job)}"))
+        ProcessSample(100 + i, gpu=i, static=ProcessStatic("ml", None, "python", slurm(8820 + int(job))))
         for i, job in enumerate(jobs)
         if job != "-"
     )
@@ -146,7 +147,7 @@ def test_the_silence_of_a_job_survives_a_restart(tmp_path: Path, monkeypatch: py
 def test_the_memory_of_jobs_that_come_and_go_is_bounded() -> None:
     judge = Judge([made(notify=["json://127.0.0.1:1"])])
     for number in range(700):
-        job = ProcessSample(5, gpu=0, static=ProcessStatic("ml", None, "python", f"slurm {number}"))
+        job = ProcessSample(5, gpu=0, static=ProcessStatic("ml", None, "python", slurm(number)))
         snapshot, diagnoses = node(T0 + number, "h", "-")
         changes = judge.take(Snapshot(snapshot.t, snapshot.machine, snapshot.gpus, (job,)), diagnoses)
         assert [change.kind for change in changes] == ["fired"] + ["resolved"] * (number > 0)

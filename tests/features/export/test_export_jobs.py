@@ -14,9 +14,19 @@ from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
 from gputop.features.export.pod_resources import PodContainer
 from gputop.features.export.run_counters import MOST_STEPPING, REMEMBERED_S
-from gputop.model.snapshot import Event, GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    CgroupName,
+    Event,
+    GpuSample,
+    GpuStatic,
+    Machine,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
 from gputop.model.steps import StepRow
 from gputop.sources.marked import Marked
+from gputop.sources.simulation.life import slurm
 from gputop.sources.step_sender import StepSender
 from tests.support.exported import demo_feed, feed, gpu_of, read, snapshot_of, value
 
@@ -31,7 +41,7 @@ def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None
     every_s, sizes = 600.0, list[int]()
     for step in range(144):
         t = every_s * step
-        job = f"slurm {step}"
+        job = slurm(step)
         gpus = [gpu_of(i, util_pct=90.0, power_w=300.0, throttle_reasons=chance.randrange(256)) for i in range(2)]
         # An instance that is made again has another UUID each time.
         gpus.append(GpuSample(GpuStatic(2, f"MIG-{step}", "H100", mig_instance="1/0"), util_pct=5.0))
@@ -41,7 +51,7 @@ def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None
                 gpu=n % 3,
                 gpu_mem_bytes=float(n),
                 static=ProcessStatic(
-                    f"user{step}", f"python --token {step}", f"name{step}", job, f"pod {step:08d}-{n}"
+                    f"user{step}", f"python --token {step}", f"name{step}", job, CgroupName("pod", f"{step:08d}-{n}")
                 ),
             )
             for n in range(12)
@@ -62,7 +72,7 @@ def test_labels_stay_bounded_over_a_day_of_changing_jobs_and_instances() -> None
 
 
 def test_no_command_line_and_no_control_character_gets_into_a_label() -> None:
-    static = ProcessStatic('ml"\n\\', "python train.py --api-key hunter2", "train\x1b[31m" + "x" * 500, "slurm 1", None)
+    static = ProcessStatic('ml"\n\\', "python train.py --api-key hunter2", "train\x1b[31m" + "x" * 500, slurm(1), None)
     given = feed(PageChoice(True))
     given.take(snapshot_of(1.0, processes=(ProcessSample(7, gpu=0, gpu_mem_bytes=5.0, static=static),)))
     text = given.page()
@@ -79,7 +89,7 @@ def test_the_jobs_that_share_a_gpu_are_told_one_by_one() -> None:
 
 def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() -> None:
     given = feed()
-    static = ProcessStatic("ml", None, "python3", "slurm 77")
+    static = ProcessStatic("ml", None, "python3", slurm(77))
     for t in (1.0, 2.0):
         steps = (StepRow(9, 3, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5),)
         given.take(snapshot_of(t, processes=(ProcessSample(9, gpu=0, static=static),), steps=steps))
@@ -116,7 +126,7 @@ def test_announced_steps_are_a_summary_by_rank_and_job_that_ends_with_the_job() 
 def test_short_jobs_that_are_over_make_room_for_the_steps_of_those_that_run() -> None:
     given, ranks = feed(), 8
     for minute in range(2 * MOST_STEPPING // ranks):
-        t, static = 1.0 + 60.0 * minute, ProcessStatic("ml", None, "python3", f"slurm {minute}")
+        t, static = 1.0 + 60.0 * minute, ProcessStatic("ml", None, "python3", slurm(minute))
         rows = tuple(StepRow(9 + n, n, None, "train", 4, 2.0, 0.5, 0.5, 0.5, 0.5) for n in range(ranks))
         processes = tuple(ProcessSample(9 + n, gpu=0, static=static) for n in range(ranks))
         given.take(snapshot_of(t, processes=processes, steps=rows))

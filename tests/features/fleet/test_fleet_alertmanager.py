@@ -24,6 +24,7 @@ from gputop.features.export.other_pages import PodFamilies
 from gputop.features.export.pod_resources import PodContainer
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.sources.simulation.life import slurm
 from tests.features.fleet.test_fleet_histories import Asked
 from tests.support.engines import ALERTMANAGER, NODE_EXPORTER, alertmanager, missing, node_exporter, prometheus
 from tests.support.exported import feed, gpu_of, snapshot_of
@@ -48,7 +49,7 @@ class Nodes:
 
     def page(self, path: str) -> str:
         with self.lock:
-            static = ProcessStatic("ada", None, "python3", "slurm 77") if path == "/n1" else None
+            static = ProcessStatic("ada", None, "python3", slurm(77)) if path == "/n1" else None
             processes = (ProcessSample(9, gpu=0, static=static),) if static is not None else ()
             gpu = gpu_of(util_pct=97.0, sm_active_pct=80.0, ecc_uncorrected_volatile=self.errors)
             given = self._feeds[path]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gputop.sources.processes.process_facts import job_identity
+from gputop.model.snapshot import CgroupName
+from gputop.sources.processes.process_facts import JobIdentity, job_identity
+from gputop.sources.simulation.life import slurm
 
 _ID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -25,7 +27,8 @@ _ID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
     ],
 )
 def test_the_job_is_named_by_its_scheduler_and_number(cgroup: str, job: str | None) -> None:
-    assert job_identity(cgroup).job == job
+    found = job_identity(cgroup).job
+    assert (found and found.words) == job
 
 
 @pytest.mark.parametrize(
@@ -50,9 +53,10 @@ def test_the_job_is_named_by_its_scheduler_and_number(cgroup: str, job: str | No
     ],
 )
 def test_the_container_is_named_by_its_engine_and_short_id(cgroup: str, container: str | None) -> None:
-    assert job_identity(cgroup).container == container
+    found = job_identity(cgroup).container
+    assert (found and found.words) == container
 
 
 def test_a_job_inside_a_container_has_both() -> None:
     identity = job_identity(f"3:cpu:/slurm/uid_7/job_9/step_0\n4:memory:/docker/{_ID}\n")
-    assert (identity.job, identity.container) == ("slurm 9", "docker 0123456789ab")
+    assert identity == JobIdentity(slurm(9), CgroupName("docker", "0123456789ab"))
