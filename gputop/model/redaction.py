@@ -139,11 +139,6 @@ class Redactor:
         text = _PLACE.sub(lambda m: self._number("host", m[0]) or "", text)
         return _ADDRESS.sub(lambda m: self._number("host", m[0]) or "", text)
 
-    def job(self, job: str) -> str:
-        """``slurm 8821`` → ``slurm job1``: a batch system's accounts name whose job a number is."""
-        kind, _, name = job.partition(" ")
-        return f"{kind} {self._number('job', name)}" if name else self._number("job", job) or ""
-
     def data(self, data: Any) -> Any:
         """JSON-able data with every text in it redacted; keys stay."""
         if isinstance(data, str):

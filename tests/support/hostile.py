@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gputop.features.fleet.fleet_reading import GpuReading
+from gputop.features.fleet.fleet_reading import GpuReading, JobName
 from gputop.features.fleet.simulated_fleet import SimulatedFleet
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
@@ -94,7 +94,11 @@ class HostileFleet(SimulatedFleet):
         # An engine's JSON holds no half characters.
         name = next(islice(names(), host, None)).encode(errors="replace").decode()
         return replace(
-            read, job=f"slurm {name}" if read.job else "", user=name, uuid=name, model=name.replace(MARK, FACT)
+            read,
+            job=JobName("slurm", name) if read.job else read.job,
+            user=name,
+            uuid=name,
+            model=name.replace(MARK, FACT),
         )
 
 

@@ -27,9 +27,10 @@ from gputop.features.fleet.exporter_names import (
     first_of,
     host_of,
     job_of,
+    job_of_pod,
     plausible,
 )
-from gputop.features.fleet.fleet_reading import FleetError
+from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, FleetError, JobName
 from gputop.features.fleet.plan import DIALECT_LABEL, EXPORTER, GONE, HOST, JOB_ID, LOST, POD, STEP, STEP_WAIT, Known
 from gputop.model.quantity import clean_text
 
@@ -58,7 +59,7 @@ class GpuIdentity(Struct, frozen=True):
     uuid: str
     model: str
     place: Place
-    job: str
+    job: JobName
     user: str
     gone: bool
 
@@ -172,14 +173,14 @@ def identified(
         key = key_of(row, name, labels[name])
         where = place_of(row, place)
         own = names.get(where) if name == "gputop" else None
-        job, user = job_of(row, exporters) if dialect.job else ("", "")
+        job, user = job_of(row, exporters) if dialect.job else (NO_JOB, "")
         identity = GpuIdentity(
             own or _text(host_of(row)) or "(no host label)",
             _number(dialect, row),
             _text(first_of(row, dialect.uuid)),
             _text(first_of(row, dialect.model)),
             where,
-            _text(job),
+            JobName(job.kind, _text(job.name)),
             _text(user),
             mark.endswith(GONE),
         )
@@ -300,21 +301,22 @@ class SeriesFacts(Struct):
 
     state: str | None = None
     verdict: str | None = None
-    job: str = ""
+    job: JobName = NO_JOB
     user: str = ""
     step_s: float | None = None
     step_wait_s: float | None = None
     lost: bool = False
-    pod: tuple[str, str] | None = None
+    pod: tuple[JobName, str] | None = None
     """(pod, namespace) that the kubelet gave the GPU to, in the words of ``job`` and ``user``."""
 
 
 class FactLabels(NamedTuple):
-    """The labels of one of those series: which GPU, what kind of fact, and its words."""
+    """The labels of one of those series: which GPU, what kind of fact, and its words, or whose job."""
 
     key: SeriesKey
     kind: str
     text: str = ""
+    job: JobName = NO_JOB
     user: str = ""
 
 
@@ -329,12 +331,12 @@ def said_by(labels: Labels, known: Known) -> FactLabels | None:
     if mark in (JOB_ID, STEP, STEP_WAIT, LOST):
         return FactLabels(key, mark)
     if mark == POD:
-        return FactLabels(key, POD, *own_pod(labels))
+        return FactLabels(key, POD, "", *own_pod(labels))
     if "state" in labels:
         return FactLabels(key, "state", labels["state"])
     if "verdict" in labels:
         return FactLabels(key, "verdict", _text(labels["verdict"]))
-    return FactLabels(key, "job", *own_job(labels))
+    return FactLabels(key, "job", "", *own_job(labels))
 
 
 def told_of(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[SeriesKey, SeriesFacts]:
@@ -353,34 +355,34 @@ def told_of(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[SeriesKey, 
         elif said.kind == LOST:
             one.lost = True
         elif said.kind == POD:
-            one.pod = min(one.pod or (said.text, said.user), (said.text, said.user))
+            one.pod = min(one.pod or (said.job, said.user), (said.job, said.user))
         elif said.kind == STEP:
             one.step_s = value if 0.0 < value < LONGEST_STEP_S else None
         elif said.kind == STEP_WAIT:
             one.step_wait_s = value if 0.0 <= value < LONGEST_STEP_S else None
         elif said.kind == JOB_ID:
             if 0 < value < GREATEST_JOB:
-                one.job = f"job {value:.0f}"
-        elif not one.job or said.text < one.job:
-            one.job, one.user = said.text, said.user
+                one.job = JobName(NUMBER, f"{value:.0f}")
+        elif not one.job or said.job < one.job:
+            one.job, one.user = said.job, said.user
     return found
 
 
-def own_job(labels: Mapping[str, str]) -> tuple[str, str]:
+def own_job(labels: Mapping[str, str]) -> tuple[JobName, str]:
     """(job, user) of a ``gputop_job_info``; empty where its labels say none."""
     user = _text(labels.get("user", ""))
     if job := labels.get("job_id"):
-        return _text(f"{labels.get('scheduler', 'job')} {job}"), user
+        return JobName(_text(labels.get("scheduler") or NUMBER), _text(job)), user
     if pod := labels.get("k8s_pod_uid"):
-        return _text(f"pod {pod}"), user
+        return job_of_pod("", _text(pod)), user
     container = labels.get("container_id", "")
-    return (_text(f"container {container[:12]}") if container else "", user)
+    return (JobName("container", _text(container[:12])) if container else NO_JOB), user
 
 
-def own_pod(labels: Mapping[str, str]) -> tuple[str, str]:
+def own_pod(labels: Mapping[str, str]) -> tuple[JobName, str]:
     """(job, user) of a ``gputop_pod_info``, in the words of ``job_of``."""
     pod, namespace = _text(labels.get("k8s_pod_name", "")), _text(labels.get("k8s_namespace_name", ""))
-    return f"pod {namespace}/{pod}" if namespace else f"pod {pod}", namespace
+    return job_of_pod(namespace, pod), namespace
 
 
 # The owner of a series, looked up by its labels as they came over the wire.

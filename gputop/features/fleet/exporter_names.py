@@ -14,7 +14,9 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, JobName
 from gputop.model.prometheus_names import FB_FREE, HOST_LABEL, NAMES, Generation, gpu_series
+from gputop.model.snapshot import POD
 
 STATE_KEYS = ("util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
 """The metrics of the catalogue that every GPU of a fleet is asked for: a state follows from them."""
@@ -209,21 +211,26 @@ def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next((labels[name] for name in names if labels.get(name)), "")
 
 
-def job_of(labels: Mapping[str, str], exporters: Collection[str] = ()) -> tuple[str, str]:
+def job_of(labels: Mapping[str, str], exporters: Collection[str] = ()) -> tuple[JobName, str]:
     """(job, user) of a series of dcgm-exporter or jobstats; empty where unknown. A pod's user is its namespace.
 
     ``exporters`` are pods that are scraped: an exporter that names no pods still has its own as ``pod``, as Prometheus'
     operator adds it to everything that it scrapes.
     """
     if hpc := labels.get("hpc_job"):
-        return f"job {hpc}", ""
+        return JobName(NUMBER, hpc), ""
     if (job := labels.get("jobid")) and job != "0":
         user = labels.get("userid", "")
-        return f"job {job}", f"uid {user}" if user else ""
+        return JobName(NUMBER, job), f"uid {user}" if user else ""
     namespace, pod = pod_of(labels, exporters)
     if not pod:
-        return "", ""
-    return f"pod {namespace}/{pod}" if namespace else f"pod {pod}", namespace
+        return NO_JOB, ""
+    return job_of_pod(namespace, pod), namespace
+
+
+def job_of_pod(namespace: str, pod: str) -> JobName:
+    """A pod as the job of its GPUs."""
+    return JobName(POD, f"{namespace}/{pod}" if namespace else pod)
 
 
 def pod_of(labels: Mapping[str, str], exporters: Collection[str] = ()) -> tuple[str, str]:
@@ -240,7 +247,7 @@ POD_RANK = "-(?:worker|master|launcher|rank|node|chief|ps)-[0-9]+"
 _RANK = re.compile(f"{POD_RANK}$")
 
 
-def group_of(job: str) -> str:
+def group_of(job: JobName) -> JobName:
     """The key that joins GPUs of several pods to one job. Pods of two namespaces are never one: their names begin with
     it."""
-    return _RANK.sub("", job) if job.startswith("pod ") else job
+    return JobName(POD, _RANK.sub("", job.name)) if job.kind == POD else job

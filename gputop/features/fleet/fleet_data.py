@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import Level
 from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_host
 from gputop.features.fleet.fleet_frame import FleetFrame
-from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading, Lost
+from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading, JobName, Lost
 from gputop.features.fleet.gpu_group import OF_JOBS, Gpu, GpuGroup, worst_first
 from gputop.features.fleet.hours import History
 from gputop.features.fleet.judge import (
@@ -271,14 +271,13 @@ class RedactedFleet:
         """A verdict of ours; what else an exporter says there may be a name."""
         return verdict if verdict is None or verdict in titles() else self._redactor.number("verdict", verdict)
 
-    def _job(self, job: str) -> str:
+    def _job(self, job: JobName) -> JobName:
         """``pod anna-llm-worker-3`` is ``pod job1-worker-3``."""
-        kind, _, name = job.partition(" ")
-        if name and kind not in KINDS:
+        if not job.name or job.kind not in KINDS:
             # A word of the exporter's own, which may be a name as well.
-            return self._redactor.number("job", job)
-        whole = group_of(job)
-        return f"{self._redactor.job(whole)}{job[len(whole) :]}" if whole else job
+            return JobName(self._redactor.number("job", job))
+        whole = group_of(job).name
+        return JobName(job.kind, self._redactor.number("job", whole) + job.name[len(whole) :])
 
     def _alert(self, alert: FiringAlert) -> FiringAlert:
         labels = {name: self._label(name, value) for name, value in alert.labels.items()}

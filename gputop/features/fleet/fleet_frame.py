@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet.address import ssh_command
-from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading
+from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading, JobName
 from gputop.features.fleet.gpu_group import Gpu, GpuGroup, host_groups, powers_of, share_groups, whole_jobs
 from gputop.features.fleet.judge import (
     ABSENT,
@@ -30,7 +30,7 @@ from gputop.model.quantity import count
 class WastedHours(Struct, frozen=True):
     """GPU-hours of the last hour that a job of a user did not use, by cause: a verdict of the node, or a state."""
 
-    job: str
+    job: JobName
     user: str
     cause: str
     state: FleetState
@@ -243,14 +243,16 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
     for gpu in gpus:
         if gpu.read.own_verdict is not None:
             causes.setdefault((gpu.read.job, gpu.read.own_state), gpu.read.own_verdict)
-    hours: dict[tuple[str, str, str, FleetState], float] = defaultdict(float)
-    members: dict[tuple[str, str, str, FleetState], set[tuple[str, str]]] = defaultdict(set)
+    hours: dict[tuple[JobName, str, str, FleetState], float] = defaultdict(float)
+    members: dict[tuple[JobName, str, str, FleetState], set[tuple[str, str]]] = defaultdict(set)
     for lost in read.lost or ():
         cause = causes.get((lost.job, lost.state), lost.state) if lost.job else lost.state
         key = (lost.job, lost.user, cause, lost.state)
         hours[key] += lost.gpu_h
         members[key].add((lost.host, lost.gpu))
-    sizes = {(share.host, share.job, share.user): share.gpus for share in read.shares}
+    sizes: Mapping[tuple[str, str, str], int] = {
+        (share.host, share.job, share.user): share.gpus for share in read.shares
+    }
     rows = [WastedHours(*key, gpu_h, _size(members[key], key, sizes)) for key, gpu_h in hours.items() if gpu_h > 0.0]
     return tuple(sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause)))
 

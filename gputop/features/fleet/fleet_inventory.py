@@ -30,7 +30,7 @@ from gputop.features.fleet.decode_answers import (
     signals_found,
 )
 from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.fleet_reading import WINDOW_S, FleetError
+from gputop.features.fleet.fleet_reading import WINDOW_S, FleetError, names_of_numbers, with_scheduler
 from gputop.features.fleet.plan import Known
 
 # Queries by name, answers by name: a failure becomes a line for people, once.
@@ -240,14 +240,13 @@ class FleetInventory:
 
     def name_jobs(self, told: Mapping[SeriesKey, SeriesFacts]) -> None:
         """Add the jobs that separate series give. A number without a scheduler takes the name it has elsewhere."""
-        named = {one.job.partition(" ")[2]: one.job for one in told.values() if not one.job.startswith("job ")}
+        known = names_of_numbers(one.job for one in told.values())
         for key, who in self.identities.items():
             one = told.get(key)
             job, user = (who.job, who.user)
             if one is not None and (one.job or one.pod is not None):
                 job, user = (one.job, one.user) if one.job or one.pod is None else one.pod
-            if job.startswith("job "):
-                job = named.get(job[4:], job)
+            job = with_scheduler(job, known)
             if (job, user) != (who.job, who.user):
                 self.identities[key] = replace(who, job=job, user=user)
 

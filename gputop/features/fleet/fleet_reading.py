@@ -5,13 +5,14 @@ Nothing is judged here. What is not measured is None.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import State
+from gputop.model.snapshot import POD
 
 GpuState = State | Literal["allocated_unused"]
 """The state of a GPU that is there: of a node, or that a job holds it and no process uses it, which a node by itself
@@ -21,6 +22,37 @@ WINDOW_S = 300.0
 HOUR_S = 3600.0
 SIMULATED = "simulated"
 """The source of a reading that came from no engine."""
+
+
+NUMBER = "job"
+"""The kind of a job whose number is known, and not its scheduler."""
+
+
+class JobName(str):
+    """What a job is called: the words for people, made of its kind (a scheduler, ``pod``, ``container``) and its name
+    there. Empty where no job is known."""
+
+    __slots__ = ("kind", "name")
+    kind: str
+    name: str
+
+    def __new__(cls, kind: str = "", name: str = "") -> JobName:
+        made = super().__new__(cls, f"{kind} {name}" if name else kind)
+        made.kind, made.name = kind, name
+        return made
+
+
+NO_JOB = JobName()
+
+
+def with_scheduler(job: JobName, known: Mapping[str, JobName]) -> JobName:
+    """The job; one whose number alone is known takes the name that it has elsewhere, see ``names_of_numbers``."""
+    return known.get(job.name, job) if job.kind == NUMBER else job
+
+
+def names_of_numbers(jobs: Iterable[JobName]) -> dict[str, JobName]:
+    """Jobs whose scheduler is known, by their number."""
+    return {job.name: job for job in jobs if job.name and job.kind not in (NUMBER, POD)}
 
 
 class FleetError(Exception):
@@ -55,7 +87,7 @@ class GpuReading(Struct, frozen=True):
     mem_used_bytes: float | None = None
     temp_c: float | None = None
     is_quiet: bool | None = False
-    job: str = ""
+    job: JobName = NO_JOB
     user: str = ""
     own_state: State | None = None
     own_verdict: str | None = None
@@ -103,7 +135,7 @@ class Lost(Struct, frozen=True):
 
     host: str
     gpu: str
-    job: str
+    job: JobName
     user: str
     state: GpuState
     gpu_h: float
@@ -125,7 +157,7 @@ class HostShare(Struct, frozen=True):
     """
 
     host: str
-    job: str
+    job: JobName
     user: str
     states: Mapping[GpuState, int]
     util_pct: float | None = None

@@ -8,8 +8,18 @@ from typing import NamedTuple
 
 from gputop.features.fleet import promql
 from gputop.features.fleet.decode_answers import Labels, Place
-from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, host_of
-from gputop.features.fleet.fleet_reading import HOUR_S, GpuState, HostShare, Lost
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, host_of, job_of_pod
+from gputop.features.fleet.fleet_reading import (
+    HOUR_S,
+    NO_JOB,
+    NUMBER,
+    GpuState,
+    HostShare,
+    JobName,
+    Lost,
+    names_of_numbers,
+    with_scheduler,
+)
 from gputop.features.fleet.judge import GPU_STATES
 from gputop.features.fleet.plan import AGE, HOST, LATE, LOOKBACKS_S, UP, marked
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL, each_once, over, selector, window
@@ -108,7 +118,7 @@ class RecordedHost(NamedTuple):
     cluster: str
     host: str
     instance: str
-    job: str = ""
+    job: JobName = NO_JOB
     user: str = ""
     what: str = ""
 
@@ -127,15 +137,15 @@ def recorded_host(labels: Labels) -> RecordedHost:
     )  # fmt: skip
 
 
-def owner_of(labels: Labels) -> tuple[str, str]:
+def owner_of(labels: Labels) -> tuple[JobName, str]:
     """(job, user) of recorded labels, in the words of the exporters' own."""
     user = _text(labels.get("user", ""))
     if job := labels.get("job_id"):
-        return _text(f"{labels.get('scheduler') or 'job'} {job}"), user
+        return JobName(_text(labels.get("scheduler") or NUMBER), _text(job)), user
     pod, namespace = labels.get("k8s_pod", ""), labels.get("k8s_namespace", "")
     if pod:
-        return _text(f"pod {namespace}/{pod}" if namespace else f"pod {pod}"), _text(namespace) or user
-    return "", user
+        return job_of_pod(_text(namespace), _text(pod)), _text(namespace) or user
+    return NO_JOB, user
 
 
 def _text(text: str) -> str:
@@ -160,12 +170,6 @@ class HostNames:
         return self._told.get(one.place, one.host) if one.instance else one.host
 
 
-def named_jobs(rows: Iterable[tuple[RecordedHost, float]]) -> dict[str, str]:
-    """How a job is called whose number alone is known on some hosts: as on those that know its scheduler."""
-    return {f"job {number}": one.job for one, _ in rows if (number := one.job.partition(" ")[2]) and
-            not one.job.startswith(("job ", "pod "))}  # fmt: skip
-
-
 def preferred(rows: Iterable[tuple[RecordedHost, float]], names: HostNames) -> dict[str, str]:
     """Host → under whose names it is read, where two exporters record it."""
     found: dict[str, str] = {}
@@ -181,15 +185,15 @@ def shares_of(
     states: Sequence[tuple[RecordedHost, float]], means: Iterable[tuple[RecordedHost, float]], names: HostNames
 ) -> list[HostShare]:
     """The shares that jobs have of hosts."""
-    by, jobs = preferred(states, names), named_jobs(states)
-    counts: dict[tuple[str, str, str], dict[GpuState, int]] = defaultdict(dict)
+    by, jobs = preferred(states, names), names_of_numbers(one.job for one, _ in states)
+    counts: dict[tuple[str, JobName, str], dict[GpuState, int]] = defaultdict(dict)
     for one, value in states:
         host = names.of(one)
         if by[host] == one.names and one.what in GPU_STATES and 0 < value < 1e6:
-            counts[host, jobs.get(one.job, one.job), one.user][one.what] = round(value)
-    values: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+            counts[host, with_scheduler(one.job, jobs), one.user][one.what] = round(value)
+    values: dict[tuple[str, JobName, str], dict[str, float]] = defaultdict(dict)
     for one, value in means:
-        key = names.of(one), jobs.get(one.job, one.job), one.user
+        key = names.of(one), with_scheduler(one.job, jobs), one.user
         word = MEANS.get(one.what)
         if word is not None and key in counts and by[key[0]] == one.names and 0.0 <= value < 1e7:
             values[key][word] = min(100.0, 100.0 * value) if word in _PERCENT else value
@@ -199,9 +203,9 @@ def shares_of(
 
 def lost_of(rows: Sequence[tuple[RecordedHost, float]], names: HostNames, by: Mapping[str, str]) -> list[Lost]:
     """The last hour by host, owner and state."""
-    jobs = named_jobs(rows)
+    jobs = names_of_numbers(one.job for one, _ in rows)
     return [
-        Lost(host, "", jobs.get(one.job, one.job), one.user, one.what, value)
+        Lost(host, "", with_scheduler(one.job, jobs), one.user, one.what, value)
         for one, value in rows
         if one.what in GPU_STATES and 0.0 < value < 1e6 and by.get(host := names.of(one), one.names) == one.names
     ]

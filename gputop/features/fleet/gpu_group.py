@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet.exporter_names import group_of
-from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, HostShare
+from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, HostShare, JobName
 from gputop.features.fleet.judge import FleetState, FleetVerdict, Straggler, counted_verdict, host_verdict, severity
 
 
@@ -87,7 +87,7 @@ def whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuRe
     """The GPUs of jobs of which every GPU is known: a part of a job says nothing of stragglers in it."""
     if not read.shares:
         return gpus
-    of_job = Counter[str]()
+    of_job = Counter[JobName]()
     for share in read.shares:
         of_job[group_of(share.job)] += share.gpus
     known = Counter(group_of(gpu.job) for gpu in gpus if gpu.job)

@@ -22,7 +22,17 @@ from gputop.features.fleet.client import PromQuery, SeriesRow, number
 from gputop.features.fleet.decode_answers import GpuIdentity, Remembered, SeriesKey, gpu_of, in_units, own_job, own_pod
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, job_of
 from gputop.features.fleet.fleet_inventory import Engine, FleetInventory, values
-from gputop.features.fleet.fleet_reading import HOUR_S, FleetError, GpuReading, GpuState, Lost
+from gputop.features.fleet.fleet_reading import (
+    HOUR_S,
+    NO_JOB,
+    FleetError,
+    GpuReading,
+    GpuState,
+    JobName,
+    Lost,
+    names_of_numbers,
+    with_scheduler,
+)
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.plan import Known
 from gputop.features.fleet.promql import any_of, over
@@ -43,7 +53,7 @@ class Owned(NamedTuple):
     """A GPU with the job that it then had, as the labels of one series name it, and its state where that is told."""
 
     gpu: SeriesKey
-    job: str = ""
+    job: JobName = NO_JOB
     user: str = ""
     state: str = ""
 
@@ -63,7 +73,7 @@ Point = tuple[float, Owned, float]
 class Bin(Struct, frozen=True):
     """GPU-hours that were no work by GPU, job, user and state, and for how many seconds there is anything."""
 
-    lost: Mapping[tuple[SeriesKey, str, str, GpuState], float]
+    lost: Mapping[tuple[SeriesKey, JobName, str, GpuState], float]
     covered_s: float
 
 
@@ -112,7 +122,7 @@ class Hours:
         ends = bin_ends(t)
         if any(end not in self._bins for end in ends) or not self.span_s(t):
             return None
-        sums: dict[tuple[SeriesKey, str, str, GpuState], float] = defaultdict(float)
+        sums: dict[tuple[SeriesKey, JobName, str, GpuState], float] = defaultdict(float)
         for end in ends:
             for whose, gpu_h in self._bins[end].lost.items():
                 sums[whose] += gpu_h
@@ -144,7 +154,7 @@ def _binned(points: Points, scrape_s: Mapping[str, float]) -> Bin:
     util, sm, held = (in_units(points.get(key, ()), key) for key in ("util_pct", "sm_active_pct", "mem_used_bytes"))
     quiet = in_units(points.get(QUIET, ()), "util_pct")
     seconds = _seconds(points, SAMPLES, scrape_s)
-    lost: dict[tuple[SeriesKey, str, str, GpuState], float] = {}
+    lost: dict[tuple[SeriesKey, JobName, str, GpuState], float] = {}
     for owned, value in util.items():
         gpu = GpuReading(
             "",
@@ -172,7 +182,7 @@ def _own(points: Points, scrape_s: Mapping[str, float]) -> Bin:
         jobs[owned.gpu].append((owned, value))
     for owned, value in points.get(OWN_PODS, ()):
         pods[owned.gpu].append((owned, value))
-    lost: dict[tuple[SeriesKey, str, str, GpuState], float] = defaultdict(float)
+    lost: dict[tuple[SeriesKey, JobName, str, GpuState], float] = defaultdict(float)
     for owned, value in points.get(OWN_STATES, ()):
         # Nothing counts more seconds than passed; two percent for what an engine extrapolates.
         if owned.state not in get_args(State) or not 0.0 <= value <= 1.02 * BIN_S:
@@ -191,7 +201,7 @@ def _own(points: Points, scrape_s: Mapping[str, float]) -> Bin:
             part = unused * n / sum(n for _, n in held)
             lost[owned.gpu, pod.job, pod.user, unused_state] += value / 3600.0 * part
         if (rest := 1.0 - counted / whole - unused) > 0.0:
-            lost[owned.gpu, "", "", state] += value / 3600.0 * rest
+            lost[owned.gpu, NO_JOB, "", state] += value / 3600.0 * rest
     seconds = {Owned(key): min(BIN_S, n * _every(Owned(key), scrape_s)) for key, n in samples.items()}
     return Bin(lost, _longest(seconds))
 
@@ -225,10 +235,8 @@ class LastHour:
         found = self._hours.lost(t, identities)
         if found is None:
             return None
-        named = {who.job.partition(" ")[2]: who.job for who in identities.values() if who.job[:4] != "job "}
-        return [
-            replace(lost, job=named.get(lost.job[4:], lost.job)) if lost.job[:4] == "job " else lost for lost in found
-        ]
+        known = names_of_numbers(who.job for who in identities.values())
+        return [replace(lost, job=with_scheduler(lost.job, known)) for lost in found]
 
     def span_s(self, t: float) -> float:
         """For how much of the hour before ``t`` the engine holds anything, in seconds."""
@@ -297,7 +305,7 @@ def _owned(labels: Mapping[str, str], known: Known, exporters: frozenset[str]) -
         return None
     if gpu.dialect == "gputop":
         return Owned(gpu, *(own_pod(labels) if "k8s_pod_name" in labels else own_job(labels)), labels.get("state", ""))
-    return Owned(gpu, *(job_of(labels, exporters) if DIALECTS[gpu.dialect].job else ("", "")))
+    return Owned(gpu, *(job_of(labels, exporters) if DIALECTS[gpu.dialect].job else (NO_JOB, "")))
 
 
 # A host's GPUs over time, in columns of a chart. Pure.

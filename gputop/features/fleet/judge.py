@@ -18,7 +18,7 @@ from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.thresholds import FLAG_A_UTIL
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, Flag, Level
 from gputop.features.fleet.exporter_names import group_of
-from gputop.features.fleet.fleet_reading import Down, GpuReading, GpuState
+from gputop.features.fleet.fleet_reading import Down, GpuReading, GpuState, JobName
 from gputop.model.quantity import duration, memory
 
 FleetState = GpuState | Literal["down", "late", "lost"]
@@ -115,7 +115,7 @@ class Straggler(Struct, frozen=True):
 
     host: str
     gpu: str
-    job: str
+    job: JobName
     user: str
     kind: Kind
     by: By
@@ -127,7 +127,7 @@ class Straggler(Struct, frozen=True):
 
 def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
     """The stragglers of every job that a GPU names; the widest gap first. A GPU without a job is in none."""
-    jobs: dict[str, list[GpuReading]] = {}
+    jobs: dict[JobName, list[GpuReading]] = {}
     for gpu in gpus:
         if gpu.job and gpu.util_pct is not None:
             jobs.setdefault(group_of(gpu.job), []).append(gpu)
@@ -259,7 +259,7 @@ def host_verdict(
     gpus: Sequence[tuple[GpuReading, FleetState]],
     down: Down | None,
     straggling: Sequence[Straggler],
-    of_job: Mapping[str, Straggler],
+    of_job: Mapping[JobName, Straggler],
 ) -> FleetVerdict:
     """The verdict on these GPUs. ``straggling`` are those among them, ``of_job`` the stragglers of all jobs."""
     if down is not None:
@@ -329,7 +329,7 @@ def _straggles(one: Straggler, *, with_host: bool) -> str:
 
 
 def _waits_for(
-    gpus: Sequence[tuple[GpuReading, FleetState]], straggling: Sequence[Straggler], of_job: Mapping[str, Straggler]
+    gpus: Sequence[tuple[GpuReading, FleetState]], straggling: Sequence[Straggler], of_job: Mapping[JobName, Straggler]
 ) -> str:
     """The straggler elsewhere that these GPUs' job waits for."""
     if straggling:

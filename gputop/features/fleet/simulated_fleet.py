@@ -12,7 +12,18 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.types import State
-from gputop.features.fleet.fleet_reading import HOUR_S, SIMULATED, Down, FiringAlert, FleetReading, GpuReading, Lost
+from gputop.features.fleet.exporter_names import job_of_pod
+from gputop.features.fleet.fleet_reading import (
+    HOUR_S,
+    NO_JOB,
+    SIMULATED,
+    Down,
+    FiringAlert,
+    FleetReading,
+    GpuReading,
+    JobName,
+    Lost,
+)
 from gputop.features.fleet.hours import History
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.sources.simulation.noise import chance, drift
@@ -69,7 +80,7 @@ class SimulatedJob(Struct, frozen=True):
     counted over all its hosts, or None."""
 
     number: int
-    name: str
+    name: JobName
     user: str
     fate: Fate
     first: int
@@ -197,7 +208,7 @@ class SimulatedFleet:
             self.host_name(host), str(number), f"GPU-{self.seed:04x}{host:08x}-{number:04x}", "NVIDIA H100 80GB HBM3",
             names, util, None if self.lacks_sm(host) else sm, max(0.0, fate.tensor + 0.5 * noise * (not quiet)),
             max(0.0, fate.dram + 0.5 * noise * (not quiet)), util, LIMIT_W * power + noise, GIB * fate.mem_gib,
-            32.0 + 45.0 * power, quiet, job.name * runs, job.user * runs,
+            32.0 + 45.0 * power, quiet, job.name if runs else NO_JOB, job.user * runs,
             fate.state if own else None, fate.verdict if own else None, is_lost=(host, number) == self.lost_gpu,
             is_allocated=runs and bool(job.name) and (not own or fate is RESERVED), step_s=step,
         )  # fmt: skip
@@ -224,7 +235,7 @@ class SimulatedFleet:
             if gpu_h > 0.0:
                 found.append(Lost(gpu.host, gpu.gpu, gpu.job, gpu.user, state, gpu_h))
             if hours < 1.0:
-                found.append(Lost(gpu.host, gpu.gpu, "", "", "idle", 1.0 - hours))
+                found.append(Lost(gpu.host, gpu.gpu, NO_JOB, "", "idle", 1.0 - hours))
         return found
 
     def ask(self, at: float | None = None) -> FleetReading:
@@ -280,11 +291,11 @@ def _user(number: int) -> str:
     return _USERS[number % len(_USERS)]
 
 
-def _name(fate: Fate, number: int) -> str:
+def _name(fate: Fate, number: int) -> JobName:
     """A job as the screen names it: most are of a batch scheduler, those that hold GPUs for later are pods."""
     if fate is RESERVED:
-        return f"pod {_user(number)}/batch-{number}"
-    return "" if fate is NOBODY else f"slurm {8800 + number}"
+        return job_of_pod(_user(number), f"batch-{number}")
+    return NO_JOB if fate is NOBODY else JobName("slurm", str(8800 + number))
 
 
 def _alert(host: str, down: Down) -> FiringAlert:

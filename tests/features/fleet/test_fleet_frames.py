@@ -14,7 +14,7 @@ from gputop.cli import main
 from gputop.features.fleet.decode_answers import said_by, told_of
 from gputop.features.fleet.fleet_data import findings, fleet_csv, fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, Lost
+from gputop.features.fleet.fleet_reading import NO_JOB, Down, FleetReading, GpuReading, JobName, Lost
 from gputop.features.fleet.fleet_rows import straggler_row
 from gputop.features.fleet.fleet_ticket import ticket_text
 from gputop.features.fleet.fleet_view import FleetView
@@ -24,7 +24,9 @@ from gputop.features.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, Known, to
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 
 GIB = 2.0**30
-BUSY = GpuReading("a", "0", util_pct=98.0, sm_active_pct=90.0, power_w=600.0, mem_used_bytes=60 * GIB, job="job 1")
+BUSY = GpuReading(
+    "a", "0", util_pct=98.0, sm_active_pct=90.0, power_w=600.0, mem_used_bytes=60 * GIB, job=JobName("job", "1")
+)
 
 
 @pytest.mark.parametrize(
@@ -93,10 +95,10 @@ def test_the_straggler_is_the_one_that_starves_while_all_others_are_busy() -> No
         _job(90.0, 60.0, 20.0, 40.0),
         _job(62.0, 61.0, 20.0),
         _job(62.0, 94.0),
-        _job(62.0, 61.0, 63.0, 94.0, job=""),
+        _job(62.0, 61.0, 63.0, 94.0, job=NO_JOB),
         _job(62.0, 61.0, 63.0, 76.0),
         _job(60.0, 60.0, 90.0, util=70.0),
-        [replace(gpu, job=f"job {gpu.gpu}") for gpu in _job(62.0, 61.0, 63.0, 94.0)],
+        [replace(gpu, job=JobName("job", gpu.gpu)) for gpu in _job(62.0, 61.0, 63.0, 94.0)],
     ],
     ids=["wide spread", "one does less", "two GPUs", "no job", "within 15 points", "not all busy", "several jobs"],
 )
@@ -135,7 +137,7 @@ def test_whatever_a_straggler_is_known_by_screen_ticket_and_findings_give_its_nu
     assert values.keys() == set(get_args(By))
     for by, (value, words) in values.items():
         kind = "starved" if by == "util" else "slow"
-        late = Straggler("a", "0", "slurm 1", "ada", kind, by, value, 0.7 * value, 8)  # type: ignore[arg-type]
+        late = Straggler("a", "0", JobName("slurm", "1"), "ada", kind, by, value, 0.7 * value, 8)  # type: ignore[arg-type]
         told = replace(frame, stragglers=(late,))
         assert words in "".join(text for text, _ in straggler_row(late, FleetView(), 160))
         assert words in ticket_text(told, FleetView(panel="stragglers"))
@@ -240,7 +242,7 @@ def test_what_a_cluster_has_no_data_of_is_not_zero() -> None:
 
 
 def test_a_host_that_is_down_says_for_how_long_and_loses_nothing_of_its_hour() -> None:
-    lost = (Lost("a", "0", "job 1", "ml", "busy_not_working", 0.5),)
+    lost = (Lost("a", "0", JobName("job", "1"), "ml", "busy_not_working", 0.5),)
     frame = fleet_frame(
         FleetReading(1.0, "x", (BUSY,), {"a": Down(240.0, "no answer"), "b": Down(None, "x")}, lost=lost)
     )
@@ -250,7 +252,7 @@ def test_a_host_that_is_down_says_for_how_long_and_loses_nothing_of_its_hour() -
 
 
 def test_a_label_cannot_become_a_formula_in_a_spreadsheet() -> None:
-    frame = fleet_frame(FleetReading(1.0, "x", (replace(BUSY, host="=1+1", job='@SUM("a")'),)))
+    frame = fleet_frame(FleetReading(1.0, "x", (replace(BUSY, host="=1+1", job=JobName('@SUM("a")')),)))
     (row,) = csv.DictReader(io.StringIO(fleet_csv(frame)))
     assert row["host"] == "'=1+1" and row["job"].startswith("'@")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, STATE_KEYS, group_of, host_of, job_of
-from gputop.features.fleet.fleet_reading import GpuReading, filled
+from gputop.features.fleet.fleet_reading import NO_JOB, GpuReading, JobName, filled, names_of_numbers, with_scheduler
 from gputop.features.fleet.promql import Scope
 from gputop.model.metrics import GPU_METRICS
 
@@ -51,6 +51,15 @@ def test_the_host_is_the_first_label_that_names_one(labels: dict[str, str], host
     assert host_of(labels) == host
 
 
+def test_a_number_without_a_scheduler_takes_the_name_that_it_has_elsewhere() -> None:
+    slurm, number, pod = JobName("slurm", "7"), JobName("job", "7"), JobName("pod", "7")
+    known = names_of_numbers([NO_JOB, number, pod, slurm])
+    assert [with_scheduler(job, known) for job in (number, JobName("job", "8"), pod, NO_JOB)] == [
+        "slurm 7", "job 8", "pod 7", "",
+    ]  # fmt: skip
+    assert with_scheduler(number, known).kind == "slurm"
+
+
 def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job() -> None:
     assert job_of({"hpc_job": "8830", "pod": "exporter-1"}) == ("job 8830", "")
     assert job_of({"jobid": "77", "userid": "1000"}) == ("job 77", "uid 1000")
@@ -59,13 +68,13 @@ def test_a_job_is_known_from_slurm_or_a_pod_and_pods_of_one_operator_are_one_job
     assert job_of({"pod": "dcgm-exporter-x7x", "namespace": "gpu-operator"}, {"dcgm-exporter-x7x"}) == ("", "")
     assert job_of({"pod": "x", "container": "nvidia-dcgm-exporter"}) == ("", "")
     assert job_of({"pod": "llm-0", "namespace": "a"}, {"dcgm-exporter-x7x"}) == ("pod a/llm-0", "a")
-    assert group_of("pod a/trainer-worker-0") != group_of("pod b/trainer-worker-0")
-    assert group_of("pod llm-worker-3") == group_of("pod llm-master-0") == "pod llm"
-    assert group_of("pod web-7d9f8b6c5-x2x4z") == "pod web-7d9f8b6c5-x2x4z"
+    assert group_of(JobName("pod", "a/trainer-worker-0")) != group_of(JobName("pod", "b/trainer-worker-0"))
+    assert group_of(JobName("pod", "llm-worker-3")) == group_of(JobName("pod", "llm-master-0")) == "pod llm"
+    assert group_of(JobName("pod", "web-7d9f8b6c5-x2x4z")) == "pod web-7d9f8b6c5-x2x4z"
 
 
 def test_of_two_exporters_the_second_fills_gaps_and_never_replaces_a_measured_zero() -> None:
-    first = GpuReading("a", "0", util_pct=0.0, sm_active_pct=None, job="")
-    second = GpuReading("a", "0", util_pct=7.0, sm_active_pct=5.0, job="job 1")
+    first = GpuReading("a", "0", util_pct=0.0, sm_active_pct=None)
+    second = GpuReading("a", "0", util_pct=7.0, sm_active_pct=5.0, job=JobName("job", "1"))
     both = filled(first, second)
     assert (both.util_pct, both.sm_active_pct, both.job) == (0.0, 5.0, "job 1")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.features.fleet.fleet_data import RedactedFleet, findings, fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading
+from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, JobName
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_ticket import ticket_text
 from gputop.features.fleet.fleet_view import FleetView, rows_of, selected_host
@@ -30,7 +30,9 @@ class Pods(SimulatedFleet):
             raise FleetError("https://prom.internal:9090/x: node-007 does not answer")
         read = super().ask(at)
         gpus = [
-            replace(gpu, job=f"pod secret-{gpu.job[6:]}-worker-{gpu.gpu}", user=f"group-{gpu.user}") if gpu.job else gpu
+            replace(gpu, job=JobName("pod", f"secret-{gpu.job.name}-worker-{gpu.gpu}"), user=f"group-{gpu.user}")
+            if gpu.job
+            else gpu
             for gpu in read.gpus
         ]
         alerts = (*read.alerts, FiringAlert("GpuXid", "critical", "node-007", LABELS))

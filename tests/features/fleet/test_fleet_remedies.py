@@ -13,7 +13,7 @@ import pytest
 from gputop.cli import main
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading
+from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, JobName
 from gputop.features.fleet.remedies import due, forget, remedies
 from gputop.features.fleet.remedy_command import acts_in
 from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, JobOwner, SilentJob, owner_of, silent_jobs
@@ -106,7 +106,9 @@ def test_a_job_is_silent_only_where_every_gpu_announced_steps_and_all_stopped_ha
 
 def test_a_job_that_hangs_is_requeued_once_and_never_by_a_verdict_or_where_a_host_is_silent() -> None:
     job = SilentJob("7", ("n1", "n2"), 2, 8100.0, 1850.0)
-    frame = _frame(GpuReading("n1", "0", "u", own_state="busy_not_working", own_verdict="communication", job="slurm 9"))
+    frame = _frame(
+        GpuReading("n1", "0", "u", own_state="busy_not_working", own_verdict="communication", job=JobName("slurm", "9"))
+    )
     (one,), _ = remedies(frame, Grounds(silent=[job]), "slurm")
     assert one.command == ("scontrol", "requeue", "incomplete", "7")
     assert due([one], {}, 1.0) == [one] and due([one], {"requeue 7": 1.0}, 9e9) == []

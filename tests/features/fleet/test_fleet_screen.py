@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_app import FleetApp
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading
+from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading, JobName
 from gputop.features.fleet.fleet_rows import cell_spans
 from gputop.features.fleet.fleet_screen import fleet_screen, help_rows, summary
 from gputop.features.fleet.fleet_ticket import ticket_text
@@ -187,7 +187,9 @@ def test_a_filter_that_means_nothing_says_so() -> None:
 
 
 def test_labels_from_outside_cannot_reach_the_terminal() -> None:
-    gpu = GpuReading(HOSTILE, HOSTILE, HOSTILE, HOSTILE, "legacy", 98.0, 90.0, job=HOSTILE, user=HOSTILE)
+    gpu = GpuReading(
+        HOSTILE, HOSTILE, HOSTILE, HOSTILE, "legacy", 98.0, 90.0, job=JobName(HOSTILE, HOSTILE), user=HOSTILE
+    )
     alerts = (FiringAlert(HOSTILE, HOSTILE, HOSTILE, {"a": HOSTILE}),)
     hostile = fleet_frame(FleetReading(1.0, HOSTILE, (gpu,), alerts=alerts, problems=(HOSTILE,)))
     for panel in ("hosts", "jobs", "users", "waste", "alerts", "host"):

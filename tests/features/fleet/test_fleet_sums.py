@@ -16,7 +16,16 @@ from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError, 
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_data import findings
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import Down, FleetError, FleetReading, GpuReading, HostShare, Lost
+from gputop.features.fleet.fleet_reading import (
+    NO_JOB,
+    Down,
+    FleetError,
+    FleetReading,
+    GpuReading,
+    HostShare,
+    JobName,
+    Lost,
+)
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_shares import HostNames, lost_of, owner_of, recorded_host, shares_of
 from gputop.features.fleet.fleet_view import FleetView, in_sight, parse, passes
@@ -144,16 +153,16 @@ def test_what_is_found_is_the_same(frames: tuple[FleetFrame, FleetFrame, FleetFr
 
 def _reading(**more: Any) -> FleetReading:
     shares = (
-        HostShare("n1", "slurm 1", "ann", {"working": 8}, 98.0, 90.0, 4800.0),
-        HostShare("n2", "slurm 1", "ann", {"working": 4}, 50.0, 40.0, 2000.0),
-        HostShare("n2", "", "", {"idle": 4}, 0.0, 0.0, 300.0),
-        HostShare("n3", "job 2", "bob", {"starved": 6, "working": 1}, 50.0, 40.0, 2000.0),
+        HostShare("n1", JobName("slurm", "1"), "ann", {"working": 8}, 98.0, 90.0, 4800.0),
+        HostShare("n2", JobName("slurm", "1"), "ann", {"working": 4}, 50.0, 40.0, 2000.0),
+        HostShare("n2", NO_JOB, "", {"idle": 4}, 0.0, 0.0, 300.0),
+        HostShare("n3", JobName("job", "2"), "bob", {"starved": 6, "working": 1}, 50.0, 40.0, 2000.0),
     )
     return FleetReading(STARTED, "x", (), shares=shares, **more)
 
 
 def test_groups_of_shares_have_sums_weighted_means_and_what_is_missing() -> None:
-    lost = [Lost("n3", "", "job 2", "bob", "starved", 3.0), Lost("n2", "", "", "", "idle", 4.0)]
+    lost = [Lost("n3", "", JobName("job", "2"), "bob", "starved", 3.0), Lost("n2", "", NO_JOB, "", "idle", 4.0)]
     down = {"n1": Down(60.0, "the exporter does not answer"), "n9": Down(None, "it hangs", "late")}
     frame = fleet_frame(_reading(lost=lost, missing={"n3": 1, "n9": 8}, down=down))
     assert {state: n for state, n in frame.counts.items() if n} == {
@@ -177,11 +186,12 @@ def test_groups_of_shares_have_sums_weighted_means_and_what_is_missing() -> None
 
 def test_a_part_of_a_job_has_no_straggler() -> None:
     gpus = [
-        GpuReading("n1", str(i), util_pct=98.0, sm_active_pct=94.0 if i == 3 else 60.0, job="slurm 1") for i in range(8)
+        GpuReading("n1", str(i), util_pct=98.0, sm_active_pct=94.0 if i == 3 else 60.0, job=JobName("slurm", "1"))
+        for i in range(8)
     ]
     shares = _reading().shares
     assert not fleet_frame(FleetReading(STARTED, "x", gpus, shares=shares)).stragglers
-    more = [GpuReading("n2", str(i), util_pct=98.0, sm_active_pct=60.0, job="slurm 1") for i in range(4)]
+    more = [GpuReading("n2", str(i), util_pct=98.0, sm_active_pct=60.0, job=JobName("slurm", "1")) for i in range(4)]
     frame = fleet_frame(FleetReading(STARTED, "x", [*gpus, *more], shares=shares))
     assert [(one.host, one.gpu) for one in frame.stragglers] == [("n1", "3")]
 
@@ -226,7 +236,9 @@ def test_the_watch_reads_the_gpus_of_the_rows_in_sight_and_again_when_others_are
 
         def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading]:  # type: ignore[override]
             looked.append(tuple(hosts))
-            return [GpuReading(host, "0", util_pct=98.0, sm_active_pct=90.0, job="slurm 1") for host in hosts]
+            return [
+                GpuReading(host, "0", util_pct=98.0, sm_active_pct=90.0, job=JobName("slurm", "1")) for host in hosts
+            ]
 
     watch = FleetWatch(Large(20))
     told = threading.Event()
