@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from html import escape
 from statistics import median
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.api.step_clock import StepSummary
 from gputop.api.step_phases import PhaseSummary
 from gputop.api.work import Rates
 from gputop.diagnosis.hardware_health import MemoryTrend
 from gputop.diagnosis.job_steps import growth_remedy
-from gputop.model.quantity import duration, length, memory, step_time, wrapped
+from gputop.model.quantity import duration, length, memory, step_time
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame
-from gputop.output.document import text_lines
-from gputop.output.report_text import report_data, report_text, step_lines
+from gputop.output.document import Document, Items, Paragraph, html, part, plain
+from gputop.output.report_text import MOST_FINDINGS, report_data, report_document, step_lines
 from gputop.recording.decode import Decoder
 from gputop.recording.format import SUFFIXES, Damage, RecordingError, parse_line, step_rows
 from gputop.recording.gzip_members import Allowance, open_recording
@@ -247,7 +248,6 @@ def _steps(path: str, before: float) -> Iterator[tuple[StepRow, ...]]:
 
 
 _PAGE_HEIGHT = "34rem"
-_WIDTH = 100
 
 
 class Summary(Struct, frozen=True):
@@ -269,14 +269,23 @@ class Summary(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Lines for a terminal."""
-        lines = report_text(self.report).splitlines()
-        if not self.report.frames:
-            lines = [f"gputop: {self.reason}", *(f"  {line}" for line in step_lines(self.report))]
-        lines += _folded(self._own_step_lines())
-        if self.memory:
-            lines += ["", "Memory", *_folded(each.text for each in self.memory)]
-        return text_lines([*lines, "", cost_words(self.cost)])
+        """For a terminal."""
+        return plain(self._document)
+
+    @property
+    def html(self) -> str:
+        """A whole page: one file, without a script."""
+        return html(self._document)
+
+    @property
+    def _document(self) -> Document:
+        report = self.report
+        document = report_document(report, MOST_FINDINGS)
+        if not report.frames:
+            title = f"gputop: {self.reason}"
+            document = Document(title, (Items(tuple(step_lines(report))),))
+        own = (Items(tuple(self._own_step_lines())), *part("Memory", Items(tuple(each.text for each in self.memory))))
+        return replace(document, blocks=(*document.blocks, *own, Paragraph(cost_words(self.cost))))
 
     def _own_step_lines(self) -> list[str]:
         """What only the program itself knows of its steps."""
@@ -304,14 +313,6 @@ class Summary(Struct, frozen=True):
         }
         return {**report_data(self.report), **own}
 
-    @property
-    def html(self) -> str:
-        """A whole page: one file, without a script."""
-        from gputop.output.report_html import summary_html
-
-        memory = [each.text for each in self.memory]
-        return summary_html(self.report, memory, [*self._own_step_lines(), cost_words(self.cost)], self.reason)
-
     def __str__(self) -> str:
         return self.text
 
@@ -321,11 +322,6 @@ class Summary(Struct, frozen=True):
         """The page in a frame of its own: its style stays out of the notebook, and nothing in it can run."""
         style = f"width:100%;height:{_PAGE_HEIGHT};border:0"
         return f'<iframe srcdoc="{escape(self.html, quote=True)}" sandbox style="{style}"></iframe>'
-
-
-def _folded(texts: Iterable[str]) -> list[str]:
-    """Indented lines no longer than those of the report."""
-    return [line for text in texts for line in wrapped(text, _WIDTH, "  ", "    ")]
 
 
 def empty_report(command: str, duration_s: float) -> JobReport:

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, State
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
 from gputop.model.quantity import length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
-from gputop.output.document import Document, Items, Table, indented_json
+from gputop.output.document import Block, Cell, Document, Items, Table, Told, Verdict, indented_json
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import JobReport
 from gputop.report.lanes import Pictured
@@ -101,6 +101,8 @@ def _error(series: Sequence[float]) -> float | None:
 # The comparison.
 
 SCHEMA = 1
+_GOOD, _BAD = ("Better", "faster"), ("Worse", "slower")
+_LEVELS: dict[str, Level] = {"better": "green", "worse": "red"}
 Direction = Literal["better", "worse", "same", "changed", "unknown"]
 _SAME_POINTS = 1.0
 _SAME_RATIO = 0.02
@@ -252,27 +254,32 @@ def _gpu_words(report: JobReport) -> str:
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(sorted(names))) or "none"
 
 
-def compare_document(comparison: Comparison) -> Document:
-    """The comparison, the result first."""
+def compare_document(
+    comparison: Comparison, more: tuple[str, ...] = (), certain: str = "", pictures: tuple[Block, ...] = ()
+) -> Document:
+    """The comparison, the result first. A page has ``more`` in its head, how certain it is, and pictures."""
     before, after = comparison.before, comparison.after
-    gpus = different_gpus(comparison)
+    said, gpus = first_line(comparison), different_gpus(comparison)
     lead = (
-        first_line(comparison),
+        said,
         *([verdict_line(comparison)] if step_change(comparison) is not None else []),
-        *([gpus] if gpus else []),
         *(f"{name}: {report.too_short}" for name, report in (("before", before), ("after", after)) if report.too_short),
         f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
+        *more,
     )
+    level: Level = "green" if said.startswith(_GOOD) else "red" if said.startswith(_BAD) else "grey"
+    sure = [Verdict("yellow", gpus)] if gpus else []
+    sure += [Verdict(level, certain)] if certain else []
     rows = tuple(_row(d) for d in comparison.differences if not (d.before or 0.0) == (d.after or 0.0) == 0.0)
     came = (*(f"gone: {text}" for text in comparison.gone), *(f"new:  {text}" for text in comparison.new))
     table = Table(("", "BEFORE", "AFTER", "CHANGE", ""), rows, "<>>><")
-    return Document("gputop compare", (table, Items(came)), lead)
+    return Document(said, (*sure, *pictures, table, Items(came)), lead)
 
 
-def _row(d: Difference) -> tuple[str, ...]:
+def _row(d: Difference) -> tuple[Cell, ...]:
     was, now = (of_hundred(value) if d.unit == "%" else value for value in (d.before, d.after))
     change = "" if was is None or now is None else f"{now - was:+.{_decimals(d)}f}"
-    word = d.direction if d.direction in ("better", "worse") else ""
+    word = Told(_LEVELS[d.direction], d.direction) if d.direction in _LEVELS else ""
     return (f"{d.label} {d.unit}".rstrip(), _cell(d, was), _cell(d, now), change, word)
 
 

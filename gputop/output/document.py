@@ -41,6 +41,8 @@ WIDTH = 100
 MOST_WIDTH = 120
 """Columns of a text whose reader is not known, and the most of any: longer lines are hard to read."""
 LEAST_NAME = 12
+MOST_KEY = 28
+"""Characters of a cell that a page does not break."""
 LEAST_BAR, MOST_BAR = 8, 40
 NOTHING = "–"
 _SOURCE_WIDTH = 120
@@ -369,9 +371,11 @@ def markdown(document: Document, made_by: str = "") -> str:
         lines += [_inert(text), ""]
     before: Block | None = None
     for block in document.blocks:
+        if _is_empty(block):
+            continue
         if isinstance(before, Items | Notes | Verdict) and type(block) is not type(before):
             lines.append("")
-        lines += [] if _is_empty(block) else _markdown_block(block)
+        lines += _markdown_block(block)
         before = block
     return text_lines(lines).rstrip() + "\n"
 
@@ -461,7 +465,10 @@ def _html_block(block: Block) -> list[Markup]:
             kinds = {"<": "t", "~": "t", ">": "n", "=": "w"}
             return [table([block.head[i] for i in shown], cells, "".join(kinds[block.sides[i]] for i in shown))]
         case Entries(head, rows):
-            return [table(head, [[prose(cell) for cell in row] for row in rows], "t" * len(head), stacks=True)]
+            shown = [i for i in range(len(head)) if any(row[i] for row in rows)]
+            sides = "".join("t" if any(len(row[i]) > MOST_KEY for row in rows) else "k" for i in shown)
+            names = [head[i] for i in shown]
+            return [table(names, [[prose(row[i]) for i in shown] for row in rows], sides, stacks=True)]
         case Verdict():
             texts = (*block.evidence, *(f"{label}: {text}" for label, text in block.more))
             return [verdict(block.level, block.headline, block.aside, texts, block.remedy, block.gain)]

@@ -151,13 +151,15 @@ _STYLE = """
   --c-compute: #1f883d; --c-comm: #0969da; --c-copy: #8250df; --c-idle: #d29922;
   --c-data: #cf222e; --c-after_sync: #bc4c00; --c-allocator: #9a6700; --c-launching: #8250df;
   --c-module_load: #6e5494; --c-host_work: #a40e26;
+  --c-working: #1f883d; --c-busy_not_working: #a8201f; --c-starved: #e0883a; --c-idle_allocated: #9a8f6a;
+  --c-unmeasured: var(--track);
   --c-launch_latency: #bf3989; --c-dependency: #0969da; --c-kernel_gap: #57606a; --c-unknown: #afb8c1; }
 @media (prefers-color-scheme: dark) { :root {
   --ground: #0d1117; --card: #161b22; --text: #d8dee4; --dim: #9198a1; --rule: #30363d; --track: #262c34;
   --green: #3fb970; --yellow: #e3b341; --red: #ff7b72; --info: #58a6ff; --grey: #9198a1;
   --c-compute: #3fb950; --c-comm: #58a6ff; --c-copy: #bc8cff; --c-idle: #d29922;
   --c-data: #ff7b72; --c-after_sync: #f0883e; --c-allocator: #d4a72c; --c-launching: #bc8cff;
-  --c-module_load: #a98fd1; --c-host_work: #ffa198;
+  --c-module_load: #a98fd1; --c-host_work: #ffa198; --c-working: #3fb950;
   --c-launch_latency: #f778ba; --c-dependency: #58a6ff; --c-kernel_gap: #8b949e; --c-unknown: #6e7681; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.5rem 3rem; max-width: 68rem; background: var(--ground); color: var(--text);

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from msgspec import Struct
+
 from gputop.diagnosis.catalogue import titles
-from gputop.diagnosis.types import STATE_WORDS
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS
 from gputop.model.cards import LIST_PRICE, SmallerCard, card_words
 from gputop.model.quantity import (
     HOUR_S,
@@ -15,6 +17,7 @@ from gputop.model.quantity import (
     count,
     energy_words,
     gpu_time,
+    gpu_time_of,
     gpu_time_unit,
     length,
     mfu_words,
@@ -32,6 +35,7 @@ from gputop.output.document import (
     WIDTH,
     Block,
     Document,
+    Entries,
     Items,
     Notes,
     Paragraph,
@@ -50,7 +54,7 @@ from gputop.report.step_account import StepReport
 SCHEMA = 1
 LEAST_MONEY = 0.005
 """An amount that would be shown as 0.00 is left out."""
-_MOST_FINDINGS = 12
+MOST_FINDINGS = 12
 _MOST_RUNS = 4
 _MOST_GAPS = 3
 TOLD_SLOWER = 1.02
@@ -58,35 +62,75 @@ TOLD_SLOWER = 1.02
 NO_TIME = "No time passed between the frames, so there is no GPU time to account for."
 
 
-def report_document(report: JobReport, most_findings: int | None = None) -> Document:
-    """The report, with so many findings at most."""
-    title, lead = f"gputop report: {report.command or report.where}", (f"gputop: {_head(report)}",)
+class PageParts(Struct, frozen=True):
+    """What a page has in place of a text's head and first table, and beside the rest: the charts of each GPU, and the
+    processes.
+    """
+
+    lead: tuple[str, ...]
+    figures: tuple[Block, ...]
+    times: tuple[Block, ...]
+    charts: tuple[Block, ...]
+    processes: tuple[Block, ...]
+
+
+def report_document(report: JobReport, most_findings: int | None = None, page: PageParts | None = None) -> Document:
+    """The report, with so many findings at most. What to change comes early on a page, and at the end of a text, where
+    a terminal stops.
+    """
+    title, lead = headline(report), (f"gputop: {_head(report)}",)
     if not report.gpus:
         return Document(title, (Items(report.notes or ("no GPU was used",)),), lead)
-    states, money = _state_table(report), money_line(report)
-    blocks: list[Block | None] = [
-        states or Paragraph(NO_TIME),
-        Items((money,)) if money else None,
-        gpu_table(report),
-        Items(tuple(useful_lines(report))),
-        *part("Findings", *finding_blocks(report, most_findings)),
-        *_what_to_change(report),
-        *part("Another card", Items(tuple(card_words(row, report.price) for row in report.smaller_cards()))),
-        Notes(tuple(report_notes(report))),
-    ]
-    return Document(title, tuple(block for block in blocks if block is not None), lead)
+    lost = Items(tuple(filter(None, (money_line(report),))))
+    gpus, useful = gpu_table(report), Items(tuple(useful_lines(report)))
+    findings = part("Findings", *finding_blocks(report, most_findings))
+    cards = Items(tuple(card_words(row, report.price) for row in report.smaller_cards()))
+    changes = (*_what_to_change(report), *part("Another card", cards))
+    notes = Notes(tuple(report_notes(report)))
+    if page is None:
+        states = _state_table(report) or Paragraph(NO_TIME)
+        return Document(title, (states, lost, gpus, useful, *findings, *changes, notes), lead)
+    first = (*page.figures, lost, *page.times, *changes, *part("GPUs", gpus, useful), *page.charts)
+    return Document(title, (*first, *findings, *page.processes, notes), page.lead)
+
+
+def headline(report: JobReport) -> str:
+    """How much of the GPUs' time was not work, and how much more could not be judged."""
+    hours = report.gpu_hours()
+    judged = sum(value for state, value in hours.items() if state != "unmeasured")
+    lost = sum(hours[state] for state in NOT_WORK)
+    if judged <= 0.0:
+        return f"{report.where}: {report.too_short or 'no GPU time was judged'}"
+    said = gpu_time_of(HOUR_S * lost, HOUR_S * judged)
+    apart = gpu_time(HOUR_S * hours["unmeasured"], HOUR_S * judged).removesuffix(said.rpartition(" ")[2]).rstrip()
+    return f"{report.where}: {said} were not work" + (
+        f", {apart} {STATE_WORDS['unmeasured']}" if hours["unmeasured"] else ""
+    )
 
 
 def _what_to_change(report: JobReport) -> tuple[Block, ...]:
     """The fixes by their gain; where none is worth much, what helps against the finding that stood longest."""
-    if fixes := fix_lines(report):
-        return part("What to change, by what it would win at most", Items(tuple(fixes)))
-    return part("First to change", Items((report.top_remedy,))) if report.top_remedy is not None else ()
+    fixes = report.fixes()
+    if not fixes:
+        return part("First to change", Items((report.top_remedy,) if report.top_remedy is not None else ()))
+    judged = HOUR_S * sum(hours for state, hours in report.gpu_hours().items() if state != "unmeasured")
+    head = ("GPU", "what is wrong", "wins at most", "money", "a day", "what helps")
+    rows = tuple(
+        (which_gpus(fix.gpus), fix.text, f"{gpu_time(fix.gain_s, judged)}, {100 * fix.share:.0f} %",
+         money(fix.money, report), money(fix.day, report), fix.remedy)
+        for fix in fixes
+    )  # fmt: skip
+    return part("What to change, by what it would win at most", Entries(head, rows))
+
+
+def money(value: float | None, report: JobReport) -> str:
+    """An amount: in dollars at the prices of the list, in the reader's own currency at theirs."""
+    return "" if value is None else f"{'$' if report.price == LIST_PRICE else ''}{value:.2f}"
 
 
 def report_text(report: JobReport, width: int = WIDTH) -> str:
     """The report for a terminal, lines no longer than ``width``."""
-    return plain(report_document(report, _MOST_FINDINGS), width)
+    return plain(report_document(report, MOST_FINDINGS), width)
 
 
 def report_markdown(report: JobReport) -> str:
@@ -239,20 +283,6 @@ def money_line(report: JobReport) -> str:
     day = "" if report.day_factor is None else f", {lost * report.day_factor:.2f} a day at this rate"
     apart = f"; not judged: {cost['unmeasured']:.2f}" if cost["unmeasured"] >= LEAST_MONEY else ""
     return f"Not work: {lost:.2f} of {sum(cost.values()):.2f}{day}{apart}; {report.price_words}"
-
-
-def fix_lines(report: JobReport) -> list[str]:
-    """What to do, the greatest gain first: in GPU time and, with a price, in money."""
-    judged = HOUR_S * sum(hours for state, hours in report.gpu_hours().items() if state != "unmeasured")
-    lines = []
-    for fix in report.fixes():
-        money = "" if fix.money is None else f", {fix.money:.2f}"
-        day = "" if fix.day is None else f" ({fix.day:.2f} a day)"
-        lines.append(
-            f"{which_gpus(fix.gpus)}, {fix.text}: at most {gpu_time(fix.gain_s, judged)}, {100 * fix.share:.0f} %"
-            f"{money}{day}: {fix.remedy}"
-        )
-    return lines
 
 
 def nothing_found(report: JobReport) -> str:

@@ -35,6 +35,7 @@ LEAST_USED_PCT = 1.0
 UNSEEN = NO_BOTTLENECK_SEEN.id
 _MOST_FINDINGS = 1000
 _MOST_MARKS = 256
+_MOST_HOSTS = 8
 _MOST_MISSING = 32
 MOST_GPUS_TOLD = 1024
 """GPUs, MIG instances among them, that a report lists. A recreated instance has another UUID, so a recording of
@@ -105,6 +106,8 @@ class JobReport(Struct, frozen=True):
     """What inference servers said of themselves, where their addresses were given."""
     periods: tuple[StepPeriod, ...] = ()
     """The steps that the GPUs' rhythm showed last, where samples were close enough."""
+    other_hosts: tuple[str, ...] = ()
+    """Those that ``host`` is followed by in a file of several, as far as they are listed."""
 
     @property
     def counted(self) -> tuple[GpuReport, ...]:
@@ -113,8 +116,8 @@ class JobReport(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """The host, marked where it is simulated."""
-        return self.host + SIMULATED * self.is_simulated
+        """The host, or all of them, marked where it is simulated."""
+        return ", ".join((self.host, *self.other_hosts)) + SIMULATED * self.is_simulated
 
     def cost(self) -> dict[State, float] | None:
         """Money by state, not judged time too; None without a price. GPUs that the list does not have are left out."""
@@ -240,7 +243,8 @@ class ReportBuilder:
         self._begin = self._end = 0.0
         self._segment_begin = self._before_s = 0.0
         """When the clock was last set back, and the time that had passed by then."""
-        self._host, self._is_simulated = "", False
+        self._hosts: list[str] = []
+        self._is_simulated = False
         self._steps = StepAccount()
         self._servers = ServerAccount()
         self._periods: dict[tuple[int, ...], StepPeriod] = {}
@@ -306,9 +310,10 @@ class ReportBuilder:
 
     def _span(self, snapshot: Snapshot) -> float:
         """The time that a frame stands for: since the frame before, unless a gap lies between."""
+        if (host := snapshot.machine.hostname) not in self._hosts and len(self._hosts) < _MOST_HOSTS:
+            self._hosts.append(host)
         if self._frames == 0:
             self._begin = self._segment_begin = self._end = snapshot.t
-            self._host = snapshot.machine.hostname
             self._is_simulated = snapshot.machine.is_simulated
             return 0.0
         span = snapshot.t - self._end
@@ -370,7 +375,8 @@ class ReportBuilder:
         ]  # fmt: skip
         findings.sort(key=lambda f: (order.get(f.level, len(order)), -f.seconds, f.gpu))
         return JobReport(
-            host=self._host,
+            host=self._hosts[0] if self._hosts else "",
+            other_hosts=tuple(self._hosts[1:]),
             is_simulated=self._is_simulated,
             begin=self._begin,
             end=self._end,

@@ -44,6 +44,7 @@ DOCUMENT = Document(
         Items(("Steps: 12 of 41.2 ms",)),
         *part("Findings", VERDICT),
         *part("What to change", Items(())),
+        Items(()),
         Figures((("UTIL", "97 %", "a kernel runs"), ("SM", Told("red", "8 %"), ""))),
         Breakdown((("compute", "compute", 75.0), ("idle", "idle", 25.0), ("copy", "copy", 0.0))),
         Code(("gputop loader train:data",)),

@@ -154,6 +154,13 @@ def test_money_is_shown_only_at_the_readers_price_also_for_what_was_not_judged()
         assert report_data(priced)["cost"][state] == pytest.approx(hours * 3.6)
 
 
+def test_a_file_of_two_hosts_names_both() -> None:
+    other = [replace(each, machine=replace(each.machine, hostname="node-18")) for each in map(moment, range(61, 120))]
+    report = report_of([*map(moment, range(61)), *other])
+    (head, *_) = report_text(report).splitlines()
+    assert "on node-17, node-18, " in head and report_data(report)["host"] == "node-17"
+
+
 def test_marks_and_gaps_are_in_the_report() -> None:
     mark = replace(moment(3), events=(Event(T0 + 3, "mark", "epoch 3"), Event(T0 + 3, "gap", "no data for 9 s")))
     report = report_of([moment(0), moment(1), mark])
@@ -182,7 +189,7 @@ def test_every_form_holds_no_control_character() -> None:
 def test_a_report_takes_its_form_from_the_name() -> None:
     report = report_of([moment(k) for k in range(20)])
     assert json.loads(report_as(report, "r.json"))["schema"] == 1
-    assert report_as(report, "r.md").startswith("# gputop report")
+    assert report_as(report, "r.md").startswith("# node-17: 0 of 7 GPU-seconds were not work, 12 not judged\n")
     assert report_as(report, "r.txt") == report_text(report)
     with pytest.raises(ValueError, match=r"\.md, \.json or \.txt"):
         report_as(report, "r.pdf")

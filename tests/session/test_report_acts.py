@@ -22,7 +22,7 @@ from gputop.output.comparison import compare, compare_data, compare_document, di
 from gputop.output.document import html, markdown, plain
 from gputop.output.folder_report import folder_document, folder_json
 from gputop.output.report_html import report_html
-from gputop.output.report_text import fix_lines, money_line, report_data, report_markdown, report_text
+from gputop.output.report_text import money_line, report_data, report_markdown, report_text
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.report.lanes import pictured
@@ -99,7 +99,7 @@ def test_different_gpus_are_said_before_the_table() -> None:
     before, after = report_of(moments(60)), report_of(moments(60, name="NVIDIA A100-SXM4-80GB", gpus=2))
     said = f"different GPUs: 1 × {H100} before, 2 × NVIDIA A100-SXM4-80GB after"
     assert different_gpus(compare(before, after)) == said
-    assert said in plain(compare_document(compare(before, after))).splitlines()[:2]
+    assert f"▲ {said}" in plain(compare_document(compare(before, after))).splitlines()[:4]
     assert different_gpus(compare(before, before)) == ""
 
 
@@ -173,14 +173,11 @@ def test_fixes_stand_by_what_they_would_win_and_none_below_a_twentieth(demo: Job
     assert sum(gains) <= judged
     assert fixes[0].money == pytest.approx(2.5 * fixes[0].gain_s / 3600)
     assert fixes[0].day == pytest.approx(fixes[0].money * 86400 / demo.duration_s)  # type: ignore[operator]
-    text = report_text(demo)
-    told = [
-        text.index(f"  {line[:60]}", text.index("What to change, by what it would win at most"))
-        for line in fix_lines(demo)
-    ]
-    assert told == sorted(told)
+    for text in (report_text(demo), report_markdown(demo).replace("\\", "")):
+        (_, _, changes) = text.partition("What to change, by what it would win at most")
+        told = [changes.index(fix.text) for fix in fixes]
+        assert told == sorted(told) and f"{100 * fixes[0].share:.0f} %" in changes
     assert [fix["remedy"] for fix in report_data(demo)["fixes"]] == [fix.remedy for fix in fixes]
-    assert fix_lines(demo)[0] in report_markdown(demo).replace("\\", "")
 
 
 def test_a_starved_gpu_wins_the_time_without_a_kernel_and_not_more() -> None:
