@@ -96,21 +96,31 @@ def test_wandb_gets_the_numbers_beside_a_loop_that_numbers_its_rows_itself(tmp_p
     assert any(GPU in row for row in rows)
 
 
-def test_lightning_s_wandb_logger_holds_numbers_and_the_verdict(tmp_path: Path) -> None:
+def test_lightning_s_loggers_hold_the_numbers_and_the_verdict(tmp_path: Path) -> None:
+    _needs("tensorboard")
+    _needs("mlflow")
     _needs("wandb")
     found = run(
         LIGHTNING
         + """
-from lightning.pytorch.loggers import WandbLogger
-logger = WandbLogger(project="p", offline=True)
+from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
+import os
+board, flow = TensorBoardLogger("."), MLFlowLogger(tracking_uri=os.environ["MLFLOW_TRACKING_URI"])
+rows = WandbLogger(project="p", offline=True)
 call = GputopCallback(**demo())
-trainer(logger, call).fit(M(), data())
-logger.experiment.finish()
-print(json.dumps({"steps": call.summary.steps.count}))
+trainer([board, flow, rows], call).fit(M(), data())
+rows.experiment.finish()
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+read = EventAccumulator(board.log_dir); read.Reload(); tags = read.Tags()
+held = flow.experiment.get_run(flow.run_id).data
+print(json.dumps({"board": tags["scalars"], "texts": tags["tensors"], "flow": list(held.metrics),
+                  "tags": list(held.tags), "steps": call.summary.steps.count}))
 """,
         tmp_path,
         "lightning",
     )
+    assert {GPU, "loss"} <= set(found["board"]) and {GPU, "loss"} <= set(found["flow"])
+    assert "gputop/gpu0/verdict/text_summary" in found["texts"] and "gputop.gpu0.verdict" in found["tags"]
     rows, summary = wandb_rows(tmp_path)
     assert found["steps"] == 40 and "left out" not in found["stderr"]
     assert len([row for row in rows if "loss" in row]) == 40
@@ -118,31 +128,10 @@ print(json.dumps({"steps": call.summary.steps.count}))
     assert isinstance(summary["gputop/gpu0/verdict"], str)
 
 
-def test_lightning_s_tensorboard_and_mlflow_loggers_hold_numbers_and_verdicts(tmp_path: Path) -> None:
+def test_what_transformers_reports_to_holds_the_numbers_without_a_line_more(tmp_path: Path) -> None:
+    """W&B wherever the callback stands, TensorBoard where it is attached before it."""
     _needs("tensorboard")
-    _needs("mlflow")
-    found = run(
-        LIGHTNING
-        + """
-from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger
-import os
-board, flow = TensorBoardLogger("."), MLFlowLogger(tracking_uri=os.environ["MLFLOW_TRACKING_URI"])
-trainer([board, flow], GputopCallback(**demo())).fit(M(), data())
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-read = EventAccumulator(board.log_dir); read.Reload(); tags = read.Tags()
-held = flow.experiment.get_run(flow.run_id).data
-print(json.dumps({"board": tags["scalars"], "texts": tags["tensors"], "flow": list(held.metrics),
-                  "tags": list(held.tags)}))
-""",
-        tmp_path,
-        "lightning",
-    )
-    assert {GPU, "loss"} <= set(found["board"]) and {GPU, "loss"} <= set(found["flow"])
-    assert "gputop/gpu0/verdict/text_summary" in found["texts"] and "gputop.gpu0.verdict" in found["tags"]
-
-
-def test_transformers_reports_to_tensorboard_what_is_attached_before_it(tmp_path: Path) -> None:
-    _needs("tensorboard")
+    _needs("wandb")
     found = run(
         TRANSFORMERS
         + """
@@ -159,33 +148,22 @@ time.sleep(1.1)
 ahead = trainer(["tensorboard"])
 GputopCallback(**demo()).attach(ahead)
 ahead.train()
-print(json.dumps({"without": without, "with": tags(), "history": list(ahead.state.log_history[0])}))
-""",
-        tmp_path,
-        "transformers",
-    )
-    assert {"train/loss", f"train/{GPU}", "train/gputop/step_ms"} <= set(found["with"])
-    assert GPU in found["history"]
-    assert "train/loss" in found["without"] and not [tag for tag in found["without"] if "gputop" in tag]
-    # Nobody is left to wonder: said of the trainer that was given the callback, and not of the other.
-    assert found["stderr"].count("tensorboard gets none of these numbers") == 1
-    assert "attach(trainer)" in found["stderr"]
-
-
-def test_transformers_report_to_wandb_holds_the_numbers_without_a_line_more(tmp_path: Path) -> None:
-    _needs("wandb")
-    run(
-        TRANSFORMERS
-        + """
+attached = tags()
 trainer(["wandb"], GputopCallback(**demo())).train()
 import wandb
 wandb.finish()
-print("{}")
+print(json.dumps({"without": without, "with": attached, "history": list(ahead.state.log_history[0])}))
 """,
         tmp_path,
         "transformers",
         WANDB_DIR=str(tmp_path),
     )
+    assert {"train/loss", f"train/{GPU}", "train/gputop/step_ms"} <= set(found["with"])
+    assert GPU in found["history"]
+    assert "train/loss" in found["without"] and not [tag for tag in found["without"] if "gputop" in tag]
+    # Nobody is left to wonder: said of the trainer that was given the callback, and not of the others.
+    assert found["stderr"].count("tensorboard gets none of these numbers") == 1
+    assert "attach(trainer)" in found["stderr"]
     rows, _ = wandb_rows(tmp_path)
     assert [row["train/global_step"] for row in rows if "train/loss" in row] == [8, 16, 24]
     mine = [row for row in rows if GPU in row]

@@ -41,7 +41,7 @@ def run(code: str, tmp_path: Path, needs: str, **environment: str) -> dict[str, 
         env={**os.environ, "PYTHONPATH": str(ROOT), **offline, **environment},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -311,7 +311,15 @@ def test_a_file_that_is_no_command_is_none(name: str) -> None:
 
 
 @pytest.mark.nvml
-@pytest.mark.parametrize("command", ["once", "doctor", "diagnose", "record -o run.jsonl.gz --for 1s"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "once",
+        pytest.param("doctor", marks=pytest.mark.slow),
+        pytest.param("diagnose", marks=pytest.mark.slow),
+        "record -o run.jsonl.gz --for 1s",
+    ],
+)
 def test_where_no_thread_can_be_started_one_line_says_which_limit_is_reached(
     command: str, nvml_scenario: Callable[..., Scenario], tmp_path: Path
 ) -> None:

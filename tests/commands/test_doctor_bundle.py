@@ -31,9 +31,11 @@ CODE = (
 def bundled(scenario: Scenario, path: Path, home: Path, **more: Any) -> subprocess.CompletedProcess[str]:
     scenario.write()
     (home / "gputop.toml").write_text('theme = "light"\ndcgm_url = "http://me:hunter2hunter2@10.1.2.3:9400"\n')
+    # Where no file can grow, Python would keep half a file of bytecode, and stumble over it the next time.
+    environment = {**scenario.environment(), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         [sys.executable, "-c", CODE, "--config", str(home / "gputop.toml"), "doctor", "--bundle", str(path)],
-        env=scenario.environment(), capture_output=True, text=True, timeout=60, check=False, **more,
+        env=environment, capture_output=True, text=True, timeout=60, check=False, **more,
     )  # fmt: skip
 
 

@@ -247,7 +247,9 @@ def rows() -> list[Row]:
             "everything, with a warning", 0, _configured(b'"\\u001b[2J" = 1\n')),
         Row("a disk that takes no more of a recording", "a size limit is reached while recording",
             "recording stopped", "the screen; what was written stays readable", 1,
-            _shell("ulimit -f 1; gputop record -o r.jsonl.gz --for 60s --interval 0.25 --gpus 0 2>&1 | tail -1")),
+            # Python would keep half a file of bytecode, and stumble over it the next time.
+            _shell("ulimit -f 1; PYTHONDONTWRITEBYTECODE=1 "
+                   "gputop record -o r.jsonl.gz --for 60s --interval 0.25 --gpus 0 2>&1 | tail -1")),
         Row("a full disk while recording", "ENOSPC under `R`", "No space left on device",
             "the screen; the frames that it owns up to can be read", 0, _full_disk_under_the_screen,
             terminal=True, slow=True),

@@ -126,6 +126,7 @@ import resource, signal, sys
 from gputop.recording.writer import Recorder
 from tests.support.recording_frames import frame
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+sys.dont_write_bytecode = True  # it would be half a file
 resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
 recorder = Recorder(sys.argv[1])
 for k in range(100):

@@ -229,8 +229,11 @@ def test_a_file_that_cannot_be_made_is_refused_before_anything_runs(
 
 @slow
 @pytest.mark.nvml
-@pytest.mark.parametrize("kind", ["spin", "tiny", "copy"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("spin", signal.SIGKILL), ("tiny", signal.SIGKILL), ("copy", signal.SIGKILL), ("spin", signal.SIGTERM),
+     ("copy", signal.SIGINT)],
+)  # fmt: skip
 def test_killed_in_any_stage_nothing_goes_on_running(
     nvml_scenario: MakeScenario, cuda: Cuda, kind: str, number: signal.Signals
 ) -> None:
