@@ -42,7 +42,9 @@ EXPORTER = Addition(
             "gputop/features/fleet/exporter_names.py",
             """    Dialect(
         "added", "an exporter that a test adds",
-        _signals(util_pct=("added_util_ratio", 100.0), power_w=("added_milliwatts", 1e-3)),
+        _signals(
+            util_pct=("added_util_ratio", 100.0), power_w=("added_milliwatts", 1e-3), mem_used_bytes=("added_mib", MIB)
+        ),
         ("index",), ("uuid",), ("name",),
     ),
 """,
