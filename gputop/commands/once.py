@@ -47,17 +47,17 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     wait_s = wait_of(args)
     check_format(args)
+    redactor = redactor_of(settings)
+    passing = passing_of(args, redactor)
     from gputop.sources.local import open_local
 
     servers = _servers(settings)
     listener, begun = _listener(args), time.monotonic()
     source = open_local(settings)
-    # SM activity takes two samples a quarter of a second apart; the output's imports happen in between.
-    source.begin_once()
+    printed = lines_of if args.format is not None else data_of if args.json or args.csv else table_of
     try:
-        redactor = redactor_of(settings)
-        passing = passing_of(args, redactor)
-        printed = lines_of if args.format is not None else data_of if args.json or args.csv else table_of
+        source.look(wait_s, say)
+        # Imports what prints: between the two looks there is time for it.
         text_of = printed(args, settings, passing)
         reading = source.read_once(wait_s, say)
         if listener is not None:

@@ -89,6 +89,8 @@ class LocalSource:
         self._last_reading: GpusReading | None = None
         self._last_around: HostReading | None = None
         self._begun = self._closed = False
+        self._has_told = False
+        """Whether somebody was told what is being waited for."""
 
     def open(self) -> None:
         """Ask the driver, and return at once; /proc is read from ``start`` on. ``start`` raises errors, but for the
@@ -101,15 +103,19 @@ class LocalSource:
             self._schedule = Schedule(self.interval_s, self._reader, self._publish, self._hung_s)
             self._schedule.ask_driver()
 
-    def begin_once(self) -> None:
-        """Begin the readings that ``read_once`` waits for, and return at once: imports fit between the two.
+    def look(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> None:
+        """The first of the two looks that ``read_once`` takes, for who imports something before the second one.
 
-        Raises the SourceError of a clock that cannot be read; ``read_once`` raises all others.
+        Arguments and errors as of ``read_once``.
         """
-        if self._twice is None:
-            self._check_clock()
-            self._twice = ReadTwice(self.interval_s, self._reader, min(self._hung_s, HUNG_ONCE_S))
-            self._twice.begin()
+        if self._twice is not None:
+            return
+        self._check_clock()
+        self._twice = twice = ReadTwice(self.interval_s, self._reader, min(self._hung_s, HUNG_ONCE_S))
+        twice.begin()
+        if self._wait_for(twice, lambda: twice.looked, wait_s, slow):
+            # Its only use is that what counts from one snapshot to the next has begun.
+            self._join(twice)
 
     def _check_clock(self) -> None:
         """Raises SourceError for a clock that Python cannot read, whose counts of nanoseconds end in the year 2262."""
@@ -137,33 +143,42 @@ class LocalSource:
         return snapshot
 
     def read_once(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> OneReading:
-        """The first complete reading: every GPU read twice, a quarter of a second apart, as rates and SM activity need.
+        """The first complete reading: two looks at every GPU, the host and its processes, as rates need.
 
-        After ``wait_s`` it returns what there is, with what is missing and why. ``slow`` is told once, after a second,
-        what is being waited for. Raises SourceError and UsageError. Close the source afterwards.
+        ``wait_s`` after the first one began it returns what there is, with what is missing and why. ``slow`` is told
+        once, after a second, what is being waited for. Raises SourceError and UsageError. Close the source afterwards.
         """
-        begun, session = time.monotonic(), self._reader.session
-        self.begin_once()
+        self.look(wait_s, slow)
         twice = self._twice
         assert twice is not None
-        snapshot: Snapshot | None = None
-        while True:
-            spent = time.monotonic() - begun
-            if twice.complete and (spent >= SM_READER_WAIT_S or not self._awaits_activity(twice)):
-                return OneReading(self._join(twice))
+        if self._wait_for(twice, lambda: twice.complete and not self._awaits_activity(twice), wait_s, slow):
+            return OneReading(self._join(twice))
+        return incomplete(self._join(twice), self._reader.session.progress(), wait_s, twice.readings > 0)
+
+    def _wait_for(
+        self, twice: ReadTwice, done: Callable[[], bool], wait_s: float, slow: Callable[[str], None] | None
+    ) -> bool:
+        """Take the steps of ``twice`` until it has come so far; False where that is not so in time."""
+        while not done():
+            spent = time.monotonic() - twice.begun
             if spent >= wait_s:
-                return incomplete(self._join(twice), session.progress(), wait_s, twice.readings > 0)
-            if slow is not None and spent >= SLOW_S:
-                slow(waiting_for(session.progress(), wait_s, twice.readings > 0))
-                slow = None
-            if snapshot is None and twice.readings:
-                # Its only use is that what counts from one snapshot to the next has begun.
-                snapshot = self._join(twice)
+                return False
+            if slow is None or self._has_told:
+                left = wait_s - spent
+            elif spent < SLOW_S:
+                left = min(wait_s, SLOW_S) - spent
+            else:
+                self._has_told = True
+                slow(waiting_for(self._reader.session.progress(), wait_s, twice.readings > 0))
+                continue
             twice.step()
-            twice.wait((wait_s if slow is None else min(wait_s, SLOW_S)) - spent)
+            twice.wait(left)
             self._raise_failure()
+        return True
 
     def _awaits_activity(self, twice: ReadTwice) -> bool:
+        if time.monotonic() - twice.begun >= SM_READER_WAIT_S:
+            return False
         return self._reader.sm_readers.awaits_activity(twice.newest.gpus)
 
     def close(self) -> None:

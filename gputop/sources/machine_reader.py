@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from gputop.sources.host import HostCollector
     from gputop.sources.processes.collector import ProcessCollector
 
-LEAST_HOST_S = 0.125
-"""The least time between two readings of the host: over less its rates are noise. Half that of the first two reads."""
+LEAST_HOST_S = 0.1
+"""The least time between two readings of the host and its processes: CPU time is counted in steps of 10 ms, and over
+less its rates are noise (psutil advises as much for its ``cpu_percent``)."""
 
 
 _NOT_YET = HostSample(unavailable=dict.fromkeys(HOST_METRICS, "the host is read from the second picture on"))

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 
 from gputop.model.source import SourceError, UsageError
-from gputop.sources.machine_reader import HostReading, MachineReader
+from gputop.sources.machine_reader import LEAST_HOST_S, HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.system.worker import Worker
 
 # The threads: what they have read, what of it is late, and what hangs.
 
-PAIR_S = 0.25
-"""Distance of the first two reads: GPM and all rates need two, and the first picture should not wait a whole tick."""
 HUNG_S = 2.0
 """A driver call that takes longer is hung, and its GPU is set aside."""
 LATE_S = 1.0
@@ -138,28 +137,34 @@ class Readers:
         return True
 
 
-# The two readings of a command that reads once, as rates and SM activity need them: a small loop that ends.
+# The two looks of a command that reads once, as rates and SM activity need them: a small loop that ends.
 #
-# It has no thread of its own: the one that waits for the answer takes its steps. Between the two readings there is
-# nothing to do, so the command imports there what it prints with.
+# A look is a reading of the GPUs, then a pass over the host and its processes. The loop has no thread of its own: the
+# one that waits for the answer takes its steps. Between the two looks there is nothing to do, so the command imports
+# there what it prints with.
 
+APART_S = 0.12
+"""From the end of the first reading of the GPUs to the second one. NVIDIA asks for more than 100 ms between two samples
+of GPM, since its counters are refreshed no sooner (nvmlGpmMetricsGet); nothing else of the GPUs needs as long."""
 ONCE_PROC_GRACE_S = 0.8
-"""How long a pass over /proc is waited for after the second reading, where the one before has seen the GPUs' processes:
-there is no next tick for what comes too late on a loaded machine."""
+"""How long a pass over /proc is waited for after a reading of the GPUs; after the second one only where a pass before
+has seen the GPUs' processes: there is no next tick for what comes too late on a loaded machine."""
 SILENT_S = 0.8
 """So long after the start /proc is read also where the driver has not answered."""
 
 
 class ReadTwice(Readers):
-    """Reads the GPUs, the processes on them, and both again a quarter of a second later."""
+    """Reads the GPUs and the processes on them, and both again as soon as that tells rates."""
 
     def __init__(self, interval_s: float, reader: MachineReader, hung_s: float) -> None:
         super().__init__(interval_s, reader, hung_s)
+        self.begun = monotonic()
         self.readings = 0
         """How often all GPUs were read."""
         self._seen = 0
         """How many of these readings the newest pass over /proc came after."""
-        self._begun = monotonic()
+        self._seen_at = float("-inf")
+        """When that pass ended."""
         self._read = threading.Event()
 
     def begin(self) -> None:
@@ -173,6 +178,11 @@ class ReadTwice(Readers):
             return self.reading
         here = self._reader.session.progress()
         return GpusReading(0.0, here.read, here.processes, hung=here.hung)
+
+    @property
+    def looked(self) -> bool:
+        """Whether the first look is over: a pass over /proc that takes long is not waited for."""
+        return self.readings > 0 and (self._seen > 0 or monotonic() - self._reading_at >= ONCE_PROC_GRACE_S)
 
     @property
     def complete(self) -> bool:
@@ -189,32 +199,37 @@ class ReadTwice(Readers):
         self._set_hung_aside()
         if self._nvml.busy_since is None and now >= self._due:
             self._nvml.ask()
-        is_silent = not self._proc.turns and now - self._begun >= SILENT_S
-        if self._proc.busy_since is None and (is_silent or self._seen < self.readings):
+        if self._proc.busy_since is None and now >= self._proc_due:
             self._proc.ask()
 
     def wait(self, timeout_s: float) -> None:
         """Until something was read, or the next step is due; at most ``timeout_s``."""
         now = monotonic()
         until = LOOK_AGAIN_S if self._nvml.busy_since is not None else self._due - now
-        if self._seen < 2 <= self.readings:
-            until = min(until, LOOK_AGAIN_S)
+        if self._seen < self.readings:
+            until = min(until, LOOK_AGAIN_S if self._proc.busy_since is not None else self._proc_due - now)
         self._read.wait(max(0.0, min(timeout_s, until)))
         self._read.clear()
 
     @property
     def _due(self) -> float:
         """When the GPUs are to be read again: after the second reading only where an exporter is waited for."""
-        is_second = self.readings == 1 and self._nvml.error is None
-        return self._reading_at + (PAIR_S if is_second else self._interval_s)
+        if self.readings == 1 and self._nvml.error is None:
+            return self._reading_at + (APART_S if self._seen else ONCE_PROC_GRACE_S)
+        return self._reading_at + self._interval_s
+
+    @property
+    def _proc_due(self) -> float:
+        """When /proc is to be read again: after each reading of the GPUs."""
+        if self._seen < self.readings:
+            return self._seen_at + LEAST_HOST_S
+        return inf if self._proc.turns else self.begun + SILENT_S
 
     def _gpus_read(self) -> None:
         if self._nvml.error is None:
             self.reading = self._nvml.latest
             self.readings += 1
         self._reading_at = monotonic()
-        # On this thread, because the one that takes the steps may still import.
-        self._proc.ask()
         self._tell()
 
     def _tell(self) -> None:
@@ -225,13 +240,15 @@ class ReadTwice(Readers):
         try:
             return super()._read_host()
         finally:
-            self._seen = readings
+            self._seen, self._seen_at = readings, monotonic()
 
 
 # Keeps time for the two collecting threads of what goes on, such as a screen: when to ask, when a tick is complete.
 #
 # Calls no driver and reads no file, so it goes on whatever happens to those who do.
 
+PAIR_S = 0.25
+"""Distance of the first two reads: GPM and all rates need two, and no value should be missing for a whole tick."""
 LIVE_PROC_GRACE_S = 0.15
 """How long a finished NVML read waits for /proc, so that both belong to one tick."""
 FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0

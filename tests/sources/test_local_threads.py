@@ -18,7 +18,7 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpu_device import GpusReading
-from gputop.sources.readers import LIVE_PROC_GRACE_S, NOTHING_READ, Readers, Schedule
+from gputop.sources.readers import APART_S, LEAST_HOST_S, LIVE_PROC_GRACE_S, NOTHING_READ, Readers, Schedule
 
 PATIENCE_S = 5.0
 
@@ -156,12 +156,38 @@ def test_a_command_that_reads_once_reads_proc_after_each_of_two_readings_and_wai
     monkeypatch.setattr(MachineReader, "read_host", read_host)
     source = LocalSource(60.0, environ={}, own_process=False)
     try:
-        source.begin_once()
         reading = source.read_once(PATIENCE_S)
     finally:
         source.close()
     assert reading.complete and [process.starttime for process in reading.snapshot.processes] == [7]
     assert order == ["gpus", "proc True", "gpus", "proc True"] and not reading.snapshot.repeats
+
+
+def test_two_looks_are_apart_as_rates_need_it_however_long_the_first_one_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus: list[float] = []
+    proc: list[tuple[float, float]] = []
+
+    def read_gpus(*_: object) -> GpusReading:
+        gpus.append(time.monotonic())
+        return GpusReading(float(len(gpus)), (), ())
+
+    def read_host(*_: object, knew_gpus: bool, **__: object) -> HostReading:
+        begun = time.monotonic()
+        time.sleep(2 * APART_S)
+        proc.append((begun, time.monotonic()))
+        return HostReading(HostSample(), (), (), knew_gpus)
+
+    monkeypatch.setattr(MachineReader, "read_gpus", read_gpus)
+    monkeypatch.setattr(MachineReader, "read_host", read_host)
+    source = LocalSource(60.0, environ={}, own_process=False)
+    try:
+        source.look()
+        assert len(proc) == 1, "a look ends with its pass over /proc"
+        assert source.read_once(PATIENCE_S).complete
+    finally:
+        source.close()
+    (first, second), ((_, ended), (begun, _)) = gpus, proc
+    assert second - first >= APART_S and begun - ended >= LEAST_HOST_S
 
 
 def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_answer(

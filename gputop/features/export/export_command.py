@@ -188,7 +188,6 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
     from gputop.sources.local import open_local
 
     source = open_local(settings)
-    source.begin_once()
     try:
         reading = source.read_once(wait_s, say)
     finally:
