@@ -7,24 +7,26 @@ from datetime import datetime, timezone
 from msgspec.structs import asdict
 
 from gputop.model.quantity import NOT_MEASURED, count, length, per_second, share, step_time
-from gputop.output.document import Document, Notes, Table, indented_json
+from gputop.output.document import Cell, Document, Notes, Table, Told, indented_json
 from gputop.report.run_folder import FolderRun, RunFolder
 
 SCHEMA = 1
 _HEAD = ("RUN", "BEGUN (UTC)", "LENGTH", "GPUS", "STEPS/S", "A STEP", "SM", "NOT WORK", "LOST", "TREND")
-_SIDES = "<<><>>>>>>"
-_TREND = "TREND: steps a second against the run before"
+_SIDES = "<<><>>>>><"
+_LOST = "LOST: what the time that was not work cost"
+_TREND = "TREND: steps a second against the run of that name before"
 _SAME_PCT = 2.0
 """A change below this is no trend."""
 
 
 def folder_document(folder: RunFolder) -> Document:
-    """A row a run; why a broken one cannot be read in its row."""
+    """A row a run, and below it why it cannot be read or judged."""
     title = f"{count(len(folder.runs), 'run')} in {folder.path}"
-    unread = (f"{count(folder.unread, 'older run')} not read",) if folder.unread else ()
-    trend = [_TREND] if any(run.trend_pct is not None for run in folder.runs) else []
-    rows = tuple((*_cells(run), _trouble(run)) for run in folder.runs)
-    return Document(title, (Table((*_HEAD, ""), rows, f"{_SIDES}<"), Notes((*unread, *trend))), (f"gputop: {title}",))
+    notes = [f"{count(folder.unread, 'older run')} not read"] if folder.unread else []
+    notes += [_LOST] if any(run.lost is not None for run in folder.runs) else []
+    notes += [_TREND] if any(run.trend_pct is not None for run in folder.runs) else []
+    table = Table(_HEAD, tuple(map(_cells, folder.runs)), _SIDES, tuple(map(_trouble, folder.runs)))
+    return Document(title, (table, Notes(tuple(notes))), (f"gputop: {title}",))
 
 
 def folder_json(folder: RunFolder) -> str:
@@ -33,7 +35,7 @@ def folder_json(folder: RunFolder) -> str:
     return indented_json(data)
 
 
-def _cells(run: FolderRun) -> tuple[str, ...]:
+def _cells(run: FolderRun) -> tuple[Cell, ...]:
     begun = "" if run.begin is None else datetime.fromtimestamp(run.begin, timezone.utc).strftime("%Y-%m-%d %H:%M")
     if run.error:
         return (run.name, begun, *[""] * (len(_HEAD) - 2))
@@ -53,8 +55,10 @@ def _cells(run: FolderRun) -> tuple[str, ...]:
     )
 
 
-def _trend(pct: float) -> str:
-    return "same" if abs(pct) < _SAME_PCT else f"{'faster' if pct > 0.0 else 'slower'} {pct:+.0f} %"
+def _trend(pct: float) -> Cell:
+    if abs(pct) < _SAME_PCT:
+        return "same"
+    return Told("green", f"faster +{pct:.0f} %") if pct > 0.0 else Told("yellow", f"slower −{-pct:.0f} %")
 
 
 def _trouble(run: FolderRun) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -313,7 +314,7 @@ def test_a_folder_is_a_row_a_run_by_name_and_date_with_its_trend(folder: Path) -
     assert [run.trend_pct for run in trained] == [None, pytest.approx(0.0), pytest.approx(-20.0)]
     assert all(run.cost is not None and run.sm_pct == pytest.approx(90.0) for run in trained)
     text = plain(folder_document(found))
-    assert "slower -20 %" in text and "same" in text and "1 × H100 80GB HBM3" in text
+    assert "▲ slower −20 %" in text and "same" in text and "1 × H100 80GB HBM3" in text
 
 
 def test_a_broken_and_a_short_run_say_so_in_their_rows(folder: Path) -> None:
@@ -321,9 +322,14 @@ def test_a_broken_and_a_short_run_say_so_in_their_rows(folder: Path) -> None:
     by_name = {run.name: run for run in found.runs}
     assert len(found.runs) == 7 and by_name["broken"].error and by_name["empty"].error
     assert str(folder) not in by_name["broken"].error, "the row names the file already"
-    lines = {line.split()[0]: line for line in plain(folder_document(found)).splitlines() if line.strip()}
-    assert "cannot be read: " in lines["broken"] and "cannot be read: " in lines["empty"]
-    assert "too short to judge" in lines["short"] and "cannot" not in lines["silent"]
+    text = plain(folder_document(found))
+    for name, trouble in (
+        ("broken", "cannot be read: "),
+        ("empty", "cannot be read: "),
+        ("short", "too short to judge"),
+    ):
+        assert re.search(rf"^  {name}\b.*\n    {trouble}", text, re.MULTILINE | re.IGNORECASE), name
+    assert not re.search(r"^  silent\b.*\n    ", text, re.MULTILINE)
     assert json.loads(folder_json(found))["runs"][0]["name"]
     assert "| train |" in markdown(folder_document(found)) and "<table>" in html(folder_document(found))
 
