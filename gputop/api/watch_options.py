@@ -114,7 +114,7 @@ def configured(environment: Mapping[str, str]) -> Configured:
     from gputop.config import ConfigError, load
 
     try:
-        settings = load(None, environment, {})[0]
+        settings = load(None, environment, {}, strict=True)[0]
     except ConfigError as error:
         NOTICES.warning("gputop: names are redacted, unless redact=False is given: no settings can be read: %s", error)
         return Configured(True, None, None)

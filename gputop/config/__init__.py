@@ -200,16 +200,24 @@ def default_path() -> str:
     return os.path.join(folder, "gputop", "config.toml")
 
 
-def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> tuple[Settings, list[str]]:
+def load(
+    path: str | None, env: Mapping[str, str], flags: Mapping[str, Any], *, strict: bool = False
+) -> tuple[Settings, list[str]]:
     """(settings, warnings). A file that was named must be readable; the default one may be missing.
 
-    Raises ConfigError for an unreadable or malformed file and for a value that a setting cannot take.
+    One in a folder that this user may not enter, as under ``sudo -u`` with the home of another, is none of this user's:
+    a warning says so, unless ``strict``. Raises ConfigError for an unreadable or malformed file and for a value that a
+    setting cannot take.
     """
     warnings: list[str] = []
     settings = Settings()
     named = path or env.get("GPUTOP_CONFIG")
-    values = read(named, required=True) if named else read(default_path(), required=False)
-    settings = apply(settings, values, (named or default_path()) if values else "", warnings)
+    file = named or default_path()
+    if named or strict or _is_within_reach(file):
+        values = read(file, required=bool(named))
+        settings = apply(settings, values, file if values else "", warnings)
+    else:
+        warnings.append(f"{file} is out of this user's reach, so nothing is configured; --config FILE names another")
     names = set(Settings.__struct_fields__)
     from_env = {
         key[7:].lower(): value
@@ -219,6 +227,15 @@ def load(path: str | None, env: Mapping[str, str], flags: Mapping[str, Any]) -> 
     settings = apply(settings, from_env, "the environment", warnings)
     given = {k: v for k, v in flags.items() if k in names.difference(NO_FLAG) and v is not None}
     return apply(settings, given, "", warnings), warnings
+
+
+def _is_within_reach(path: str) -> bool:
+    """Whether the folders above a file may be entered."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        return not isinstance(error, PermissionError)
+    return True
 
 
 def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from gputop.api.watch_options import configured
 from gputop.cli import main
 from gputop.commands.config_file import ConfigWatch, key_problems, problems
-from gputop.config import ConfigError, Settings, declared, load, read
+from gputop.config import ConfigError, Settings, declared, default_path, load, read
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -191,3 +194,37 @@ def test_a_pipe_as_the_configuration_is_read_to_its_end_and_never_waited_for_for
     thread.start()
     assert read(path, required=True) == {"interval": 2}
     thread.join()
+
+
+@contextmanager
+def out_of_reach(home: Path) -> Iterator[None]:
+    """Whoever runs the tests may not enter the folder; root becomes another user for that."""
+    folder, user = home / ".config", os.geteuid()
+    folder.chmod(0o000)
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if user == 0:
+            os.seteuid(0)
+        folder.chmod(0o700)
+
+
+def test_a_configuration_in_a_folder_that_is_closed_to_this_user_is_a_warning_and_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".config" / "gputop").mkdir(parents=True)
+    _file(tmp_path / ".config" / "gputop", "interval = 7")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    assert load(None, {}, {}) == (replace(Settings(), interval=7.0), [])
+    with out_of_reach(tmp_path):
+        settings, warnings = load(None, {}, {})
+        assert settings == Settings() and len(warnings) == 1 and "out of this user's reach" in warnings[0]
+        # What somebody named is wanted, and who may not show names must know that he may.
+        for path, strict in ((default_path(), False), (None, True)):
+            with pytest.raises(ConfigError, match="Permission denied"):
+                load(path, {}, {}, strict=strict)
+        assert configured({}).redact
+    assert not configured({}).redact
