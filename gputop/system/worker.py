@@ -89,7 +89,7 @@ class Worker(Generic[T]):
         self.stopping.set()
         self._asked.set()
         thread = self._thread
-        if wait_s > 0.0 and thread is not None:
+        if wait_s > 0.0 and thread is not None and thread is not threading.current_thread():
             thread.join(wait_s)
 
     def _run(self) -> None:

@@ -176,6 +176,13 @@ def test_stopping_closes_on_the_working_thread_and_ends_it() -> None:
         assert not worker.alive and worker.busy_since is None
 
 
+def test_a_worker_that_ends_itself_does_not_wait_for_itself() -> None:
+    worker: Worker[None] = Worker("test", lambda: worker.stop(3600.0))
+    worker.ask()
+    worker.stop(PATIENCE_S)
+    assert not worker.alive and worker.error is None
+
+
 def test_the_end_is_not_waited_for_while_a_turn_hangs() -> None:
     gate, closed = Gate(), threading.Event()
     with working([gate], closed) as (worker, _):

@@ -145,8 +145,7 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         self._tls = tls
         self._open: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
-        # It ends when it is shut down; where an error ends it, it goes on.
-        self._worker = Worker("scrapes", self._serve, again=lambda: None if self._worker.error is None else 0.0)
+        self._worker = Worker("scrapes", self._serve, again=0.0)
 
     def start(self) -> None:
         """Answer from a thread of its own."""
@@ -154,6 +153,8 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
 
     def _serve(self) -> None:
         self.serve_forever(_LOOK_S)
+        # It was shut down; after an error it goes on.
+        self._worker.stop()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Give a connection a thread of its own; if there are too many, the oldest is closed."""

@@ -199,6 +199,7 @@ class Exporter:
         self._called = f"dcgm-exporter at {place_of(self._url)}" if self._given else "dcgm-exporter"
         self._fetch = fetch
         self._worker: Worker[None] | None = None
+        self._is_stopped = False
         self._lock = threading.Lock()
         self._asked_at = 0.0
         self._exported: Exported | None = None
@@ -216,7 +217,7 @@ class Exporter:
         """As ``newest``, with a thread that keeps fetching from the first call on."""
         with self._lock:
             self._asked_at = monotonic()
-            if self._worker is None:
+            if self._worker is None and not self._is_stopped:
                 self._worker = Worker("dcgm-exporter", self._look, again=lambda: self.wait_s(monotonic()))
                 self._worker.ask()
         return self.newest(entity, now)
@@ -263,8 +264,10 @@ class Exporter:
 
     def stop(self) -> None:
         """End the thread, if there is one, after the fetch in hand. Returns at once."""
-        if self._worker is not None:
-            self._worker.stop()
+        with self._lock:
+            self._is_stopped = True
+            if self._worker is not None:
+                self._worker.stop()
 
     def scrape(self, now: float) -> None:
         """One fetch, on the calling thread."""

@@ -140,6 +140,7 @@ class ProcessCollector:
     def close(self) -> None:
         """Close all open files, and end the thread that looks between the readings."""
         self._feeding.close()
+        self._look.close()
         for member in self._members.values():
             member.watched.close()
         self._members.clear()

@@ -162,6 +162,7 @@ class Feeding:
         """End the thread that looks between the readings."""
         if self._between is not None:
             self._between.close()
+        self._look.close()
 
     def _feeds(
         self,

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 
 NETLINK_SOCK_DIAG = 4
-_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
+_AF_UNIX, _AF_INET = 1, 2
 """As on every Linux; the module ``socket``, 10 ms to load, is not needed before a socket is asked about."""
-_UDP = 17
 _TCP_SOCKETS, _BY_FAMILY = 18, 20
 _REQUEST_DUMP = 0x301
 _DONE, _ERROR = 3, 2
@@ -73,21 +72,6 @@ def tcp_tables(now: float) -> SocketTables:
     except OSError as error:
         return SocketTables(now, {}, f"the kernel's socket table cannot be read: {error.strerror or error}")
     return SocketTables(now, found)
-
-
-def udp_inodes() -> frozenset[int]:
-    """The inodes of the UDP sockets, both address families; empty where the kernel does not tell."""
-    found: set[int] = set()
-    try:
-        with _opened() as netlink:
-            for family in (_AF_INET, _AF_INET6):
-                request = struct.pack("=BBBxI48x", family, _UDP, 0, 0xFFFFFFFF)
-                for message in _dump(netlink, _BY_FAMILY, request):
-                    if len(message) >= 72 and len(found) < MOST_SOCKETS:
-                        found.add(struct.unpack_from("=I", message, 68)[0])
-    except OSError:
-        return frozenset()
-    return frozenset(found)
 
 
 def unix_peers() -> dict[int, int]:

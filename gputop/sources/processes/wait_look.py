@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
-from gputop.sources.processes.process_sockets import tcp_tables, udp_inodes
 from gputop.sources.processes.wait_channel import (
     is_stopped,
     may_be_disk,
@@ -22,7 +21,7 @@ from gputop.sources.processes.wait_channel import (
     wait_class,
     writes_a_pipe,
 )
-from gputop.sources.procfs import ProcessFiles, io_delay_ticks, parse_stat, read_file, read_small
+from gputop.sources.procfs import PatientReader, ProcessFiles, io_delay_ticks, parse_stat, read_file, read_small
 
 # On which file system an open file lies, without touching it: mount ids of /proc/PID/fdinfo and /proc/PID/mountinfo.
 #
@@ -83,84 +82,21 @@ class Mounts:
         return found
 
 
-# Which sockets are of the internet families: what a thread waits for in a socket is a network only there.
-#
-# The kernel's tables are asked by netlink, for gputop's own network namespace; of a process in another one its own
-# tables are read, ``/proc/PID/net`` (proc(5)). Both are kept for a while: a socket does not change its family.
+# Which file or socket a system call waits for.
 
-ASK_AGAIN_S = 0.2
-"""How often at most the tables are read for sockets that were in none of them yet."""
-MOST_SPACES, MOST_OTHERS = 64, 4096
-TABLES = ("tcp", "tcp6", "udp", "udp6")
-MOST_BYTES = 1 << 20
-"""What is read of one table of another network namespace."""
-_INODE_FIELD = 9
+_INTERNET = (b"TCP", b"UDP", b"MPTCP", b"SCTP")
 
 
-class InetSockets:
-    """Remembers what it has read, also of sockets that are of no such family. Used by one thread at a time."""
-
-    def __init__(self, proc: str) -> None:
-        self._proc = proc
-        self._known: dict[str, tuple[float, frozenset[int]]] = {}
-        """By network namespace, as the kernel names it: when its tables were read, and the inodes in them."""
-        self._others: set[int] = set()
-        """Sockets that were in no table: those of this machine's own processes, mostly."""
-
-    def has(self, now: float, pid: int, inode: int) -> bool | None:
-        """Whether a socket that ``pid`` holds is TCP or UDP; None where that was asked too lately to ask again.
-
-        False also where nobody tells. ``now`` is monotonic s.
-        """
-        if inode in self._others:
-            return False
-        space = self._space(str(pid))
-        known = self._known.get(space)
-        if known is not None and inode in known[1]:
-            return True
-        if known is not None and 0.0 <= now - known[0] < ASK_AGAIN_S:
-            return None
-        inodes = (
-            frozenset(tcp_tables(now).tcp) | udp_inodes() if space == self._space("self") else self._of_another(pid)
-        )
-        if len(self._known) > MOST_SPACES:
-            self._known.clear()
-        self._known[space] = now, inodes
-        if inode not in inodes:
-            if len(self._others) >= MOST_OTHERS:
-                self._others.clear()
-            self._others.add(inode)
-        return inode in inodes
-
-    def _space(self, pid: str) -> str:
-        try:
-            return os.readlink(f"{self._proc}/{pid}/ns/net")
-        except OSError:
-            # Of another user's process that cannot be told; its sockets could not be seen either.
-            return ""
-
-    def _of_another(self, pid: int) -> frozenset[int]:
-        found: set[int] = set()
-        for table in TABLES:
-            try:
-                descriptor = os.open(f"{self._proc}/{pid}/net/{table}", os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:
-                continue
-            try:
-                rest, left = b"", MOST_BYTES
-                while left > 0 and (part := os.read(descriptor, 65536)):
-                    left -= len(part)
-                    *lines, rest = (rest + part).split(b"\n")
-                    found.update(int(fields[_INODE_FIELD]) for line in lines if _is_row(fields := line.split()))
-            except OSError:
-                continue
-            finally:
-                os.close(descriptor)
-        return frozenset(found)
+def protocol_of(path: str) -> bytes:
+    """The name of a socket's protocol as the socket gives it, by a link of /proc/PID/fd (``system.sockprotoname``,
+    net/socket.c). Raises OSError for any other file. It follows the link, so a file of a file system that does not
+    answer may keep whoever calls it."""
+    return os.getxattr(path, "system.sockprotoname")
 
 
-def _is_row(fields: list[bytes]) -> bool:
-    return len(fields) > _INODE_FIELD and fields[_INODE_FIELD].isdigit()
+def is_internet(protocol: bytes) -> bool:
+    """Whether who waits in a socket of this protocol waits for a network."""
+    return protocol.rstrip(b"\0").removesuffix(b"v6") in _INTERNET
 
 
 def waited_call(folder: str) -> tuple[int, int] | None:
@@ -271,12 +207,16 @@ class WaitLook:
         """For ``holds_s`` a thread that sleeps in the same function is taken to wait for the same file."""
         self._proc = proc
         self._holds_s = holds_s
-        self._inet = InetSockets(proc)
+        self._patient = PatientReader(protocol_of)
         self._mounts = Mounts(proc)
         self._known: dict[str, tuple[float, Seen]] = {}
         """By the thread's folder: what its file told at the latest look that asked for it."""
         self._io_ticks: dict[str, int] = {}
         """By the thread's folder: its block-I/O delay at the latest look at which state D was of no known class."""
+
+    def close(self) -> None:
+        """End the thread that asks sockets for their protocol."""
+        self._patient.close()
 
     def at(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None = None) -> Seen:
         """What a thread with this wait channel does. ``folder`` is its own below /proc, ``files`` its open files.
@@ -303,7 +243,7 @@ class WaitLook:
             return self._unknown(now, pid, folder, channel, files)
         call = waited_call(folder)
         if is_socket:
-            seen = self._in_a_socket(now, pid, channel, call)
+            seen = self._in_a_socket(pid, channel, call)
         elif wait == "pipe":
             seen = self._in_a_pipe(pid, channel, call)
         else:
@@ -314,17 +254,18 @@ class WaitLook:
             self._known[folder] = now, seen
         return seen
 
-    def _in_a_socket(self, now: float, pid: int, channel: str, call: tuple[int, int] | None) -> Seen:
+    def _in_a_socket(self, pid: int, channel: str, call: tuple[int, int] | None) -> Seen:
         is_local = reads_local_socket(channel)
         if call is None:
             return Seen(LOCAL if is_local else "socket", channel)
         inode = inode_in(target_of(self._proc, pid, call[1]), "socket")
         if is_local:
             return Seen(LOCAL, channel, socket=inode)
-        is_inet = False if inode is None else self._inet.has(now, pid, inode)
-        if is_inet is None:
-            return Seen("socket", channel)
-        return Seen("network" if is_inet else "other", channel, socket=inode)
+        protocol = None
+        if inode is not None:
+            # A socket a moment ago: should the descriptor lead to something else by now, a thread is left behind.
+            protocol = self._patient.read(f"{self._proc}/{pid}/fd/{call[1]}")
+        return Seen("network" if is_internet(protocol or b"") else "other", channel, socket=inode)
 
     def _in_a_pipe(self, pid: int, channel: str, call: tuple[int, int] | None) -> Seen:
         if call is None:

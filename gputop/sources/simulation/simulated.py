@@ -32,6 +32,7 @@ from gputop.model.inspection import (
 )
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import SIMULATED_BOOT, Event, HostSample, Machine, ProcessSample, Snapshot
+from gputop.model.source import CLOSE_S
 from gputop.model.steps import StepRow
 from gputop.sources.fabric import FabricReading
 from gputop.sources.own_process import OwnCostMeter
@@ -344,7 +345,7 @@ class SimulatedSource:
 
     def close(self) -> None:
         if self._worker is not None:
-            self._worker.stop()
+            self._worker.stop(CLOSE_S)
 
     def _at(self, t: float, interval_s: float) -> Snapshot:
         snapshot = snapshot_at(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from gputop.sources.processes.wait_look import BLOCKED, LONG_HOLDS_S, Seen, WaitLook
+from gputop.sources.processes import wait_look
+from gputop.sources.processes.wait_look import BLOCKED, LONG_HOLDS_S, Seen, WaitLook, is_internet, protocol_of
 
 PID = 100
 UNKNOWN = "some_new_filesystem_wait"
@@ -86,3 +92,81 @@ def test_the_file_of_a_wait_is_asked_for_again_only_after_a_while(proc: Proc) ->
     proc.socket(5, 88)
     assert proc.look(look, "unix_stream_read_generic", T + LONG_HOLDS_S - 0.1).socket == 77
     assert proc.look(look, "unix_stream_read_generic", T + LONG_HOLDS_S).socket == 88
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "wanted"),
+    [
+        (socket.AF_INET, socket.SOCK_STREAM, True),
+        (socket.AF_INET6, socket.SOCK_STREAM, True),
+        (socket.AF_INET, socket.SOCK_DGRAM, True),
+        (socket.AF_INET6, socket.SOCK_DGRAM, True),
+        (socket.AF_UNIX, socket.SOCK_STREAM, False),
+        (socket.AF_UNIX, socket.SOCK_DGRAM, False),
+        (socket.AF_NETLINK, socket.SOCK_RAW, False),
+    ],
+)
+def test_a_socket_says_itself_whether_it_is_of_the_internet(family: int, kind: int, wanted: bool) -> None:
+    try:
+        opened = socket.socket(family, kind)
+    except OSError as error:
+        pytest.skip(f"this machine opens no such socket: {error.strerror}")
+    with opened:
+        assert is_internet(protocol_of(f"/proc/self/fd/{opened.fileno()}")) is wanted
+
+
+def test_what_is_no_socket_has_no_protocol(tmp_path: Path) -> None:
+    with open(tmp_path / "file", "w") as file, pytest.raises(OSError, match="not supported"):
+        protocol_of(f"/proc/self/fd/{file.fileno()}")
+
+
+def test_a_socket_in_another_network_namespace_is_known_as_well() -> None:
+    code = "import socket, sys; s = socket.socket(); print(s.fileno(), flush=True); sys.stdin.read()"
+    words = ["unshare", "--net", sys.executable, "-c", code]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None and child.stderr is not None
+        number = child.stdout.readline().strip().decode()
+        if not number:
+            pytest.skip(f"no network namespace can be made here: {child.stderr.read().decode().strip()}")
+        assert os.readlink(f"/proc/{child.pid}/ns/net") != os.readlink("/proc/self/ns/net")
+        assert is_internet(protocol_of(f"/proc/{child.pid}/fd/{number}"))
+        child.stdin.close()
+
+
+def test_the_thread_that_waits_in_a_socket_of_the_internet_waits_for_a_network(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def protocol(path: str) -> bytes:
+        asked.append(path)
+        return answers.pop(0)
+
+    monkeypatch.setattr(wait_look, "protocol_of", protocol)
+    answers = [b"TCPv6\0", b"UNIX\0"]
+    look = WaitLook(str(proc.root))
+    try:
+        for wait in ("network", "other"):
+            proc.socket(5, 77)
+            assert proc.look(look, "__skb_wait_for_more_packets").wait == wait
+            assert asked == [f"{proc.folder}/fd/5"]
+            asked.clear()
+            # It is not asked again for a while.
+            assert proc.look(look, "__skb_wait_for_more_packets", T + LONG_HOLDS_S - 0.1).wait == wait and not asked
+            look._known.clear()
+    finally:
+        look.close()
+
+
+def test_a_descriptor_that_leads_to_a_hung_file_by_now_holds_nobody(
+    proc: Proc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+    monkeypatch.setattr(wait_look, "protocol_of", lambda _: b"TCP" if hangs.wait(60.0) else b"")
+    look = WaitLook(str(proc.root))
+    try:
+        proc.socket(5, 77)
+        assert proc.look(look, "__skb_wait_for_more_packets").wait == "other"
+    finally:
+        hangs.set()
+        look.close()
