@@ -14,11 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import textual._wait
 
 from tests.nvml.stand_in import LIBRARY, Scenario, build
 from tests.nvperf import stand_in as nvperf
-from tests.support.idle import wait_until_idle
 from tests.support.kept import KEPT_IN
 
 OWN = pytest.StashKey[list[str]]()
@@ -26,9 +24,6 @@ OWN = pytest.StashKey[list[str]]()
 
 MOST_CORES = 12
 """More workers would spend their time on collecting the tests."""
-
-# Before the modules that take it from there are imported.
-textual._wait.wait_for_idle = wait_until_idle
 
 
 def pytest_configure(config: pytest.Config) -> None:

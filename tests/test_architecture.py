@@ -30,11 +30,14 @@ ROOT_FILES = {"__init__.py", "__init__.pyi", "__main__.py", "cli.py", "monitor.p
 SCREENS_OF_FEATURES = (
     "gputop.features.fleet.fleet_app",
     "gputop.features.fleet.fleet_key_handlers",
-    "gputop.features.fleet.fleet_key_handlers",
     "gputop.features.web.served_driver",
 )
 DRIVERS = ("tui/terminal/driver.py", "features/web/served_driver.py")
 """A driver is itself one of Textual's inner parts, and cannot be written without others of them."""
+OF_ARGPARSE = ("commands/argument_parser.py", "commands/help.py", "output/man_page.py")
+"""It has no public way to the options that a parser knows: one parser, and the pages made of it."""
+PUBLIC = frozenset(("_fields", "_asdict", "_replace", "_make", "_typeshed"))
+"""What is documented in spite of its underscore: NamedTuple's, and the types of the standard library's protocols."""
 
 
 def test_the_root_of_the_package_holds_the_way_in_and_nothing_else() -> None:
@@ -112,9 +115,42 @@ def test_textual_s_private_parts_are_touched_on_one_page_and_in_its_drivers() ->
     screens = [PACKAGE.parent / f"{name.replace('.', '/')}.py" for name in SCREENS_OF_FEATURES]
     for path in sorted([*(PACKAGE / "tui").rglob("*.py"), *screens]):
         place = str(path.relative_to(PACKAGE))
-        if place not in ("tui/textual_internals.py", "tui/screens/palette.py", *DRIVERS):
+        if place not in ("tui/textual_internals.py", *DRIVERS):
             touched[place] = set(_private_names(path)) & private
     assert {place: names for place, names in touched.items() if names} == {}
+
+
+def test_private_parts_of_libraries_are_touched_on_the_pages_named_here_and_nowhere_else() -> None:
+    trees = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
+    own = {name for tree in trees.values() for name in _names_given(tree)}
+    foreign = {place: sorted(set(_foreign(tree)) - own) for place, tree in trees.items()}
+    pages = {"tui/textual_internals.py", *DRIVERS, *OF_ARGPARSE}
+    assert {place for place, names in foreign.items() if names} == pages, foreign
+
+
+def _names_given(tree: ast.AST) -> Iterator[str]:
+    """The names that a file gives to functions, classes, fields and attributes of its own."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _foreign(tree: ast.AST) -> Iterator[str]:
+    """The private names that a file asks of objects and modules."""
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "os"):
+            names = [node.attr]
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            modules = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+            names = [] if modules[0].startswith("gputop") else [part for name in modules for part in name.split(".")]
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("attr"):
+            names = [arg.value for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
+        yield from (name for name in names if re.match(r"_[a-zA-Z]", name) and name not in PUBLIC)
 
 
 def _private(part: type) -> set[str]:

@@ -130,7 +130,7 @@ VIEW_KEY = Addition(
     (
         Patch(
             "gputop/paint/keys.py",
-            '    Key("sort_host_memory", "f12", "F12", "sort by host memory", "processes"),\n',
+            '    Key("sort_host_memory", "ctrl+g", "ctrl+g", "sort by host memory", "processes"),\n',
             after="\nKEYS: tuple[Key, ...] = (\n",
         ),
         Patch(
@@ -143,7 +143,7 @@ VIEW_KEY = Addition(
 async def test_a_key_that_only_changes_what_is_shown_does_so_and_is_explained() -> None:
     app = GputopApp(View(), "dark", playback_on(demo_frame(), Handed()))
     async with app.run_test(size=(100, 30)) as pilot:
-        await pilot.press("f12")
+        await pilot.press("ctrl+g")
         assert app.view.sort == "rss_bytes"
     assert "sort by host memory" in page_text("keys")
 """,
