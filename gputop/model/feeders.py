@@ -201,21 +201,17 @@ NOT_LOADERS = (
     ("wandb-service", "a tracker"),
 )
 """Descendants of a GPU process that never feed it, however busy they are: a part of their command line, their name."""
+Rule = Literal["R1", "R2", "R3", "R4", "R5", "R6", "never"]
+"""By which rule a process got its role. R1 to R4 name a loader proper, R5 is any other descendant of a GPU process, R6
+a process beside it; what is ``never`` one feeds no GPU, however busy it is."""
+BESIDE: Rule = "R6"
+NEVER: Rule = "never"
 NOT_A_LOADER = "not a loader: "
-"""The prefix of ``why`` for them."""
-
-BESIDE = "R6 "
-"""The prefix of ``why`` for a feeder that is not a descendant of the GPU process."""
-RULES = ("R1", "R2", "R3", "R4", "R5", "R6")
-NEVER = "never"
-"""The rule of a process that never feeds a GPU, however busy it is."""
 
 
-def rule_in(why: str | None) -> str | None:
-    """The rule behind the words of older recordings, which keep the words alone."""
-    if why is None:
-        return None
-    return NEVER if why.startswith(NOT_A_LOADER) else next((rule for rule in RULES if why.startswith(rule)), None)
+def why_words(rule: Rule, words: str) -> str:
+    """A rule and what it saw, for people: ``R1 comm pt_data_worker``."""
+    return f"{NOT_A_LOADER}{words}" if rule == NEVER else f"{rule} {words}"
 
 
 def server_in(words: Sequence[str]) -> str | None:
@@ -234,5 +230,5 @@ def server_in(words: Sequence[str]) -> str | None:
 
 
 def not_a_loader(command: str) -> str | None:
-    """Why a command line cannot be a dataloader's; None when it may be one."""
-    return next((NOT_A_LOADER + name for part, name in NOT_LOADERS if part in command), None)
+    """What a command line is that cannot be a dataloader's; None when it may be one."""
+    return next((name for part, name in NOT_LOADERS if part in command), None)

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from gputop.model.feeders import NOT_A_LOADER
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import (
     CgroupName,
@@ -194,13 +193,8 @@ class Redactor:
             batch_job=given.batch_job and self._named("job", given.batch_job),
             contained_in=given.contained_in and self._named("container", given.contained_in),
             loader=given.loader and self.kind(given.loader),
-            why=given.why and self._why(given.why),
+            why=given.why and self.text(given.why),
         )
-
-    def _why(self, why: str) -> str:
-        """The diagnosis reads how it begins: a user who is called "loader" must not change that."""
-        begin = NOT_A_LOADER if why.startswith(NOT_A_LOADER) else ""
-        return begin + self.text(why[len(begin) :])
 
     def _named(self, kind: str, name: CgroupName) -> CgroupName:
         """``slurm 8821`` → ``slurm job1``: accounts name whose job a number is, and an LXC name tells as much as a

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from msgspec.structs import replace
 
-from gputop.model.feeders import not_a_loader, rule_in, server_in
+from gputop.model.feeders import NEVER, not_a_loader, server_in, why_words
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
 from gputop.model.serving import ServerRow
@@ -59,7 +59,7 @@ from gputop.recording.format import (
     words_of,
 )
 from gputop.recording.lines_beside_frames import RunFacts, lasting_rows, period_rows, run_facts, server_rows
-from gputop.recording.typed_cells import event_parts
+from gputop.recording.typed_cells import event_parts, rule_in
 
 # The rows of a frame to samples: checked columns, the reasons why values are missing, defaults for unknown columns.
 #
@@ -305,8 +305,9 @@ class Decoder:
                 self._jobs.clear()
             facts["job_key"] = self._jobs.setdefault((facts["user"], command), f"recorded-{next(self._job_numbers)}")
             facts["server"] = facts["server"] or server_in(command.split())
-            facts["why"] = facts["why"] or not_a_loader(command)
-        facts["rule"] = facts["rule"] or rule_in(facts["why"])
+            if facts["why"] is None and (what := not_a_loader(command)) is not None:
+                facts["why"] = why_words(NEVER, what)
+        facts["rule"] = facts["rule"] or rule_in(facts["why"] or "")
         return ProcessStatic(**{key: value and _masked(value) for key, value in facts.items()})
 
     def _event(self, parsed: dict[str, Any]) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct
 
-from gputop.model.feeders import MainLooks, Outsider, main_looks
+from gputop.model.feeders import NEVER, NOT_A_LOADER, MainLooks, Outsider, Rule, main_looks
 from gputop.model.quantity import MOST_TEXT, clean_text
 from gputop.model.snapshot import CgroupName
 
@@ -79,6 +79,12 @@ def _name_read(cell: Any) -> CgroupName:
 def _name_parsed(words: str) -> CgroupName:
     kind, _, number = words.partition(" ")
     return CgroupName(kind, number)
+
+
+def rule_in(why: str) -> str | None:
+    """The rule behind the words of older recordings."""
+    rules: tuple[str, ...] = get_args(Rule)
+    return NEVER if why.startswith(NOT_A_LOADER) else next((rule for rule in rules if why.startswith(rule)), None)
 
 
 def event_parts(kind: str, words: str) -> tuple[int | None, str | None, str | None]:

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.feeders import not_a_loader, rule_in, server_in
+from gputop.model.feeders import not_a_loader, server_in, why_words
 from gputop.model.inspection import ThreadList, ThreadSample
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.recording.typed_cells import rule_in
 
 T0 = 1_780_000_000.0
 GIB = 2.0**30
@@ -79,14 +80,16 @@ def told(process: ProcessSample) -> ProcessSample:
     static = process.static
     if static.command is None or static.job_key is not None:
         return process
+    never = not_a_loader(static.command)
+    why = static.why or (never and why_words("never", never))
     return replace(
         process,
         static=replace(
             static,
             server=server_in(static.command.split()),
             job_key=f"{static.user} {static.command}",
-            why=static.why or not_a_loader(static.command),
-            rule=static.rule or rule_in(static.why or not_a_loader(static.command)),
+            why=why,
+            rule=static.rule or rule_in(why or ""),
         ),
     )
 

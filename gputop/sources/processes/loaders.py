@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.feeders import NOT_A_LOADER, not_a_loader
+from gputop.model.feeders import NEVER, Rule, not_a_loader, why_words
 
 # A descendant that no rule names counts as a loader only while it works or waits for a disk this much.
 BUSY_HELPER_SHARE = 0.3
@@ -37,8 +37,14 @@ class DescendantRole(Struct, frozen=True):
 
     role: Literal["loader", "helper"]
     loader: str | None
-    why: str
+    rule: Rule
+    saw: str
     may_feed: bool = False
+
+    @property
+    def why(self) -> str:
+        """The rule and what it saw, for people."""
+        return why_words(self.rule, self.saw)
 
 
 def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job: bool) -> DescendantRole:
@@ -48,25 +54,25 @@ def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job
     the parent is the GPU process or one of its loaders, not a helper such as a shell.
     """
     if comm.startswith(_TORCH_WORKER):
-        return DescendantRole("loader", "torch", f"R1 comm {comm.decode('utf-8', 'replace')}")
+        return DescendantRole("loader", "torch", "R1", f"comm {comm.decode('utf-8', 'replace')}")
     known = not_a_loader(command.decode("utf-8", "replace"))
     if known is not None:
-        return DescendantRole("helper", None, known)
+        return DescendantRole("helper", None, NEVER, known)
     if _FORKSERVER in command and command != parent_command:
-        return DescendantRole("helper", None, f"{NOT_A_LOADER}multiprocessing's fork server")
+        return DescendantRole("helper", None, NEVER, "multiprocessing's fork server")
     for mark, loader in _LOADERS.items():
         if mark in command:
-            return DescendantRole("loader", loader, f"R2 command line has {mark.decode()}")
+            return DescendantRole("loader", loader, "R2", f"command line has {mark.decode()}")
     if is_working_ray_task(command):
-        return DescendantRole("loader", "ray", "R4 ray task below the GPU process")
+        return DescendantRole("loader", "ray", "R4", "ray task below the GPU process")
     if command and command == parent_command and parent_runs_job:
-        return DescendantRole("loader", "python", "R3 same command line as its parent")
-    return DescendantRole("helper", None, "R5 other descendant", may_feed=True)
+        return DescendantRole("loader", "python", "R3", "same command line as its parent")
+    return DescendantRole("helper", None, "R5", "other descendant", may_feed=True)
 
 
 def busy_helper(comm: bytes) -> DescendantRole:
     """A helper that works enough to count as a loader."""
-    return DescendantRole("loader", comm.decode("utf-8", "replace"), "R5 busy descendant", may_feed=True)
+    return DescendantRole("loader", comm.decode("utf-8", "replace"), "R5", "busy descendant", may_feed=True)
 
 
 def is_working_ray_task(command: bytes) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import astuple, replace
 
-from gputop.model.feeders import BESIDE, FeederShares, rule_in
+from gputop.model.feeders import BESIDE, FeederShares
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
@@ -123,10 +123,12 @@ class Member:
         feeds = self._feeds and self.place.may_feed
         key = (feeds, thread_loader)
         if key not in self._statics:
-            loader, why = self.place.loader or thread_loader, self.place.why
+            loader, why, rule = self.place.loader or thread_loader, self.place.why, self.place.rule
             if feeds:
                 found = busy_helper(self.place.stat.comm)
-                loader, why = found.loader, why if why.startswith(BESIDE) else found.why
+                loader = found.loader
+                if rule != BESIDE:
+                    why, rule = found.why, found.rule
             elif thread_loader:
                 why = f"{why}; {thread_loader} by their names"
             facts = self.facts
@@ -141,7 +143,7 @@ class Member:
                 _masked(why),
                 facts.server,
                 facts.job_key,
-                rule_in(why),
+                rule,
             )
         return self._statics[key]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from msgspec import Struct
 
-from gputop.model.feeders import BESIDE
+from gputop.model.feeders import BESIDE, Rule, why_words
 from gputop.model.snapshot import ProcessSample, Role
 from gputop.sources.cgroup import cgroup_text
 from gputop.sources.processes.loaders import DescendantRole, identify, is_python, is_torch_worker, is_working_ray_task
@@ -206,6 +206,7 @@ class ProcessPlace(Struct, frozen=True):
     loader: str | None
     why: str
     may_feed: bool = False
+    rule: Rule | None = None
 
 
 def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: CommandOf) -> dict[int, ProcessPlace]:
@@ -255,8 +256,10 @@ def find_ray_tasks(
             stat = table.get(pid)
             if stat is None or pid in trees or not is_working_ray_task(command_of(pid, stat)):
                 continue
-            why = "R4 ray task of the same raylet" + ("" if len(gpus) == 1 else f", which serves {len(gpus)} GPUs")
-            places[pid] = ProcessPlace(stat, None, min(gpus) if len(gpus) == 1 else None, "loader", "ray", why)
+            several = "" if len(gpus) == 1 else f", which serves {len(gpus)} GPUs"
+            why = why_words("R4", f"ray task of the same raylet{several}")
+            gpu = min(gpus) if len(gpus) == 1 else None
+            places[pid] = ProcessPlace(stat, None, gpu, "loader", "ray", why, rule="R4")
     return places
 
 
@@ -291,7 +294,7 @@ def _is_dead(table: ProcessTable, pid: int | None) -> bool:
 
 
 def _place(stat: Stat, root: int, gpu: int, found: DescendantRole) -> ProcessPlace:
-    return ProcessPlace(stat, root, gpu, found.role, found.loader, found.why, found.may_feed)
+    return ProcessPlace(stat, root, gpu, found.role, found.loader, found.why, found.may_feed, found.rule)
 
 
 def _orphan(stat: Stat, loader: str | None) -> ProcessPlace:
@@ -438,8 +441,8 @@ def find_beside(
 
 
 def _beside(stat: Stat, root: int, place: ProcessPlace, shared: str) -> ProcessPlace:
-    why = f"{BESIDE}same {shared}, connected by a pipe or a socket"
-    return ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True)
+    why = why_words(BESIDE, f"same {shared}, connected by a pipe or a socket")
+    return ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE)
 
 
 def _members(

@@ -114,7 +114,14 @@ def memory_bandwidth() -> GpuLife:
         threads=140,
         container=CgroupName("vllm-llama-0"),
         workers=Workers(
-            1, Cpu(6.0, waits="network"), rss_gib=0.9, kind="", why="R5 other child", name="python", role="helper"
+            1,
+            Cpu(6.0, waits="network"),
+            rss_gib=0.9,
+            kind="",
+            why="R5 other child",
+            rule="R5",
+            name="python",
+            role="helper",
         ),
     )
     return GpuLife(load, 75.4, 63, (job,))

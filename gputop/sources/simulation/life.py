@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gputop.model.feeders import Rule
 from gputop.model.serving import Bounds, ServerKind
 from gputop.model.sm import SmSource
 from gputop.model.snapshot import CgroupName, Role
@@ -81,6 +82,7 @@ class Workers(Struct, frozen=True):
     rss_gib: float = 1.1
     kind: str = "torch"
     why: str = "R1 comm pt_data_worker"
+    rule: Rule = "R1"
     name: str = "pt_data_worker"
     role: Role = "loader"
     throttled_pct: float = 0.0

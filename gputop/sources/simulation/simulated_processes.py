@@ -10,7 +10,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from gputop.model.feeders import MainLooks, rule_in, server_in
+from gputop.model.feeders import MainLooks, server_in
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
 from gputop.sources.simulation.life import Cpu, GpuLife, SimulatedProcess, Workers
@@ -84,7 +84,7 @@ def plan_job(job: SimulatedProcess, gpu: GpuPlan, taken: Collection[int]) -> Job
         workers.why if workers else None,
         server,
         job_key,
-        rule_in(workers.why) if workers else None,
+        workers.rule if workers else None,
     )
     return JobPlan(job, gpu, static, worker_static, first, _FIRST_SERIES + job.pid * 64)
 

@@ -47,6 +47,7 @@ def test_a_descendant_is_judged_by_the_first_rule_that_names_it(
     found = identify(comm, command, parent, parent_runs_job=True)
     assert (found.role, found.loader) == (role, loader)
     assert found.why.startswith(why)
+    assert found.rule == (why if role == "loader" or why == "R5" else "never")
 
 
 def test_a_fork_of_a_helper_is_no_worker() -> None:
