@@ -26,13 +26,16 @@ class Clock:
         return self.t
 
 
+def looks_back(scenario: Scenario) -> bool:
+    return any({expected.verdict, *expected.badges} & LOOK_BACK for expected in scenario.expected)
+
+
 def watch(scenario: Scenario, interval_s: float) -> list[Frame]:
     """The frames after the start: the past first, then ticks until the last expectation is due."""
     clock = Clock()
     source = SimulatedSource(scenario.name, interval_s=interval_s, clock=clock)
     monitor = Monitor(interval_s)
-    reached = {name for expected in scenario.expected for name in (expected.verdict, *expected.badges)}
-    for snapshot in source.past(PAST_S if reached & LOOK_BACK else SHORT_PAST_S):
+    for snapshot in source.past(PAST_S if looks_back(scenario) else SHORT_PAST_S):
         monitor.feed(snapshot)
     frames = []
     ticks = round(max(expected.after_s for expected in scenario.expected) / interval_s)
@@ -51,7 +54,14 @@ SEEN_ELSEWHERE = {
 
 
 FOUR_TIMES_A_SECOND = ("low_sm",)
-"""What is also watched four times a second in the quick part; all others are in the slow one."""
+"""What is also watched four times a second in the quick part; all others are in the slow one, and each week those whose
+ten minutes are then thousands of snapshots."""
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    if name in FOUR_TIMES_A_SECOND:
+        return []
+    return [pytest.mark.slow, *[pytest.mark.weekly] * looks_back(SCENARIOS[name])]
 
 
 def assert_as_expected(scenario: Scenario, interval_s: float, frames: list[Frame]) -> None:
@@ -80,9 +90,7 @@ def test_a_scenario_reaches_its_diagnosis_and_has_it_in_its_first_frame(scenario
             assert shown == {(expected.verdict, expected.flag)}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FOUR_TIMES_A_SECOND else pytest.mark.slow) for name in SCENARIOS]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name)) for name in SCENARIOS])
 def test_a_scenario_reaches_its_diagnosis_four_times_a_second_too(name: str) -> None:
     scenario = SCENARIOS[name]
     assert_as_expected(scenario, 0.25, watch(scenario, 0.25))
