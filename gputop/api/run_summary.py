@@ -22,7 +22,7 @@ from gputop.model.quantity import duration, length, memory, step_time
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame
 from gputop.output.document import Document, Items, Paragraph, html, part, plain
-from gputop.output.report_text import MOST_FINDINGS, report_data, report_document, step_lines
+from gputop.output.report_text import MOST_FINDINGS, PageParts, report_data, report_document, step_lines
 from gputop.recording.decode import Decoder
 from gputop.recording.format import SUFFIXES, Damage, RecordingError, parse_line, step_rows
 from gputop.recording.gzip_members import Allowance, open_recording
@@ -270,20 +270,17 @@ class Summary(Struct, frozen=True):
     @property
     def text(self) -> str:
         """For a terminal."""
-        return plain(self._document)
+        return plain(self._document(None))
 
     @property
     def html(self) -> str:
         """A whole page: one file, without a script."""
-        return html(self._document)
+        return html(self._document(PageParts()))
 
-    @property
-    def _document(self) -> Document:
-        report = self.report
-        document = report_document(report, MOST_FINDINGS)
-        if not report.frames:
-            title = f"gputop: {self.reason}"
-            document = Document(title, (Items(tuple(step_lines(report))),))
+    def _document(self, page: PageParts | None) -> Document:
+        document = report_document(self.report, MOST_FINDINGS, page)
+        if not self.report.frames:
+            document = Document(f"gputop: {self.reason}", (Items(tuple(step_lines(self.report))),))
         own = (Items(tuple(self._own_step_lines())), *part("Memory", Items(tuple(each.text for each in self.memory))))
         return replace(document, blocks=(*document.blocks, *own, Paragraph(cost_words(self.cost))))
 

@@ -216,7 +216,7 @@ def indented_json(data: Mapping[str, Any]) -> str:
 def plain(document: Document, width: int = WIDTH, *, is_ascii: bool = False) -> str:
     """For a terminal of that many columns."""
     width = min(max(width, LEAST_WIDTH), MOST_WIDTH)
-    lines = [line for text in document.lead or (_bare(document.title),) for line in labelled("", text, width, 2)]
+    lines = [line for text in document.lead or (_bare(document.title),) for line in _labelled("", text, width, 2)]
     before: Block | None = None
     indent = 0
     for block in document.blocks:
@@ -235,7 +235,7 @@ def text_lines(lines: Iterable[str]) -> str:
     return "".join(terminal_safe(line).rstrip() + "\n" for line in lines)
 
 
-def labelled(label: str, text: str, width: int, indent: int | None = None) -> list[str]:
+def _labelled(label: str, text: str, width: int, indent: int | None = None) -> list[str]:
     """A text after its label, further lines below the text, or indented by ``indent``."""
     return wrapped(text, width, label, " " * (len(label) if indent is None else indent)) or [label]
 
@@ -245,11 +245,11 @@ def _plain_block(block: Block, width: int, indent: int) -> list[str]:
         case Heading(title):
             return [_bare(title)]
         case Paragraph(text):
-            return labelled(" " * indent, _bare(text), width)
+            return _labelled(" " * indent, _bare(text), width)
         case Items(texts):
-            return [line for text in texts for line in labelled("  ", text, width, 4)]
+            return [line for text in texts for line in _labelled("  ", text, width, 4)]
         case Notes(texts):
-            return [line for text in texts for line in labelled("note: ", text, width)]
+            return [line for text in texts for line in _labelled("note: ", text, width)]
         case Code(lines):
             return [f"  {line}" for line in lines]
         case Entries(head, rows):
@@ -277,7 +277,7 @@ def _verdict(block: Verdict, width: int) -> list[str]:
     for i, text in enumerate(block.evidence):
         lines += wrapped(text, width, "    " if i else "  ↳ ", "    ")
     lines += wrapped(block.remedy, width, "  → ", "    ") + wrapped(block.gain, width, "    ", "    ")
-    return [*lines, *(line for name, text in block.more for line in labelled(f"  {name}: ", text, width, 4))]
+    return [*lines, *(line for name, text in block.more for line in _labelled(f"  {name}: ", text, width, 4))]
 
 
 def _columns(table: Table, width: int) -> list[str]:
@@ -341,7 +341,7 @@ def _entries(head: tuple[str, ...], rows: tuple[tuple[str, ...], ...], width: in
     for name, row in zip(names, rows, strict=True):
         first, *rest = _texts(head, row, width, column)
         if len(name) + _INDENT > column:
-            lines += [*labelled("  ", name, width), first]
+            lines += [*_labelled("  ", name, width), first]
         else:
             lines.append(f"  {name}".ljust(column) + first[column:])
         lines += rest
@@ -353,10 +353,10 @@ def _texts(head: tuple[str, ...], row: tuple[str, ...], width: int, indent: int)
     space, text = " " * indent, _bare(row[1])
     more = " · ".join(f"{of}: {_bare(cell)}" for of, cell in zip(head[2:], row[2:], strict=True)
                       if cell not in ("", NOTHING))  # fmt: skip
-    together = labelled(space, f"{text} · {more}", width)
+    together = _labelled(space, f"{text} · {more}", width)
     if not more or len(together) == 1:
-        return together if more else labelled(space, text, width)
-    return labelled(space, text, width) + labelled(space, more, width)
+        return together if more else _labelled(space, text, width)
+    return _labelled(space, text, width) + _labelled(space, more, width)
 
 
 # Markdown.
@@ -435,14 +435,10 @@ def html(document: Document, footer: str = "") -> str:
     # A terminal shows the lead in place of the title, a page below it: what the title says is not said twice.
     said = {document.title, f"gputop: {document.title}"}
     lead = [element("p", text, class_="dim") for text in document.lead if text not in said]
-    body = [element("h1", document.title), *lead, *html_parts(document.blocks)]
+    blocks = [part for block in document.blocks if not _is_empty(block) for part in _html_block(block)]
+    body = [element("h1", document.title), *lead, *blocks]
     name = document.title if document.title.startswith("gputop") else f"gputop: {document.title}"
     return html_page(name, *body, footer=f"{footer} gputop {__version__}".strip())
-
-
-def html_parts(blocks: Iterable[Block]) -> list[Markup]:
-    """What a page has for these blocks."""
-    return [part for block in blocks if not _is_empty(block) for part in _html_block(block)]
 
 
 def _html_block(block: Block) -> list[Markup]:
@@ -462,13 +458,15 @@ def _html_block(block: Block) -> list[Markup]:
             cells = [[_html_cell(row[i], block.sides[i]) for i in shown] for row in block.rows]
             for row, below in zip(cells, block.below, strict=False):
                 row[0] = join((row[0], element("div", below, class_="dim"))) if below else row[0]
-            kinds = {"<": "t", "~": "t", ">": "n", "=": "w"}
-            return [table([block.head[i] for i in shown], cells, "".join(kinds[block.sides[i]] for i in shown))]
+            longest = [max(len(_cell_text(row[i])) for row in block.rows) for i in shown]
+            longest[0] += max(map(len, block.below), default=0)
+            kinds = "".join(map(_kind, (block.sides[i] for i in shown), longest))
+            return [table([block.head[i] for i in shown], cells, kinds)]
         case Entries(head, rows):
             shown = [i for i in range(len(head)) if any(row[i] for row in rows)]
-            sides = "".join("t" if any(len(row[i]) > MOST_KEY for row in rows) else "k" for i in shown)
+            kinds = "".join(_kind("<", max(len(row[i]) for row in rows)) for i in shown)
             names = [head[i] for i in shown]
-            return [table(names, [[prose(row[i]) for i in shown] for row in rows], sides, stacks=True)]
+            return [table(names, [[prose(row[i]) for i in shown] for row in rows], kinds, stacks=True)]
         case Verdict():
             texts = (*block.evidence, *(f"{label}: {text}" for label, text in block.more))
             return [verdict(block.level, block.headline, block.aside, texts, block.remedy, block.gain)]
@@ -478,6 +476,11 @@ def _html_block(block: Block) -> list[Markup]:
             return [stacked_bar(parts), legend(parts)]
         case Drawing(markup):
             return [markup]
+
+
+def _kind(side: str, longest: int) -> str:
+    """How a page sets a column; a short text is not broken."""
+    return {">": "n", "=": "w"}.get(side, "t" if longest > MOST_KEY else "k")
 
 
 def _html_cell(cell: Cell, side: str) -> Markup:

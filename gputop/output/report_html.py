@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from itertools import zip_longest
 
-from gputop.diagnosis.catalogue import titles
-from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, Level, State
-from gputop.model.quantity import GIB, HOUR_S, NOT_MEASURED, count, gpu_time_unit, length, number, of_hundred
+from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
+from gputop.model.quantity import GIB, HOUR_S, NOT_MEASURED, count, length, number, of_hundred
 from gputop.model.sm import SM_SOURCES
 from gputop.output.comparison import change, compare, compare_document, sentence
 from gputop.output.document import (
@@ -16,29 +15,20 @@ from gputop.output.document import (
     Block,
     Cell,
     Drawing,
-    Figures,
     Paragraph,
     Table,
-    Told,
-    Verdict,
     html,
     part,
 )
 from gputop.output.html import AMBER, GREEN, GREY, RED, Markup, chart, clock, element, lane, prose
-from gputop.output.report_text import PageParts, gap_words, headline, money, report_document
+from gputop.output.report_text import LEVEL_OF, PageParts, headline, hours_text, report_document
 from gputop.report.gpu_account import GpuReport
-from gputop.report.job_report import FindingReport, JobReport
+from gputop.report.job_report import FindingReport
 from gputop.report.lanes import Pictured
 
-LEVEL_OF: dict[State, Level] = {
-    "working": "green", "busy_not_working": "red", "starved": "yellow", "idle_allocated": "grey", "idle": "grey",
-    "unmeasured": "grey",
-}  # fmt: skip
 REPORT_HTML_MOST_FINDINGS = 60
 MOST_JOBS = 8
 MOST_COMMAND = 400
-FEW_HOURS = 10.0
-"""Below it hours have two decimals."""
 
 
 def report_html(found: Pictured) -> str:
@@ -49,7 +39,6 @@ def report_html(found: Pictured) -> str:
     charts = (Drawing(key(found.column_s)), *(Drawing(gpu_section(found, gpu)) for gpu in report.counted))
     parts = PageParts(
         (what_it_is(found), *_whose(found)),
-        (*_missing(report), Figures(tuple(_figures(report)))),
         part("Where the time went", times),
         charts,
         _processes(found),
@@ -81,32 +70,6 @@ def _whose(found: Pictured) -> list[str]:
     words = [f"{job} ({user})" if job and user else job or f"user {user}" for job, user in jobs]
     more = f" and {len(words) - MOST_JOBS} more" if len(words) > MOST_JOBS else ""
     return [f"jobs: {', '.join(words[:MOST_JOBS])}{more}"] if words else []
-
-
-def _missing(report: JobReport) -> list[Block]:
-    """What is missing from the recording, and so from every figure."""
-    if not report.missing:
-        return []
-    is_damaged = any(gap.is_damage for gap in report.missing)
-    said = "Parts of this recording are damaged" if is_damaged else "This recording has gaps"
-    return [Verdict("yellow", f"{said}; what is missing is in no chart and no figure{gap_words(report)}")]
-
-
-def _figures(report: JobReport) -> list[tuple[str, str | Told, str]]:
-    """The GPU time by state, and what was lost in money."""
-    hours = report.gpu_hours()
-    total = sum(hours.values())
-    notes = {state: f"{100 * hours[state] / total:.0f} %" for state in STATES if hours[state] > 0.0}
-    if causes := report.busy_not_working_hours():
-        told = ", ".join(f"{titles()[name]} {_hours(part, total)}" for name, part in causes.items())
-        notes["busy_not_working"] += f": {told}"
-    found: list[tuple[str, str | Told, str]] = [
-        (STATE_WORDS[state], Told(LEVEL_OF[state], _hours(hours[state], total)), note) for state, note in notes.items()
-    ]
-    if (lost := report.lost_money()) is not None:
-        day = "" if report.day_factor is None else f"{money(lost * report.day_factor, report)} a day at this rate"
-        found.append(("not work, in money", money(lost, report), day))
-    return found
 
 
 def key(column_s: float) -> Markup:
@@ -185,7 +148,7 @@ def _time_row(gpu: GpuReport) -> tuple[Cell, ...]:
     bar = Bar(tuple((_colour(state), STATE_WORDS[state], pct) for state, pct in share.items()))
     lost = sum(gpu.seconds.get(state, 0.0) for state in NOT_WORK)
     times = (gpu.seconds.get("working", 0.0), lost, gpu.seconds.get("unmeasured", 0.0))
-    return (f"GPU {gpu.label}", bar, *(_hours(seconds / HOUR_S, total / HOUR_S) for seconds in times))
+    return (f"GPU {gpu.label}", bar, *(hours_text(seconds / HOUR_S, total / HOUR_S) for seconds in times))
 
 
 def _colour(state: State) -> str:
@@ -207,14 +170,6 @@ def _processes(found: Pictured) -> tuple[Block, ...]:
     )
     more = Paragraph(f"and {found.more_processes} more") if found.more_processes else None
     return part("Processes", Table(("GPU", "PID", "user", "most memory", "seen for", "command"), rows, ">><>>~"), more)
-
-
-def _hours(hours: float, of: float) -> str:
-    """A part of so many hours, in the unit that fits the whole: parts that are compared have one unit."""
-    size_s, _ = gpu_time_unit(HOUR_S * of)
-    unit = "h" if size_s == HOUR_S else "min" if size_s > 1.0 else "s"
-    decimals = 2 if unit == "h" and of < FEW_HOURS else 0 if unit == "s" else 1
-    return f"{HOUR_S / size_s * hours:.{decimals}f} {unit}"
 
 
 def compare_html(before: Pictured, after: Pictured) -> str:

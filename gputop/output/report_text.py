@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import titles
-from gputop.diagnosis.types import NOT_WORK, STATE_WORDS
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
 from gputop.model.cards import LIST_PRICE, SmallerCard, card_words
 from gputop.model.quantity import (
     HOUR_S,
@@ -36,10 +36,12 @@ from gputop.output.document import (
     Block,
     Document,
     Entries,
+    Figures,
     Items,
     Notes,
     Paragraph,
     Table,
+    Told,
     Verdict,
     indented_json,
     markdown,
@@ -51,6 +53,12 @@ from gputop.report.job_report import FindingReport, Fix, JobReport, alike
 from gputop.report.server_account import ServerReport
 from gputop.report.step_account import StepReport
 
+LEVEL_OF: dict[State, Level] = {
+    "working": "green", "busy_not_working": "red", "starved": "yellow", "idle_allocated": "grey", "idle": "grey",
+    "unmeasured": "grey",
+}  # fmt: skip
+FEW_HOURS = 10.0
+"""Below it hours have two decimals."""
 SCHEMA = 1
 LEAST_MONEY = 0.005
 """An amount that would be shown as 0.00 is left out."""
@@ -63,15 +71,12 @@ NO_TIME = "No time passed between the frames, so there is no GPU time to account
 
 
 class PageParts(Struct, frozen=True):
-    """What a page has in place of a text's head and first table, and beside the rest: the charts of each GPU, and the
-    processes.
-    """
+    """What a page has beside the report: a longer head, the time and the charts of each GPU, and the processes."""
 
-    lead: tuple[str, ...]
-    figures: tuple[Block, ...]
-    times: tuple[Block, ...]
-    charts: tuple[Block, ...]
-    processes: tuple[Block, ...]
+    lead: tuple[str, ...] = ()
+    times: tuple[Block, ...] = ()
+    charts: tuple[Block, ...] = ()
+    processes: tuple[Block, ...] = ()
 
 
 def report_document(report: JobReport, most_findings: int | None = None, page: PageParts | None = None) -> Document:
@@ -90,8 +95,36 @@ def report_document(report: JobReport, most_findings: int | None = None, page: P
     if page is None:
         states = _state_table(report) or Paragraph(NO_TIME)
         return Document(title, (states, lost, gpus, useful, *findings, *changes, notes), lead)
-    first = (*page.figures, lost, *page.times, *changes, *part("GPUs", gpus, useful), *page.charts)
-    return Document(title, (*first, *findings, *page.processes, notes), page.lead)
+    first = (*_missing(report), Figures(tuple(_figures(report))), lost, *page.times, *changes)
+    inside = (*part("GPUs", gpus, useful), *page.charts, *findings, *page.processes)
+    return Document(title, (*first, *inside, notes), page.lead or lead)
+
+
+def _missing(report: JobReport) -> list[Block]:
+    """What is missing from the recording, and so from every figure."""
+    if not report.missing:
+        return []
+    is_damaged = any(gap.is_damage for gap in report.missing)
+    said = "Parts of this recording are damaged" if is_damaged else "This recording has gaps"
+    return [Verdict("yellow", f"{said}; what is missing is in no chart and no figure{gap_words(report)}")]
+
+
+def _figures(report: JobReport) -> list[tuple[str, str | Told, str]]:
+    """The GPU time by state, and what was lost in money."""
+    hours = report.gpu_hours()
+    total = sum(hours.values())
+    notes = {state: f"{100 * hours[state] / total:.0f} %" for state in STATES if hours[state] > 0.0}
+    if causes := report.busy_not_working_hours():
+        told = ", ".join(f"{titles()[name]} {hours_text(part, total)}" for name, part in causes.items())
+        notes["busy_not_working"] += f": {told}"
+    found: list[tuple[str, str | Told, str]] = [
+        (STATE_WORDS[state], Told(LEVEL_OF[state], hours_text(hours[state], total)), note)
+        for state, note in notes.items()
+    ]
+    if (lost := report.lost_money()) is not None:
+        day = "" if report.day_factor is None else f"{money(lost * report.day_factor, report)} a day at this rate"
+        found.append(("not work, in money", money(lost, report), day))
+    return found
 
 
 def headline(report: JobReport) -> str:
@@ -108,11 +141,19 @@ def headline(report: JobReport) -> str:
     )
 
 
+def hours_text(hours: float, of: float) -> str:
+    """A part of so many hours, in the unit that fits the whole: parts that are compared have one unit."""
+    size_s, _ = gpu_time_unit(HOUR_S * of)
+    unit = "h" if size_s == HOUR_S else "min" if size_s > 1.0 else "s"
+    decimals = 2 if unit == "h" and of < FEW_HOURS else 0 if unit == "s" else 1
+    return f"{HOUR_S / size_s * hours:.{decimals}f} {unit}"
+
+
 def _what_to_change(report: JobReport) -> tuple[Block, ...]:
     """The fixes by their gain; where none is worth much, what helps against the finding that stood longest."""
     fixes = report.fixes()
     if not fixes:
-        return part("First to change", Items((report.top_remedy,) if report.top_remedy is not None else ()))
+        return part("First to change", Paragraph(report.top_remedy) if report.top_remedy else None)
     judged = HOUR_S * sum(hours for state, hours in report.gpu_hours().items() if state != "unmeasured")
     head = ("GPU", "what is wrong", "wins at most", "money", "a day", "what helps")
     rows = tuple(

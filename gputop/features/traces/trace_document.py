@@ -62,7 +62,7 @@ class Extent(Struct, frozen=True):
     steps: int
     syncs: int
     collectives: int
-    has_gaps: bool
+    is_page: bool
 
 
 TEXT, PAGE = Extent(8, 5, 6, False), Extent(40, 10, 30, True)
@@ -134,13 +134,15 @@ def _rank(rank: RankReport, extent: Extent, top: int, *, is_alone: bool) -> Iter
     if not is_alone:
         yield Heading(f"Rank {rank.rank}: {os.path.basename(rank.path)}")
     for gpu in rank.gpus:
-        yield Items((_what(rank, gpu.measures),))
+        # How long that took is for who waits, not for who reads a page.
+        read = () if extent.is_page else (f"read {file_size(rank.size_bytes)} in {rank.read_s:.1f} s",)
+        yield Items((" · ".join((*_what(rank, gpu.measures), *read)),))
         yield from _gpu(gpu, extent, top)
     yield Notes(rank.notes)
 
 
-def _what(rank: RankReport, m: Measures) -> str:
-    """``NVIDIA H100 · 6 steps · 20.0 ms a step (19.9–20.1) · read 3.2 MB in 0.2 s``."""
+def _what(rank: RankReport, m: Measures) -> list[str]:
+    """``NVIDIA H100``, ``6 steps``, ``20.0 ms a step (19.9–20.1)``."""
     what = [m.name or "GPU"] if m.index == 0 and len(rank.gpus) == 1 else [f"GPU {m.index} {m.name or ''}".strip()]
     if m.named_steps:
         low, high = m.step_range_ms
@@ -148,7 +150,7 @@ def _what(rank: RankReport, m: Measures) -> str:
         what += [steps, f"{ms(m.step_median_ms)} ms a step" + (f" ({ms(low)}–{ms(high)})" if m.steps > 1 else "")]
     else:
         what.append(f"{ms(m.window_ms)} ms")
-    return " · ".join((*what, f"read {file_size(rank.size_bytes)} in {rank.read_s:.1f} s"))
+    return what
 
 
 def ms(value: float) -> str:
@@ -204,7 +206,7 @@ def _idle(m: Measures, extent: Extent) -> Iterator[Block]:
     yield from part("Why the GPU is idle", Breakdown(tuple(sorted(causes, key=lambda row: -row[2]))))
     under = tuple((row.name, f"{row.pct:.1f}") for row in m.under if row.pct >= LEAST_SHOWN)
     yield from part("What the host was in at that time", Table(("", "% of the time"), under, "~>"))
-    if m.gaps and extent.has_gaps:
+    if m.gaps and extent.is_page:
         a_ms = 100.0 / m.window_ms
         line = strip((a_ms * gap.at_ms, a_ms * gap.ms, f"{ms(gap.ms)} ms at {ms(gap.at_ms)} ms") for gap in m.gaps)
         rows = tuple((ms(gap.at_ms), ms(gap.ms), _host_was_in(gap)) for gap in m.gaps)
