@@ -122,7 +122,8 @@ def _never_answered(engine: Engine, queries: Mapping[str, str]) -> list[str]:
 def test_both_planted_stragglers_are_found_and_no_other_of_800(place: Place, engine: str, names: Names) -> None:
     host = DIALECTS[names].hosts[0]
     for id, planted in (("straggler_slow", SLOW), ("straggler_starved", STARVED)):
-        found = place.engines[engine].ask(_asked(id, names) or "")
+        # As with all queries, a window may hold nothing where an engine got no processor for some seconds.
+        found = place.engines[engine].until(_asked(id, names) or "")
         assert {(labels[host].partition(":")[0], labels["gpu"]) for labels, _ in found} == {planted}, id
 
 
