@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -116,8 +118,15 @@ def test_a_turn_that_is_asked_for_during_another_follows_it() -> None:
         assert (worker.latest, worker.turns) == ("second", 2)
 
 
-def test_many_that_ask_at_once_get_one_thread() -> None:
-    before = {*threading.enumerate()}
+def test_many_that_ask_at_once_get_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, start = {*threading.enumerate()}, threading.Thread.start
+
+    def slowly(thread: threading.Thread) -> None:
+        if thread.name == "gputop-test":
+            time.sleep(0.05)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", slowly)
     gate = Gate()
     with working([gate, "second"]) as (worker, _):
         askers = [threading.Thread(target=worker.ask) for _ in range(20)]
@@ -179,8 +188,11 @@ def test_stopping_closes_on_the_working_thread_and_ends_it() -> None:
 def test_a_worker_that_ends_itself_does_not_wait_for_itself() -> None:
     worker: Worker[None] = Worker("test", lambda: worker.stop(3600.0))
     worker.ask()
-    worker.stop(PATIENCE_S)
-    assert not worker.alive and worker.error is None
+    for _ in range(1000):
+        if not worker.alive:
+            break
+        time.sleep(0.01)
+    assert not worker.alive and worker.turns == 1 and worker.error is None
 
 
 def test_the_end_is_not_waited_for_while_a_turn_hangs() -> None:
@@ -213,6 +225,21 @@ def test_work_that_is_done_once_ends_its_thread_and_an_error_goes_nowhere(capfd:
         time.sleep(0.01)
     assert not worker.alive and isinstance(worker.error, RecursionError) and worker.turns == 1
     assert capfd.readouterr().err == ""
+
+
+def test_a_program_ends_though_a_worker_hangs() -> None:
+    code = """
+import os, threading
+from gputop.system.worker import Worker, once
+reached = threading.Event()
+def hangs(): reached.set(); os.read(os.pipe()[0], 1)
+Worker("test", hangs, close=lambda: print("closed")).ask()
+once("test", lambda: threading.Event().wait())
+reached.wait()
+print("ends")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60.0, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
 
 
 def test_where_no_thread_can_be_started_that_is_raised_and_nothing_seems_under_way(

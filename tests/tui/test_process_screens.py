@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,7 +14,7 @@ from textual.widgets import Input, Label
 
 from gputop.commands.screen import first_view
 from gputop.config import Settings
-from gputop.model.inspection import ProcessIdentity
+from gputop.model.inspection import DeepLook, ProcessIdentity
 from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
 from gputop.monitor import Frame
 from gputop.paint.glyphs import ASCII, COLOUR, Glyphs, choose
@@ -156,6 +158,31 @@ async def test_a_deep_look_asks_about_the_selected_process_and_its_busiest_loade
         assert "py-spy record" in screen_text(app) and "nsys profile" in screen_text(app)
         await pilot.press("1")
         assert app.clipboard.startswith("py-spy record --output profile-4802.svg")
+
+
+async def test_a_deep_look_that_fails_is_said_and_can_be_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, look, answers = Asked(), Asked.look, [RecursionError(), None]
+
+    def fails_first(self: Asked, *given: Any) -> DeepLook:
+        if (error := answers.pop(0)) is not None:
+            raise error
+        return look(self, *given)
+
+    monkeypatch.setattr(Asked, "look", fails_first)
+    app, _ = app_on(access=asked)
+    async with app.run_test(size=SIZE) as pilot:
+        for wanted in ("has failed: RecursionError", "3 of 3 looks"):
+            await pilot.press("d")
+            for _ in range(500):
+                await pilot.pause(0.01)
+                if wanted in screen_text(app):
+                    break
+            assert wanted in screen_text(app)
+        threads = [thread for thread in threading.enumerate() if thread.name == "gputop-look"]
+        await pilot.press("escape")
+    for thread in threads:
+        thread.join(10.0)
+    assert len(threads) == 1 and not threads[0].is_alive()
 
 
 async def test_a_read_only_screen_copies_nothing_and_sends_nothing() -> None:
