@@ -122,6 +122,11 @@ DEMAND_SLOW_LEAVE: Final = 12.0
 come and go by chance, the idle time of half a minute does too: there a slower mean decides with it."""
 DEMAND_SLOW_S: Final = 60.0
 
+# --- what holds a job's other ranks up ------------------------------------------------------------------------------
+
+TOLD_SLOWER: Final = 1.02
+"""A rank is named where its steps take 2 % longer than the others': steps of one job end together."""
+
 
 # The thresholds of a profiler's trace. What it shares with a running GPU (flags, idle, half working, healthy) is above.
 # Shares are in percent of the window, lengths in the unit of their name.

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import titles
+from gputop.diagnosis.thresholds import TOLD_SLOWER
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
 from gputop.model.cards import LIST_PRICE, SmallerCard, card_words
 from gputop.model.quantity import (
@@ -65,8 +66,6 @@ LEAST_MONEY = 0.005
 MOST_FINDINGS = 12
 _MOST_RUNS = 4
 _MOST_GAPS = 3
-TOLD_SLOWER = 1.02
-"""A rank is named when its steps take 2 % longer than the mean."""
 NO_TIME = "No time passed between the frames, so there is no GPU time to account for."
 
 

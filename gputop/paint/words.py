@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
 from gputop.diagnosis.sm_remedy import power_word
+from gputop.diagnosis.thresholds import TOLD_SLOWER
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
     NOT_WORKING_ALARM,
@@ -331,9 +332,6 @@ def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list
 
 
 # How fast the job on a GPU steps, in the words of its title.
-
-TOLD_SLOWER = 1.02
-"""A rank counts as the slowest where its steps take 2 % longer than the median's: steps of one job end together."""
 
 
 def step_words(frame: Frame, gpu: GpuSample, room: int | None = None) -> str:

@@ -57,10 +57,6 @@ class QuietApp(App[int]):
         # The command palette may be told twice to close, see ``ClosesOnce``.
         return super().pop_screen() if len(self.screen_stack) > 1 else AwaitComplete()
 
-    async def run_bound(self, key: str) -> None:
-        """Run what a key is bound to, if it is active now."""
-        await self._check_bindings(key, priority=True)
-
     async def _check_bindings(self, key: str, priority: bool = False) -> bool:
         """Run what a key is bound to; whether it is bound.
 

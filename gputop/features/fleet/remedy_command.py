@@ -27,7 +27,7 @@ from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.remedies import KINDS, Remedy, What, due, forget, remedies
 from gputop.features.fleet.remedy_grounds import Grounds
 from gputop.features.fleet.schedulers import Outcome, apply
-from gputop.model.quantity import clean_text, terminal_safe
+from gputop.model.quantity import HOUR_S, clean_text, terminal_safe
 from gputop.model.source import SourceError, UsageError
 
 # What was done, by key with its Unix time, in a file that one run at a time may hold.
@@ -85,7 +85,6 @@ MOST = 2
 """Nodes and jobs an hour, unless told: a fleet that seems to fail as a whole is looked at by people first."""
 MOST_TOLD = 100
 """Owners told an hour."""
-HOUR_S = 3600.0
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
