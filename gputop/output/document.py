@@ -190,6 +190,11 @@ def _is_empty(block: Block) -> bool:
     return False
 
 
+def _below_title(document: Document) -> list[str]:
+    """The lead without what the title says: a terminal shows it in place of the title, Markdown and pages below it."""
+    return [text for text in document.lead if text not in (document.title, f"gputop: {document.title}")]
+
+
 def section(
     title: str, text: Iterable[str], head: tuple[str, ...] = (), rows: tuple[tuple[str, ...], ...] = ()
 ) -> tuple[Block, ...]:
@@ -367,7 +372,7 @@ def markdown(document: Document, made_by: str = "") -> str:
     lines = [f"# {_inert(document.title)}", ""]
     if made_by:
         lines += [f"<!-- written by `{made_by}`: change the table in the code, not this page -->", ""]
-    for text in document.lead:
+    for text in _below_title(document):
         lines += [_inert(text), ""]
     before: Block | None = None
     for block in document.blocks:
@@ -432,9 +437,7 @@ def _inert(text: str) -> str:
 
 def html(document: Document, footer: str = "") -> str:
     """As a page for a browser, self-contained."""
-    # A terminal shows the lead in place of the title, a page below it: what the title says is not said twice.
-    said = {document.title, f"gputop: {document.title}"}
-    lead = [element("p", text, class_="dim") for text in document.lead if text not in said]
+    lead = [element("p", text, class_="dim") for text in _below_title(document)]
     blocks = [part for block in document.blocks if not _is_empty(block) for part in _html_block(block)]
     body = [element("h1", document.title), *lead, *blocks]
     name = document.title if document.title.startswith("gputop") else f"gputop: {document.title}"

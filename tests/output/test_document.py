@@ -80,6 +80,12 @@ def test_markdown_has_the_same_under_headings_with_numbers_on_the_right() -> Non
     ]  # fmt: skip
 
 
+def test_a_lead_that_is_the_title_is_said_once_in_every_form() -> None:
+    document = Document("A headline", (Paragraph("text"),), ("A headline", "gputop: A headline", "a remark"))
+    assert markdown(document).splitlines() == ["# A headline", "", "a remark", "", "text"]
+    assert html(document).count("A headline") == 2 and "a remark" in html(document)
+
+
 def test_a_page_has_the_same_with_pictures_and_no_part_without_content() -> None:
     page = html(DOCUMENT)
     for text in (
