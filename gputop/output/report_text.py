@@ -131,11 +131,13 @@ def headline(report: JobReport) -> str:
     hours = report.gpu_hours()
     judged = sum(value for state, value in hours.items() if state != "unmeasured")
     lost = sum(hours[state] for state in NOT_WORK)
+    # A watched run on a machine that could not be measured has no host.
+    where = report.where if report.host else report.command or "gputop"
     if judged <= 0.0:
-        return f"{report.where}: {report.too_short or 'no GPU time was judged'}"
+        return f"{where}: {report.too_short or 'no GPU time was judged'}"
     said = gpu_time_of(HOUR_S * lost, HOUR_S * judged)
     apart = gpu_time(HOUR_S * hours["unmeasured"], HOUR_S * judged).removesuffix(said.rpartition(" ")[2]).rstrip()
-    return f"{report.where}: {said} were not work" + (
+    return f"{where}: {said} were not work" + (
         f", {apart} {STATE_WORDS['unmeasured']}" if hours["unmeasured"] else ""
     )
 

@@ -21,7 +21,7 @@ from gputop.features.alerts.runner import FiringLock
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError
-from gputop.output.report_text import report_data, report_text
+from gputop.output.report_text import report_data, report_markdown, report_text
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import read_snapshots
 from gputop.report.job_report import report_recording
@@ -174,6 +174,8 @@ def test_a_source_that_cannot_measure_does_not_keep_the_job_from_running(tmp_pat
     result = run(tmp_path, NoDriver(tmp_path), 5)
     assert result.exit_code == 5
     assert "nothing was measured: no NVIDIA driver" in report_text(result.report)
+    title = report_markdown(result.report).splitlines()[0]
+    assert title.startswith(f"# {sys.executable} -c") and title.endswith(" 5: no GPU time was judged")
 
 
 def test_the_exit_code_is_as_a_shell_gives_it(tmp_path: Path) -> None:
