@@ -137,9 +137,7 @@ def headline(report: JobReport) -> str:
         return f"{where}: {report.too_short or 'no GPU time was judged'}"
     said = gpu_time_of(HOUR_S * lost, HOUR_S * judged)
     apart = gpu_time(HOUR_S * hours["unmeasured"], HOUR_S * judged).removesuffix(said.rpartition(" ")[2]).rstrip()
-    return f"{where}: {said} were not work" + (
-        f", {apart} {STATE_WORDS['unmeasured']}" if hours["unmeasured"] else ""
-    )
+    return f"{where}: {said} were not work" + (f", {apart} {STATE_WORDS['unmeasured']}" if hours["unmeasured"] else "")
 
 
 def hours_text(hours: float, of: float) -> str:
