@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import log10
@@ -162,15 +163,19 @@ def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> l
 
 def with_marks(rows: list[list[Span]], columns: Sequence[int], glyphs: Glyphs) -> list[list[Span]]:
     """The chart with a line down the columns at which something was marked."""
-    wanted = set(columns)
+    wanted = sorted(set(columns))
     if not wanted:
         return rows
     marked: list[list[Span]] = []
     for spans in rows:
         line = Line()
         for text, style in spans:
-            for char in text:
-                line.add(*((glyphs.mark, "key") if line.width in wanted else (char, style)))
+            # A chart's glyphs take a cell each.
+            begin, done = line.width, 0
+            for column in wanted[bisect_left(wanted, begin) : bisect_left(wanted, begin + len(text))]:
+                line.add(text[done : column - begin], style).add(glyphs.mark, "key")
+                done = column - begin + 1
+            line.add(text[done:], style)
         marked.append(list(line.spans))
     return marked
 
