@@ -123,7 +123,7 @@ def test_a_table_that_must_fit_cuts_one_column_alone_and_draws_bars_in_what_room
 def test_a_judgement_in_a_cell_keeps_its_begin_and_has_its_level_in_every_form() -> None:
     document = Document("t", (Table(("rank", "verdict"), (("0", Told("red", "the host is late " * 9)),), ">~"),))
     (*_, line) = plain(document, 60).splitlines()
-    assert line.startswith("     0  ■ the host is late") and len(line) <= 60
+    assert line.startswith("     0  ■ the host is late") and line.endswith("…") and len(line) <= 60
     assert "| 0 | ■ the host" in markdown(document) and '<span class="level red">the host' in html(document)
 
 
