@@ -27,19 +27,21 @@ from gputop.model.extras import install
 from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
 
-if TYPE_CHECKING:
-    import httpcore
-
 # HTTP to one engine by httpcore: pooled connections, proxies of the environment, a clock that every wait looks at.
 #
 # Each wait for bytes has its own limit in an HTTP library, so an answer that drips in would never end. Here the network
 # backend, a part that httpcore lets its users give, ends all waits of a question at one moment.
 
-try:
+if TYPE_CHECKING:
     import httpcore
-    from httpcore import NetworkBackend
-except ImportError:
-    raise UsageError(f"the fleet's client needs httpcore: {install('fleet')}") from None
+    from httpcore import NetworkBackend, NetworkStream
+else:
+    # Help, the simulated fleet and its files need the questions and not who asks them.
+    try:
+        import httpcore
+        from httpcore import NetworkBackend, NetworkStream
+    except ImportError:
+        httpcore, NetworkBackend, NetworkStream = None, object, object
 
 CONNECT_S = 5.0
 LONGEST_WORDS = 160
@@ -101,7 +103,7 @@ class _Now(threading.local):
         return timeout if self.deadline is None else self.deadline.left(timeout)
 
 
-class _Stream(httpcore.NetworkStream):
+class _Stream(NetworkStream):
     """A connection's bytes; every wait ends at the deadline."""
 
     def __init__(self, stream: httpcore.NetworkStream, now: _Now) -> None:
@@ -161,7 +163,9 @@ class Wire:
         most_bytes: int,
         backend: NetworkBackend | None = None,
     ) -> None:
-        """Raises OSError or ssl.SSLError for a ``ca`` file without certificates."""
+        """Raises OSError or ssl.SSLError for a ``ca`` file without certificates, UsageError without httpcore."""
+        if httpcore is None:
+            raise UsageError(f"the fleet's client needs httpcore: {install('fleet')}")
         self._most_bytes, self._now = most_bytes, _Now()
         context = ssl.create_default_context(cafile=ca) if url.startswith("https") else None
         self.proxy = proxy_of(url)

@@ -6,6 +6,8 @@ import gzip
 import itertools
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -361,3 +363,18 @@ def test_a_time_long_ago_is_asked_as_it_is_and_one_to_come_is_now() -> None:
     assert moment_of("+5h", STARTED) == STARTED and moment_of(None, STARTED) is None
     with pytest.raises(UsageError, match="--at"):
         moment_of("yesterday", STARTED)
+
+
+def test_only_who_asks_an_engine_needs_the_client_s_library(tmp_path: Path) -> None:
+    """Of an installation without extras the demo of a fleet and all of the help work."""
+    (tmp_path / "httpcore.py").write_text("raise ImportError('not installed')")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[3]}"}
+
+    def ran(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "gputop", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert ran("help", "options").returncode == 0
+    asked = ran("fleet", "diagnose", "--prom", "http://127.0.0.1:9")
+    assert asked.returncode == 2 and "the fleet's client needs httpcore: pip install" in asked.stderr
+    assert asked.stderr.count("\n") == 1
