@@ -196,6 +196,26 @@ def test_every_command_is_in_the_table_once_and_says_in_its_own_file_what_it_nee
     assert files == {Path(module.__file__ or "") for module in modules}
 
 
+def test_nothing_imports_a_command_so_that_none_knows_another() -> None:
+    commands = {module_of(name).__name__ for name in (*commands_and_parts(), LIVE)}
+    core = {name for name in commands if name.startswith("gputop.commands.")}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module is not None:
+                names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+                assert not names & core, (path, names & core)
+
+
+def test_what_a_docstring_names_as_a_file_or_a_module_is_there() -> None:
+    files = {path.name for path in [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"``(?:\w+/)*(\w+\.py)``", text):
+            assert name in files, (path, name)
+        for room, name in re.findall(r"``(?:gputop\.)?(sources|diagnosis|session|paint|output|tui)\.(\w+)", text):
+            assert (PACKAGE / room / f"{name}.py").exists() or (PACKAGE / room / name).is_dir(), (path, room, name)
+
+
 def test_every_line_of_the_features_table_names_something_that_is_there() -> None:
     folders = {path.parent.name for path in (PACKAGE / "features").glob("*/__init__.py")}
     assert set(FEATURES) == folders

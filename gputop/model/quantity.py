@@ -1,6 +1,6 @@
 """Quantities in words, and the units in which people type them: one way to write and to read each.
 
-Fixed widths are ``paint.text``'s; what is not measured is "n/a" in both.
+Fixed widths are ``paint.line``'s; what is not measured is "n/a" in both.
 """
 
 from __future__ import annotations

@@ -396,6 +396,11 @@ def _counters(page: TextPage, counters: RunCounters) -> None:
     text = "Xid errors seen while gputop watched"
     xids = [(f'{own},xid="{xid}"', float(count)) for own, of in rows for xid, count in of.xids.items()]
     page.family("gputop_gpu_xid_errors_total", "counter", text, xids)
+    _steps(page, counters)
+
+
+def _steps(page: TextPage, counters: RunCounters) -> None:
+    """Families of the steps that jobs announce, by rank."""
     ranks = [
         (labels(("gpu", gpu), ("rank", rank), ("job_id", job)), of) for (gpu, rank, job), of in counters.steps.items()
     ]
