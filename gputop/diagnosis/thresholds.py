@@ -172,3 +172,11 @@ SAME_STEP_PCT: Final = 2.0
 LATE_PCT: Final = 5.0
 OFTEN: Final = 0.5
 """A straggler costs the others this share of the window, and is last in this part (0–1) of the collectives [judged]."""
+
+# --- two recordings -------------------------------------------------------------------------------------------------
+
+SAME_POINTS: Final = 1.0
+SAME_RATIO: Final = 0.02
+"""Differences below one point, or below 2 % of a quantity without a scale, are called the same [judged]."""
+CLEAR_POINTS: Final = 10.0
+"""A difference of WORK that is told beside equal shares of time [judged]."""

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from gputop.diagnosis.thresholds import CLEAR_POINTS, SAME_POINTS, SAME_RATIO
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
 from gputop.model.quantity import length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
@@ -101,14 +102,8 @@ def _error(series: Sequence[float]) -> float | None:
 # The comparison.
 
 SCHEMA = 1
-_GOOD, _BAD = ("Better", "faster"), ("Worse", "slower")
 _LEVELS: dict[str, Level] = {"better": "green", "worse": "red"}
 Direction = Literal["better", "worse", "same", "changed", "unknown"]
-_SAME_POINTS = 1.0
-_SAME_RATIO = 0.02
-CLEAR_POINTS = 10.0
-"""A difference of WORK that is told beside equal shares of time."""
-"""Differences below one point, or below 2 % of a quantity without a scale, are called the same."""
 
 
 class Difference(Struct, frozen=True):
@@ -228,10 +223,27 @@ def first_line(comparison: Comparison) -> str:
         return verdict_line(comparison)
     was, now = steps
     change = 100.0 * (now / was - 1.0)
-    word = "as fast" if abs(change) < 100.0 * _SAME_RATIO else "slower" if change > 0.0 else "faster"
+    word = {"better": "faster", "worse": "slower"}.get(direction(comparison), "as fast")
     announced = bool(comparison.before.steps)
     told = "" if announced else ", seen from outside"
     return f"{word}: {_two_times(was, now)} a step ({change:+.0f} %{told})"
+
+
+def direction(comparison: Comparison) -> Direction:
+    """What ``first_line`` says: of the step where both have one, else of the GPU time that was not work."""
+    steps = step_change(comparison)
+    if steps is None:
+        return _work_direction(comparison)
+    change = steps[1] / steps[0] - 1.0
+    return "same" if abs(change) < SAME_RATIO else "worse" if change > 0.0 else "better"
+
+
+def _work_direction(comparison: Comparison) -> Direction:
+    was, now = comparison.before.not_work_share(), comparison.after.not_work_share()
+    if was is None or now is None:
+        return "unknown"
+    change = 100.0 * (now - was)
+    return "same" if abs(change) < SAME_POINTS else "better" if change < 0 else "worse"
 
 
 def _two_times(was: float, now: float) -> str:
@@ -267,7 +279,7 @@ def compare_document(
         f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
         *more,
     )
-    level: Level = "green" if said.startswith(_GOOD) else "red" if said.startswith(_BAD) else "grey"
+    level = _LEVELS.get(direction(comparison), "grey")
     sure = [Verdict("yellow", gpus)] if gpus else []
     sure += [Verdict(level, certain)] if certain else []
     rows = tuple(_row(d) for d in comparison.differences if not (d.before or 0.0) == (d.after or 0.0) == 0.0)
@@ -300,11 +312,11 @@ def _work_line(comparison: Comparison) -> str:
     was, now = comparison.before.not_work_share(), comparison.after.not_work_share()
     if was is None or now is None:
         return "Not comparable: there is no judged GPU time in one of them."
-    change = 100.0 * (now - was)
-    if abs(change) < _SAME_POINTS:
+    change, course = 100.0 * (now - was), _work_direction(comparison)
+    if course == "same":
         return f"Same: {100 * now:.0f} % of the GPU time was not work, as before{_harder(comparison)}."
-    word = "Better" if change < 0 else "Worse"
-    return f"{word}: {100 * now:.0f} % of the GPU time was not work, {100 * was:.0f} % before ({change:+.0f} points)."
+    said = f"{100 * now:.0f} % of the GPU time was not work, {100 * was:.0f} % before ({change:+.0f} points)"
+    return f"{course.capitalize()}: {said}."
 
 
 def _harder(comparison: Comparison) -> str:
@@ -354,7 +366,7 @@ def _difference(key: str, label: str, unit: str, before: float | None, after: fl
     was, now = (of_hundred(before), of_hundred(after)) if unit == "%" else (before, after)
     if was is None or now is None:
         direction = "unknown"
-    elif abs(now - was) < (_SAME_POINTS if unit == "%" else _SAME_RATIO * max(abs(was), abs(now), 1e-9)):
+    elif abs(now - was) < (SAME_POINTS if unit == "%" else SAME_RATIO * max(abs(was), abs(now), 1e-9)):
         direction = "same"
     elif sign == 0:
         direction = "changed"

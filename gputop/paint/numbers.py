@@ -210,13 +210,8 @@ def _style(value: float | None) -> str:
     return "dim" if value is None else "value"
 
 
-def comes_with_activity(metric: Metric) -> bool:
-    """Whether a value comes with SM activity, from the same source."""
-    return metric.origin is not None and metric.origin.startswith("GPM") and "," not in metric.origin
-
-
 def _age(metric: Metric, gpu: GpuSample, late_s: float) -> str:
-    if comes_with_activity(metric) and gpu.sm_source in MEASURED:
+    if metric.activity and gpu.sm_source in MEASURED:
         return "" if gpu.sm_age_s is None else seconds(gpu.sm_age_s + late_s)
     if metric.seldom:
         return f"0-{late_s + 5:.0f} s"
@@ -225,7 +220,7 @@ def _age(metric: Metric, gpu: GpuSample, late_s: float) -> str:
 
 def _source(metric: Metric, gpu: GpuSample) -> str:
     origin = metric.origin or ""
-    if not comes_with_activity(metric):
+    if not metric.activity:
         return origin
     if SM_SOURCES[gpu.sm_source].dcgm:
         origin = f"{gpu.sm_source}: {metric.dcgm or ''}"
@@ -240,7 +235,7 @@ def _missing(metric: Metric, gpu: GpuSample) -> str:
     reason = gpu.unavailable.get(key)
     if key == "xid" and reason is None and gpu.lost_reason is None:
         return "none seen while watching"
-    if reason is None and comes_with_activity(metric):
+    if reason is None and metric.activity:
         reason = gpu.sm_reason
     reason = terminal_safe(reason or gpu.lost_reason or "this GPU or driver does not report it")
     if key == "sm_active_pct" and gpu.sm_high_pct is not None:

@@ -6,14 +6,14 @@ import pytest
 from msgspec.structs import replace
 from textual.app import App, ComposeResult
 
-from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
+from gputop.model.metrics import GPU_METRICS
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.detail_page import LABEL_WIDTH, DetailsPainted, DetailsView, after_key, chart_width
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.gpu_page import gpu_details
 from gputop.paint.line import cells
-from gputop.paint.numbers import comes_with_activity, provenance_rows
+from gputop.paint.numbers import provenance_rows
 from gputop.paint.theme import THEMES
 from gputop.paint.time_axis import TimeAxis, axis_for, stepped
 from gputop.paint.verdict_history import stretches
@@ -196,8 +196,6 @@ def test_provenance_names_the_source_that_measures_now() -> None:
 def test_what_the_screen_calls_seldom_is_what_the_driver_is_asked_seldom() -> None:
     seldom = {key for key, metric in GPU_METRICS.items() if metric.seldom}
     assert {key for question in (*ASKED_SELDOM, *FIXED) for key in question.keys} == seldom
-    assert all(comes_with_activity(GPU_METRICS[key]) for key in ACTIVITY_KEYS)
-    assert not comes_with_activity(GPU_METRICS["pcie_rx_bytes_per_s"])
 
 
 def test_a_lost_gpu_and_one_that_is_gone_are_said_in_words() -> None:

@@ -91,19 +91,21 @@ def report_traces(
     Raises TraceError, and OSError.
     """
     ranks: list[Rank] = []
-    notes: list[str] = []
+    left_out: list[str] = []
     for path, rank in _read_all(files, choice, progress):
         if isinstance(rank, Rank):
             ranks.append(rank)
         elif from_folder and len(files) > 1:
-            notes.append(f"left out: {rank}")
+            left_out.append(str(rank))
         else:
             raise rank if isinstance(rank, TraceError) else TraceError(f"{path}: {rank}")
     if not ranks:
-        raise TraceError(notes[0].removeprefix("left out: "))
+        raise TraceError(left_out[0])
     ranks = _numbered(ranks)
     straggler, said = find_straggler(ranks)
-    return TraceReport(tuple(rank.report for rank in ranks), straggler, (*notes, *said))
+    return TraceReport(
+        tuple(rank.report for rank in ranks), straggler, (*(f"left out: {words}" for words in left_out), *said)
+    )
 
 
 def _read_all(

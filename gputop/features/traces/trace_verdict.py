@@ -235,21 +235,21 @@ def _largest_loss(m: Measures, line: str) -> _Found:
     shares = m.share_pct
     compute = shares["compute"]
     level: Level = "yellow" if 100.0 - compute >= SOME_LOSS else "info"
-    losses = {
-        "communication": shares["comm_exposed"], "copies to or from the host": m.bus_exposed_pct,
-        "an idle GPU": shares["idle"],
-    }  # fmt: skip
+    losses = {"communication": shares["comm_exposed"], "transfer": m.bus_exposed_pct, "idle": shares["idle"]}
     largest, loss = max(losses.items(), key=lambda part: part[1])
-    sentence = f"{compute:.0f} % compute; the largest loss is {largest}, {loss:.0f} %"
+    sentence = f"{compute:.0f} % compute; the largest loss is {_LOSS_WORDS[largest]}, {loss:.0f} %"
     if loss < LEAST_LOSS:
         return _Found("no_bottleneck_seen", "grey-green", "busy; copies within the GPU count as work", (line,))
     if largest == "communication":
         lines = (_comm_line(m), line)
         return _Found("communication", level, sentence, lines, HIDE_COMMUNICATION, "communication", loss)
-    if largest != "an idle GPU":
+    if largest == "transfer":
         return _Found("pcie_transfer", level, sentence, (line,), PINNED, "transfer", loss)
     found = _host_or_device(m, level)
     return replace(found, because=f"{sentence}: {found.because}", evidence=(*found.evidence, line))
+
+
+_LOSS_WORDS = {"communication": "communication", "transfer": "copies to or from the host", "idle": "an idle GPU"}
 
 
 def _host_or_device(m: Measures, level: Level) -> _Found:

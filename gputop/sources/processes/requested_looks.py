@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.extras import install
@@ -205,6 +206,16 @@ CAP_SYS_PTRACE = 1 << 19
 INSTALL = f"py-spy shows what the Python code does: {install('deep')}, or py-spy alone"
 
 
+class NoStack(Struct, frozen=True):
+    """Why there is no stack: in words, and whether only the right to read the process was missing."""
+
+    reason: str
+    denied: bool = False
+
+
+NO_MAIN_THREAD = NoStack("py-spy saw no main thread: the process is starting or ending")
+
+
 class DeepLooker:
     """Looks at processes of this machine. ``py_spy`` names the program; without it, it is searched for."""
 
@@ -217,7 +228,7 @@ class DeepLooker:
         """Look at a process, and one loader of it, three times in 1.5 s. Blocks for about two seconds."""
         chosen = [identity] if loader is None else [identity, loader]
         stacks: dict[ProcessIdentity, list[ThreadStack]] = {who: [] for who in chosen}
-        problems: dict[ProcessIdentity, str] = {}
+        problems: dict[ProcessIdentity, NoStack] = {}
         begin = time.monotonic()
         for moment in LOOKS_AT_S if self._py_spy else ():
             self._wait(max(0.0, begin + moment - time.monotonic()))
@@ -230,15 +241,15 @@ class DeepLooker:
                         problems[who] = found
             if len(problems) == len(chosen):
                 break
-        sights = [self._sight(who, tuple(stacks[who]), problems.get(who, "")) for who in chosen]
+        sights = [self._sight(who, tuple(stacks[who]), problems.get(who)) for who in chosen]
         argv, folder = self._start(identity)
         return DeepLook(sights[0], sights[1] if loader is not None else None, argv, folder)
 
-    def _stack(self, identity: ProcessIdentity) -> ThreadStack | str:
+    def _stack(self, identity: ProcessIdentity) -> ThreadStack | NoStack:
         """The main thread's stack now, or why there is none."""
         problem = identity_problem(self._proc, identity)
         if problem is not None:
-            return problem
+            return NoStack(problem)
         command = [str(self._py_spy), "dump", "--nonblocking", "--json", "--pid", str(identity.pid)]
         try:
             done = subprocess.run(
@@ -250,25 +261,30 @@ class DeepLooker:
                 env={**os.environ, "RUST_BACKTRACE": "0"},
             )
         except subprocess.TimeoutExpired:
-            return f"py-spy gave no answer in {LONGEST_DUMP_S:.0f} s"
+            return NoStack(f"py-spy gave no answer in {LONGEST_DUMP_S:.0f} s")
         except OSError as error:
-            return f"py-spy could not be run: {error.strerror}"
+            return NoStack(f"py-spy could not be run: {error.strerror}")
         problem = identity_problem(self._proc, identity)
         if problem is not None:
-            return problem
+            return NoStack(problem)
         if done.returncode != 0:
             return _failure(done.stderr.decode("utf-8", "replace"))
-        return main_stack(done.stdout, identity.pid) or "py-spy saw no main thread: the process is starting or ending"
+        return main_stack(done.stdout, identity.pid) or NO_MAIN_THREAD
 
-    def _sight(self, identity: ProcessIdentity, stacks: tuple[ThreadStack, ...], reason: str) -> ProcessSight:
+    def _sight(
+        self, identity: ProcessIdentity, stacks: tuple[ThreadStack, ...], problem: NoStack | None
+    ) -> ProcessSight:
         threads = self._threads(identity)
         if stacks:
             return ProcessSight(identity, threads, stacks)
         if self._py_spy is None:
-            problem = identity_problem(self._proc, identity)
-            return ProcessSight(identity, threads, reason=problem or "py-spy is not installed", help=INSTALL)
-        denied = reason.startswith("permission denied")
-        return ProcessSight(identity, threads, reason=reason, help=permission_help(self._proc) if denied else "")
+            words = identity_problem(self._proc, identity) or "py-spy is not installed"
+            return ProcessSight(identity, threads, reason=words, help=INSTALL)
+        if problem is None:
+            return ProcessSight(identity, threads)
+        return ProcessSight(
+            identity, threads, reason=problem.reason, help=permission_help(self._proc) if problem.denied else ""
+        )
 
     def _threads(self, identity: ProcessIdentity) -> tuple[ThreadSight, ...]:
         """The threads, the main one first; empty when the process is another one by now."""
@@ -347,16 +363,16 @@ def _frame(frame: Mapping[str, Any]) -> tuple[str, str, int]:
     return name, masked_text(str(file)), line if isinstance(line, int) else 0
 
 
-def _failure(error: str) -> str:
+def _failure(error: str) -> NoStack:
     """One line for why py-spy failed, from what it wrote."""
     lines = [line.strip().removeprefix("Error: ") for line in error.splitlines() if line.strip()]
     if any("permission denied" in line.lower() or "not permitted" in line.lower() for line in lines):
-        return "permission denied: py-spy may not read the memory of this process"
+        return NoStack("permission denied: py-spy may not read the memory of this process", denied=True)
     if any("python version" in line for line in lines):
-        return "not a Python process, or a version of Python that py-spy does not know"
+        return NoStack("not a Python process, or a version of Python that py-spy does not know")
     if any("process is running" in line for line in lines):
-        return GONE
-    return f"py-spy failed: {masked_text(lines[0]) if lines else 'without a word'}"
+        return NoStack(GONE)
+    return NoStack(f"py-spy failed: {masked_text(lines[0]) if lines else 'without a word'}")
 
 
 def permission_help(proc: str) -> str:
