@@ -180,3 +180,10 @@ SAME_RATIO: Final = 0.02
 """Differences below one point, or below 2 % of a quantity without a scale, are called the same [judged]."""
 CLEAR_POINTS: Final = 10.0
 """A difference of WORK that is told beside equal shares of time [judged]."""
+
+# --- what is told ---------------------------------------------------------------------------------------------------
+
+LEAST_GAIN: Final = 0.05
+"""A fix that would win less of the judged GPU time is not proposed [judged]."""
+LEAST_USED_PCT: Final = 1.0
+"""Utilisation below which nothing is known of what a GPU's job needs [judged]."""

@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 
 from msgspec.structs import asdict
 
+from gputop.diagnosis.thresholds import SAME_RATIO
 from gputop.model.quantity import NOT_MEASURED, count, length, per_second, share, step_time
 from gputop.output.document import Cell, Document, Notes, Table, Told, indented_json
 from gputop.report.run_folder import FolderRun, RunFolder
@@ -15,8 +16,6 @@ _HEAD = ("RUN", "BEGUN (UTC)", "LENGTH", "GPUS", "STEPS/S", "A STEP", "SM", "NOT
 _SIDES = "<<><>>>>><"
 _LOST = "LOST: what the time that was not work cost"
 _TREND = "TREND: steps a second against the run of that name before"
-_SAME_PCT = 2.0
-"""A change below this is no trend."""
 
 
 def folder_document(folder: RunFolder) -> Document:
@@ -56,7 +55,7 @@ def _cells(run: FolderRun) -> tuple[Cell, ...]:
 
 
 def _trend(pct: float) -> Cell:
-    if abs(pct) < _SAME_PCT:
+    if abs(pct) < 100.0 * SAME_RATIO:
         return "same"
     return Told("green", f"faster +{pct:.0f} %") if pct > 0.0 else Told("yellow", f"slower −{-pct:.0f} %")
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
+from gputop.diagnosis.rules.feeding_rules import THROTTLED
 from gputop.model import quantity
 from gputop.model.inspection import SocketGroup, SocketList, ThreadList, ThreadSample
 from gputop.model.quantity import NOT_MEASURED, count, duration, rate, terminal_safe
@@ -501,7 +502,10 @@ def _standing(p: ProcessSample) -> list[Field]:
         found.append((f"of them {p.pool_threads} host threads{run}", "text"))
     if p.throttled_pct is not None:
         found.append(
-            (f"throttled {pct(p.throttled_pct).strip()} %", "level.yellow" if p.throttled_pct >= 10 else "text")
+            (
+                f"throttled {pct(p.throttled_pct).strip()} %",
+                "level.yellow" if p.throttled_pct >= 100.0 * THROTTLED else "text",
+            )
         )
     if p.nccl is not None:
         found.append((f"NCCL {'yes' if p.nccl else 'no'}", "text"))

@@ -8,14 +8,13 @@ from typing import Literal
 
 from msgspec import Struct
 
+from gputop.diagnosis.signals import EFFICIENCY_UTIL
 from gputop.diagnosis.types import STATES, GpuDiagnosis, State
 from gputop.model.derived import lacks_sm, work
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample
 from gputop.report.step_account import Rhythm, rhythm_s
 
-LEAST_UTIL_PCT = 10.0
-"""Below it SM/util is noise; the same bound as in the diagnosis."""
 _J_PER_KWH = 3.6e6
 
 
@@ -155,7 +154,7 @@ class GpuAccount:
         """The account so far."""
         util, sm = self.util_where_sm.value(), self.sm.value()
         efficiency = None
-        if util is not None and sm is not None and util >= LEAST_UTIL_PCT:
+        if util is not None and sm is not None and util >= EFFICIENCY_UTIL:
             efficiency = sm / util * 100.0
         joules = self.energy_j if self.energy_j is not None else (self.power_j if self.power.seconds > 0.0 else None)
         return GpuReport(

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.rules.busy import NO_BOTTLENECK_SEEN
 from gputop.diagnosis.signals import LEAST_SAMPLES
+from gputop.diagnosis.thresholds import LEAST_GAIN, LEAST_USED_PCT
 from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State, full_title
 from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerCard, price_of, smaller_card
 from gputop.model.quantity import HOUR_S, length, which_gpus
@@ -28,10 +29,6 @@ from gputop.report.step_account import StepAccount, StepReport
 if TYPE_CHECKING:
     from gputop.recording.decode import Lens
 
-LEAST_GAIN = 0.05
-"""A fix that would win less of the judged GPU time is not proposed."""
-LEAST_USED_PCT = 1.0
-"""Utilisation below which nothing is known of what a GPU's job needs."""
 UNSEEN = NO_BOTTLENECK_SEEN.id
 _MOST_FINDINGS = 1000
 _MOST_MARKS = 256
