@@ -23,6 +23,7 @@ from gputop.features.traces.columns import COMM, Trace, TraceError
 from gputop.features.traces.read import NSYS_REPORT, read_trace
 from gputop.features.traces.trace_analysis import StepChoice, analyse
 from gputop.features.traces.trace_report import Measures, RankReport, severity
+from gputop.sources.own_process import die_with_parent
 
 SUFFIXES = (".json", ".json.gz", ".sqlite")
 MOST_PROCESSES = 4
@@ -114,7 +115,8 @@ def _read_all(
     if len(files) == 1:
         yield files[0], _read(files[0], choice, progress)
         return
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, MOST_PROCESSES, len(files))) as pool:
+    most = min(os.cpu_count() or 1, MOST_PROCESSES, len(files))
+    with ProcessPoolExecutor(most, initializer=die_with_parent) as pool:
         results = pool.map(_read, files, [choice] * len(files))
         for done, (path, rank) in enumerate(zip(files, results, strict=True), 1):
             if progress is not None:

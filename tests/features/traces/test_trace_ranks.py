@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.command import trace_said
 from tests.support.synthetic_trace import TraceMaker, planted, written
+from tests.support.waiting import has_ended, until
 
 
 def ranks(tmp_path: Path, durations: dict[int, int], *, calls: int = 20) -> str:
@@ -127,3 +130,28 @@ def test_of_ranks_that_are_late_in_turns_the_one_that_is_last_most_often_is_name
     text = " ".join(trace_said(capsys, folder)[1].split())
     assert "the ranks wait for each other 26 % of the time, and not always for the same one" in text
     assert "(last in 33 % of the collectives)" in text and "is slower" not in text
+
+
+READS_AND_WAITS = """
+import multiprocessing, sys, time
+from gputop.features.traces.trace_analysis import StepChoice
+from gputop.features.traces.trace_ranks import report_traces
+
+def progress(done, of):
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    time.sleep(600)
+
+report_traces(sys.argv[1:], StepChoice(), progress)
+"""
+
+
+@pytest.mark.slow
+def test_no_process_that_reads_traces_outlives_a_program_that_is_killed(tmp_path: Path) -> None:
+    files = [str(written(tmp_path / f"{i}.json", planted("busy"))) for i in range(2)]
+    command = [sys.executable, "-c", READS_AND_WAITS, *files]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        readers = [int(pid) for pid in program.stdout.readline().split()]
+        program.kill()
+    assert readers
+    until(lambda: all(map(has_ended, readers)), 30.0)
