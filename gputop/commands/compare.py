@@ -6,7 +6,7 @@ import argparse
 from math import inf
 
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import deliver, form_of, lens_of
+from gputop.commands.shared_options import deliver, form_of, lens_of, prints_ascii
 from gputop.config import Settings
 from gputop.model.source import SourceError, UsageError
 from gputop.output.comparison import Comparison, compare, compare_document, compare_json, more_waste, slower_pct
@@ -43,8 +43,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return _status(compare(was.report, now.report), limit)
     before, after = (report_recording(path, price=price, lens=lens) for path in (args.before, args.after))
     comparison = compare(before, after)
-    write = markdown if form == "md" else plain
-    deliver(compare_json(comparison) if form == "json" else write(compare_document(comparison)), args.output)
+    if form == "json":
+        text = compare_json(comparison)
+    elif form == "md":
+        text = markdown(compare_document(comparison))
+    else:
+        text = plain(compare_document(comparison), is_ascii=prints_ascii(settings, args.output))
+    deliver(text, args.output)
     return _status(comparison, limit)
 
 

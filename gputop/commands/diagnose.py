@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Iterator
 
 from gputop.commands.argument_parser import seconds, selectable, serving
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import lens_of, redacted_source, redactor_of
+from gputop.commands.shared_options import lens_of, prints_ascii, redacted_source, redactor_of
 from gputop.commands.simulated_node import DEMO, scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
 from gputop.diagnosis.diagnosis_data import LINE_KEYS, as_json, line_values
@@ -26,7 +25,6 @@ from gputop.output.document import plain
 from gputop.output.line_format import checked, formatted
 from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
-from gputop.paint.glyphs import choose
 from gputop.recording.reader import read_snapshots
 from gputop.session.session import Arrivals
 from gputop.sources.exporter_reader import OPTION, USUAL_ADDRESS
@@ -100,9 +98,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     elif args.json:
         sys.stdout.write(json_text(as_json(last, diagnoses, begin, paces)))
     else:
-        glyphs = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs
         document = diagnosis_document(last, diagnoses, begin, settings.price or None, steps=paces)
-        sys.stdout.write(plain(document, is_ascii=glyphs.name == "ascii"))
+        sys.stdout.write(plain(document, is_ascii=prints_ascii(settings)))
     sys.stdout.flush()
     return FOUND if any(_is_wrong(d) for d in diagnoses) else 0
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import deliver, form_of, lens_of
+from gputop.commands.shared_options import deliver, form_of, lens_of, prints_ascii
 from gputop.commands.simulated_node import scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
 from gputop.output.report_text import report_json, report_markdown, report_text
@@ -45,13 +46,17 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         )
         text = report_html(found)
     else:
-        write = {"json": report_json, "md": report_markdown}.get(form, report_text)
         report = (
             report_snapshots(simulated_past(args, settings), price=price)
             if demo
             else report_recording(args.file, price=price, lens=lens)
         )
-        text = write(report)
+        if form == "json":
+            text = report_json(report)
+        elif form == "md":
+            text = report_markdown(report)
+        else:
+            text = report_text(report, is_ascii=prints_ascii(settings, args.output))
     deliver(text, args.output)
     return 0
 
@@ -66,7 +71,8 @@ def _folder(args: argparse.Namespace, settings: Settings, form: str) -> int:
         found = run_folder(args.file, price=settings.price or None, lens=lens_of(args, settings), tell=_progress)
     finally:
         _clear()
-    write = {"md": markdown, "html": html}.get(form, plain)
+    text_of = partial(plain, is_ascii=prints_ascii(settings, args.output))
+    write = {"md": markdown, "html": html}.get(form, text_of)
     deliver(folder_json(found) if form == "json" else write(folder_document(found)), args.output)
     return 0
 

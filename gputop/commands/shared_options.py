@@ -190,6 +190,14 @@ def deliver(text: str, path: str | None) -> None:
     say(f"wrote {path}")
 
 
+def prints_ascii(settings: Settings, path: str | None = None) -> bool:
+    """Whether a text has ASCII characters only. A file is not drawn for the terminal that it is written from."""
+    from gputop.paint.glyphs import choose
+
+    env, encoding = (os.environ, sys.stdout.encoding) if path is None else ({}, "utf-8")
+    return choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs.name == "ascii"
+
+
 def wait_of(args: argparse.Namespace) -> float:
     """How long to wait for the first complete reading, in seconds. Raises UsageError."""
     # With the driver's binding behind it, which a screen imports after the driver was asked.

@@ -168,9 +168,9 @@ def money(value: float | None, report: JobReport) -> str:
     return "" if value is None else f"{'$' if report.price == LIST_PRICE else ''}{value:.2f}"
 
 
-def report_text(report: JobReport, width: int = WIDTH) -> str:
+def report_text(report: JobReport, width: int = WIDTH, *, is_ascii: bool = False) -> str:
     """The report for a terminal, lines no longer than ``width``."""
-    return plain(report_document(report, MOST_FINDINGS), width)
+    return plain(report_document(report, MOST_FINDINGS), width, is_ascii=is_ascii)
 
 
 def report_markdown(report: JobReport) -> str:

@@ -22,6 +22,7 @@ from tests.nvml.stand_in import Scenario
 from tests.support.command import gputop, is_one_line
 
 ROOT = Path(__file__).parents[2]
+TELEMETRY = ROOT / "tests" / "telemetry"
 
 VECTOR = str(Path(__file__).parents[1] / "vectors" / "thermal.jsonl")
 
@@ -343,3 +344,20 @@ def test_where_no_thread_can_be_started_one_line_says_which_limit_is_reached(
     )
     assert done.returncode == 3, done.stderr
     assert done.stderr.count("\n") == 1 and "the limit on processes is reached (ulimit -u" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", str(TELEMETRY)],
+        ["report", str(TELEMETRY / "train_tuned.gputop.jsonl.gz")],
+        ["compare", *(str(TELEMETRY / f"train_{which}.gputop.jsonl.gz") for which in ("untuned", "tuned"))],
+        ["diagnose", str(TELEMETRY / "train_tuned.gputop.jsonl.gz")],
+        ["fleet", "diagnose", "demo"],
+    ],
+)  # fmt: skip
+def test_a_text_has_no_character_that_ascii_does_not_have_where_so_asked(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--ascii", *words])
+    assert capsys.readouterr().out.isascii()

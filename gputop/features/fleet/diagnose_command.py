@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from gputop.commands.needs import Needs
+from gputop.commands.shared_options import prints_ascii
 from gputop.config import Settings
 from gputop.features.fleet.fleet_command import (
     frame_once,
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         }
         sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
         return FOUND if found else 0
-    sys.stdout.write(plain(_document(frame, found, args.top)))
+    sys.stdout.write(plain(_document(frame, found, args.top), is_ascii=prints_ascii(settings)))
     return FOUND if found else 0
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import deliver, form_of, redactor_of
+from gputop.commands.shared_options import deliver, form_of, prints_ascii, redactor_of
 from gputop.config import Settings
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.findings import findings
@@ -17,7 +15,6 @@ from gputop.features.memory_snapshot.plain_pickle import NotPlain
 from gputop.model.source import UsageError
 from gputop.output.document import MOST_WIDTH, html, plain
 from gputop.output.snapshot_data import json_text
-from gputop.paint.glyphs import choose
 
 NEEDS = Needs()
 FOUND = 1
@@ -68,7 +65,4 @@ def _text(report: MemoryReport, form: str, args: argparse.Namespace, settings: S
         return json_text(memory_data(report))
     if form == "html":
         return html(memory_document(report, MOST_ON_PAGE), "sizes are what was asked for ·")
-    # A file is not drawn for the terminal that it is written from.
-    env, encoding = (os.environ, sys.stdout.encoding) if args.output is None else ({}, "utf-8")
-    terminal = choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=False)
-    return plain(memory_document(report, args.top), MOST_WIDTH, is_ascii=terminal.glyphs.name == "ascii")
+    return plain(memory_document(report, args.top), MOST_WIDTH, is_ascii=prints_ascii(settings, args.output))

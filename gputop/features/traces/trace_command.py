@@ -12,7 +12,7 @@ import time
 
 from gputop.commands.argument_parser import ListAction
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import deliver, form_of, redactor_of
+from gputop.commands.shared_options import deliver, form_of, prints_ascii, redactor_of
 from gputop.config import Settings
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.read import NSYS_REPORT
@@ -24,7 +24,6 @@ from gputop.features.traces.trace_report import severity
 from gputop.model.source import UsageError
 from gputop.output.document import MOST_WIDTH, html, plain
 from gputop.output.snapshot_data import json_text
-from gputop.paint.glyphs import choose
 
 NEEDS = Needs()
 FOUND = 1
@@ -191,11 +190,8 @@ def _page(
         document = trace_document(report, PAGE, top=args.top, ranks=ranks, meanwhile=recorded)
         return html(document, "shares are of the time shown ·")
     shown = [worst(report).rank] if ranks is None else ranks
-    # A file is not drawn for the terminal that it is written from.
-    env, encoding = (os.environ, sys.stdout.encoding) if args.output is None else ({}, "utf-8")
-    terminal = choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=False)
     document = trace_document(report, TEXT, top=args.top, ranks=shown, meanwhile=recorded)
-    return plain(document, MOST_WIDTH, is_ascii=terminal.glyphs.name == "ascii")
+    return plain(document, MOST_WIDTH, is_ascii=prints_ascii(settings, args.output))
 
 
 def _recorded(report: TraceReport, path: str | None, settings: Settings) -> list[Meanwhile]:
