@@ -12,7 +12,7 @@ from tests.nvml.stand_in import Scenario
 from tests.support.pty_program import ROOT, PtyProgram
 
 LIBRARIES = frozenset((
-    "asyncio", "dataclasses", "difflib", "email", "hashlib", "html", "http", "httpx", "json",
+    "asyncio", "dataclasses", "difflib", "email", "hashlib", "html", "http", "httpx",
     "logging", "mcp", "pathlib", "platformdirs", "psutil", "rich", "ssl", "textual",
 ))  # fmt: skip
 """Libraries that are needed later or never. What msgspec, nvidia-ml-py and Python take along is not ours to choose."""
