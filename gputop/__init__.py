@@ -28,8 +28,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'gputop' has no attribute {name!r}")
     from importlib import import_module
 
-    found = globals()[name] = getattr(import_module(home), name)
-    return found
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
 
 
 def __dir__() -> list[str]:

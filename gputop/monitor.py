@@ -52,10 +52,12 @@ class Frame(Struct, frozen=True):
     """The steps of jobs as their GPUs' rhythm shows them, whether or not the jobs announce them."""
 
 
-def stepping_on(snapshot: Snapshot, who: StepPace | StepRow) -> frozenset[int]:
+def stepping_on(snapshot: Snapshot, process: StepPace | StepRow) -> frozenset[int]:
     """The GPUs on which a process steps: those it holds a context on, else the one that it has named."""
-    held = frozenset(p.gpu for p in snapshot.processes if p.pid == who.pid and p.role == "gpu" and p.gpu is not None)
-    return held or (frozenset() if who.gpu is None else frozenset({who.gpu}))
+    held_gpus = frozenset(
+        p.gpu for p in snapshot.processes if p.pid == process.pid and p.role == "gpu" and p.gpu is not None
+    )
+    return held_gpus or (frozenset() if process.gpu is None else frozenset({process.gpu}))
 
 
 def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
@@ -66,9 +68,9 @@ def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
     if row.kind is None or sum(other.kind == row.kind for other in snapshot.servers) > 1:
         return frozenset()
     program = PROGRAMS[row.kind]
-    held = frozenset(p.gpu for p in snapshot.processes if p.gpu is not None and p.static.server == program)
-    if held or len(snapshot.gpus) != 1:
-        return held
+    serving_gpus = frozenset(p.gpu for p in snapshot.processes if p.gpu is not None and p.static.server == program)
+    if serving_gpus or len(snapshot.gpus) != 1:
+        return serving_gpus
     return frozenset({snapshot.gpus[0].static.index})
 
 
@@ -134,13 +136,13 @@ class Monitor:
         before = Judgement(Diagnoser(interval_s), StepHistory(), {}, None) if after is None else deepcopy(after)
         self._diagnoser = before.diagnoser
         self._steps = before.steps
-        self._seen = before.seen
+        self._seen_uuids = before.seen
         self._last_t = before.last_t
         self.latest: Frame | None = None
 
     def judgement(self) -> Judgement:
         """What its verdicts rest on now, to go on from later: some milliseconds for eight GPUs."""
-        return deepcopy(Judgement(self._diagnoser, self._steps, self._seen, self._last_t))
+        return deepcopy(Judgement(self._diagnoser, self._steps, self._seen_uuids, self._last_t))
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
         """Clear a sticky badge of a GPU, by its index."""
@@ -149,7 +151,7 @@ class Monitor:
     def feed(self, snapshot: Snapshot) -> Frame:
         """Take one snapshot in and give the frame that it makes.
 
-        When the clock has stepped backwards, history and diagnosis begin afresh: a chart must not fold time.
+        When the clock has stepped backwards, history and diagnosis start over: a chart must not fold time.
         """
         if self._last_t is not None and snapshot.t <= self._last_t:
             self._history = History(self._interval_s)
@@ -157,18 +159,18 @@ class Monitor:
             self._steps = StepHistory()
             self._diagnoser = Diagnoser(self._interval_s)
             self._sources = SmSources()
-            self._seen.clear()
+            self._seen_uuids.clear()
         self._last_t = snapshot.t
         is_repeat = self._diagnoser.is_repeat(snapshot)
         diagnoses = self._diagnoser.observe(snapshot)
         for gpu in () if is_repeat else snapshot.gpus:
-            # Taken out and put in again: the order is that of the last sight.
-            self._seen.pop(gpu.static.uuid, None)
-            self._seen[gpu.static.uuid] = None
+            # Taken out and put in again: the order is that in which they were last seen.
+            self._seen_uuids.pop(gpu.static.uuid, None)
+            self._seen_uuids[gpu.static.uuid] = None
         if self._charts:
             self._remember(snapshot, is_repeat=is_repeat)
-        while len(self._seen) > max(MOST_GPUS, len(snapshot.gpus)):
-            self._forget(next(iter(self._seen)))
+        while len(self._seen_uuids) > max(MOST_GPUS, len(snapshot.gpus)):
+            self._forget(next(iter(self._seen_uuids)))
         findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
         self._steps.observe(snapshot.t, snapshot.steps)
         paces, fabric = tuple(map(self._with_growth, self._steps.paces(snapshot.t))), self._diagnoser.fabric
@@ -220,7 +222,7 @@ class Monitor:
 
     def _forget(self, uuid: str) -> None:
         """A MIG instance that was made again has another UUID: without an end of memory there would be ever more."""
-        del self._seen[uuid]
+        del self._seen_uuids[uuid]
         self._sources.forget(uuid)
         self._history.forget(uuid)
         self._diagnoser.forget(uuid)

@@ -12,10 +12,10 @@ from gputop.cli import main
 from gputop.model.inspection import (
     DeepLook,
     Environment,
+    InspectedProcess,
+    InspectedThread,
     ProcessIdentity,
-    ProcessSight,
     SignalOutcome,
-    ThreadSight,
     ThreadStack,
 )
 from gputop.model.redaction import Redactor
@@ -111,7 +111,7 @@ def test_what_processes_are_asked_names_nobody() -> None:
 
         def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
             stack = ThreadStack((("step", "/data/secret-project/train.py", 3),))
-            sight = ProcessSight(identity, (ThreadSight(1, "alice", "S"),), (stack,))
+            sight = InspectedProcess(identity, (InspectedThread(1, "alice", "S"),), (stack,))
             return DeepLook(sight, sight, ("python", "/data/x.py"), "/home/alice")
 
         def command(self, identity: ProcessIdentity) -> str:

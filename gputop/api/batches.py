@@ -51,13 +51,24 @@ class BatchReport(Struct, frozen=True):
     tried: tuple[Tried, ...]
 
     def __str__(self) -> str:
-        lines = [f"  {each.size:>8}  {each.fate}{_time(each)}" for each in sorted(self.tried, key=lambda t: t.size)]
-        said = "no size trains" if self.best is None else f"largest batch that trains: {self.best}; use {self.advised}"
-        return "\n".join([*lines, said]) + "\n"
+        lines = [
+            f"  {attempt.size:>8}  {attempt.fate}{_time(attempt)}"
+            for attempt in sorted(self.tried, key=lambda t: t.size)
+        ]
+        advice = (
+            "no size trains" if self.best is None else f"largest batch that trains: {self.best}; use {self.advised}"
+        )
+        return "\n".join([*lines, advice]) + "\n"
 
 
-def _time(each: Tried) -> str:
-    return f", {1000.0 * each.step_s:.0f} ms a step" if each.step_s is not None else f": {each.why}" if each.why else ""
+def _time(attempt: Tried) -> str:
+    return (
+        f", {1000.0 * attempt.step_s:.0f} ms a step"
+        if attempt.step_s is not None
+        else f": {attempt.why}"
+        if attempt.why
+        else ""
+    )
 
 
 def search(
@@ -91,20 +102,20 @@ def _largest(sizes: list[int], fits: Callable[[int], bool], refused: Callable[[i
     A size that fails for another reason than memory, as where a model wants multiples of 16, says nothing of the
     others: the search goes on without it. It ends where as many fail in a row as it takes to see that all do.
     """
-    best, left, failures = None, list(sizes), 0
+    best, candidates, failures = None, list(sizes), 0
     at = 0  # the smallest first: what is wrong with every size is wrong with this one, and found in a moment
-    while left and failures < MOST_FAILURES:
-        size = left[at]
+    while candidates and failures < MOST_FAILURES:
+        size = candidates[at]
         if fits(size):
             best, failures = size, 0
-            left = left[at + 1 :]
+            candidates = candidates[at + 1 :]
         elif refused(size):
             failures += 1
-            left.pop(at)
+            candidates.pop(at)
         else:
             failures = 0
-            left = left[:at]
-        at = len(left) // 2 if best is not None else 0
+            candidates = candidates[:at]
+        at = len(candidates) // 2 if best is not None else 0
     return best
 
 
@@ -122,8 +133,10 @@ def _check_importable(make_step: object) -> None:
     try:
         ForkingPickler.dumps(make_step)
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise ValueError(f"make_step must be a function of a module: a fresh process imports it ({said})") from error
+        error_text = f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"make_step must be a function of a module: a fresh process imports it ({error_text})"
+        ) from error
     if getattr(make_step, "__module__", None) == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
         raise ValueError("make_step must be in a file: a fresh process cannot import what was typed at a prompt")
 
@@ -152,8 +165,8 @@ def _try(make_step: Callable[[], Callable[[int], object]], size: int, steps: int
     try:
         if not ours.poll(timeout_s):
             return Tried(size, "failed", why=f"no answer within {timeout_s:g} s")
-        found: Tried = ours.recv()
-        return found
+        tried: Tried = ours.recv()
+        return tried
     except EOFError:
         child.join(5.0)
         if child.exitcode == UNGUARDED:

@@ -35,7 +35,7 @@ def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
     """The source, not yet started, and what cuts its snapshots down to the job's GPUs; None where all are shown.
 
     Everything that a source imports later is imported here, on the caller's thread: a fork while another thread imports
-    leaves the child with a lock that nobody gives back.
+    leaves the child with a lock that is never released.
     """
     if options.source is not None:
         return Marked(options.source, at_once=True), None
@@ -59,7 +59,7 @@ class Measuring:
     def __init__(self, options: Options, role: Role, redactor: Redactor | None) -> None:
         self._source, self._gpus = opened(options, role)
         self._redactor = redactor
-        # Nobody draws these frames, and charts are a third of the work.
+        # These frames are never drawn, and charts are a third of the work.
         self._session = Session(Monitor(options.interval, charts=False))
         self._builder = ReportBuilder()
         self._memory = MemoryWatch()
@@ -133,9 +133,9 @@ class Measuring:
             self._session.take(cut if self._redactor is None else self._redactor.snapshot(cut))
 
     def _find_own(self, snapshot: Snapshot) -> None:
-        held = {p.gpu for p in snapshot.processes if p.pid == self._pid and p.role == "gpu"}
-        if held:
-            self.own_gpus = tuple(gpu.static.name for gpu in snapshot.gpus if gpu.static.index in held)
+        gpu_indices = {p.gpu for p in snapshot.processes if p.pid == self._pid and p.role == "gpu"}
+        if gpu_indices:
+            self.own_gpus = tuple(gpu.static.name for gpu in snapshot.gpus if gpu.static.index in gpu_indices)
 
     def note(self, mark: Event) -> None:
         """Add a mark that did not come by the socket."""
@@ -160,8 +160,8 @@ class Measuring:
     def memory(self, report: JobReport) -> tuple[RunMemory, ...]:
         """Device memory in the job's words, GPU by GPU."""
         with self._lock:
-            found = [self._memory.report(gpu) for gpu in report.gpus]
-        return tuple(each for each in found if each is not None)
+            reports = [self._memory.report(gpu) for gpu in report.gpus]
+        return tuple(gpu_memory for gpu_memory in reports if gpu_memory is not None)
 
     def forget_locks(self) -> None:
         """In a forked child, where a lock may be held by a thread that does not exist there."""

@@ -103,8 +103,8 @@ class JobGpus:
     def __init__(self, *, alone: bool = False, proc: str = "/proc") -> None:
         self._proc, self._alone = proc, alone
         self._pid = os.getpid()
-        self._own = self._identity(self._pid)
-        self._known: dict[int, bool] = {}
+        self._own_identity = self._identity(self._pid)
+        self._is_ours: dict[int, bool] = {}
         self._gpus = OwnGpus(self._is_member, self.is_member)
         self._foreign = 0
 
@@ -119,14 +119,14 @@ class JobGpus:
         """Whether a process belongs to this job."""
         if pid == self._pid:
             return True
-        if self._alone or self._own is None:
+        if self._alone or self._own_identity is None:
             return False
-        known = self._known.get(pid)
-        if known is None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            known = self._known[pid] = self._identity(pid) == self._own
-        return known
+        is_ours = self._is_ours.get(pid)
+        if is_ours is None:
+            if len(self._is_ours) >= MOST_KNOWN:
+                self._is_ours.clear()
+            is_ours = self._is_ours[pid] = self._identity(pid) == self._own_identity
+        return is_ours
 
     def _is_member(self, process: ProcessSample) -> bool:
         return process.starttime is not None and self.is_member(process.pid)

@@ -17,7 +17,7 @@ from gputop.model.steps import StepRow
 if TYPE_CHECKING:
     from gputop.monitor import Frame
 
-# Calls of somebody else's code, in a process that must go on whatever it raises.
+# Calls into code that is not ours, in a process that must go on whatever that code raises.
 
 
 def error_of(call: Callable[[], object]) -> BaseException | None:
@@ -35,8 +35,8 @@ def error_of(call: Callable[[], object]) -> BaseException | None:
 
 def error_words(error: BaseException) -> str:
     """What was raised, in one line."""
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 # Loggers told apart by what they have, so that none is imported: W&B, MLflow, TensorBoard, Lightning, any call.
@@ -47,7 +47,7 @@ def error_words(error: BaseException) -> str:
 SLOW_S = 1.0
 MOST_SLOW = 3
 MOST_WAITING_ROWS = 3
-"""Times that numbers replace others in a row of W&B's that nobody has ended, until that is reported."""
+"""How many times numbers may replace others in a W&B row that is still open before that is reported."""
 STEP = "gputop/step"
 """The loop's own number in W&B, which is given no step of its own."""
 NOTICES = logging.getLogger("gputop")
@@ -210,8 +210,8 @@ def _text_way(target: Any) -> _Text:
     what it wraps; others not at all."""
     if callable(add := getattr(target, "add_text", None)):
         return lambda key, text, step: add(key, text, step)
-    if callable(told := getattr(target, "log_texts", None)):
-        return lambda key, text, step: told({key: text}, step)
+    if callable(log_texts := getattr(target, "log_texts", None)):
+        return lambda key, text, step: log_texts({key: text}, step)
     if callable(tag := getattr(target, "set_tag", None)):
         if (run_id := _mlflow_run(target)) is not None:
             tag = partial(target.MlflowClient().set_tag, run_id)
@@ -231,10 +231,10 @@ class _Wrapped:
 
     def tell(self, key: str, text: str, step: int) -> None:
         if self._way is None:
-            self._way = self._found()
+            self._way = self._text_way_of_experiment()
         self._way(key, text, step)
 
-    def _found(self) -> _Text:
+    def _text_way_of_experiment(self) -> _Text:
         inner = self._logger.experiment
         if (run := _wandb_run(inner)) is not None:
             return lambda key, text, _step: run.summary.__setitem__(key, text)
@@ -273,7 +273,7 @@ FLAGS = {None: 0.0, "B": 1.0, "A": 2.0, "C": 2.0}
 
 
 class FrameMeans:
-    """Adds up frames; ``take`` gives the means and begins anew."""
+    """Adds up frames; ``take`` returns the means and starts over."""
 
     def __init__(self, metrics: Metrics) -> None:
         if metrics not in METRICS:
@@ -339,32 +339,32 @@ class FrameMeans:
 
     def take(self) -> dict[str, float]:
         """The means since the last call. What was not measured is absent."""
-        found = {key: total / n for key, (total, n) in self._sums.items()}
-        found.update(self._last)
+        means = {key: total / n for key, (total, n) in self._sums.items()}
+        means.update(self._last)
         if self._starved[1]:
-            found["gputop/starved_pct"] = 100.0 * self._starved[0] / self._starved[1]
+            means["gputop/starved_pct"] = 100.0 * self._starved[0] / self._starved[1]
         seconds, steps = self._steps
         if steps and seconds > 0.0:
-            found["gputop/step_ms"] = 1000.0 * seconds / steps
-            found["gputop/steps_per_s"] = steps / seconds
+            means["gputop/step_ms"] = 1000.0 * seconds / steps
+            means["gputop/steps_per_s"] = steps / seconds
             rates = rates_of(self.work, seconds / steps, self.own_gpus)
             if rates is not None and rates.tokens_per_s is not None:
-                found["gputop/tokens_per_s"] = rates.tokens_per_s
+                means["gputop/tokens_per_s"] = rates.tokens_per_s
             if rates is not None and rates.mfu_pct is not None:
-                found["gputop/mfu_pct"] = rates.mfu_pct
+                means["gputop/mfu_pct"] = rates.mfu_pct
         if self._samples[1] > 0.0:
-            found["gputop/samples_per_s"] = self._samples[0] / self._samples[1]
+            means["gputop/samples_per_s"] = self._samples[0] / self._samples[1]
         if self._waits[1]:
-            found["gputop/step_wait_ms"] = 1000.0 * self._waits[0] / self._waits[1]
+            means["gputop/step_wait_ms"] = 1000.0 * self._waits[0] / self._waits[1]
         if self._data_waits[1]:
-            found["gputop/step_data_wait_ms"] = 1000.0 * self._data_waits[0] / self._data_waits[1]
-        found.update({key: total / n for key, (total, n) in self._phases.items()})
+            means["gputop/step_data_wait_ms"] = 1000.0 * self._data_waits[0] / self._data_waits[1]
+        means.update({key: total / n for key, (total, n) in self._phases.items()})
         self._phases.clear()
         self._sums.clear()
         self._last.clear()
         self._starved, self._steps, self._samples = [0.0, 0], [0.0, 0], [0.0, 0.0]
         self._waits, self._data_waits = [0.0, 0], [0.0, 0]
-        return found
+        return means
 
     def _add(self, key: str, value: object) -> None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):

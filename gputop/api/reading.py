@@ -40,8 +40,8 @@ def snapshot(*, gpus: str | int | Iterable[int | str] | None = None, wait_s: flo
     finally:
         source.close()
     if not reading.has_measured:
-        said = "; ".join(reading.snapshot.notices) or "no GPU could be read"
-        raise SourceError(f"{said}: see `gputop doctor`")
+        problem = "; ".join(reading.snapshot.notices) or "no GPU could be read"
+        raise SourceError(f"{problem}: see `gputop doctor`")
     return reading.snapshot
 
 
@@ -119,8 +119,8 @@ class Frames:
         if not self._started:
             self._started = True
             self._arrivals.start()
-        found = next(self._arrivals.new(), None)
-        return None if found is None else self._session.take(found)
+        reading = next(self._arrivals.new(), None)
+        return None if reading is None else self._session.take(reading)
 
 
 def mark(text: str) -> int:
@@ -132,12 +132,13 @@ def mark(text: str) -> int:
 
 
 def load(path: str | os.PathLike[str]) -> Iterator[Frame]:
-    """The frames of a recording, a file or a folder, diagnosed anew. Raises RecordingError at the first frame."""
+    """The frames of a recording, a file or a folder, diagnosed again with today's rules. Raises RecordingError at the
+    first frame."""
     monitor: Monitor | None = None
-    for found in read_snapshots(os.fspath(path)):
+    for recorded in read_snapshots(os.fspath(path)):
         if monitor is None:
-            monitor = Monitor(found.interval_s)
-        yield monitor.feed(found)
+            monitor = Monitor(recorded.interval_s)
+        yield monitor.feed(recorded)
 
 
 def trace(*paths: str | os.PathLike[str]) -> TraceReport:
@@ -148,7 +149,7 @@ def trace(*paths: str | os.PathLike[str]) -> TraceReport:
     from gputop.features.traces.trace_analysis import StepChoice
     from gputop.features.traces.trace_ranks import report_traces, trace_files
 
-    given = [os.fspath(path) for path in paths]
-    if not given:
+    names = [os.fspath(path) for path in paths]
+    if not names:
         raise ValueError("trace needs at least one file")
-    return report_traces(trace_files(given), StepChoice(None), from_folder=any(map(os.path.isdir, given)))
+    return report_traces(trace_files(names), StepChoice(None), from_folder=any(map(os.path.isdir, names)))

@@ -40,7 +40,7 @@ THREADS = "gputop-"
 
 class WatchCost(Struct, frozen=True):
     """``cpu_s`` of CPU time in ``seconds`` of watching, ``cpu_pct`` of one core; ``longest_s`` is the most CPU time
-    that one frame took on the watcher's thread: at most so long it held the interpreter's lock at a stretch."""
+    that one frame took on the watcher's thread: the longest time for which it held the interpreter's lock."""
 
     cpu_s: float
     seconds: float
@@ -159,9 +159,9 @@ def _growth(peak: float, total: float, sizes: list[tuple[float, float]]) -> tupl
         (small, low), (large, high) = sizes[0], sizes[-1]
         if high > low and large > small:
             per_item = (high - low) / (large - small)
-            most = large + (MARGIN * total - high) / per_item
+            largest = large + (MARGIN * total - high) / per_item
             words = f"linear in the batch, measured at {small:g} and {large:g}"
-            return (most / large if most > 0.0 else None), words
+            return (largest / large if largest > 0.0 else None), words
     factor = MARGIN * total / peak
     return (factor if factor >= 1.0 else None), "assuming that all of it is proportional to the batch"
 
@@ -214,19 +214,19 @@ def earlier_runs(target: str, name: str, *, before: float) -> EarlierRuns:
 def _files(target: str) -> list[str]:
     """The newest recordings, oldest first, as far as the allowance of bytes goes."""
     folder = target if os.path.isdir(target) else os.path.dirname(target) or "."
-    found = []
+    candidates = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIXES) and entry.is_file(follow_symlinks=False):
                     info = entry.stat(follow_symlinks=False)
-                    found.append((info.st_mtime, info.st_size, entry.path))
+                    candidates.append((info.st_mtime, info.st_size, entry.path))
     except OSError:
         return []
-    chosen, left = [], MOST_BYTES
-    for _, size, path in sorted(found, reverse=True)[: MOST_FILES + 1]:
-        left -= size
-        if left >= 0:
+    chosen, remaining_bytes = [], MOST_BYTES
+    for _, size, path in sorted(candidates, reverse=True)[: MOST_FILES + 1]:
+        remaining_bytes -= size
+        if remaining_bytes >= 0:
             chosen.append(path)
     return chosen[::-1]
 
@@ -281,8 +281,11 @@ class Summary(Struct, frozen=True):
         document = report_document(self.report, MOST_FINDINGS, page)
         if not self.report.frames:
             document = Document(f"gputop: {self.reason}", (Items(tuple(step_lines(self.report))),))
-        own = (Items(tuple(self._own_step_lines())), *part("Memory", Items(tuple(each.text for each in self.memory))))
-        return replace(document, blocks=(*document.blocks, *own, Paragraph(cost_words(self.cost))))
+        job_blocks = (
+            Items(tuple(self._own_step_lines())),
+            *part("Memory", Items(tuple(gpu_memory.text for gpu_memory in self.memory))),
+        )
+        return replace(document, blocks=(*document.blocks, *job_blocks, Paragraph(cost_words(self.cost))))
 
     def _own_step_lines(self) -> list[str]:
         """What only the program itself knows of its steps."""
@@ -293,22 +296,24 @@ class Summary(Struct, frozen=True):
         compared = "" if self.earlier is None or mean_s is None else self.earlier.words(mean_s)
         phases = "" if self.phases is None else self.phases.text
         rates = "" if self.rates is None else self.rates.text
-        said = (self.steps.data_words, phases, self.steps.slow_words, rates, compared)
-        return [line for line in said if line]
+        parts = (self.steps.data_words, phases, self.steps.slow_words, rates, compared)
+        return [line for line in parts if line]
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
-        own: Mapping[str, Any] = {
+        own_values: Mapping[str, Any] = {
             "available": self.available,
             "reason": self.reason,
-            "memory": [_fields(each) | {"headroom_bytes": each.headroom_bytes} for each in self.memory],
+            "memory": [
+                _fields(gpu_memory) | {"headroom_bytes": gpu_memory.headroom_bytes} for gpu_memory in self.memory
+            ],
             "own_steps": None if self.steps is None else _fields(self.steps),
             "rates": None if self.rates is None else _fields(self.rates),
             "earlier_runs": None if self.earlier is None else _fields(self.earlier),
             "host_phases": None if self.phases is None else _phase_fields(self.phases),
             "cost": _fields(self.cost) | {"cpu_pct": self.cost.cpu_pct},
         }
-        return {**report_data(self.report), **own}
+        return {**report_data(self.report), **own_values}
 
     def __str__(self) -> str:
         return self.text

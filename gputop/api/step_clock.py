@@ -85,11 +85,11 @@ class StepClock:
             # What the hook counted before the loop began to: the same steps.
             self._hooked.clear()
             self.count = 0
-        given = [waiting.popleft() for _ in range(len(waiting))]
+        ended = [waiting.popleft() for _ in range(len(waiting))]
         self.wait_s = self.data_wait_s = None
-        if not given:
+        if not ended:
             return []
-        ends = [end[0] if isinstance(end, tuple) else end for end in given]
+        ends = [end[0] if isinstance(end, tuple) else end for end in ended]
         self.count += len(ends)
         begins = ends[:-1] if last is None else [last, *ends[:-1]]
         if self.explicit:
@@ -98,10 +98,10 @@ class StepClock:
             self._hooked_last = ends[-1]
         # Steps may end on several threads, slightly out of order.
         lengths = [max(0.0, end - begin) for begin, end in zip(begins, ends[len(ends) - len(begins) :], strict=True)]
-        told = [end for end in given[len(ends) - len(begins) :] if isinstance(end, tuple)]
-        if told and len(told) == len(lengths):
-            self.wait_s = _sum_of([wait for _, wait, _ in told], lengths)
-            self.data_wait_s = _sum_of([wait for _, _, wait in told], lengths)
+        with_waits = [end for end in ended[len(ends) - len(begins) :] if isinstance(end, tuple)]
+        if with_waits and len(with_waits) == len(lengths):
+            self.wait_s = _sum_of([wait for _, wait, _ in with_waits], lengths)
+            self.data_wait_s = _sum_of([wait for _, _, wait in with_waits], lengths)
         return lengths
 
 
@@ -117,10 +117,10 @@ def _time(seconds: object) -> float | None:
 def _sum_of(waits: list[float | None], lengths: list[float]) -> float | None:
     """The waits of steps of these lengths; None unless each is known. A wait is cut to the
     length of its steps, since both clocks may differ slightly."""
-    known = [wait for wait in waits if wait is not None]
-    if len(known) < len(lengths):
+    measured = [wait for wait in waits if wait is not None]
+    if len(measured) < len(lengths):
         return None
-    return sum(min(wait, length) for wait, length in zip(known, lengths, strict=True))
+    return sum(min(wait, length) for wait, length in zip(measured, lengths, strict=True))
 
 
 def row_of(
@@ -142,10 +142,25 @@ def row_of(
     middle = ordered[(len(ordered) - 1) // 2]
     late = ordered[min(len(ordered) - 1, int(QUANTILE_P99 * len(ordered)))]
     total = float(f"{sum(ordered):.6g}")
-    taken, said = (None if each is None else float(f"{each * len(ordered):.6g}") for each in (samples, tokens))
+    taken, step_tokens = (
+        None if amount is None else float(f"{amount * len(ordered):.6g}") for amount in (samples, tokens)
+    )
     waited, data = (None if wait is None else min(total, float(f"{wait:.6g}")) for wait in (wait_s, data_wait_s))
     return StepRow(
-        pid, rank, None, name, len(ordered), total, ordered[0], ordered[-1], middle, late, taken, waited, data, said
+        pid,
+        rank,
+        None,
+        name,
+        len(ordered),
+        total,
+        ordered[0],
+        ordered[-1],
+        middle,
+        late,
+        taken,
+        waited,
+        data,
+        step_tokens,
     )
 
 
@@ -190,9 +205,9 @@ class StepSummary(Struct, frozen=True):
         """The wait for batches; empty where it is not known."""
         if self.data_wait_s is None or self.data_wait_pct is None:
             return ""
-        said = f"waits {step_time(self.data_wait_s)} of each step for its batch ({self.data_wait_pct:.0f} %)"
+        text = f"waits {step_time(self.data_wait_s)} of each step for its batch ({self.data_wait_pct:.0f} %)"
         remedy = "; gputop loader finds how many workers it takes"
-        return said + (remedy if self.data_wait_pct >= 100.0 * NOTICED else "")
+        return text + (remedy if self.data_wait_pct >= 100.0 * NOTICED else "")
 
 
 class StepTail:
@@ -208,8 +223,8 @@ class StepTail:
     def add(self, lengths: Sequence[float], host: HostSample | None, data_wait_s: float | None = None) -> None:
         """The steps of about a second, the host's newest sample, and how long they waited for batches in all."""
         if data_wait_s is not None:
-            for place, more in enumerate((data_wait_s, sum(lengths), len(lengths))):
-                self._waited[place] += more
+            for place, amount in enumerate((data_wait_s, sum(lengths), len(lengths))):
+                self._waited[place] += amount
         signs = tuple(None if host is None else getattr(host, key) for key, _, _ in _SIGNS)
         for length in lengths:
             self._count += 1
@@ -230,8 +245,8 @@ class StepTail:
         p50 = median(lengths)
         p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
         words = self._slow_words(steps, p50, p99) if len(steps) >= LEAST_STEPS and p99 > SLOW_TAIL * p50 else ""
-        wait_s, of_s, told = self._waited
-        waited = (wait_s / told, 100.0 * wait_s / of_s) if told and of_s > 0.0 else (None, None)
+        wait_s, of_s, steps_with_waits = self._waited
+        waited = (wait_s / steps_with_waits, 100.0 * wait_s / of_s) if steps_with_waits and of_s > 0.0 else (None, None)
         return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words, *waited)
 
     def _warm(self) -> list[tuple[float, tuple[float | None, ...]]]:
@@ -245,20 +260,24 @@ class StepTail:
         return self._steps[first:]
 
     def _slow_words(self, steps: Sequence[tuple[float, tuple[float | None, ...]]], p50: float, p99: float) -> str:
-        said = f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median"
-        found = []
+        text = f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median"
+        signs_found = []
         for place, (_, words, unit) in enumerate(_SIGNS):
             slow = [signs[place] for length, signs in steps if length > SLOW_TAIL * p50]
             rest = [signs[place] for length, signs in steps if length <= SLOW_TAIL * p50]
             of_slow, of_rest = _mean(slow), _mean(rest)
             if of_slow is not None and of_rest is not None and of_slow - of_rest >= _LEAST_APART:
-                found.append(f"{words} {of_slow:.0f} {unit} ({of_rest:.0f} {unit} otherwise)")
-        return f"{said}; in them {', '.join(found)}" if found else f"{said}; the machine looked no different in them"
+                signs_found.append(f"{words} {of_slow:.0f} {unit} ({of_rest:.0f} {unit} otherwise)")
+        return (
+            f"{text}; in them {', '.join(signs_found)}"
+            if signs_found
+            else f"{text}; the machine looked no different in them"
+        )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None
 
 
 # Steps of a PyTorch loop without a line in it: torch's own hook after any optimizer's step. torch is never imported
@@ -290,13 +309,13 @@ class TorchHook:
         would end that loop with an error in the training. Going through none is a single step of the interpreter.
         """
         module: Any = sys.modules.get(_MODULE)
-        wanted = [(self._hook, *_AFTER)] if self._phases is None else [(self._hook, *_AFTER), (self._begins, *_BEFORE)]
-        known = [(hook, getattr(module, register, None), table) for hook, register, table in wanted]
-        if self._handles or not all(callable(register) for _, register, _ in known):
+        hooks = [(self._hook, *_AFTER)] if self._phases is None else [(self._hook, *_AFTER), (self._begins, *_BEFORE)]
+        registrations = [(hook, getattr(module, register, None), table) for hook, register, table in hooks]
+        if self._handles or not all(callable(register) for _, register, _ in registrations):
             return self.registered
-        if not on_training_thread and any(getattr(module, table, True) for _, _, table in known):
+        if not on_training_thread and any(getattr(module, table, True) for _, _, table in registrations):
             return False
-        self._handles = [register(hook) for hook, register, _ in known if register is not None]
+        self._handles = [register(hook) for hook, register, _ in registrations if register is not None]
         return True
 
     def remove(self) -> None:

@@ -39,7 +39,7 @@ _NOT_THESE = ("OptimizedModule", "FullyShardedDataParallel", "FSDPModule")
 
 class Phases(Struct, frozen=True):
     """One step's host time in seconds. ``backward_s`` and ``optimizer_s`` are both None where the optimizer itself
-    calls forward and backward, and nobody says when these end."""
+    calls forward and backward, since their ends cannot be seen then."""
 
     between_s: float
     forward_s: float
@@ -89,9 +89,9 @@ class PhaseSampler:
         if self._handles:
             now = perf_counter()
             self.stop()
-            found = self._found(now)
-            if found is not None and get_ident() == self._thread:
-                self.taken.append(found)
+            phases = self._phases_of_step(now)
+            if phases is not None and get_ident() == self._thread:
+                self.taken.append(phases)
         elif self.due:
             self.due = False
             self._start()
@@ -147,7 +147,7 @@ class PhaseSampler:
         if self._depth == 0 and self._forward and id(module) not in self._inner:
             self._forward[1] = perf_counter()
 
-    def _found(self, now: float) -> Phases | None:
+    def _phases_of_step(self, now: float) -> Phases | None:
         """The phases of the step that has ended now; None where the order is another."""
         stepping = self._stepping
         if stepping is None or self._depth or not self._forward or not self._forward[1]:
@@ -163,7 +163,7 @@ class PhaseSampler:
 
 def _is_not_looked_at(module: Any) -> bool:
     """Whether the model is compiled or sharded, itself or a part of it."""
-    return any(each.__name__ in _NOT_THESE for part in module.modules() for each in type(part).__mro__)
+    return any(base.__name__ in _NOT_THESE for part in module.modules() for base in type(part).__mro__)
 
 
 MOST_KEPT = 4096
@@ -181,12 +181,12 @@ class PhaseSummary(Struct, frozen=True):
     def text(self) -> str:
         """One line for people, and one more where a phase grew."""
         parts = ", ".join(f"{phase_word(phase)} {step_time(mean)}" for phase, mean in self.means_s.items())
-        told = f"Host time of a step ({self.steps} looked at; the GPU works behind it): {parts}"
+        text = f"Host time of a step ({self.steps} looked at; the GPU works behind it): {parts}"
         if self.growth is None:
-            return told
+            return text
         phase, grew = self.growth.phase, self.growth
         change = f"{step_time(grew.before_s)} → {step_time(grew.after_s)}"
-        return f"{told}; {phase_word(phase)} grew, {change}: {growth_remedy(grew)}"
+        return f"{text}; {phase_word(phase)} grew, {change}: {growth_remedy(grew)}"
 
 
 class PhaseAccount:
@@ -213,8 +213,8 @@ class PhaseAccount:
 
 def by_phase(phases: Phases) -> dict[Phase, float]:
     """The phases that are known, in seconds."""
-    found: dict[Phase, float | None] = {
+    seconds_of_phase: dict[Phase, float | None] = {
         "forward": phases.forward_s, "backward": phases.backward_s, "optimizer": phases.optimizer_s,
         "between": phases.between_s,
     }  # fmt: skip
-    return {phase: seconds for phase, seconds in found.items() if seconds is not None}
+    return {phase: seconds for phase, seconds in seconds_of_phase.items() if seconds is not None}

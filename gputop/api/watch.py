@@ -54,7 +54,7 @@ class Watch:
         self._end_step = self._watcher.clock.end
 
     def start(self) -> Watch:
-        """Begin to watch; returns at once. One that was stopped begins anew: counts, means and summary are those of
+        """Begin to watch; returns at once. One that was stopped starts over: counts, means and summary are those of
         the new run."""
         self._begin(scoped=False)
         return self

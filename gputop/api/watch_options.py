@@ -47,16 +47,16 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def checked_interval(interval: float, *, strict: bool) -> float:
     """An interval within the bounds: a wrong one must not end a training unless ``strict`` was asked for."""
-    least, most = INTERVALS_S
+    shortest, longest = INTERVALS_S
     seconds = _seconds(interval)
-    if seconds is not None and least <= seconds <= most:
+    if seconds is not None and shortest <= seconds <= longest:
         return seconds
-    words = f"interval must be {least:g} to {most:g} seconds, not {interval!r}"
+    words = f"interval must be {shortest:g} to {longest:g} seconds, not {interval!r}"
     if strict:
         raise ValueError(words)
-    kept = 1.0 if seconds is None or seconds <= 0.0 else most if seconds > most else least
-    NOTICES.warning("gputop: %s; it is %g s", words, kept)
-    return kept
+    bounded_s = 1.0 if seconds is None or seconds <= 0.0 else longest if seconds > longest else shortest
+    NOTICES.warning("gputop: %s; it is %g s", words, bounded_s)
+    return bounded_s
 
 
 def checked_log_every(log_every: float) -> float:
@@ -78,13 +78,13 @@ def _seconds(value: object) -> float | None:
 
 def checked_words(metrics: str, ranks: str, log_thread: str) -> None:
     """Raises ValueError for words that mean nothing."""
-    for name, value, known in (
+    for name, value, allowed in (
         ("metrics", metrics, METRICS),
         ("ranks", ranks, RANKS),
         ("log_thread", log_thread, ("training", "own")),
     ):
-        if value not in known:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {value!r}")
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, not {value!r}")
 
 
 def gpus_text(gpus: str | int | Iterable[int | str] | None) -> str:

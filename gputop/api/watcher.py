@@ -52,7 +52,7 @@ class UserCalls:
         self, on_frame: Callable[[Frame], object] | None, on_finding: Callable[[Finding], object] | None
     ) -> None:
         self._on_frame, self._on_finding = on_frame, on_finding
-        self._known: deque[object] = deque(maxlen=MOST_FINDINGS_KNOWN)
+        self._called_findings: deque[object] = deque(maxlen=MOST_FINDINGS_KNOWN)
         self._broken: set[str] = set()
 
     def tell(self, frame: Frame) -> None:
@@ -62,15 +62,15 @@ class UserCalls:
             return
         for finding in frame.findings:
             key = (finding.t, finding.gpu, finding.kind, finding.id)
-            if key not in self._known:
-                self._known.append(key)
+            if key not in self._called_findings:
+                self._called_findings.append(key)
                 self._call("on_finding", self._on_finding, finding)
 
-    def _call(self, name: str, call: Callable[..., object] | None, given: object) -> None:
+    def _call(self, name: str, call: Callable[..., object] | None, argument: object) -> None:
         """The user's own call, which must not end the watching."""
         if call is None or name in self._broken:
             return
-        error = error_of(lambda: call(given))
+        error = error_of(lambda: call(argument))
         if error is not None:
             self._broken.add(name)
             NOTICES.warning("gputop: %s raised %s; it is not called again", name, clean_text(error_words(error)))
@@ -161,11 +161,11 @@ class LogTurn:
 
 def _numbers(scalars: Mapping[str, object]) -> dict[str, float]:
     """Those that are numbers, also as tensors or arrays of one value; the others are dropped."""
-    found = {}
+    numbers = {}
     for key, value in scalars.items():
         with suppress(Exception):
-            found[key] = float(value)  # type: ignore[arg-type]
-    return found
+            numbers[key] = float(value)  # type: ignore[arg-type]
+    return numbers
 
 
 ROUND_S = 1.0
@@ -201,7 +201,7 @@ class Watcher:
         self.alive = False
         """Whether it runs, in this process."""
         self._lock = threading.Lock()
-        self._ending, self._fresh, self._told = threading.Event(), threading.Event(), threading.Event()
+        self._ending, self._fresh, self._has_first_frame = threading.Event(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._role = Role(None, None, False)
         self._measuring: Measuring | None = None
@@ -212,7 +212,7 @@ class Watcher:
 
             self._redactor = Redactor()
             self._run_name = self._redactor.run(options.name)
-        self._asked = FrameMeans(options.metrics)
+        self._means_to_read = FrameMeans(options.metrics)
         self._calls = UserCalls(options.on_frame, options.on_finding)
         self._steps = StepAccount()
         self._tail = StepTail()
@@ -257,7 +257,7 @@ class Watcher:
         if not options.strict:
             return
         if self.alive:
-            self._told.wait(STRICT_WAIT_S)
+            self._has_first_frame.wait(STRICT_WAIT_S)
         if self.failure is not None:
             self.stop()
             raise self.failure
@@ -302,12 +302,12 @@ class Watcher:
         self._work = work
         self.log.say_work(work)
         with self._lock:
-            self._asked.work = work
+            self._means_to_read.work = work
 
     def metrics(self) -> dict[str, float]:
         """Means since the last call."""
         with self._lock:
-            return self._asked.take() if self.alive or self.latest is not None else {}
+            return self._means_to_read.take() if self.alive or self.latest is not None else {}
 
     def note(self, mark: Event) -> None:
         """Add a mark that did not come by the socket."""
@@ -320,8 +320,8 @@ class Watcher:
     def median_step_s(self) -> float | None:
         """The median step so far; None without one."""
         with self._lock:
-            found = self._tail.summary(self.clock.total)
-        return None if found is None or found.p50_s <= 0.0 else found.p50_s
+            summary = self._tail.summary(self.clock.total)
+        return None if summary is None or summary.p50_s <= 0.0 else summary.p50_s
 
     def summary(self) -> Summary:
         """The summary until now."""
@@ -334,14 +334,14 @@ class Watcher:
         else:
             report = measuring.report(self.options.price, self._run_name, duration)
         memory = () if measuring is None else measuring.memory(report)
-        own = () if measuring is None else measuring.own_gpus
+        own_gpus = () if measuring is None else measuring.own_gpus
         with self._lock:
             steps = self._tail.summary(self.clock.total)
             phases = self._phases.summary()
             # Steps are counted separately: they go on while the job uses no GPU yet, or none can be measured.
             report = replace(report, steps=self._steps.report())
         unknown = self._role.why if self.failure is None else str(self.failure)
-        rates = rates_of(self._work, None if steps is None else steps.mean_s, own, unknown)
+        rates = rates_of(self._work, None if steps is None else steps.mean_s, own_gpus, unknown)
         reason = None if self.latest else NO_GPU_YET if self.measured else self.reason
         earlier = self._compared(steps)
         return Summary(report, memory, steps, self._cost.read(), self.measured, reason, rates, earlier, phases)
@@ -387,7 +387,7 @@ class Watcher:
                     measuring.begin(self._fresh)
                 except (SourceError, UsageError) as error:
                     self._fail(error)
-            self._told.set()
+            self._has_first_frame.set()
             while not self._ending.is_set():
                 # A snapshot wakes this thread; without one, the steps go on.
                 self._fresh.wait(ROUND_S if self._measuring is None else ROUND_S + LATE_S)
@@ -403,7 +403,7 @@ class Watcher:
             NOTICES.warning("gputop: %s", self.reason)
         finally:
             self._measures_no_more()
-            self._told.set()
+            self._has_first_frame.set()
             self._cost.look()
             if measuring is not None:
                 measuring.close()
@@ -434,19 +434,19 @@ class Watcher:
         if looked_at:
             self.log.add_phases(looked_at)
             with self._lock:
-                self._asked.add_phases(looked_at)
+                self._means_to_read.add_phases(looked_at)
                 self._phases.add(looked_at)
-        phases = [by_phase(each) for each in looked_at]
-        clock, each = self.clock, self.log.batch_size(self._work)
+        phases = [by_phase(phases_s) for phases_s in looked_at]
+        clock, batch_size = self.clock, self.log.batch_size(self._work)
         lengths, name = clock.lengths(), self.options.name
         tokens = None if self._work is None else self._work.tokens
-        row = row_of(lengths, self._pid, self._role.rank, name, each, clock.wait_s, clock.data_wait_s, tokens)
+        row = row_of(lengths, self._pid, self._role.rank, name, batch_size, clock.wait_s, clock.data_wait_s, tokens)
         if row is None:
             return
-        own = () if self._measuring is None else self._measuring.own_gpus
+        own_gpus = () if self._measuring is None else self._measuring.own_gpus
         row = replace(
             row,
-            mfu_pct=claimed_mfu_pct(self._work, row.sum_s / row.count, own),
+            mfu_pct=claimed_mfu_pct(self._work, row.sum_s / row.count, own_gpus),
             **{f"{phase}_s": float(f"{seconds:.6g}") for phase, seconds in mean_phases(phases).items()},
         )
         # The frames of this process already have it.
@@ -456,7 +456,7 @@ class Watcher:
         with self._lock:
             host = self.latest.snapshot.host if self.latest is not None else None
             self._tail.add(lengths, host, row.data_wait_s)
-            self._asked.add_steps([shown])
+            self._means_to_read.add_steps([shown])
             self._steps.add([shown])
         if self._measuring is not None:
             self._rows.append(row)
@@ -480,7 +480,7 @@ class Watcher:
     def _hand_out(self, frame: Frame, own_gpus: tuple[str, ...]) -> None:
         self.log.add_frame(frame, own_gpus)
         with self._lock:
-            self._asked.add(frame)
-            self._asked.own_gpus = own_gpus
+            self._means_to_read.add(frame)
+            self._means_to_read.own_gpus = own_gpus
         self.latest = frame
         self._calls.tell(frame)

@@ -86,16 +86,16 @@ def checked_work(
     """Raises ValueError for numbers that cannot be, and words that mean nothing."""
     from gputop.model.cards import PRECISIONS
 
-    given = {
+    numbers = {
         "samples": samples, "tokens": tokens, "parameters": parameters, "flops": flops, "peak_flops": peak_flops,
     }  # fmt: skip
-    for name, value in given.items():
+    for name, value in numbers.items():
         if value is not None and not _is_amount(value):
             raise ValueError(f"{name} must be a number above 0, not {value!r}")
-    known = next((each for each in PRECISIONS if each == precision), None)
-    if known is None:
+    checked_precision = next((allowed for allowed in PRECISIONS if allowed == precision), None)
+    if checked_precision is None:
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
-    return StepWork(precision=known, **given)
+    return StepWork(precision=checked_precision, **numbers)
 
 
 def _is_amount(value: object) -> bool:
@@ -157,7 +157,7 @@ def _mfu(work: StepWork, flops: float, step_s: float, gpus: Collection[str]) -> 
     peaks = [
         (work.peak_flops, "the peak as given") if work.peak_flops else peak_flops(gpu, work.precision) for gpu in gpus
     ]
-    peak, source = sum(each for each, _ in peaks), peaks[0][1]
+    peak, source = sum(flops_of_gpu for flops_of_gpu, _ in peaks), peaks[0][1]
     many = f"{len(peaks)} × " if len(peaks) > 1 else ""
     words = f"{work.rule}, of {many}{peaks[0][0] / 1e12:.0f} TFLOPS {work.precision.upper()}, {source}"
     return 100.0 * flops / step_s / peak, words

@@ -85,10 +85,10 @@ class Parser(argparse.ArgumentParser):
             self._refuse_unknown(option)
             self._refuse_dashes(option)
             self._refuse_loose_list(option, words)
-        found, unknown = super().parse_known_args(self._for_argparse(words), namespace)
+        parsed, unknown = super().parse_known_args(self._for_argparse(words), namespace)
         if unknown:
             self.error(f"unexpected argument {unknown[0]!r}{self._instead(words, unknown[0])}")
-        return found, []
+        return parsed, []
 
     def _instead(self, words: Sequence[str], unknown: str) -> str:
         """What was probably meant by a word that has no place."""
@@ -140,8 +140,8 @@ class Parser(argparse.ArgumentParser):
         groups = [group for group in self._action_groups if group.title != COMMON]
         self.formatter_class = argparse.HelpFormatter
         formatter = self._get_formatter()
-        own = [action for group in groups for action in group._group_actions]
-        formatter.add_usage(self.usage, own, self._mutually_exclusive_groups)
+        own_actions = [action for group in groups for action in group._group_actions]
+        formatter.add_usage(self.usage, own_actions, self._mutually_exclusive_groups)
         formatter.add_text(self.description)
         for group in groups:
             formatter.start_section(group.title)
@@ -149,12 +149,14 @@ class Parser(argparse.ArgumentParser):
             formatter.end_section()
         return formatter.format_help() + (f"\n{self.epilog}\n" if self.epilog else "")
 
-    def refuse_command(self, own: Sequence[str], word: str, known: Iterable[str]) -> NoReturn:
-        """End because a word is not a command, with a suggestion; ``own`` are the options before it."""
-        for option in self._options(own):
-            if isinstance(option.action, ListAction) and option.value == len(own) - 1:
-                self.error(f"{word!r} is not a command; a list is written with commas: {option.text} {own[-1]},{word}")
-        self.error(f"unknown command {word!r}{nearest(word, known)}")
+    def refuse_command(self, own_words: Sequence[str], word: str, known_names: Iterable[str]) -> NoReturn:
+        """End because a word is not a command, with a suggestion; ``own_words`` are the options before it."""
+        for option in self._options(own_words):
+            if isinstance(option.action, ListAction) and option.value == len(own_words) - 1:
+                self.error(
+                    f"{word!r} is not a command; a list is written with commas: {option.text} {own_words[-1]},{word}"
+                )
+        self.error(f"unknown command {word!r}{nearest(word, known_names)}")
 
     @property
     def _has_job(self) -> bool:
@@ -189,20 +191,20 @@ class Parser(argparse.ArgumentParser):
     def _named_by(self, text: str) -> tuple[argparse.Action | None, bool]:
         """The option that a word names, and whether its value, or another option, is in the same word."""
         name, equals, _ = text.partition("=")
-        known = self._option_string_actions
-        if name in known:
-            return known[name], bool(equals)
+        actions = self._option_string_actions
+        if name in actions:
+            return actions[name], bool(equals)
         if name.startswith("--"):
-            beginning = [action for option, action in known.items() if option.startswith(name)]
+            beginning = [action for option, action in actions.items() if option.startswith(name)]
             return (beginning[0] if beginning else None), bool(equals)
-        return known.get(text[:2]), True
+        return actions.get(text[:2]), True
 
     def _refuse_unknown(self, option: _Word) -> None:
         if option.action is None:
             name = option.text.partition("=")[0]
             homes = self._homes(name) if self._homes is not None else ()
-            more = len(homes) - _MOST_HOMES
-            shown = [*homes[:_MOST_HOMES], f"{more} more"] if more > 0 else homes
+            unlisted = len(homes) - _MOST_HOMES
+            shown = [*homes[:_MOST_HOMES], f"{unlisted} more"] if unlisted > 0 else homes
             where = f"; it belongs to {' and '.join(shown)}" if homes else nearest(name, self._option_string_actions)
             self.error(f"unknown option {name}{where}")
 
@@ -215,10 +217,10 @@ class Parser(argparse.ArgumentParser):
     def _refuse_loose_list(self, option: _Word, words: Sequence[str]) -> None:
         """``-o 0 1`` is what other tools take; here the second number would be another argument."""
         if isinstance(option.action, ListAction) and option.value is not None:
-            more = list(takewhile(re.compile(_NUMBER_OR_UUID).fullmatch, words[option.value + 1 :]))
-            if more:
-                wanted = ",".join((words[option.value], *more))
-                self.error(f"a list is written with commas: {option.text} {wanted}")
+            following = list(takewhile(re.compile(_NUMBER_OR_UUID).fullmatch, words[option.value + 1 :]))
+            if following:
+                joined = ",".join((words[option.value], *following))
+                self.error(f"a list is written with commas: {option.text} {joined}")
 
     def _for_argparse(self, words: Sequence[str]) -> list[str]:
         """The words so that argparse understands them.
@@ -227,9 +229,9 @@ class Parser(argparse.ArgumentParser):
         look like beginnings of ours, unless ``--`` stands before the job.
         """
         ready = list(words)
-        own, _ = self.split(words)
-        if self._has_job and len(own) < len(words) and words[len(own)] != "--":
-            ready.insert(len(own), "--")
+        own_words, _ = self.split(words)
+        if self._has_job and len(own_words) < len(words) and words[len(own_words)] != "--":
+            ready.insert(len(own_words), "--")
         for option in reversed(list(self._options(words))):
             if option.value is not None and re.match(_NEGATIVE, words[option.value]):
                 equals = "=" if option.text.startswith("--") else ""
@@ -237,12 +239,12 @@ class Parser(argparse.ArgumentParser):
         return ready
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known_names: Iterable[str]) -> str:
     """``; did you mean X?`` for the known word that is most like this one, or nothing."""
     from difflib import get_close_matches
 
     # Two leading dashes do not count as similarity.
-    plain = {name.lstrip("-"): name for name in known}
+    plain = {name.lstrip("-"): name for name in known_names}
     near = get_close_matches(word.lstrip("-"), list(plain), 1)
     return f"; did you mean {plain[near[0]]}?" if near else ""
 
@@ -277,12 +279,12 @@ class _ServerUrls(argparse.Action):
         from gputop.model.source import UsageError
         from gputop.sources.serving_reader import addresses
 
-        given = ",".join(filter(None, (getattr(namespace, self.dest, None), str(values))))
+        urls = ",".join(filter(None, (getattr(namespace, self.dest, None), str(values))))
         try:
-            addresses(given, typed=True)
+            addresses(urls, typed=True)
         except UsageError as error:
             parser.error(str(error))
-        setattr(namespace, self.dest, given)
+        setattr(namespace, self.dest, urls)
 
 
 def serving(command: argparse.ArgumentParser) -> None:

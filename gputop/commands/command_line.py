@@ -100,15 +100,15 @@ def _common() -> Parser:
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """The parsed words; ``command`` is None for the live screen. Ends the program where they are wrong."""
     top = live_parser()
-    own, rest = top.split(words)
-    args = top.parse_args(own)
+    own_words, rest = top.split(words)
+    args = top.parse_args(own_words)
     once = getattr(args, "once", False)
     if rest and not is_command(rest[0]):
-        top.refuse_command(own, rest[0], commands())
+        top.refuse_command(own_words, rest[0], commands())
     if rest:
         name, words = _with_part(rest[0], rest[1:])
         command = command_parser(name)
-        command.refuse_foreign(top.options_of(own))
+        command.refuse_foreign(top.options_of(own_words))
         vars(args).update(vars(command.parse_args(words)), command=name)
         if once:
             args.once = True
@@ -123,10 +123,10 @@ def _with_part(name: str, words: list[str]) -> tuple[str, list[str]]:
     if not parts(name):
         return name, words
     command = command_parser(name)
-    own, rest = command.split(words)
+    own_words, rest = command.split(words)
     if rest and rest[0] not in parts(name):
-        command.refuse_command(own, rest[0], parts(name))
-    return (f"{name} {rest[0]}", own + rest[1:]) if rest else (name, words)
+        command.refuse_command(own_words, rest[0], parts(name))
+    return (f"{name} {rest[0]}", own_words + rest[1:]) if rest else (name, words)
 
 
 def live_parser() -> Parser:
@@ -176,8 +176,8 @@ def _filled(command: Parser, name: str) -> Parser:
     command.description = f"{summary[0].upper()}{summary[1:]}."
     command.epilog = "Options of every command: gputop help options"
     if parts(name):
-        own = "; ".join(f"`gputop {name} {part}`: {words}" for part, words in parts(name).items())
-        command.description += f" {own}."
+        parts_words = "; ".join(f"`gputop {name} {part}`: {words}" for part, words in parts(name).items())
+        command.description += f" {parts_words}."
     module_of(name).arguments(command)
     return command
 

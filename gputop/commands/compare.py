@@ -6,7 +6,7 @@ import argparse
 from math import inf
 
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import deliver, form_of, lens_of, prints_ascii
+from gputop.commands.shared_options import deliver, form_of, prints_ascii, recording_filter_of
 from gputop.config import Settings
 from gputop.model.source import SourceError, UsageError
 from gputop.output.comparison import Comparison, compare, compare_document, compare_json, more_waste, slower_pct
@@ -32,16 +32,21 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    price, lens = settings.price or None, lens_of(args, settings)
+    price, recording_filter = settings.price or None, recording_filter_of(args, settings)
     form, limit = form_of(args), _limit(args.fail_on)
     if form == "html":
         from gputop.output.report_html import compare_html
         from gputop.report.lanes import pictured_recording
 
-        was, now = (pictured_recording(path, price=price, lens=lens) for path in (args.before, args.after))
+        was, now = (
+            pictured_recording(path, price=price, recording_filter=recording_filter)
+            for path in (args.before, args.after)
+        )
         deliver(compare_html(was, now), args.output)
         return _status(compare(was.report, now.report), limit)
-    before, after = (report_recording(path, price=price, lens=lens) for path in (args.before, args.after))
+    before, after = (
+        report_recording(path, price=price, recording_filter=recording_filter) for path in (args.before, args.after)
+    )
     comparison = compare(before, after)
     if form == "json":
         text = compare_json(comparison)
@@ -71,9 +76,9 @@ def _status(comparison: Comparison, limit: tuple[str, float] | None) -> int:
     """1 where the change is worse than allowed. Raises SourceError where that cannot be known."""
     if limit is None:
         return 0
-    kind, most = limit
-    found = slower_pct(comparison) if kind == "slower" else more_waste(comparison)
-    if found is None:
-        what = "the step of both: announce steps (gputop.watch)" if kind == "slower" else "judged GPU time in both"
-        raise SourceError(f"--fail-on {kind}: cannot be told without {what}")
-    return WORSE if found > most else 0
+    kind, allowed_pct = limit
+    difference_pct = slower_pct(comparison) if kind == "slower" else more_waste(comparison)
+    if difference_pct is None:
+        missing = "the step of both: announce steps (gputop.watch)" if kind == "slower" else "judged GPU time in both"
+        raise SourceError(f"--fail-on {kind}: cannot be told without {missing}")
+    return WORSE if difference_pct > allowed_pct else 0

@@ -84,10 +84,10 @@ def _init(path: Path) -> int:
 
 
 def _check(path: Path) -> int:
-    found = problems(path)
-    for text in found:
+    texts = problems(path)
+    for text in texts:
         say(text)
-    return USAGE_ERROR if found else 0
+    return USAGE_ERROR if texts else 0
 
 
 def template() -> str:

@@ -22,7 +22,7 @@ def problems(path: Path) -> list[str]:
     Raises ConfigError where single lines cannot be judged: the file is missing, unreadable or not TOML.
     """
     values = read(path, required=True)
-    found: list[tuple[int, str]] = []
+    lines_and_texts: list[tuple[int, str]] = []
     settings = Settings()
     # What came by a pipe has been read.
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
@@ -31,12 +31,12 @@ def problems(path: Path) -> list[str]:
         try:
             settings = apply(settings, {name: value}, "", warnings)
         except ConfigError as error:
-            if name == "alert" and (more := _alert_problems(lines, value)):
-                found += more
+            if name == "alert" and (alert_problems := _alert_problems(lines, value)):
+                lines_and_texts += alert_problems
             else:
                 warnings.append(str(error))
         texts = [text.removeprefix(": ") for text in warnings]
-        found += [
+        lines_and_texts += [
             (_cluster_line(lines, text) if name == "fleet" else _line_of(lines, "", name), text) for text in texts
         ]
     for text in key_problems(settings.keys):
@@ -44,8 +44,8 @@ def problems(path: Path) -> list[str]:
         matches = ((name, re.search(rf"\b{re.escape(name)}\b", text)) for name in settings.keys)
         named = {match.start(): name for name, match in matches if match is not None}
         action = named[min(named)] if named else ""
-        found.append((_line_of(lines, "keys", action), text))
-    return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(found)]
+        lines_and_texts.append((_line_of(lines, "keys", action), text))
+    return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(lines_and_texts)]
 
 
 def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
@@ -53,7 +53,7 @@ def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         return []
     heads = [number for number, line in enumerate(lines, 1) if re.match(r"\s*\[\[\s*[\"']?alert[\"']?\s*\]\]", line)]
-    found = []
+    lines_and_texts = []
     for table, field, words in hook("faults", "alert")(tables):
         first = heads[table] if table < len(heads) else 0
         line = first
@@ -63,8 +63,8 @@ def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
             if field and re.match(rf"\s*[\"']?{field}[\"']?\s*=", lines[number - 1]):
                 line = number
                 break
-        found.append((line, words))
-    return found
+        lines_and_texts.append((line, words))
+    return lines_and_texts
 
 
 def _cluster_line(lines: list[str], text: str) -> int:
@@ -73,27 +73,27 @@ def _cluster_line(lines: list[str], text: str) -> int:
     return 0 if about is None else _line_of(lines, about[1], about[2] or about[1])
 
 
-def key_problems(wanted: Mapping[str, str]) -> list[str]:
+def key_problems(user_keys: Mapping[str, str]) -> list[str]:
     """What is wrong with the ``[keys]`` table, one line each."""
     from gputop.paint.keys import KEYS, REPLAY_KEYS, page_tables, rebound
 
     tables = (KEYS, REPLAY_KEYS, *page_tables(), *(table for _, table in key_tables()))
-    found: list[str] = []
+    texts: list[str] = []
     for table in tables:
         elsewhere = {key.id for other in tables if other is not table for key in other}
-        found += rebound(table, wanted, elsewhere - {key.id for key in table})[1]
-    return list(dict.fromkeys(found))
+        texts += rebound(table, user_keys, elsewhere - {key.id for key in table})[1]
+    return list(dict.fromkeys(texts))
 
 
 def _line_of(lines: list[str], table: str, name: str) -> int:
     """The line, from 1, on which a name of a table stands; the table's own for none; 0 where it cannot be found."""
-    here, of_table = "", 0
+    current_table, of_table = "", 0
     for number, line in enumerate(lines, 1):
         head = re.match(r"\s*\[\s*[\"']?([^\]\"']+?)[\"']?\s*\]", line)
         if head:
-            here = head[1]
-            of_table = number if here in (table, name) else of_table
-        elif here == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line):
+            current_table = head[1]
+            of_table = number if current_table in (table, name) else of_table
+        elif current_table == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line):
             return number
     return of_table
 
@@ -119,7 +119,7 @@ class ConfigWatch:
         self._path = named or default_path()
         self._every_s = every_s
         self._next = 0.0
-        self._seen = self._stamp()
+        self._last_stamp = self._stamp()
 
     def poll(self, now: float) -> Reload | None:
         """Call with a monotonic time as often as you like; returns something only when the file changed."""
@@ -127,9 +127,9 @@ class ConfigWatch:
             return None
         self._next = now + self._every_s
         stamp = self._stamp()
-        if stamp == self._seen:
+        if stamp == self._last_stamp:
             return None
-        self._seen = stamp
+        self._last_stamp = stamp
         try:
             settings, warnings = load(*self._args)
         except ConfigError as error:
@@ -140,10 +140,10 @@ class ConfigWatch:
 
     def _stamp(self) -> tuple[int, int, int] | None:
         try:
-            found = os.stat(self._path)
+            status = os.stat(self._path)
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def assignment(name: str, value: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from gputop.commands.argument_parser import seconds, selectable, serving
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import lens_of, prints_ascii, redacted_source, redactor_of
+from gputop.commands.shared_options import prints_ascii, recording_filter_of, redacted_source, redactor_of
 from gputop.commands.simulated_node import DEMO, scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
 from gputop.diagnosis.diagnosis_data import LINE_KEYS, as_json, line_values
@@ -62,14 +62,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
         return print_exported(args)
     if args.file is not None and args.duration is not None:
-        what = "the demo's past" if args.file == DEMO else "a recording"
-        raise UsageError(f"--for says how long to watch this machine; {what} is diagnosed as a whole: leave it out")
+        subject = "the demo's past" if args.file == DEMO else "a recording"
+        raise UsageError(f"--for says how long to watch this machine; {subject} is diagnosed as a whole: leave it out")
     if args.format is not None:
         checked(args.format, LINE_KEYS)
     if wants_demo(args):
         snapshots = simulated_past(args, settings)
     elif args.file is not None:
-        snapshots = read_snapshots(args.file, lens_of(args, settings))
+        snapshots = read_snapshots(args.file, recording_filter_of(args, settings))
     else:
         snapshots = _live(WATCHED_S if args.duration is None else seconds(args.duration, "--for"), settings)
     begin: float | None = None
@@ -110,10 +110,10 @@ def _is_wrong(d: GpuDiagnosis) -> bool:
 
 def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
     """Snapshots of this machine for a while, with a progress line on stderr where that is a terminal."""
-    from gputop.sources.local import beside_servers, open_local
+    from gputop.sources.local import open_local, with_servers_of
 
     interval_s = max(0.25, min(settings.interval, duration_s / LEAST_SAMPLES))
-    source = redacted_source(beside_servers(open_local(settings, interval_s), settings), redactor_of(settings))
+    source = redacted_source(with_servers_of(open_local(settings, interval_s), settings), redactor_of(settings))
     arrivals = Arrivals(source)
     begun = time.monotonic()
     try:

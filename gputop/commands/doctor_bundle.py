@@ -83,9 +83,9 @@ _ABOUT: Mapping[str, str] = {
 
 def _settings(settings: Settings, redactor: Redactor) -> str:
     """What the user has set, as TOML."""
-    own = {name: getattr(settings, name) for name, setting in declared().items()
+    changed = {name: getattr(settings, name) for name, setting in declared().items()
            if getattr(settings, name) != setting.default}  # fmt: skip
-    lines = "".join(assignment(name, masked_text(v) if isinstance(v, str) else v) for name, v in own.items())
+    lines = "".join(assignment(name, masked_text(v) if isinstance(v, str) else v) for name, v in changed.items())
     return "\n".join(redactor.text(line) for line in lines.splitlines()) + "\n"
 
 
@@ -109,7 +109,7 @@ def _recorded(settings: Settings, redactor: Redactor) -> tuple[bytes | None, str
 
 
 def _packed(files: Mapping[str, bytes]) -> bytes:
-    """The archive. Its members belong to nobody, since owners are names as well."""
+    """The archive. Its members carry no owner, since owners are names as well."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
         for name, data in files.items():

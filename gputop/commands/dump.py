@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import lens_of
+from gputop.commands.shared_options import recording_filter_of
 from gputop.config import Settings
 from gputop.model.quantity import count
 from gputop.model.snapshot import Event
@@ -36,9 +36,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             args.file,
             sys.stdout,
             "json" if args.json else "csv",
-            begin=None if args.begin is None else recording.said(args.begin),
-            end=None if args.end is None else recording.said(args.end),
-            lens=lens_of(args, settings),
+            begin=None if args.begin is None else recording.moment_anywhere(args.begin),
+            end=None if args.end is None else recording.moment_anywhere(args.end),
+            recording_filter=recording_filter_of(args, settings),
             columns=None if args.columns is None else args.columns.split(","),
             gaps=gaps,
         )

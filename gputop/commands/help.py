@@ -41,8 +41,8 @@ def _about(topic: str) -> str:
         return plain(page_of(topic), shutil.get_terminal_size((WIDTH, 24)).columns)
     if topic in commands_and_parts():
         return command_parser(topic).format_help()
-    if found := _row_on(topic):
-        return found
+    if row_text := _row_on(topic):
+        return row_text
     if topic.lower() == NUMBERS_TOPIC:
         return _numbers()
     raise UsageError(f"no help on {topic!r}{nearest(topic, (*TOPICS, *commands()))}; `gputop help` lists what there is")
@@ -78,11 +78,11 @@ def _row_on(word: str) -> str | None:
                 sections.append(section(f"{title} (gputop help {topic})", (), entries.head, rows))
     from gputop.paint.help_rows import NUMBERS, SCREEN_WORDS
 
-    said = tuple((word, text) for text in NUMBERS if text.partition(" ")[0].lower() == word.lower())
-    if found := (*said, *(row for row in SCREEN_WORDS if row[0].lower() == word.lower())):
-        sections.append(section("On the screen (gputop help numbers)", (), ("word", "meaning"), found))
-    if found := tuple(row for row in REPORT_WORDS if row[0].lower() == word.lower()):
-        sections.append(section("In reports", (), ("word", "meaning"), found))
+    number_rows = tuple((word, text) for text in NUMBERS if text.partition(" ")[0].lower() == word.lower())
+    if rows_found := (*number_rows, *(row for row in SCREEN_WORDS if row[0].lower() == word.lower())):
+        sections.append(section("On the screen (gputop help numbers)", (), ("word", "meaning"), rows_found))
+    if rows_found := tuple(row for row in REPORT_WORDS if row[0].lower() == word.lower()):
+        sections.append(section("In reports", (), ("word", "meaning"), rows_found))
     if not sections:
         return None
     return plain(page(word, (), tuple(sections)), shutil.get_terminal_size((WIDTH, 24)).columns)
@@ -90,8 +90,8 @@ def _row_on(word: str) -> str | None:
 
 def _names(row: tuple[str, ...], word: str) -> bool:
     """Whether a table's row is about a word: its name, one of its keys, or how it is shown. Case counts."""
-    known = {*row[0].replace("`", "").split(), *(cell.strip("`") for cell in row[2:])}
-    return word in known or (len(word) > 1 and word.lower() in {name.lower() for name in known})
+    names = {*row[0].replace("`", "").split(), *(cell.strip("`") for cell in row[2:])}
+    return word in names or (len(word) > 1 and word.lower() in {name.lower() for name in names})
 
 
 # The page of all options, from the parsers.
@@ -103,11 +103,11 @@ def options_page() -> Document:
     live = live_parser()
     sections = [
         section("Options of every command", (), HEAD, _rows(_common(live))),
-        section("Without a command: the live screen", (), HEAD, _rows(_own(live))),
+        section("Without a command: the live screen", (), HEAD, _rows(_own_actions(live))),
     ]
     for name, summary in commands_and_parts().items():
-        own = _own(command_parser(name))
-        sections.append(section(f"gputop {name}", (f"{summary[0].upper()}{summary[1:]}.",), HEAD, _rows(own)))
+        options = _own_actions(command_parser(name))
+        sections.append(section(f"gputop {name}", (f"{summary[0].upper()}{summary[1:]}.",), HEAD, _rows(options)))
     sections.append(
         section("Exit status", (), ("status", "meaning"), tuple((f"`{code}`", text) for code, text in EXIT))
     )
@@ -127,7 +127,7 @@ def _common(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     return [action for group in parser._action_groups if group.title == COMMON for action in group._group_actions]
 
 
-def _own(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+def _own_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     common = _common(parser)
     return [action for action in parser._actions if action not in common and "-h" not in action.option_strings]
 

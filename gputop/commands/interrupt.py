@@ -31,8 +31,8 @@ def _end(*_: object) -> None:
     os._exit(INTERRUPTED)
 
 
-def _unraisable(what: sys.UnraisableHookArgs, /) -> None:
+def _unraisable(hook_args: sys.UnraisableHookArgs, /) -> None:
     """Python drops what is raised in a destructor, Ctrl+C as well, and goes on."""
-    if what.exc_type is KeyboardInterrupt:
+    if hook_args.exc_type is KeyboardInterrupt:
         _end()
-    sys.__unraisablehook__(what)
+    sys.__unraisablehook__(hook_args)

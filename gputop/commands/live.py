@@ -28,10 +28,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     source = open_local(settings, lets_sleep=True)
     # The driver is asked while the rest is imported.
     source.open()
-    from gputop.sources.local import beside_servers
+    from gputop.sources.local import with_servers_of
     from gputop.sources.marked import Marked
 
-    watched = redacted_source(Marked(beside_servers(source, settings)), redactor)
+    watched = redacted_source(Marked(with_servers_of(source, settings)), redactor)
     return show(
         args,
         watched,

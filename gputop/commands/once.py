@@ -65,7 +65,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             listener.drain()
             reading = replace(reading, snapshot=replace(reading.snapshot, steps=listener.steps()))
         if servers is not None:
-            reading = replace(reading, snapshot=with_servers_said(reading.snapshot, servers))
+            reading = replace(reading, snapshot=with_server_rows(reading.snapshot, servers))
     finally:
         source.close()
         if servers is not None:
@@ -101,7 +101,7 @@ def _servers(settings: Settings) -> ServerWatch | None:
 
 
 def _listener(args: argparse.Namespace) -> MarkListener | None:
-    """Where jobs send their steps to, from now on; None where nobody asks for them."""
+    """Where jobs send their steps to, from now on; None where they are not asked for."""
     if not getattr(args, "steps", False):
         return None
     from gputop.sources.marks import MarkListener
@@ -109,7 +109,7 @@ def _listener(args: argparse.Namespace) -> MarkListener | None:
     return MarkListener()
 
 
-def with_servers_said(snapshot: Snapshot, servers: ServerWatch) -> Snapshot:
+def with_server_rows(snapshot: Snapshot, servers: ServerWatch) -> Snapshot:
     """The snapshot with what the servers say; a rate takes two of their pages, a second apart."""
     from gputop.sources.serving_reader import with_rows
 

@@ -14,7 +14,7 @@ from gputop.config import Settings
 from gputop.model.quantity import count, file_size
 from gputop.output.messages import say
 from gputop.session.record_run import record
-from gputop.sources.local import beside_servers, open_local
+from gputop.sources.local import open_local, with_servers_of
 from gputop.sources.marked import Marked
 
 NEEDS = Needs("nothing")
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     alerts = run_watcher(args, settings, tell=say)
-    source = beside_servers(open_local(settings, own_process=False), settings)
+    source = with_servers_of(open_local(settings, own_process=False), settings)
     done = record(
         redacted_source(Marked(source, at_once=True), redactor_of(settings)),
         args.output,

@@ -76,11 +76,11 @@ def commands() -> dict[str, str]:
 
 def commands_and_parts() -> dict[str, str]:
     """Every command, and after it its parts under both their words, with what it is for."""
-    found = {}
+    summaries = {}
     for name, summary in commands().items():
-        found[name] = summary
-        found.update({f"{name} {part}": words for part, words in parts(name).items()})
-    return found
+        summaries[name] = summary
+        summaries.update({f"{name} {part}": words for part, words in parts(name).items()})
+    return summaries
 
 
 def module_of(name: str) -> ModuleType:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gputop.commands.argument_parser import filterable
 from gputop.commands.needs import Needs
 from gputop.commands.screen import end, first_hint, first_view, screen_terminal
-from gputop.commands.shared_options import filter_of, lens_of, moment_in, redactor_of
+from gputop.commands.shared_options import filter_of, moment_in, recording_filter_of, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.paint.keys import wanted_keys
@@ -43,13 +43,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--speed must be from {SPEEDS[0]:g} to {SPEEDS[1]:g}, not {args.speed:g}")
     redactor = redactor_of(settings)
     passing = filter_of(args, redactor)
-    recording = Recording(args.file, lens_of(args, settings))
+    recording = Recording(args.file, recording_filter_of(args, settings))
     at = None if args.at is None else moment_in(recording, args.at)
     terminal = screen_terminal(settings, "gputop report FILE")
     guard = TerminalGuard()
     guard.watch()
     source = RecordedSource(recording, at=at, speed=args.speed, loop=args.loop)
-    # Who asks for a time, a speed or a loop wants it played; who asks for nothing wants to see what was wrong.
+    # With a time, a speed or a loop the recording is to be played; without any, the first problem is to be shown.
     opens = at is None and args.speed == USUAL_SPEED and not args.loop
     try:
         guard.mute()

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import deliver, form_of, lens_of, prints_ascii
+from gputop.commands.shared_options import deliver, form_of, prints_ascii, recording_filter_of
 from gputop.commands.simulated_node import scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
 from gputop.output.report_text import report_json, report_markdown, report_text
@@ -28,7 +28,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    price, lens = settings.price or None, lens_of(args, settings)
+    price, recording_filter = settings.price or None, recording_filter_of(args, settings)
     form, demo = form_of(args), wants_demo(args)
     if not demo and os.path.isdir(args.file):
         from gputop.recording.reader import runs_in
@@ -39,17 +39,17 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         from gputop.output.report_html import report_html
         from gputop.report.lanes import pictured, pictured_recording
 
-        found = (
+        pictured_report = (
             pictured(list(simulated_past(args, settings)), price=price)
             if demo
-            else pictured_recording(args.file, price=price, lens=lens)
+            else pictured_recording(args.file, price=price, recording_filter=recording_filter)
         )
-        text = report_html(found)
+        text = report_html(pictured_report)
     else:
         report = (
             report_snapshots(simulated_past(args, settings), price=price)
             if demo
-            else report_recording(args.file, price=price, lens=lens)
+            else report_recording(args.file, price=price, recording_filter=recording_filter)
         )
         if form == "json":
             text = report_json(report)
@@ -68,12 +68,17 @@ def _folder(args: argparse.Namespace, settings: Settings, form: str) -> int:
     from gputop.report.run_folder import run_folder
 
     try:
-        found = run_folder(args.file, price=settings.price or None, lens=lens_of(args, settings), tell=_progress)
+        folder = run_folder(
+            args.file,
+            price=settings.price or None,
+            recording_filter=recording_filter_of(args, settings),
+            tell=_progress,
+        )
     finally:
         _clear()
     text_of = partial(plain, is_ascii=prints_ascii(settings, args.output))
     write = {"md": markdown, "html": html}.get(form, text_of)
-    deliver(folder_json(found) if form == "json" else write(folder_document(found)), args.output)
+    deliver(folder_json(folder) if form == "json" else write(folder_document(folder)), args.output)
     return 0
 
 

@@ -16,7 +16,7 @@ from gputop.output.messages import say
 from gputop.output.private_file import write_private
 from gputop.output.report_text import report_as, report_text
 from gputop.session.job import run_job
-from gputop.sources.local import beside_servers, open_local
+from gputop.sources.local import open_local, with_servers_of
 from gputop.sources.marked import Marked
 from gputop.sources.procfs import parent_and_group
 
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.report is not None and not Path(args.report).parent.is_dir():
         raise UsageError(f"--report: no directory {Path(args.report).parent}")
     alerts = run_watcher(args, settings)
-    source, redactor = beside_servers(open_local(settings), settings), redactor_of(settings)
+    source, redactor = with_servers_of(open_local(settings), settings), redactor_of(settings)
     result = run_job(
         command,
         redacted_source(Marked(source, at_once=True, job_began=time.time()), redactor),

@@ -62,13 +62,13 @@ def first_view(
 ) -> View:
     """The main screen's state before any key."""
     from gputop.paint.layout import density
-    from gputop.paint.process_columns import known
+    from gputop.paint.process_columns import existing_columns
     from gputop.paint.process_filter import NO_FILTER
     from gputop.paint.view import View
 
     return View(
         glyphs=terminal.glyphs,
-        columns=known(settings.columns),
+        columns=existing_columns(settings.columns),
         density=density(settings.density),
         filter=passing or NO_FILTER,
         span_s=settings.span,
@@ -164,7 +164,7 @@ def show(
 
 
 def replay_past(past: Past) -> PlayedSource:
-    """The run's own past, to be played. What reads recordings is imported when somebody looks back."""
+    """The run's own past, to be played. The code that reads recordings is imported when the user looks back."""
     from gputop.sources.recorded import RecordedSource
 
     return RecordedSource(past)
@@ -172,7 +172,7 @@ def replay_past(past: Past) -> PlayedSource:
 
 def end(app: QuietApp, guard: TerminalGuard) -> NoReturn:
     """End the process after the screen, with its exit status. Raises RuntimeError where a crash ended the screen."""
-    if app.crash is not None and guard.told is None:
+    if app.crash is not None and guard.asked_status is None:
         raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash
     guard.end(app.return_code or 0)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import lens_of, redacted_snapshot, redactor_of
+from gputop.commands.shared_options import recording_filter_of, redacted_snapshot, redactor_of
 from gputop.commands.simulated_node import DEMO, PAST_S
 from gputop.config import Settings
 from gputop.model.feature_table import FEATURES, Picture, resolve
@@ -28,7 +28,7 @@ from gputop.paint.view import View
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor
-    from gputop.recording.decode import Lens
+    from gputop.recording.decode import RecordingFilter
 
 NEEDS = Needs("nothing")
 
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     frame = (
         _demo_frame(args.scenario, redactor, settings.gpus or None)
         if demo
-        else _recorded_frame(args.source, args.at, lens_of(args, settings), settings.span)
+        else _recorded_frame(args.source, args.at, recording_filter_of(args, settings), settings.span)
     )
     # Text without colours cannot show where the gap begins inside of a cell.
     has_colours = path.suffix != ".txt" and not settings.no_color
@@ -135,13 +135,13 @@ def _demo_frame(scenario: str | None, redactor: Redactor | None, only: str | Non
     return frames[0]
 
 
-def _recorded_frame(path: str, at: str | None, lens: Lens | None, chart_s: float) -> Frame:
+def _recorded_frame(path: str, at: str | None, recording_filter: RecordingFilter | None, chart_s: float) -> Frame:
     """The frame of a recording at a time (default: its end), judged from the recording's beginning."""
     from gputop.commands.shared_options import moment_in
     from gputop.recording.index import Recording
     from gputop.session.judged import frame_at
 
-    recording = Recording(path, lens)
+    recording = Recording(path, recording_filter)
     t = recording.last_t if at is None else moment_in(recording, at)
     segment = len(recording.segments) - 1 if at is None else recording.segment_at(t)
     frame = frame_at(recording, segment, t, chart_s)
@@ -155,5 +155,5 @@ def _uuid(frame: Frame, text: str) -> str:
     for gpu in frame.snapshot.gpus:
         if text == str(gpu.static.index) or gpu.static.uuid.startswith(text):
             return gpu.static.uuid
-    known = ", ".join(str(gpu.static.index) for gpu in frame.snapshot.gpus)
-    raise UsageError(f"no GPU {text!r} here: choose one of {known}")
+    indices = ", ".join(str(gpu.static.index) for gpu in frame.snapshot.gpus)
+    raise UsageError(f"no GPU {text!r} here: choose one of {indices}")

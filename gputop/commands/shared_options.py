@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gputop.model.snapshot import Snapshot
     from gputop.model.source import MarkedSource, Source
     from gputop.monitor import Frame
-    from gputop.recording.decode import Lens
+    from gputop.recording.decode import RecordingFilter
     from gputop.recording.index import Recording
     from gputop.session.session import RunWatcher
 
@@ -58,35 +58,36 @@ def redacted_snapshot(snapshot: Snapshot, redactor: Redactor | None) -> Snapshot
     return snapshot if redactor is None else redactor.snapshot(snapshot)
 
 
-def lens_of(args: argparse.Namespace, settings: Settings) -> Lens | None:
-    """The lens on a recording: the GPUs of the command line, and the redaction that was asked for.
+def recording_filter_of(args: argparse.Namespace, settings: Settings) -> RecordingFilter | None:
+    """The filter for reading a recording: the GPUs of the command line, and the redaction that was asked for.
 
     The configuration file's GPUs are those of this machine, not of the recording.
     """
-    redactor, wanted = redactor_of(settings), getattr(args, "gpus", None)
-    return redactor if not wanted else OnlyGpus(wanted, redactor)
+    redactor, gpus = redactor_of(settings), getattr(args, "gpus", None)
+    return redactor if not gpus else OnlyGpus(gpus, redactor)
 
 
 class OnlyGpus:
-    """A lens that shows some GPUs. Which ones is found in the first frame; raises UsageError where it has none."""
+    """A recording filter that keeps some of the GPUs. Which ones is found in the first frame; raises UsageError where
+    it has none."""
 
-    def __init__(self, spec: str, then: Lens | None = None) -> None:
+    def __init__(self, spec: str, next_filter: RecordingFilter | None = None) -> None:
         self._spec = spec
-        self._then = then
+        self._next_filter = next_filter
         self._uuids: frozenset[str] | None = None
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot with the chosen GPUs, then through the next lens. Raises UsageError for an unknown GPU."""
+        """The snapshot with the chosen GPUs, passed through the next filter. Raises UsageError for an unknown GPU."""
         from gputop.sources.selection import choose, with_gpus
 
         if self._uuids is None:
             statics = [gpu.static for gpu in snapshot.gpus]
             self._uuids = frozenset(statics[i].uuid for i in choose(statics, self._spec, None, "this recording"))
         shown = with_gpus(snapshot, self._uuids)
-        return shown if self._then is None else self._then.snapshot(shown)
+        return shown if self._next_filter is None else self._next_filter.snapshot(shown)
 
     def text(self, text: str) -> str:
-        return text if self._then is None else self._then.text(text)
+        return text if self._next_filter is None else self._next_filter.text(text)
 
 
 # ``--filter``, ``-u`` and ``-p`` of the command line: terms of the same language as the screen's filter.
@@ -98,16 +99,16 @@ def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Exp
     With a ``redactor`` the users of ``-u`` are looked for under their numbers.
     """
     terms = getattr(args, "filter", None) or ""
-    more = _users(getattr(args, "user", None), redactor) + _pids(getattr(args, "pid", None))
-    if not terms and not more:
+    option_terms = _users(getattr(args, "user", None), redactor) + _pids(getattr(args, "pid", None))
+    if not terms and not option_terms:
         return None
     from gputop.model.expression import ExpressionError
     from gputop.paint.process_filter import parse
 
     try:
         # By itself first, so that the position of a mistake is counted in what was typed.
-        asked = parse(terms)
-        return parse(" ".join((terms, *more))) if more else asked
+        typed = parse(terms)
+        return parse(" ".join((terms, *option_terms))) if option_terms else typed
     except ExpressionError as error:
         raise UsageError(f"--filter: {error}") from error
 
@@ -115,10 +116,10 @@ def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Exp
 def _users(names: str | None, redactor: Redactor | None) -> list[str]:
     if names is None:
         return []
-    wanted = [_user(name.strip()) for name in names.split(",")]
+    users = [_user(name.strip()) for name in names.split(",")]
     if redactor is not None:
-        wanted = [redactor.user(name) or name for name in wanted]
-    return [f"user:{','.join(wanted)}"]
+        users = [redactor.user(name) or name for name in users]
+    return [f"user:{','.join(users)}"]
 
 
 def _user(name: str) -> str:
@@ -136,22 +137,22 @@ def _user(name: str) -> str:
 def _pids(numbers: str | None) -> list[str]:
     if numbers is None:
         return []
-    wanted = [number.strip() for number in numbers.split(",")]
-    for number in wanted:
+    pids = [number.strip() for number in numbers.split(",")]
+    for number in pids:
         if not (number.isascii() and number.isdigit()):
             raise UsageError(f"-p must be process ids, separated by commas, not {number!r}")
-    return [f"pid:{','.join(wanted)}"]
+    return [f"pid:{','.join(pids)}"]
 
 
-def filtered(frame: Frame, wanted: Expression) -> Frame:
+def filtered(frame: Frame, expression: Expression) -> Frame:
     """The frame with those processes only that pass, or whose GPU process does."""
     from msgspec.structs import replace
 
     from gputop.paint.process_table import shown_rows
     from gputop.paint.view import View
 
-    kept = {id(shown.process) for shown in shown_rows(frame, View(tree="all", filter=wanted))}
-    processes = tuple(p for p in frame.snapshot.processes if id(p) in kept)
+    passing_ids = {id(shown.process) for shown in shown_rows(frame, View(tree="all", filter=expression))}
+    processes = tuple(p for p in frame.snapshot.processes if id(p) in passing_ids)
     return replace(frame, snapshot=replace(frame.snapshot, processes=processes))
 
 
@@ -163,18 +164,18 @@ def form_of(args: argparse.Namespace) -> str:
 
     Raises UsageError for the suffix of another form.
     """
-    asked = {"json": args.json, "html": args.html}
+    forms = {"json": args.json, "html": args.html}
     if hasattr(args, "markdown"):
-        asked["md"] = args.markdown
-    for form, wanted in asked.items():
-        if wanted:
+        forms["md"] = args.markdown
+    for form, is_asked in forms.items():
+        if is_asked:
             return form
     suffix = os.path.splitext(args.output or "")[1].lstrip(".").lower()
-    if suffix in asked:
+    if suffix in forms:
         return suffix
     if suffix not in ("", "txt", "text", "log"):
-        known = ", ".join(f".{form}" for form in (*asked, "txt"))
-        raise UsageError(f"cannot make a .{suffix}: name one of {known}")
+        suffixes = ", ".join(f".{form}" for form in (*forms, "txt"))
+        raise UsageError(f"cannot make a .{suffix}: name one of {suffixes}")
     return "text"
 
 
@@ -203,8 +204,8 @@ def wait_of(args: argparse.Namespace) -> float:
     # With the driver's binding behind it, which a screen imports after the driver was asked.
     from gputop.sources.one_reading import WAIT_S
 
-    given = getattr(args, "wait", None)
-    return WAIT_S if given is None else seconds(given, "--wait")
+    text = getattr(args, "wait", None)
+    return WAIT_S if text is None else seconds(text, "--wait")
 
 
 NEAR_S = 1.0
@@ -217,7 +218,7 @@ def moment_in(recording: Recording, text: str) -> float:
     Raises UsageError, also for a moment that was not recorded.
     """
     try:
-        t = recording.said(text)
+        t = recording.moment_anywhere(text)
     except ValueError as error:
         raise UsageError(f"--at: {error}") from error
     begin, end = recording.begin, recording.end
@@ -228,7 +229,7 @@ def moment_in(recording: Recording, text: str) -> float:
     where = f"--at {text}: not in the recording, which goes from {first} to {last}"
     if text.strip()[:1] not in ("-", "+"):
         raise UsageError(where)
-    # Who asks for the last ten minutes of five wants those five.
+    # The last ten minutes of a recording of five are those five.
     say(f"{where}: shown from its {'beginning' if t < begin else 'end'}")
     return begin if t < begin else end
 

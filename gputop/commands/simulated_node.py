@@ -26,7 +26,7 @@ PAST_S = 700.0
 FORGOTTEN_S, SHORT_PAST_S = 5.0, 130.0
 """After a gap longer than this the charts of the tour, which show two minutes, are restarted."""
 STRETCH_FRAMES = 20
-"""Frames before its start that a paused demo generates at a time, when somebody goes back to them."""
+"""Frames from before its start that a paused demo generates at a time, when the user goes back to them."""
 
 
 def scenario_arguments(command: argparse.ArgumentParser) -> None:
@@ -37,14 +37,14 @@ def scenario_arguments(command: argparse.ArgumentParser) -> None:
 
 def wants_demo(args: argparse.Namespace) -> bool:
     """Whether ``args.file`` asks for the simulated node. Raises UsageError for what would do nothing beside it."""
-    what = "the demo" if args.file == DEMO else "this machine" if args.file is None else "a recording"
+    subject = "the demo" if args.file == DEMO else "this machine" if args.file is None else "a recording"
     if args.file is not None and "server_url" in vars(args):
-        raise UsageError(f"--server-url asks the servers of this machine; {what} has its own: leave it out")
+        raise UsageError(f"--server-url asks the servers of this machine; {subject} has its own: leave it out")
     if args.file == DEMO:
         return True
     if args.seed is not None:
         raise UsageError(
-            f"--seed is another run of the simulated node; {what} has none: `gputop {args.command} demo --seed N`"
+            f"--seed is another run of the simulated node; {subject} has none: `gputop {args.command} demo --seed N`"
         )
     if args.scenario is not None:
         raise UsageError(f"a scenario belongs to `{args.command} demo`, not to {args.file!r}")
@@ -71,7 +71,7 @@ def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor |
     def earlier() -> Iterator[OlderFrames]:
         from gputop.recording.recent_past import OlderFrames
 
-        for first_t, last_t, made in source.past_stretches(PAST_S, STRETCH_FRAMES):
+        for first_t, last_t, made in source.past_chunks(PAST_S, STRETCH_FRAMES):
             yield OlderFrames(first_t, last_t, partial(_redacted, made, redactor))
 
     return Session(Monitor(settings.interval), earlier)
@@ -82,7 +82,7 @@ def _redacted(made: Callable[[], Iterator[Snapshot]], redactor: Redactor | None)
 
 
 class Remedied:
-    """The node of the demo after every remedy; simulated only while somebody looks at it."""
+    """The node of the demo after every remedy; simulated only while it is looked at."""
 
     def __init__(self, interval_s: float, seed: int, clock: Callable[[], float] = time.time) -> None:
         self._interval_s = interval_s

@@ -225,8 +225,8 @@ def load(
         if key.startswith("GPUTOP_") and key[7:].lower() in names.difference(FILE_ONLY)
     }
     settings = apply(settings, from_env, "the environment", warnings)
-    given = {k: v for k, v in flags.items() if k in names.difference(NO_FLAG) and v is not None}
-    return apply(settings, given, "", warnings), warnings
+    known_flags = {k: v for k, v in flags.items() if k in names.difference(NO_FLAG) and v is not None}
+    return apply(settings, known_flags, "", warnings), warnings
 
 
 def _is_within_reach(path: str) -> bool:

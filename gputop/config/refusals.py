@@ -16,11 +16,11 @@ MOST_PRICE = 1e6
 _PRICE = 'price must be a number from 0 to 1,000,000, or "list", not {!r}'
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known_names: Iterable[str]) -> str:
     """A question after the known name that comes nearest, to be put after a message; empty where none is near."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, known, 1)
+    near = get_close_matches(name, known_names, 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -60,8 +60,8 @@ def _is_number(value: Any) -> bool:
         return False
 
 
-def _not_one_of(allowed: Iterable[str], value: str, what: str) -> str:
-    return f"no {what} {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
+def _not_one_of(allowed: Iterable[str], value: str, kind: str) -> str:
+    return f"no {kind} {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
 
 
 def objection(setting: str, value: Any) -> str | None:

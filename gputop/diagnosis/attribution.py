@@ -35,17 +35,17 @@ REFRESH_SAMPLES = 10
 class Correlation:
     """The last two minutes of (util, runnable loaders) in percent, and the line that they make."""
 
-    __slots__ = ("_pairs", "_seen", "_worded", "_words")
+    __slots__ = ("_pairs", "_samples", "_worded", "_words")
 
     def __init__(self) -> None:
         self._pairs: deque[tuple[float, float]] = deque(maxlen=MOST_PAIRS)
-        self._seen = 0
+        self._samples = 0
         self._worded = -REFRESH_SAMPLES
         self._words = ""
 
     def add(self, util_pct: float, loaders_pct: float) -> None:
         self._pairs.append((util_pct, loaders_pct))
-        self._seen += 1
+        self._samples += 1
 
     def clear(self) -> None:
         self._pairs.clear()
@@ -55,8 +55,8 @@ class Correlation:
         n = len(self._pairs)
         if n < LEAST_PAIRS:
             return f"too early to relate the loaders' work to the GPU's: {n} of {LEAST_PAIRS} samples"
-        if self._seen - self._worded >= REFRESH_SAMPLES:
-            self._worded = self._seen
+        if self._samples - self._worded >= REFRESH_SAMPLES:
+            self._worded = self._samples
             self._words = correlate([pair[0] for pair in self._pairs], [pair[1] for pair in self._pairs])
         return self._words
 

@@ -33,7 +33,7 @@ class Diagnoser:
         self._periods = StepPeriods()
         self._ledger = Ledger()
         self._findings = Findings()
-        self._seen: dict[str, tuple[GpuSample, HostTick | None]] = {}
+        self._sample_and_tick: dict[str, tuple[GpuSample, HostTick | None]] = {}
         self._read: list[tuple[GpuSample, GpuState, Signals | None]] = []
         self._last_t: float | None = None
         self._ticks: dict[int, HostTick] | None = None
@@ -61,7 +61,7 @@ class Diagnoser:
         fabric = self._fabric.observe(t, snapshot.host)
         self._periods.observe(snapshot)
         read: list[tuple[GpuSample, GpuState, Signals | None]] = []
-        self._seen.clear()
+        self._sample_and_tick.clear()
         for gpu in snapshot.gpus:
             state = self._gpus.get(gpu.static.uuid)
             if state is None:
@@ -70,7 +70,7 @@ class Diagnoser:
                     if row.gpu == gpu.static.index:
                         state.track.has_lasted(t, row)
             tick = ticks.get(gpu.static.index)
-            self._seen[gpu.static.uuid] = (gpu, tick)
+            self._sample_and_tick[gpu.static.uuid] = (gpu, tick)
             signals = None
             if gpu.lost_reason is None and not gpu.asleep:
                 signals = state.track.observe(
@@ -83,13 +83,17 @@ class Diagnoser:
         peers = self._peers.observe([s for _, _, s in read if s is not None], ticks)
         if peers:
             read = [(gpu, state, None if s is None else replace(s, peer=peers.get(s.gpu))) for gpu, state, s in read]
-        beside = takers([s for _, _, s in read if s is not None], ticks)
-        if beside:
+        takers_of_gpu = takers([s for _, _, s in read if s is not None], ticks)
+        if takers_of_gpu:
             read = [
-                (gpu, state, s if s is None or s.gpu not in beside else replace(s, outsiders=beside[s.gpu]))
+                (
+                    gpu,
+                    state,
+                    s if s is None or s.gpu not in takers_of_gpu else replace(s, outsiders=takers_of_gpu[s.gpu]),
+                )
                 for gpu, state, s in read
             ]
-        if self._periods.found:
+        if self._periods.periods:
             read = [
                 (gpu, state, None if s is None else replace(s, period=self._periods.of(s.gpu)))
                 for gpu, state, s in read
@@ -122,16 +126,16 @@ class Diagnoser:
         self._ledger.forget(uuid)
         self._findings.forget(uuid)
 
-    def forget_gone(self, most: int) -> None:
-        """Drop what is remembered of GPUs that are gone, among the oldest beyond ``most`` GPUs."""
-        for uuid in list(self._gpus)[: max(0, len(self._gpus) - most)]:
-            if uuid not in self._seen:
+    def forget_gone(self, limit: int) -> None:
+        """Drop what is remembered of GPUs that are gone, among the oldest beyond ``limit`` GPUs."""
+        for uuid in list(self._gpus)[: max(0, len(self._gpus) - limit)]:
+            if uuid not in self._sample_and_tick:
                 self.forget(uuid)
 
     def lanes(self, uuid: str) -> Mapping[str, float | None]:
         """This tick's host lanes of one GPU, percent: means over its loaders, and its main thread."""
-        seen = self._seen.get(uuid)
-        return NO_LANES if seen is None else _lanes(*seen)
+        sample_and_tick = self._sample_and_tick.get(uuid)
+        return NO_LANES if sample_and_tick is None else _lanes(*sample_and_tick)
 
     @property
     def fabric(self) -> FabricSignals | None:
@@ -141,7 +145,7 @@ class Diagnoser:
     @property
     def periods(self) -> tuple[StepPeriod, ...]:
         """The steps of jobs, as their GPUs' rhythm shows them."""
-        return self._periods.found
+        return self._periods.periods
 
     def lasting(self) -> tuple[Lasting, ...]:
         """Since when what holds has held on each GPU of the last snapshot; those on which nothing does are left out."""

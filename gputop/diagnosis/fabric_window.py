@@ -34,7 +34,7 @@ class FabricSignals(Struct, frozen=True):
     ports_degraded: int
 
     @property
-    def there(self) -> bool:
+    def has_fabric(self) -> bool:
         """Whether the machine has a fabric at all."""
         return self.peak_bytes_per_s is not None or self.ports_down > 0
 
@@ -68,7 +68,7 @@ class FabricSignals(Struct, frozen=True):
 
     def evidence(self) -> tuple[str, ...]:
         """What a verdict on communication adds: ``fabric ↑ 3 % of 400 Gb/s, 1,204 drops in 30 s``."""
-        if not self.there:
+        if not self.has_fabric:
             tcp = self.tcp_retransmits
             return (
                 (f"no fabric here; TCP sent {tcp:,} segments again in {self.over_s:.0f} s",) if tcp >= LEAST_TCP else ()

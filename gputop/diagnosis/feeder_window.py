@@ -104,14 +104,14 @@ class FeederWindow:
         sums = self._sums
         disk = network = 0.0
         for row in rows:
-            known = sums.get(row.key)
-            if known is None:
-                known = sums[row.key] = _Sums()
-            known.count += 1
-            known.latest = row
+            feeder = sums.get(row.key)
+            if feeder is None:
+                feeder = sums[row.key] = _Sums()
+            feeder.count += 1
+            feeder.latest = row
             if row.by in PROOFS:
-                known.proven_at = t
-            values, added = known.values, row.values
+                feeder.proven_at = t
+            values, added = feeder.values, row.values
             values[0] += added[0]
             values[1] += added[1]
             values[2] += added[2]
@@ -139,12 +139,12 @@ class FeederWindow:
             self._any_disk -= tick.disk
             self._any_network -= tick.network
             for row in tick.rows:
-                known = sums[row.key]
-                known.count -= 1
-                if known.count == 0:
+                feeder = sums[row.key]
+                feeder.count -= 1
+                if feeder.count == 0:
                     del sums[row.key]
                     continue
-                values, gone = known.values, row.values
+                values, gone = feeder.values, row.values
                 values[0] -= gone[0]
                 values[1] -= gone[1]
                 values[2] -= gone[2]
@@ -162,12 +162,16 @@ class FeederWindow:
         self._any_disk = self._any_network = 0.0
 
     def feeders(self) -> Feeders | None:
-        """Who feeds, and the busiest of them; None where no sample of the window knows any feeder."""
+        """The feeders, and the busiest of them; None where no sample of the window knows any feeder."""
         sums = self._sums
         if not sums:
             return None
-        least = min(LEAST_SEEN, max([known.count for known in sums.values()]))
-        ranked = [(*_rank(key, known), key, known) for key, known in sums.items() if known.count >= least]
+        least = min(LEAST_SEEN, max([feeder_sums.count for feeder_sums in sums.values()]))
+        ranked = [
+            (*_rank(key, feeder_sums), key, feeder_sums)
+            for key, feeder_sums in sums.items()
+            if feeder_sums.count >= least
+        ]
         processes = [row for row in ranked if row[3] >= 0]
         threads = [row for row in ranked if row[3] < 0] if len(processes) < len(ranked) else []
         useful, _, _, best_key, best = max(processes or threads)
@@ -179,9 +183,9 @@ class FeederWindow:
         if latest is None:
             return None
         kind = latest.kind
-        same = [row for row in processes if row[4].latest is not None and row[4].latest.kind == kind]
+        same_kind = [row for row in processes if row[4].latest is not None and row[4].latest.kind == kind]
         # A dataloader's workers share its work even while they idle; others that did nothing are no feeders at all.
-        peers = [row for row in same if row[3] == best_key or latest.what == "workers" or row[4].does_something]
+        peers = [row for row in same_kind if row[3] == best_key or latest.what == "workers" or row[4].does_something]
         if best_key < 0:
             peers = [row for row in threads if row[3] == best_key]
         busiest = best.shares()
@@ -221,15 +225,16 @@ def _leading(shares: FeederShares, before: Literal["cpu", "disk", "network"]) ->
     return best if parts[best] > parts[before] + CLEARLY_AHEAD else before
 
 
-def _rank(key: int, known: _Sums) -> tuple[float, float, int]:
-    """Most useful first; among those that do nothing useful who polls; then the lowest key, so that it stays put."""
-    values, whole = known.values, 100.0 * known.count
+def _rank(key: int, feeder_sums: _Sums) -> tuple[float, float, int]:
+    """Most useful first; among those that do nothing useful, those that poll; then the lowest key, so that it stays
+    put."""
+    values, whole = feeder_sums.values, 100.0 * feeder_sums.count
     return round((values[0] + values[1] + values[2] + values[3]) / whole, 2), round(values[6] / whole, 2), -abs(key)
 
 
 def _mean(peers: list[_Sums]) -> FeederShares:
     n = len(peers)
-    columns = zip(*[[value / known.count for value in known.values] for known in peers], strict=True)
+    columns = zip(*[[value / feeder_sums.count for value in feeder_sums.values] for feeder_sums in peers], strict=True)
     return _shares([sum(column) / n for column in columns]) if n else NO_SHARES
 
 

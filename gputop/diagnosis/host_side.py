@@ -1,7 +1,7 @@
 """What the host did for each GPU in one snapshot: process trees joined to GPUs, loaders added up.
 
 A loader belongs to the GPU of its row; where its ancestor holds several GPUs it counts for each of them. Orphans are
-never attributed to anybody.
+never attributed to a GPU.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class HostTick:
         self.feeders: list[FeederRow] = []
         """One row for each feeder; empty in recordings made before feeders were measured."""
 
-    def own(self, p: ProcessSample) -> None:
+    def add_owner(self, p: ProcessSample) -> None:
         """Count a process that holds a context on this GPU."""
         self.owners.append(p)
         if p.gpu_mem_bytes is not None:
@@ -105,7 +105,7 @@ class HostTick:
 
     @property
     def knows_feeders(self) -> bool:
-        """Whether whoever measured this could measure feeders."""
+        """Whether the source of this sample could measure feeders."""
         return self.primary is not None and self.primary.feeder_threads is not None
 
     def computing(self) -> int:
@@ -204,14 +204,14 @@ def _kind(rule: str | None, loader: str | None) -> tuple[FeederKind, str]:
     return ("ray", "Ray tasks") if loader == "ray" else ("workers", "workers")
 
 
-def _row(p: ProcessSample, key: int, what: FeederKind, kind: str, count: int) -> FeederRow:
+def _row(p: ProcessSample, key: int, feeder_kind: FeederKind, kind: str, count: int) -> FeederRow:
     values: tuple[float | None, ...] = (
         p.feed_run_pct, p.feed_queued_pct, p.feed_disk_pct, p.feed_network_pct,
         p.feed_lock_pct, p.feed_sleep_pct, p.feed_poll_pct, p.feed_other_pct, p.feed_unread_pct,
     )  # fmt: skip
-    known = tuple([value or 0.0 for value in values])
+    shares = tuple([value or 0.0 for value in values])
     blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
-    return FeederRow(key, kind, known, p.feed_by, p.net_rx_bytes_per_s, count, blind, what, p.mount)
+    return FeederRow(key, kind, shares, p.feed_by, p.net_rx_bytes_per_s, count, blind, feeder_kind, p.mount)
 
 
 NOBODY = HostTick()
@@ -237,10 +237,10 @@ class HostReader:
                 tick = ticks.get(p.gpu)
                 if tick is None:
                     tick = ticks[p.gpu] = HostTick()
-                tick.own(p)
-                held = holders.setdefault(p.pid, [])
-                held.append(p.gpu)
-                several = several or len(held) > 1
+                tick.add_owner(p)
+                gpu_indices = holders.setdefault(p.pid, [])
+                gpu_indices.append(p.gpu)
+                several = several or len(gpu_indices) > 1
             elif p.role != "orphan":
                 rest.append(p)
         parents = {p.pid: p.ppid for p in rest} if several else {}
@@ -256,7 +256,7 @@ class HostReader:
         self._helpers = helpers
         return ticks
 
-    def _helper_loads(self, p: ProcessSample, interval_s: float, seen: dict[int, tuple[float, float]]) -> bool:
+    def _helper_loads(self, p: ProcessSample, interval_s: float, helper_loads: dict[int, tuple[float, float]]) -> bool:
         if p.static.rule == NEVER:
             return False
         core, disk = self._helpers.get(p.pid, (0.0, 0.0))
@@ -267,7 +267,7 @@ class HostReader:
             return False
         core += weight * (run / 100.0 - core)
         disk += weight * ((1.0 if is_on_disk(p) else 0.0) - disk)
-        seen[p.pid] = (core, disk)
+        helper_loads[p.pid] = (core, disk)
         return core >= HELPER_SHARE or disk >= HELPER_SHARE
 
 
@@ -277,8 +277,8 @@ def _gpus_of(p: ProcessSample, holders: dict[int, list[int]], parents: dict[int,
     for _ in range(8):
         if ancestor is None:
             break
-        held = holders.get(ancestor)
-        if held is not None:
-            return held
+        gpu_indices = holders.get(ancestor)
+        if gpu_indices is not None:
+            return gpu_indices
         ancestor = parents.get(ancestor)
     return () if p.gpu is None else (p.gpu,)

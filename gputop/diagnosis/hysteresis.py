@@ -93,77 +93,77 @@ def ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else part / whole
 
 
-def next_holds(before: Holds, a: WindowMeans) -> Holds:
+def next_holds(before: Holds, means: WindowMeans) -> Holds:
     """Which conditions hold after another sample."""
-    d, x, u = a.d, a.x, a.util
-    idle = round(100.0 - u, 6)
-    dram = d if a.util_known else ratio(a.dram, 100.0)
+    d, x, util = means.d, means.x, means.util
+    idle = round(100.0 - util, 6)
+    dram = d if means.util_known else ratio(means.dram, 100.0)
     much = _above(before.much_dram, dram, at.MUCH_DRAM_RATIO, at.MUCH_DRAM_RATIO_LEAVE)
     witness = (
         much
         or _above(before.witness, x, at.WITNESS_TENSOR_RATIO, at.WITNESS_TENSOR_RATIO_LEAVE)
-        or any(_above(before.witness, pipe, at.WITNESS_PIPE, at.WITNESS_PIPE_LEAVE) for pipe in a.pipes)
+        or any(_above(before.witness, pipe, at.WITNESS_PIPE, at.WITNESS_PIPE_LEAVE) for pipe in means.pipes)
     )
     return Holds(
-        flag=next_flag(before.flag, a),
-        moves_data=_below(before.moves_data, a.tensor, at.COMM_TENSOR, at.COMM_TENSOR_LEAVE)
+        flag=next_flag(before.flag, means),
+        moves_data=_below(before.moves_data, means.tensor, at.COMM_TENSOR, at.COMM_TENSOR_LEAVE)
         and (
-            _above(before.moves_data, a.nvlink, at.COMM_NVLINK, at.COMM_NVLINK_LEAVE)
-            or _above(before.moves_data, a.pcie_both_ways, at.COMM_PCIE, at.COMM_PCIE_LEAVE)
+            _above(before.moves_data, means.nvlink, at.COMM_NVLINK, at.COMM_NVLINK_LEAVE)
+            or _above(before.moves_data, means.pcie_both_ways, at.COMM_PCIE, at.COMM_PCIE_LEAVE)
         ),
-        rests=(a.tensor is None or _below(before.rests, a.tensor, at.COMM_TENSOR, at.COMM_TENSOR_LEAVE))
-        and _below(before.rests, a.dram, at.COMM_DRAM, at.COMM_DRAM_LEAVE)
-        and _below(before.rests, a.power, at.COMM_POWER, at.COMM_POWER_LEAVE),
-        memory=_memory(before.memory, a),
+        rests=(means.tensor is None or _below(before.rests, means.tensor, at.COMM_TENSOR, at.COMM_TENSOR_LEAVE))
+        and _below(before.rests, means.dram, at.COMM_DRAM, at.COMM_DRAM_LEAVE)
+        and _below(before.rests, means.power, at.COMM_POWER, at.COMM_POWER_LEAVE),
+        memory=_memory(before.memory, means),
         much_dram=much,
         little_tensor=(
             not much
-            and _above(before.little_tensor, a.sm, at.TENSOR_SM, at.TENSOR_SM_LEAVE)
-            and _below(before.little_tensor, a.tensor, at.LITTLE_TENSOR, at.LITTLE_TENSOR_LEAVE)
+            and _above(before.little_tensor, means.sm, at.TENSOR_SM, at.TENSOR_SM_LEAVE)
+            and _below(before.little_tensor, means.tensor, at.LITTLE_TENSOR, at.LITTLE_TENSOR_LEAVE)
             and _below(before.little_tensor, x, at.LITTLE_TENSOR_RATIO, at.LITTLE_TENSOR_RATIO_LEAVE)
-            and (a.fp64 or 0.0) < at.SOME_FP64
+            and (means.fp64 or 0.0) < at.SOME_FP64
         ),
         half=(
             not much
-            and a.util_known
-            and _above(before.half, u, at.HALF_UTIL, at.HALF_UTIL_LEAVE)
-            and _below(before.half, a.r, at.HALF_RATIO, at.HALF_RATIO_LEAVE)
+            and means.util_known
+            and _above(before.half, util, at.HALF_UTIL, at.HALF_UTIL_LEAVE)
+            and _below(before.half, means.r, at.HALF_RATIO, at.HALF_RATIO_LEAVE)
         ),
-        stalled=_stalled(before.stalled, a),
-        broad=_above(before.broad, u, at.HEALTHY_UTIL, at.HEALTHY_UTIL_LEAVE)
-        and a.sm is not None
+        stalled=_stalled(before.stalled, means),
+        broad=_above(before.broad, util, at.HEALTHY_UTIL, at.HEALTHY_UTIL_LEAVE)
+        and means.sm is not None
         and (
-            _above(before.broad, a.sm, at.HEALTHY_SM, at.HEALTHY_SM_LEAVE)
-            or _above(before.broad, a.tensor, at.HEALTHY_TENSOR, at.HEALTHY_TENSOR_LEAVE)
+            _above(before.broad, means.sm, at.HEALTHY_SM, at.HEALTHY_SM_LEAVE)
+            or _above(before.broad, means.tensor, at.HEALTHY_TENSOR, at.HEALTHY_TENSOR_LEAVE)
         ),
         witness=witness,
-        at_power_limit=_above(before.at_power_limit, u, at.HEALTHY_UTIL, at.HEALTHY_UTIL_LEAVE)
-        and _above(before.at_power_limit, a.power, at.FULL_POWER, at.FULL_POWER_LEAVE),
-        draws_little=_above(before.draws_little, u, at.LOW_POWER_UTIL, at.LOW_POWER_UTIL_LEAVE)
-        and _below(before.draws_little, a.power, at.LOW_POWER, at.LOW_POWER_LEAVE),
-        waits=_waits(before.waits, idle, a.slow_idle),
+        at_power_limit=_above(before.at_power_limit, util, at.HEALTHY_UTIL, at.HEALTHY_UTIL_LEAVE)
+        and _above(before.at_power_limit, means.power, at.FULL_POWER, at.FULL_POWER_LEAVE),
+        draws_little=_above(before.draws_little, util, at.LOW_POWER_UTIL, at.LOW_POWER_UTIL_LEAVE)
+        and _below(before.draws_little, means.power, at.LOW_POWER, at.LOW_POWER_LEAVE),
+        waits=_waits(before.waits, idle, means.slow_idle),
     )
 
 
-def next_flag(before: Flag | None, a: WindowMeans) -> Flag | None:
+def next_flag(before: Flag | None, means: WindowMeans) -> Flag | None:
     """A, B or C of a GPU that is busy and does not work; strict where the definition is: 80/30 and 50/15 are none."""
-    if not a.util_known or a.sm is None or a.util_of_sm is None or a.r is None:
+    if not means.util_known or means.sm is None or means.util_of_sm is None or means.r is None:
         return None
-    util = min(a.util, a.util_of_sm)
+    util = min(means.util, means.util_of_sm)
     if _above(before == "A", util, at.FLAG_A_UTIL, at.FLAG_A_UTIL_LEAVE) and _below(
-        before == "A", a.sm, at.FLAG_A_SM, at.FLAG_A_SM_LEAVE
+        before == "A", means.sm, at.FLAG_A_SM, at.FLAG_A_SM_LEAVE
     ):
         return "A"
-    held = before in ("A", "B")
-    if _above(held, util, at.FLAG_B_UTIL, at.FLAG_B_UTIL_LEAVE) and _below(
-        held, a.r, at.FLAG_B_RATIO, at.FLAG_B_RATIO_LEAVE
+    is_set = before in ("A", "B")
+    if _above(is_set, util, at.FLAG_B_UTIL, at.FLAG_B_UTIL_LEAVE) and _below(
+        is_set, means.r, at.FLAG_B_RATIO, at.FLAG_B_RATIO_LEAVE
     ):
         return "B"
-    if not a.may_be_hollow or a.r <= 0.0 or (a.d is not None and a.d >= at.MUCH_DRAM_RATIO):
+    if not means.may_be_hollow or means.r <= 0.0 or (means.d is not None and means.d >= at.MUCH_DRAM_RATIO):
         return None
-    held = before == "C"
-    if _above(held, util, at.FLAG_C_UTIL, at.FLAG_C_UTIL_LEAVE) and _below(
-        held, a.r, at.FLAG_C_RATIO, at.FLAG_C_RATIO_LEAVE
+    is_set = before == "C"
+    if _above(is_set, util, at.FLAG_C_UTIL, at.FLAG_C_UTIL_LEAVE) and _below(
+        is_set, means.r, at.FLAG_C_RATIO, at.FLAG_C_RATIO_LEAVE
     ):
         return "C"
     return None
@@ -224,25 +224,25 @@ class Stands(Struct, frozen=True):
 class Standing:
     """Follows one thread, or the feeders of one GPU as a whole."""
 
-    __slots__ = ("_mount", "_seen_at", "_since", "_what")
+    __slots__ = ("_mount", "_seen_at", "_since", "_state")
 
     def __init__(self) -> None:
-        self._what: str | None = None
+        self._state: str | None = None
         self._mount: str | None = None
         self._since = self._seen_at = 0.0
 
-    def observe(self, t: float, what: str | None, mount: str | None) -> Stands | None:
+    def observe(self, t: float, state: str | None, mount: str | None) -> Stands | None:
         """Add a sample; gives what has stood up to now. None where nothing does."""
-        if what is not None and what == self._what:
+        if state is not None and state == self._state:
             self._seen_at = t
             self._mount = mount or self._mount
-        elif what is not None or t - self._seen_at > MOST_BREAK_S:
-            self._what, self._mount, self._since, self._seen_at = what, mount, t, t
-        return None if self._what is None else Stands(self._what, t - self._since, self._mount)
+        elif state is not None or t - self._seen_at > MOST_BREAK_S:
+            self._state, self._mount, self._since, self._seen_at = state, mount, t, t
+        return None if self._state is None else Stands(self._state, t - self._since, self._mount)
 
     def clear(self) -> None:
         """Forget it, for another job."""
-        self._what = self._mount = None
+        self._state = self._mount = None
 
 
 def main_state(p: ProcessSample | None) -> str | None:

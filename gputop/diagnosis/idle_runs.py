@@ -142,10 +142,10 @@ class _Birth(Struct, frozen=True):
 class Births:
     """New loaders of one GPU. Those found with the job are no births."""
 
-    __slots__ = ("_begun", "_births", "_known", "_parents")
+    __slots__ = ("_begun", "_births", "_parents", "_starttimes")
 
     def __init__(self) -> None:
-        self._known: dict[int, int | None] = {}
+        self._starttimes: dict[int, int | None] = {}
         self._parents: dict[int, int] = {}
         """The processes that have had loaders, with the most that one had at once."""
         self._births: deque[_Birth] = deque(maxlen=1024)
@@ -154,39 +154,46 @@ class Births:
     def observe(self, t: float, loaders: Sequence[Born], job_age_s: float | None = None) -> None:
         """Note which loaders were not there before.
 
-        With the job's age, loaders found with it that are much younger and all of one age were born meanwhile.
+        With the job's age, loaders found with it that are much younger and all of one age were started later.
         """
-        known = self._known
-        if not known and job_age_s is not None:
+        starttimes = self._starttimes
+        if not starttimes and job_age_s is not None:
             self._born_before(t, [loader.age_s for loader in loaders if loader.age_s is not None], job_age_s)
-        beside = Counter(loader.parent for loader in loaders if loader.parent is not None)
-        new = [one for one in loaders if one.pid not in known or known[one.pid] != one.starttime]
+        siblings = Counter(loader.parent for loader in loaders if loader.parent is not None)
+        new = [
+            loader for loader in loaders if loader.pid not in starttimes or starttimes[loader.pid] != loader.starttime
+        ]
         # However young the job: where none of those seen before is left, these have replaced them.
-        replaced = bool(known) and len(new) == len(loaders)
-        of_all = len(new) == len(loaders) or all((one.age_s or BESIDE_S + 1.0) <= BESIDE_S for one in loaders)
-        for one in new:
-            known[one.pid] = one.starttime
-            follows = one.parent is not None and self._is_line(one, beside[one.parent])
+        replaced = bool(starttimes) and len(new) == len(loaders)
+        of_all = len(new) == len(loaders) or all((loader.age_s or BESIDE_S + 1.0) <= BESIDE_S for loader in loaders)
+        for loader in new:
+            starttimes[loader.pid] = loader.starttime
+            follows = loader.parent is not None and self._is_line(loader, siblings[loader.parent])
             late = self._begun is not None and t - self._begun >= FOUND_WITHIN_S
             if (late or replaced) and not follows:
-                age = one.age_s
+                age = loader.age_s
                 self._births.append(_Birth(t if age is None or age > FOUND_WITHIN_S else t - age, of_all))
-        for parent, count in beside.items():
+        for parent, count in siblings.items():
             self._parents[parent] = max(count, self._parents.get(parent, 0))
         if self._begun is None:
             self._begun = t
-        if len(known) > 2 * len(loaders) + 64:
-            self._known = {one.pid: one.starttime for one in loaders}
-            self._parents = {parent: self._parents[parent] for parent in beside}
+        if len(starttimes) > 2 * len(loaders) + 64:
+            self._starttimes = {loader.pid: loader.starttime for loader in loaders}
+            self._parents = {parent: self._parents[parent] for parent in siblings}
         while self._births and self._births[0].t <= t - BIRTHS_REMEMBERED_S:
             self._births.popleft()
 
-    def _is_line(self, one: Born, beside: int) -> bool:
+    def _is_line(self, loader: Born, siblings: int) -> bool:
         """Whether a loader follows another one of the same parent, which never has two: a child per shard, no worker.
 
-        PyTorch's workers name themselves: one that is started anew each epoch is a restart.
+        PyTorch's workers name themselves: one that is started again each epoch is a restart.
         """
-        return one.rule != "R1" and one.parent is not None and beside == 1 and self._parents.get(one.parent) == 1
+        return (
+            loader.rule != "R1"
+            and loader.parent is not None
+            and siblings == 1
+            and self._parents.get(loader.parent) == 1
+        )
 
     def _born_before(self, t: float, ages: list[float], job_age_s: float) -> None:
         if not ages or max(ages) - min(ages) > BESIDE_S or max(ages) > BIRTHS_REMEMBERED_S / 2:
@@ -206,17 +213,17 @@ class Births:
         longest = of_all_s = 0.0
         for run in runs:
             begin, end = run.ended - run.length_s - BESIDE_S, run.ended + BESIDE_S
-            beside = [birth for birth in self._births if begin <= birth.t <= end]
-            if beside:
+            near = [birth for birth in self._births if begin <= birth.t <= end]
+            if near:
                 longest = max(longest, run.length_s)
-                of_all_s += run.length_s if any(birth.of_all for birth in beside) else 0.0
+                of_all_s += run.length_s if any(birth.of_all for birth in near) else 0.0
         if count == 0 or self._births[-1].t - self._births[0].t < BESIDE_S:
             return count, 0.0, of_all_s
         return count, longest, of_all_s
 
     def clear(self) -> None:
         """Forget everything, for another job."""
-        self._known.clear()
+        self._starttimes.clear()
         self._parents.clear()
         self._births.clear()
         self._begun = None

@@ -57,19 +57,19 @@ def period(values: Sequence[float], spacing_s: float) -> float | None:
     its number of terms), refined by the parabola through the peak and its neighbours.
     """
     n = len(values)
-    most = n // LEAST_PERIODS
-    if most <= LEAST_SAMPLES:
+    most_lag = n // LEAST_PERIODS
+    if most_lag <= LEAST_SAMPLES:
         return None
     middle = sum(values) / len(values)
     centred = [value - middle for value in values]
     power = sum(map(mul, centred, centred)) / n
     if power <= 0.0 or sqrt(power) < LEAST_SPREAD * abs(middle):
         return None
-    r = [sum(map(mul, centred, centred[lag:])) / (n - lag) / power for lag in range(most + 2)]
+    r = [sum(map(mul, centred, centred[lag:])) / (n - lag) / power for lag in range(most_lag + 2)]
     fall = next((lag for lag, value in enumerate(r) if value < 0.0), None)
     if fall is None:
         return None
-    peaks = [lag for lag in range(fall, most + 1) if r[lag - 1] <= r[lag] > r[lag + 1] and r[lag] > 0.0]
+    peaks = [lag for lag in range(fall, most_lag + 1) if r[lag - 1] <= r[lag] > r[lag + 1] and r[lag] > 0.0]
     highest = max((r[lag] for lag in peaks), default=0.0)
     first = next((lag for lag in peaks if r[lag] >= FIRST_OF_HIGHEST * highest), None)
     if first is None or first < LEAST_SAMPLES or r[first] < LEAST_R:
@@ -80,8 +80,8 @@ def period(values: Sequence[float], spacing_s: float) -> float | None:
         return None
     before, at, after = r[first - 1 : first + 2]
     bend = before - 2.0 * at + after
-    found = first + (0.5 * (before - after) / bend if bend < 0.0 else 0.0)
-    return found * spacing_s if found >= (1.0 - AGREE) * LEAST_SAMPLES else None
+    peak = first + (0.5 * (before - after) / bend if bend < 0.0 else 0.0)
+    return peak * spacing_s if peak >= (1.0 - AGREE) * LEAST_SAMPLES else None
 
 
 class _Rhythm:
@@ -90,7 +90,7 @@ class _Rhythm:
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float]] = deque()
         self._last: float | None = None
-        self.found: float | None = None
+        self.period_s: float | None = None
         """The step that the last two windows agree on."""
         self.first: float | None = None
         self.grown_t: float | None = None
@@ -98,7 +98,7 @@ class _Rhythm:
     def add(self, t: float, value: float | None, spacing_s: float) -> None:
         samples = self._samples
         if value is None or (samples and not 0.0 < t - samples[-1][0] <= 2.0 * spacing_s):
-            # What is missing would shift the rest: the window begins anew.
+            # What is missing would shift the rest: the window starts over.
             samples.clear()
             if value is None:
                 return
@@ -106,17 +106,17 @@ class _Rhythm:
         if t - samples[0][0] < WINDOW_S:
             return
         apart = (samples[-1][0] - samples[0][0]) / (len(samples) - 1)
-        found = period([each for _, each in samples], apart)
+        period_s = period([sample_value for _, sample_value in samples], apart)
         samples.clear()
-        agree = found is not None and self._last is not None and abs(found - self._last) <= AGREE * self._last
-        self.found, self._last = (found if agree else None), found
-        if self.found is not None:
-            self._compare(t, self.found)
+        agree = period_s is not None and self._last is not None and abs(period_s - self._last) <= AGREE * self._last
+        self.period_s, self._last = (period_s if agree else None), period_s
+        if self.period_s is not None:
+            self._compare(t, self.period_s)
 
-    def _compare(self, t: float, found: float) -> None:
+    def _compare(self, t: float, period_s: float) -> None:
         if self.first is None:
-            self.first = found
-        ratio = found / self.first
+            self.first = period_s
+        ratio = period_s / self.first
         times = round(ratio)
         if ratio < PERIOD_GROWN:
             self.grown_t = None
@@ -129,16 +129,16 @@ class StepPeriods:
 
     def __init__(self) -> None:
         self._jobs: dict[str, dict[PeriodSource, _Rhythm]] = {}
-        self.found: tuple[StepPeriod, ...] = ()
+        self.periods: tuple[StepPeriod, ...] = ()
         """The steps as they stand; a recording's own where the snapshot carries them."""
 
     def observe(self, snapshot: Snapshot) -> None:
         """Add one snapshot. One that repeats a reading, or comes too seldom, says nothing new."""
         if snapshot.periods:
-            self.found = snapshot.periods
+            self.periods = snapshot.periods
             return
         if not 0.0 < snapshot.interval_s <= MOST_INTERVAL_S:
-            self.found = ()
+            self.periods = ()
             self._jobs.clear()
             return
         if "nvml" in snapshot.repeats:
@@ -148,7 +148,7 @@ class StepPeriods:
         serving = {process.gpu for process in snapshot.processes if process.static.server is not None}
         groups = {key: gpus for key, gpus in groups.items() if serving.isdisjoint(g.static.index for g in gpus)}
         self._jobs = {key: self._jobs.get(key, {}) for key in groups}
-        found = []
+        periods = []
         for key, gpus in groups.items():
             rhythms = self._jobs[key]
             for source, read in _READ:
@@ -157,15 +157,17 @@ class StepPeriods:
                 rhythm.add(
                     snapshot.t, sum(values) / len(values) if len(values) == len(gpus) else None, snapshot.interval_s
                 )
-            of = next(((s, r) for s, _ in _READ if (r := rhythms[s]).found is not None), None)
-            if of is not None and of[1].found is not None and of[1].first is not None:
+            clearest = next(((s, r) for s, _ in _READ if (r := rhythms[s]).period_s is not None), None)
+            if clearest is not None and clearest[1].period_s is not None and clearest[1].first is not None:
                 indices = tuple(sorted(gpu.static.index for gpu in gpus))
-                found.append(StepPeriod(indices, of[1].found, of[0], of[1].first, of[1].grown_t))
-        self.found = tuple(found)
+                periods.append(
+                    StepPeriod(indices, clearest[1].period_s, clearest[0], clearest[1].first, clearest[1].grown_t)
+                )
+        self.periods = tuple(periods)
 
     def of(self, gpu: int) -> StepPeriod | None:
         """The step on the GPU with this index."""
-        return next((each for each in self.found if gpu in each.gpus), None)
+        return next((period for period in self.periods if gpu in period.gpus), None)
 
 
 def jobs_of(gpus: Iterable[GpuSample], processes: Iterable[ProcessSample]) -> Mapping[str, list[GpuSample]]:
@@ -205,18 +207,18 @@ def grown(steps: Sequence[Mapping[Phase, float]]) -> PhaseGrowth | None:
     """The phase of these steps, in order, that grew most; None where a step takes no longer than in the beginning.
     Steps with other phases than the last one are left out. In seconds."""
     alike = steps[-1].keys() if steps else ()
-    kept = [step for step in steps[WARM_UP_STEPS:] if step.keys() == alike]
-    if not alike or len(kept) < LEAST_STEPS:
+    alike_steps = [step for step in steps[WARM_UP_STEPS:] if step.keys() == alike]
+    if not alike or len(alike_steps) < LEAST_STEPS:
         return None
     # Importing it takes 4 ms, for which a start need not wait.
     from statistics import median
 
-    third = len(kept) // 3
-    first, last = kept[:third], kept[-third:]
+    third = len(alike_steps) // 3
+    first, last = alike_steps[:third], alike_steps[-third:]
     if median(sum(step.values()) for step in last) < PHASE_GROWN * median(sum(step.values()) for step in first):
         return None
     medians = {
-        phase: (median(step[phase] for step in first), median(step[phase] for step in last)) for phase in kept[0]
+        phase: (median(step[phase] for step in first), median(step[phase] for step in last)) for phase in alike_steps[0]
     }
-    most = max(medians, key=lambda phase: medians[phase][1] - medians[phase][0])
-    return PhaseGrowth(most, *medians[most])
+    phase_grown = max(medians, key=lambda phase: medians[phase][1] - medians[phase][0])
+    return PhaseGrowth(phase_grown, *medians[phase_grown])

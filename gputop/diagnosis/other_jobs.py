@@ -34,7 +34,7 @@ class Peers:
                 if key is not None:
                     jobs.setdefault(key, []).append(s)
         since: dict[tuple[str, int], float] = {}
-        found: dict[int, Peer] = {}
+        peer_of_gpu: dict[int, Peer] = {}
         for key, members in jobs.items():
             peer = _outlier(members)
             if peer is None:
@@ -43,9 +43,9 @@ class Peers:
             straggler = next(s for s in members if s.gpu == peer.straggler)
             since[begun] = self._since.get(begun, straggler.t - straggler.covered_s)
             if straggler.t - since[begun] >= FOR_S:
-                found.update({s.gpu: peer for s in members})
+                peer_of_gpu.update({s.gpu: peer for s in members})
         self._since = since
-        return found
+        return peer_of_gpu
 
 
 def job_of(tick: HostTick) -> str | None:
@@ -86,8 +86,8 @@ def _outlier(members: Sequence[Signals]) -> Peer | None:
 
 # Other GPU jobs on the machine that take the cores which a job queues for. Pure.
 #
-# The scan for whoever else uses the cores leaves out the GPUs' own trees, which are measured all the time: what those
-# of another job take is known from their own windows.
+# The scan for other users of the cores leaves out the GPUs' own process trees, which are measured all the time: what
+# those of another job take is known from their own windows.
 
 QUEUED = 0.3
 """Share of the window that a loader or the main thread queues for a core from which on other jobs are looked at."""
@@ -100,23 +100,23 @@ def takers(signals: Sequence[Signals], ticks: Mapping[int, HostTick]) -> dict[in
     if not short:
         return {}
     jobs: dict[str, dict[int, tuple[float, Signals]]] = {}
-    own: dict[int, str] = {}
+    job_of_gpu: dict[int, str] = {}
     for s in signals:
         tick = ticks.get(s.gpu)
         key = None if tick is None else job_of(tick)
         if key is None or s.pid is None:
             continue
-        own[s.gpu] = key
+        job_of_gpu[s.gpu] = key
         # A process on several GPUs has one tree, which counts once.
         jobs.setdefault(key, {}).setdefault(s.pid, (s.tree_cores or 0.0, s))
-    found = {}
+    takers_of_gpu = {}
     for s in short:
-        others = [_job(ticks, trees) for key, trees in jobs.items() if key != own.get(s.gpu)]
+        others = [_job(ticks, trees) for key, trees in jobs.items() if key != job_of_gpu.get(s.gpu)]
         others = [job for job in others if job.cpu_pct >= 100.0 * LEAST_CORES]
         if others:
             everybody = sorted((*s.outsiders, *others), key=lambda outsider: -outsider.cpu_pct)
-            found[s.gpu] = tuple(everybody)
-    return found
+            takers_of_gpu[s.gpu] = tuple(everybody)
+    return takers_of_gpu
 
 
 def _queued(s: Signals) -> float:

@@ -24,7 +24,7 @@ EFFICIENCY_UTIL = 10.0
 
 
 class Pause(Struct, frozen=True):
-    """A run of samples without any kernel: when it ended, how long it was, what the job's tree wrote meanwhile.
+    """A run of samples without any kernel: when it ended, how long it was, and what the job's tree wrote during it.
 
     ``main_saves`` is the share of it in which the main thread waited for a file to be written, ``main_runs`` that in
     which it was runnable.
@@ -207,7 +207,7 @@ class Signals(Struct, frozen=True):
     """What the main thread has been in without a break."""
     feeders_stand: Stands | None = None
     changed_s: float | None = None
-    """Seconds since the window began anew because the cause had changed; None when it never has."""
+    """Seconds since the window was restarted because the cause had changed; None when it never has."""
     period: StepPeriod | None = None
     """The job's step as its GPUs' rhythm shows it."""
 

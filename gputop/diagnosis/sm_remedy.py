@@ -1,6 +1,6 @@
 """How to have SM activity measured on a GPU where it is not: by the kind of the card, and with the right that it takes.
 
-Most cards that are not in a data centre have no counter that anybody may read: a verdict without SM must say what to do
+Most cards outside of data centres have no counter that can be read: a verdict without SM must say what to do
 about it. ``gputop doctor`` looks at this machine's own files and rights; here only the GPU's facts are known.
 """
 

@@ -84,11 +84,11 @@ class Startup:
         self._was_quiet = self._has_begun = self._has_trained = False
         self._first_kernels_at: float | None = None
 
-    def begins_to_work(self, t: float, util: float, *, known: bool) -> bool:
+    def begins_to_work(self, t: float, util: float, *, age_known: bool) -> bool:
         """Take a sample in; True once, where the job runs its first kernels after a quiet time.
 
         What came before was importing and warming up: no part of a window that judges training. A process may be seen
-        on the GPU, or ``known`` in age, only some samples after its kernels: it is waited for. A job that pauses later
+        on the GPU, or its age be known, only some samples after its kernels: it is waited for. A job that pauses later
         goes on being judged.
         """
         for times, seconds in ((self._loud, WORKED_OF_S), (self._any, STEADY_S)):
@@ -104,10 +104,10 @@ class Startup:
                 self._has_begun = True
                 self._first_kernels_at = t if self._was_quiet else None
         first = self._first_kernels_at
-        if first is None or (not known and t - first < KNOWN_WITHIN_S):
+        if first is None or (not age_known and t - first < KNOWN_WITHIN_S):
             return False
         self._first_kernels_at = None
-        return known
+        return age_known
 
     @property
     def has_worked(self) -> bool:
@@ -279,7 +279,7 @@ DEGRADED_UTIL = 50.0
 OLD_S = 10.0
 """Process data older than this are no evidence."""
 FEEDERS_FROM_IDLE = 20.0
-"""Below this idle time nobody asks who feeds the GPU."""
+"""Below this idle time the feeders of the GPU are not looked at."""
 
 
 class GpuTrack:
@@ -291,7 +291,7 @@ class GpuTrack:
         self._startup = Startup()
         self._compared_at = float("-inf")
         self.restarted_at: float | None = None
-        """When the window began anew because the cause had changed."""
+        """When the window was restarted because the cause had changed."""
         self.correlation = Correlation()
         self.health = Health()
         self._trend = MemoryTrend()
@@ -337,7 +337,7 @@ class GpuTrack:
         return Lasting(gpu, self._quiet_since, self._tensor_since, self._degraded_since)
 
     def skip(self, gpu: GpuSample, events: tuple[Event, ...]) -> None:
-        """A sample of a GPU that cannot be read: only its errors count, and the window begins afresh afterwards."""
+        """A sample of a GPU that cannot be read: only its errors count, and the window starts over afterwards."""
         self.health.observe(gpu, events)
         self._restart()
         self._util = None
@@ -372,7 +372,7 @@ class GpuTrack:
             self._restart()
         knows = tick is not None and tick.knows_feeders
         age = tick.primary.age_s if knows and tick is not None and tick.primary is not None else None
-        if util is not None and self._startup.begins_to_work(t, util, known=age is not None):
+        if util is not None and self._startup.begins_to_work(t, util, age_known=age is not None):
             self._restart()
         trains_since = None if util is None or not knows else self._startup.began_to_train(t, interval_s)
         if measured is not None:
@@ -388,7 +388,7 @@ class GpuTrack:
         self.window.push(t, row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, capacity))
         if measured is not None and knows:
             self.feeders.push(t, tuple(measured.feeders))
-            self._begin_anew(t)
+            self._restart_window(t)
         if trains_since is not None:
             # A pause before that, for compiling say, was a part of starting up.
             self.window.keep(t - trains_since + 0.5 * interval_s)
@@ -414,7 +414,7 @@ class GpuTrack:
         self._quiet_since = self._tensor_since = self._degraded_since = None
         self._holds = Holds()
 
-    def _begin_anew(self, t: float) -> None:
+    def _restart_window(self, t: float) -> None:
         """Where the last seconds contradict the window clearly, the cause has changed: what was before says nothing."""
         if self.restarted_at is not None and t - self.restarted_at < WINDOW_S:
             return
@@ -487,7 +487,7 @@ class GpuTrack:
         by_demand = primary is None or primary.static.server is not None
         if n >= least:
             slow = self._slow_idle if by_demand else None
-            now = _activity(mean, gpu, sm, u, slow, known=util is not None, hollow=hollow)
+            now = _activity(mean, gpu, sm, u, slow, util_known=util is not None, hollow=hollow)
             self._holds = next_holds(self._holds, now)
         return Signals(
             t=t,
@@ -513,7 +513,7 @@ class GpuTrack:
             **gpu_part(window, mean, sm, gpu),
             mem_filled=ratio(*memory_of(gpu, host)),
             unified=bool(gpu.static.unified_memory),
-            **self._lasting_part(t, interval_s, gpu, u, known=util is not None),
+            **self._lasting_part(t, interval_s, gpu, u, util_known=util is not None),
             **self._pauses_part(t),
             **host_part(window, mean, tick, host),
             **process_part(tick),
@@ -526,11 +526,11 @@ class GpuTrack:
             fabric=fabric,
         )
 
-    def _lasting_part(self, t: float, interval_s: float, gpu: GpuSample, u: float, *, known: bool) -> Part:
+    def _lasting_part(self, t: float, interval_s: float, gpu: GpuSample, u: float, *, util_known: bool) -> Part:
         """What holds now, and for how long it has: quiet, without tensor cores, on a degraded link."""
         window, oldest_t = self.window, self.window.oldest_t
         share = LOUD_SHARE if self._quiet_since is None else LOUD_SHARE_LEAVE
-        quiet = known and window.count(col.LOUD) <= share * len(window)
+        quiet = util_known and window.count(col.LOUD) <= share * len(window)
         before = self._before if oldest_t <= self._before_t else Lasting(-1)
         self._quiet_since = _since(self._quiet_since, quiet, oldest_t, before.quiet_since)
         little = self._holds.little_tensor
@@ -578,7 +578,7 @@ def _age(since: float | None, t: float, interval_s: float) -> float:
 
 
 def _activity(
-    mean: Means, gpu: GpuSample, sm: float | None, u: float, slow: float | None, *, known: bool, hollow: bool
+    mean: Means, gpu: GpuSample, sm: float | None, u: float, slow: float | None, *, util_known: bool, hollow: bool
 ) -> WindowMeans:
     """What the conditions of a busy GPU are made of."""
     received, sent = mean[col.PCIE_RX], mean[col.PCIE_TX]
@@ -586,7 +586,7 @@ def _activity(
     if gpu.static.nvlink_peak_bytes_per_s or gpu.nvlink_rx_bytes_per_s:
         links = (*links, mean[col.NVLINK])
     return WindowMeans(
-        u, known, mean[col.U_OF_SM], mean[col.U_OF_DRAM], sm, mean[col.TENSOR], mean[col.DRAM], mean[col.FP64],
+        u, util_known, mean[col.U_OF_SM], mean[col.U_OF_DRAM], sm, mean[col.TENSOR], mean[col.DRAM], mean[col.FP64],
         mean[col.FP32], mean[col.FP16], mean[col.INTEGER], mean[col.POWER], hollow, slow, mean[col.NVLINK],
         None if received is None or sent is None else min(received, sent), links,
     )  # fmt: skip

@@ -148,8 +148,8 @@ class GpuDiagnosis(Struct, frozen=True):
 
     def __repr__(self) -> str:
         """One line for a log or a notebook; ``str`` of the fields would be two thousand characters."""
-        said = f": {self.evidence[0]}" if self.evidence else ""
-        return f"<GPU {self.index} {self.level}, {full_title(self.title, self.busy_not_working)}{said}>"
+        evidence = f": {self.evidence[0]}" if self.evidence else ""
+        return f"<GPU {self.index} {self.level}, {full_title(self.title, self.busy_not_working)}{evidence}>"
 
 
 class VerdictChange(Struct, frozen=True):

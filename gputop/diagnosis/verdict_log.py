@@ -90,7 +90,7 @@ MOST_CHANGES = 10_000
 class VerdictTimeline(Sequence[Change]):
     """(Unix time, verdict, flag) of each change, oldest first, as it stood at one moment: it never changes.
 
-    ``then`` gives the next one, which shares its storage. As a tuple of objects a change took 120 bytes: half a
+    ``with_change`` gives the next one, which shares its storage. As a tuple of objects a change took 120 bytes: half a
     megabyte a day for eight GPUs, for weeks.
     """
 
@@ -104,7 +104,7 @@ class VerdictTimeline(Sequence[Change]):
             self._append(t, verdict, flag)
         self._count = len(self._times)
 
-    def then(self, t: float, verdict: str, flag: Flag | None) -> VerdictTimeline:
+    def with_change(self, t: float, verdict: str, flag: Flag | None) -> VerdictTimeline:
         """This timeline plus one change; beyond ``MOST_CHANGES`` the oldest tenth is dropped."""
         full = self._count >= MOST_CHANGES
         if full or self._count < len(self._times):

@@ -164,10 +164,10 @@ class Chooser(Generic[T]):
             return False
         votes = self._votes
         votes.append(value)
-        most = max(1, round(VOTE_S / interval_s))
-        while len(votes) > most:
+        vote_count = max(1, round(VOTE_S / interval_s))
+        while len(votes) > vote_count:
             votes.popleft()
-        self._agreed = len(votes) == most and votes.count(self.shown) == most
+        self._agreed = len(votes) == vote_count and votes.count(self.shown) == vote_count
         if value == self.shown and self.is_settled():
             return False
         first = max(1, round(FIRST_S / interval_s))
@@ -186,7 +186,7 @@ class Chooser(Generic[T]):
         if winner == self.shown:
             return False
         wins = votes.count(winner)
-        if wins < VOTES_NEEDED * most and not (len(votes) == most and self.shown not in votes):
+        if wins < VOTES_NEEDED * vote_count and not (len(votes) == vote_count and self.shown not in votes):
             return False
         self.show(t, winner)
         return True
@@ -302,7 +302,7 @@ UNDECIDED = frozenset((COLLECTING.id, STARTUP.id))
 
 class _Offer(Struct, frozen=True):
     rule: Rule
-    told: RuleResult
+    result: RuleResult
     flag: Flag | None
     figure: Figure | None = None
     feeders: Feeders | None = None
@@ -343,7 +343,7 @@ class GpuState:
     @property
     def state(self) -> State:
         """The state to which this GPU's time counts now."""
-        return self._shown.told.state or self._shown.rule.state
+        return self._shown.result.state or self._shown.rule.state
 
     def acknowledge(self, badge_id: str) -> None:
         """Clear a sticky badge."""
@@ -362,16 +362,16 @@ class GpuState:
         now = (self._verdict.shown[0], self._paint.shown[0])
         if now != self._timed:
             self._timed = now
-            self._timeline = self._timeline.then(t, *now)
+            self._timeline = self._timeline.with_change(t, *now)
 
     def diagnosis(
         self, gpu: GpuSample, s: Signals | None, seconds: dict[State, float], causes: dict[str, float]
     ) -> GpuDiagnosis:
         """The diagnosis as it stands."""
-        rule, told = self._shown.rule, self._shown.told
+        rule, result = self._shown.rule, self._shown.result
         flag, level = self._paint.shown
-        score, reason = (None, told.evidence[0] if told.evidence else None) if s is None else efficiency(s)
-        notes = told.notes if s is None else _notes(s, told, rule)
+        score, reason = (None, result.evidence[0] if result.evidence else None) if s is None else efficiency(s)
+        notes = result.notes if s is None else _notes(s, result, rule)
         if s is not None and s.changed_s is not None and s.changed_s <= CHANGING_S and self._doubted:
             notes = (f"the cause has changed {s.changed_s:.0f} s ago: what is said here was before", *notes)
         feeders = self._shown.feeders
@@ -379,28 +379,30 @@ class GpuState:
         if s is not None and s.host and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
             attribution = attribute(s, self.track.correlation)
         return GpuDiagnosis(
-            self.index, gpu.static.uuid, rule.id, level, told.title or rule.title, told.short or rule.short,
+            self.index, gpu.static.uuid, rule.id, level, result.title or rule.title, result.short or rule.short,
             flag, score, reason,
-            told.confidence, WINDOW_S, 0 if s is None else s.n, told.evidence, told.remedy, told.remedy_short, notes,
+            result.confidence, WINDOW_S, 0 if s is None else s.n, result.evidence, result.remedy, result.remedy_short,
+            notes,
             self._badges, attribution, self.state, self._verdict.since, seconds, causes, self._timeline,
-            self._shown.figure, told.cause, told.cause is not None and feeders is not None and feeders.uneven, feeders,
+            self._shown.figure, result.cause, result.cause is not None and feeders is not None and feeders.uneven,
+            feeders,
             None if s is None else _means(s, self.track.window.mean(FP64)),
-            told.plain_title or told.title or rule.title,
+            result.plain_title or result.title or rule.title,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
         if rule is COLLECTING and s.comes_and_goes and self.state in IDLE_STATES:
-            # The window begins anew with a burst of work: what is known of the GPU has not changed.
+            # The window starts over with a burst of work: what is known of the GPU has not changed.
             return
-        told = rule.tell(s)
-        state = told.state or rule.state
+        result = rule.tell(s)
+        state = result.state or rule.state
         # What is counted otherwise is not called busy, not working: a GPU has one state for everybody.
         flag = s.flag if state == "busy_not_working" else None
         starved = rule.id in STARVED_IDS or rule.id == STARVED_UNATTRIBUTED.id
-        offered = _Offer(rule, told, flag, figure(s, rule, state), s.feeders if starved else None)
-        key, shown = key_of(rule.id, told.cause), self._verdict.shown
+        offered = _Offer(rule, result, flag, figure(s, rule, state), s.feeders if starved else None)
+        key, shown = key_of(rule.id, result.cause), self._verdict.shown
         self._doubted = rule.id != shown[0]
-        if not self._may_change(t, rule, told, s):
+        if not self._may_change(t, rule, result, s):
             self._verdict.vote(t, shown, interval_s)
             return
         changed = self._verdict.vote(t, key, interval_s, eager=shown[0] in UNDECIDED)
@@ -411,17 +413,17 @@ class GpuState:
             self._show(t, offer)
         elif key == shown:
             self._shown = offered
-            self._paint.vote(t, (flag, told.level), interval_s)
+            self._paint.vote(t, (flag, result.level), interval_s)
         elif shown[0] == COLLECTING.id:
             line = f"{s.n} samples: a verdict shows once it has held for {FIRST_S:.0f} s"
             self._shown = _Offer(COLLECTING, RuleResult("grey", (line,), confidence="low"), None)
         if key != shown:
             self._offers[key] = offered
         elif rule.id in STARVED_IDS:
-            # Who was judged is not starting any more, though its steps become rare.
+            # A job that was judged is not starting any more, though its steps become rare.
             self.track.has_started()
 
-    def _may_change(self, t: float, rule: Rule, told: RuleResult, s: Signals) -> bool:
+    def _may_change(self, t: float, rule: Rule, result: RuleResult, s: Signals) -> bool:
         """Whether a cause that has long been shown may give way: to an end, and to what is clearly stronger."""
         shown = self._shown
         if shown.rule.id not in STARVED_IDS:
@@ -436,15 +438,15 @@ class GpuState:
         if rule.id in WORKS_IDS:
             margin = 0.0
         else:
-            ours = strength(shown.rule.id, shown.told.cause, s)
-            theirs = strength(rule.id, told.cause, s)
+            ours = strength(shown.rule.id, shown.result.cause, s)
+            theirs = strength(rule.id, result.cause, s)
             # A cause that holds no longer and that nothing replaces is not shown for ever.
             margin = MARGIN if rule.id == STARVED_UNATTRIBUTED.id and ours < GONE else theirs - ours
-        return self._steady.gives_way(t, key_of(rule.id, told.cause), margin)
+        return self._steady.gives_way(t, key_of(rule.id, result.cause), margin)
 
     def _show(self, t: float, offer: _Offer) -> None:
         self._shown = offer
-        self._paint = Chooser((offer.flag, offer.told.level), t)
+        self._paint = Chooser((offer.flag, offer.result.level), t)
 
     def _cannot_judge(self, t: float, gpu: GpuSample) -> None:
         """A lost GPU, or one whose util is not measured: at once, with the reason."""
@@ -476,15 +478,18 @@ def _means(s: Signals, fp64: float | None) -> Means:
     return Means(s.n, s.n < s.least, util, s.sm, s.occ, s.tensor, s.fp32, fp64, s.dram)
 
 
-def _notes(s: Signals, told: RuleResult, rule: Rule) -> tuple[str, ...]:
+def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
     """The rule's own notes, the flag beside starvation, and what a missing signal takes away."""
-    notes = told.notes
+    notes = result.notes
     if s.flag is not None and rule.id in STARVED_IDS:
         notes = (*notes, f"while kernels run they use {chip_share(s)} of the SMs")
     if s.sm_off is not None:
         # A note need not repeat what the evidence and the remedy already say.
-        said = any(s.sm_off in line for line in told.evidence)
-        notes = (*notes, f"cannot say whether it really works: {s.sm_off.partition('; ')[0] if said else s.sm_off}")
+        is_mentioned = any(s.sm_off in line for line in result.evidence)
+        notes = (
+            *notes,
+            f"cannot say whether it really works: {s.sm_off.partition('; ')[0] if is_mentioned else s.sm_off}",
+        )
     if not s.util_known:
         return (*notes, "util is not measured on a MIG instance: starvation and busy-not-working are not judged")
     if s.idle < IDLE_PCT or s.quiet or s.n < s.least:

@@ -69,11 +69,11 @@ def scaled(value: float | None) -> int | None:
 
 
 class _Sample(Struct, frozen=True, gc=False):
-    """One sample of the window: 0 stands where a value was not measured, and ``known`` tells which were."""
+    """One sample of the window: 0 stands where a value was not measured, and ``present`` tells which were."""
 
     t: float
     values: tuple[int, ...]
-    known: tuple[bool, ...]
+    present: tuple[bool, ...]
 
     def __deepcopy__(self, _memo: dict[int, object]) -> _Sample:
         return self
@@ -105,37 +105,37 @@ class Window:
     def push(self, t: float, row: Row) -> None:
         """Add a sample and drop those older than the window."""
         samples = self._samples
-        known = tuple(map(is_not, row, _NOTHING))
-        if samples and samples[-1].known == known:
-            known = samples[-1].known
-        now = _Sample(t, tuple([value or 0 for value in row]), known)
+        presence = tuple(map(is_not, row, _NOTHING))
+        if samples and samples[-1].present == presence:
+            presence = samples[-1].present
+        now = _Sample(t, tuple([value or 0 for value in row]), presence)
         samples.append(now)
         if samples[0].t <= self._horizon(self._seconds) < samples[1].t:
             # One goes as one comes: mostly the same columns are known, and often nothing has changed at all.
-            then = samples.popleft()
-            if then.known != known:
-                self._add_counts(add, known)
-                self._add_counts(sub, then.known)
-            if then.values != now.values:
+            oldest = samples.popleft()
+            if oldest.present != presence:
+                self._add_counts(add, presence)
+                self._add_counts(sub, oldest.present)
+            if oldest.values != now.values:
                 self._means = None
-                self._sums = list(map(sub, map(add, self._sums, now.values), then.values))
+                self._sums = list(map(sub, map(add, self._sums, now.values), oldest.values))
             return
         self._means = None
         self._sums = list(map(add, self._sums, now.values))
-        self._add_counts(add, known)
+        self._add_counts(add, presence)
         self.keep(self._seconds)
 
-    def _add_counts(self, operation: Callable[[int, int], int], known: tuple[bool, ...]) -> None:
-        self._counts = list(map(operation, self._counts, known))
+    def _add_counts(self, operation: Callable[[int, int], int], presence: tuple[bool, ...]) -> None:
+        self._counts = list(map(operation, self._counts, presence))
         self._means = self._divisors = None
 
     def keep(self, seconds: float) -> None:
         """Drop what is more than ``seconds`` older than the latest sample."""
         horizon = self._horizon(seconds)
         while self._samples[0].t <= horizon:
-            then = self._samples.popleft()
-            self._sums = list(map(sub, self._sums, then.values))
-            self._add_counts(sub, then.known)
+            oldest = self._samples.popleft()
+            self._sums = list(map(sub, self._sums, oldest.values))
+            self._add_counts(sub, oldest.present)
 
     def _horizon(self, seconds: float) -> float:
         # Half a millisecond: Unix times carry a rounding error, and the sample 30 s ago must not count by chance.
@@ -143,7 +143,7 @@ class Window:
 
     def latest(self, seconds: float, columns: Sequence[int]) -> list[tuple[float, float] | None]:
         """Per column the mean of the last ``seconds`` and of what came before, in its unit; None without both."""
-        found: list[tuple[float, float] | None] = []
+        pairs: list[tuple[float, float] | None] = []
         horizon = self._horizon(seconds)
         for column in columns:
             total = count = 0
@@ -151,13 +151,13 @@ class Window:
                 if sample.t <= horizon:
                     break
                 total += sample.values[column]
-                count += sample.known[column]
+                count += sample.present[column]
             others = self._counts[column] - count
             unit = _UNITS[column]
-            found.append(
+            pairs.append(
                 (total / (count * unit), (self._sums[column] - total) / (others * unit)) if count and others else None
             )
-        return found
+        return pairs
 
     def clear(self) -> None:
         """Forget everything."""
@@ -168,9 +168,9 @@ class Window:
 
     def forget(self, *columns: int) -> None:
         """Drop a column's past: two sources of one metric never mix, and a broken counter's zeros do not count."""
-        kept = [i not in columns for i in range(COLUMNS)]
+        factors = [i not in columns for i in range(COLUMNS)]
         self._samples = deque(
-            _Sample(sample.t, tuple(map(mul, sample.values, kept)), tuple(map(and_, sample.known, kept)))
+            _Sample(sample.t, tuple(map(mul, sample.values, factors)), tuple(map(and_, sample.present, factors)))
             for sample in self._samples
         )
         self._means = self._divisors = None
@@ -284,8 +284,8 @@ def flag_now(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> Flag | 
         return None
     if reads_zero_at_work(gpu) or is_void(gpu, util) or is_stale(gpu):
         return None
-    here = [p for p in processes if p.role == "gpu" and p.gpu == gpu.static.index]
-    hollow = all(is_compute(p) for p in here) if here else not any(p.role == "gpu" for p in processes)
+    gpu_processes = [p for p in processes if p.role == "gpu" and p.gpu == gpu.static.index]
+    hollow = all(is_compute(p) for p in gpu_processes) if gpu_processes else not any(p.role == "gpu" for p in processes)
     return busy_not_working(util, sm, dram=percent(gpu.dram_active_pct), may_be_hollow=hollow)
 
 
@@ -302,14 +302,15 @@ def row_of(gpu: GpuSample, util: float | None, sm: float | None, tick: HostTick 
     nvlink = gpu.nvlink_rx_bytes_per_s
     if gpu.nvlink_tx_bytes_per_s is not None and (nvlink is None or gpu.nvlink_tx_bytes_per_s > nvlink):
         nvlink = gpu.nvlink_tx_bytes_per_s
-    one = 1_000_000
+    full_share = 1_000_000
     return (
         scaled(util), *_counters(gpu, util, sm),
         _scaled_share(gpu.pcie_rx_bytes_per_s, capacity), _scaled_share(gpu.pcie_tx_bytes_per_s, capacity),
         _scaled_share(nvlink, peak), _scaled_share(gpu.power_w, gpu.power_limit_w),
         _scaled_share(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
-        one if util is not None and util >= LOUD_UTIL else None, one if reasons & ThrottleTHERMAL else None,
-        one if reasons & POWER_BRAKE else None, one if reasons & POWER_CAP else None,
+        full_share if util is not None and util >= LOUD_UTIL else None,
+        full_share if reasons & ThrottleTHERMAL else None,
+        full_share if reasons & POWER_BRAKE else None, full_share if reasons & POWER_CAP else None,
         *(_NO_HOST if tick is None else _host_side(tick)),
     )  # fmt: skip
 
@@ -409,7 +410,8 @@ def ratio(value: float | None, limit: float | None) -> float | None:
 def memory_of(gpu: GpuSample, host: HostSample) -> tuple[float | None, float | None]:
     """Bytes in use and in all of the memory that a job on this GPU can fill.
 
-    A GPU without memory of its own is full when the host is, or the cgroup: ``MemAvailable`` counts, not who holds it.
+    A GPU without memory of its own is full when the host is, or the cgroup: ``MemAvailable`` counts, not which process
+    holds it.
     """
     if gpu.static.unified_memory:
         return host.mem_used_bytes, host.mem_total_bytes

@@ -34,21 +34,21 @@ class CsvLog:
 
     def _widen(self, new: list[str]) -> None:
         """Rewrite the file with more columns, row by row: a run of weeks may not fit into memory."""
-        beside = f"{self._path}.{os.getpid()}.new"
+        new_path = f"{self._path}.{os.getpid()}.new"
         columns = [*self._columns, *new]
         try:
             with (
                 open(self._path, encoding="utf-8", newline="") as before,
-                open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="")
+                open(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="")
                 as after,
             ):  # fmt: skip
                 writer, rows = csv.writer(after, lineterminator="\n"), csv.reader(before)
                 next(rows, None)
                 writer.writerow(columns)
                 writer.writerows([*row, *[""] * (len(columns) - len(row))] for row in rows)
-            os.replace(beside, self._path)
+            os.replace(new_path, self._path)
         except OSError:
-            if os.path.lexists(beside):
-                os.unlink(beside)
+            if os.path.lexists(new_path):
+                os.unlink(new_path)
             raise
         self._columns = columns

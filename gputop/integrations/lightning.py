@@ -23,7 +23,7 @@ class GputopCallback(Callback):  # type: ignore[misc]
 
     def __init__(self, log_every: float = 10.0, *, print_summary: bool = True, **watch: Any) -> None:
         super().__init__()
-        self._given = {"log_every": log_every, **watch}
+        self._options = {"log_every": log_every, **watch}
         self._print = print_summary
         self._watch: Any = None
         self._wait = BatchWait()
@@ -34,8 +34,8 @@ class GputopCallback(Callback):  # type: ignore[misc]
         if self._watch is not None:
             self._watch.stop()
         self.summary, self._wait = None, BatchWait()
-        loggers = [*(trainer.loggers or ()), *_several(self._given.get("log"))]
-        self._watch = gputop.watch(**{**self._given, "log": loggers}).start()
+        loggers = [*(trainer.loggers or ()), *_several(self._options.get("log"))]
+        self._watch = gputop.watch(**{**self._options, "log": loggers}).start()
         self._fetches_itself = _takes_iterator(pl_module)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:

@@ -38,11 +38,11 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
     def attach(self, trainer: Any) -> GputopCallback:
         """Register with a trainer before all that it reports to, which then has these numbers in its own lines; in
         place of ``callbacks=[…]``."""
-        others = [each for each in trainer.callback_handler.callbacks if _reads_lines(each)]
-        for each in others:
-            trainer.remove_callback(each)
-        for each in (self, *(each for each in others if each is not self)):
-            trainer.add_callback(each)
+        others = [callback for callback in trainer.callback_handler.callbacks if _reads_lines(callback)]
+        for callback in others:
+            trainer.remove_callback(callback)
+        for callback in (self, *(callback for callback in others if callback is not self)):
+            trainer.add_callback(callback)
         self._leads = True
         return self
 
@@ -70,8 +70,8 @@ class GputopCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         waited_s = self._wait.take()
-        known = _FETCHES_FIRST or args.gradient_accumulation_steps == 1
-        self._watch.step(state.global_step, data_wait_s=waited_s if known else None)
+        wait_is_known = _FETCHES_FIRST or args.gradient_accumulation_steps == 1
+        self._watch.step(state.global_step, data_wait_s=waited_s if wait_is_known else None)
         self._wait.begin()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -117,9 +117,9 @@ def _targets(args: Any) -> dict[str, Any]:
     """What the trainer's own reporters of W&B and MLflow log to, by run: those of this process, by their public
     names."""
     wandb, mlflow = sys.modules.get("wandb"), sys.modules.get("mlflow")
-    names, found = _reporters(args), {}
+    names, targets = _reporters(args), {}
     if "wandb" in names and (run := getattr(wandb, "run", None)) is not None:
-        found[f"wandb {run.id}"] = run
+        targets[f"wandb {run.id}"] = run
     if "mlflow" in names and mlflow is not None and (active := mlflow.active_run()) is not None:
-        found[f"mlflow {active.info.run_id}"] = mlflow
-    return found
+        targets[f"mlflow {active.info.run_id}"] = mlflow
+    return targets

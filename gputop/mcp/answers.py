@@ -56,20 +56,20 @@ def _has_text(value: Any) -> bool:
 def compact(data: Mapping[str, Any], *, full: bool) -> str:
     """The answer's text: JSON without blanks. Unless it is wanted in full, the largest lists are cut until it is small
     enough, and ``left_out`` says how many entries of each."""
-    found = dict(data)
-    text = _json(found)
+    shortened = dict(data)
+    text = _json(shortened)
     if full or len(text.encode()) <= MOST_BYTES:
         return text
     left_out: dict[str, int] = {}
     while len(text.encode()) > MOST_BYTES:
-        longest = max(_lists(found, ""), key=lambda one: one[0], default=None)
+        longest = max(_lists(shortened, ""), key=lambda list_found: list_found[0], default=None)
         if longest is None:
             break
         _, path, values = longest
         keep = len(values) // 2
         left_out[path] = left_out.get(path, 0) + len(values) - keep
         del values[keep:]
-        text = _json({**found, "left_out": left_out})
+        text = _json({**shortened, "left_out": left_out})
     return text
 
 
@@ -83,7 +83,7 @@ def _lists(data: Any, path: str) -> Iterable[tuple[int, str, list[Any]]]:
         for key, value in data.items():
             yield from _lists(value, f"{path}.{key}" if path else str(key))
     elif isinstance(data, list):
-        inner = [one for value in data for one in _lists(value, f"{path}[]")]
+        inner = [inner_list for value in data for inner_list in _lists(value, f"{path}[]")]
         yield from inner
         if len(data) > 1 and not inner:
             yield len(_json(data)), path, data
@@ -110,26 +110,26 @@ TOP_PROCESSES = 3
 
 def snapshot_brief(data: Mapping[str, Any], *, gpu: int | None, top: int | None) -> dict[str, Any]:
     """Each GPU's main numbers and the processes that hold most of its memory; of one GPU more of these."""
-    most = top if top is not None else TOP_PROCESSES if gpu is None else 4 * TOP_PROCESSES
-    wanted = [one for one in data["gpus"] if gpu is None or one["index"] == gpu]
+    most_processes = top if top is not None else TOP_PROCESSES if gpu is None else 4 * TOP_PROCESSES
+    gpu_rows = [gpu_row for gpu_row in data["gpus"] if gpu is None or gpu_row["index"] == gpu]
     return {
         "t": data["t"],
         "host": _present(data["host"], _HOST),
-        "gpus": [_gpu_brief(one, data["processes"], most) for one in wanted],
+        "gpus": [_gpu_brief(gpu_row, data["processes"], most_processes) for gpu_row in gpu_rows],
         "loader_workers": sum(process["role"] == "loader" for process in data["processes"]),
         "notices": data["notices"],
     }
 
 
-def _gpu_brief(gpu: Mapping[str, Any], processes: Sequence[Mapping[str, Any]], most: int) -> dict[str, Any]:
-    own = [process for process in processes if process["gpu"] == gpu["index"]]
-    own.sort(key=lambda process: -(process["gpu_mem_bytes"] or 0.0))
+def _gpu_brief(gpu: Mapping[str, Any], processes: Sequence[Mapping[str, Any]], most_processes: int) -> dict[str, Any]:
+    own_processes = [process for process in processes if process["gpu"] == gpu["index"]]
+    own_processes.sort(key=lambda process: -(process["gpu_mem_bytes"] or 0.0))
     missing = {key: reason for key, reason in gpu["unavailable"].items() if key in _GPU}
     return {
         **dict.fromkeys(_ALWAYS),
         **_present(gpu, _GPU),
-        "process_count": len(own),
-        "processes": [_present(process, _PROCESS) for process in own[:most]],
+        "process_count": len(own_processes),
+        "processes": [_present(process, _PROCESS) for process in own_processes[:most_processes]],
         **({"unavailable": missing} if missing else {}),
     }
 
@@ -141,9 +141,9 @@ def _present(data: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
 def diagnosis_brief(data: Mapping[str, Any], *, gpu: int | None) -> dict[str, Any]:
     """The verdicts without their histories."""
     gpus = [
-        {key: value for key, value in one.items() if key != "timeline" and value not in (None, [], {})}
-        for one in data["gpus"]
-        if gpu is None or one["index"] == gpu
+        {key: value for key, value in gpu_row.items() if key != "timeline" and value not in (None, [], {})}
+        for gpu_row in data["gpus"]
+        if gpu is None or gpu_row["index"] == gpu
     ]
     return {**data, "gpus": gpus}
 
@@ -178,18 +178,18 @@ def trace_brief(data: Mapping[str, Any], *, worst: int | None, top: int) -> dict
 
 
 def _trace_gpu(gpu: Mapping[str, Any], top: int) -> dict[str, Any]:
-    found = {key: value for key, value in gpu.items() if key != "steps_table" and value not in (None, [])}
-    found["idle_cause_pct"] = {cause: share for cause, share in gpu["idle_cause_pct"].items() if share}
-    found |= {table: gpu[table][:top] for table in _TABLES if gpu[table]}
+    brief = {key: value for key, value in gpu.items() if key != "steps_table" and value not in (None, [])}
+    brief["idle_cause_pct"] = {cause: share for cause, share in gpu["idle_cause_pct"].items() if share}
+    brief |= {table: gpu[table][:top] for table in _TABLES if gpu[table]}
     slow = [row for row in gpu["steps_table"] if row["flag"] == "slow"][:top]
-    return found | ({"slow_steps": slow} if slow else {})
+    return brief | ({"slow_steps": slow} if slow else {})
 
 
 def memory_brief(data: Mapping[str, Any], *, top: int) -> dict[str, Any]:
     """Each device with the ``top`` rows of its tables, and of failed allocations the last."""
     devices = []
     for device in data["devices"]:
-        failures = [{**one, "alive": one["alive"][:top]} for one in device["out_of_memory"][-1:]]
+        failures = [{**failure, "alive": failure["alive"][:top]} for failure in device["out_of_memory"][-1:]]
         tables = {name: device[name][:top] for name in ("alive", "survived", "growth")}
         devices.append({**device, **tables, "out_of_memory": failures})
     return {**data, "devices": devices}

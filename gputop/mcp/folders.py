@@ -23,9 +23,9 @@ class Outside(Exception):
 class Folders:
     """Raises Outside for a path that is not a folder."""
 
-    def __init__(self, given: Sequence[str]) -> None:
-        self._roots = [os.path.realpath(folder) for folder in given]
-        for folder, root in zip(given, self._roots, strict=True):
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._roots = [os.path.realpath(folder) for folder in folders]
+        for folder, root in zip(folders, self._roots, strict=True):
             if not os.path.isdir(root):
                 raise Outside(f"{folder} is not a folder")
 
@@ -62,15 +62,15 @@ class Folders:
 
     def files(self) -> dict[str, list[str]]:
         """What can be asked about below the folders, by kind, as ``file`` takes it."""
-        found: dict[str, list[str]] = {"recordings": [], "traces": [], "memory_snapshots": []}
+        files: dict[str, list[str]] = {"recordings": [], "traces": [], "memory_snapshots": []}
         for root in self._roots:
             for folder, _, names in os.walk(root):
                 for name in sorted(names):
                     path = os.path.join(folder, name)
                     kind = None if os.path.islink(path) or not os.path.isfile(path) else _kind(path)
-                    if kind is not None and sum(map(len, found.values())) < MOST_FILES:
-                        found[kind].append(os.path.relpath(path, root))
-        return found
+                    if kind is not None and sum(map(len, files.values())) < MOST_FILES:
+                        files[kind].append(os.path.relpath(path, root))
+        return files
 
     def named(self, data: Any) -> Any:
         """The same data with paths as an assistant names them: from the folder on."""

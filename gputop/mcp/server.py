@@ -155,7 +155,7 @@ class Tools:
         """What a recording's GPU time came to: work, waste, steps, findings."""
 
         def ask() -> Mapping[str, Any]:
-            return report_data(report_recording(self._folders.file(file), lens=self._redactor))
+            return report_data(report_recording(self._folders.file(file), recording_filter=self._redactor))
 
         return await self._answer(ask, full=full)
 
@@ -163,7 +163,9 @@ class Tools:
         """Two recordings: what a change made better or worse."""
 
         def ask() -> Mapping[str, Any]:
-            reports = [report_recording(self._folders.file(name), lens=self._redactor) for name in (before, after)]
+            reports = [
+                report_recording(self._folders.file(name), recording_filter=self._redactor) for name in (before, after)
+            ]
             return compare_data(compare(*reports))
 
         return await self._answer(ask, full=full)
@@ -181,9 +183,9 @@ class Tools:
 
         def ask() -> Mapping[str, Any]:
             report = self._traced(file, choice_of(steps, step))
-            known = [one.rank for one in report.ranks]
-            if rank is not None and rank not in known:
-                raise Failed(f"no rank {rank}: there are {', '.join(map(str, known))}")
+            ranks = [rank_report.rank for rank_report in report.ranks]
+            if rank is not None and rank not in ranks:
+                raise Failed(f"no rank {rank}: there are {', '.join(map(str, ranks))}")
             data = trace_data(report)
             return data if full else trace_brief(data, worst=worst(report).rank if rank is None else rank, top=top)
 
@@ -233,17 +235,17 @@ class Tools:
         """When a verdict or badge is given, at which level, and what helps."""
 
         def ask() -> Mapping[str, Any]:
-            known: dict[str, VerdictRow | BadgeRow] = {row.id: row for row in badge_rows()}
-            known.update({row.id: row for row in verdict_rows()})
+            rows: dict[str, VerdictRow | BadgeRow] = {row.id: row for row in badge_rows()}
+            rows.update({row.id: row for row in verdict_rows()})
             if verdict is None:
                 titles = {row.id: row.title for row in verdict_rows()}
                 return {
                     "verdicts": [{"id": key, "title": titles[key]} for key in titles],
                     "badges": [{"id": row.id, "level": row.level} for row in badge_rows()],
                 }
-            row = known.get(verdict)
+            row = rows.get(verdict)
             if row is None:
-                raise Failed(f"no such verdict or badge; there are: {', '.join(sorted(known))}")
+                raise Failed(f"no such verdict or badge; there are: {', '.join(sorted(rows))}")
             return {key: getattr(row, key) for key in row.__struct_fields__}
 
         return await self._answer(ask)
@@ -286,7 +288,7 @@ class Tools:
         from anyio.to_thread import run_sync
 
         try:
-            found = await run_sync(ask)
+            data = await run_sync(ask)
         except (Outside, Failed, SourceError, UsageError) as error:
             # The SDK passes on only this error's words; for any other it says that a tool failed.
             raise ToolError(clean_text(str(error))) from None
@@ -295,10 +297,10 @@ class Tools:
             raise ToolError("the file is not a recording or trace that can be read") from None
         except OSError as error:
             raise ToolError(error.strerror or "the file cannot be read") from None
-        found = self._folders.named(found)
+        data = self._folders.named(data)
         if self._redactor is not None:
-            found = self._redactor.data(found)
-        return compact(labelled(found), full=full)
+            data = self._redactor.data(data)
+        return compact(labelled(data), full=full)
 
     def _traced(self, file: str, choice: StepChoice) -> TraceReport:
         path = self._folders.file(file)
@@ -313,8 +315,8 @@ class Tools:
                 begin = begin or last.snapshot.t
         else:
             until = time.monotonic() + seconds
-            with live_frames(min(1.0, seconds / 12.0)) as found:
-                for last in found:
+            with live_frames(min(1.0, seconds / 12.0)) as frames:
+                for last in frames:
                     begin = begin or last.snapshot.t
                     if time.monotonic() >= until:
                         break
@@ -322,16 +324,16 @@ class Tools:
             raise Failed("nothing was measured")
         return begin, last
 
-    def _redacted(self, given: Any) -> Any:
+    def _redacted(self, original: Any) -> Any:
         """A snapshot, or a frame, without names where the user asked for redaction."""
         if self._redactor is None:
-            return given
-        if isinstance(given, Frame):
+            return original
+        if isinstance(original, Frame):
             from msgspec.structs import replace
 
-            steps = tuple(replace(pace, name=self._redactor.run(pace.name)) for pace in given.steps)
-            return replace(given, snapshot=self._redactor.snapshot(given.snapshot), steps=steps)
-        return self._redactor.snapshot(given)
+            steps = tuple(replace(pace, name=self._redactor.run(pace.name)) for pace in original.steps)
+            return replace(original, snapshot=self._redactor.snapshot(original.snapshot), steps=steps)
+        return self._redactor.snapshot(original)
 
 
 def _run(command: list[str], seconds: float) -> Any:

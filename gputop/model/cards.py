@@ -179,8 +179,8 @@ def smaller_card(
     present = card_of(name)
     if present is None or held_bytes <= 0.0:
         return None
-    wanted = MARGIN * held_bytes
-    holding = [c for c in CARDS if c.memory_gb < present.memory_gb and c.memory_gb * _GB >= wanted]
+    wanted_bytes = MARGIN * held_bytes
+    holding = [c for c in CARDS if c.memory_gb < present.memory_gb and c.memory_gb * _GB >= wanted_bytes]
     judged = [(card, *_keeps_up(card, present, name, dram_pct, tensor_pct)) for card in holding]
     chosen = next((row for row in judged if row[1]), None) or next(iter(judged), None)
     if chosen is None:
@@ -188,7 +188,7 @@ def smaller_card(
     card, is_fast, why = chosen
     saving = None if present.list_usd is None or card.list_usd is None else present.list_usd - card.list_usd
     return SmallerCard(
-        gpu, card.label, card.memory_gb, held_bytes, wanted, is_fast, why, card.source,
+        gpu, card.label, card.memory_gb, held_bytes, wanted_bytes, is_fast, why, card.source,
         saving if saving is not None and saving > 0.0 else None,
     )  # fmt: skip
 
@@ -202,7 +202,7 @@ def _keeps_up(
     bandwidth = dram_pct / 100.0 * present.bandwidth_gb_per_s / card.bandwidth_gb_per_s
     words = f"its memory bandwidth would be needed to {100 * bandwidth:.0f} %"
     try:
-        has, of = (peak_flops(each, "fp16")[0] for each in (name, card.example or card.label))
+        has, of = (peak_flops(card_name, "fp16")[0] for card_name in (name, card.example or card.label))
     except NoPeak:
         return None, f"{words}; its tensor cores are not compared"
     tensor = tensor_pct / 100.0 * has / of
@@ -210,14 +210,16 @@ def _keeps_up(
     return (bandwidth <= FULL and tensor <= FULL), words
 
 
-def card_words(found: SmallerCard, price: Price | None = None) -> str:
+def card_words(smaller: SmallerCard, price: Price | None = None) -> str:
     """``GPU 3: at most 18.2 GiB held, 20.0 with a margin of 10 %: a GPU with 24 GB would do (L4; …)``."""
-    held = f"at most {found.held_bytes / _GIB:.1f} GiB held, {found.wanted_bytes / _GIB:.1f} with a margin of 10 %"
-    would = "would do" if found.is_fast else "would hold it"
-    slower = ", but be slower" if found.is_fast is False else ""
-    by_list = price == LIST_PRICE and found.list_saving is not None
-    saving = f"; {found.list_saving:.2f} USD less an hour by list" if by_list else ""
+    memory_words = (
+        f"at most {smaller.held_bytes / _GIB:.1f} GiB held, {smaller.wanted_bytes / _GIB:.1f} with a margin of 10 %"
+    )
+    would = "would do" if smaller.is_fast else "would hold it"
+    slower = ", but be slower" if smaller.is_fast is False else ""
+    by_list = price == LIST_PRICE and smaller.list_saving is not None
+    saving = f"; {smaller.list_saving:.2f} USD less an hour by list" if by_list else ""
     return (
-        f"GPU {found.gpu}: {held}: a GPU with {found.memory_gb:.0f} GB {would}{slower} "
-        f"({found.card}, {found.source}; {found.why}{saving})"
+        f"GPU {smaller.gpu}: {memory_words}: a GPU with {smaller.memory_gb:.0f} GB {would}{slower} "
+        f"({smaller.card}, {smaller.source}; {smaller.why}{saving})"
     )

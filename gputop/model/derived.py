@@ -33,7 +33,7 @@ WORDS = {
 }
 THERMAL = SOFTWARE_THERMAL | HARDWARE_THERMAL
 NOT_THROTTLING = IDLE | APPLICATION_CLOCKS | DISPLAY_CLOCKS
-"""Reasons that slow no work down: idle, or clocks that somebody chose."""
+"""Reasons that slow no work down: idle, or clocks that were set by hand."""
 
 
 def throttle_words(mask: int) -> list[str]:

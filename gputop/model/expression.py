@@ -6,7 +6,7 @@
     operator   = ":" | "~" | "=" | "==" | "!=" | "<" | ">" | "<=" | ">="
 
 ``!`` negates a term, commas are alternatives, quotes keep spaces. What may be asked for is a ``Vocabulary``, and what a
-term says of something is up to who asks: it hands the numbers or texts in. A value that was not measured satisfies
+term says of something is up to the caller: it hands the numbers or texts in. A value that was not measured satisfies
 neither a comparison nor its negation: it is unknown.
 
 There are two ways of writing it. A *search* (a filter) is a list of words, all of which must hold: spaces separate
@@ -92,7 +92,7 @@ class Term(Struct, frozen=True):
         if value is None:
             return None
         if isinstance(value, (int, float)):
-            holds = any(_compares(self.operator, value, float(wanted), exactly) for wanted in self.values)
+            holds = any(_compares(self.operator, value, float(bound), exactly) for bound in self.values)
         else:
             holds = _says(value, self.operator, self.values) is not (self.operator == "!=")
         return holds is not self.negated
@@ -157,7 +157,7 @@ def _compares(operator: Operator, a: float, b: float, exactly: bool) -> bool:
     return _equal(a, b, exactly) is not (operator == "!=")
 
 
-def _says(texts: Sequence[str], operator: Operator, wanted: tuple[float | str, ...]) -> bool:
+def _says(texts: Sequence[str], operator: Operator, wanted_texts: tuple[float | str, ...]) -> bool:
     """Whether one of the texts says one of what is wanted, which is in lower case.
 
     ``~`` looks inside the text; ``:`` and ``=`` want all of it or one of its words (``job:8821``).
@@ -165,7 +165,7 @@ def _says(texts: Sequence[str], operator: Operator, wanted: tuple[float | str, .
     for text in texts:
         lower = text.lower()
         within: str | list[str] = lower if operator == "~" else [lower, *lower.split()]
-        for value in wanted:
+        for value in wanted_texts:
             if value in within:
                 return True
     return False
@@ -223,14 +223,14 @@ class _Parser:
         if like in ("<", ">", "<=", ">="):
             raise ExpressionError(f"{name} is a text: use {name}:… or {name}~…", begin)
         quoted = self._text[place] in QUOTES
-        wanted = (value.lower(),) if quoted else tuple(part for part in value.lower().split(",") if part)
-        if not wanted:
+        words = (value.lower(),) if quoted else tuple(part for part in value.lower().split(",") if part)
+        if not words:
             raise ExpressionError("a value is missing", place)
-        for one in wanted:
-            if field in self._vocabulary.ids and one not in self._vocabulary.ids[field]:
-                raise ExpressionError(f"there is no {field} {one}{self._instead(field, one)}", begin)
+        for word in words:
+            if field in self._vocabulary.ids and word not in self._vocabulary.ids[field]:
+                raise ExpressionError(f"there is no {field} {word}{self._instead(field, word)}", begin)
         # A verdict matches by any of its words, however the diagnosis puts them.
-        return Term(field, "~" if field in self._vocabulary.loose and like == ":" else like, wanted, negated)
+        return Term(field, "~" if field in self._vocabulary.loose and like == ":" else like, words, negated)
 
     def _identified(self, word: str, negated: bool, begin: int) -> Term:
         """The term that a word without an operator means in a condition."""
@@ -259,7 +259,7 @@ class _Parser:
             raise ExpressionError(f"{name} is {words.not_comparable[name]}", begin)
         names = [*words.aliases, *words.units]
         if words.is_condition:
-            names += [one for ids in words.ids.values() for one in ids]
+            names += [identifier for ids in words.ids.values() for identifier in ids]
         raise ExpressionError(f"there is no {words.kinds} {name}{nearest(name, names, words.otherwise)}", begin)
 
     def _instead(self, field: str, value: str) -> str:

@@ -41,8 +41,8 @@ class Ring:
         span = since if 0.0 < since <= GAP_INTERVALS * interval_s else interval_s
         if not values.keys() <= self.places.keys():
             self._widen(values)
-        found = list(map(values.get, self.places))
-        row = array("f", [nan if v is None else v for v in found])
+        numbers = list(map(values.get, self.places))
+        row = array("f", [nan if v is None else v for v in numbers])
         if len(self.times) <= slot:
             self.times.append(t)
             self.spans.append(span)
@@ -278,8 +278,8 @@ class History:
             chart = self._charts[(key, name, width_s)] = _Columns(width_s)
             self._cover_minutes(chart, track, name, oldest * width_s)
         chart.used_t = self.latest_t
-        asked = (count, last, track.fast.count)
-        if chart.asked == asked:
+        request = (count, last, track.fast.count)
+        if chart.asked == request:
             return chart.answer.copy()
         self._cover_new(chart, track, name, oldest * width_s)
         chart.forget_before(oldest)
@@ -289,11 +289,11 @@ class History:
             if name in names:
                 for i in range(max(first, floor(begin / width_s)), min(last, ceil(end / width_s) - 1) + 1):
                     means[i - first] = None
-        chart.asked, chart.answer = asked, means
+        chart.asked, chart.answer = request, means
         return means.copy()
 
     def _make_room(self) -> None:
-        """Before another chart is kept: drop those that nobody has asked for lately."""
+        """Before another chart is kept: drop those that were not asked for lately."""
         if len(self._charts) >= BUSY_CHARTS and self.latest_t is not None:
             begin = self.latest_t - UNUSED_S
             self._charts = {name: chart for name, chart in self._charts.items() if chart.used_t >= begin}
@@ -348,7 +348,7 @@ class ProcessHistory:
 
     def __init__(self, interval_s: float = 1.0) -> None:
         self._history = History(max(1.0, interval_s))
-        self._seen: dict[ProcessKey, float] = {}
+        self._last_seen_t: dict[ProcessKey, float] = {}
         self._t = float("-inf")
 
     @property
@@ -362,39 +362,41 @@ class ProcessHistory:
         Times must not run backwards; the monitor starts afresh when they do.
         """
         if t - self._t < LEAST_STEP_S or (processes and processes[0].unavailable.get("state") == NOT_READ_YET):
-            # Processes that /proc has not told of yet have no start time: their series would be somebody else's.
+            # Processes that /proc has not told of yet have no start time: their series would be those of another
+            # process.
             return
         self._t = t
         if len(processes) > MOST_PROCESSES:
             processes = sorted(processes, key=self._rank)[:MOST_PROCESSES]
         for process in processes:
             key = (process.pid, process.starttime, process.gpu)
-            self._seen.pop(key, None)
-            self._seen[key] = t
+            self._last_seen_t.pop(key, None)
+            self._last_seen_t[key] = t
             self._history.add(t, _name(key), _values(process), max(1.0, interval_s))
         self._forget(t)
 
     def holds(self, key: ProcessKey) -> bool:
         """Whether there are values of this process."""
-        return key in self._seen
+        return key in self._last_seen_t
 
     def columns(self, key: ProcessKey, name: str, width_s: float, count: int) -> list[float | None]:
         """The newest columns of one series, as ``History.columns`` gives them; all None for an unknown process."""
-        if key not in self._seen:
+        if key not in self._last_seen_t:
             return [None] * count
         return self._history.columns(_name(key), name, width_s, count)
 
     def _rank(self, process: ProcessSample) -> tuple[int, bool, float]:
-        known = (process.pid, process.starttime, process.gpu) in self._seen
-        return _RANKS[process.role], not known, -(process.gpu_mem_bytes or 0.0)
+        is_known = (process.pid, process.starttime, process.gpu) in self._last_seen_t
+        return _RANKS[process.role], not is_known, -(process.gpu_mem_bytes or 0.0)
 
     def _forget(self, t: float) -> None:
-        """Those that ended long ago, and the longest unseen of too many. ``_seen`` is in order of last sight."""
-        while self._seen:
-            key = next(iter(self._seen))
-            if len(self._seen) <= MOST_PROCESSES and t - self._seen[key] <= KEPT_AFTER_END_S:
+        """Those that ended long ago, and the longest unseen of too many. ``_last_seen_t`` is in the order in which they
+        were last seen."""
+        while self._last_seen_t:
+            key = next(iter(self._last_seen_t))
+            if len(self._last_seen_t) <= MOST_PROCESSES and t - self._last_seen_t[key] <= KEPT_AFTER_END_S:
                 return
-            del self._seen[key]
+            del self._last_seen_t[key]
             self._history.forget(_name(key))
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-# The threads and sockets of one process at one moment, and who reads them: for one screen only, never recorded.
+# The threads and sockets of one process at one moment, and what reads them: for one screen only, never recorded.
 
 
 class ThreadSample(Struct, frozen=True):
@@ -58,7 +58,7 @@ class SocketList(Struct, frozen=True):
 class ThreadList(Struct, frozen=True):
     """The threads that were read, and how many there are in all; ``reason`` says why there are none.
 
-    ``t`` is seconds on the reader's clock. ``sockets`` are those of the whole process; None where nobody asked.
+    ``t`` is seconds on the reader's clock. ``sockets`` are those of the whole process; None where it was not asked for.
     """
 
     t: float
@@ -69,7 +69,7 @@ class ThreadList(Struct, frozen=True):
 
 
 class WatchedThreads(Protocol):
-    """Reads the threads of one process when asked to, without ever blocking who asks."""
+    """Reads the threads of one process when asked to, without ever blocking the caller."""
 
     @property
     def latest(self) -> ThreadList | None:
@@ -113,7 +113,7 @@ class Environment(Struct, frozen=True):
     note: str = ""
 
 
-class ThreadSight(Struct, frozen=True):
+class InspectedThread(Struct, frozen=True):
     """One thread as the kernel shows it. ``channel`` is the kernel function that it sleeps in, where permitted."""
 
     tid: int
@@ -130,14 +130,14 @@ class ThreadStack(Struct, frozen=True):
     active: bool = False
 
 
-class ProcessSight(Struct, frozen=True):
+class InspectedProcess(Struct, frozen=True):
     """What was seen of one process: its threads, and its main thread's stack at each look.
 
     ``reason`` says why there is no stack, ``help`` what would give one.
     """
 
     identity: ProcessIdentity
-    threads: tuple[ThreadSight, ...] = ()
+    threads: tuple[InspectedThread, ...] = ()
     stacks: tuple[ThreadStack, ...] = ()
     reason: str = ""
     help: str = ""
@@ -149,8 +149,8 @@ class DeepLook(Struct, frozen=True):
     ``note`` adds a remark; where ``exists`` is False no command can reach the process.
     """
 
-    process: ProcessSight
-    loader: ProcessSight | None = None
+    process: InspectedProcess
+    loader: InspectedProcess | None = None
     argv: tuple[str, ...] = ()
     folder: str | None = None
     note: str = ""

@@ -79,11 +79,11 @@ def series_of(metric: Metric, subject: Subject = "gpu") -> Series | None:
 @lru_cache(maxsize=1)
 def gpu_series() -> tuple[Series, ...]:
     """The series of a GPU in the catalogue's order, series of the same name together."""
-    found: dict[str, list[Series]] = {}
+    series_by_name: dict[str, list[Series]] = {}
     for metric in (*GPU_METRICS.values(), *SM_PROVENANCE.values()):
         if (series := series_of(metric)) is not None:
-            found.setdefault(series.name, []).append(series)
-    return tuple(series for group in found.values() for series in group)
+            series_by_name.setdefault(series.name, []).append(series)
+    return tuple(series for group in series_by_name.values() for series in group)
 
 
 @lru_cache(maxsize=1)
@@ -95,8 +95,8 @@ def host_series() -> tuple[Series, ...]:
 @lru_cache(maxsize=1)
 def process_series() -> tuple[Series, ...]:
     """The series of a process on a GPU: what it costs, not everything that is known of it."""
-    found = (series_of(PROCESS_METRICS[key], "process") for key in _PROCESS_KEYS)
-    return tuple(series for series in found if series is not None)
+    all_series = (series_of(PROCESS_METRICS[key], "process") for key in _PROCESS_KEYS)
+    return tuple(series for series in all_series if series is not None)
 
 
 # The names and units that each generation of dcgm-exporter uses for the catalogue's metrics.

@@ -66,8 +66,8 @@ def numbers(values: Iterable[int]) -> str:
 
 def which_gpus(indices: Iterable[int]) -> str:
     """``GPU 3``, ``GPUs 0-7``."""
-    known = set(indices)
-    return f"GPU{'s' * (len(known) > 1)} {numbers(known)}"
+    distinct = set(indices)
+    return f"GPU{'s' * (len(distinct) > 1)} {numbers(distinct)}"
 
 
 def count(number: int, noun: str) -> str:

@@ -61,7 +61,7 @@ class Redactor:
     def __init__(self) -> None:
         self._lock = RLock()
         self._numbers: dict[str, dict[str, str]] = {}
-        self._given: dict[str, int] = {}
+        self._numbers_given: dict[str, int] = {}
         """How many numbers each kind has used."""
         self._names: dict[str, str] = {}
         self._most_words = 1
@@ -71,24 +71,24 @@ class Redactor:
         self._statics: dict[ProcessStatic, ProcessStatic] = {}
         self._gpus: dict[GpuStatic, GpuStatic] = {}
 
-    def snapshot(self, given: Snapshot) -> Snapshot:
+    def snapshot(self, original: Snapshot) -> Snapshot:
         """The snapshot with numbers in place of names."""
-        machine = given.machine
+        machine = original.machine
         host = self.host(machine.hostname)
         boot = machine.boot_id if machine.is_simulated else self._number("boot", machine.boot_id)
-        for process in given.processes:
+        for process in original.processes:
             self.user(process.static.user)
         return replace(
-            given,
+            original,
             machine=replace(machine, hostname=host, boot_id=boot),
-            gpus=tuple(map(self._gpu, given.gpus)),
-            processes=tuple(map(self._process, given.processes)),
-            host=self._host(given.host),
-            events=tuple(map(self.event, given.events)),
-            stale={self.kind(name): age for name, age in given.stale.items()},
-            notices=tuple(map(self.text, given.notices)),
-            steps=tuple(replace(row, name=self.run(row.name)) for row in given.steps),
-            servers=tuple(map(self._server, given.servers)),
+            gpus=tuple(map(self._gpu, original.gpus)),
+            processes=tuple(map(self._process, original.processes)),
+            host=self._host(original.host),
+            events=tuple(map(self.event, original.events)),
+            stale={self.kind(name): age for name, age in original.stale.items()},
+            notices=tuple(map(self.text, original.notices)),
+            steps=tuple(replace(row, name=self.run(row.name)) for row in original.steps),
+            servers=tuple(map(self._server, original.servers)),
         )
 
     def _server(self, row: ServerRow) -> ServerRow:
@@ -106,7 +106,7 @@ class Redactor:
         return self._number("run", name) or ""
 
     def number(self, kind: str, name: str) -> str:
-        """A name of some kind, such as a label of somebody else's, as a number: ``namespace3``."""
+        """A name of some kind, such as a label of another program's, as a number: ``namespace3``."""
         return self._number(kind, name) or ""
 
     def host(self, name: str) -> str:
@@ -120,16 +120,16 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """A free text without UUIDs, paths, addresses, and the users and hosts that were seen until now."""
-        known = self._texts.get(text)
-        if known is None:
-            known = self.kind(text)
+        redacted = self._texts.get(text)
+        if redacted is None:
+            redacted = self.kind(text)
             for name in self._odd:
-                if name in known:
+                if name in redacted:
                     # A number holds no backslash.
-                    known = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", self._names[name], known)
-            known = _WORDS.sub(self._words, known)
-            _keep(self._texts, text, known)
-        return known
+                    redacted = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", self._names[name], redacted)
+            redacted = _WORDS.sub(self._words, redacted)
+            _keep(self._texts, text, redacted)
+        return redacted
 
     def kind(self, text: str) -> str:
         """A word of ours, such as a loader's kind: it stays even where a user is called so, without UUIDs and paths."""
@@ -153,11 +153,11 @@ class Redactor:
         words = command.split(None, 1)
         return self.text(words[0].rsplit("/", 1)[-1]) if words else command
 
-    def _host(self, given: HostSample) -> HostSample:
-        if given.outsiders:
-            hidden = tuple(replace(o, user=self.user(o.user) or "", name=self.text(o.name)) for o in given.outsiders)
-            given = replace(given, outsiders=hidden)
-        return self._without(given)
+    def _host(self, original: HostSample) -> HostSample:
+        if original.outsiders:
+            hidden = tuple(replace(o, user=self.user(o.user) or "", name=self.text(o.name)) for o in original.outsiders)
+            original = replace(original, outsiders=hidden)
+        return self._without(original)
 
     def _gpu(self, gpu: GpuSample) -> GpuSample:
         static = self._gpus.get(gpu.static)
@@ -183,17 +183,17 @@ class Redactor:
             _keep(self._statics, process.static, static)
         return replace(self._without(process), static=static, mount=process.mount and self.text(process.mount))
 
-    def _static(self, given: ProcessStatic) -> ProcessStatic:
-        name = given.name and self.text(given.name.rsplit("/", 1)[-1])
+    def _static(self, original: ProcessStatic) -> ProcessStatic:
+        name = original.name and self.text(original.name.rsplit("/", 1)[-1])
         return replace(
-            given,
-            user=self.user(given.user),
+            original,
+            user=self.user(original.user),
             name=name,
-            command=name or (given.command and self.command(given.command)),
-            batch_job=given.batch_job and self._named("job", given.batch_job),
-            contained_in=given.contained_in and self._named("container", given.contained_in),
-            loader=given.loader and self.kind(given.loader),
-            why=given.why and self.text(given.why),
+            command=name or (original.command and self.command(original.command)),
+            batch_job=original.batch_job and self._named("job", original.batch_job),
+            contained_in=original.contained_in and self._named("container", original.contained_in),
+            loader=original.loader and self.kind(original.loader),
+            why=original.why and self.text(original.why),
         )
 
     def _named(self, kind: str, name: CgroupName) -> CgroupName:
@@ -243,8 +243,8 @@ class Redactor:
             numbers = self._numbers.setdefault(kind, {})
             number = numbers.pop(name, None)
             if number is None:
-                self._given[kind] = self._given.get(kind, 0) + 1
-                number = f"{kind}{self._given[kind]}"
+                self._numbers_given[kind] = self._numbers_given.get(kind, 0) + 1
+                number = f"{kind}{self._numbers_given[kind]}"
             # Taken out and put in again: the order is that of the last use.
             numbers[name] = number
             if kind not in _KEPT and len(numbers) > (MOST_JOBS if kind == "job" else MOST_REMEMBERED):
@@ -267,18 +267,18 @@ class Redactor:
     def _words(self, match: re.Match[str]) -> str:
         """Words with the longest names among them replaced. Looked up, not searched: a fleet has thousands of names."""
         words, names = match[0].split("."), self._names
-        found, at = [], 0
+        parts, at = [], 0
         while at < len(words):
             ends = (
                 end for end in range(min(len(words), at + self._most_words), at, -1) if ".".join(words[at:end]) in names
             )
             end = next(ends, None)
-            found.append(words[at] if end is None else names[".".join(words[at:end])])
+            parts.append(words[at] if end is None else names[".".join(words[at:end])])
             at = at + 1 if end is None else end
-        return ".".join(found)
+        return ".".join(parts)
 
 
-def _keep(kept: dict[Any, Any], key: Any, value: Any) -> None:
-    if len(kept) >= MOST_REMEMBERED:
-        kept.clear()
-    kept[key] = value
+def _keep(cache: dict[Any, Any], key: Any, value: Any) -> None:
+    if len(cache) >= MOST_REMEMBERED:
+        cache.clear()
+    cache[key] = value

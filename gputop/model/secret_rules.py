@@ -1,9 +1,9 @@
 """The rules of ``secrets``: how names, places in URLs and shapes give a secret away, and what is put in its place.
 
 First the vocabulary: words in names, prefixes of issuers, options of programs. Prefixes are those that their issuers
-publish so that scanners of repositories find what was leaked. Every pattern takes time linear in the text: command
-lines are written by anybody. Imported when a text may hold a secret, since compiling the patterns takes as long as
-importing a tenth of the program.
+publish so that scanners of repositories find what was leaked. Every pattern takes time linear in the text: any user may
+write a command line. Imported when a text may hold a secret, since compiling the patterns takes as long as importing a
+tenth of the program.
 """
 
 from __future__ import annotations
@@ -180,12 +180,12 @@ def text_without_secrets(text: str) -> str:
     for index, place in enumerate(places):
         if shown[index] != bare[index]:
             pieces[place] = shown[index]
-        elif _is_told(words[max(0, index - 2) : index]) and _is_made_up(words[index]):
+        elif _announces_secret(words[max(0, index - 2) : index]) and _is_made_up(words[index]):
             pieces[place] = MASK
     return "".join(pieces)
 
 
-def _is_told(before: Sequence[str]) -> bool:
+def _announces_secret(before: Sequence[str]) -> bool:
     """Whether the words before say that a secret comes: ``token X``, ``the password is X``."""
     if len(before) > 1 and before[-1].lower() in ("is", "was", "to"):
         before = before[:-1]

@@ -73,35 +73,35 @@ QUANTILES = tuple(
 
 def row_value(row: ServerRow) -> dict[str, Any]:
     """A row as an object, without what is absent and without noise digits."""
-    given = {
+    values = {
         key: round(value, _DIGITS) if isinstance(value, float) else value
         for key, value in asdict(row).items()
         if value is not None and key != "unavailable"
     }
-    return given | ({"unavailable": dict(row.unavailable)} if row.unavailable else {})
+    return values | ({"unavailable": dict(row.unavailable)} if row.unavailable else {})
 
 
-def server_row(given: object) -> ServerRow | None:
+def server_row(recorded: object) -> ServerRow | None:
     """A row of what a recording says; None where it cannot be true. Names that are not known are left out."""
-    if not isinstance(given, dict) or not isinstance(given.get("place"), str):
+    if not isinstance(recorded, dict) or not isinstance(recorded.get("place"), str):
         return None
-    kind = given.get("kind")
-    numbers = {key: given.get(key) for key in NUMBERS}
-    quantiles = {key: _bounds(given.get(key)) for key in QUANTILES}
-    missing = given.get("unavailable", {})
-    error = given.get("error")
+    kind = recorded.get("kind")
+    numbers = {key: recorded.get(key) for key in NUMBERS}
+    quantiles = {key: _bounds(recorded.get(key)) for key in QUANTILES}
+    missing = recorded.get("unavailable", {})
+    error = recorded.get("error")
     if kind is not None and kind not in KINDS:
         return None
     if not all(value is None or is_amount(value) for value in numbers.values()) or False in quantiles.values():
         return None
     if not isinstance(missing, dict) or not (error is None or isinstance(error, str)):
         return None
-    known = {key: clean_text(missing[key])[:_MOST_WORDS] for key in (*NUMBERS, *QUANTILES) if _is_text(missing, key)}
+    reasons = {key: clean_text(missing[key])[:_MOST_WORDS] for key in (*NUMBERS, *QUANTILES) if _is_text(missing, key)}
     return ServerRow(
-        clean_text(given["place"])[:MOST_PLACE],
+        clean_text(recorded["place"])[:MOST_PLACE],
         cast("ServerKind | None", kind),
         **cast("dict[str, Any]", numbers | quantiles),
-        unavailable=known,
+        unavailable=reasons,
         error=None if error is None else clean_text(error)[:_MOST_WORDS],
     )
 
@@ -111,16 +111,16 @@ def is_amount(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and 0.0 <= value <= _MOST
 
 
-def _is_text(given: Mapping[str, object], key: str) -> bool:
-    return isinstance(given.get(key), str)
+def _is_text(values: Mapping[str, object], key: str) -> bool:
+    return isinstance(values.get(key), str)
 
 
-def _bounds(given: object) -> Bounds | Literal[False] | None:
-    if given is None:
+def _bounds(recorded: object) -> Bounds | Literal[False] | None:
+    if recorded is None:
         return None
-    if not isinstance(given, (list, tuple)) or len(given) != 2 or not is_amount(given[0]):
+    if not isinstance(recorded, (list, tuple)) or len(recorded) != 2 or not is_amount(recorded[0]):
         return False
-    low, high = given
+    low, high = recorded
     return (low, high) if high is None or (is_amount(high) and high >= low) else False
 
 
@@ -144,9 +144,9 @@ def server_forms(row: ServerRow) -> tuple[str, ...]:
     )
     forms = []
     for lead, *parts in kinds:
-        said = ", ".join(part for part in parts if part)
-        if said:
-            forms.append(f"{lead} {said}".strip())
+        form = ", ".join(part for part in parts if part)
+        if form:
+            forms.append(f"{lead} {form}".strip())
     return tuple(sorted(dict.fromkeys(forms), key=len, reverse=True))
 
 
@@ -160,7 +160,7 @@ def server_lines(row: ServerRow) -> list[str]:
         f"{name} {value:.0f}" for name, value in (("queue", row.queue), ("running", row.running)) if value is not None
     ]
     over = "" if row.window_s is None else f" (over {row.window_s:.0f} s)"
-    said = ", ".join(part for part in (*counts, *now) if part) or NOT_MEASURED
+    measured = ", ".join(part for part in (*counts, *now) if part) or NOT_MEASURED
     times = [
         f"{words} p50 {bounds(getattr(row, f'{key}_p50_s'))}, p99 {bounds(getattr(row, f'{key}_p99_s'))}"
         for key, words in (
@@ -168,7 +168,7 @@ def server_lines(row: ServerRow) -> list[str]:
         )
         if getattr(row, f"{key}_p50_s") is not None or getattr(row, f"{key}_p99_s") is not None
     ]  # fmt: skip
-    lines = [f"{row.label}: {said}{over}", *(["; ".join(times)] if times else [])]
+    lines = [f"{row.label}: {measured}{over}", *(["; ".join(times)] if times else [])]
     reasons = dict.fromkeys(row.unavailable.values())
     return [*lines, *([f"n/a: {'; '.join(reasons)}"] if reasons else [])]
 
@@ -180,17 +180,17 @@ def rate(value: float | None, unit: str) -> str:
     return f"{per_second(value) if value > 0.0 else '0'} {unit}"
 
 
-def bounds(given: Bounds | None) -> str:
+def bounds(bucket: Bounds | None) -> str:
     """The bucket that holds a quantile, n/a without one: ``0.25-0.5 s``, ``at most 1 ms``, ``above 80 s``."""
-    if given is None:
+    if bucket is None:
         return NOT_MEASURED
-    low, high = given
+    low, high = bucket
     if high is None:
         return f"above {_time(low)}"
     if low <= 0.0:
         return f"at most {_time(high)}"
-    (least, unit), (most, other) = (_time(value).split(" ") for value in (low, high))
-    return f"{least}-{most} {unit}" if unit == other else f"{least} {unit}-{most} {other}"
+    (least, unit), (upper, other) = (_time(value).split(" ") for value in (low, high))
+    return f"{least}-{upper} {unit}" if unit == other else f"{least} {unit}-{upper} {other}"
 
 
 def _time(seconds: float) -> str:

@@ -136,7 +136,7 @@ class HostSample(Struct, frozen=True):
     psi_io_pct: float | None = None
     psi_mem_pct: float | None = None
     outsiders: tuple[Outsider, ...] | None = None
-    """None unless somebody queued for a core."""
+    """None unless a process queued for a core."""
     cpu_outsiders_pct: float | None = None
     fabric_rx_bytes_per_s: float | None = None
     fabric_tx_bytes_per_s: float | None = None
@@ -199,7 +199,7 @@ class CgroupName(Struct, frozen=True):
 class ProcessStatic(Struct, frozen=True):
     """Facts of one process that do not change while it lives. Keys as in ``metrics.PROCESS_STATIC``.
 
-    Secrets in ``command`` and ``name`` are masked by whoever makes this: the raw command line is in no snapshot.
+    Secrets in ``command`` and ``name`` are masked by the source: the raw command line is in no snapshot.
     ``server`` and ``job_key`` were drawn from it before.
     """
 
@@ -392,5 +392,5 @@ class Snapshot(Struct, frozen=True):
 
     def __repr__(self) -> str:
         """One line for a log or a notebook; all fields of a node are 100,000 characters."""
-        found = f"{len(self.gpus)} GPUs, {len(self.processes)} processes, {len(self.notices)} notices"
-        return f"<Snapshot of {self.machine.hostname}, t={self.t:.3f}: {found}>"
+        counts = f"{len(self.gpus)} GPUs, {len(self.processes)} processes, {len(self.notices)} notices"
+        return f"<Snapshot of {self.machine.hostname}, t={self.t:.3f}: {counts}>"

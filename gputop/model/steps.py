@@ -1,6 +1,6 @@
 """Training steps: as a job announces them, how fast this machine's jobs step, and a step's length as seen from outside.
 
-A job announces them by ``gputop.watch``; nobody outside can measure them. What a datagram or a recording claims is
+A job announces them by ``gputop.watch``; they cannot be measured from outside. What a datagram or a recording claims is
 checked here. Pure.
 """
 
@@ -75,8 +75,8 @@ class StepRow(Struct, frozen=True):
     @property
     def phases(self) -> dict[Phase, float]:
         """Seconds of host time a step, by phase; without those that are not known."""
-        found = (self.forward_s, self.backward_s, self.optimizer_s, self.between_s)
-        return {phase: seconds for phase, seconds in zip(PHASES, found, strict=True) if seconds is not None}
+        seconds_of_phases = (self.forward_s, self.backward_s, self.optimizer_s, self.between_s)
+        return {phase: seconds for phase, seconds in zip(PHASES, seconds_of_phases, strict=True) if seconds is not None}
 
 
 PHASE_FIELDS = ("forward_s", "backward_s", "optimizer_s", "between_s")
@@ -107,12 +107,12 @@ def step_row(
         return None
     if not all(_is_number(t) and isfinite(t) for t in times):  # type: ignore[arg-type]
         return None
-    total, least, most, p50, p99 = (float(t) for t in times)  # type: ignore[arg-type]
+    total, low, high, p50, p99 = (float(t) for t in times)  # type: ignore[arg-type]
     steps = float(count)  # type: ignore[arg-type]
     above, below = 1.0 + _LEEWAY, 1.0 - _LEEWAY
-    if not (0.0 <= least <= most * above and most <= _MOST_S and least * below <= p50 <= most * above):
+    if not (0.0 <= low <= high * above and high <= _MOST_S and low * below <= p50 <= high * above):
         return None
-    if not (p50 * below <= p99 <= most * above and steps * least * below <= total <= steps * most * above):
+    if not (p50 * below <= p99 <= high * above and steps * low * below <= total <= steps * high * above):
         return None
     if not all(amount is None or _is_amount(amount) for amount in (samples, tokens, mfu_pct)):
         return None
@@ -127,7 +127,7 @@ def step_row(
             return None
     label = masked_text(clean_text(name))[:MOST_NAME]
     return StepRow(
-        pid, rank, gpu, label, count, total, least, most, p50, p99, samples, wait_s, data_wait_s,  # type: ignore[arg-type]
+        pid, rank, gpu, label, count, total, low, high, p50, p99, samples, wait_s, data_wait_s,  # type: ignore[arg-type]
         tokens, mfu_pct, *phases,  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -140,8 +140,8 @@ def _is_amount(value: object) -> bool:
     return _is_number(value) and 0.0 < value <= _MOST_SAMPLES  # type: ignore[operator]
 
 
-def _is_whole(value: object, least: int, most: int = _MOST_ID) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < most
+def _is_whole(value: object, least: int, limit: int = _MOST_ID) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < limit
 
 
 # How fast the jobs of this machine step: the last minute of what each process announced. Pure; time enters with it.
@@ -216,20 +216,20 @@ class StepPace(Struct, frozen=True):
 
 
 class PhaseSeries:
-    """The phases of steps in order, at most ``most`` of them: beyond that every second one is dropped, so that the
-    whole run stays represented."""
+    """The phases of steps in order, at most ``most_steps`` of them: beyond that every second one is dropped, so that
+    the whole run stays represented."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most_steps: int) -> None:
         self.steps: list[Mapping[Phase, float]] = []
         self.count = 0
-        self._most, self._every = most, 1
+        self._most_steps, self._every = most_steps, 1
 
     def add(self, phases: Mapping[Phase, float]) -> None:
         """Add one step."""
         self.count += 1
         if self.count % self._every == 0:
             self.steps.append(phases)
-        if len(self.steps) > self._most:
+        if len(self.steps) > self._most_steps:
             self.steps = self.steps[::2]
             self._every *= 2
 
@@ -249,15 +249,15 @@ class StepHistory:
     def observe(self, t: float, rows: Iterable[StepRow]) -> None:
         """Add the rows of one snapshot; forget processes that have gone silent."""
         for row in rows:
-            kept = self._rows.get((row.pid, row.name))
-            if kept is None:
+            history = self._rows.get((row.pid, row.name))
+            if history is None:
                 if len(self._rows) >= MOST_RANKS:
                     continue
-                kept = self._rows[row.pid, row.name] = deque(maxlen=_MOST_ROWS)
-            kept.append((t, row))
+                history = self._rows[row.pid, row.name] = deque(maxlen=_MOST_ROWS)
+            history.append((t, row))
             if row.phases:
                 self._looked_at.setdefault((row.pid, row.name), PhaseSeries(_MOST_LOOKED_AT)).add(row.phases)
-        for identity in [i for i, kept in self._rows.items() if _is_silent(t, kept)]:
+        for identity in [i for i, history in self._rows.items() if _is_silent(t, history)]:
             del self._rows[identity]
             self._looked_at.pop(identity, None)
 
@@ -265,8 +265,8 @@ class StepHistory:
         """The pace of each process that is stepping, by rank and pid."""
         if not self._rows:
             return ()
-        found = [pace for kept in self._rows.values() if (pace := _pace(t, kept)) is not None]
-        return tuple(sorted(found, key=lambda p: (p.name, -1 if p.rank is None else p.rank, p.pid)))
+        paces = [pace for history in self._rows.values() if (pace := _pace(t, history)) is not None]
+        return tuple(sorted(paces, key=lambda p: (p.name, -1 if p.rank is None else p.rank, p.pid)))
 
 
 def slowest(paces: Sequence[StepPace]) -> StepPace | None:
@@ -282,13 +282,13 @@ def comparable_s(paces: Sequence[StepPace]) -> Callable[[StepPace], float]:
     return lambda pace: pace.mean_s
 
 
-def _is_silent(t: float, kept: Sequence[tuple[float, StepRow]]) -> bool:
-    last_t, row = kept[-1]
+def _is_silent(t: float, history: Sequence[tuple[float, StepRow]]) -> bool:
+    last_t, row = history[-1]
     return t - last_t > max(SILENT_S, SILENT_STEPS * row.sum_s / row.count)
 
 
-def _pace(t: float, kept: Sequence[tuple[float, StepRow]]) -> StepPace | None:
-    recent = [row for at, row in kept if at > t - WINDOW_S] or [kept[-1][1]]
+def _pace(t: float, history: Sequence[tuple[float, StepRow]]) -> StepPace | None:
+    recent = [row for at, row in history if at > t - WINDOW_S] or [history[-1][1]]
     steps = sum(row.count for row in recent)
     total = sum(row.sum_s for row in recent)
     if total <= 0.0:
@@ -322,9 +322,9 @@ def mean_phases(steps: Sequence[Mapping[Phase, float]]) -> dict[Phase, float]:
 
 def _rate(rows: Sequence[StepRow], key: str) -> float | None:
     """Samples or tokens a second, over the rows that say them."""
-    told = [(amount, row.sum_s) for row in rows if (amount := getattr(row, key)) is not None]
-    seconds = sum(each for _, each in told)
-    return sum(amount for amount, _ in told) / seconds if seconds > 0.0 else None
+    announced = [(amount, row.sum_s) for row in rows if (amount := getattr(row, key)) is not None]
+    seconds = sum(seconds for _, seconds in announced)
+    return sum(amount for amount, _ in announced) / seconds if seconds > 0.0 else None
 
 
 # The length of a job's step as seen from outside: a value with its source. Checked here, found in the diagnosis.
@@ -353,26 +353,26 @@ class StepPeriod(Struct, frozen=True):
 
 def period_value(period: StepPeriod) -> dict[str, Any]:
     """A period as an object of a recording."""
-    given = {"gpus": list(period.gpus), "period_s": round(period.period_s, 3), "source": period.source,
+    values = {"gpus": list(period.gpus), "period_s": round(period.period_s, 3), "source": period.source,
              "first_s": round(period.first_s, 3)}  # fmt: skip
-    return given if period.grown_t is None else {**given, "grown_t": round(period.grown_t, 3)}
+    return values if period.grown_t is None else {**values, "grown_t": round(period.grown_t, 3)}
 
 
-def step_period(given: object) -> StepPeriod | None:
+def step_period(recorded: object) -> StepPeriod | None:
     """A period of what a recording says; None where it cannot be true."""
-    if not isinstance(given, dict) or given.get("source") not in SOURCES:
+    if not isinstance(recorded, dict) or recorded.get("source") not in SOURCES:
         return None
-    gpus, grown = given.get("gpus"), given.get("grown_t")
+    gpus, grown = recorded.get("gpus"), recorded.get("grown_t")
     if not isinstance(gpus, list) or not 0 < len(gpus) <= _MOST_GPUS:
         return None
     if not all(isinstance(gpu, int) and not isinstance(gpu, bool) and 0 <= gpu < 2**31 for gpu in gpus):
         return None
-    times = given.get("period_s"), given.get("first_s")
+    times = recorded.get("period_s"), recorded.get("first_s")
     if not all(_is_time(time, _MOST_PERIOD_S) for time in times) or not (grown is None or _is_time(grown, _MOST_T)):
         return None
     period_s, first_s = cast("tuple[float, float]", times)
-    return StepPeriod(tuple(gpus), float(period_s), given["source"], float(first_s), grown)
+    return StepPeriod(tuple(gpus), float(period_s), recorded["source"], float(first_s), grown)
 
 
-def _is_time(value: object, most: float) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and 0.0 < value < most
+def _is_time(value: object, limit: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and 0.0 < value < limit

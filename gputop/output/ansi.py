@@ -81,8 +81,8 @@ def sgr_change(before: Look, now: Look, theme: Theme, depth: Depth) -> str:
 
 
 def _flags(look: Look) -> list[str]:
-    wanted = (("1", look.bold), ("2", look.faint), ("4", look.underline), ("7", look.reverse))
-    return [code for code, is_set in wanted if is_set]
+    attributes = (("1", look.bold), ("2", look.faint), ("4", look.underline), ("7", look.reverse))
+    return [code for code, is_set in attributes if is_set]
 
 
 def _colours(look: Look, theme: Theme, depth: Depth) -> list[str]:
@@ -150,16 +150,16 @@ def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _cells(row: Row) -> list[tuple[str, str]]:
     """A row cell by cell; the second cell of a wide character is empty."""
-    found: list[tuple[str, str]] = []
+    row_cells: list[tuple[str, str]] = []
     for text, style in row:
         if text.isascii() or is_narrow(text):
-            found += [(char, style) for char in text]
+            row_cells += [(char, style) for char in text]
         else:
             for char in text:
-                found.append((char, style))
+                row_cells.append((char, style))
                 if cells(char) == 2:
-                    found.append(("", style))
-    return found
+                    row_cells.append(("", style))
+    return row_cells
 
 
 def changed_runs(was: Sequence[tuple[str, str]], becomes: Sequence[tuple[str, str]]) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from gputop.diagnosis.thresholds import CLEAR_POINTS, SAME_POINTS, SAME_RATIO
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
 from gputop.model.quantity import length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
-from gputop.output.document import Block, Cell, Document, Items, Table, Told, Verdict, indented_json
+from gputop.output.document import Block, Cell, Document, Items, LevelText, Table, Verdict, indented_json
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import JobReport
 from gputop.report.lanes import Pictured
@@ -48,7 +48,7 @@ class MeanChange(Struct, frozen=True):
 def change(before: Pictured, after: Pictured) -> MeanChange | None:
     """SM activity where both have it, else util; over all GPUs. None where either has nothing."""
     for measure in ("SM", "util"):
-        pair = [_series(one, measure) for one in (before, after)]
+        pair = [_series(pictured, measure) for pictured in (before, after)]
         if all(pair):
             errors = [_error(series) for series in pair]
             spread = [error for error in errors if error is not None]
@@ -57,25 +57,25 @@ def change(before: Pictured, after: Pictured) -> MeanChange | None:
     return None
 
 
-def sentence(found: MeanChange | None) -> str:
+def sentence(mean_change: MeanChange | None) -> str:
     """What improved and how sure that is."""
-    if found is None:
+    if mean_change is None:
         return "How certain that is cannot be told: nothing was measured in one of them"
-    what = "SM activity" if found.measure == "SM" else "Util (SM activity was not measured in both)"
-    moved = found.after - found.before
-    text = f"{what} went from {found.before:.0f} to {found.after:.0f} %"
-    if found.within is None:
+    measured = "SM activity" if mean_change.measure == "SM" else "Util (SM activity was not measured in both)"
+    moved = mean_change.after - mean_change.before
+    text = f"{measured} went from {mean_change.before:.0f} to {mean_change.after:.0f} %"
+    if mean_change.within is None:
         return f"{text}; too short to tell how certain that is"
     if abs(moved) < LEAST_POINTS:
-        return f"{what} stayed at {found.after:.0f} %, ± {found.within:.0f} points at 95 % confidence"
-    sure = "sure" if found.is_sure else "not sure: it may be chance"
-    return f"{text}: {moved:+.0f} ± {found.within:.0f} points at 95 % confidence, {sure}"
+        return f"{measured} stayed at {mean_change.after:.0f} %, ± {mean_change.within:.0f} points at 95 % confidence"
+    sure = "sure" if mean_change.is_sure else "not sure: it may be chance"
+    return f"{text}: {moved:+.0f} ± {mean_change.within:.0f} points at 95 % confidence, {sure}"
 
 
-def _series(one: Pictured, measure: str) -> list[float]:
+def _series(pictured: Pictured, measure: str) -> list[float]:
     """Column by column the mean over the GPUs that have a value."""
     rows: list[float] = []
-    for columns in zip(*one.lanes.values(), strict=True):
+    for columns in zip(*pictured.lanes.values(), strict=True):
         values = [
             value
             for column in columns
@@ -225,8 +225,8 @@ def first_line(comparison: Comparison) -> str:
     change = 100.0 * (now / was - 1.0)
     word = {"better": "faster", "worse": "slower"}.get(direction(comparison), "as fast")
     announced = bool(comparison.before.steps)
-    told = "" if announced else ", seen from outside"
-    return f"{word}: {_two_times(was, now)} a step ({change:+.0f} %{told})"
+    source_text = "" if announced else ", seen from outside"
+    return f"{word}: {_two_times(was, now)} a step ({change:+.0f} %{source_text})"
 
 
 def direction(comparison: Comparison) -> Direction:
@@ -267,17 +267,17 @@ def _gpu_words(report: JobReport) -> str:
 
 
 def compare_document(
-    comparison: Comparison, more: tuple[str, ...] = (), certain: str = "", pictures: tuple[Block, ...] = ()
+    comparison: Comparison, head_lines: tuple[str, ...] = (), certain: str = "", pictures: tuple[Block, ...] = ()
 ) -> Document:
-    """The comparison, the result first. A page has ``more`` in its head, how certain it is, and pictures."""
+    """The comparison, the result first. A page has ``head_lines`` in its head, how certain it is, and pictures."""
     before, after = comparison.before, comparison.after
-    said, gpus = first_line(comparison), different_gpus(comparison)
+    title, gpus = first_line(comparison), different_gpus(comparison)
     lead = (
-        said,
+        title,
         *([verdict_line(comparison)] if step_change(comparison) is not None else []),
         *(f"{name}: {report.too_short}" for name, report in (("before", before), ("after", after)) if report.too_short),
         f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
-        *more,
+        *head_lines,
     )
     level = _LEVELS.get(direction(comparison), "grey")
     sure = [Verdict("yellow", gpus)] if gpus else []
@@ -285,13 +285,13 @@ def compare_document(
     rows = tuple(_row(d) for d in comparison.differences if not (d.before or 0.0) == (d.after or 0.0) == 0.0)
     came = (*(f"gone: {text}" for text in comparison.gone), *(f"new:  {text}" for text in comparison.new))
     table = Table(("", "BEFORE", "AFTER", "CHANGE", ""), rows, "<>>><")
-    return Document(said, (*sure, *pictures, table, Items(came)), lead)
+    return Document(title, (*sure, *pictures, table, Items(came)), lead)
 
 
 def _row(d: Difference) -> tuple[Cell, ...]:
     was, now = (of_hundred(value) if d.unit == "%" else value for value in (d.before, d.after))
     change = "" if was is None or now is None else f"{now - was:+.{_decimals(d)}f}"
-    word = Told(_LEVELS[d.direction], d.direction) if d.direction in _LEVELS else ""
+    word = LevelText(_LEVELS[d.direction], d.direction) if d.direction in _LEVELS else ""
     return (f"{d.label} {d.unit}".rstrip(), _cell(d, was), _cell(d, now), change, word)
 
 
@@ -377,8 +377,8 @@ def _difference(key: str, label: str, unit: str, before: float | None, after: fl
 
 def _share(report: JobReport, state: State) -> float | None:
     """A state's share of the judged GPU time, in percent; the share of all time that was not judged."""
-    judged = tuple(STATES) if state == "unmeasured" else tuple(each for each in STATES if each != "unmeasured")
-    total = sum(gpu.seconds.get(each, 0.0) for gpu in report.gpus for each in judged)
+    judged = tuple(STATES) if state == "unmeasured" else tuple(name for name in STATES if name != "unmeasured")
+    total = sum(gpu.seconds.get(name, 0.0) for gpu in report.gpus for name in judged)
     return 100.0 * sum(gpu.seconds.get(state, 0.0) for gpu in report.gpus) / total if total > 0.0 else None
 
 
@@ -412,7 +412,7 @@ def _of_steps(report: JobReport, key: str) -> float | None:
 
 
 def _of_server(report: JobReport, key: str) -> float | None:
-    """A figure of the only server that was asked; of several it is nobody's."""
+    """A figure of the only server that was asked; of several it belongs to none."""
     return getattr(report.servers[0], key) if len(report.servers) == 1 else None
 
 

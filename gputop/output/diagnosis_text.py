@@ -72,15 +72,15 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str) -> Verdict:
         facts.insert(0, f"{word} {value:.0f} %")
     elif judged and d.efficiency_reason:
         # The evidence below may give the same reason: then it is not said twice.
-        said = any(d.efficiency_reason in text for text in d.evidence)
-        facts.insert(0, "efficiency n/a" if said else f"efficiency n/a: {d.efficiency_reason}")
+        is_in_evidence = any(d.efficiency_reason in text for text in d.evidence)
+        facts.insert(0, "efficiency n/a" if is_in_evidence else f"efficiency n/a: {d.efficiency_reason}")
     # A badge that gives the same reason gives its remedy too.
     badged = {badge.evidence for badge in d.badges}
     evidence = [text for text in d.evidence if text not in badged]
     if evidence and d.n:
         evidence[0] += f" ({d.window_s:.0f} s, n={d.n})"
     spent = [f"{STATE_WORDS[state]} {length(s)}" for state, s in (d.seconds or {}).items() if s >= 0.5]
-    more = [
+    labels_and_texts = [
         *((f"{COLOUR.level(badge.level)} {badge.title}", f"{badge.evidence}{_so(badge.remedy)}") for badge in d.badges),
         *(("note", note) for note in d.notes),
         ("steps", steps),
@@ -88,8 +88,8 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str) -> Verdict:
         ("time", ", ".join(spent)),
     ]
     level: Level = "red" if d.busy_not_working or gpu.lost_reason is not None else d.level
-    told = tuple((label, text) for label, text in more if text)
-    return Verdict(level, f"GPU {gpu_label(gpu)}: {title}", ", ".join(facts), tuple(evidence), d.remedy, more=told)
+    filled = tuple((label, text) for label, text in labels_and_texts if text)
+    return Verdict(level, f"GPU {gpu_label(gpu)}: {title}", ", ".join(facts), tuple(evidence), d.remedy, more=filled)
 
 
 def _so(remedy: str) -> str:
@@ -122,8 +122,8 @@ def _waste(diagnoses: Sequence[GpuDiagnosis], prices: Mapping[str, float | None]
             cost = [
                 (d.seconds or {}).get(state, 0.0) / 3600 * price for d in diagnoses if (price := prices.get(d.uuid))
             ]
-            each = sorted({price for price in prices.values() if price})
-            money = f"{sum(cost):.2f} at {', '.join(f'{price:g}' for price in each)} a GPU-hour" if cost else ""
+            distinct = sorted({price for price in prices.values() if price})
+            money = f"{sum(cost):.2f} at {', '.join(f'{price:g}' for price in distinct)} a GPU-hour" if cost else ""
             rows.append((STATE_WORDS[state], gpu_time(totals[state], measured), money))
         if state == "busy_not_working":
             rows += _causes(diagnoses, measured)
@@ -162,8 +162,8 @@ def ticket_text(frame: Frame, position: int, process: ProcessSample | None = Non
         for p in processes_on(frame, gpu.static.index, process)
     ]
     if process is not None:
-        told = [f"{name} {value}" for name, value in facts(process, process).items() if value is not None]
-        lines.append(f"  {', '.join(told)}")
+        values = [f"{name} {value}" for name, value in facts(process, process).items() if value is not None]
+        lines.append(f"  {', '.join(values)}")
     return text_lines(lines)
 
 

@@ -15,9 +15,9 @@ def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     """GPUs that differ only in number and UUID, grouped, so that each thing is reported once."""
     groups: list[list[Mapping[str, Any]]] = []
     for gpu in gpus:
-        own = {key: value for key, value in gpu.items() if key not in ("index", "uuid")}
+        comparable = {key: value for key, value in gpu.items() if key not in ("index", "uuid")}
         for group in groups:
-            if {key: value for key, value in group[0].items() if key not in ("index", "uuid")} == own:
+            if {key: value for key, value in group[0].items() if key not in ("index", "uuid")} == comparable:
                 group.append(gpu)
                 break
         else:
@@ -39,8 +39,8 @@ def doctor_document(report: Mapping[str, Any]) -> Document:
                report.get("library") or "")  # fmt: skip
     blocks = [block for alike in _alike(report["gpus"]) for block in _gpus(alike)]
     if any(row["reason"] == COUNTERS_DENIED for gpu in report["gpus"] for row in gpu["rungs"]):
-        said = Items((f"SM not measured: {COUNTERS_DENIED}.",))
-        blocks += part("counters", said, Code(tuple(report["counters"]["advice"])))
+        denied = Items((f"SM not measured: {COUNTERS_DENIED}.",))
+        blocks += part("counters", denied, Code(tuple(report["counters"]["advice"])))
     blocks += part("machine", Entries(("", ""), tuple(_machine(report))))
     problems = Items(tuple(report["problems"]) or ("none",))
     return Document("gputop doctor", (*blocks, *part("problems", problems)), ("   ".join(filter(None, machine)),))
@@ -51,8 +51,8 @@ def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
     gpu = alike[0]
     kind = f"{gpu['name']}   {gpu['architecture'] or ''}".strip()
     if len(alike) > 1:
-        yield Heading(f"GPUs {numbers(one['index'] for one in alike)}   {len(alike)} × {kind}")
-        yield Items(tuple(f"GPU {one['index']:<3} {one['uuid']}" for one in alike))
+        yield Heading(f"GPUs {numbers(member['index'] for member in alike)}   {len(alike)} × {kind}")
+        yield Items(tuple(f"GPU {member['index']:<3} {member['uuid']}" for member in alike))
     else:
         yield Heading(f"GPU {gpu['index']}   {kind}   {gpu['uuid']}")
     if gpu["lost_reason"]:
@@ -77,8 +77,8 @@ def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if terminal.get("tmux") and terminal.get("colour_depth") != "truecolor":
         yield "", "→ for 24-bit colour: set -as terminal-features ',*:RGB' in tmux.conf and export COLORTERM=truecolor"
     if (alerts := report.get("alerts")) is not None:
-        who = "nobody" if alerts["fired_by_pid"] is None else f"pid {alerts['fired_by_pid']}"
-        yield "alerts", f"{', '.join(alert['name'] for alert in alerts['configured'])}   fired by {who}"
+        holder = "nobody" if alerts["fired_by_pid"] is None else f"pid {alerts['fired_by_pid']}"
+        yield "alerts", f"{', '.join(alert['name'] for alert in alerts['configured'])}   fired by {holder}"
     if (exporters := report.get("exporters")) is not None:
         for row in exporters or (None,):
             yield "exporter", _exporter(row)
@@ -101,11 +101,13 @@ def _machine(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _exporter(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "none runs here, as far as this user can see"
-    who = "of another PID namespace or a hidden user" if row["pid"] is None else f"pid {row['pid']} ({row['user']})"
+    process_text = (
+        "of another PID namespace or a hidden user" if row["pid"] is None else f"pid {row['pid']} ({row['user']})"
+    )
     where = [f"at {row['listen']}"] if row["listen"] else []
     where += ["a text file"] if row["textfile"] else []
     state = {True: "its values are current", False: "its values are late, or there is no GPU", None: ""}
-    said = "does not answer" if row["answers"] is False else state[row["up"]]
+    answer_text = "does not answer" if row["answers"] is False else state[row["up"]]
     if row["answers"] is None and row["listen"]:
-        said = "served by TLS: not asked" if row["tls"] else "no address of this machine: not asked"
-    return "   ".join(part for part in (who, " and ".join(where), said) if part)
+        answer_text = "served by TLS: not asked" if row["tls"] else "no address of this machine: not asked"
+    return "   ".join(part for part in (process_text, " and ".join(where), answer_text) if part)

@@ -86,14 +86,14 @@ class Bar(Struct, frozen=True):
     parts: tuple[Part, ...]
 
 
-class Told(Struct, frozen=True):
+class LevelText(Struct, frozen=True):
     """A cell with a judgement, in the colour of its level."""
 
     level: Level
     text: str
 
 
-Cell = str | Bar | Told
+Cell = str | Bar | LevelText
 
 
 class Table(Struct, frozen=True):
@@ -138,7 +138,7 @@ class Verdict(Struct, frozen=True):
 class Figures(Struct, frozen=True):
     """Figures: their names, values, and remarks that may be empty."""
 
-    rows: tuple[tuple[str, str | Told, str], ...]
+    rows: tuple[tuple[str, str | LevelText, str], ...]
 
 
 class Breakdown(Struct, frozen=True):
@@ -166,13 +166,13 @@ class Document(Struct, frozen=True):
     @property
     def entries(self) -> list[tuple[str, Entries]]:
         """The rows to look things up in, with the title above them."""
-        title, found = self.title, []
+        title, titled = self.title, []
         for block in self.blocks:
             if isinstance(block, Heading):
                 title = block.text
             elif isinstance(block, Entries):
-                found.append((title, block))
-        return found
+                titled.append((title, block))
+        return titled
 
 
 def part(title: str, *blocks: Block | None) -> tuple[Block, ...]:
@@ -299,7 +299,7 @@ def _columns(table: Table, width: int) -> list[str]:
         at = sides.index("~")
         widths[at] = max(LEAST_NAME, widths[at] + min(0, room))
         for row, whole in zip(rows, cells, strict=True):
-            row[at] = (shorten if isinstance(whole[at], Told) else _cut)(row[at], widths[at])
+            row[at] = (shorten if isinstance(whole[at], LevelText) else _cut)(row[at], widths[at])
     bars = ["", *(_bar(row, min(room - 2, MOST_BAR)) for row in table.rows)]
     lines = []
     for row, bar, below in zip(rows, bars, ("", *(table.below or [""] * len(table.rows))), strict=True):
@@ -309,7 +309,7 @@ def _columns(table: Table, width: int) -> list[str]:
 
 
 def _cell_text(cell: Cell) -> str:
-    if isinstance(cell, Told):
+    if isinstance(cell, LevelText):
         return f"{COLOUR.level(cell.level)} {cell.text}"
     return "" if isinstance(cell, Bar) else cell
 
@@ -356,19 +356,19 @@ def _entries(head: tuple[str, ...], rows: tuple[tuple[str, ...], ...], width: in
 def _texts(head: tuple[str, ...], row: tuple[str, ...], width: int, indent: int) -> list[str]:
     """The second column, and what the others say, each after its head: on the same line where they fit there."""
     space, text = " " * indent, _bare(row[1])
-    more = " · ".join(f"{of}: {_bare(cell)}" for of, cell in zip(head[2:], row[2:], strict=True)
+    others = " · ".join(f"{of}: {_bare(cell)}" for of, cell in zip(head[2:], row[2:], strict=True)
                       if cell not in ("", NOTHING))  # fmt: skip
-    together = _labelled(space, f"{text} · {more}", width)
-    if not more or len(together) == 1:
-        return together if more else _labelled(space, text, width)
-    return _labelled(space, text, width) + _labelled(space, more, width)
+    together = _labelled(space, f"{text} · {others}", width)
+    if not others or len(together) == 1:
+        return together if others else _labelled(space, text, width)
+    return _labelled(space, text, width) + _labelled(space, others, width)
 
 
 # Markdown.
 
 
 def markdown(document: Document, made_by: str = "") -> str:
-    """As Markdown. ``made_by`` is the command that writes it, for whoever would edit it by hand."""
+    """As Markdown. ``made_by`` is the command that writes it, for readers who would edit it by hand."""
     lines = [f"# {_inert(document.title)}", ""]
     if made_by:
         lines += [f"<!-- written by `{made_by}`: change the table in the code, not this page -->", ""]
@@ -388,15 +388,15 @@ def markdown(document: Document, made_by: str = "") -> str:
 def _markdown_block(block: Block) -> list[str]:
     match block:
         case Heading(title):
-            return [f"## {_own(title)}", ""]
+            return [f"## {_escaped(title)}", ""]
         case Paragraph(text):
-            return [*wrapped(_own(text), _SOURCE_WIDTH, whole_words=True), ""]
+            return [*wrapped(_escaped(text), _SOURCE_WIDTH, whole_words=True), ""]
         case Items(texts) | Notes(texts):
             return [f"- {_inert(text)}" for text in texts]
         case Code(lines):
             return ["```", *(line.replace("`", "'") for line in lines), "```", ""]
         case Entries(names, entries):
-            cells = ([_own(cell).replace("|", r"\|") for cell in row] for row in (names, *entries))
+            cells = ([_escaped(cell).replace("|", r"\|") for cell in row] for row in (names, *entries))
             head, *rows = ([cell or NOTHING for cell in row] for row in cells)
             return _markdown_table(head, rows, "<" * len(names))
         case Table() | Figures() | Breakdown():
@@ -407,12 +407,12 @@ def _markdown_block(block: Block) -> list[str]:
                 row[0] += f" ({_inert(below)})" if below else ""
             return _markdown_table(head, rows, "".join(table.sides[i] for i in shown))
         case Verdict():
-            more = [f"→ {block.remedy}"] if block.remedy else []
-            more += [block.gain, *(f"{name}: {text}" for name, text in block.more)]
+            below_evidence = [f"→ {block.remedy}"] if block.remedy else []
+            below_evidence += [block.gain, *(f"{name}: {text}" for name, text in block.more)]
             first = f"- **{_inert(block.headline)}** ({block.level})" + (
                 f", {_inert(block.aside)}" if block.aside else ""
             )
-            return [first, *(f"  - {_inert(text)}" for text in (*block.evidence, *more) if text)]
+            return [first, *(f"  - {_inert(text)}" for text in (*block.evidence, *below_evidence) if text)]
     return []
 
 
@@ -421,7 +421,7 @@ def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], sides: s
     return [first, "|" + "".join("---:|" if side == ">" else "---|" for side in sides), *rest, ""]
 
 
-def _own(text: str) -> str:
+def _escaped(text: str) -> str:
     """Words of our own, in which Markdown sees no emphasis, link or HTML; code stays code."""
     parts = re.split(r"(`[^`]+`)", text)
     return "".join(part if i % 2 else _ACTIVE.sub(r"\\\g<0>", part).replace("`", "'") for i, part in enumerate(parts))
@@ -490,10 +490,10 @@ def _html_cell(cell: Cell, side: str) -> Markup:
     match cell:
         case Bar(parts):
             return stacked_bar(parts, thin=True)
-        case Told(level, text):
+        case LevelText(level, text):
             return element("span", text, class_=f"level {level}")
     return element("code", cell) if side == "~" else element("span", cell)
 
 
-def _levelled(value: str | Told) -> tuple[str, str]:
-    return (value.level, value.text) if isinstance(value, Told) else ("", value)
+def _levelled(value: str | LevelText) -> tuple[str, str]:
+    return (value.level, value.text) if isinstance(value, LevelText) else ("", value)

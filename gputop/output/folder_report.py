@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 
 from gputop.diagnosis.thresholds import SAME_RATIO
 from gputop.model.quantity import NOT_MEASURED, count, length, per_second, share, step_time
-from gputop.output.document import Cell, Document, Notes, Table, Told, indented_json
+from gputop.output.document import Cell, Document, LevelText, Notes, Table, indented_json
 from gputop.report.run_folder import FolderRun, RunFolder
 
 SCHEMA = 1
@@ -57,7 +57,7 @@ def _cells(run: FolderRun) -> tuple[Cell, ...]:
 def _trend(pct: float) -> Cell:
     if abs(pct) < 100.0 * SAME_RATIO:
         return "same"
-    return Told("green", f"faster +{pct:.0f} %") if pct > 0.0 else Told("yellow", f"slower −{-pct:.0f} %")
+    return LevelText("green", f"faster +{pct:.0f} %") if pct > 0.0 else LevelText("yellow", f"slower −{-pct:.0f} %")
 
 
 def _trouble(run: FolderRun) -> str:

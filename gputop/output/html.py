@@ -25,9 +25,9 @@ def text(value: object) -> Markup:
     return value if isinstance(value, Markup) else Markup(escape(clean_text(str(value)), quote=True))
 
 
-def join(parts: Iterable[object], between: str = "") -> Markup:
+def join(parts: Iterable[object], separator: str = "") -> Markup:
     """Values one after the other."""
-    return Markup(str(text(between)).join(map(text, parts)))
+    return Markup(str(text(separator)).join(map(text, parts)))
 
 
 def prose(words: str) -> Markup:
@@ -40,12 +40,12 @@ def prose(words: str) -> Markup:
 
 def element(name: str, *inside: object, **attributes: object) -> Markup:
     """``<name …>inside</name>``. ``class_`` is ``class``, ``_`` becomes ``-``, None is left out."""
-    given = "".join(
+    attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return Markup(f"<{name}{given}>{join(inside)}</{name}>")
+    return Markup(f"<{name}{attribute_text}>{join(inside)}</{name}>")
 
 
 LEAST_SHARE = 0.05
@@ -66,8 +66,8 @@ def stacked_bar(parts: Iterable[Part], *, thin: bool = False) -> Markup:
         for colour, words, share in parts
         if share >= LEAST_SHARE
     ]
-    said = ", ".join(f"{words} {share:.1f} %" for _, words, share in parts if share >= LEAST_SHARE)
-    return element("div", *spans, class_="bar thin" if thin else "bar", role="img", aria_label=said)
+    label = ", ".join(f"{words} {share:.1f} %" for _, words, share in parts if share >= LEAST_SHARE)
+    return element("div", *spans, class_="bar thin" if thin else "bar", role="img", aria_label=label)
 
 
 def legend(parts: Iterable[Part]) -> Markup:
@@ -242,7 +242,7 @@ LEVELS = {"green": GREEN, "grey-green": GREY, "info": "var(--info)", "yellow": "
 """The lane's colour of each level."""
 
 MARKS = 4
-"""Stretches of equal length between the labels of the axis."""
+"""Intervals of equal length between the labels of the axis."""
 WITH_SECONDS_S, DAY_S = 60.0, 86400.0
 
 Columns = Sequence[LaneColumn | None]
@@ -268,12 +268,12 @@ def chart(columns: Columns, label: str) -> Markup:
 
 
 def lane(columns: Columns) -> Markup:
-    """The verdict over the same time; a tooltip names each stretch."""
+    """The verdict over the same time; a tooltip names each part."""
     at, parts = 0, []
-    for told, run in groupby(columns, lambda c: None if c is None else (c.level, c.title)):
+    for level_and_title, run in groupby(columns, lambda c: None if c is None else (c.level, c.title)):
         width = len(list(run))
-        if told is not None:
-            level, title = told
+        if level_and_title is not None:
+            level, title = level_and_title
             colour = LEVELS.get(level, GREY)
             parts.append(element("rect", element("title", title), x=at, y=0, width=width, height=LANE, fill=colour))
         at += width

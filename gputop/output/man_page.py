@@ -55,8 +55,8 @@ def man_page(parser: argparse.ArgumentParser, common_title: str) -> str:
         ".SH OPTIONS",
     ]
     common = _group(parser, common_title)
-    own = [action for action in parser._actions if action.option_strings and action not in common]
-    lines += [line for action in own + common for line in _described(action)]
+    own_options = [action for action in parser._actions if action.option_strings and action not in common]
+    lines += [line for action in own_options + common for line in _described(action)]
     lines.append(".SH COMMANDS")
     for name, command in _commands(parser):
         lines += [".SS " + _text(_usage(name, command)), _text((command.description or "").rstrip(".") + ".")]

@@ -89,7 +89,7 @@ def settle() -> bool:
 
 
 def discard_output() -> None:
-    """Let nobody have what stdout still holds, so that writing it at Python's exit does not fail once more."""
+    """Drop what stdout still holds, so that writing it at Python's exit does not fail once more."""
     try:
         sys.stdout.flush()
     except OSError:

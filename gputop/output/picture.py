@@ -110,8 +110,8 @@ def _n(value: float) -> str:
 
 def _rect(x: float, top: float, size: float, height: float = CELL_HEIGHT, width_cells: bool = True) -> str:
     width = size * CELL_WIDTH if width_cells else size
-    left = MARGIN + x * CELL_WIDTH
-    return f"M{_n(left)} {_n(top)}h{_n(width)}v{_n(height)}h{_n(-width)}z"
+    x_px = MARGIN + x * CELL_WIDTH
+    return f"M{_n(x_px)} {_n(top)}h{_n(width)}v{_n(height)}h{_n(-width)}z"
 
 
 def _draw(
@@ -163,8 +163,8 @@ def _draw(
 
 
 def _shape(char: str, x: int, top: float, count: int) -> str:
-    left, middle = MARGIN + x * CELL_WIDTH, top + CELL_HEIGHT / 2
-    centre = left + CELL_WIDTH / 2
+    x_px, middle = MARGIN + x * CELL_WIDTH, top + CELL_HEIGHT / 2
+    centre = x_px + CELL_WIDTH / 2
     if char in _LOWER:
         height = CELL_HEIGHT * (_LOWER.index(char) + 1) / 8
         return _rect(x, top + CELL_HEIGHT - height, count, height)
@@ -243,11 +243,11 @@ def png_font() -> tuple[str, list[str]]:
 
 def find_font(folders: Iterable[str]) -> tuple[str, list[str]]:
     """(family, files) of the first known monospaced font under the folders. Raises PngError when there is none."""
-    found: dict[str, str] = {}
+    path_of_name: dict[str, str] = {}
     for folder in folders:
         for root, _, names in os.walk(Path(folder).expanduser()):
-            found.update({name: os.path.join(root, name) for name in names if name.endswith((".ttf", ".otf"))})
+            path_of_name.update({name: os.path.join(root, name) for name in names if name.endswith((".ttf", ".otf"))})
     for family, regular, bold in FAMILIES:
-        if regular in found:
-            return family, [found[name] for name in (regular, bold) if name in found]
+        if regular in path_of_name:
+            return family, [path_of_name[name] for name in (regular, bold) if name in path_of_name]
     raise PngError("a PNG needs a monospaced font: install fonts-dejavu-core, or name a .svg file")

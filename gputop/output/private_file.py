@@ -12,7 +12,7 @@ def write_private(path: str | os.PathLike[str], data: str | bytes) -> None:
 
     A write that fails leaves what was there before. A text is written as UTF-8. Raises OSError.
     """
-    given = data.encode() if isinstance(data, str) else data
+    content = data.encode() if isinstance(data, str) else data
     target = os.path.realpath(path)
     try:
         before = os.stat(target)
@@ -22,12 +22,12 @@ def write_private(path: str | os.PathLike[str], data: str | bytes) -> None:
         mode = stat.S_IMODE(before.st_mode)
         if not stat.S_ISREG(before.st_mode):
             with open(path, "wb") as device:
-                device.write(given)
+                device.write(content)
             return
     unfinished = f"{target}.{os.getpid()}.tmp"
     try:
         with open(unfinished, "xb", opener=_open) as file:
-            file.write(given)
+            file.write(content)
             os.fchmod(file.fileno(), mode)
         os.replace(unfinished, target)
     except BaseException as error:

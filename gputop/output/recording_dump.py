@@ -15,7 +15,7 @@ from gputop.output.snapshot_data import SCHEMA, snapshot_data
 from gputop.recording.index import Recording
 
 if TYPE_CHECKING:
-    from gputop.recording.decode import Lens
+    from gputop.recording.decode import RecordingFilter
 
 _HOST = "host."
 GPU_KEYS = ("t", *GPU_STATIC, *GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
@@ -30,7 +30,7 @@ def dump(
     begin: float | None = None,
     end: float | None = None,
     columns: Sequence[str] | None = None,
-    lens: Lens | None = None,
+    recording_filter: RecordingFilter | None = None,
     gaps: list[Event] | None = None,
 ) -> int:
     """Write the frames of a recording from ``begin`` to ``end`` (Unix seconds, included); the number of frames.
@@ -41,7 +41,7 @@ def dump(
     column that does not exist. ``gaps`` is given the gaps between these frames, which CSV has no place for.
     """
     chosen = None if columns is None else _known_columns(columns)
-    recording = Recording(path, lens)
+    recording = Recording(path, recording_filter)
     try:
         frames = _noting_gaps(recording.snapshots(begin, end), [] if gaps is None else gaps)
         if form == "csv":
@@ -103,8 +103,8 @@ def _json(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str] | None
                 out.write(_text({column: read(snapshot, gpu) for column, read in readers.items()}))
             continue
         data = snapshot_data(snapshot)
-        found = [(gpu.static.index, sources.switch(gpu)) for gpu in snapshot.gpus]
-        switches = [Event(snapshot.t, "mark", text, index) for index, text in found if text is not None]
+        switch_texts = [(gpu.static.index, sources.switch(gpu)) for gpu in snapshot.gpus]
+        switches = [Event(snapshot.t, "mark", text, index) for index, text in switch_texts if text is not None]
         data["events"] = [
             {"t": round(event.t, 3), "kind": event.kind, "gpu": event.gpu, "text": event.text}
             for event in (*snapshot.events, *switches)

@@ -31,45 +31,45 @@ MOST_JOBS = 8
 MOST_COMMAND = 400
 
 
-def report_html(found: Pictured) -> str:
+def report_html(pictured: Pictured) -> str:
     """The whole page: self-contained, without a script, light and dark, and it prints."""
-    report = found.report
+    report = pictured.report
     rows = tuple(_time_row(gpu) for gpu in report.counted)
     times = Table(("", "", "work", "not work", STATE_WORDS["unmeasured"]), rows, "<=>>>")
-    charts = (Drawing(key(found.column_s)), *(Drawing(gpu_section(found, gpu)) for gpu in report.counted))
+    charts = (Drawing(key(pictured.column_s)), *(Drawing(gpu_section(pictured, gpu)) for gpu in report.counted))
     parts = PageParts(
-        (what_it_is(found), *_whose(found)),
+        (provenance_line(pictured), *_jobs_line(pictured)),
         part("Where the time went", times),
         charts,
-        _processes(found),
+        _processes(pictured),
     )
     footer = (
         "Not work = busy but not working + starved + idle. Time that was not measured or judged counts as neither. "
         f"{count(report.frames, 'frame')}, {count(report.gaps, 'gap')} in the recording. One column of a chart stands "
-        f"for {length(found.column_s)}."
+        f"for {length(pictured.column_s)}."
     )
     return html(report_document(report, REPORT_HTML_MOST_FINDINGS, parts), footer)
 
 
-def what_it_is(found: Pictured) -> str:
+def provenance_line(pictured: Pictured) -> str:
     """GPUs, driver, where SM is from, and when."""
-    report = found.report
+    report = pictured.report
     kinds = dict.fromkeys(gpu.name for gpu in report.gpus)
     parts = [f"{sum(gpu.name == kind for gpu in report.gpus)} × {kind}" for kind in kinds]
-    parts += [f"driver {found.driver}"] if found.driver else []
-    sources = " + ".join(SM_SOURCES[source].label for source in found.sm_sources if source in SM_SOURCES)
+    parts += [f"driver {pictured.driver}"] if pictured.driver else []
+    sources = " + ".join(SM_SOURCES[source].label for source in pictured.sm_sources if source in SM_SOURCES)
     parts.append(f"SM measured by {sources}" if sources else "SM not measured")
     begin, end = (datetime.fromtimestamp(t, timezone.utc) for t in (report.begin, report.end))
     parts.append(f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC ({length(report.duration_s)})")
     return " · ".join(parts)
 
 
-def _whose(found: Pictured) -> list[str]:
+def _jobs_line(pictured: Pictured) -> list[str]:
     """Whose jobs held the GPUs: each job once, with its user; without a scheduler only the users."""
-    jobs = dict.fromkeys((p.job, p.user) for p in found.processes if p.job or p.user)
+    jobs = dict.fromkeys((p.job, p.user) for p in pictured.processes if p.job or p.user)
     words = [f"{job} ({user})" if job and user else job or f"user {user}" for job, user in jobs]
-    more = f" and {len(words) - MOST_JOBS} more" if len(words) > MOST_JOBS else ""
-    return [f"jobs: {', '.join(words[:MOST_JOBS])}{more}"] if words else []
+    others = f" and {len(words) - MOST_JOBS} more" if len(words) > MOST_JOBS else ""
+    return [f"jobs: {', '.join(words[:MOST_JOBS])}{others}"] if words else []
 
 
 def key(column_s: float) -> Markup:
@@ -85,10 +85,10 @@ def key(column_s: float) -> Markup:
     return element("ul", *entries, column, class_="legend")
 
 
-def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
+def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     """One GPU: its verdict with its number, the chart, the lane, evidence and remedy."""
     state = max(STATES, key=lambda name: gpu.seconds.get(name, 0.0))
-    finding = _main_finding(found.report.findings, gpu)
+    finding = _main_finding(pictured.report.findings, gpu)
     title = finding.text if finding is not None else STATE_WORDS[state]
     level = finding.level if finding is not None else LEVEL_OF[state]
     red = title.startswith(NOT_WORKING)
@@ -99,15 +99,15 @@ def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
         element("span", _figure(gpu, state)),
         class_="alarm" if red else None,
     )
-    columns = found.lanes.get(gpu.uuid, ())
+    columns = pictured.lanes.get(gpu.uuid, ())
     util, sm = of_hundred(gpu.util_pct), of_hundred(gpu.sm_pct)
     gap = None if util is None or sm is None else max(0.0, util - sm)
     figures = f"UTIL {number(util)} · SM {number(sm)} · GAP {number(gap)}"
-    said = []
+    words = []
     if finding is not None:
-        said.append(element("p", f"↳ {finding.evidence} · {length(finding.seconds)} of {length(gpu.measured_s)}"))
+        words.append(element("p", f"↳ {finding.evidence} · {length(finding.seconds)} of {length(gpu.measured_s)}"))
         if finding.remedy:
-            said.append(element("p", "→ ", prose(finding.remedy), style="color:var(--green)"))
+            words.append(element("p", "→ ", prose(finding.remedy), style="color:var(--green)"))
     figure_rows = (("UTIL", util, ""), ("SM", sm, "" if red else "green"), ("GAP", gap, "red" if red else ""))
     listed = [
         part
@@ -121,18 +121,18 @@ def gpu_section(found: Pictured, gpu: GpuReport) -> Markup:
         "div",
         chart(columns, f"GPU {gpu.index}: {figures}"),
         lane(columns),
-        clock(found.report.begin, found.report.end),
+        clock(pictured.report.begin, pictured.report.end),
         style="min-width:0",
     )
     inside = element("div", element("dl", *listed), drawn, class_="chart")
-    below = element("div", *said, class_="said") if said else ""
+    below = element("div", *words, class_="said") if words else ""
     return element("section", head, inside, below, class_="gpu")
 
 
 def _main_finding(findings: Sequence[FindingReport], gpu: GpuReport) -> FindingReport | None:
     """The verdict that stood for most of the GPU's time, where one did."""
-    own = [f for f in findings if f.gpu == gpu.index and f.kind == "verdict" and 2 * f.seconds > gpu.measured_s]
-    return max(own, key=lambda f: f.seconds, default=None)
+    candidates = [f for f in findings if f.gpu == gpu.index and f.kind == "verdict" and 2 * f.seconds > gpu.measured_s]
+    return max(candidates, key=lambda f: f.seconds, default=None)
 
 
 def _figure(gpu: GpuReport, state: State) -> str:
@@ -152,11 +152,11 @@ def _time_row(gpu: GpuReport) -> tuple[Cell, ...]:
 
 
 def _colour(state: State) -> str:
-    """A trace's idle time is a loss, a GPU that nobody uses is not."""
+    """A trace's idle time is a loss, a GPU that is not used is not."""
     return "unknown" if state == "idle" else state
 
 
-def _processes(found: Pictured) -> tuple[Block, ...]:
+def _processes(pictured: Pictured) -> tuple[Block, ...]:
     rows = tuple(
         (
             NOT_MEASURED if p.gpu is None else f"{p.gpu}",
@@ -166,10 +166,12 @@ def _processes(found: Pictured) -> tuple[Block, ...]:
             length(p.seconds),
             p.command[:MOST_COMMAND],
         )
-        for p in found.processes
+        for p in pictured.processes
     )
-    more = Paragraph(f"and {found.more_processes} more") if found.more_processes else None
-    return part("Processes", Table(("GPU", "PID", "user", "most memory", "seen for", "command"), rows, ">><>>~"), more)
+    others = Paragraph(f"and {pictured.more_processes} more") if pictured.more_processes else None
+    return part(
+        "Processes", Table(("GPU", "PID", "user", "most memory", "seen for", "command"), rows, ">><>>~"), others
+    )
 
 
 def compare_html(before: Pictured, after: Pictured) -> str:
@@ -180,12 +182,12 @@ def compare_html(before: Pictured, after: Pictured) -> str:
     pairs = []
     for was, now in zip_longest(before.report.gpus, after.report.gpus):
         halves = (
-            element("div", gpu_section(found, gpu) if gpu is not None else "", style="flex:1 1 20rem;min-width:0")
-            for found, gpu in ((before, was), (after, now))
+            element("div", gpu_section(pictured, gpu) if gpu is not None else "", style="flex:1 1 20rem;min-width:0")
+            for pictured, gpu in ((before, was), (after, now))
         )
         pairs.append(Drawing(element("div", *halves, style="display:flex;flex-wrap:wrap;gap:1rem")))
     legend = Drawing(key(max(before.column_s, after.column_s)))
-    lead = tuple(f"{when}: {headline(found.report)} · {what_it_is(found)}"
-                 for when, found in (("before", before), ("after", after)))  # fmt: skip
+    lead = tuple(f"{when}: {headline(pictured.report)} · {provenance_line(pictured)}"
+                 for when, pictured in (("before", before), ("after", after)))  # fmt: skip
     certain = f"{sentence(change(before, after))}."
     return html(compare_document(comparison, lead, certain, part("Before, and after", legend, *pairs)))

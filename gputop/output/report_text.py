@@ -39,10 +39,10 @@ from gputop.output.document import (
     Entries,
     Figures,
     Items,
+    LevelText,
     Notes,
     Paragraph,
     Table,
-    Told,
     Verdict,
     indented_json,
     markdown,
@@ -104,26 +104,26 @@ def _missing(report: JobReport) -> list[Block]:
     if not report.missing:
         return []
     is_damaged = any(gap.is_damage for gap in report.missing)
-    said = "Parts of this recording are damaged" if is_damaged else "This recording has gaps"
-    return [Verdict("yellow", f"{said}; what is missing is in no chart and no figure{gap_words(report)}")]
+    problem = "Parts of this recording are damaged" if is_damaged else "This recording has gaps"
+    return [Verdict("yellow", f"{problem}; what is missing is in no chart and no figure{gap_words(report)}")]
 
 
-def _figures(report: JobReport) -> list[tuple[str, str | Told, str]]:
+def _figures(report: JobReport) -> list[tuple[str, str | LevelText, str]]:
     """The GPU time by state, and what was lost in money."""
     hours = report.gpu_hours()
     total = sum(hours.values())
     notes = {state: f"{100 * hours[state] / total:.0f} %" for state in STATES if hours[state] > 0.0}
     if causes := report.busy_not_working_hours():
-        told = ", ".join(f"{titles()[name]} {hours_text(part, total)}" for name, part in causes.items())
-        notes["busy_not_working"] += f": {told}"
-    found: list[tuple[str, str | Told, str]] = [
-        (STATE_WORDS[state], Told(LEVEL_OF[state], hours_text(hours[state], total)), note)
+        cause_hours = ", ".join(f"{titles()[name]} {hours_text(part, total)}" for name, part in causes.items())
+        notes["busy_not_working"] += f": {cause_hours}"
+    figures: list[tuple[str, str | LevelText, str]] = [
+        (STATE_WORDS[state], LevelText(LEVEL_OF[state], hours_text(hours[state], total)), note)
         for state, note in notes.items()
     ]
     if (lost := report.lost_money()) is not None:
         day = "" if report.day_factor is None else f"{money(lost * report.day_factor, report)} a day at this rate"
-        found.append(("not work, in money", money(lost, report), day))
-    return found
+        figures.append(("not work, in money", money(lost, report), day))
+    return figures
 
 
 def headline(report: JobReport) -> str:
@@ -135,9 +135,11 @@ def headline(report: JobReport) -> str:
     where = report.where if report.host else report.command or "gputop"
     if judged <= 0.0:
         return f"{where}: {report.too_short or 'no GPU time was judged'}"
-    said = gpu_time_of(HOUR_S * lost, HOUR_S * judged)
-    apart = gpu_time(HOUR_S * hours["unmeasured"], HOUR_S * judged).removesuffix(said.rpartition(" ")[2]).rstrip()
-    return f"{where}: {said} were not work" + (f", {apart} {STATE_WORDS['unmeasured']}" if hours["unmeasured"] else "")
+    lost_words = gpu_time_of(HOUR_S * lost, HOUR_S * judged)
+    apart = gpu_time(HOUR_S * hours["unmeasured"], HOUR_S * judged).removesuffix(lost_words.rpartition(" ")[2]).rstrip()
+    return f"{where}: {lost_words} were not work" + (
+        f", {apart} {STATE_WORDS['unmeasured']}" if hours["unmeasured"] else ""
+    )
 
 
 def hours_text(hours: float, of: float) -> str:
@@ -212,7 +214,7 @@ def report_data(report: JobReport) -> dict[str, Any]:
             {key: getattr(finding, key) for key in FindingReport.__struct_fields__} for finding in report.findings
         ],
         "finding_groups": [_group_data(group) for group in alike(report.findings)],
-        "step_periods": [period_value(each) for each in report.periods],
+        "step_periods": [period_value(period) for period in report.periods],
         "servers": [{key: getattr(row, key) for key in ServerReport.__struct_fields__} for row in report.servers],
         "steps": [{key: getattr(run, key) for key in StepReport.__struct_fields__} for run in report.steps],
         "top_remedy": report.top_remedy,
@@ -225,8 +227,11 @@ def report_data(report: JobReport) -> dict[str, Any]:
 def _group_data(group: Sequence[FindingReport]) -> dict[str, Any]:
     """Findings that say the same of several GPUs, as one: which GPUs, and how long over all of them."""
     first = group[0]
-    told = {key: getattr(first, key) for key in ("kind", "id", "level", "text", "evidence", "remedy")}
-    return told | {"gpus": sorted(one.gpu for one in group), "seconds": sum(one.seconds for one in group)}
+    values = {key: getattr(first, key) for key in ("kind", "id", "level", "text", "evidence", "remedy")}
+    return values | {
+        "gpus": sorted(finding.gpu for finding in group),
+        "seconds": sum(finding.seconds for finding in group),
+    }
 
 
 def report_json(report: JobReport) -> str:
@@ -311,7 +316,10 @@ def group_words(group: Sequence[FindingReport]) -> tuple[str, str]:
     """On which GPUs findings that are alike stood, and for how long."""
     if len(group) == 1:
         return f"GPU {group[0].gpu}", _when(group[0])
-    return f"GPUs {numbers(one.gpu for one in group)}", f"for {length(sum(one.seconds for one in group))} in all"
+    return (
+        f"GPUs {numbers(finding.gpu for finding in group)}",
+        f"for {length(sum(finding.seconds for finding in group))} in all",
+    )
 
 
 def money_line(report: JobReport) -> str:
@@ -333,16 +341,16 @@ def nothing_found(report: JobReport) -> str:
     return "nothing wrong was seen." if judged else "nothing was judged."
 
 
-def finding_blocks(report: JobReport, most: int | None) -> list[Block]:
+def finding_blocks(report: JobReport, limit: int | None) -> list[Block]:
     """The findings, so many at most, or that there is none."""
     groups = alike(report.findings)
     rows: list[Block] = []
-    for group in groups[:most]:
+    for group in groups[:limit]:
         (where, when), first = group_words(group), group[0]
         evidence = (first.evidence,) if first.evidence else ()
         rows.append(Verdict(first.level, f"{where}: {first.text}", when, evidence, first.remedy))
-    left = len(groups) - len(rows)
-    rows += [Paragraph(f"and {left} more")] if left else []
+    unlisted = len(groups) - len(rows)
+    rows += [Paragraph(f"and {unlisted} more")] if unlisted else []
     return rows or [Items((nothing_found(report),))]
 
 
@@ -380,9 +388,9 @@ def _period_lines(report: JobReport) -> list[str]:
     if report.steps:
         return []
     return [
-        f"Step on {which_gpus(each.gpus)}: about {each.period_s:.1f} s (from {SOURCE_WORDS[each.source]})"
-        + ("" if each.grown_t is None else f", {each.first_s:.1f} s at first")
-        for each in report.periods[:_MOST_RUNS]
+        f"Step on {which_gpus(period.gpus)}: about {period.period_s:.1f} s (from {SOURCE_WORDS[period.source]})"
+        + ("" if period.grown_t is None else f", {period.first_s:.1f} s at first")
+        for period in report.periods[:_MOST_RUNS]
     ]
 
 
@@ -418,11 +426,11 @@ def _wait_lines(run: StepReport) -> list[str]:
 
 def gap_words(report: JobReport) -> str:
     """When the first gaps were, and why; empty where that is not known."""
-    told = [
+    gap_texts = [
         f"{datetime.fromtimestamp(gap.t, timezone.utc):%H:%M:%S} UTC {gap.text}" for gap in report.missing[:_MOST_GAPS]
     ]
-    more = ["…"] if len(report.missing) > _MOST_GAPS else []
-    return f": {'; '.join([*told, *more])}" if told else ""
+    ellipsis = ["…"] if len(report.missing) > _MOST_GAPS else []
+    return f": {'; '.join([*gap_texts, *ellipsis])}" if gap_texts else ""
 
 
 def report_notes(report: JobReport) -> list[str]:

@@ -87,7 +87,7 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
         },
         "gpus": [gpu_data(gpu) for gpu in snapshot.gpus],
         "processes": [process_data(process) for process in snapshot.processes],
-        "step_periods": [period_value(each) for each in snapshot.periods],
+        "step_periods": [period_value(period) for period in snapshot.periods],
         "steps": [{key: _clean(value) for key, value in asdict(row).items()} for row in snapshot.steps],
         "servers": [row_value(row) for row in snapshot.servers],
         "notices": list(snapshot.notices),
@@ -102,9 +102,9 @@ def once_data(snapshot: Snapshot) -> dict[str, Any]:
     ``flag_now`` is not a verdict; ``busy_not_working`` is, and takes half a minute.
     """
     data = snapshot_data(snapshot)
-    for given, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
-        given["gap_pct"] = _clean(gap_pct(gpu))
-        given["flag_now"] = flag_now(gpu, snapshot.processes)
+    for row, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
+        row["gap_pct"] = _clean(gap_pct(gpu))
+        row["flag_now"] = flag_now(gpu, snapshot.processes)
     return data
 
 
@@ -202,8 +202,8 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         rows.append(process_table.head(view, width))
         rows.extend(process_table.row(row, view, width, selected=False) for row in shown[:LONGEST_PROCESS_LIST])
         if len(shown) > LONGEST_PROCESS_LIST:
-            more = f"… {len(shown) - LONGEST_PROCESS_LIST} more rows; --json has them all"
-            rows.append(Line().add(more, "dim").row(width))
+            remainder = f"… {len(shown) - LONGEST_PROCESS_LIST} more rows; --json has them all"
+            rows.append(Line().add(remainder, "dim").row(width))
     rows.extend(Line().add(terminal_safe(notice)[:width], "level.yellow").row(width) for notice in snapshot.notices)
     if view.glyphs.name == "ascii":
         return [tuple((ascii_only(text), name) for text, name in row) for row in rows]

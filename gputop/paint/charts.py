@@ -81,7 +81,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class _Known(dict[K, V], Generic[K, V]):
+class _ResultCache(dict[K, V], Generic[K, V]):
     """Results of a pure function by argument. A look-up costs no call; all are dropped once there are many."""
 
     MOST = 2048
@@ -90,17 +90,19 @@ class _Known(dict[K, V], Generic[K, V]):
         super().__init__()
         self._answer = answer
 
-    def __missing__(self, asked: K) -> V:
+    def __missing__(self, question: K) -> V:
         if len(self) >= self.MOST:
             self.clear()
-        found = self[asked] = self._answer(asked)
-        return found
+        answer = self[question] = self._answer(question)
+        return answer
 
 
 @lru_cache(maxsize=4)
-def _height_of(top: int) -> _Known[Column, int]:
+def _height_of(top: int) -> _ResultCache[Column, int]:
     """``_eighths`` by value for charts of that height; most columns stay on screen for a minute and longer."""
-    return _Known(lambda v: UNKNOWN if v is None else top if v >= 100.0 else round(v * top / 100) or int(v >= 0.5))
+    return _ResultCache(
+        lambda v: UNKNOWN if v is None else top if v >= 100.0 else round(v * top / 100) or int(v >= 0.5)
+    )
 
 
 def _heights(values: Sequence[Column], top: int) -> tuple[int, ...]:
@@ -136,14 +138,14 @@ _RUNS = re.compile(r"(.)\1*").finditer
 
 
 @lru_cache(maxsize=16)
-def _column_of(rows: int, glyphs: Glyphs, *, alarm: bool) -> _Known[tuple[int, int], tuple[str, str]]:
+def _column_of(rows: int, glyphs: Glyphs, *, alarm: bool) -> _ResultCache[tuple[int, int], tuple[str, str]]:
     """Columns of the gap chart by their two heights: characters and letters of styles, top cell first."""
 
     def column(heights: tuple[int, int]) -> tuple[str, str]:
         cells = _column(*heights, rows, glyphs, alarm=alarm)
         return "".join([text for text, _ in cells]), "".join([_LETTERS[style] for _, style in cells])
 
-    return _Known(column)
+    return _ResultCache(column)
 
 
 def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> list[Span]:
@@ -163,8 +165,8 @@ def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> l
 
 def with_marks(rows: list[list[Span]], columns: Sequence[int], glyphs: Glyphs) -> list[list[Span]]:
     """The chart with a line down the columns at which something was marked."""
-    wanted = sorted(set(columns))
-    if not wanted:
+    marked_columns = sorted(set(columns))
+    if not marked_columns:
         return rows
     marked: list[list[Span]] = []
     for spans in rows:
@@ -172,7 +174,9 @@ def with_marks(rows: list[list[Span]], columns: Sequence[int], glyphs: Glyphs) -
         for text, style in spans:
             # A chart's glyphs take a cell each.
             begin, done = line.width, 0
-            for column in wanted[bisect_left(wanted, begin) : bisect_left(wanted, begin + len(text))]:
+            for column in marked_columns[
+                bisect_left(marked_columns, begin) : bisect_left(marked_columns, begin + len(text))
+            ]:
                 line.add(text[done : column - begin], style).add(glyphs.mark, "key")
                 done = column - begin + 1
             line.add(text[done:], style)
@@ -185,15 +189,15 @@ def lane(values: Sequence[Column], glyphs: Glyphs, style: str) -> Span:
     return "".join(" " if v is None else glyphs.lower[_eighths(min(v, 100.0), 7)] for v in values), style
 
 
-def bar(value: float | None, most: float | None, width: int, glyphs: Glyphs, style: str) -> list[Span]:
-    """A horizontal bar of ``value`` out of ``most``; blank where either is unknown."""
-    if value is None or not most:
+def bar(value: float | None, full_scale: float | None, width: int, glyphs: Glyphs, style: str) -> list[Span]:
+    """A horizontal bar of ``value`` out of ``full_scale``; blank where either is unknown."""
+    if value is None or not full_scale:
         return [(" " * width, "text")]
-    eighths = max(0, min(width * 8, round(value / most * width * 8)))
+    eighths = max(0, min(width * 8, round(value / full_scale * width * 8)))
     if value > 0 and eighths == 0:
         eighths = 1
-    full, rest = divmod(eighths, 8)
-    text = glyphs.left[8] * full + (glyphs.left[rest] if rest else "")
+    full_cells, eighths_left = divmod(eighths, 8)
+    text = glyphs.left[8] * full_cells + (glyphs.left[eighths_left] if eighths_left else "")
     return (
         [(text, style), (glyphs.track * (width - len(text)), f"{style}.track")]
         if text
@@ -214,8 +218,8 @@ def area(values: Sequence[Column], rows: int, glyphs: Glyphs, style: str, top: f
     An eighth stays free above the highest value, so that charts do not run together. Where ``top`` is unknown nothing
     can be drawn to scale: blank.
     """
-    most = rows * 8 - 1
-    heights = [None if v is None or not top else _height(v / top, most) for v in values]
+    top_eighth = rows * 8 - 1
+    heights = [None if v is None or not top else _height(v / top, top_eighth) for v in values]
     drawn: list[list[Span]] = []
     for row in range(rows):
         floor_eighths = (rows - 1 - row) * 8
@@ -224,17 +228,17 @@ def area(values: Sequence[Column], rows: int, glyphs: Glyphs, style: str, top: f
     return drawn
 
 
-def _height(share: float, most: int) -> int:
+def _height(share: float, top_eighth: int) -> int:
     """A share of the scale in eighths; anything above half a percent is at least one."""
-    return min(most, max(round(share * most), 1 if share >= 0.005 else 0))
+    return min(top_eighth, max(round(share * top_eighth), 1 if share >= 0.005 else 0))
 
 
-def round_top(most: float) -> float:
-    """The smallest 1, 2 or 5 times a power of ten that is not below ``most``: a scale that seldom changes."""
-    if most <= 0.0:
+def round_top(highest: float) -> float:
+    """The smallest 1, 2 or 5 times a power of ten that is not below ``highest``: a scale that seldom changes."""
+    if highest <= 0.0:
         return 1.0
-    power = 10.0 ** math.floor(log10(most))
-    return next((step * power for step in (1.0, 2.0, 5.0) if step * power >= most), 10.0 * power)
+    power = 10.0 ** math.floor(log10(highest))
+    return next((step * power for step in (1.0, 2.0, 5.0) if step * power >= highest), 10.0 * power)
 
 
 def marks(series: Sequence[tuple[str, str, Sequence[Column]]], count: int) -> list[Span]:
@@ -318,5 +322,5 @@ def mark_columns(frame: Frame, uuid: str, column_s: float, chart_width: int) -> 
     """The columns of a chart that ends now at which something was marked."""
     last = math.ceil(frame.snapshot.t / column_s) - 1
     begin = (last - chart_width + 1) * column_s
-    seen = frame.history.marks_within(uuid, begin, frame.snapshot.t)
-    return [math.floor(t / column_s) - (last - chart_width + 1) for t, _ in seen]
+    marks_seen = frame.history.marks_within(uuid, begin, frame.snapshot.t)
+    return [math.floor(t / column_s) - (last - chart_width + 1) for t, _ in marks_seen]

@@ -40,7 +40,7 @@ class DetailsPainted(Struct, frozen=True):
 
 
 class LazyRows(Struct, frozen=True):
-    """``rows`` rows of the part that scrolls, painted when they come into sight."""
+    """``rows`` rows of the part that scrolls, painted when they become visible."""
 
     rows: int
     paint: Callable[[], list[Row]]
@@ -74,8 +74,8 @@ def joined(
     """Head, the part of the blocks that is scrolled to, and foot in exactly ``height`` rows; how far it can scroll."""
     head, foot = head[:height], foot[: max(0, height - len(head))]
     room = height - len(head) - len(foot)
-    most = max(0, sum(block.rows for block in blocks) - room)
-    first = min(state.first, most)
+    most_first = max(0, sum(block.rows for block in blocks) - room)
+    first = min(state.first, most_first)
     shown: list[Row] = []
     begin = 0
     for block in blocks:
@@ -87,7 +87,7 @@ def joined(
     rows = [*head, *shown, *foot]
     if state.view.glyphs.name == "ascii":
         rows = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
-    return rows, most, room
+    return rows, most_first, room
 
 
 def chart_row(
@@ -101,8 +101,8 @@ def chart_row(
 
 def words_row(label: str, text: str, style: str, columns: int, width: int, cursor: int | None, glyphs: Glyphs) -> Row:
     """Words in place of a chart; the cursor shows where they leave room."""
-    said = shorten(text, columns, glyphs.more).ljust(columns)
-    spans = with_cursor([(said, style)], cursor, glyphs, over_text=False)
+    padded = shorten(text, columns, glyphs.more).ljust(columns)
+    spans = with_cursor([(padded, style)], cursor, glyphs, over_text=False)
     return Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(width)
 
 
@@ -128,11 +128,11 @@ def bar_row(parts: Sequence[str], width: int) -> Row:
     return line.row(width, "bar")
 
 
-def key_parts(state: DetailsView, span: str, most: int, room: int, total: int, *more: str) -> list[str]:
+def key_parts(state: DetailsView, span: str, most_first: int, room: int, total: int, *extra_keys: str) -> list[str]:
     """What the keys do here, for ``bar_row``."""
     glyphs = state.view.glyphs
-    first = min(state.first, most)
+    first = min(state.first, most_first)
     arrows = ("left/right", "up/down") if glyphs.name == "ascii" else ("← →", "↑↓")
     scroll = f"{arrows[1]} {first + 1}-{min(total, first + room)} of {total}"
     cursor = f"{arrows[0]} read a moment" if state.cursor_t is None else f"{arrows[0]} moment  End now"
-    return ["esc back", scroll, f"+ - {span}", cursor, *more]
+    return ["esc back", scroll, f"+ - {span}", cursor, *extra_keys]

@@ -16,12 +16,12 @@ from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     averaged,
     emphasised,
+    evidence_and_remedy,
     first_rows,
     gpu_label,
     is_newest,
     is_red,
     just_changed,
-    spoken,
     step_words,
     words_for,
 )
@@ -112,11 +112,11 @@ def add_list(out: ScreenRows, frame: Frame, view: View, width: int) -> None:
     d = frame.diagnoses[selected]
     evidence, remedy, extra = words_for(gpus[selected], d, view.glyphs, width - 2)
     # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
-    left = out.left - 9
+    rows_below = out.left - 9
     rows = (
-        layout.few_listed_chart(left)
+        layout.few_listed_chart(rows_below)
         if len(gpus) <= 2
-        else layout.grown(0, left, layout.kept_processes(out.left, len(gpus)))
+        else layout.grown(0, rows_below, layout.kept_processes(out.left, len(gpus)))
     )
     if width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard":
         out.extend(panes.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
@@ -131,8 +131,8 @@ def add_list(out: ScreenRows, frame: Frame, view: View, width: int) -> None:
         named = line.rule(width, rule).row(width)
         out.add(named, words_target(named, (("[", "previous_gpu"), ("] for", "next_gpu"))))
     words = max(1, min(4, out.left - 6)) if out.left >= 8 else min(2, out.left)
-    said = spoken(d, view.glyphs, evidence, remedy, width - 2, words) + extra
-    for spans in first_rows(said, words, width - 2, view.glyphs):
+    words_rows = evidence_and_remedy(d, view.glyphs, evidence, remedy, width - 2, words) + extra
+    for spans in first_rows(words_rows, words, width - 2, view.glyphs):
         out.add(Line().add(" ").add_all(spans).row(width))
     if out.left >= 6:
         out.add(host_rows.load(frame, view, width, indent=1))

@@ -33,8 +33,8 @@ from gputop.paint.line import Line, Row, Span, clock_time, gib, pct, rate, short
 from gputop.paint.numbers import PROVENANCE_ROWS, Field, fields, number_labels, provenance_rows
 from gputop.paint.panes import LANES
 from gputop.paint.time_axis import TimeAxis, axis_for
-from gputop.paint.verdict_history import VerdictSpan, list_rows, standing, stretches, strip
-from gputop.paint.words import averaged, gpu_label, is_newest, is_red, spoken, words_for
+from gputop.paint.verdict_history import VerdictSpan, list_rows, strip, verdict_at, verdict_spans
+from gputop.paint.words import averaged, evidence_and_remedy, gpu_label, is_newest, is_red, words_for
 
 # Its charts on one time axis: what is drawn, to which scale, and the values at a moment.
 #
@@ -91,7 +91,7 @@ def charts_for(gpu: GpuSample, series: ChartSeries, glyphs: Glyphs) -> list[Char
     """The charts that this GPU has something to draw in, in their order. Memory and temperature come last."""
     limit, clock, total = gpu.power_limit_w, gpu.sm_clock_max_mhz, gpu.mem_total_bytes
     slowdown = gpu.temp_slowdown_c
-    found = [
+    charts = [
         Chart("tensor_active_pct", "TENSOR", "area.work", 100.0, "100 %", quantity.pct),
         Chart("dram_active_pct", "DRAM", "area.work", 100.0, "100 %", quantity.pct),
         Chart("power_w", "POWER", "area.board", *_scale(limit, "limit", series, "power_w", "W"), _unit("W")),
@@ -109,38 +109,40 @@ def charts_for(gpu: GpuSample, series: ChartSeries, glyphs: Glyphs) -> list[Char
         peak = pcie_capacity(gpu) if key == "pcie" else gpu.static.nvlink_peak_bytes_per_s
         top = _traffic_top(series, key, peak)
         arrow = glyphs.down if down else glyphs.up
-        found.append(Chart(name, f"{label} {arrow}", "area.bus", top, quantity.rate(top) if top else "", quantity.rate))
-    found.append(
+        charts.append(
+            Chart(name, f"{label} {arrow}", "area.bus", top, quantity.rate(top) if top else "", quantity.rate)
+        )
+    charts.append(
         Chart("mem_used_bytes", "MEM", "area.mem", total, "" if total is None else f"{gib(total).strip()} GiB", _gib)
     )
     top = slowdown or 100.0
     words = f"{'slow ' if slowdown else ''}{top:.0f} {glyphs.degree}"
-    found.insert(0, Chart(STEP_SERIES, "STEP", "area.work", *_step_scale(series), _step))
-    found.append(Chart("temp_c", "TEMP", "area.heat", top, words, _unit(glyphs.degree)))
-    return [chart for chart in found if _has_any(series, chart.name)]
+    charts.insert(0, Chart(STEP_SERIES, "STEP", "area.work", *_step_scale(series), _step))
+    charts.append(Chart("temp_c", "TEMP", "area.heat", top, words, _unit(glyphs.degree)))
+    return [chart for chart in charts if _has_any(series, chart.name)]
 
 
 def _has_any(series: ChartSeries, name: str) -> bool:
     return getattr(series.gpu, name, None) is not None or any(value is not None for value in series.columns(name))
 
 
-def _scale(known: float | None, words: str, series: ChartSeries, name: str, unit: str) -> tuple[float | None, str]:
+def _scale(limit: float | None, words: str, series: ChartSeries, name: str, unit: str) -> tuple[float | None, str]:
     """The top of a scale: the GPU's own limit where it is known, else round above the highest value."""
-    if known:
-        return known, f"{words} {known:.0f}" + (" W" if unit == "W" else "")
-    most = max((value for value in series.columns(name) if value is not None), default=0.0)
-    top = round_top(most)
+    if limit:
+        return limit, f"{words} {limit:.0f}" + (" W" if unit == "W" else "")
+    highest = max((value for value in series.columns(name) if value is not None), default=0.0)
+    top = round_top(highest)
     return top, f"{top:.0f} {unit}".rstrip()
 
 
 def _traffic_top(series: ChartSeries, key: str, peak: float | None) -> float | None:
     """One scale for both directions of a link, so that they compare; never above what the link can do."""
     both = series.columns(f"{key}_rx_bytes_per_s") + series.columns(f"{key}_tx_bytes_per_s")
-    most = max((value for value in both if value is not None), default=None)
-    if most is None:
+    highest = max((value for value in both if value is not None), default=None)
+    if highest is None:
         return None
-    top = round_top(max(most, 1e6))
-    return top if peak is None or most > peak else min(top, peak)
+    top = round_top(max(highest, 1e6))
+    return top if peak is None or highest > peak else min(top, peak)
 
 
 def _step_scale(series: ChartSeries) -> tuple[float, str]:
@@ -170,8 +172,8 @@ def gap_block(
         measured = any(value is not None for value in sm)
         chart = gap_chart(util, sm, rows, glyphs, alarm=alarm, measured=measured)
         axis = series.axis
-        seen = series.frame.history.marks_within(series.gpu.static.uuid, axis.begin, axis.end)
-        chart = with_marks(chart, [axis.column_of(t) for t, _ in seen], glyphs)
+        marks_seen = series.frame.history.marks_within(series.gpu.static.uuid, axis.begin, axis.end)
+        chart = with_marks(chart, [axis.column_of(t) for t, _ in marks_seen], glyphs)
         step = max(1, rows // len(labels))
         painted = []
         for row in range(rows):
@@ -183,9 +185,9 @@ def gap_block(
     return LazyRows(rows, paint)
 
 
-def quiet_links(found: Sequence[Chart], series: ChartSeries) -> list[str]:
+def quiet_links(charts: Sequence[Chart], series: ChartSeries) -> list[str]:
     """Names of the charts of links that carried nothing at all in this time, in either direction."""
-    links = [chart.name for chart in found if chart.name.endswith("_bytes_per_s")]
+    links = [chart.name for chart in charts if chart.name.endswith("_bytes_per_s")]
     return [name for name in links if not any(any(series.columns(n)) for n in links if n[:4] == name[:4])]
 
 
@@ -216,13 +218,13 @@ def throttle_block(series: ChartSeries, width: int, glyphs: Glyphs) -> LazyRows:
 
     def paint() -> list[Row]:
         columns = [(letter, style, series.columns(name)) for letter, style, name, _ in MARK_SERIES]
-        seen = [entry[3] for entry, column in zip(MARK_SERIES, columns, strict=True) if any(column[2])]
-        if not seen:
+        legend = [entry[3] for entry, column in zip(MARK_SERIES, columns, strict=True) if any(column[2])]
+        if not legend:
             unknown = all(value is None for value in columns[0][2])
             text = "clocks-event reasons are not measured" if unknown else "nothing limited the clocks in this time"
             return [words_row("slowed", text, "dim", series.axis.columns, width, series.cursor, glyphs)]
         spans = marks(columns, series.axis.columns)
-        after = ", ".join(seen)[: AXIS_WIDTH - 1]
+        after = ", ".join(legend)[: AXIS_WIDTH - 1]
         return [chart_row([("  slowed", "dim")], spans, after, width, series.cursor, glyphs)]
 
     return LazyRows(1, paint)
@@ -326,31 +328,33 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
     position = position_of(frame, uuid)
     if position is None:
         gone = Line().to(2).add(shorten("this GPU is no longer in the snapshot", width - 3), "level.yellow").row(width)
-        rows, most, room = joined(
+        rows, most_first, room = joined(
             [header.header(frame, view, width), gone], [], [bar_row(["esc back"], width)], state, width, height
         )
-        return DetailsPainted(rows, most, room, axis)
+        return DetailsPainted(rows, most_first, room, axis)
     gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
     cursor = None if state.cursor_t is None else axis.column_of(state.cursor_t)
     series = ChartSeries(frame, gpu, axis, cursor)
-    listed = stretches(frame, d)
+    listed = verdict_spans(frame, d)
     head = _head(frame, state, position, width, height)
     foot = _foot(series, state, listed, width, height)
     blocks = _blocks(series, state, position, listed, width, height - len(head) - len(foot) - 1)
     total, room = sum(block.rows for block in blocks), max(0, height - len(head) - len(foot) - 1)
-    more = ["[ ] GPU"] if len(frame.snapshot.gpus) > 1 else []
-    keys = key_parts(state, duration(view.span_s), max(0, total - room), room, total, *more)
-    rows, most, room = joined(head, blocks, [*foot, bar_row(keys, width)], state, width, height)
-    return DetailsPainted(rows, most, room, axis)
+    gpu_keys = ["[ ] GPU"] if len(frame.snapshot.gpus) > 1 else []
+    keys = key_parts(state, duration(view.span_s), max(0, total - room), room, total, *gpu_keys)
+    rows, most_first, room = joined(head, blocks, [*foot, bar_row(keys, width)], state, width, height)
+    return DetailsPainted(rows, most_first, room, axis)
 
 
 def _head(frame: Frame, state: DetailsView, position: int, width: int, height: int) -> list[Row]:
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], state.view.glyphs
     rows = [header.header(frame, state.view, width), panes.title(frame, state.view, position, width)]
     words = 0 if height < 16 else 2 if height < 36 else 3
-    said, remedy, extra = words_for(gpu, d, glyphs, width - 4)
-    told = (spoken(d, glyphs, said, remedy, width - 4, words) + extra)[:words] if words else []
-    return rows + [Line().to(2).add_all(spans).row(width) for spans in told]
+    evidence, remedy, extra = words_for(gpu, d, glyphs, width - 4)
+    verdict_words = (
+        (evidence_and_remedy(d, glyphs, evidence, remedy, width - 4, words) + extra)[:words] if words else []
+    )
+    return rows + [Line().to(2).add_all(spans).row(width) for spans in verdict_words]
 
 
 def _foot(series: ChartSeries, state: DetailsView, listed: list[VerdictSpan], width: int, height: int) -> list[Row]:
@@ -361,18 +365,18 @@ def _foot(series: ChartSeries, state: DetailsView, listed: list[VerdictSpan], wi
         return rows
     t = series.axis.middle(series.cursor)
     parts = moment_fields(series, view.glyphs)
-    verdict = standing(listed, t)
+    verdict = verdict_at(listed, t)
     if verdict is not None:
         parts.append((f"{view.glyphs.level(verdict.level)} {verdict.title}", f"level.{verdict.level}"))
     if not parts:
         parts = [("nothing was measured at this time", "dim")]
-    left = parts
+    remaining = parts
     for line in range(1 if height < 16 or width >= ONE_LINE else 2):
         start = (
             Line().to(2).add(f"at {clock_time(t, view.utc_offset_s)}", "key").add("  ") if line == 0 else Line().to(2)
         )
-        shown = fields(left, width - start.width - 1, "  ")
-        left = left[sum(text.strip() != "" for text, _ in shown) :]
+        shown = fields(remaining, width - start.width - 1, "  ")
+        remaining = remaining[sum(text.strip() != "" for text, _ in shown) :]
         rows.append(start.add_all(shown).row(width))
     return rows
 
@@ -383,11 +387,11 @@ def _blocks(
     """Everything that scrolls, as tall as the room allows."""
     frame, view, glyphs = series.frame, state.view, state.view.glyphs
     gpu, d = series.gpu, frame.diagnoses[position]
-    found = charts_for(gpu, series, glyphs)
+    gpu_charts = charts_for(gpu, series, glyphs)
     lanes = lane_blocks(series, width, glyphs)
-    quiet = quiet_links(found, series)
+    quiet = quiet_links(gpu_charts, series)
     fixed = 2 + 1 + 1 + len(lanes) + len(quiet) // 2
-    tall = len(found) - len(quiet)
+    tall = len(gpu_charts) - len(quiet)
     gap_rows, other = next(
         (size for size in SIZES if size[0] + size[1] * tall + fixed <= room), (max(4, min(6, room // 2)), 2)
     )
@@ -398,7 +402,7 @@ def _blocks(
         labels = _labels_at(series, alarm=d.busy_not_working is not None, red=is_red(d))
     blocks = [gap_block(series, gap_rows, width, glyphs, labels, alarm=d.busy_not_working is not None)]
     blocks.append(LazyRows(2, lambda: _strip_rows(series, listed, width, glyphs)))
-    for chart in found:
+    for chart in gpu_charts:
         if chart.name in quiet:
             if "_rx_" in chart.name:
                 blocks.append(quiet_block(chart, series, width, glyphs))
@@ -409,9 +413,9 @@ def _blocks(
         if chart.name == "mem_used_bytes":
             blocks.append(LazyRows(1, lambda: [_memory_row(series, position, width, glyphs)]))
     blocks += lanes
-    seen = frame.history.marks_within(gpu.static.uuid, series.axis.begin, series.axis.end)
-    if seen:
-        blocks.append(LazyRows(1, lambda: [_marks_row(series, state, seen, width)]))
+    marks_seen = frame.history.marks_within(gpu.static.uuid, series.axis.begin, series.axis.end)
+    if marks_seen:
+        blocks.append(LazyRows(1, lambda: [_marks_row(series, state, marks_seen, width)]))
     blocks.append(LazyRows(1, lambda: [Line().row(width)]))
     blocks.append(LazyRows(1, lambda: [heading("verdicts, the newest first", width, glyphs)]))
     count = min(MOST_VERDICTS, len(listed))
@@ -450,20 +454,20 @@ def _memory_row(series: ChartSeries, position: int, width: int, glyphs: Glyphs) 
     return words_row("", terminal_safe(text), style, series.axis.columns, width, series.cursor, glyphs)
 
 
-def _marks_row(series: ChartSeries, state: DetailsView, seen: list[tuple[float, str]], width: int) -> Row:
+def _marks_row(series: ChartSeries, state: DetailsView, marks_seen: list[tuple[float, str]], width: int) -> Row:
     """The user's marks and changes of the source, each at its time, as far as the next one leaves room."""
     glyphs, axis = state.view.glyphs, series.axis
     text = ""
-    places = [(axis.column_of(t), words) for t, words in seen]
+    places = [(axis.column_of(t), words) for t, words in marks_seen]
     for (at, words), following in zip(places, [place[0] for place in places[1:]] + [axis.columns], strict=True):
         if at < len(text):
             continue
         room = following - at - 1
-        told = terminal_safe(words)
-        if room < len(told) + 2 <= at - len(text):
+        mark_text = terminal_safe(words)
+        if room < len(mark_text) + 2 <= at - len(text):
             # Of a mark close to the next one, or to now, the words stand before it.
-            text = text.ljust(at - len(told) - 1) + f"{told} {glyphs.sorted_up}"
+            text = text.ljust(at - len(mark_text) - 1) + f"{mark_text} {glyphs.sorted_up}"
             continue
-        text = text.ljust(at) + shorten(f"{glyphs.sorted_up} {told}", max(1, room), glyphs.more)[: max(1, room)]
+        text = text.ljust(at) + shorten(f"{glyphs.sorted_up} {mark_text}", max(1, room), glyphs.more)[: max(1, room)]
     spans = with_cursor([(text[: axis.columns].ljust(axis.columns), "value")], series.cursor, glyphs, over_text=False)
     return Line().add("  marks", "dim").to(LABEL_WIDTH).add_all(spans).row(width)

@@ -83,27 +83,27 @@ def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str]]:
     if view.replay is not None:
         parts.append(("PAUSED  " if not view.replay.playing else "PAST  ", "level.yellow|bar"))
     parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim|bar"))
-    own = snapshot.own
-    if own is not None and own.cpu_pct is not None and width >= 60:
-        parts.append((_own_cost(own, own.cpu_pct, width) + " ", "dim|bar"))
+    own_cost = snapshot.own
+    if own_cost is not None and own_cost.cpu_pct is not None and width >= 60:
+        parts.append((_own_cost(own_cost, own_cost.cpu_pct, width) + " ", "dim|bar"))
     if width >= 100:
         parts.append(("  ? help ", "dim|bar"))
     return parts
 
 
-def _own_cost(own: OwnCost, cpu_pct: float, width: int) -> str:
+def _own_cost(own_cost: OwnCost, cpu_pct: float, width: int) -> str:
     """CPU and memory of gputop, and apart from them those of the helper that reads the hardware counters."""
     # The host's name matters more than the long form of the own cost.
     if width < 120:
-        helper = "" if own.helper_cpu_pct is None else f" + {own.helper_cpu_pct:4.1f} %"
+        helper = "" if own_cost.helper_cpu_pct is None else f" + {own_cost.helper_cpu_pct:4.1f} %"
         return f"self {cpu_pct:4.1f} %{helper}"
     cost = f"self {cpu_pct:4.1f} % cpu"
-    if own.rss_bytes is not None:
-        cost += f" {own.rss_bytes / 2**20:3.0f} MiB"
-    if own.helper_cpu_pct is not None:
-        cost += f" + counters {own.helper_cpu_pct:4.1f} %"
-        if own.helper_rss_bytes is not None and width >= 160:
-            cost += f" {own.helper_rss_bytes / 2**20:3.0f} MiB"
+    if own_cost.rss_bytes is not None:
+        cost += f" {own_cost.rss_bytes / 2**20:3.0f} MiB"
+    if own_cost.helper_cpu_pct is not None:
+        cost += f" + counters {own_cost.helper_cpu_pct:4.1f} %"
+        if own_cost.helper_rss_bytes is not None and width >= 160:
+            cost += f" {own_cost.helper_rss_bytes / 2**20:3.0f} MiB"
     return cost
 
 
@@ -146,10 +146,10 @@ def summary_target(frame: Frame, view: View, width: int) -> Target | None:
         if end > width:
             break
         ends.append((end, group))
-    said = "".join(text for text, _ in summary(frame, view, width))
-    begin = said.find(" last ", end)
+    line_text = "".join(text for text, _ in summary(frame, view, width))
+    begin = line_text.find(" last ", end)
     if begin >= 0 and frame.waste.recent_s >= LEAST_WASTE_S:
-        ends += [(begin + 1, None), (begin + 1 + len(said[begin + 1 :].split("   ")[0].rstrip()), WASTE)]
+        ends += [(begin + 1, None), (begin + 1 + len(line_text[begin + 1 :].split("   ")[0].rstrip()), WASTE)]
     return Target("count", None, (*ends, (width, None)))
 
 
@@ -170,15 +170,15 @@ def summary(frame: Frame, view: View, width: int) -> Row:
     for text, style, group in count_words(frame.snapshot, frame.diagnoses, view.glyphs, width - 2):
         if line.width + len(text) > width:
             break
-        told = text.lstrip()
-        line.add(" " * (len(text) - len(told)))
-        line.add(told, f"{style}|select" if group == selected_count(frame, view) else style)
+        count_text = text.lstrip()
+        line.add(" " * (len(text) - len(count_text)))
+        line.add(count_text, f"{style}|select" if group == selected_count(frame, view) else style)
     text = waste_words(frame)
     # Where there is little room, one word and two blanks of it make the difference.
     # Room for two more digits, so that the words do not change with them.
-    for gap, said, spare in (("     ", text, 3), ("   ", text.replace(" was not work", " not work"), 0)):
-        if text and line.width + len(gap) + len(said) + spare <= width:
-            line.add(gap).add(said, "text")
+    for gap, waste_text, spare in (("     ", text, 3), ("   ", text.replace(" was not work", " not work"), 0)):
+        if text and line.width + len(gap) + len(waste_text) + spare <= width:
+            line.add(gap).add(waste_text, "text")
             break
     for notice in (*frame.snapshot.notices, *_sm_fixes(frame.snapshot.gpus)):
         text = terminal_safe(notice)

@@ -14,7 +14,7 @@ from gputop.model.snapshot import ProcessSample
 from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row
-from gputop.paint.process_columns import COLUMNS, DEFAULT, known
+from gputop.paint.process_columns import COLUMNS, DEFAULT, existing_columns
 
 NUMBERS = (
     "UTIL is the share of time in which any kernel ran at all: one tiny kernel after the other makes it 100.",
@@ -122,7 +122,7 @@ def _process_rows(process: ProcessSample, glyphs: Glyphs, width: int) -> list[Ro
 def _column_rows(selected: Selected, glyphs: Glyphs, width: int) -> list[Row]:
     """The columns of the process table with what they say; the one that it is sorted by comes first."""
     rows = section_rows("columns of the process table", width, glyphs)
-    for key in sorted(known(selected.columns), key=lambda key: key != selected.sort):
+    for key in sorted(existing_columns(selected.columns), key=lambda key: key != selected.sort):
         order = " (it is sorted by this)" if key == selected.sort else ""
         rows += entry_rows(COLUMNS[key].head, COLUMNS[key].definition + order, width)
     return [*rows, Line().row(width)]

@@ -35,7 +35,7 @@ def trouble_fields(fabric: FabricSignals | None) -> list[Field]:
 
 def traffic_fields(fabric: FabricSignals | None, glyphs: Glyphs) -> list[Field]:
     """What goes over the fabric each way; empty without one."""
-    if fabric is None or not fabric.there:
+    if fabric is None or not fabric.has_fabric:
         return []
     both = ((glyphs.down, fabric.rx_bytes_per_s), (glyphs.up, fabric.tx_bytes_per_s))
     return [("fabric " + " ".join(f"{arrow}{rate(value, 10)}" for arrow, value in both), "text")]
@@ -66,9 +66,9 @@ def _served_elsewhere(frame: Frame, room: int) -> str:
     apart = [row for row in snapshot.servers if row.error is None and not serving_on(snapshot, row)]
     if not apart:
         return ""
-    more = f", {len(apart) - 1} more in `gputop once`" if len(apart) > 1 else ""
-    # A figure without its server would be nobody's.
-    forms = [f"{form}{more}" for form in server_forms(apart[0]) if apart[0].place in form]
+    others = f", {len(apart) - 1} more in `gputop once`" if len(apart) > 1 else ""
+    # A figure without its server would mean nothing.
+    forms = [f"{form}{others}" for form in server_forms(apart[0]) if apart[0].place in form]
     return terminal_safe(words.longest_that_fits(forms, room))
 
 
@@ -103,22 +103,25 @@ def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
 
 def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
     """Two rows: what the host did while the selected GPU (else the most idle one that is explained) was idle."""
-    found = _explained(frame, view)
-    if found is None:
+    explained = _explained(frame, view)
+    if explained is None:
         text = _why_not(frame, view)
         return [Line().to(2).add(shorten(text, width - 3, view.glyphs.more), "dim").row(width), Line().row(width)]
-    label, a = found
+    label, attribution = explained
     glyphs = view.glyphs
-    lead, running = f"while GPU {label} was idle ({a.idle_pct:.0f} % of {a.window_s:.0f} s)", "workers running"
-    if a.loaders and width <= _least_width(lead, running):
-        lead, running = f"GPU {label} idle {a.idle_pct:.0f} %:", "loaders"
+    lead, running = (
+        f"while GPU {label} was idle ({attribution.idle_pct:.0f} % of {attribution.window_s:.0f} s)",
+        "workers running",
+    )
+    if attribution.loaders and width <= _least_width(lead, running):
+        lead, running = f"GPU {label} idle {attribution.idle_pct:.0f} %:", "loaders"
     line = Line().to(2).add(lead, "evidence")
     parts = (
-        (running, a.running_pct, a.loaders > 0),
-        ("queued", a.queued_pct, a.loaders > 0),
-        ("disk", a.disk_pct, a.loaders > 0),
-        ("network", a.network_pct, a.loaders > 0),
-        ("main", a.main_pct, True),
+        (running, attribution.running_pct, attribution.loaders > 0),
+        ("queued", attribution.queued_pct, attribution.loaders > 0),
+        ("disk", attribution.disk_pct, attribution.loaders > 0),
+        ("network", attribution.network_pct, attribution.loaders > 0),
+        ("main", attribution.main_pct, True),
     )
     # Bars are dropped before words: a part left out may be the cause.
     room = width - 1 - _least_width(lead, running)
@@ -133,7 +136,7 @@ def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
         if size:
             line.add_all(bar(value, 100.0, size, glyphs, "bar.run"))
         line.add(f" {pct(value)} %", "text")
-    return [line.row(width), _second(a, width)]
+    return [line.row(width), _second(attribution, width)]
 
 
 def _least_width(lead: str, running: str) -> int:
@@ -194,12 +197,12 @@ SUMS_ONLY = "a recording keeps the sums over all ports"
 def port_blocks(frame: Frame, width: int, glyphs: Glyphs) -> list[LazyRows]:
     """A heading and a row a port; nothing on a machine without a fabric."""
     fabric, ports = frame.fabric, frame.snapshot.fabric_ports
-    if fabric is None or not (fabric.there or ports):
+    if fabric is None or not (fabric.has_fabric or ports):
         return []
-    said = f"fabric: {fabric.peak} each way" if fabric.peak_bytes_per_s else "fabric: no port has a link"
+    title = f"fabric: {fabric.peak} each way" if fabric.peak_bytes_per_s else "fabric: no port has a link"
     rows = [
         Line().row(width),
-        heading(said, width, glyphs),
+        heading(title, width, glyphs),
         *(_rows(ports, width, glyphs) if ports else _sums(fabric, width, glyphs)),
     ]
     return [LazyRows(len(rows), lambda: rows)]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 class Key(Struct, frozen=True):
     """A binding: id (stable, for remapping), keys in Textual's names, as shown, what it does, section of the help.
 
-    Without keys a command is in the palette alone, until somebody or a preset gives it one.
+    Without keys a command is in the palette alone, until the user or a preset gives it one.
     """
 
     id: str
@@ -175,10 +175,10 @@ def page_tables() -> tuple[tuple[Key, ...], ...]:
     return tuple(tuple(key for key in PAGE_KEYS if key.section == section) for section in sections)
 
 
-def page_keys(wanted: Mapping[str, str]) -> tuple[Key, ...]:
+def page_keys(user_keys: Mapping[str, str]) -> tuple[Key, ...]:
     """``PAGE_KEYS`` with the user's own keys in them."""
     elsewhere = {key.id for key in PAGE_KEYS}
-    return tuple(key for table in page_tables() for key in rebound(table, wanted, elsewhere - _ids(table))[0])
+    return tuple(key for table in page_tables() for key in rebound(table, user_keys, elsewhere - _ids(table))[0])
 
 
 def _ids(table: Iterable[Key]) -> set[str]:
@@ -226,9 +226,9 @@ def unknown_key(key: str) -> str:
     return f"{shown}: {ELSEWHERE.get(shown, 'no command')} (? lists the keys, ctrl+p finds commands by name)"
 
 
-def wanted_keys(preset: str, own: Mapping[str, str]) -> Mapping[str, str]:
+def wanted_keys(preset: str, user_keys: Mapping[str, str]) -> Mapping[str, str]:
     """The preset's keys, single ones overridden by the user's own."""
-    return own if preset == "gputop" else {**PRESETS[preset], **own}
+    return user_keys if preset == "gputop" else {**PRESETS[preset], **user_keys}
 
 
 # The key table after the user's ``[keys]`` setting: by binding id, with a message for everything that cannot be bound.
@@ -275,7 +275,7 @@ def _characters() -> Mapping[str, str]:
 
 
 def key_name(text: str) -> str | None:
-    """Textual's name of a key as somebody wrote it; None where no terminal sends such a key."""
+    """Textual's name of a key as the user wrote it; None where no terminal sends such a key."""
     text = text.strip()
     if len(text) == 1 and text not in _SPELLED:
         return _character_name(text) if text.isprintable() else None
@@ -289,10 +289,10 @@ def key_name(text: str) -> str | None:
         return None
     if len(base) == 1 and base.isascii() and base.isalnum():
         # Upper-case letters are keys of their own: a terminal does not send shift+a.
-        known = modifiers != ["shift"]
+        is_sent = modifiers != ["shift"]
     else:
-        known = base in _NAMED or (modifiers != ["shift"] and base in _characters())
-    return "+".join([*modifiers, base]) if known else None
+        is_sent = base in _NAMED or (modifiers != ["shift"] and base in _characters())
+    return "+".join([*modifiers, base]) if is_sent else None
 
 
 def shown_key(name: str) -> str:
@@ -311,18 +311,18 @@ def _split(text: str) -> list[str]:
 
 
 def rebound(
-    keys: Sequence[Key], wanted: Mapping[str, str], elsewhere: Collection[str] = ()
+    keys: Sequence[Key], user_keys: Mapping[str, str], elsewhere: Collection[str] = ()
 ) -> tuple[tuple[Key, ...], list[str]]:
     """The table with the user's keys in it, and what could not be done, one line each.
 
-    ``wanted`` maps binding ids to keys separated by commas; an empty text removes an action's keys. Ids in
+    ``user_keys`` maps binding ids to keys separated by commas; an empty text removes an action's keys. Ids in
     ``elsewhere`` belong to another table and are passed over. What is wrong leaves the default in force.
     """
     problems: list[str] = []
     taken: dict[str, str] = {}
     chosen: dict[str, list[str]] = {}
     ids = [key.id for key in keys]
-    for key_id, text in wanted.items():
+    for key_id, text in user_keys.items():
         if key_id in elsewhere:
             continue
         if key_id not in ids:
@@ -358,14 +358,14 @@ def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems:
         if key.id == INTERRUPT and ALWAYS_QUITS not in names:
             names = [*names, ALWAYS_QUITS]
         return replace(key, keys=",".join(names), shown=_joined(names))
-    own = key.keys.split(",")
-    left = [name for name in own if taken.get(name, key.id) == key.id]
-    if len(left) == len(own):
+    usual = key.keys.split(",")
+    remaining = [name for name in usual if taken.get(name, key.id) == key.id]
+    if len(remaining) == len(usual):
         return key
-    if not left:
-        lost = " and ".join(f"{shown_key(name)} is now {taken[name]}" for name in own)
+    if not remaining:
+        lost = " and ".join(f"{shown_key(name)} is now {taken[name]}" for name in usual)
         problems.append(f"{key.id} has no key left: {lost}; give it another one")
-    return replace(key, keys=",".join(left), shown=_joined(left))
+    return replace(key, keys=",".join(remaining), shown=_joined(remaining))
 
 
 def _joined(names: Iterable[str]) -> str:

@@ -42,27 +42,27 @@ def stacked(gpus: int, free: int, density: Density) -> tuple[int, int] | None:
 
     Where GPUs take one line each, the row of column heads is counted too.
     """
-    for tall, other, kept in STACKED[density]:
+    for tall, other, process_rows in STACKED[density]:
         heads = 1 if other == 1 and gpus > 1 else 0
-        if tall + heads + (gpus - 1) * other <= free - kept:
+        if tall + heads + (gpus - 1) * other <= free - process_rows:
             if density == "compact":
                 return tall, other
             return grown(tall, free - heads - (gpus - 1) * other, kept_processes(free, gpus)), other
     return None
 
 
-def side_by_side(gpus: int, beside: int, free: int, density: Density) -> int:
+def side_by_side(gpus: int, per_line: int, free: int, density: Density) -> int:
     """Rows of each line of so many panes beside each other; 0 where not even the least fits."""
-    lines = -(-gpus // beside)
+    lines = -(-gpus // per_line)
     if density == "compact":
         return COMPACT_GRID if lines * COMPACT_GRID <= free - LEAST_PROCESSES else 0
     rows = min(TALLEST_GRID, (free - kept_processes(free, gpus)) // lines)
     return rows if rows >= LEAST_GRID else 0
 
 
-def panes_beside(most: int, gpus: int) -> int:
+def panes_beside(most_columns: int, gpus: int) -> int:
     """How many panes stand side by side: as many as divide the GPUs evenly, so that the grid has no hole."""
-    return next((beside for beside in range(most, 1, -1) if gpus % beside == 0), most)
+    return next((columns for columns in range(most_columns, 1, -1) if gpus % columns == 0), most_columns)
 
 
 def kept_processes(free: int, gpus: int) -> int:
@@ -73,9 +73,9 @@ def kept_processes(free: int, gpus: int) -> int:
     return max(LEAST_PROCESSES, min(free // 3, MOST_PROCESSES, PROCESSES_OF_NONE + PROCESSES_OF_A_GPU * gpus))
 
 
-def few_listed_chart(left: int) -> int:
+def few_listed_chart(rows_below: int) -> int:
     """Rows of the selected one's chart below a list of one or two GPUs; enough for the four numbers beside it."""
-    return min(left - LEAST_PROCESSES_OF_FEW, TALLEST)
+    return min(rows_below - LEAST_PROCESSES_OF_FEW, TALLEST)
 
 
 def big_chart(least: int, room: int, count: int, height: int) -> int:
@@ -83,24 +83,25 @@ def big_chart(least: int, room: int, count: int, height: int) -> int:
     return max(least, min(max(TALLEST, height * 2 // 5), room // count))
 
 
-def grown(least: int, room: int, kept: int) -> int:
-    """A block of at least ``least`` rows, taller where ``kept`` process rows leave some of the ``room``."""
-    return max(least, min(room - kept, TALLEST))
+def grown(least: int, room: int, process_rows: int) -> int:
+    """A block of at least ``least`` rows, taller where ``process_rows`` rows of processes leave some of the
+    ``room``."""
+    return max(least, min(room - process_rows, TALLEST))
 
 
-def listed(gpus: int, left: int) -> int:
+def listed(gpus: int, rows_left: int) -> int:
     """GPUs on one line each in so many rows; a low screen gives all but two rows of words to them."""
-    room = left - WORDS_ROWS - TABLE_ROWS
-    if room < LEAST_LISTED and left - 2 < gpus <= left:
+    room = rows_left - WORDS_ROWS - TABLE_ROWS
+    if room < LEAST_LISTED and rows_left - 2 < gpus <= rows_left:
         # Every GPU with its verdict is worth more than the words of one.
         return gpus
-    return max(1, min(gpus, room if room >= LEAST_LISTED else left - 2))
+    return max(1, min(gpus, room if room >= LEAST_LISTED else rows_left - 2))
 
 
-def bar_room(below: int, wanted: int) -> int:
-    """Rows that the time line of the past takes of those below GPUs and host, at most ``wanted``.
+def bar_room(below: int, wanted_rows: int) -> int:
+    """Rows that the time line of the past takes of those below GPUs and host, at most ``wanted_rows``.
 
     Where it fits as a whole it goes before the processes; where it cannot, they keep some rows.
     """
-    kept = next((rows for rows, least in ((8, 20), (5, 12), (4, 7)) if below >= least), 0)
-    return wanted if wanted <= below else max(1, below - kept)
+    process_rows = next((rows for rows, least in ((8, 20), (5, 12), (4, 7)) if below >= least), 0)
+    return wanted_rows if wanted_rows <= below else max(1, below - process_rows)

@@ -39,16 +39,16 @@ def _fitted(text: str, width: int, ellipsis: str) -> str:
     missing = width - cells(text)
     if missing >= 0:
         return text + " " * missing
-    kept, room = [], width - len(ellipsis)
+    chars, room = [], width - len(ellipsis)
     if room < 0:
         return ellipsis[:width]
     for char in text:
         size = 2 if unicodedata.east_asian_width(char) in "WF" else 1
         if size > room:
             break
-        kept.append(char)
+        chars.append(char)
         room -= size
-    return "".join(kept) + ellipsis + " " * room
+    return "".join(chars) + ellipsis + " " * room
 
 
 def shorten(text: str, width: int, ellipsis: str = "…") -> str:
@@ -73,9 +73,9 @@ def folded(text: str, room: int) -> list[str]:
     text, room = terminal_safe(text), max(10, room)
     parts = []
     while cells(text) > room:
-        most = next(end for end in range(min(len(text), room), 0, -1) if cells(text[:end]) <= room)
-        space = text.rfind(" ", room // 2, most)
-        cut = most if space < 0 else space + 1
+        end = next(end for end in range(min(len(text), room), 0, -1) if cells(text[:end]) <= room)
+        space = text.rfind(" ", room // 2, end)
+        cut = end if space < 0 else space + 1
         parts.append(text[:cut])
         text = text[cut:]
     return [*parts, text]
@@ -165,12 +165,12 @@ def words_target(row: Row, words: Sequence[tuple[str, str]]) -> Target:
     text = "".join(part for part, _ in row)
     ends: list[tuple[int, object]] = []
     end = 0
-    for said, key_id in words:
-        begin = text.find(said, end)
+    for key_words, key_id in words:
+        begin = text.find(key_words, end)
         if begin >= 0:
             first = cells(text[:begin])
-            ends += [(first, None), (first + cells(said), key_id)]
-            end = begin + len(said)
+            ends += [(first, None), (first + cells(key_words), key_id)]
+            end = begin + len(key_words)
     return Target("key", None, (*ends, (len(text) * 2, None)))
 
 
@@ -226,16 +226,16 @@ class Line:
         return self
 
     def add_all(self, spans: Row | list[Span]) -> Line:
-        own, width = self._spans, self.width
-        last = own[-1][1] if own else None
+        line_spans, width = self._spans, self.width
+        last = line_spans[-1][1] if line_spans else None
         for span in spans:
             text, style = span
             if not text:
                 continue
             if style == last:
-                own[-1] = (own[-1][0] + text, style)
+                line_spans[-1] = (line_spans[-1][0] + text, style)
             else:
-                own.append(span)
+                line_spans.append(span)
                 last = style
             width += len(text) if text.isascii() else cells(text)
         self.width = width
@@ -279,17 +279,17 @@ class Line:
 
 
 def _cut(spans: list[Span], width: int) -> list[Span]:
-    kept: list[Span] = []
+    cut_spans: list[Span] = []
     for text, style in spans:
         size = cells(text)
         if size <= width:
-            kept.append((text, style))
+            cut_spans.append((text, style))
             width -= size
             continue
         if width > 0:
             piece = text[:width]
             while cells(piece) > width:
                 piece = piece[:-1]
-            kept.append((piece + " " * (width - cells(piece)), style))
+            cut_spans.append((piece + " " * (width - cells(piece)), style))
         break
-    return kept
+    return cut_spans

@@ -81,21 +81,21 @@ class Painter:
         if view.replay is not None:
             from gputop.paint.replay_bar import bar_height, bar_rows, bar_targets
 
-            selected, wanted = selected_gpu(frame, view), bar_height(frame, view.replay)
-            room = layout.bar_room(height - len(self._top.rows), wanted)
+            selected, bar_rows_wanted = selected_gpu(frame, view), bar_height(frame, view.replay)
+            room = layout.bar_room(height - len(self._top.rows), bar_rows_wanted)
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, room, view.utc_offset_s, view.past_keys)
             foot = bar_targets(bar, frame, view.replay, selected, view.glyphs, width, room, view.past_keys)
         elif hinted:
             keys = hint.hint_now(view.hint, frame.snapshot.gpus)
             bar, foot = [hint.hint_row(keys, width)], [hint.hint_target(keys, width)]
-        top, told = self._top.rows, self._top.targets
+        top, targets = self._top.rows, self._top.targets
         if view.replay is not None and len(top) >= height:
             # Where the GPUs fill the screen none of them gives way: the state of the past takes the first row.
-            top, told = [*bar[:1], *top[1:]], [*foot[:1], *told[1:]]
+            top, targets = [*bar[:1], *top[1:]], [*foot[:1], *targets[1:]]
             bar, foot = [], []
         height -= len(bar)
         out = ScreenRows(height)
-        out.rows, out.targets = top[:height], told[:height]
+        out.rows, out.targets = top[:height], targets[:height]
         self.process_room = max(1, out.left - 2)
         self._add_processes(out, frame, view, shown, width)
         empty = Line().row(width)
@@ -189,8 +189,8 @@ def _big(gpus: int, width: int, height: int) -> bool:
 
 def _columns(width: int, gpus: int) -> int:
     """How many panes stand side by side."""
-    most = max(1, min(width // LEAST_PANE_WIDTH, 3, gpus))
-    return layout.panes_beside(most, gpus) if width >= 2 * LEAST_PANE_WIDTH + 8 else 1
+    most_columns = max(1, min(width // LEAST_PANE_WIDTH, 3, gpus))
+    return layout.panes_beside(most_columns, gpus) if width >= 2 * LEAST_PANE_WIDTH + 8 else 1
 
 
 class _Block(Struct, frozen=True):
@@ -204,13 +204,13 @@ def _panes(out: ScreenRows, frame: Frame, view: View, width: int) -> bool:
         return False
     count = len(frame.snapshot.gpus)
     selected = selected_gpu(frame, view)
-    beside = _columns(width, count)
+    per_line = _columns(width, count)
     free = out.left - HOST_ROWS - 2
-    if beside > 1:
-        rows = layout.side_by_side(count, beside, free, view.density)
+    if per_line > 1:
+        rows = layout.side_by_side(count, per_line, free, view.density)
         if not rows:
             return False
-        _grid(out, frame, view, width, beside, rows)
+        _grid(out, frame, view, width, per_line, rows)
     else:
         sizes = layout.stacked(count, free, view.density)
         if sizes is None:
@@ -249,12 +249,12 @@ def _pane(frame: Frame, view: View, position: int, width: int, rows: int, widths
     if rows - 1 - lanes < LEAST_ABOVE_LANES:
         return _above_lanes(frame, view, position, width, rows, widths, chart_width(width))
     columns = roomy_chart_width(width)
-    beside = LABEL_WIDTH + columns + 1 + big_pane.AXIS_WIDTH
-    told = big_pane.verdicts(frame, view, position, width - beside - 1, lanes)
+    main_width = LABEL_WIDTH + columns + 1 + big_pane.AXIS_WIDTH
+    verdict_rows = big_pane.verdicts(frame, view, position, width - main_width - 1, lanes)
     beneath = []
-    for i, row in enumerate(big_pane.lanes(frame, view, position, beside)):
-        line = Line().add_all(row).to(beside)
-        beneath.append((line.add_all(told[i]) if i < len(told) else line).row(width))
+    for i, row in enumerate(big_pane.lanes(frame, view, position, main_width)):
+        line = Line().add_all(row).to(main_width)
+        beneath.append((line.add_all(verdict_rows[i]) if i < len(verdict_rows) else line).row(width))
     return [*_above_lanes(frame, view, position, width, rows - lanes, widths, columns), *beneath]
 
 
@@ -268,13 +268,13 @@ def _above_lanes(
     return [top, *panes.body(frame, view, position, width, rows - 1, holding, columns)]
 
 
-def _grid(out: ScreenRows, frame: Frame, view: View, width: int, beside: int, rows: int) -> None:
+def _grid(out: ScreenRows, frame: Frame, view: View, width: int, per_line: int, rows: int) -> None:
     """Panes side by side, filled row by row; where the last row has fewer panes, they are wider."""
     count, title_widths = len(frame.snapshot.gpus), panes.title_widths(frame)
-    for first in range(0, count, beside):
-        here = min(beside, count - first)
-        widths = [width // here + (1 if i < width % here else 0) for i in range(here)]
-        group = [_pane(frame, view, first + i, widths[i], rows, title_widths) for i in range(here)]
+    for first in range(0, count, per_line):
+        in_line = min(per_line, count - first)
+        widths = [width // in_line + (1 if i < width % in_line else 0) for i in range(in_line)]
+        group = [_pane(frame, view, first + i, widths[i], rows, title_widths) for i in range(in_line)]
         ends = tuple(sum(widths[: i + 1]) for i in range(len(group)))
         uuids = tuple(gpu.static.uuid for gpu in frame.snapshot.gpus[first : first + len(group)])
         target = Target("gpu", uuids[0], tuple(zip(ends, uuids, strict=True)))

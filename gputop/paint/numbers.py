@@ -240,6 +240,6 @@ def _missing(metric: Metric, gpu: GpuSample) -> str:
     reason = terminal_safe(reason or gpu.lost_reason or "this GPU or driver does not report it")
     if key == "sm_active_pct" and gpu.sm_high_pct is not None:
         words = power_word(gpu)
-        beside = f"; {words}" if words is not None else ""
-        return f"bound from UTIL: between {gpu.sm_low_pct or 0:.1f} and {gpu.sm_high_pct:.0f} %{beside}; {reason}"
+        power = f"; {words}" if words is not None else ""
+        return f"bound from UTIL: between {gpu.sm_low_pct or 0:.1f} and {gpu.sm_high_pct:.0f} %{power}; {reason}"
     return reason

@@ -16,7 +16,7 @@ from gputop.paint.charts import LABEL_WIDTH, Column, axis, bar, chart_rows, char
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, ScreenRows, Span, Target, clock_time, elapsed, gib, pct, rate, shorten, whole
 from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, now_field, number_labels
-from gputop.paint.verdict_history import VerdictSpan, stretches
+from gputop.paint.verdict_history import VerdictSpan, verdict_spans
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     averaged,
@@ -24,6 +24,7 @@ from gputop.paint.words import (
     believed,
     busiest_share,
     emphasised,
+    evidence_and_remedy,
     first_rows,
     gpu_label,
     headline,
@@ -32,7 +33,6 @@ from gputop.paint.words import (
     just_changed,
     longest_that_fits,
     model_name,
-    spoken,
     useful_forms,
     words_for,
 )
@@ -129,9 +129,9 @@ def _verdict(gpu: GpuSample, d: GpuDiagnosis, view: View, room: int | None) -> l
             return [(text, style)]
         short = f"{glyphs.level(d.level)} {d.short}"
         return [(short if len(short) <= room else shorten(text, room), style)]
-    left = None if room is None else room - len(text)
+    room_left = None if room is None else room - len(text)
     for apart, words in ((3, d.title), (LEAST_APART, d.title), (LEAST_APART, d.short)):
-        if left is None or apart + len(words) <= left:
+        if room_left is None or apart + len(words) <= room_left:
             return [(f"{text}{' ' * apart}{words}", "alarm.title")]
     return [(text, "alarm.title")]
 
@@ -179,13 +179,13 @@ def body(
 
 def holders(processes: Holding) -> dict[int | None, list[ProcessSample]]:
     """By the index of each GPU the processes that hold its memory, the largest first."""
-    found: dict[int | None, list[ProcessSample]] = {}
+    by_gpu: dict[int | None, list[ProcessSample]] = {}
     for p in processes:
         if p.role == "gpu" and (p.gpu_mem_bytes or 0.0) >= LEAST_HELD:
-            found.setdefault(p.gpu, []).append(p)
-    for held in found.values():
-        held.sort(key=lambda p: -(p.gpu_mem_bytes or 0.0))
-    return found
+            by_gpu.setdefault(p.gpu, []).append(p)
+    for holding in by_gpu.values():
+        holding.sort(key=lambda p: -(p.gpu_mem_bytes or 0.0))
+    return by_gpu
 
 
 def _holders(holding: Holding, width: int) -> str:
@@ -193,10 +193,10 @@ def _holders(holding: Holding, width: int) -> str:
     text = ""
     for process in holding[:3]:
         name = terminal_safe(process.static.name or f"pid {process.pid}")[:16]
-        more = f"{', ' if text else ''}{name} {gib(process.gpu_mem_bytes).strip()}"
-        if len(text) + len(more) > width:
+        entry = f"{', ' if text else ''}{name} {gib(process.gpu_mem_bytes).strip()}"
+        if len(text) + len(entry) > width:
             break
-        text += more
+        text += entry
     return text
 
 
@@ -219,16 +219,21 @@ def _tall_info(
     ]
     if gpu.lost_reason is not None:
         metrics = [fields(last_seen(frame, gpu, glyphs), width, "  ")]
-    said, remedy, extra = words_for(gpu, d, glyphs, width)
+    evidence, remedy, extra = words_for(gpu, d, glyphs, width)
     # The words matter more than the third row of numbers; the first row of numbers always stays.
-    kept = metrics[: max(1, rows - len(said) - len(remedy))]
-    return first_rows(kept + spoken(d, glyphs, said, remedy, width, rows - len(kept)) + extra, rows, width, glyphs)
+    metric_rows = metrics[: max(1, rows - len(evidence) - len(remedy))]
+    return first_rows(
+        metric_rows + evidence_and_remedy(d, glyphs, evidence, remedy, width, rows - len(metric_rows)) + extra,
+        rows,
+        width,
+        glyphs,
+    )
 
 
 def last_seen(frame: Frame, gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
     """What a lost GPU last showed, marked as past; values from too long ago are left out."""
     ago = LAST_SEEN_S if gpu.lost_since is None else frame.snapshot.t - gpu.lost_since + LAST_SEEN_S
-    found: list[Field] = []
+    last_fields: list[Field] = []
     for name, form, unit in (
         ("util_pct", "UTIL {:.0f}", 1.0),
         ("sm_active_pct", "SM {:.0f}", 1.0),
@@ -236,11 +241,11 @@ def last_seen(frame: Frame, gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
         ("power_w", "{:.0f} W", 1.0),
         ("temp_c", f"{{:.0f}} {glyphs.degree}", 1.0),
     ):
-        seen = frame.history.recent(gpu.static.uuid, name, min(ago, MOST_LOOKED_BACK_S))
-        last = next((value for _, value in reversed(seen) if value is not None), None)
+        samples = frame.history.recent(gpu.static.uuid, name, min(ago, MOST_LOOKED_BACK_S))
+        last = next((value for _, value in reversed(samples) if value is not None), None)
         if last is not None:
-            found.append((form.format(last / unit), "dim"))
-    return [("before it was lost:", "dim"), *found] if found else []
+            last_fields.append((form.format(last / unit), "dim"))
+    return [("before it was lost:", "dim"), *last_fields] if last_fields else []
 
 
 CALM = ("green", "grey-green", "grey")
@@ -330,15 +335,15 @@ def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     for label, series, style in LANES:
         values = frame.history.columns(gpu.static.uuid, series, column_s, chart_width)
         busiest = busiest_share(d, series)
-        beside = "" if busiest is None else f" max {100.0 * busiest:.0f}"
+        busiest_text = "" if busiest is None else f" max {100.0 * busiest:.0f}"
         mean = _mean(values[-window:])
         if series == "idle_pct" and d.means is not None and d.means.util_pct is not None:
             # The title says the same number.
             mean = 100.0 - d.means.util_pct
-        painted.append(_lane_row(label, lane(values, glyphs, style), _share(mean), width, beside))
+        painted.append(_lane_row(label, lane(values, glyphs, style), _share(mean), width, busiest_text))
     into = frame.history.columns(gpu.static.uuid, "pcie_rx_bytes_per_s", column_s, chart_width)
-    most = max((value for value in into if value is not None), default=0.0)
-    scaled: list[Column] = [None if value is None else value / most * 100 if most else 0.0 for value in into]
+    highest = max((value for value in into if value is not None), default=0.0)
+    scaled: list[Column] = [None if value is None else value / highest * 100 if highest else 0.0 for value in into]
     text = rate(_mean(into[-window:]))
     painted.append(_lane_row(f"PCIe {glyphs.down}", lane(scaled, glyphs, "lane.bus"), text, width))
     return painted
@@ -347,32 +352,32 @@ def lanes(frame: Frame, view: View, position: int, width: int) -> list[Row]:
 def verdicts(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
     """A head and the newest verdicts in at most ``rows`` rows: since when, for how long, and which."""
     # A few more than there are rows: neighbours that read the same share one.
-    listed = stretches(frame, frame.diagnoses[position], 2 * rows)
+    listed = verdict_spans(frame, frame.diagnoses[position], 2 * rows)
     now = frame.snapshot.t
     if width < LEAST_VERDICTS or len(listed) < 2:
         return []
-    told = [Line().add("verdicts, the newest first", "dim").row(width)]
-    for begin, end, words in _standing_apart(listed)[: rows - 1]:
+    rows_of_verdicts = [Line().add("verdicts, the newest first", "dim").row(width)]
+    for begin, end, words in _merged_spans(listed)[: rows - 1]:
         line = Line().add(f"{clock_time(begin, view.utc_offset_s)} {elapsed((end or now) - begin)}  ", "dim")
         line.add(shorten(words, width - line.width, view.glyphs.more), "dim" if end else "text")
-        told.append(line.row(width))
-    return told
+        rows_of_verdicts.append(line.row(width))
+    return rows_of_verdicts
 
 
-def _standing_apart(listed: Sequence[VerdictSpan]) -> list[tuple[float, float | None, str]]:
+def _merged_spans(listed: Sequence[VerdictSpan]) -> list[tuple[float, float | None, str]]:
     """(begin, end, title) of each verdict, the newest first; neighbours that read the same are one."""
-    found: list[tuple[float, float | None, str]] = []
-    for stretch in reversed(listed):
-        if found and found[-1][2] == stretch.title:
-            found[-1] = (stretch.begin, found[-1][1], stretch.title)
+    apart: list[tuple[float, float | None, str]] = []
+    for span in reversed(listed):
+        if apart and apart[-1][2] == span.title:
+            apart[-1] = (span.begin, apart[-1][1], span.title)
         else:
-            found.append((stretch.begin, stretch.end, stretch.title))
-    return found
+            apart.append((span.begin, span.end, span.title))
+    return apart
 
 
-def _lane_row(label: str, span: tuple[str, str], text: str, width: int, beside: str = "") -> Row:
+def _lane_row(label: str, span: tuple[str, str], text: str, width: int, busiest_text: str = "") -> Row:
     line = Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add(*span)
-    return line.add(" ").add(text, "value").add(beside, "evidence").row(width)
+    return line.add(" ").add(text, "value").add(busiest_text, "evidence").row(width)
 
 
 def _share(value: float | None) -> str:
@@ -380,16 +385,16 @@ def _share(value: float | None) -> str:
 
 
 def _mean(values: Sequence[Column]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None
 
 
-def said(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
+def evidence_rows(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
     """Evidence, remedy, badges and notes over the full width, in at most ``rows`` rows."""
     gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
     evidence, remedy, extra = words_for(gpu, d, view.glyphs, width - 4)
-    told = spoken(d, view.glyphs, evidence, remedy, width - 4, rows) + extra
-    lines = first_rows(told, rows, width - 4, view.glyphs)
+    words_rows = evidence_and_remedy(d, view.glyphs, evidence, remedy, width - 4, rows) + extra
+    lines = first_rows(words_rows, rows, width - 4, view.glyphs)
     return [Line().to(2).add_all(spans).row(width) for spans in lines]
 
 
@@ -424,7 +429,7 @@ def add_big_panes(out: ScreenRows, frame: Frame, view: View, width: int) -> None
             out.extend(lanes(frame, view, position, width))
             if air:
                 out.add(empty)
-            out.extend(said(frame, view, position, width, 3))
+            out.extend(evidence_rows(frame, view, position, width, 3))
             if air:
                 out.add(empty)
             out.extend(numbers(frame, view, position, width))

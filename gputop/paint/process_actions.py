@@ -12,10 +12,10 @@ from msgspec import Struct
 from gputop.model.inspection import (
     DeepLook,
     Environment,
+    InspectedProcess,
+    InspectedThread,
     ProcessIdentity,
-    ProcessSight,
     SignalOutcome,
-    ThreadSight,
     ThreadStack,
 )
 from gputop.model.quantity import count, terminal_safe, wrapped
@@ -41,9 +41,9 @@ def shown_value(name: str, value: str, *, revealed: bool) -> str:
 
 
 def environment_rows(
-    environment: Environment, title: str, glyphs: Glyphs, width: int, *, revealed: bool, wanted: str = ""
+    environment: Environment, title: str, glyphs: Glyphs, width: int, *, revealed: bool, search: str = ""
 ) -> list[Row]:
-    """A title and one row a variable; only those whose name or shown value holds ``wanted``."""
+    """A title and one row a variable; only those whose name or shown value holds ``search``."""
     head = Line().add(f" environment of {environment.identity.pid}  ", "title")
     rows = [head.add(fit(title, max(1, width - head.width - 1), glyphs.more), "dim").row(width)]
     if environment.reason:
@@ -55,7 +55,7 @@ def environment_rows(
     names = min(NAME_WIDTH, width // 3)
     for name, value in environment.variables:
         text = shown_value(name, value, revealed=revealed)
-        if wanted.lower() not in f"{name}={text}".lower():
+        if search.lower() not in f"{name}={text}".lower():
             continue
         masked += text != value
         line = Line().add("  ").add(fit(name, names, glyphs.more), "key").add("  ")
@@ -90,7 +90,7 @@ def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, 
 
     Non-printing characters are dropped: an escape sequence in a command line could end a paste and start to run.
     """
-    again = shlex.join(argv) if argv and all(word.isprintable() for word in argv) else "COMMAND"
+    command = shlex.join(argv) if argv and all(word.isprintable() for word in argv) else "COMMAND"
     where = (f"cd {shlex.quote(folder)}",) if folder and folder.isprintable() else ()
     return (
         Recipe(
@@ -102,7 +102,7 @@ def recipes(pid: int, argv: Sequence[str], folder: str | None) -> tuple[Recipe, 
             (
                 *where,
                 f"nsys profile --output profile-{pid} --trace cuda,nvtx,osrt,cudnn,cublas --delay 60 "
-                f"--duration 30 --kill none {again}",
+                f"--duration 30 --kill none {command}",
                 f"nsys export --type sqlite --force-overwrite=true --output profile-{pid}.sqlite "
                 f"profile-{pid}.nsys-rep",
                 f"gputop trace profile-{pid}.sqlite",
@@ -134,10 +134,10 @@ STATES = {"R": "running", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "s
 def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[Row]:
     """Everything that was seen, and the commands that see more; numbered, so that a key can copy each."""
     rows = [Line().add(f"  {look.note}", "level.info").row(width)] if look.note else []
-    rows += _sight(look.process, "process", command, glyphs, width)
+    rows += _process_rows(look.process, "process", command, glyphs, width)
     if look.loader is not None:
-        told = look.loader.reason == look.process.reason
-        rows += _sight(look.loader, "one of its loaders", "", glyphs, width, told=told)
+        is_repeated = look.loader.reason == look.process.reason
+        rows += _process_rows(look.loader, "one of its loaders", "", glyphs, width, reason_shown=is_repeated)
     rows.append(_heading("to see more", glyphs, width))
     process = look.process.identity
     for number, recipe in enumerate(recipes(process.pid, look.argv, look.folder), 1):
@@ -160,37 +160,37 @@ def _heading(text: str, glyphs: Glyphs, width: int) -> Row:
     return Line().add(f"{glyphs.rule} ", "rule").add(text, "title").add(" ", "rule").rule(width, glyphs.rule).row(width)
 
 
-def _sight(
-    sight: ProcessSight, what: str, command: str, glyphs: Glyphs, width: int, *, told: bool = False
+def _process_rows(
+    process: InspectedProcess, role: str, command: str, glyphs: Glyphs, width: int, *, reason_shown: bool = False
 ) -> list[Row]:
-    """One process. ``told`` leaves out the reason, which the process above already gave."""
-    title = f"{what} {sight.identity.pid}"
+    """One process. ``reason_shown`` leaves out the reason, which the process above already gave."""
+    title = f"{role} {process.identity.pid}"
     if command:
         title += f"  {fit(command, max(1, min(len(command), width - len(title) - 8)), glyphs.more).rstrip()}"
     rows = [_heading(title, glyphs, width)]
-    if sight.stacks:
-        rows += _stacks(sight.stacks, glyphs, width)
-    elif not told:
-        line = Line().add("  no Python stack: ", "level.yellow").add(terminal_safe(sight.reason), "text")
+    if process.stacks:
+        rows += _stacks(process.stacks, glyphs, width)
+    elif not reason_shown:
+        line = Line().add("  no Python stack: ", "level.yellow").add(terminal_safe(process.reason), "text")
         rows.append(line.row(width))
-        if sight.help:
+        if process.help:
             rows += [
                 Line().add("  ").add(glyphs.remedy if i == 0 else " " * len(glyphs.remedy), "remedy")
                 .add(f" {part}", "remedy").row(width)
-                for i, part in enumerate(folded(sight.help, width - 6))
+                for i, part in enumerate(folded(process.help, width - 6))
             ]  # fmt: skip
-    return [*rows, *_threads(sight.threads, glyphs, width), Line().row(width)]
+    return [*rows, *_threads(process.threads, glyphs, width), Line().row(width)]
 
 
 def _stacks(stacks: tuple[ThreadStack, ...], glyphs: Glyphs, width: int) -> list[Row]:
     """Stacks that are equal are shown once, with how often they were seen; the most frequent first."""
-    seen: dict[tuple[tuple[str, str, int], ...], list[ThreadStack]] = {}
+    stacks_of_frames: dict[tuple[tuple[str, str, int], ...], list[ThreadStack]] = {}
     for stack in stacks:
-        seen.setdefault(stack.frames, []).append(stack)
+        stacks_of_frames.setdefault(stack.frames, []).append(stack)
     rows = []
-    for frames, same in sorted(seen.items(), key=lambda item: -len(item[1])):
-        state = "running" if any(stack.active for stack in same) else "waiting"
-        text = f"  main thread, {state}, {len(same)} of {len(stacks)} looks stood here (innermost first)"
+    for frames, equal in sorted(stacks_of_frames.items(), key=lambda item: -len(item[1])):
+        state = "running" if any(stack.active for stack in equal) else "waiting"
+        text = f"  main thread, {state}, {len(equal)} of {len(stacks)} looks stood here (innermost first)"
         rows.append(Line().add(fit(text, width, glyphs.more), "heading").row(width))
         if not frames:
             rows.append(Line().add("    no Python frame: it is starting or ending", "dim").row(width))
@@ -207,7 +207,7 @@ def _stacks(stacks: tuple[ThreadStack, ...], glyphs: Glyphs, width: int) -> list
     return rows
 
 
-def _threads(threads: tuple[ThreadSight, ...], glyphs: Glyphs, width: int) -> list[Row]:
+def _threads(threads: tuple[InspectedThread, ...], glyphs: Glyphs, width: int) -> list[Row]:
     if not threads:
         return []
     rows = [
@@ -268,34 +268,44 @@ def signal_choices() -> tuple[SignalChoice, ...]:
     return (*usual, *(SignalChoice(number, name, "") for number, name in others))
 
 
-def addressee_rows(who: Sequence[Addressee], glyphs: Glyphs, width: int) -> list[Row]:
+def addressee_rows(addressees: Sequence[Addressee], glyphs: Glyphs, width: int) -> list[Row]:
     """Each process by pid, user and command; one row more counts the rest."""
     rows = []
-    for one in who[:MOST_NAMED]:
+    for addressee in addressees[:MOST_NAMED]:
         line = (
-            Line().add(f"  {one.identity.pid:>7}  ", "value").add(fit(one.user or glyphs.dash, 10, glyphs.more), "text")
+            Line()
+            .add(f"  {addressee.identity.pid:>7}  ", "value")
+            .add(fit(addressee.user or glyphs.dash, 10, glyphs.more), "text")
         )
-        line.add("  ").add(fit(one.command or "(not visible)", max(1, width - line.width - 3), glyphs.more), "text")
+        line.add("  ").add(
+            fit(addressee.command or "(not visible)", max(1, width - line.width - 3), glyphs.more), "text"
+        )
         rows.append(line.row(width))
-    if len(who) > MOST_NAMED:
-        rows.append(Line().add(f"           and {len(who) - MOST_NAMED} more", "dim").row(width))
+    if len(addressees) > MOST_NAMED:
+        rows.append(Line().add(f"           and {len(addressees) - MOST_NAMED} more", "dim").row(width))
     return rows
 
 
-def question(choice: SignalChoice, who: Sequence[Addressee]) -> str:
+def question(choice: SignalChoice, addressees: Sequence[Addressee]) -> str:
     """The confirmation asked before a signal is sent; names the process, or how many there are."""
-    whom = f"process {who[0].identity.pid}" if len(who) == 1 else f"these {len(who)} processes"
+    whom = f"process {addressees[0].identity.pid}" if len(addressees) == 1 else f"these {len(addressees)} processes"
     return f"Send {choice.name} to {whom}?"
 
 
 def signal_rows(
-    who: Sequence[Addressee], choices: Sequence[SignalChoice], cursor: int, glyphs: Glyphs, width: int, *, asked: bool
+    addressees: Sequence[Addressee],
+    choices: Sequence[SignalChoice],
+    cursor: int,
+    glyphs: Glyphs,
+    width: int,
+    *,
+    is_chosen: bool,
 ) -> list[Row]:
     """The processes, then the list with its cursor; once chosen, the question stands below the processes."""
-    title = "signal to one process" if len(who) == 1 else f"signal to {len(who)} processes"
-    rows = [Line().add(f" {title}", "title").row(width), *addressee_rows(who, glyphs, width), Line().row(width)]
-    if asked:
-        rows.append(Line().add(f"  {question(choices[cursor], who)}", "level.yellow").row(width))
+    title = "signal to one process" if len(addressees) == 1 else f"signal to {len(addressees)} processes"
+    rows = [Line().add(f" {title}", "title").row(width), *addressee_rows(addressees, glyphs, width), Line().row(width)]
+    if is_chosen:
+        rows.append(Line().add(f"  {question(choices[cursor], addressees)}", "level.yellow").row(width))
         rows.append(Line().add(f"  {choices[cursor].meaning}", "text").row(width))
         rows.append(Line().row(width))
         keys = Line().add("  y", "key").add(" send it").add("     n", "key").add(" or ").add("esc", "key")

@@ -105,8 +105,8 @@ def loader_words(process: ProcessSample, children: Children) -> str:
 
 def _total(process: ProcessSample, children: Children, key: str) -> float | None:
     """The sum over a process and its descendants; what is not measured is left out, None when nothing is."""
-    known = [value for p in (process, *children) if (value := getattr(p, key)) is not None]
-    return sum(known) if known else None
+    measured = [value for p in (process, *children) if (value := getattr(p, key)) is not None]
+    return sum(measured) if measured else None
 
 
 def _reader(key: str) -> Callable[[ProcessSample, Children], Value]:
@@ -144,12 +144,12 @@ def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], V
         return fit(str(value(process, children) or "–"), width)
 
     def show(process: ProcessSample, children: Children) -> str:
-        found = value(process, children)
-        if found is None or isinstance(found, str):
+        cell_value = value(process, children)
+        if cell_value is None or isinstance(cell_value, str):
             return nothing
-        text = write(found, width)
+        text = write(cell_value, width)
         # An absurd value, but the column must keep its width: 1e+15.
-        return text if len(text) == width else f"{found:>{width}.0e}"
+        return text if len(text) == width else f"{cell_value:>{width}.0e}"
 
     return show_text if unit == "text" else show
 
@@ -160,18 +160,18 @@ def _columns() -> dict[str, ProcessColumn]:
         for key, (source, head, definition) in TREE_TOTALS.items()
     }
     catalogue = {**PROCESS_METRICS, **PROCESS_STATIC, **totals}
-    found: dict[str, ProcessColumn] = {}
+    columns: dict[str, ProcessColumn] = {}
     for key in (*DEFAULT, *(key for key in catalogue if key not in DEFAULT)):
         metric = catalogue[key]
         head = "LOADERS" if key == "loader" else metric.label
         letter, width, keep = _FORMS.get(key, ("", 10 if metric.unit == "bytes/s" else 7, 1))
         width = max(width, len(head))
         value = _reader(key)
-        found[key] = ProcessColumn(
+        columns[key] = ProcessColumn(
             key, head, width, letter, _shower(metric.unit, width, value), value, keep, metric.definition,
             right=key not in _LEFT, rising=key in _RISING, flexible=key in ("command", "why"),
         )  # fmt: skip
-    return found
+    return columns
 
 
 COLUMNS: dict[str, ProcessColumn] = _columns()
@@ -180,7 +180,7 @@ SORTABLE = {column.letter: column.key for column in COLUMNS.values() if column.l
 """Sort letter → key."""
 
 
-def known(keys: Iterable[str]) -> tuple[str, ...]:
+def existing_columns(keys: Iterable[str]) -> tuple[str, ...]:
     """Those of the keys that are columns, each once, in their order; DEFAULT when none is left."""
     return tuple(dict.fromkeys(key for key in keys if key in COLUMNS)) or DEFAULT
 
@@ -193,22 +193,22 @@ def columns_for(width: int, chosen: tuple[str, ...] = DEFAULT) -> tuple[Placed, 
     (COMMAND, else WHY) takes what the others leave and keeps at least its width where there is room for it. COMMAND
     says which job it is: columns of the lowest ranks give way until it is READABLE.
     """
-    kept = [COLUMNS[key] for key in known(chosen)]
-    while len(kept) > LEAST_COLUMNS:
-        missing = sum(column.width + GUTTER for column in kept) - width
-        last = min(reversed(kept), key=lambda column: column.keep)
-        if last.keep <= DISPENSABLE and kept[-1].key == "command":
-            missing += READABLE - kept[-1].width
+    fitting = [COLUMNS[key] for key in existing_columns(chosen)]
+    while len(fitting) > LEAST_COLUMNS:
+        missing = sum(column.width + GUTTER for column in fitting) - width
+        last = min(reversed(fitting), key=lambda column: column.keep)
+        if last.keep <= DISPENSABLE and fitting[-1].key == "command":
+            missing += READABLE - fitting[-1].width
         if missing <= 0:
             break
-        kept.remove(last)
-    flexible = next((c for key in ("command", "why") for c in kept if c.key == key), None)
+        fitting.remove(last)
+    flexible = next((c for key in ("command", "why") for c in fitting if c.key == key), None)
     placed, begin = [], 0
-    for column in kept:
+    for column in fitting:
         wide = column.width
         if column is flexible:
-            others = sum(c.width + GUTTER for c in kept if c is not column)
-            wide = max(1, width - others - (1 if column is kept[-1] else GUTTER))
+            others = sum(c.width + GUTTER for c in fitting if c is not column)
+            wide = max(1, width - others - (1 if column is fitting[-1] else GUTTER))
         placed.append(Placed(column, begin, wide))
         begin += wide + GUTTER
     return tuple(placed)

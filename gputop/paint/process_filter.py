@@ -27,11 +27,11 @@ _NUMBERED = ("gpu", "pid", "ppid", "starttime")
 NO_FILTER = Expression()
 
 
-def passes(wanted: Expression, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool:
+def passes(expression: Expression, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool:
     """Whether a process passes. ``children`` are its descendants, ``verdict`` what its GPU's diagnosis says of it, in
     lower case.
     """
-    return wanted.holds(lambda term: _answer(term, process, children, verdict)) is True
+    return expression.holds(lambda term: _answer(term, process, children, verdict)) is True
 
 
 def _answer(term: Term, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool | None:
@@ -89,8 +89,8 @@ def process_vocabulary() -> Vocabulary:
 
 
 def _unit(field: str) -> Unit:
-    known = PROCESS_METRICS.get(field) or PROCESS_STATIC.get(field)
-    return (known or PROCESS_METRICS[field.removeprefix("tree_")]).unit
+    metric = PROCESS_METRICS.get(field) or PROCESS_STATIC.get(field)
+    return (metric or PROCESS_METRICS[field.removeprefix("tree_")]).unit
 
 
 def may_become_field(text: str) -> bool:

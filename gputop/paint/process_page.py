@@ -84,20 +84,20 @@ class _Chart(Struct, frozen=True):
     show: Callable[[float | None], str]
 
 
-def _cores(most: float) -> float:
-    return max(100.0, round_top(most))
+def _cores(highest: float) -> float:
+    return max(100.0, round_top(highest))
 
 
 def _share(_: float) -> float:
     return 100.0
 
 
-def _binary(most: float) -> float:
-    return round_top(max(most, 1.0) / 2**30) * 2**30
+def _binary(highest: float) -> float:
+    return round_top(max(highest, 1.0) / 2**30) * 2**30
 
 
-def _traffic(most: float) -> float:
-    return round_top(max(most, 1e6))
+def _traffic(highest: float) -> float:
+    return round_top(max(highest, 1e6))
 
 
 def _bytes(value: float | None) -> str:
@@ -119,18 +119,18 @@ def chart_blocks(series: ProcessSeries, rows: int, width: int, glyphs: Glyphs) -
     blocks = []
     for chart in CHARTS:
         values = series.columns(chart.name)
-        known = [value for value in values if value is not None]
-        if not known:
+        measured = [value for value in values if value is not None]
+        if not measured:
             if chart.name.startswith("gpu_") and (series.now is None or series.now.role != "gpu"):
                 continue
             reason = None if series.now is None else series.now.unavailable.get(chart.name)
             words = f"n/a: {terminal_safe(reason)}" if reason else "nothing was measured"
             blocks.append(_chart_words(chart.label, words, series, width, glyphs))
-        elif chart.name.endswith("_per_s") and not any(known):
+        elif chart.name.endswith("_per_s") and not any(measured):
             blocks.append(_chart_words(chart.label, "nothing in this time", series, width, glyphs))
         else:
             top = _device_memory(series) if chart.name == "gpu_mem_bytes" else None
-            blocks.append(_area(chart, values, top or chart.top(max(known)), series, rows, width, glyphs))
+            blocks.append(_area(chart, values, top or chart.top(max(measured)), series, rows, width, glyphs))
     return blocks
 
 
@@ -246,12 +246,12 @@ def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[Br
             children.setdefault(parent, []).append(pid)
     branches: list[Branch] = []
     waiting = [(root, 0)]
-    seen: set[int] = set()
+    visited: set[int] = set()
     while waiting:
         pid, depth = waiting.pop()
-        if pid in seen or pid not in by_pid:
+        if pid in visited or pid not in by_pid:
             continue
-        seen.add(pid)
+        visited.add(pid)
         branches.append(Branch(by_pid[pid], depth))
         waiting += [(child, depth + 1) for child in sorted(children.get(pid, ()), reverse=True)]
     return branches
@@ -325,15 +325,15 @@ def socket_blocks(sockets: SocketList | None, width: int, glyphs: Glyphs) -> lis
     else:
         rows.append(Line().add(f"  {'PORT':<10}{'OTHER END':<15}{'SOCKETS':>8}{'RECEIVING':>13}", "heading").row(width))
         rows += [_row(group, width) for group in sockets.groups[:MOST_GROUPS]]
-        left = len(sockets.groups) - MOST_GROUPS
-        if left > 0:
-            rows.append(Line().to(2).add(f"and {count(left, 'port')} more that receive less", "dim").row(width))
+        unlisted = len(sockets.groups) - MOST_GROUPS
+        if unlisted > 0:
+            rows.append(Line().to(2).add(f"and {count(unlisted, 'port')} more that receive less", "dim").row(width))
     return [LazyRows(len(rows), lambda: rows)]
 
 
 def _socket_words(sockets: SocketList) -> str:
-    known = [group.rx_bytes_per_s for group in sockets.groups if group.rx_bytes_per_s is not None]
-    total = f", receiving {rate(sum(known))} in all" if known else ""
+    rates = [group.rx_bytes_per_s for group in sockets.groups if group.rx_bytes_per_s is not None]
+    total = f", receiving {rate(sum(rates))} in all" if rates else ""
     number = sum(group.count for group in sockets.groups)
     return f"{count(number, 'TCP socket')}{total}" if number else "TCP sockets"
 
@@ -381,8 +381,8 @@ def process_details(
     if shown is None:
         text = "this process is not in the snapshot"
         head.append(Line().to(2).add(shorten(text, width - 3), "level.yellow").row(width))
-        rows, most, room = joined(head, [], [bar_row(["esc back"], width)], state, width, height)
-        return DetailsPainted(rows, most, room, axis)
+        rows, most_first, room = joined(head, [], [bar_row(["esc back"], width)], state, width, height)
+        return DetailsPainted(rows, most_first, room, axis)
     cursor = None if state.cursor_t is None else axis.column_of(state.cursor_t)
     series = ProcessSeries(frame, key, now, axis, cursor)
     foot = [axis_row(axis, view, width, cursor)]
@@ -395,8 +395,8 @@ def process_details(
     blocks = _blocks(frame, series, shown, threads, view.glyphs, width, room)
     total = sum(block.rows for block in blocks)
     keys = key_parts(state, duration(view.span_s), max(0, total - room), room, total)
-    rows, most, room = joined(head, blocks, [*foot, bar_row(keys, width)], state, width, height)
-    return DetailsPainted(rows, most, room, axis)
+    rows, most_first, room = joined(head, blocks, [*foot, bar_row(keys, width)], state, width, height)
+    return DetailsPainted(rows, most_first, room, axis)
 
 
 def _title(
@@ -429,37 +429,40 @@ def _blocks(
     width: int,
     room: int,
 ) -> list[LazyRows]:
-    said = _facts(shown, glyphs, width)
+    facts = _facts(shown, glyphs, width)
     lanes = lane_blocks(series, width, glyphs)
-    tall = 3 if len(said) + len(lanes) + 3 * 6 + 8 <= room else 2
+    tall = 3 if len(facts) + len(lanes) + 3 * 6 + 8 <= room else 2
     charts = chart_blocks(series, tall, width, glyphs) + lanes
     if not charts:
         text = "  no history yet: the 64 processes that matter most are followed, GPU processes and loaders first"
-        charts = [_one(Line().add(shorten(text, width - 1, glyphs.more), "dim").row(width))]
-    blocks = [LazyRows(len(said), lambda: said), *charts, _one(Line().row(width))]
+        charts = [_one_row(Line().add(shorten(text, width - 1, glyphs.more), "dim").row(width))]
+    blocks = [LazyRows(len(facts), lambda: facts), *charts, _one_row(Line().row(width))]
     processes = frame.snapshot.processes
     if series.now is not None:
         branches = family(processes, shown)
         words = "its tree: it is alone" if len(branches) == 1 else f"its tree: {len(branches)} processes"
-        blocks.append(_one(heading(words, width, glyphs)))
+        blocks.append(_one_row(heading(words, width, glyphs)))
         blocks.append(LazyRows(1 + len(branches), lambda: tree_rows(branches, shown, width, glyphs)))
-    left = orphan_rows(orphans, width, glyphs) if (orphans := orphans_near(processes, shown)) else []
-    if left:
-        blocks += [_one(heading("left behind by a dead job", width, glyphs)), LazyRows(len(left), lambda: left)]
+    orphan_lines = orphan_rows(orphans, width, glyphs) if (orphans := orphans_near(processes, shown)) else []
+    if orphan_lines:
+        blocks += [
+            _one_row(heading("left behind by a dead job", width, glyphs)),
+            LazyRows(len(orphan_lines), lambda: orphan_lines),
+        ]
     listed = _thread_rows(threads, glyphs, width)
-    blocks += [_one(Line().row(width)), _one(heading(_thread_words(threads), width, glyphs))]
+    blocks += [_one_row(Line().row(width)), _one_row(heading(_thread_words(threads), width, glyphs))]
     blocks.append(LazyRows(len(listed), lambda: listed))
     return blocks + socket_blocks(None if threads is None else threads.sockets, width, glyphs)
 
 
-def _one(row: Row) -> LazyRows:
+def _one_row(row: Row) -> LazyRows:
     return LazyRows(1, lambda: [row])
 
 
 def _facts(p: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
     """The command in full, who and where it belongs to, and what could not be learned."""
-    said = (p.static.command or p.static.name or "")[:MOST_COMMAND]
-    command = terminal_safe(said) or "(its command line is not visible)"
+    command_text = (p.static.command or p.static.name or "")[:MOST_COMMAND]
+    command = terminal_safe(command_text) or "(its command line is not visible)"
     wrapped = textwrap.wrap(command, max(8, width - 6), break_long_words=True) or [""]
     if len(wrapped) > MOST_COMMAND_ROWS:
         wrapped = [*wrapped[: MOST_COMMAND_ROWS - 1], shorten(wrapped[MOST_COMMAND_ROWS - 1], width - 8) + glyphs.more]
@@ -467,15 +470,18 @@ def _facts(p: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
         Line().add("  $ " if i == 0 else "    ", "dim").add(fit(line, width - 5, glyphs.more), "value").row(width)
         for i, line in enumerate(wrapped)
     ]
-    for parts in (_identity(p), _standing(p)):
-        left: list[Field] = [part for part in parts if part[0]]
-        while left:
-            spans = fields(left, width - 3)
+    for parts in (_identity(p), _status_fields(p)):
+        remaining: list[Field] = [part for part in parts if part[0]]
+        while remaining:
+            spans = fields(remaining, width - 3)
             taken = max(1, (len(spans) + 1) // 2)
             rows.append(
-                Line().to(2).add_all(spans or [(fit(left[0][0], width - 3, glyphs.more), left[0][1])]).row(width)
+                Line()
+                .to(2)
+                .add_all(spans or [(fit(remaining[0][0], width - 3, glyphs.more), remaining[0][1])])
+                .row(width)
             )
-            left = left[taken:]
+            remaining = remaining[taken:]
     reasons = dict.fromkeys(terminal_safe(reason) for reason in p.unavailable.values())
     for reason in list(reasons)[:3]:
         keys = ", ".join(key for key, why in p.unavailable.items() if terminal_safe(why) == reason)
@@ -487,33 +493,35 @@ def _facts(p: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
 def _identity(p: ProcessSample) -> list[Field]:
     s = p.static
     parts = (("user", s.user), ("job", s.job), ("container", s.container), ("parent", p.ppid), ("role", p.role))
-    found: list[Field] = [(f"{name} {terminal_safe(str(value))}", "text") for name, value in parts if value is not None]
+    parts_found: list[Field] = [
+        (f"{name} {terminal_safe(str(value))}", "text") for name, value in parts if value is not None
+    ]
     if s.why:
-        found.append((f"why: {terminal_safe(s.why)}", "dim"))
-    return found
+        parts_found.append((f"why: {terminal_safe(s.why)}", "dim"))
+    return parts_found
 
 
-def _standing(p: ProcessSample) -> list[Field]:
-    found: list[Field] = []
+def _status_fields(p: ProcessSample) -> list[Field]:
+    parts: list[Field] = []
     if p.threads is not None:
-        found.append((f"threads {p.threads}", "text"))
+        parts.append((f"threads {p.threads}", "text"))
     if p.pool_threads:
         run = "" if p.pool_run_pct is None else f" running {pct(p.pool_run_pct).strip()} %"
-        found.append((f"of them {p.pool_threads} host threads{run}", "text"))
+        parts.append((f"of them {p.pool_threads} host threads{run}", "text"))
     if p.throttled_pct is not None:
-        found.append(
+        parts.append(
             (
                 f"throttled {pct(p.throttled_pct).strip()} %",
                 "level.yellow" if p.throttled_pct >= 100.0 * THROTTLED else "text",
             )
         )
     if p.nccl is not None:
-        found.append((f"NCCL {'yes' if p.nccl else 'no'}", "text"))
+        parts.append((f"NCCL {'yes' if p.nccl else 'no'}", "text"))
     if p.pin_memory is not None:
-        found.append((f"pin_memory {'on' if p.pin_memory else 'off'}", "text"))
+        parts.append((f"pin_memory {'on' if p.pin_memory else 'off'}", "text"))
     if p.static.loader:
-        found.append((f"loader {terminal_safe(p.static.loader)}", "text"))
-    return found
+        parts.append((f"loader {terminal_safe(p.static.loader)}", "text"))
+    return parts
 
 
 def _thread_words(threads: ThreadList | None) -> str:

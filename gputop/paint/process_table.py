@@ -57,10 +57,10 @@ def shown_rows(frame: Frame, view: View) -> list[ShownProcess]:
     starved = _starved(frame)
     parents, strays = families(frame.snapshot.processes)
     verdicts = verdict_words(frame) if view.filter else {}
-    found = parents
+    passing_rows = parents
     chosen: dict[ProcessKey, tuple[ProcessSample, ...]] = {}
     if view.filter:
-        found = []
+        passing_rows = []
         for shown in parents:
             parent, children = shown.process, shown.children
             if not passes(view.filter, parent, children, verdicts.get(parent.gpu, "")):
@@ -68,9 +68,9 @@ def shown_rows(frame: Frame, view: View) -> list[ShownProcess]:
                 if not passing:
                     continue
                 chosen[key_of(parent)] = passing
-            found.append(shown)
+            passing_rows.append(shown)
     rows: list[ShownProcess] = []
-    for shown in _sorted(found, view):
+    for shown in _sorted(passing_rows, view):
         rows.append(shown)
         parent = shown.process
         # Children that pass without their parent are what the user looks for: they show even in a closed tree.
@@ -105,7 +105,7 @@ def families(processes: Sequence[ProcessSample]) -> Families:
             strays.append(p)
         else:
             below.setdefault(owner, []).append(p)
-    children = {pid: tuple(sorted(found, key=lambda p: p.pid)) for pid, found in below.items()}
+    children = {pid: tuple(sorted(members, key=lambda p: p.pid)) for pid, members in below.items()}
     return [ShownProcess(parent, children.get(parent.pid, ()), "") for parent in parents], strays
 
 
@@ -116,7 +116,7 @@ def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dic
     for p in processes:
         if p.role == "gpu":
             on_gpu.setdefault(p.gpu, []).append(p.pid)
-    found: dict[int, int] = {}
+    ancestors: dict[int, int] = {}
     for p in processes:
         if p.role not in ("loader", "helper"):
             continue
@@ -124,34 +124,34 @@ def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dic
         while pid is not None and pid not in holders and steps < DEEPEST:
             pid, steps = parents.get(pid), steps + 1
         if pid is not None and pid in holders:
-            found[p.pid] = pid
+            ancestors[p.pid] = pid
         elif len(only := on_gpu.get(p.gpu, [])) == 1:
-            found[p.pid] = only[0]
-    return found
+            ancestors[p.pid] = only[0]
+    return ancestors
 
 
 def branch_of(processes: Sequence[ProcessSample], root: ProcessSample) -> list[ProcessSample]:
     """A process and everything below it, whether or not its tree is open."""
-    found, pids = [root], {root.pid}
+    branch, pids = [root], {root.pid}
     while below := [p for p in processes if p.ppid in pids and p.pid not in pids]:
-        found += below
+        branch += below
         pids |= {p.pid for p in below}
-    return found
+    return branch
 
 
 def _sorted(rows: list[ShownProcess], view: View) -> list[ShownProcess]:
     """By the chosen column, equal ones as they stood; what is not known stands last, whichever way the order goes."""
     value = COLUMNS[view.sort].value
-    known: list[tuple[tuple[float, str], ShownProcess]] = []
+    keyed: list[tuple[tuple[float, str], ShownProcess]] = []
     unknown: list[ShownProcess] = []
     for row in rows:
-        found = value(row.process, row.children)
-        if found is None:
+        cell_value = value(row.process, row.children)
+        if cell_value is None:
             unknown.append(row)
         else:
-            known.append(((0.0, found.lower()) if isinstance(found, str) else (found, ""), row))
-    known.sort(key=itemgetter(0), reverse=_descending(view))
-    return [row for _, row in known] + unknown
+            keyed.append(((0.0, cell_value.lower()) if isinstance(cell_value, str) else (cell_value, ""), row))
+    keyed.sort(key=itemgetter(0), reverse=_descending(view))
+    return [row for _, row in keyed] + unknown
 
 
 def _by_place(process: ProcessSample) -> tuple[int, int]:
@@ -173,10 +173,10 @@ def _flag(diagnosis: GpuDiagnosis) -> tuple[str, ...]:
 
 def next_match(rows: Sequence[ShownProcess], text: str, at: int, step: int) -> int | None:
     """Position of the next (1) or previous (-1) row whose command, name, user, pid or job holds a text; goes round."""
-    wanted, count = text.lower(), len(rows)
+    lowered, count = text.lower(), len(rows)
     for away in range(1, count + 1):
         position = (at + step * away) % count
-        if any(wanted in words.lower() for words in searchable(rows[position].process)):
+        if any(lowered in words.lower() for words in searchable(rows[position].process)):
             return position
     return None
 
@@ -328,8 +328,8 @@ def groups(frame: Frame, by: Grouping) -> list[ProcessGroup]:
     for p in frame.snapshot.processes:
         members.setdefault(group_of(p, by), []).append(p)
     idle = {d.index for d in frame.diagnoses if d.state in NOT_WORK}
-    found = [_group(name, processes, idle) for name, processes in members.items()]
-    return sorted(found, key=lambda g: (-(g.gpu_mem_bytes or 0.0), g.name))
+    all_groups = [_group(name, processes, idle) for name, processes in members.items()]
+    return sorted(all_groups, key=lambda g: (-(g.gpu_mem_bytes or 0.0), g.name))
 
 
 def group_of(process: ProcessSample, by: Grouping) -> str:
@@ -359,8 +359,8 @@ def _group(name: str, processes: list[ProcessSample], idle: set[int]) -> Process
 
 
 def _sum(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) if measured else None
 
 
 def summary_head(frame: Frame, by: Grouping, width: int) -> Row:
@@ -402,9 +402,9 @@ def summary_row(frame: Frame, group: ProcessGroup, glyphs: Glyphs, width: int, *
     cpu = glyphs.dash if group.cpu_pct is None else f"{group.cpu_pct:.0f}"
     line.add(f"  {cpu:>7}  {size(group.rss_bytes, 8)}")
     for gpu in _gpus(frame, width - line.width):
-        held = gpu in group.gpu_mem_by_gpu
-        text = size(group.gpu_mem_by_gpu.get(gpu), GPU_WIDTH) if held else " " * (GPU_WIDTH - 1) + glyphs.dot
-        line.add(f"  {text}", "text" if held else "dim")
+        holds_memory = gpu in group.gpu_mem_by_gpu
+        text = size(group.gpu_mem_by_gpu.get(gpu), GPU_WIDTH) if holds_memory else " " * (GPU_WIDTH - 1) + glyphs.dot
+        line.add(f"  {text}", "text" if holds_memory else "dim")
     return line.row(width, "select" if selected else None)
 
 

@@ -33,8 +33,8 @@ PastKeys = tuple[tuple[str, str], ...]
 
 def shown_keys(keys: Iterable[Key]) -> PastKeys:
     """(id, key as shown) of the commands of the past that have a key."""
-    wanted = {key_id for part in (LIVE, *PARTS) for key_id, _ in part}
-    return tuple((key.id, key.shown.split("  ")[0]) for key in keys if key.id in wanted and key.shown)
+    ids = {key_id for part in (LIVE, *PARTS) for key_id, _ in part}
+    return tuple((key.id, key.shown.split("  ")[0]) for key in keys if key.id in ids and key.shown)
 
 
 USUAL = shown_keys((*KEYS, *REPLAY_KEYS))
@@ -97,14 +97,14 @@ def _position(replay: Replay, glyphs: Glyphs, width: int, offset: float, label: 
     """Where in the past this is, its first and its last time, and where there is room what the colours mean."""
     span = max(replay.end - replay.begin, 1e-9)
     at = min(columns - 1, int((replay.position - replay.begin) / span * columns))
-    left, right = clock_time(replay.begin, offset), clock_time(replay.end, offset)
+    first_time, last_time = clock_time(replay.begin, offset), clock_time(replay.end, offset)
     legend = [(f"{_cell(glyphs, level)} ", f"level.{level}", f"{word}   ") for level, word in LEGEND]
     length = sum(len(cell) + len(word) for cell, _, word in legend) - 3
     line = Line().to(label)
-    if at > len(left) + 1:
-        line.add(left, "dim")
+    if at > len(first_time) + 1:
+        line.add(first_time, "dim")
     # On the longer side of the mark, away from both times.
-    begin, end = (len(left) + 2, at - 1) if at > columns // 2 else (at + 3, columns - len(right) - 2)
+    begin, end = (len(first_time) + 2, at - 1) if at > columns // 2 else (at + 3, columns - len(last_time) - 2)
     mark = "^" if glyphs.name == "ascii" else "▴"
     if at <= columns // 2:
         line.to(label + at).add(mark, "strong")
@@ -114,8 +114,8 @@ def _position(replay: Replay, glyphs: Glyphs, width: int, offset: float, label: 
             line.add(cell, style).add(word, "dim")
     if at > columns // 2:
         line.to(label + at).add(mark, "strong")
-    if at < columns - len(right) - 1:
-        line.to(label + columns - len(right)).add(right, "dim")
+    if at < columns - len(last_time) - 1:
+        line.to(label + columns - len(last_time)).add(last_time, "dim")
     return line.row(width)
 
 
@@ -154,18 +154,18 @@ def _strips(frame: Frame, replay: Replay, selected: int, width: int, room: int) 
 def _named(keys: PastKeys, glyphs: Glyphs, *, own_past: bool) -> list[tuple[str, list[tuple[str, str]]]]:
     """(words, [(words of one key, its id)]) of each group of commands; those without a key are left out."""
     shown = {key_id: keys_shown(key, glyphs) for key_id, key in keys or USUAL}
-    found = []
+    groups = []
     for group in (*((LIVE,) if own_past else ()), *PARTS):
         parts = [(f"{shown[key_id]} {does}".strip(), key_id) for key_id, does in group if key_id in shown]
         if len(parts) == len(group):
-            found.append((" ".join(words for words, _ in parts), parts))
-    return found
+            groups.append((" ".join(words for words, _ in parts), parts))
+    return groups
 
 
 def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float, past_keys: PastKeys, hidden: str) -> Row:
     rule = glyphs.rule
-    what = "this run's past" if replay.own_past else "replay"
-    line = Line().add(f"{rule} ", "rule").add(what, "title").add("  ")
+    title = "this run's past" if replay.own_past else "replay"
+    line = Line().add(f"{rule} ", "rule").add(title, "title").add("  ")
     line.add(f"{'playing' if replay.playing else 'paused'} {replay.speed:g}{glyphs.times}", "level.info")
     into, whole = elapsed(replay.position - replay.begin, 1), elapsed(replay.end - replay.begin, 1)
     line.add(f"  {clock_time(replay.position, offset)} ", "text")
@@ -194,7 +194,7 @@ def _strip(replay: Replay, gpu: int, columns: int, glyphs: Glyphs) -> list[tuple
         if replay.judged_pct is not None and begin > replay.begin + replay.judged_pct / 100.0 * (
             replay.end - replay.begin
         ):
-            # Nobody knows yet what was there.
+            # What was there is not known yet.
             line.add(" ")
             continue
         first = max(0, bisect_right(times, begin) - 1)

@@ -81,8 +81,8 @@ def axis_spans(axis: TimeAxis, utc_offset_s: float, cursor: int | None) -> list[
     # A label that the cursor's time would cut in two is dropped whole.
     before, after = labels[:at], labels[at + len(text) :]
     if before[-1:].strip():
-        kept = before.rstrip().rpartition(" ")[0]
-        before = kept + " " * (at - len(kept))
+        whole_labels = before.rstrip().rpartition(" ")[0]
+        before = whole_labels + " " * (at - len(whole_labels))
     if after[:1].strip():
         word = after.partition(" ")[0]
         after = " " * len(word) + after[len(word) :]

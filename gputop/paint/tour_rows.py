@@ -115,18 +115,18 @@ def tour_rows(now: Frame, after: Frame, at: int, view: View, width: int, height:
     if position is not None and now.diagnoses[position].verdict != step.verdict:
         words.append(("this GPU of the demo shows something else by now", "dim"))
     if step.remedy:
-        told = f"{view.glyphs.remedy} {changed(now, after, at)}"
-        words += [(text, "remedy") for text in folded(told, width - 4)]
+        change = f"{view.glyphs.remedy} {changed(now, after, at)}"
+        words += [(text, "remedy") for text in folded(change, width - 4)]
     rows += [Line().to(2).add(text, style).row(width) for text, style in words]
     rows += air
     sides = [(now, "as it is"), (after, f"after: {step.remedy}")][: 2 if step.remedy else 1]
-    beside = len(sides) == 2 and width >= LEAST_BESIDE
-    room = (height - len(rows)) // (1 if beside or len(sides) == 1 else 2) - len(air)
-    if beside:
+    is_side_by_side = len(sides) == 2 and width >= LEAST_BESIDE
+    room = (height - len(rows)) // (1 if is_side_by_side or len(sides) == 1 else 2) - len(air)
+    if is_side_by_side:
         half = width // 2 - 1
-        left, right = (_side(frame, at, words, view, half, room) for frame, words in sides)
+        left_rows, right_rows = (_side(frame, at, words, view, half, room) for frame, words in sides)
         return rows + [
-            Line().add_all(a).to(width - half).add_all(b).row(width) for a, b in zip(left, right, strict=True)
+            Line().add_all(a).to(width - half).add_all(b).row(width) for a, b in zip(left_rows, right_rows, strict=True)
         ]
     for frame, heading in sides:
         rows += _side(frame, at, heading, view, width, room) + air
@@ -138,8 +138,8 @@ def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) 
     rule = view.glyphs.rule
     position = position_of(frame, at)
     rows = [Line().add(f"{rule} ", "rule").add(words, "heading").add(" ", "rule").rule(width, rule).row(width)]
-    said = SAID_ROWS if room >= LEAST_AIRY // 2 else SAID_ROWS - 1
-    least = len(rows) + CHART_FRAME + LEAST_CHART + said
+    words_rows = SAID_ROWS if room >= LEAST_AIRY // 2 else SAID_ROWS - 1
+    least = len(rows) + CHART_FRAME + LEAST_CHART + words_rows
     if position is None:
         rows.append(Line().to(2).add(f"GPU {at} is not among those that are watched (--gpus)", "dim").row(width))
     else:
@@ -148,8 +148,8 @@ def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) 
             lanes = []
         charts = max(LEAST_CHART, min(MOST_CHART, room - least + LEAST_CHART - len(lanes)))
         rows += panes.chart(frame, view, position, width, charts) + lanes
-        spoken = panes.said(frame, view, position, width, said)
-        rows += spoken + [Line().row(width)] * (said - len(spoken))
+        spoken = panes.evidence_rows(frame, view, position, width, words_rows)
+        rows += spoken + [Line().row(width)] * (words_rows - len(spoken))
     return rows + [Line().row(width)] * (least - len(rows))
 
 
@@ -166,15 +166,15 @@ def changed(now: Frame, after: Frame, at: int) -> str:
     uuid = now.snapshot.gpus[position].static.uuid
     parts = []
     for name, key, unit in (("UTIL", "util_pct", "%"), ("SM", "sm_active_pct", "%"), ("power", "power_w", "W")):
-        before, then = _mean(now, uuid, key), _mean(after, other, key)
-        if before is not None and then is not None and round(before) + round(then) > 0:
-            parts.append(f"{name} {before:.0f} → {then:.0f} {unit}")
-    before, then = _mean(now, uuid, "mem_used_bytes"), _mean(after, other, "mem_used_bytes")
-    if before is not None and then is not None and then < FREED_SHARE * before:
-        parts.append(f"memory held {before / GIB:.1f} → {then / GIB:.1f} GiB")
+        before, changed_to = _mean(now, uuid, key), _mean(after, other, key)
+        if before is not None and changed_to is not None and round(before) + round(changed_to) > 0:
+            parts.append(f"{name} {before:.0f} → {changed_to:.0f} {unit}")
+    before, changed_to = _mean(now, uuid, "mem_used_bytes"), _mean(after, other, "mem_used_bytes")
+    if before is not None and changed_to is not None and changed_to < FREED_SHARE * before:
+        parts.append(f"memory held {before / GIB:.1f} → {changed_to / GIB:.1f} GiB")
     return f"what changes: {', '.join(parts)} ({WINDOW_S:.0f} s means)"
 
 
 def _mean(frame: Frame, uuid: str, key: str) -> float | None:
-    known = [value for _, value in frame.history.recent(uuid, key, WINDOW_S) if value is not None]
-    return sum(known) / len(known) if known else None
+    measured = [value for _, value in frame.history.recent(uuid, key, WINDOW_S) if value is not None]
+    return sum(measured) / len(measured) if measured else None

@@ -33,7 +33,7 @@ class VerdictSpan(Struct, frozen=True):
 
 
 @cache
-def _known() -> dict[str, tuple[Level, str]]:
+def _verdict_titles() -> dict[str, tuple[Level, str]]:
     """Level and title of each verdict, for those whose finding has been dropped: it is kept for 500 changes only."""
     rows: dict[str, tuple[Level, str]] = {}
     for row in verdict_rows():
@@ -42,14 +42,14 @@ def _known() -> dict[str, tuple[Level, str]]:
     return rows
 
 
-def stretches(frame: Frame, d: GpuDiagnosis, most: int | None = None) -> list[VerdictSpan]:
-    """Every verdict of one GPU since the monitor began, oldest first; of ``most`` the newest of them."""
-    found: dict[tuple[float, str, Flag | None], Finding] = {
+def verdict_spans(frame: Frame, d: GpuDiagnosis, limit: int | None = None) -> list[VerdictSpan]:
+    """Every verdict of one GPU since the monitor began, oldest first; of ``limit`` the newest of them."""
+    findings: dict[tuple[float, str, Flag | None], Finding] = {
         (f.t, f.id, f.busy_not_working): f for f in frame.findings if f.kind == "verdict" and f.gpu == d.index
     }
     listed: list[VerdictSpan] = []
     count = len(d.timeline)
-    changes = tuple(d.timeline) if most is None else [d.timeline[i] for i in range(max(0, count - most), count)]
+    changes = tuple(d.timeline) if limit is None else [d.timeline[i] for i in range(max(0, count - limit), count)]
     for i, change in enumerate(changes):
         t, verdict, flag = change
         if i == len(changes) - 1:
@@ -57,11 +57,11 @@ def stretches(frame: Frame, d: GpuDiagnosis, most: int | None = None) -> list[Ve
             end = None
         else:
             end = changes[i + 1][0]
-            finding = found.get(change)
+            finding = findings.get(change)
             if finding is not None:
                 level, title, evidence = finding.level, finding.text, finding.evidence
             else:
-                (level, title), evidence = _known().get(verdict, ("grey", verdict)), ""
+                (level, title), evidence = _verdict_titles().get(verdict, ("grey", verdict)), ""
         title = full_title(terminal_safe(title), flag, alarm=True)
         listed.append(VerdictSpan(t, end, level, title, terminal_safe(evidence)))
     return listed
@@ -74,15 +74,15 @@ def strip(listed: list[VerdictSpan], axis: TimeAxis, glyphs: Glyphs) -> tuple[li
     """
     colours: list[Span] = []
     names: list[Span] = []
-    for stretch, columns in _runs(listed, axis):
-        if stretch is None:
+    for span, columns in _runs(listed, axis):
+        if span is None:
             colours.append((" " * columns, "text"))
             names.append((" " * columns, "text"))
             continue
-        glyph = glyphs.lower[4] if glyphs.solid else glyphs.level(stretch.level)
-        colours.append((glyph * columns, f"level.{stretch.level}"))
-        name = shorten(stretch.title, columns - 1, glyphs.more) if columns > LEAST_NAME else ""
-        names.append((f"{name:<{columns}}", f"level.{stretch.level}"))
+        glyph = glyphs.lower[4] if glyphs.solid else glyphs.level(span.level)
+        colours.append((glyph * columns, f"level.{span.level}"))
+        name = shorten(span.title, columns - 1, glyphs.more) if columns > LEAST_NAME else ""
+        names.append((f"{name:<{columns}}", f"level.{span.level}"))
     return colours, names
 
 
@@ -94,33 +94,31 @@ def _runs(listed: list[VerdictSpan], axis: TimeAxis) -> list[tuple[VerdictSpan |
         t = min(axis.middle(column), axis.end)
         while at + 1 < len(listed) and listed[at + 1].begin <= t:
             at += 1
-        stretch = listed[at] if at >= 0 else None
-        if runs and runs[-1][0] is stretch:
-            runs[-1] = (stretch, runs[-1][1] + 1)
+        span = listed[at] if at >= 0 else None
+        if runs and runs[-1][0] is span:
+            runs[-1] = (span, runs[-1][1] + 1)
         else:
-            runs.append((stretch, 1))
+            runs.append((span, 1))
     return runs
 
 
-def standing(listed: list[VerdictSpan], t: float) -> VerdictSpan | None:
+def verdict_at(listed: list[VerdictSpan], t: float) -> VerdictSpan | None:
     """The verdict that stood at a time."""
-    return next((stretch for stretch in reversed(listed) if stretch.begin <= t), None)
+    return next((span for span in reversed(listed) if span.begin <= t), None)
 
 
-def list_rows(listed: list[VerdictSpan], now: float, view: View, width: int, most: int) -> list[Row]:
+def list_rows(listed: list[VerdictSpan], now: float, view: View, width: int, limit: int) -> list[Row]:
     """The newest first: since when, how long, the verdict, and what proved it when it was given."""
     glyphs = view.glyphs
     rows = []
-    for stretch in list(reversed(listed))[:most]:
-        lasted = (now if stretch.end is None else stretch.end) - stretch.begin
-        line = Line().to(2).add(clock_time(stretch.begin, view.utc_offset_s), "dim")
+    for span in list(reversed(listed))[:limit]:
+        lasted = (now if span.end is None else span.end) - span.begin
+        line = Line().to(2).add(clock_time(span.begin, view.utc_offset_s), "dim")
         line.add(f" {elapsed(lasted)}  ", "text")
-        line.add(
-            f"{glyphs.level(stretch.level)} {shorten(stretch.title, width - line.width - 3)}", f"level.{stretch.level}"
-        )
+        line.add(f"{glyphs.level(span.level)} {shorten(span.title, width - line.width - 3)}", f"level.{span.level}")
         room = width - line.width - 4
-        if stretch.evidence and room >= 20:
-            line.to(min(line.width + room, 58)).add("  ").add(shorten(stretch.evidence, width - line.width - 1), "dim")
+        if span.evidence and room >= 20:
+            line.to(min(line.width + room, 58)).add("  ").add(shorten(span.evidence, width - line.width - 1), "dim")
         rows.append(line.row(width))
     return rows
 
@@ -149,8 +147,10 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
     lasted = duration(max(0.0, (now if finding.ended is None else finding.ended) - finding.t))
     forms = (f"   for {lasted} until now",) if finding.ended is None else ()
     # The time that it stood is never cut: on a narrow screen the words before it are.
-    told = next((form for form in forms if line.width + 2 + len(words) + len(form) <= width), f"   for {lasted}")
-    line.add(f"{glyph} {shorten(words, width - line.width - len(told) - 2, glyphs.more)}", style).add(told, "dim")
+    lasted_text = next((form for form in forms if line.width + 2 + len(words) + len(form) <= width), f"   for {lasted}")
+    line.add(f"{glyph} {shorten(words, width - line.width - len(lasted_text) - 2, glyphs.more)}", style).add(
+        lasted_text, "dim"
+    )
     if finding.sticky:
         line.add(f"   {STICKY_WORDS}", "level.yellow")
     rows = [line.row(width)]
@@ -201,12 +201,12 @@ def _state(alert: AlertRow, now: float, glyphs: Glyphs) -> tuple[str, str, str]:
     """A glyph, words and a style for where the condition holds."""
     active = [(gpu, since) for gpu, since, is_active in alert.holds if is_active]
     if active:
-        held = duration(max(0.0, now - min(since for _, since in active)))
-        return glyphs.level("red"), f"holds on {which_gpus(gpu for gpu, _ in active)} for {held}", "level.red"
+        lasted = duration(max(0.0, now - min(since for _, since in active)))
+        return glyphs.level("red"), f"holds on {which_gpus(gpu for gpu, _ in active)} for {lasted}", "level.red"
     if alert.holds:
-        held = duration(max(0.0, now - min(since for _, since, _ in alert.holds)))
+        lasted = duration(max(0.0, now - min(since for _, since, _ in alert.holds)))
         on = which_gpus(gpu for gpu, _, _ in alert.holds)
-        return glyphs.level("yellow"), f"on {on} for {held} of {duration(alert.for_s)}", "level.yellow"
+        return glyphs.level("yellow"), f"on {on} for {lasted} of {duration(alert.for_s)}", "level.yellow"
     return " ", "not now", "dim"
 
 

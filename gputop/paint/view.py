@@ -106,13 +106,13 @@ def hint_target(hint: Hint, width: int) -> Target:
 
 
 def _fitting(hint: Hint, width: int) -> Hint:
-    kept, used = [], 0
+    fitting, used = [], 0
     for entry in (entry for entry in hint if entry[1]):
         need = (3 if used else 1) + len(entry[0]) + 1 + len(entry[1])
         if used + need < width:
-            kept.append(entry)
+            fitting.append(entry)
             used += need
-    return tuple(kept)
+    return tuple(fitting)
 
 
 ProcessKey = tuple[int, int | None, int | None]

@@ -65,11 +65,11 @@ def next_counted(view: View, frame: Frame, group: str) -> View:
     """The next of the GPUs that the summary counts under a word, wrapping around."""
     gpus, at = frame.snapshot.gpus, selected_gpu(frame, view)
     pairs = zip(gpus, frame.diagnoses, strict=True)
-    found = [i for i, (gpu, d) in enumerate(pairs) if group_of(gpu, d) == group]
-    if not found:
+    positions = [i for i, (gpu, d) in enumerate(pairs) if group_of(gpu, d) == group]
+    if not positions:
         return view
     # The first press selects the first of them, unless it is selected already as the one in most need of attention.
-    to = next((i for i in found if i > at or (view.gpu is None and i >= at)), found[0])
+    to = next((i for i in positions if i > at or (view.gpu is None and i >= at)), positions[0])
     return replace(view, gpu=gpus[to].static.uuid)
 
 

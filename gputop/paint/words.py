@@ -107,8 +107,8 @@ def averaged(gpu: GpuSample, d: GpuDiagnosis) -> GpuSample:
     means = d.means
     if means is None or means.is_few:
         return believed(gpu, d)
-    known = {key: value for key in AVERAGED if (value := getattr(means, key)) is not None}
-    return believed(replace(gpu, **known), d)
+    means_measured = {key: value for key in AVERAGED if (value := getattr(means, key)) is not None}
+    return believed(replace(gpu, **means_measured), d)
 
 
 def is_newest(d: GpuDiagnosis) -> bool:
@@ -236,16 +236,16 @@ def count_words(
         STATE_WORDS["unmeasured"]: (glyphs.grey, "level.grey"),
         "LOST": (glyphs.red, "level.red"),
     }
-    told: list[tuple[str, str, str]] = []
+    texts: list[tuple[str, str, str]] = []
     for apart, short in (("   ", False), (" ", True)):
-        told.clear()
+        texts.clear()
         for word, n in groups.items():
             glyph, style = glyph_and_style[word]
             words = f"{glyph} {n} {SHORT_COUNTS.get(word, word) if short else word}"
-            told.append((f"{apart if told else ''}{words}", style, word))
-        if sum(len(text) for text, _, _ in told) <= width:
+            texts.append((f"{apart if texts else ''}{words}", style, word))
+        if sum(len(text) for text, _, _ in texts) <= width:
             break
-    return told
+    return texts
 
 
 def _worst(diagnoses: Sequence[GpuDiagnosis], state: State) -> Level:
@@ -262,8 +262,8 @@ def because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
         return terminal_safe(d.evidence[0]), "evidence" if d.level in ("red", "yellow", "info") else "dim"
     if gpu.sm_reason and not is_measured(gpu):
         words = power_word(gpu)
-        beside = f"{words}; " if words is not None else ""
-        return f"{beside}SM not measured: {terminal_safe(gpu.sm_reason)}", "dim"
+        power = f"{words}; " if words is not None else ""
+        return f"{power}SM not measured: {terminal_safe(gpu.sm_reason)}", "dim"
     return (d.notes[0] if d.notes else ""), "dim"
 
 
@@ -276,13 +276,13 @@ def first_rows(lines: list[list[Span]], rows: int, width: int, glyphs: Glyphs) -
     return [*lines[: rows - 1], [*before, (text[: room - len(glyphs.more)] + glyphs.more, style)]]
 
 
-def spoken(
-    d: GpuDiagnosis, glyphs: Glyphs, said: list[list[Span]], remedy: list[list[Span]], width: int, rows: int
+def evidence_and_remedy(
+    d: GpuDiagnosis, glyphs: Glyphs, evidence: list[list[Span]], remedy: list[list[Span]], width: int, rows: int
 ) -> list[list[Span]]:
     """Evidence and remedy in at most ``rows`` rows: if need be with the short remedy, then with less evidence."""
-    if len(said) + len(remedy) > rows and d.remedy_short:
+    if len(evidence) + len(remedy) > rows and d.remedy_short:
         remedy = _wrapped(glyphs.remedy, d.remedy_short, "", width, "remedy")[:1]
-    return first_rows(said, max(1, rows - len(remedy)), width, glyphs) + remedy
+    return first_rows(evidence, max(1, rows - len(remedy)), width, glyphs) + remedy
 
 
 def words_for(
@@ -294,9 +294,9 @@ def words_for(
         # What to do follows with the badge: here only what is wrong.
         evidence = terminal_safe(d.evidence[0])
     suffix = f"  {d.window_s:.0f} s, n={d.n}" if d.evidence and d.n else ""
-    said = _wrapped(glyphs.because, evidence, suffix, width, style)
-    for more in d.evidence[1:]:
-        said += _wrapped(glyphs.because, more, "", width, style)
+    evidence_rows = _wrapped(glyphs.because, evidence, suffix, width, style)
+    for line in d.evidence[1:]:
+        evidence_rows += _wrapped(glyphs.because, line, "", width, style)
     remedy = _wrapped(glyphs.remedy, d.remedy, "", width, "remedy")
     extra: list[list[Span]] = []
     for badge in d.badges:
@@ -306,7 +306,7 @@ def words_for(
     for note in d.notes:
         if note != evidence:
             extra += _wrapped(glyphs.dot, note, "", width, "dim")
-    return said, remedy, extra
+    return evidence_rows, remedy, extra
 
 
 @lru_cache(maxsize=64)
@@ -346,7 +346,7 @@ def longest_that_fits(forms: Sequence[str], room: int | None) -> str:
 
 
 def step_forms(snapshot: Snapshot, steps: Sequence[StepPace], gpu: GpuSample) -> tuple[str, ...]:
-    """The step time of the slowest process on this GPU, the longest form first; none where nobody announces steps."""
+    """The step time of the slowest process on this GPU, the longest form first; none where no job announces steps."""
     if not steps:
         return ()
     pace = slowest([pace for pace in steps if gpu.static.index in stepping_on(snapshot, pace)])
@@ -362,8 +362,8 @@ def useful_forms(frame: Frame, gpu: GpuSample) -> tuple[str, ...]:
     served = server_on(frame, gpu)
     if served is not None:
         return server_forms(served)
-    seen = next((each for each in frame.periods if gpu.static.index in each.gpus), None)
-    return () if seen is None else period_forms(seen)
+    rhythm = next((period for period in frame.periods if gpu.static.index in period.gpus), None)
+    return () if rhythm is None else period_forms(rhythm)
 
 
 def period_forms(period: StepPeriod) -> tuple[str, ...]:
@@ -440,23 +440,23 @@ def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
     state = LANE_STATES.get(series)
     if feeders is None or state is None or feeders.n < 2:
         return None
-    most: float = getattr(feeders.busiest, state)
-    return most if most - getattr(feeders.mean, state) >= STANDS_OUT else None
+    busiest: float = getattr(feeders.busiest, state)
+    return busiest if busiest - getattr(feeders.mean, state) >= STANDS_OUT else None
 
 
 def feeder_fields(a: Attribution) -> list[Field]:
     """Who feeds the GPU and what the busiest of them did, what main waited for, who else takes the cores."""
-    found: list[Field] = []
+    parts: list[Field] = []
     if a.feeders is not None and a.feeders.n:
-        found.append((terminal_safe(f"{_who(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
+        parts.append((terminal_safe(f"{_who(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
     if a.main_waits is not None:
         waits = _waits(a.main_waits)
         if waits:
-            found.append((f"main waits: {waits}", "dim"))
+            parts.append((f"main waits: {waits}", "dim"))
     taken = taken_by(a)
     if taken is not None:
-        found.append((terminal_safe(f"taken by others: {taken}"), "level.yellow"))
-    return found
+        parts.append((terminal_safe(f"taken by others: {taken}"), "level.yellow"))
+    return parts
 
 
 def _who(a: Attribution, feeders: Feeders) -> str:
@@ -472,8 +472,8 @@ def _who(a: Attribution, feeders: Feeders) -> str:
 def _waits(waits: MainWaits) -> str:
     """The two things that the main thread waited for most."""
     parts = [(getattr(waits, name), name) for name in MainWaits.__struct_fields__]
-    said = sorted((part for part in parts if part[0] >= WORTH_SAYING), reverse=True)[:2]
-    return ", ".join(f"{name} {share(value)}" for value, name in said)
+    largest = sorted((part for part in parts if part[0] >= WORTH_SAYING), reverse=True)[:2]
+    return ", ".join(f"{name} {share(value)}" for value, name in largest)
 
 
 def thread_words(process: ProcessSample, workers: Sequence[ProcessSample]) -> str | None:
@@ -529,9 +529,9 @@ def _launched(launcher: str, rest: list[str]) -> str:
     """The launcher, how many processes it starts, and what: the first word that is a script, or -m's module."""
     number = ""
     for place, word in enumerate(rest):
-        found = re.match(COUNTS, word)
-        if found:
-            number = found[1] or (rest[place + 1] if place + 1 < len(rest) else "")
+        count_option = re.match(COUNTS, word)
+        if count_option:
+            number = count_option[1] or (rest[place + 1] if place + 1 < len(rest) else "")
         if word in ("-m", "--module") and place + 1 < len(rest):
             job = [rest[place + 1], *rest[place + 2 :]]
         elif word.endswith(".py"):

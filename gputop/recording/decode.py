@@ -88,19 +88,21 @@ class RowReader:
         # Without pids nothing is known of processes.
         tables = [] if host == [] else [host], cards, [] if layouts[2].sources[0][0] is None else processes
         return [
-            [] if rows == [] else table.columns(rows, layout, most)
-            for table, rows, layout, most in zip(self._tables, tables, layouts, (1, gpus, MOST_PROCESSES), strict=True)
+            [] if rows == [] else table.columns(rows, layout, most_rows)
+            for table, rows, layout, most_rows in zip(
+                self._tables, tables, layouts, (1, gpus, MOST_PROCESSES), strict=True
+            )
         ]
 
-    def reasons(self, given: object, count: int) -> tuple[Iterable[Mapping[str, str]], Mapping[str, str]]:
+    def reasons(self, reasons_by_row: object, count: int) -> tuple[Iterable[Mapping[str, str]], Mapping[str, str]]:
         """Why values are missing, for each GPU row and for the host. The same text as before is not read again."""
-        if given is None:
+        if reasons_by_row is None:
             return repeat(NOTHING_MISSING, count), NOTHING_MISSING
-        if self._na is None or self._na[0] != given or len(self._na[1]) != count:
-            if not isinstance(given, dict) or count > MOST_GPUS:
+        if self._na is None or self._na[0] != reasons_by_row or len(self._na[1]) != count:
+            if not isinstance(reasons_by_row, dict) or count > MOST_GPUS:
                 raise Damage("na is not an object")
-            by_row = [words_of(given.get(str(row), {})) for row in range(count)]
-            self._na = (given, by_row, words_of(given.get("host", {})))
+            by_row = [words_of(reasons_by_row.get(str(row), {})) for row in range(count)]
+            self._na = (reasons_by_row, by_row, words_of(reasons_by_row.get("host", {})))
         return self._na[1], self._na[2]
 
     def gpus(
@@ -113,8 +115,10 @@ class RowReader:
         fills[_SM_SOURCE] = [s if s in SM_SOURCES else "none" for s in _first(fills[_SM_SOURCE], columns)]
         return tuple(map(cast("Callable[..., GpuSample]", GpuSample), gpus, *fills, missing))
 
-    def processes(self, columns: Columns, layout: Layout, facts: Facts, given: object) -> tuple[ProcessSample, ...]:
-        """The samples of a frame's processes; ``given`` lists reasons with the rows that they hold for."""
+    def processes(
+        self, columns: Columns, layout: Layout, facts: Facts, reasons_with_rows: object
+    ) -> tuple[ProcessSample, ...]:
+        """The samples of a frame's processes; ``reasons_with_rows`` lists reasons with the rows that they hold for."""
         pid, start = layout.sources[0][0], layout.sources[1][0]
         if not columns or pid is None:
             return ()
@@ -125,9 +129,9 @@ class RowReader:
         starts = columns[start] if start is not None else repeat(None)
         statics = [facts.get(identity, _UNKNOWN_PROCESS) for identity in zip(columns[pid], starts, strict=False)]
         missing: Iterable[Mapping[str, str]] = repeat(NOTHING_MISSING)
-        if given:
+        if reasons_with_rows:
             by_row = [NOTHING_MISSING] * len(statics)
-            for words, places in cast(Any, given):
+            for words, places in cast(Any, reasons_with_rows):
                 reasons = words_of(words)
                 for place in places:
                     by_row[place] = reasons
@@ -155,8 +159,8 @@ def _first(fill: Iterable[Any], columns: Sequence[Sequence[Any]]) -> Iterable[An
 # A filter for everything read from a recording: redaction, a choice of GPUs, or both.
 
 
-class Lens(Protocol):
-    """Changes what was recorded on its way to whoever reads it."""
+class RecordingFilter(Protocol):
+    """Changes what was recorded on its way to its readers."""
 
     def snapshot(self, snapshot: Snapshot) -> Snapshot:
         """The frame as it is to be seen."""
@@ -177,18 +181,19 @@ class Decoder:
     """Takes lines in order and gives the snapshots that they make.
 
     ``damaged`` counts the lines that were dropped. Raises RecordingError for a recording of a newer format. What is
-    read is seen through ``lens``, if there is one.
+    read is seen through ``recording_filter``, if there is one.
     """
 
-    def __init__(self, lens: Lens | None = None) -> None:
-        self._lens = lens
+    def __init__(self, recording_filter: RecordingFilter | None = None) -> None:
+        self._filter = recording_filter
         self.damaged = 0
         self.frames = 0
         self.interval_s = 1.0
         self.trailing: list[Event] = []
         """Events since the last frame that were part of what was watched; they belong to the next frame."""
         self.derived: list[Event] = []
-        """Events since the last frame that were concluded from frames, verdicts above all: a replay concludes anew."""
+        """Events since the last frame that were concluded from frames, verdicts above all: a replay draws its own
+        conclusions."""
         self.run: RunFacts | None = None
         """What ran, where the recording is that of a program and has been read to its end."""
         self._machine: Machine | None = None
@@ -232,17 +237,17 @@ class Decoder:
             elif kind == "lasting":
                 self._lasting = lasting_rows(parsed)
             elif kind == "run":
-                self.run = self._seen(run_facts(parsed))
+                self.run = self._as_seen_through_filter(run_facts(parsed))
         except Damage:
             self.damaged += 1
             self._damage = True
         return None
 
-    def _seen(self, facts: RunFacts) -> RunFacts:
-        if self._lens is None:
+    def _as_seen_through_filter(self, facts: RunFacts) -> RunFacts:
+        if self._filter is None:
             return facts
         program = facts.command.split(None, 1)[0].rpartition("/")[2] if facts.command.split() else ""
-        return replace(facts, command=self._lens.text(program))
+        return replace(facts, command=self._filter.text(program))
 
     def alone(self, line: bytes) -> Snapshot | None:
         """The snapshot of a frame that follows none: it has no gap. None where it is damaged."""
@@ -268,7 +273,7 @@ class Decoder:
         gpus = parsed.get("gpus", [])
         if not isinstance(gpus, list) or len(gpus) > MOST_GPUS:
             raise Damage("gpus are not a list")
-        statics = tuple(_gpu_static(given, place) for place, given in enumerate(gpus))
+        statics = tuple(_gpu_static(facts, place) for place, facts in enumerate(gpus))
         boot, host, driver = (checked(parsed.get(key), "text") for key in ("boot", "host", "driver"))
         interval = checked(parsed.get("interval"), "number")
         if self._machine is not None and boot != self._machine.boot_id:
@@ -285,15 +290,18 @@ class Decoder:
         self._facts.clear()
         self._learn(parsed.get("procs", []))
 
-    def _learn(self, given: object) -> None:
-        if not isinstance(given, list):
+    def _learn(self, processes: object) -> None:
+        if not isinstance(processes, list):
             raise Damage("procs are not a list")
         facts = self._facts
-        for each in given:
-            if not isinstance(each, dict):
+        for facts_of_process in processes:
+            if not isinstance(facts_of_process, dict):
                 raise Damage("a process is not an object")
-            pid, start = checked(each.get("pid"), "whole"), checked(each.get("starttime"), "whole")
-            facts[(pid, start)] = self._static(facts_of(each, PROCESS_FACTS))
+            pid, start = (
+                checked(facts_of_process.get("pid"), "whole"),
+                checked(facts_of_process.get("starttime"), "whole"),
+            )
+            facts[(pid, start)] = self._static(facts_of(facts_of_process, PROCESS_FACTS))
             if len(facts) > _MOST_FACTS:
                 del facts[next(iter(facts))]
 
@@ -305,8 +313,8 @@ class Decoder:
                 self._jobs.clear()
             facts["job_key"] = self._jobs.setdefault((facts["user"], command), f"recorded-{next(self._job_numbers)}")
             facts["server"] = facts["server"] or server_in(command.split())
-            if facts["why"] is None and (what := not_a_loader(command)) is not None:
-                facts["why"] = why_words(NEVER, what)
+            if facts["why"] is None and (reason := not_a_loader(command)) is not None:
+                facts["why"] = why_words(NEVER, reason)
         facts["rule"] = facts["rule"] or rule_in(facts["why"] or "")
         return ProcessStatic(**{key: value and _masked(value) for key, value in facts.items()})
 
@@ -320,8 +328,8 @@ class Decoder:
         if xid is None and verdict is None:
             xid, verdict, flag = event_parts(kind, text or "")
         words = masked_text(text or "")
-        if self._lens is not None:
-            words = self._lens.text(words)
+        if self._filter is not None:
+            words = self._filter.text(words)
         event = Event(float(number(parsed.get("t"))), cast(Any, kind), words, gpu, xid, verdict, flag)
         events = self.derived if kind == "verdict" or parsed.get("derived") is True else self.trailing
         if len(events) < _MOST_EVENTS:
@@ -376,7 +384,7 @@ class Decoder:
             periods=periods,
             lasting=lasting,
         )
-        return snapshot if self._lens is None else self._lens.snapshot(snapshot)
+        return snapshot if self._filter is None else self._filter.snapshot(snapshot)
 
     def lost_end(self, t: float) -> tuple[Event, ...]:
         """The gap left by damage after the last frame, whose time is ``t``: no later frame carries it."""
@@ -408,8 +416,8 @@ def _masked(fact: Any) -> Any:
     return masked_text(fact) if isinstance(fact, str) else CgroupName(masked_text(fact.kind), masked_text(fact.id))
 
 
-def _gpu_static(given: object, place: int) -> GpuStatic:
-    facts = facts_of(given, GPU_FACTS)
+def _gpu_static(recorded: object, place: int) -> GpuStatic:
+    facts = facts_of(recorded, GPU_FACTS)
     facts["index"] = place if facts["index"] is None else facts["index"]
     facts["uuid"] = facts["uuid"] or f"unknown-{place}"
     facts["name"] = facts["name"] or "unknown GPU"

@@ -119,7 +119,7 @@ class Encoder:
         self._introduced: dict[tuple[int, int | None], ProcessStatic] = {}
         self._gpus: tuple[GpuStatic, ...] = ()
         self._about: tuple[Machine, float] | None = None
-        self._here: list[tuple[int, int | None, ProcessStatic]] = []
+        self._last_present: list[tuple[int, int | None, ProcessStatic]] = []
         """The processes of the last frame. All of them are introduced."""
         self._is_head = False
         """Whether the next frame follows a key line."""
@@ -130,7 +130,7 @@ class Encoder:
             return False
         gpus = self._gpus
         return len(gpus) == len(snapshot.gpus) and all(
-            gpu.static is known or gpu.static == known for gpu, known in zip(snapshot.gpus, gpus, strict=True)
+            gpu.static is static or gpu.static == static for gpu, static in zip(snapshot.gpus, gpus, strict=True)
         )
 
     def key_lines(self, snapshot: Snapshot, *, back: bool = False) -> list[bytes]:
@@ -141,7 +141,7 @@ class Encoder:
         if len(snapshot.gpus) > MOST_GPUS:
             raise RecordingError(f"cannot record more than {MOST_GPUS} GPUs: choose some with --gpus")
         self._introduced.clear()
-        self._here.clear()
+        self._last_present.clear()
         self._is_head = True
         self._gpus = tuple(gpu.static for gpu in snapshot.gpus)
         machine = snapshot.machine
@@ -195,37 +195,37 @@ class Encoder:
         """The facts of the processes that were not introduced yet, or that have changed since."""
         facts: list[dict[str, Any]] = []
         processes = processes[:MOST_PROCESSES]
-        here = [(process.pid, process.starttime, process.static) for process in processes]
-        if here == self._here:
+        present = [(process.pid, process.starttime, process.static) for process in processes]
+        if present == self._last_present:
             return facts
-        self._here = here
+        self._last_present = present
         introduced = self._introduced
         for process in processes:
             identity = (process.pid, process.starttime)
-            known = introduced.get(identity)
-            if known is not process.static and known != process.static:
+            last_static = introduced.get(identity)
+            if last_static is not process.static and last_static != process.static:
                 introduced[identity] = process.static
                 facts.append(self._facts(process))
         return facts
 
     def _facts(self, process: ProcessSample) -> dict[str, Any]:
         static = process.static
-        given = {"pid": process.pid, "starttime": process.starttime}
+        values = {"pid": process.pid, "starttime": process.starttime}
         for column in _FACTS:
             value = getattr(static, column.key)
             if value is not None:
-                given[column.key] = value[:MOST_TEXT] if column.typed is None else column.typed.cell(value)
-        return given
+                values[column.key] = value[:MOST_TEXT] if column.typed is None else column.typed.cell(value)
+        return values
 
 
 def event_line(event: Event, derived: bool = False) -> bytes:
     """One event as a line. A derived one was concluded from frames: it is for jumping, a replay does not feed it."""
-    given: dict[str, Any] = {"k": "event", "t": round(event.t, 3), "kind": event.kind}
+    values: dict[str, Any] = {"k": "event", "t": round(event.t, 3), "kind": event.kind}
     parts = {"gpu": event.gpu, "xid": event.xid, "verdict": event.verdict, "flag": event.flag}
-    given |= {key: value for key, value in parts.items() if value is not None}
+    values |= {key: value for key, value in parts.items() if value is not None}
     if derived:
-        given["derived"] = True
-    return _line({**given, "text": event.text[:MOST_TEXT]})
+        values["derived"] = True
+    return _line({**values, "text": event.text[:MOST_TEXT]})
 
 
 def run_line(facts: RunFacts) -> bytes:
@@ -246,16 +246,16 @@ def _grouped(facts: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Facts in groups that fit into a line each."""
     groups: list[list[dict[str, Any]]] = []
     size = 0
-    for given in facts:
+    for values in facts:
         # A character takes at most twelve bytes of escaped JSON.
         texts = chain.from_iterable(
-            [v] if isinstance(v, str) else v for v in given.values() if isinstance(v, str | list)
+            [v] if isinstance(v, str) else v for v in values.values() if isinstance(v, str | list)
         )
         length = 128 + 12 * sum(map(len, texts))
         if not groups or size + length > _FACTS_LINE_BYTES:
             groups.append([])
             size = 0
-        groups[-1].append(given)
+        groups[-1].append(values)
         size += length
     return groups
 
@@ -265,6 +265,6 @@ def _line(value: Mapping[str, Any]) -> bytes:
     try:
         line = encode(value)
     except UnicodeEncodeError:
-        # Half a character, in a text that nobody has cleaned; the reader cleans it.
+        # Half a character, in a text that was not cleaned; the reader cleans it.
         line = b"\x80"
     return (line if line.isascii() else json.dumps(value, separators=(",", ":")).encode("ascii")) + b"\n"

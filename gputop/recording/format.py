@@ -142,20 +142,21 @@ def layout_of(names: object, columns: Sequence[RecordedColumn]) -> Layout:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise Damage("columns are not a list of names")
     places = {name: place for place, name in enumerate(names)}
-    known: list[tuple[int, Check]] = []
+    checked_places: list[tuple[int, Check]] = []
     typed: list[tuple[int, Callable[[Any], Any]]] = []
     for c in columns:
         if c.key in places:
-            known.append((places[c.key], c.check))
+            checked_places.append((places[c.key], c.check))
             if c.typed is not None:
                 typed.append((places[c.key], c.typed.read))
         elif c.typed is not None and c.typed.words in places:
             # A recording from before the typed column was.
             places[c.key] = places[c.typed.words]
-            known.append((places[c.key], "text"))
+            checked_places.append((places[c.key], "text"))
             typed.append((places[c.key], c.typed.parsed))
     by_check = {
-        check: tuple(place for place, of in known if of == check) for check in ("number", "whole", "flag", "text")
+        check: tuple(place for place, of in checked_places if of == check)
+        for check in ("number", "whole", "flag", "text")
     }
     sources = tuple((places.get(c.key), c.default) for c in columns)
     return Layout(
@@ -209,30 +210,30 @@ def checked(value: object, check: str) -> Any:
     raise Damage(f"a value is not a {check}")
 
 
-def facts_of(given: object, columns: Sequence[RecordedColumn]) -> dict[str, Any]:
+def facts_of(recorded: object, columns: Sequence[RecordedColumn]) -> dict[str, Any]:
     """Checked facts by key, None where missing. Raises Damage."""
-    if not isinstance(given, dict):
+    if not isinstance(recorded, dict):
         raise Damage("facts are not an object")
-    return {c.key: _fact(given, c) for c in columns}
+    return {c.key: _fact(recorded, c) for c in columns}
 
 
-def _fact(given: Mapping[str, Any], column: RecordedColumn) -> Any:
+def _fact(recorded: Mapping[str, Any], column: RecordedColumn) -> Any:
     typed = column.typed
     if typed is None:
-        return checked(given.get(column.key), column.check)
-    cell, words = given.get(column.key), checked(given.get(typed.words), "text")
+        return checked(recorded.get(column.key), column.check)
+    cell, words = recorded.get(column.key), checked(recorded.get(typed.words), "text")
     try:
         return typed.read(cell) if cell is not None else words and typed.parsed(words)
     except (TypeError, ValueError, AttributeError) as error:
         raise Damage(f"{column.key} of wrong parts") from error
 
 
-def words_of(given: object) -> Mapping[str, str]:
+def words_of(reasons: object) -> Mapping[str, str]:
     """A map of reasons by key."""
-    if not isinstance(given, dict) or len(given) > _MOST_REASONS:
+    if not isinstance(reasons, dict) or len(reasons) > _MOST_REASONS:
         raise Damage("reasons are not an object of texts")
     words = {}
-    for key, reason in given.items():
+    for key, reason in reasons.items():
         if not isinstance(reason, str):
             raise Damage("a reason is not a text")
         words[clean_text(key)] = clean_text(reason)
@@ -245,9 +246,9 @@ class RecordedTable:
     def __init__(self) -> None:
         self._texts: set[str | None] = {None}
 
-    def columns(self, rows: object, layout: Layout, most: int) -> list[Sequence[Any]]:
-        """The columns of one to ``most`` rows. Raises Damage or TypeError for cells of wrong kinds."""
-        if not isinstance(rows, list) or len(rows) > most or not rows:
+    def columns(self, rows: object, layout: Layout, most_rows: int) -> list[Sequence[Any]]:
+        """The columns of one to ``most_rows`` rows. Raises Damage or TypeError for cells of wrong kinds."""
+        if not isinstance(rows, list) or len(rows) > most_rows or not rows:
             raise Damage("rows are not a list")
         if set(map(type, rows)) != {list} or set(map(len, rows)) != {layout.width}:
             raise Damage("rows do not fit the columns")
@@ -297,27 +298,27 @@ _MOST_ROWS = 8192
 def steps_value(snapshot: Snapshot) -> dict[str, Any]:
     """The announced steps: rows, and beside them samples and waits, where a job tells them."""
     rows = [astuple(row)[: len(COLUMNS)] for row in snapshot.steps]
-    more = {key: [getattr(row, key) for row in snapshot.steps] for key in BESIDE}
-    told = {key: values for key, values in more.items() if any(each is not None for each in values)}
-    return {"k": "steps", "t": round(snapshot.t, 3), "rows": rows, **told}
+    optional = {key: [getattr(row, key) for row in snapshot.steps] for key in BESIDE}
+    announced = {key: values for key, values in optional.items() if any(value is not None for value in values)}
+    return {"k": "steps", "t": round(snapshot.t, 3), "rows": rows, **announced}
 
 
 def step_rows(parsed: Mapping[str, Any]) -> tuple[StepRow, ...]:
     """The rows of such a line. Raises Damage."""
-    given = parsed.get("rows")
-    if not isinstance(given, list) or len(given) > _MOST_ROWS:
+    recorded = parsed.get("rows")
+    if not isinstance(recorded, list) or len(recorded) > _MOST_ROWS:
         raise Damage("steps are not a list")
-    beside = [_beside(parsed.get(key), len(given)) for key in BESIDE]
+    optional_columns = [_optional_column(parsed.get(key), len(recorded)) for key in BESIDE]
     rows = [
-        step_row(values, *more) if isinstance(values, list) else None
-        for values, *more in zip(given, *beside, strict=True)
+        step_row(values, *optional) if isinstance(values, list) else None
+        for values, *optional in zip(recorded, *optional_columns, strict=True)
     ]
-    known = tuple(row for row in rows if row is not None)
-    if len(known) != len(rows):
+    step_rows_read = tuple(row for row in rows if row is not None)
+    if len(step_rows_read) != len(rows):
         raise Damage("steps that cannot be")
-    return known
+    return step_rows_read
 
 
-def _beside(values: object, count: int) -> Sequence[object]:
+def _optional_column(values: object, count: int) -> Sequence[object]:
     """One value for each row; where their number differs, none."""
     return values if isinstance(values, list) and len(values) == count else [None] * count

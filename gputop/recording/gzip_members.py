@@ -102,7 +102,7 @@ def gzip_lines(file: BinaryIO, offset: int, outcome: MemberEnd, allowance: Allow
     """
     unpacker = zlib.decompressobj(_GZIP)
     outcome.fate, outcome.end = "damaged", offset + 1
-    held: list[bytes] = []
+    chunks: list[bytes] = []
     read = produced = pending = 0
     while not unpacker.eof:
         # Another reader of the same file may have moved it since the last chunk.
@@ -127,17 +127,17 @@ def gzip_lines(file: BinaryIO, offset: int, outcome: MemberEnd, allowance: Allow
             pending = pending + len(chunk) if newline < 0 else len(chunk) - newline
             if pending > MOST_LINE_BYTES or (produced > _MOST_HELD and produced > BOMB_RATIO * (read - len(packed))):
                 return
-            held.append(chunk)
+            chunks.append(chunk)
             if produced > _MOST_HELD:
-                data = b"".join(held)
+                data = b"".join(chunks)
                 cut = data.rfind(b"\n") + 1
-                held = [data[cut:]]
+                chunks = [data[cut:]]
                 yield from _split(data[:cut])
             if unpacker.eof:
                 outcome.fate, outcome.end = "whole", offset + read - len(unpacker.unused_data)
                 break
-    data = b"".join(held)
-    held.clear()
+    data = b"".join(chunks)
+    chunks.clear()
     yield from _split(data)
 
 
@@ -157,13 +157,13 @@ def next_member(file: BinaryIO, offset: int, allowance: Allowance) -> int | None
     while True:
         file.seek(offset)
         chunk = file.read(_CHUNK)
-        found = chunk.find(MAGIC)
-        while found >= 0:
+        position = chunk.find(MAGIC)
+        while position >= 0:
             if not allowance.take(_PEEK):
                 return None
-            if peek(file, offset + found, 1) == b"{":
-                return offset + found
-            found = chunk.find(MAGIC, found + 1)
+            if peek(file, offset + position, 1) == b"{":
+                return offset + position
+            position = chunk.find(MAGIC, position + 1)
         if len(chunk) < len(MAGIC):
             return None
         offset += max(1, len(chunk) - len(MAGIC) + 1)
@@ -215,7 +215,7 @@ def first_lines(file: BinaryIO, offset: int, enough: Callable[[bytes], bool], al
     """
     unpacker = zlib.decompressobj(_GZIP)
     lines: list[bytes] = []
-    kept: list[bytes] = []
+    pieces: list[bytes] = []
     rest, produced, unended = b"", 0, 0
     file.seek(offset)
     while produced <= 2 * MOST_LINE_BYTES and not unpacker.eof:
@@ -235,10 +235,10 @@ def first_lines(file: BinaryIO, offset: int, enough: Callable[[bytes], bool], al
             unended += len(chunk)
             if unended > MOST_LINE_BYTES:
                 return []
-            kept.append(chunk)
+            pieces.append(chunk)
             continue
-        rest, unended = b"".join((rest, *kept)), 0
-        kept.clear()
+        rest, unended = b"".join((rest, *pieces)), 0
+        pieces.clear()
         *whole, rest = _BLANK_LINES.sub(b"\n", rest + chunk).split(b"\n")
         for line in whole:
             lines.append(line)

@@ -25,7 +25,7 @@ from gputop.recording.reader import frames, lines_of, placed_frames, recording_f
 from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 
 if TYPE_CHECKING:
-    from gputop.recording.decode import Lens
+    from gputop.recording.decode import RecordingFilter
 
 _CHUNK = 8 << 20
 AS_LONG = (0.98, 1.03)
@@ -60,13 +60,13 @@ class FilePart(Struct, frozen=True):
 class Recording(RecordedTimeline):
     """A recording, opened: a file or a directory of them.
 
-    With a ``lens`` everything that is read passes through it.
+    With a ``recording_filter`` everything that is read passes through it.
     Raises RecordingError when it cannot be opened or holds no frame. Not for two threads at once: open it twice.
     """
 
-    def __init__(self, path: str, lens: Lens | None = None) -> None:
+    def __init__(self, path: str, recording_filter: RecordingFilter | None = None) -> None:
         self.path = path
-        self.lens = lens
+        self.recording_filter = recording_filter
         self.run: RunFacts | None = None
         """What ran, where this is the recording of a program; known once it was read to its end."""
         self._names = recording_files(path)
@@ -119,14 +119,14 @@ class Recording(RecordedTimeline):
             if not runs and not self._read_past(parts, part):
                 lost = part
             for turn, (begin, end) in enumerate(runs):
-                here = len(parts)
+                number = len(parts)
                 parts.append(replace(part, first_t=begin, turn=turn))
-                self._turns.setdefault((part.file, part.begin), []).append(here)
+                self._turns.setdefault((part.file, part.begin), []).append(number)
                 last = segments[-1] if segments else None
-                if last is None or ((begin < last.end or (part.back and not turn)) and here < MOST_SEGMENTS):
-                    segments.append(TimeSegment(begin, end, here, here))
+                if last is None or ((begin < last.end or (part.back and not turn)) and number < MOST_SEGMENTS):
+                    segments.append(TimeSegment(begin, end, number, number))
                 else:
-                    segments[-1] = TimeSegment(last.begin, max(end, last.end), last.first, here)
+                    segments[-1] = TimeSegment(last.begin, max(end, last.end), last.first, number)
         self._parts = parts
         self._lay_out([part.first_t for part in parts], segments)
 
@@ -153,26 +153,26 @@ class Recording(RecordedTimeline):
         return runs
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
-        decoder = Decoder(self.lens)
+        decoder = Decoder(self.recording_filter)
         allowance = self._allowance()
-        wanted = dict.fromkeys(numbers)
+        asked_parts = dict.fromkeys(numbers)
         # Parts of one stretch are decoded together, so that gaps and facts between them are right.
-        first_of = list(dict.fromkeys(self._siblings(number)[0] for number in wanted))
-        here = [-1]
+        first_of = list(dict.fromkeys(self._siblings(number)[0] for number in asked_parts))
+        current_part = [-1]
 
         def lines() -> Iterator[bytes]:
             for number in first_of:
-                here[0] = number
+                current_part[0] = number
                 yield from self._lines(self._parts[number], decoder, allowance)
 
         before, turn, last_t = -1, 0, 0.0
-        for first, snapshot in placed_frames(lines(), decoder, self.path, lambda: here[0]):
+        for first, snapshot in placed_frames(lines(), decoder, self.path, lambda: current_part[0]):
             turn = 0 if first != before else turn + (snapshot.t < last_t)
             before, last_t = first, snapshot.t
             siblings = self._siblings(first)
-            # Further turns, which nobody looked for, belong to the last part.
+            # Further turns, which were not looked for, belong to the last part.
             number = siblings[min(turn, len(siblings) - 1)]
-            if number in wanted:
+            if number in asked_parts:
                 yield number, snapshot
         self.run = decoder.run or self.run
 
@@ -183,7 +183,7 @@ class Recording(RecordedTimeline):
 
     def events(self) -> Iterator[Event]:
         """Every event that was recorded, verdicts too, without decoding frames. Takes about 3 s for a day of 8 GPUs."""
-        decoder, allowance = Decoder(self.lens), self._allowance()
+        decoder, allowance = Decoder(self.recording_filter), self._allowance()
         for part in self._parts:
             if part.turn:
                 continue
@@ -229,9 +229,9 @@ def _parts_of(file: BinaryIO, number: int) -> list[FilePart]:
 
 
 def _time_of(line: bytes) -> float | None:
-    found = _FRAME_TIME.match(line)
+    match = _FRAME_TIME.match(line)
     try:
-        return float(found.group(1)) if found else None
+        return float(match.group(1)) if match else None
     except ValueError:
         return None
 
@@ -264,10 +264,10 @@ def _headers(file: BinaryIO) -> Iterator[int]:
         if not chunk:
             return
         data = rest + chunk
-        found = data.find(MAGIC)
-        while found >= 0:
-            yield base + found
-            found = data.find(MAGIC, found + 1)
+        position = data.find(MAGIC)
+        while position >= 0:
+            yield base + position
+            position = data.find(MAGIC, position + 1)
         rest = data[1 - len(MAGIC) :]
         base += len(data) - len(rest)
 

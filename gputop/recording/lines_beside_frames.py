@@ -32,16 +32,16 @@ def lasting_value(snapshot: Snapshot) -> dict[str, Any]:
 
 def lasting_rows(parsed: Mapping[str, Any]) -> tuple[Lasting, ...]:
     """The rows of such a line. Raises Damage."""
-    given = parsed.get("rows")
-    if not isinstance(given, list) or len(given) > MOST_GPUS:
+    recorded = parsed.get("rows")
+    if not isinstance(recorded, list) or len(recorded) > MOST_GPUS:
         raise Damage("what lasts is not a list")
-    return tuple(map(_row, given))
+    return tuple(map(_row, recorded))
 
 
-def _row(given: object) -> Lasting:
-    if not isinstance(given, dict) or (gpu := checked(given.get("gpu"), "whole")) is None:
+def _row(recorded: object) -> Lasting:
+    if not isinstance(recorded, dict) or (gpu := checked(recorded.get("gpu"), "whole")) is None:
         raise Damage("what lasts names no GPU")
-    times = {key: checked(given.get(key), "number") for key in SINCE}
+    times = {key: checked(recorded.get(key), "number") for key in SINCE}
     return Lasting(gpu, **{key: None if t is None else float(t) for key, t in times.items()})
 
 
@@ -50,16 +50,16 @@ def _row(given: object) -> Lasting:
 
 def periods_value(snapshot: Snapshot) -> dict[str, Any]:
     """The steps that stood at a frame."""
-    return {"k": "periods", "t": round(snapshot.t, 3), "rows": [period_value(each) for each in snapshot.periods]}
+    return {"k": "periods", "t": round(snapshot.t, 3), "rows": [period_value(period) for period in snapshot.periods]}
 
 
 def period_rows(parsed: Mapping[str, Any]) -> tuple[StepPeriod, ...]:
     """The steps of such a line. Raises Damage."""
-    given = parsed.get("rows")
-    if not isinstance(given, list) or len(given) > MOST_PERIODS:
+    recorded = parsed.get("rows")
+    if not isinstance(recorded, list) or len(recorded) > MOST_PERIODS:
         raise Damage("periods are not a list")
-    rows = tuple(row for row in map(step_period, given) if row is not None)
-    if len(rows) != len(given):
+    rows = tuple(row for row in map(step_period, recorded) if row is not None)
+    if len(rows) != len(recorded):
         raise Damage("periods that cannot be")
     return rows
 
@@ -74,11 +74,11 @@ def servers_value(snapshot: Snapshot) -> dict[str, Any]:
 
 def server_rows(parsed: Mapping[str, Any]) -> tuple[ServerRow, ...]:
     """The rows of such a line. Raises Damage."""
-    given = parsed.get("rows")
-    if not isinstance(given, list) or len(given) > MOST_SERVERS:
+    recorded = parsed.get("rows")
+    if not isinstance(recorded, list) or len(recorded) > MOST_SERVERS:
         raise Damage("servers are not a list")
-    rows = tuple(row for row in map(server_row, given) if row is not None)
-    if len(rows) != len(given):
+    rows = tuple(row for row in map(server_row, recorded) if row is not None)
+    if len(rows) != len(recorded):
         raise Damage("servers that cannot be")
     return rows
 
@@ -92,7 +92,7 @@ _STATUSES = range(256)
 
 class RunFacts(Struct, frozen=True):
     """``command`` with its secrets masked, or the name of a program that watches itself; ``seconds`` of wall time;
-    ``exit_code`` as a shell has it, None where nobody saw the end."""
+    ``exit_code`` as a shell has it, None where the end was not seen."""
 
     command: str
     seconds: float
@@ -101,8 +101,8 @@ class RunFacts(Struct, frozen=True):
 
 def run_value(facts: RunFacts) -> dict[str, Any]:
     """The line's values."""
-    told = {} if facts.exit_code is None else {"exit_code": facts.exit_code}
-    return {"k": "run", "command": facts.command[:MOST_COMMAND], "seconds": round(facts.seconds, 3), **told}
+    exit_code = {} if facts.exit_code is None else {"exit_code": facts.exit_code}
+    return {"k": "run", "command": facts.command[:MOST_COMMAND], "seconds": round(facts.seconds, 3), **exit_code}
 
 
 def run_facts(parsed: Mapping[str, Any]) -> RunFacts:

@@ -27,7 +27,7 @@ from gputop.recording.gzip_members import (
 )
 
 if TYPE_CHECKING:
-    from gputop.recording.decode import Lens
+    from gputop.recording.decode import RecordingFilter
 
 _SERIES = re.compile(r"(.+)-\d{8}T\d{6}Z-(\d+)(?:\.\d+)?(?:\.gputop)?\.jsonl(?:\.gz)?")
 """HOST-TIME-PID: the files that one process has written."""
@@ -37,18 +37,18 @@ _MOST_BAD_LINES = 1000
 """After so many bad lines without a good frame a file is given up as not a recording."""
 
 
-def read_snapshots(path: str, lens: Lens | None = None) -> Iterator[Snapshot]:
+def read_snapshots(path: str, recording_filter: RecordingFilter | None = None) -> Iterator[Snapshot]:
     """Every readable frame of a recording, a file or a directory of them, oldest first.
 
     Raises RecordingError when there is nothing to read, or when the format is newer than this program.
     """
-    decoder, found = Decoder(lens), False
+    decoder, has_frame = Decoder(recording_filter), False
     for file_path in recording_files(path):
         with open_recording(file_path) as file:
             for snapshot in frames(lines_of(file, decoder, Allowance((file,))), decoder, file_path):
-                found = True
+                has_frame = True
                 yield snapshot
-    if not found:
+    if not has_frame:
         raise RecordingError(f"{path}: no frame of a recording in it")
 
 

@@ -1,6 +1,6 @@
 """The last minutes of a live run, kept packed in memory, so that a paused screen can go back in time.
 
-Nothing is written anywhere. What unpacks the blocks again is imported when somebody looks back.
+Nothing is written anywhere. The code that unpacks the blocks again is imported when the user looks back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gputop.recording.encode import Encoder
 from gputop.recording.reader import placed_frames
 from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 
-# Parts of a run's past in memory: frames that are packed, and frames that are made when somebody looks at them.
+# Parts of a run's past in memory: frames that are packed, and frames that are made when they are looked at.
 
 
 class PackedFrames(Struct, frozen=True):
@@ -46,7 +46,7 @@ class OlderFrames(Struct, frozen=True):
 
 
 class Past(RecordedTimeline):
-    """A frozen stretch of the run: what ``RecordedSource`` plays while the screen is paused."""
+    """A frozen part of the run: what ``RecordedSource`` plays while the screen is paused."""
 
     path = "this run"
 
@@ -60,11 +60,11 @@ class Past(RecordedTimeline):
         self._lay_out([block.first_t for block in blocks], [whole])
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
-        wanted = list(numbers)
+        parts = list(numbers)
         packed = []
-        for number in wanted:
+        for number in parts:
             block = self._blocks[number]
-            # Stretches stand before all blocks.
+            # Older frames come before all blocks.
             if isinstance(block, OlderFrames):
                 yield from ((number, snapshot) for snapshot in block.frames())
             else:
@@ -73,16 +73,16 @@ class Past(RecordedTimeline):
 
     def _unpacked(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
         decoder = Decoder()
-        here = [0]
+        current_block = [0]
 
         def lines() -> Iterator[bytes]:
             for number in numbers:
-                here[0] = number
+                current_block[0] = number
                 block = self._blocks[number]
                 if isinstance(block, PackedFrames):
                     yield from block.lines()
 
-        return placed_frames(lines(), decoder, self.path, lambda: here[0])
+        return placed_frames(lines(), decoder, self.path, lambda: current_block[0])
 
     def events(self) -> Iterator[Event]:
         for snapshot in self.snapshots():
@@ -114,7 +114,7 @@ class Memory:
     def add(self, snapshot: Snapshot, frame: bytes | None = None) -> bool:
         """Append one frame; ``frame`` is its line, where it was made already. True when it begins a block.
 
-        A clock that stepped backwards begins the memory afresh.
+        After a clock that stepped backwards the memory starts over.
         """
         if self._last is not None and snapshot.t <= self._last.t:
             self._blocks.clear()
@@ -145,11 +145,11 @@ class Memory:
         return self._first_t if first is None else first.first_t
 
     def begin_with(self, earlier: Iterable[OlderFrames]) -> None:
-        """Put stretches before the first frame that is kept, unless something is missing between them and it."""
+        """Put older frames before the first frame that is kept, unless something is missing between them and it."""
         if self._last is None:
             return
         begin = self._blocks[0].first_t if self._blocks else self._first_t
-        before = [stretch for stretch in earlier if stretch.last_t < begin]
+        before = [frames for frames in earlier if frames.last_t < begin]
         if before and begin - before[-1].last_t <= GAP_INTERVALS * self._last.interval_s:
             self._earlier = tuple(before)
 

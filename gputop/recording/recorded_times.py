@@ -35,13 +35,13 @@ def moment(text: str, begin: float, end: float, now: float | None = None, *, kee
     recording. Raises ValueError.
     """
     text = text.strip()
-    if found := _DISTANCE.fullmatch(text):
-        seconds = float(found.group(2)) * SECONDS[found.group(3) or ""]
-        back = found.group(1) == "-"
+    if match := _DISTANCE.fullmatch(text):
+        seconds = float(match.group(2)) * SECONDS[match.group(3) or ""]
+        back = match.group(1) == "-"
         start = now if now is not None else (end if back else begin)
         t = start - seconds if back else start + seconds
-    elif found := _OF_DAY.fullmatch(text):
-        t = _time_of_day(int(found.group(1)), int(found.group(2)), int(found.group(3) or 0), begin)
+    elif match := _OF_DAY.fullmatch(text):
+        t = _time_of_day(int(match.group(1)), int(match.group(2)), int(match.group(3) or 0), begin)
     else:
         try:
             t = float(text)
@@ -135,10 +135,10 @@ class RecordedTimeline(ABC):
 
         A time of day is that of the last recorded segment that has it; ``-10m`` counts back from the last frame.
         """
-        t = self.said(text, now)
+        t = self.moment_anywhere(text, now)
         return min(max(t, self.begin), self.end)
 
-    def said(self, text: str, now: float | None = None) -> float:
+    def moment_anywhere(self, text: str, now: float | None = None) -> float:
         """The same, also where it lies outside of what was recorded. Raises ValueError."""
         if is_time_of_day(text):
             for segment in reversed(self.segments[1:]):
@@ -171,8 +171,8 @@ class RecordedTimeline(ABC):
         """Of segments around a time the last that has a frame there: a gap may hide that it was recorded elsewhere."""
         distances = []
         for number in reversed(holding):
-            found = next(self.play(number, t), None)
-            distance = float("inf") if found is None or found[1].t > t else t - found[1].t
+            nearest = next(self.play(number, t), None)
+            distance = float("inf") if nearest is None or nearest[1].t > t else t - nearest[1].t
             if distance <= GAP_INTERVALS * self.interval_s:
                 return number
             distances.append((distance, -number))
@@ -180,15 +180,15 @@ class RecordedTimeline(ABC):
 
     def snapshots(self, begin: float | None = None, end: float | None = None) -> Iterator[Snapshot]:
         """The frames from a time to a time, both included, of every segment, in the order of recording."""
-        wanted: list[int] = []
+        parts: list[int] = []
         for segment in self.segments:
             if (begin is None or segment.end >= begin) and (end is None or segment.begin <= end):
                 first = segment.first if begin is None else self._part_before(segment, begin)
                 last = segment.last if end is None else self._part_at(segment, end)
-                wanted += range(first, last + 1)
+                parts += range(first, last + 1)
         gap: Event | None = None
         begun = False
-        for _, snapshot in self.walk(wanted):
+        for _, snapshot in self.walk(parts):
             if (begin is None or snapshot.t >= begin) and (end is None or snapshot.t <= end):
                 yield replace(snapshot, events=(gap, *snapshot.events)) if gap is not None else snapshot
                 gap, begun = None, True
@@ -196,7 +196,7 @@ class RecordedTimeline(ABC):
                 # What lies between two wanted frames must not hide that the clock was set back there.
                 gap = next((event for event in snapshot.events if event.kind == "gap"), gap)
 
-    def stretch(self, number: int, begin: float, end: float) -> Iterator[Snapshot]:
+    def segment_frames(self, number: int, begin: float, end: float) -> Iterator[Snapshot]:
         """The frames of one segment from a time to a time, both included."""
         segment = self.segments[number]
         parts = range(self._part_before(segment, begin), self._part_at(segment, end) + 1)

@@ -49,7 +49,7 @@ def _looks_parsed(words: str) -> MainLooks:
 
 
 def _outsiders_cell(outsiders: tuple[Outsider, ...]) -> list[list[Any]]:
-    return [[one.user, one.name, round(one.cpu_pct)] for one in outsiders]
+    return [[outsider.user, outsider.name, round(outsider.cpu_pct)] for outsider in outsiders]
 
 
 def _outsiders_read(cell: Any) -> tuple[Outsider, ...]:
@@ -58,13 +58,13 @@ def _outsiders_read(cell: Any) -> tuple[Outsider, ...]:
 
 
 def _outsiders_parsed(words: str) -> tuple[Outsider, ...]:
-    found = []
+    outsiders = []
     for part in words.split("; "):
         user, _, rest = part.partition(" ")
         name, _, percent = rest.rpartition(" ")
         if name and percent.isdecimal() and len(percent) < 8:
-            found.append(Outsider(user, name, float(percent)))
-    return tuple(found)
+            outsiders.append(Outsider(user, name, float(percent)))
+    return tuple(outsiders)
 
 
 def _name_cell(name: CgroupName) -> list[str]:
@@ -97,10 +97,10 @@ def event_parts(kind: str, words: str) -> tuple[int | None, str | None, str | No
 
 
 def _few(parts: Any) -> list[Any]:
-    found = list(parts)
-    if len(found) > _MOST_PARTS:
+    listed = list(parts)
+    if len(listed) > _MOST_PARTS:
         raise ValueError("too many parts")
-    return found
+    return listed
 
 
 def _whole(value: object) -> int:

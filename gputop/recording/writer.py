@@ -39,11 +39,11 @@ MOST_EARLY = 256
 """Events that wait for the first frame."""
 
 
-def file_name(hostname: str, t: float, again: int = 1) -> str:
-    """``HOST-20261120T071500Z-PID.gputop.jsonl.gz``; ``again`` counts the files of one second."""
+def file_name(hostname: str, t: float, number: int = 1) -> str:
+    """``HOST-20261120T071500Z-PID.gputop.jsonl.gz``; ``number`` counts the files of one second."""
     host = re.sub(r"[^A-Za-z0-9._-]", "_", hostname)[:64] or "host"
     begun = datetime.fromtimestamp(t, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
-    return f"{host}-{begun}-{os.getpid()}{f'.{again}' if again > 1 else ''}.gputop.jsonl.gz"
+    return f"{host}-{begun}-{os.getpid()}{f'.{number}' if number > 1 else ''}.gputop.jsonl.gz"
 
 
 class _File:
@@ -215,8 +215,8 @@ class RecordingWriter:
         return file
 
     def _next_file(self, snapshot: Snapshot) -> _File:
-        for again in range(1, _MOST_SAME_NAMES):
-            name = file_name(snapshot.machine.hostname, snapshot.t, again)
+        for number in range(1, _MOST_SAME_NAMES):
+            name = file_name(snapshot.machine.hostname, snapshot.t, number)
             try:
                 return self._opened(os.path.join(self._target, name))
             except FileExistsError:
@@ -247,15 +247,15 @@ class RecordingWriter:
         """Delete the oldest finished recordings of this user until the directory is below its limit."""
         if self._most_bytes is None:
             return
-        kept: list[tuple[str, int]] = []
+        recordings: list[tuple[str, int]] = []
         for entry in os.scandir(self._target):
             status = entry.stat(follow_symlinks=False)
             if _NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
-                kept.append((entry.path, status.st_size))
+                recordings.append((entry.path, status.st_size))
         # Names of one machine sort by time; those of several sort by the time inside the name.
-        kept.sort(key=lambda pair: pair[0].rsplit("-", 2)[-2])
-        total = sum(size for _, size in kept)
-        for path, size in kept:
+        recordings.sort(key=lambda pair: pair[0].rsplit("-", 2)[-2])
+        total = sum(size for _, size in recordings)
+        for path, size in recordings:
             if total <= self._most_bytes:
                 return
             if path != self.path and _deleted(path):
@@ -263,7 +263,7 @@ class RecordingWriter:
 
 
 def _deleted(path: str) -> bool:
-    """Delete a recording that nobody writes; False when somebody does or when that is unknown."""
+    """Delete a recording that is not being written; False when somebody does or when that is unknown."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

@@ -27,7 +27,7 @@ from gputop.report.server_account import ServerAccount, ServerReport
 from gputop.report.step_account import StepAccount, StepReport
 
 if TYPE_CHECKING:
-    from gputop.recording.decode import Lens
+    from gputop.recording.decode import RecordingFilter
 
 UNSEEN = NO_BOTTLENECK_SEEN.id
 _MOST_FINDINGS = 1000
@@ -36,7 +36,7 @@ _MOST_HOSTS = 8
 _MOST_MISSING = 32
 MOST_GPUS_TOLD = 1024
 """GPUs, MIG instances among them, that a report lists. A recreated instance has another UUID, so a recording of
-weeks may hold more; nobody reads a report of that length, and memory must stay bounded."""
+weeks may hold more; a report of that length would not be read, and memory must stay bounded."""
 _TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 
 
@@ -144,11 +144,11 @@ class JobReport(Struct, frozen=True):
             return ""
         if self.price != LIST_PRICE:
             return f"at {self.price:g} a GPU-hour"
-        known = {gpu.name: price_of(self.price, gpu.name) for gpu in self.gpus}
-        told = ", ".join(f"{name} {price:g}" for name, price in known.items() if price is not None)
-        absent = ", ".join(name for name, price in known.items() if price is None)
+        price_of_name = {gpu.name: price_of(self.price, gpu.name) for gpu in self.gpus}
+        prices = ", ".join(f"{name} {price:g}" for name, price in price_of_name.items() if price is not None)
+        absent = ", ".join(name for name, price in price_of_name.items() if price is None)
         without = f"; no list price of {absent}, whose time is not priced" if absent else ""
-        return f"at {told} a GPU-hour ({LIST_SOURCE}){without}" if told else without.lstrip("; ")
+        return f"at {prices} a GPU-hour ({LIST_SOURCE}){without}" if prices else without.lstrip("; ")
 
     @property
     def day_factor(self) -> float | None:
@@ -159,12 +159,12 @@ class JobReport(Struct, frozen=True):
         """What would win at least 5 % of the judged GPU time, the most first."""
         judged = HOUR_S * sum(hours for state, hours in self.gpu_hours().items() if state != "unmeasured")
         names = {gpu.index: gpu.name for gpu in self.gpus}
-        found: dict[str, list[FindingReport]] = {}
+        by_remedy: dict[str, list[FindingReport]] = {}
         for finding in self.findings:
             if finding.kind == "verdict" and finding.level in ("red", "yellow") and finding.remedy:
-                found.setdefault(finding.remedy, []).append(finding)
+                by_remedy.setdefault(finding.remedy, []).append(finding)
         fixes = []
-        for remedy, group in found.items():
+        for remedy, group in by_remedy.items():
             gain_s = sum(finding.gain_s for finding in group)
             if judged <= 0.0 or gain_s < LEAST_GAIN * judged:
                 continue
@@ -426,7 +426,7 @@ def alike(findings: Iterable[FindingReport]) -> list[list[FindingReport]]:
     groups: dict[tuple[str, str, str, str], list[FindingReport]] = {}
     for finding in findings:
         groups.setdefault((finding.kind, finding.id, finding.level, finding.remedy), []).append(finding)
-    return [sorted(group, key=lambda one: -one.seconds) for group in groups.values()]
+    return [sorted(group, key=lambda finding: -finding.seconds) for group in groups.values()]
 
 
 def _top_remedy(findings: Iterable[FindingReport]) -> str | None:
@@ -438,9 +438,11 @@ def _top_remedy(findings: Iterable[FindingReport]) -> str | None:
     return max(lost, key=lambda remedy: lost[remedy]) if lost else None
 
 
-def report_recording(path: str, *, price: Price | None = None, lens: Lens | None = None) -> JobReport:
-    """The report of a recording, diagnosed anew. Raises RecordingError."""
-    recording = Recording(path, lens)
+def report_recording(
+    path: str, *, price: Price | None = None, recording_filter: RecordingFilter | None = None
+) -> JobReport:
+    """The report of a recording, diagnosed again with today's rules. Raises RecordingError."""
+    recording = Recording(path, recording_filter)
     try:
         report = report_snapshots(recording.snapshots(), interval_s=recording.interval_s, price=price)
         return with_run(report, recording.run)

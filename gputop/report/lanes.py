@@ -20,7 +20,7 @@ from gputop.recording.index import Recording
 from gputop.report.job_report import MOST_GPUS_TOLD, JobReport, ReportBuilder, with_run
 
 if TYPE_CHECKING:
-    from gputop.recording.decode import Lens
+    from gputop.recording.decode import RecordingFilter
 
 COLUMNS = 480
 MOST_PROCESSES = 200
@@ -131,33 +131,35 @@ class _Lanes:
 
     def _add_process(self, process: ProcessSample, seconds: float) -> None:
         key = (process.pid, process.starttime, process.gpu)
-        known = self.processes.get(key)
-        if known is None and len(self.processes) >= MOST_PROCESSES:
+        entry = self.processes.get(key)
+        if entry is None and len(self.processes) >= MOST_PROCESSES:
             self.missed.add(key[:2])
             return
-        _, before, most = known or (process, 0.0, None)
+        _, before, peak_bytes = entry or (process, 0.0, None)
         memory = process.gpu_mem_bytes
-        most = memory if most is None else max(most, memory or 0.0)
-        self.processes[key] = (process, before + seconds, most)
+        peak_bytes = memory if peak_bytes is None else max(peak_bytes, memory or 0.0)
+        self.processes[key] = (process, before + seconds, peak_bytes)
 
     def rows(self) -> tuple[ProcessRow, ...]:
         """The processes, those that were seen longest first."""
-        found = [
+        rows = [
             ProcessRow(
-                p.pid, p.gpu, p.static.user, p.static.command or p.static.name or "", seconds, most, p.static.job
+                p.pid, p.gpu, p.static.user, p.static.command or p.static.name or "", seconds, peak_bytes, p.static.job
             )
-            for p, seconds, most in self.processes.values()
+            for p, seconds, peak_bytes in self.processes.values()
         ]
-        return tuple(sorted(found, key=lambda row: (-row.seconds, row.pid)))
+        return tuple(sorted(rows, key=lambda row: (-row.seconds, row.pid)))
 
 
-def pictured_recording(path: str, *, price: Price | None = None, lens: Lens | None = None) -> Pictured:
-    """The report of a recording with its charts, diagnosed anew. Raises RecordingError."""
-    recording = Recording(path, lens)
+def pictured_recording(
+    path: str, *, price: Price | None = None, recording_filter: RecordingFilter | None = None
+) -> Pictured:
+    """The report of a recording with its charts, diagnosed again with today's rules. Raises RecordingError."""
+    recording = Recording(path, recording_filter)
     try:
         lanes = _Lanes(recording.begin, recording.end)
-        found = _pictured(recording.snapshots(), lanes, recording.interval_s, price)
-        return replace(found, report=with_run(found.report, recording.run))
+        pictured = _pictured(recording.snapshots(), lanes, recording.interval_s, price)
+        return replace(pictured, report=with_run(pictured.report, recording.run))
     finally:
         recording.close()
 

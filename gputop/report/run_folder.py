@@ -20,7 +20,7 @@ from gputop.recording.reader import read_snapshots, runs_in
 from gputop.report.job_report import JobReport, report_snapshots
 
 if TYPE_CHECKING:
-    from gputop.recording.decode import Lens
+    from gputop.recording.decode import RecordingFilter
 
 MOST_RUNS = 1000
 """Runs of a folder that are read, the newest by name; a later one is counted."""
@@ -58,25 +58,30 @@ class RunFolder(Struct, frozen=True):
 
 
 def run_folder(
-    path: str, *, price: Price | None = None, lens: Lens | None = None, tell: Callable[[int, int], None] | None = None
+    path: str,
+    *,
+    price: Price | None = None,
+    recording_filter: RecordingFilter | None = None,
+    tell: Callable[[int, int], None] | None = None,
 ) -> RunFolder:
-    """Every run of a folder, diagnosed anew. ``tell`` is told how many of how many are done. Raises RecordingError."""
-    found = runs_in(path)
-    chosen = found[-MOST_RUNS:]
+    """Every run of a folder, diagnosed again with today's rules. ``tell`` is told how many of how many are done. Raises
+    RecordingError."""
+    files_of_runs = runs_in(path)
+    chosen = files_of_runs[-MOST_RUNS:]
     runs = []
     for done, files in enumerate(chosen):
         if tell is not None:
             tell(done, len(chosen))
-        runs.append(_run(files, price, lens))
+        runs.append(_run(files, price, recording_filter))
     ordered = sorted(runs, key=lambda run: (run.begin is None, run.name, run.begin or 0.0, run.file))
-    return RunFolder(path, tuple(_with_trends(ordered)), len(found) - len(chosen))
+    return RunFolder(path, tuple(_with_trends(ordered)), len(files_of_runs) - len(chosen))
 
 
-def _run(files: list[str], price: Price | None, lens: Lens | None) -> FolderRun:
+def _run(files: list[str], price: Price | None, recording_filter: RecordingFilter | None) -> FolderRun:
     file = os.path.basename(files[0]) + (f" and {len(files) - 1} more" if len(files) > 1 else "")
     stem = re.sub(r"(?:\.gputop)?\.jsonl(?:\.gz)?$", "", os.path.basename(files[0]))
     try:
-        frames = chain.from_iterable(_readable(each, lens, only=len(files) == 1) for each in files)
+        frames = chain.from_iterable(_readable(path, recording_filter, only=len(files) == 1) for path in files)
         first = next(frames, None)
         if first is None:
             return FolderRun(stem, file, error="no frame of a recording in it")
@@ -88,10 +93,10 @@ def _run(files: list[str], price: Price | None, lens: Lens | None) -> FolderRun:
     return _row(report, stem, file)
 
 
-def _readable(file: str, lens: Lens | None, *, only: bool) -> Iterator[Snapshot]:
+def _readable(file: str, recording_filter: RecordingFilter | None, *, only: bool) -> Iterator[Snapshot]:
     """The frames of one file; of several, one that cannot be read leaves a gap."""
     try:
-        yield from read_snapshots(file, lens)
+        yield from read_snapshots(file, recording_filter)
     except RecordingError:
         if only:
             raise

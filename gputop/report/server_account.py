@@ -78,12 +78,12 @@ class _Server:
                 self.worst[key] = late
 
     def report(self, place: str) -> ServerReport:
-        found: dict[str, Any] = {key: total / of for key, (total, of) in self.sums.items() if of > 0.0}
+        columns: dict[str, Any] = {key: total / of for key, (total, of) in self.sums.items() if of > 0.0}
         for key, stood in self.buckets.items():
-            found[f"{key}_p50_s"] = max(stood, key=lambda bounds: stood[bounds]) if stood else None
-            found[f"{key}_p99_s"] = self.worst.get(key)
+            columns[f"{key}_p50_s"] = max(stood, key=lambda bounds: stood[bounds]) if stood else None
+            columns[f"{key}_p99_s"] = self.worst.get(key)
         return ServerReport(
-            place, self.kind, self.seconds, self.silent_s, queue_max=self.queue_max, error=self.error, **found
+            place, self.kind, self.seconds, self.silent_s, queue_max=self.queue_max, error=self.error, **columns
         )
 
 
@@ -101,13 +101,13 @@ class ServerAccount:
     def add(self, rows: Iterable[ServerRow], seconds: float) -> None:
         """Count the rows of a frame that stands for so many seconds."""
         for row in rows:
-            known = self._servers.get(row.place)
-            if known is None:
+            server = self._servers.get(row.place)
+            if server is None:
                 if len(self._servers) >= MOST_SERVERS:
                     continue
-                known = self._servers[row.place] = _Server()
-            known.add(row, seconds)
+                server = self._servers[row.place] = _Server()
+            server.add(row, seconds)
 
     def report(self) -> tuple[ServerReport, ...]:
-        """One for each server, in the order of their first sight."""
+        """One for each server, in the order in which they were first seen."""
         return tuple(server.report(place) for place, server in self._servers.items())

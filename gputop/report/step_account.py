@@ -95,17 +95,17 @@ class _Rank:
         self.steps = 0
         self.total_s = self.max_s = 0.0
         self.useful = _Useful()
-        self.waited_s, self.told = 0.0, 0
+        self.waited_s, self.steps_with_wait = 0.0, 0
         """Over the steps whose waits for others are known: seconds, and how many steps."""
 
     @property
     def wait_s(self) -> float | None:
         """The mean wait for others, in seconds a step; None where it is not known."""
-        return self.waited_s / self.told if self.told else None
+        return self.waited_s / self.steps_with_wait if self.steps_with_wait else None
 
     def add(self, row: StepRow) -> None:
         if row.wait_s is not None:
-            self.waited_s, self.told = self.waited_s + row.wait_s, self.told + row.count
+            self.waited_s, self.steps_with_wait = self.waited_s + row.wait_s, self.steps_with_wait + row.count
         if len(self.early) < WARM_UP_ROWS:
             self.early.append(row)
         else:
@@ -125,14 +125,14 @@ class _Rank:
         usual = median(row.sum_s / row.count for row in self.early)
         first = next((i for i, r in enumerate(self.early) if r.sum_s / r.count <= WARM_UP_FACTOR * usual), 0)
         useful = deepcopy(self.useful)
-        kept = self.early[first:]
-        for row in kept:
+        counted = self.early[first:]
+        for row in counted:
             useful.add(row)
         return _Account(
             self.rank,
-            self.steps + sum(row.count for row in kept),
-            self.total_s + sum(row.sum_s for row in kept),
-            max(self.max_s, max((row.max_s for row in kept), default=0.0)),
+            self.steps + sum(row.count for row in counted),
+            self.total_s + sum(row.sum_s for row in counted),
+            max(self.max_s, max((row.max_s for row in counted), default=0.0)),
             useful.samples.rate(),
             useful.tokens.rate(),
             useful.mfu.rate(),
@@ -149,18 +149,18 @@ class StepAccount:
     def add(self, rows: Iterable[StepRow]) -> None:
         """Count the rows of a frame; runs beyond ``MOST_RUNS`` are left out."""
         for row in rows:
-            known = self._ranks.get((row.name, row.pid))
-            if known is None:
+            account = self._ranks.get((row.name, row.pid))
+            if account is None:
                 if len(self._ranks) >= MOST_RUNS:
                     continue
-                known = self._ranks[row.name, row.pid] = _Rank(row.rank)
-            known.add(row)
+                account = self._ranks[row.name, row.pid] = _Rank(row.rank)
+            account.add(row)
 
     def report(self) -> tuple[StepReport, ...]:
         """One for each name, the one with the most steps first."""
         names = dict.fromkeys(name for name, _ in self._ranks)
-        found = [_of_name(name, [rank for (of, _), rank in self._ranks.items() if of == name]) for name in names]
-        return tuple(sorted((report for report in found if report is not None), key=lambda r: -r.steps))
+        reports = [_of_name(name, [rank for (of, _), rank in self._ranks.items() if of == name]) for name in names]
+        return tuple(sorted((report for report in reports if report is not None), key=lambda r: -r.steps))
 
 
 def _of_name(name: str, ranks: Sequence[_Rank]) -> StepReport | None:
@@ -173,10 +173,10 @@ def _of_name(name: str, ranks: Sequence[_Rank]) -> StepReport | None:
     waits = {rank.rank: rank.wait_s for rank in ranks}
     slow: tuple[int | None, float | None, int | None, float | None] = (None, None, None, None)
     if len(means) > 1 and all(waits.get(rank) is not None for rank, _ in means):
-        own = {rank: max(0.0, mean - (waits[rank] or 0.0)) for rank, mean in means}
-        waiting = max(own, key=lambda rank: waits[rank] or 0.0)
-        slow_rank = max(own, key=lambda rank: own[rank])
-        slow = (slow_rank, own[slow_rank], waiting, waits[waiting])
+        own_s = {rank: max(0.0, mean - (waits[rank] or 0.0)) for rank, mean in means}
+        waiting = max(own_s, key=lambda rank: waits[rank] or 0.0)
+        slow_rank = max(own_s, key=lambda rank: own_s[rank])
+        slow = (slow_rank, own_s[slow_rank], waiting, waits[waiting])
     return StepReport(
         name,
         len(means),
@@ -195,8 +195,8 @@ def _of_name(name: str, ranks: Sequence[_Rank]) -> StepReport | None:
 
 
 def _sum(rates: Sequence[float | None]) -> float | None:
-    known = [rate for rate in rates if rate is not None]
-    return sum(known) if len(known) == len(rates) else None
+    measured = [rate for rate in rates if rate is not None]
+    return sum(measured) if len(measured) == len(rates) else None
 
 
 # The rhythm of a job as its GPU's util shows it: the length of a step or an epoch, when it is visible at all.

@@ -111,7 +111,7 @@ class ForegroundJob:
             try:
                 _, status = os.waitpid(self.pid, os.WUNTRACED)
             except ChildProcessError:
-                # Somebody else has collected the exit code.
+                # The exit code was collected elsewhere in this process.
                 status = NOT_EXECUTABLE << 8
             self._statuses.put(status)
             self._changed()
@@ -247,7 +247,7 @@ class _Watch:
         self._target = target
         self._parent_and_group = parent_and_group
         self._members: set[int] = {root}
-        self._own = OwnGpus(self._is_member, self._descends)
+        self._own_gpus = OwnGpus(self._is_member, self._descends)
         self._recorder: Recorder | None = None
         self._session: Session | None = None
         self._problems: list[str] = []
@@ -284,7 +284,7 @@ class _Watch:
             notes.append(self._recorder.error)
         if self._recorder is not None and self._recorder.dropped:
             notes.append(f"not recorded because the disk was too slow: {count(self._recorder.dropped, 'frame')}")
-        if not self._own.any and not self._problems:
+        if not self._own_gpus.any and not self._problems:
             unwritten = f": nothing was recorded in {self._target}" if self._target is not None else ""
             notes.append(f"the job used no GPU{unwritten}")
             if self._foreign:
@@ -296,7 +296,7 @@ class _Watch:
             # A job of weeks restarts its workers in every epoch. The living ones are kept; a forgotten one that
             # descends from the job is found again when it is asked about.
             self._members &= {self._root, *(process.pid for process in snapshot.processes)}
-        for cut in self._own.take(snapshot):
+        for cut in self._own_gpus.take(snapshot):
             self._feed(cut)
 
     def _feed(self, snapshot: Snapshot) -> None:

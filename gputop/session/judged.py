@@ -1,4 +1,4 @@
-"""A past judged once, from its beginning, by today's rules: whoever shows a moment of it goes on from there.
+"""A past judged once, from its beginning, by today's rules: a reader that shows a moment of it goes on from there.
 
 A verdict depends on all that came before it: how long a GPU has been idle, which verdict stood, what was found. So a
 moment that is jumped to must not be judged on the minutes before it alone. One walk over the whole past keeps what the
@@ -44,20 +44,20 @@ class Checkpoint(Struct, frozen=True):
 class Judged:
     """Walks over ``frames``, each with the number of its segment, and judges them in order.
 
-    ``known`` are checkpoints that somebody else has made: the walk goes on from each that it meets.
+    ``checkpoints`` were made before, by another walk: the walk goes on from each that it meets.
     """
 
     def __init__(
-        self, frames: Iterator[tuple[int, Snapshot]], interval_s: float, known: Sequence[Checkpoint] = ()
+        self, frames: Iterator[tuple[int, Snapshot]], interval_s: float, checkpoints: Sequence[Checkpoint] = ()
     ) -> None:
         self._frames = frames
         self._interval_s = interval_s
         self._monitor = Monitor(interval_s, charts=False)
-        self._known = {(checkpoint.segment, checkpoint.t): checkpoint for checkpoint in known}
+        self._checkpoint_of_place = {(checkpoint.segment, checkpoint.t): checkpoint for checkpoint in checkpoints}
         self._places: dict[int, list[Checkpoint]] = {}
-        for checkpoint in known:
+        for checkpoint in checkpoints:
             self._places.setdefault(checkpoint.segment, []).append(checkpoint)
-        self._count = len(known)
+        self._count = len(checkpoints)
         self._last: dict[int, tuple[str, Flag | None, Level]] = {}
         self._findings: tuple[Finding, ...] = ()
         self._changes: list[VerdictChange] = []
@@ -90,10 +90,10 @@ class Judged:
 
     def _take(self, segment: int, snapshot: Snapshot) -> None:
         place = (segment, snapshot.t)
-        known = self._known.get(place)
+        checkpoint = self._checkpoint_of_place.get(place)
         places = self._places.setdefault(segment, [])
-        if known is not None:
-            self._monitor = Monitor(self._interval_s, charts=False, after=known.judgement)
+        if checkpoint is not None:
+            self._monitor = Monitor(self._interval_s, charts=False, after=checkpoint.judgement)
         elif segment != self.place[0] or not places or snapshot.t - places[-1].t >= self.every_s:
             self._keep(places, Checkpoint(snapshot.t, self._monitor.judgement(), segment))
         frame = self._monitor.feed(snapshot)
@@ -115,8 +115,8 @@ class Judged:
         self._count += 1
         if self._count > MOST_CHECKPOINTS:
             self.every_s *= 2
-            for kept in self._places.values():
-                del kept[1::2]
+            for checkpoints in self._places.values():
+                del checkpoints[1::2]
             self._count = sum(map(len, self._places.values()))
 
     def changes(self) -> tuple[VerdictChange, ...]:

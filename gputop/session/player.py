@@ -48,18 +48,18 @@ class Player:
         source: PlayedSource,
         *,
         own_past: bool = False,
-        known: Sequence[Checkpoint] = (),
+        checkpoints: Sequence[Checkpoint] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``known`` is what the live run had come to at some places of its own past."""
+        """``checkpoints`` are what the live run had come to at some places of its own past."""
         self.source = source
         self.frame: Frame | None = None
         self._own_past = own_past
         self._clock = clock
-        self._judged = Judged(source.frames(), source.interval_s, known)
+        self._judged = Judged(source.frames(), source.interval_s, checkpoints)
         self._monitor = Monitor(source.interval_s)
         self._jumped = True
-        """Whether the monitor must be built anew before the next frame."""
+        """Whether the monitor must be built again before the next frame."""
         self._is_exact = False
         """Whether the monitor has gone on from the walk, and not from the last minutes alone."""
         self._covered_s = 0.0
@@ -119,11 +119,11 @@ class Player:
         judged = self._judged
         judged.to_trouble(self._clock() + budget_s, self._clock)
         self._changes = judged.changes()
-        if (found := judged.trouble) is not None:
-            self.source.go(judged.trouble_segment, found.t)
+        if (finding := judged.trouble) is not None:
+            self.source.go(judged.trouble_segment, finding.t)
             self._jumped = True
-            title = full_title(found.text, found.busy_not_working, alarm=True)
-            return f"opened at the first finding: GPU {found.gpu} {title}"
+            title = full_title(finding.text, finding.busy_not_working, alarm=True)
+            return f"opened at the first finding: GPU {finding.gpu} {title}"
         self.to_end()
         if not judged.is_complete:
             return (
@@ -221,8 +221,8 @@ class Player:
         self.seek(t)
         changed = [change for change in self._changes if change.t == t]
         words = [f"GPU {change.gpu} {change.title or change.verdict}" for change in changed[:MOST_NAMED]]
-        more = f", {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
-        return f"{clock_time(t, offset)}  {', '.join(words)}{more}"
+        unnamed = f", {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
+        return f"{clock_time(t, offset)}  {', '.join(words)}{unnamed}"
 
     def _judged_share(self) -> float:
         """How far the walk has come, percent of the time."""
@@ -305,12 +305,12 @@ class Player:
             f"GPU {gpu} {'not working: ' if flag else ''}{titles.get(verdict, verdict)}"
             for gpu, verdict, flag in other[:MOST_NAMED]
         ]
-        more = f", {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
-        return f"recorded as {', '.join(words)}{more}"
+        unnamed = f", {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
+        return f"recorded as {', '.join(words)}{unnamed}"
 
     def _read_recorded(self) -> dict[int, list[tuple[float, str, str | None]]]:
         """The verdicts that were recorded by GPU; none where a clock was set back, for then a time says too little."""
-        found: dict[int, list[tuple[float, str, str | None]]] = {}
+        verdicts_of_gpu: dict[int, list[tuple[float, str, str | None]]] = {}
         last_t = float("-inf")
         for event in self.source.events:
             if event.verdict is None or event.gpu is None:
@@ -318,8 +318,8 @@ class Player:
             if event.t < last_t:
                 return {}
             last_t = event.t
-            found.setdefault(event.gpu, []).append((event.t, event.verdict, event.flag))
-        return found
+            verdicts_of_gpu.setdefault(event.gpu, []).append((event.t, event.verdict, event.flag))
+        return verdicts_of_gpu
 
 
 # What a screen shows: a live run, that run's own past while it is paused, or a recording.
@@ -407,8 +407,8 @@ class Playback:
             return False
 
         source = self._replay_past(past)
-        known = () if self.session is None else self.session.checkpoints
-        self.player = Player(source, own_past=True, known=known)
+        checkpoints = () if self.session is None else self.session.checkpoints
+        self.player = Player(source, own_past=True, checkpoints=checkpoints)
         source.start(notify)
         self.player.stand_at_end(None if self.session is None else self.session.monitor.frozen())
         self.take()

@@ -62,12 +62,12 @@ def record(
     arrivals = Arrivals(source)
     try:
         arrivals.start()
-        told = False
+        has_announced = False
         while not stop.is_set() and recorder.error is None:
             for snapshot in arrivals.wait(min(_LOOK_S, _PATIENCE * source.interval_s)):
                 session.take(snapshot)
-            if not told and recorder.path is not None and recorder.frames:
-                told = True
+            if not has_announced and recorder.path is not None and recorder.frames:
+                has_announced = True
                 if started is not None:
                     started(recorder.path)
             if seconds is not None and recorder.seconds >= seconds:

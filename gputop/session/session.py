@@ -50,17 +50,17 @@ class FrameEvents:
     def of(self, frame: Frame) -> list[Event]:
         """The events between the frame before and this one. Those that the source reported are not repeated."""
         t = frame.snapshot.t
-        known = {(event.kind, event.gpu) for event in frame.snapshot.events}
-        found: list[Event] = []
+        reported = {(event.kind, event.gpu) for event in frame.snapshot.events}
+        events: list[Event] = []
         for gpu, diagnosis in zip(frame.snapshot.gpus, frame.diagnoses, strict=False):
             index = gpu.static.index
-            found += [Event(t, kind, text, index) for kind, text in self._health(gpu)]
-            found += self._verdict(t, index, diagnosis)
+            events += [Event(t, kind, text, index) for kind, text in self._health(gpu)]
+            events += self._verdict(t, index, diagnosis)
             if (switch := self._sources.switch(gpu)) is not None:
-                found.append(Event(t, "mark", switch, index))
+                events.append(Event(t, "mark", switch, index))
         if len(self._verdicts) > max(MOST_GPUS, len(frame.snapshot.gpus)):
             self._forget_all_but({gpu.static.uuid for gpu in frame.snapshot.gpus})
-        return [event for event in found if (event.kind, event.gpu) not in known]
+        return [event for event in events if (event.kind, event.gpu) not in reported]
 
     def _forget_all_but(self, uuids: set[str]) -> None:
         self._lost &= uuids
@@ -183,12 +183,12 @@ class Session:
 
         # As the memory holds it.
         t = round(t, 3)
-        known = self._checkpoints
-        if known and t <= known[-1].t:
-            known.clear()
-        while known and known[0].t < memory.begin:
-            known.popleft()
-        known.append(Checkpoint(t, self.monitor.judgement()))
+        checkpoints = self._checkpoints
+        if checkpoints and t <= checkpoints[-1].t:
+            checkpoints.clear()
+        while checkpoints and checkpoints[0].t < memory.begin:
+            checkpoints.popleft()
+        checkpoints.append(Checkpoint(t, self.monitor.judgement()))
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
@@ -271,7 +271,7 @@ class OwnGpus:
         self._is_member = is_member
         self._is_pid_member = is_pid_member
         self._uuids: set[str] = set()
-        self._held: deque[Snapshot] = deque(maxlen=HELD_FRAMES)
+        self._held_back: deque[Snapshot] = deque(maxlen=HELD_FRAMES)
 
     @property
     def any(self) -> bool:
@@ -284,10 +284,10 @@ class OwnGpus:
         first = not self._uuids
         self._uuids.update(gpu.static.uuid for gpu in snapshot.gpus if gpu.static.index in used)
         if not self._uuids:
-            self._held.append(snapshot)
+            self._held_back.append(snapshot)
             return []
-        earlier = [self._cut(held) for held in self._held] if first else []
-        self._held.clear()
+        earlier = [self._cut(held_back) for held_back in self._held_back] if first else []
+        self._held_back.clear()
         return [*earlier, self._cut(snapshot)]
 
     def _cut(self, snapshot: Snapshot) -> Snapshot:

@@ -46,9 +46,9 @@ def cgroup_folders(text: str, sys: str = "/sys") -> CgroupFolders:
     def folders(controller: str) -> tuple[str, ...]:
         if controller in paths:
             for mount in (f"{root}/{mounts[controller]}", f"{root}/{controller}"):
-                found = _ancestors(mount, paths[controller])
-                if found:
-                    return found
+                ancestors = _ancestors(mount, paths[controller])
+                if ancestors:
+                    return ancestors
             return ()
         if "" in paths:
             return _ancestors(root, paths[""]) or _ancestors(f"{root}/unified", paths[""])
@@ -166,8 +166,8 @@ class Throttling:
         else:
             # No period passed: the limited group did not run, so nothing was cut short.
             self.throttled_pct = max(
-                100.0 * max(0, now[1] - then[1]) / (now[0] - then[0]) if now[0] > then[0] else 0.0
-                for now, then in pairs
+                100.0 * max(0, now[1] - before[1]) / (now[0] - before[0]) if now[0] > before[0] else 0.0
+                for now, before in pairs
             )
             self.throttled_pct = min(100.0, self.throttled_pct)
             self.reason = None

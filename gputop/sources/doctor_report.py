@@ -136,9 +136,9 @@ def examine(
     }
     if snapshot is not None:
         exporter.scrape(0.0)
-        known = _known_to_dcgmi(sm.dcgmi)
+        dcgmi_uuids = _dcgmi_uuids(sm.dcgmi)
         counters = report["counters"] = counters_here(snapshot.machine.driver, proc, sm.perf_lib or None)
-        report["gpus"] = [_gpu(gpu, sm, exporter, known, counters) for gpu in snapshot.gpus]
+        report["gpus"] = [_gpu(gpu, sm, exporter, dcgmi_uuids, counters) for gpu in snapshot.gpus]
         problems += _gpu_problems(snapshot)
     problems += _machine_problems(report)
     report["problems"] = problems
@@ -149,7 +149,7 @@ def _gpu(
     gpu: GpuSample,
     sm: SmOptions,
     exporter: Exporter,
-    known: Collection[str] | SmReadFailed,
+    dcgmi_uuids: Collection[str] | SmReadFailed,
     counters: Mapping[str, Any],
 ) -> dict[str, Any]:
     static = gpu.static
@@ -164,7 +164,7 @@ def _gpu(
         "rungs": [
             _gpm(gpu),
             _exporter(gpu, exporter),
-            _dcgmi(gpu, known),
+            _dcgmi(gpu, dcgmi_uuids),
             counters_row(gpu, counters),
             _bound(gpu),
             source_row("none", True, "always"),
@@ -216,13 +216,13 @@ def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
     )
 
 
-def _known_to_dcgmi(asked: bool) -> Collection[str] | SmReadFailed:
+def _dcgmi_uuids(may_ask: bool) -> Collection[str] | SmReadFailed:
     """The UUIDs that dcgmi knows, or why it was not or cannot be asked."""
     from gputop.sources.activity.dcgmi import FIX, NOT_INSTALLED, Dmon
 
     if shutil.which("dcgmi") is None:
         return SmReadFailed(NOT_INSTALLED, fix="use dcgm-exporter")
-    if not asked:
+    if not may_ask:
         return SmReadFailed(
             "installed, but never used unasked: before Hopper it takes the profiling unit from ncu and nsys",
             fix="gputop --dcgmi",
@@ -235,16 +235,18 @@ def _known_to_dcgmi(asked: bool) -> Collection[str] | SmReadFailed:
         return SmReadFailed(f"cannot run dcgmi: {error.strerror}", fix=FIX)
 
 
-def _dcgmi(gpu: GpuSample, known: Collection[str] | SmReadFailed) -> dict[str, Any]:
+def _dcgmi(gpu: GpuSample, dcgmi_uuids: Collection[str] | SmReadFailed) -> dict[str, Any]:
     from gputop.sources.activity.dcgmi import INSTANCE
 
     if is_split(gpu):
         return source_row("dcgmi", False, SPLIT, EACH_FIX)
     if gpu.static.mig_parent is not None:
         return source_row("dcgmi", False, INSTANCE, "use GPM or dcgm-exporter")
-    if isinstance(known, SmReadFailed):
-        return source_row("dcgmi", False, known.reason, known.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX)
-    if gpu.static.uuid not in known:
+    if isinstance(dcgmi_uuids, SmReadFailed):
+        return source_row(
+            "dcgmi", False, dcgmi_uuids.reason, dcgmi_uuids.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
+        )
+    if gpu.static.uuid not in dcgmi_uuids:
         return source_row("dcgmi", False, "dcgmi does not know this GPU", "use dcgm-exporter")
     return source_row("dcgmi", True, "dcgmi knows this GPU")
 
@@ -351,7 +353,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def private_file(what: str, path: str) -> dict[str, Any]:
+def private_file(subject: str, path: str) -> dict[str, Any]:
     """A file that holds tokens or addresses: whether it exists, and only its owner may read it."""
     problem = mode = None
     with suppress(OSError):
@@ -360,9 +362,9 @@ def private_file(what: str, path: str) -> dict[str, Any]:
         status = os.stat(path)
         mode = f"{stat.S_IMODE(status.st_mode):04o}"
         if status.st_mode & 0o077:
-            problem = f"{what}: others can read or write it: chmod 600 {path}"
+            problem = f"{subject}: others can read or write it: chmod 600 {path}"
         elif status.st_uid not in (os.geteuid(), 0):
-            problem = f"{what}: {path} belongs to another user"
+            problem = f"{subject}: {path} belongs to another user"
     except OSError as error:
-        problem = f"{what}: cannot look at {path}: {error.strerror}"
-    return {"what": what, "path": path, "mode": mode, "problem": problem}
+        problem = f"{subject}: cannot look at {path}: {error.strerror}"
+    return {"what": subject, "path": path, "mode": mode, "problem": problem}

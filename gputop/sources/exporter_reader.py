@@ -66,7 +66,7 @@ def exported_page(text: str, where: str = "the exporter") -> ExportedPage:
         raise SourceError(f"{where} is not `gputop export`: its page has no {UP}")
     if single[UP] != 1.0 or NEWEST not in single:
         raise SourceError(f"{where} has no current values: its driver answers late, or it has just started")
-    known = {(series.name, series.labels): series for series in gpu_series()}
+    series_by_name = {(series.name, series.labels): series for series in gpu_series()}
     host, is_simulated = "", False
     gpus: dict[str, dict[str, object]] = {}
     for name, labels, value in samples:
@@ -78,7 +78,9 @@ def exported_page(text: str, where: str = "the exporter") -> ExportedPage:
         if name == "gputop_gpu_info":
             gpus[uuid] = {"index": int(number), "uuid": uuid, "name": labels.get("model"), "badges": []}
         elif uuid in gpus:
-            series = known.get((name, tuple((key, given) for key, given in labels.items() if key not in _OWN)))
+            series = series_by_name.get(
+                (name, tuple((key, label_value) for key, label_value in labels.items() if key not in _OWN))
+            )
             if series is not None:
                 gpus[uuid][series.key] = value * series.divisor
             else:
@@ -106,7 +108,7 @@ def _take_fact(gpu: dict[str, object], name: str, labels: Labels, value: float) 
 
 def _samples(text: str) -> list[tuple[str, Labels, float]]:
     """(name, labels, value) of each sample of gputop's; what is damaged or endless is left out."""
-    found: list[tuple[str, Labels, float]] = []
+    samples: list[tuple[str, Labels, float]] = []
     for line in text.split("\n"):
         match = _SAMPLE.fullmatch(line) if len(line) <= LONGEST_ROW else None
         if match is None:
@@ -117,5 +119,5 @@ def _samples(text: str) -> list[tuple[str, Labels, float]]:
             continue
         if isfinite(value):
             labels = {key: clean_text(_UNESCAPED.sub(r"\1", words)) for key, words in _LABEL.findall(match[2] or "")}
-            found.append((match[1], labels, value))
-    return found
+            samples.append((match[1], labels, value))
+    return samples

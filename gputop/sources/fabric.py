@@ -84,13 +84,13 @@ def find_ports(sys: str) -> tuple[PortFiles, ...]:
     Never raises: a machine without a fabric has no such folder.
     """
     root = f"{sys}/class/infiniband"
-    found: list[PortFiles] = []
+    ports: list[PortFiles] = []
     for device in _names(root):
         # The adapter's own counters include what its virtual functions carry.
         if os.path.exists(f"{root}/{device}/device/physfn"):
             continue
-        found += [_port(f"{root}/{device}", device, port) for port in _names(f"{root}/{device}/ports")]
-    return tuple(found[:MOST_PORTS])
+        ports += [_port(f"{root}/{device}", device, port) for port in _names(f"{root}/{device}/ports")]
+    return tuple(ports[:MOST_PORTS])
 
 
 def _port(device_folder: str, device: str, port: str) -> PortFiles:
@@ -168,20 +168,20 @@ def port_state(folder: str) -> tuple[int, str] | None:
 
 
 def is_disabled(folder: str) -> bool:
-    """Whether somebody has switched this port off (``3: Disabled``)."""
+    """Whether this port was switched off (``3: Disabled``)."""
     return text(f"{folder}/phys_state").startswith(f"{DISABLED}:")
 
 
 def link_rate(folder: str) -> LinkRate | None:
     """The speed of the link as it is now (``400 Gb/sec (4X NDR)``)."""
-    found = _RATE.match(text(f"{folder}/rate"))
-    if found is None:
+    match = _RATE.match(text(f"{folder}/rate"))
+    if match is None:
         return None
     try:
-        speed = float(found[1]) * 1e9 / 8.0
+        speed = float(match[1]) * 1e9 / 8.0
     except ValueError:
         return None
-    return LinkRate(speed, " ".join(part for part in found.groups()[1:] if part)) if speed > 0.0 else None
+    return LinkRate(speed, " ".join(part for part in match.groups()[1:] if part)) if speed > 0.0 else None
 
 
 # The fabric over time: rates and sums over all ports, and which links are down or slower than they should be.
@@ -280,14 +280,14 @@ class _Port:
 
     def _count(self, key: str, names: tuple[str, ...]) -> int:
         """How much the counters have grown since the reading before; the first one is their base."""
-        known, grown = self.counts[key], 0
+        last_counts, grown = self.counts[key], 0
         for name in names:
             value = number(self.files.folder, name)
             if value is None:
-                known.pop(name, None)
+                last_counts.pop(name, None)
                 continue
-            grown += max(0, value - known.get(name, value))
-            known[name] = value
+            grown += max(0, value - last_counts.get(name, value))
+            last_counts[name] = value
         return grown
 
     @property
@@ -380,9 +380,9 @@ class FabricCollector:
         if values[PEAK] is None:
             missing[PEAK] = "no port has a link"
         for key in (DROPS, RETRANSMITS, LINK_ERRORS):
-            known = any(port.counts[key] for port in ports)
-            values[key] = self._totals[key] if known else None
-            if not known:
+            has_counter = any(port.counts[key] for port in ports)
+            values[key] = self._totals[key] if has_counter else None
+            if not has_counter:
                 missing[key] = _NO_COUNT
         values[DOWN] = sum(1 for port in shown if not port.up and not port.spare)
         values[DEGRADED] = sum(1 for port in shown if port.up and port.trouble)
@@ -405,8 +405,8 @@ def _usual(ports: list[_Port]) -> dict[tuple[str, str], float]:
 
 def _total(folder: str, names: tuple[str, ...]) -> int | None:
     values = [number(folder, name) for name in names]
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
+    counts = [value for value in values if value is not None]
+    return sum(counts) if counts and len(counts) == len(values) else None
 
 
 def _sum(counts: Mapping[str, int]) -> int | None:

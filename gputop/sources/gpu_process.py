@@ -36,8 +36,8 @@ def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
     """The process of each GPU whose main thread the GPU's verdict looks at."""
     largest: dict[int, tuple[tuple[bool, float, int], int]] = {}
     for process in gpu_processes:
-        rank, known = rank_among_owners(process), largest.get(process.gpu)
-        if known is None or rank > known[0]:
+        rank, best = rank_among_owners(process), largest.get(process.gpu)
+        if best is None or rank > best[0]:
             largest[process.gpu] = rank, process.pid
     return {pid for _, pid in largest.values()}
 

@@ -59,8 +59,8 @@ def disk_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
         elif not _stands_on_others(sys, name):
             heads[name] = read, written
     for head, sums in paths.items():
-        own = heads.get(head, (0, 0))
-        heads[head] = max(own[0], sums[0]), max(own[1], sums[1])
+        head_bytes = heads.get(head, (0, 0))
+        heads[head] = max(head_bytes[0], sums[0]), max(head_bytes[1], sums[1])
     return float(sum(read for read, _ in heads.values())), float(sum(written for _, written in heads.values()))
 
 
@@ -264,8 +264,8 @@ class HostCollector:
         """Share of our own interval in which some task was stalled, from the kernel's total of microseconds."""
         counters: tuple[float, float] | str = _NO_PRESSURE
         try:
-            some = self._files.read(f"pressure/{name}").split(b"\n", 1)[0]
-            counters = int(some.rpartition(b"total=")[2]) / 1e4, 0.0
+            some_line = self._files.read(f"pressure/{name}").split(b"\n", 1)[0]
+            counters = int(some_line.rpartition(b"total=")[2]) / 1e4, 0.0
         except (OSError, ValueError):
             counters = _NO_PRESSURE
         rates = self._rates(key, now, counters)
@@ -292,27 +292,27 @@ class HostCollector:
 
 def _meminfo(data: bytes) -> _Memory:
     """Memory and swap from /proc/meminfo. Raises ValueError and IndexError where even the total is missing."""
-    total = _said(data, b"MemTotal:")
+    total = _bytes_of_line(data, b"MemTotal:")
     try:
-        swap: float | None = _said(data, b"SwapTotal:") - _said(data, b"SwapFree:")
+        swap: float | None = _bytes_of_line(data, b"SwapTotal:") - _bytes_of_line(data, b"SwapFree:")
     except (ValueError, IndexError):
         swap = None
     try:
-        available = _said(data, b"MemAvailable:")
+        available = _bytes_of_line(data, b"MemAvailable:")
         # Some containers say that more is available than there is, proc(5) of the host beside limits of their own.
         if available <= total:
             return _Memory(total, available, swap)
     except (ValueError, IndexError):
         # Kernels before 3.14, and files that containers cut.
         pass
-    free = _said(data, b"MemFree:")
+    free = _bytes_of_line(data, b"MemFree:")
     for name in (b"Buffers:", b"\nCached:"):
         with suppress(ValueError, IndexError):
-            free += _said(data, name)
+            free += _bytes_of_line(data, name)
     return _Memory(total, min(total, free), swap)
 
 
-def _said(data: bytes, name: bytes) -> float:
+def _bytes_of_line(data: bytes, name: bytes) -> float:
     """Bytes of one line, which gives kB. Raises ValueError and IndexError."""
     begin = data.index(name) + len(name)
     return 1024.0 * float(data[begin : begin + 32].split(None, 1)[0])

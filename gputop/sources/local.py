@@ -29,7 +29,7 @@ from gputop.sources.readers import HUNG_S, Readers, ReadTwice, Schedule
 START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
 HUNG_ONCE_S = 0.8
-"""When a driver call counts as hung for a command that reads once: the other GPUs are read meanwhile."""
+"""When a driver call counts as hung for a command that reads once: the other GPUs are read in the meantime."""
 SM_READER_WAIT_S = 3.0
 """How long such a command waits for the first answer of an exporter."""
 
@@ -55,7 +55,7 @@ class LocalSource:
         """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time.
 
         ``sm`` is what was asked of the sources of SM activity. After ``hung_s`` a driver call counts as hung. Without
-        ``own_process`` nobody asks for gputop's own cost: in somebody else's program it would be that program's, and
+        ``own_process`` gputop's own cost is not measured: in another program it would be that program's, and
         not every output shows it. ``look_s`` is how often the list of GPUs is refreshed, in seconds. With
         ``lets_sleep`` the driver is closed after five minutes without a program on any GPU, where those can sleep.
         Raises UsageError for an invalid address.
@@ -64,11 +64,11 @@ class LocalSource:
         self._clock = clock
         url = sm.dcgm_url or environ.get("GPUTOP_DCGM_URL", "")
         sm_readers = SmReaders(interval_s, proc, replace(sm, dcgm_url=url))
-        seen = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
+        cuda_visible = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
         self._reader = MachineReader(
             interval_s,
             gpus,
-            seen,
+            cuda_visible,
             sm_readers,
             proc,
             clock,
@@ -79,7 +79,7 @@ class LocalSource:
         self._hung_s = hung_s
         self._schedule: Schedule | None = None
         self._twice: ReadTwice | None = None
-        self._own = OwnCostMeter() if own_process else None
+        self._own_cost = OwnCostMeter() if own_process else None
         self._hostname, self._boot_id = os.uname().nodename, _boot_id(proc)
         self._notify: Callable[[], None] | None = None
         self._lock = threading.Lock()
@@ -90,7 +90,7 @@ class LocalSource:
         self._last_around: HostReading | None = None
         self._begun = self._closed = False
         self._has_told = False
-        """Whether somebody was told what is being waited for."""
+        """Whether the user was told what is being waited for."""
 
     def open(self) -> None:
         """Ask the driver, and return at once; /proc is read from ``start`` on. ``start`` raises errors, but for the
@@ -164,15 +164,15 @@ class LocalSource:
             if spent >= wait_s:
                 return False
             if slow is None or self._has_told:
-                left = wait_s - spent
+                remaining_s = wait_s - spent
             elif spent < SLOW_S:
-                left = min(wait_s, SLOW_S) - spent
+                remaining_s = min(wait_s, SLOW_S) - spent
             else:
                 self._has_told = True
                 slow(waiting_for(self._reader.session.progress(), wait_s, twice.readings > 0))
                 continue
             twice.step()
-            twice.wait(left)
+            twice.wait(remaining_s)
             self._raise_failure()
         return True
 
@@ -234,7 +234,7 @@ class LocalSource:
             around.host if around is not None else HostSample(),
             self.interval_s,
             reading.events if new else (),
-            None if self._own is None else self._own.read(self._reader.sm_readers.helper_cost()),
+            None if self._own_cost is None else self._own_cost.read(self._reader.sm_readers.helper_cost()),
             readers.stale() or NOTHING_LATE,
             tuple(notices),
             tuple(repeats),
@@ -246,9 +246,12 @@ def _processes(reading: GpusReading, around: HostReading | None) -> tuple[Proces
     """The processes that /proc shows; of those that only the driver has named so far, what it says."""
     if around is not None and around.knew_gpus:
         return around.processes
-    known = () if around is None else around.processes
-    seen = {process.pid for process in known if process.role == "gpu"}
-    return (*[unseen(process, NOT_READ_YET) for process in reading.processes if process.pid not in seen], *known)
+    host_processes = () if around is None else around.processes
+    host_pids = {process.pid for process in host_processes if process.role == "gpu"}
+    return (
+        *[unseen(process, NOT_READ_YET) for process in reading.processes if process.pid not in host_pids],
+        *host_processes,
+    )
 
 
 def _boot_id(proc: str) -> str | None:
@@ -290,10 +293,10 @@ def open_local(
     """The source of this machine; ``interval_s`` in place of the setting. No thread runs before its ``open`` or
     ``start``.
 
-    ``lets_sleep``: whether GPUs that nobody uses are let go, so that they fall asleep: for who watches, not for who
-    records. ``wakes``: whether sleeping GPUs are asked all the same, for who is about to use one. Without
-    ``own_process`` its snapshots do not say what gputop itself costs, for who does not show that.
-    Raises UsageError for an invalid address of an exporter.
+    ``lets_sleep``: whether GPUs that are not used are released, so that they fall asleep: for watching, not for
+    recording. ``wakes``: whether sleeping GPUs are asked all the same, for a command that is about to use one. Without
+    ``own_process`` its snapshots do not say what gputop itself costs, for callers that do not show that. Raises
+    UsageError for an invalid address of an exporter.
     """
     return LocalSource(
         settings.interval if interval_s is None else interval_s,
@@ -306,7 +309,7 @@ def open_local(
     )
 
 
-def beside_servers(source: Source, settings: MachineSettings) -> Source:
+def with_servers_of(source: Source, settings: MachineSettings) -> Source:
     """The source with what the settings' inference servers say; itself where none is named. Raises UsageError."""
     if not settings.server_url:
         return source

@@ -35,7 +35,7 @@ MOST_MARK = 1000
 """Characters of a mark."""
 MOST_OFF_S = 60.0
 """A mark says when it was made. One further from now, or from the time of the job, is dropped: it would lie in a time
-that nobody watched."""
+that was not watched."""
 _MOST_DATAGRAM = 8192
 _MOST_DRAINED = 64
 _MOST_AT_ONCE = 1024
@@ -190,8 +190,8 @@ def _listeners(directory: str) -> list[str]:
 
 def _event(data: bytes) -> Event | None:
     try:
-        given = json.loads(data)
-        t, text = float(given["t"]), given["text"]
+        message = json.loads(data)
+        t, text = float(message["t"]), message["text"]
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
     if not isinstance(text, str) or not 0.0 < t < 1e11:

@@ -52,10 +52,10 @@ def incomplete(snapshot: Snapshot, progress: Progress, wait_s: float, read_once:
 
     ``read_once`` says that every GPU was read once already, so that only the second reading is missing.
     """
-    seen = {gpu.static.uuid: gpu for gpu in snapshot.gpus}
+    sample_of_uuid = {gpu.static.uuid: gpu for gpu in snapshot.gpus}
     missing, late = [], []
-    for static in progress.known:
-        sample = seen.get(static.uuid)
+    for static in progress.statics:
+        sample = sample_of_uuid.get(static.uuid)
         if sample is None:
             late.append(static.index)
             missing.append(_missing(static, f"not read within {wait_s:g} s"))
@@ -76,14 +76,14 @@ def incomplete(snapshot: Snapshot, progress: Progress, wait_s: float, read_once:
 
 def waiting_for(progress: Progress, wait_s: float, read_once: bool) -> str:
     """What a command that reads once is waiting for, in words."""
-    most = f"at most {wait_s:g} s"
+    limit = f"at most {wait_s:g} s"
     if progress.hung:
-        return f"waiting for GPU {numbers(progress.hung)}, where a driver call has not returned; {most}"
+        return f"waiting for GPU {numbers(progress.hung)}, where a driver call has not returned; {limit}"
     if read_once:
-        return f"waiting for the driver's second reading; {most}"
-    if progress.known:
-        return f"waiting for the driver: {len(progress.read)} of {len(progress.known)} GPUs read so far; {most}"
-    return f"waiting for the driver to list its GPUs; {most}"
+        return f"waiting for the driver's second reading; {limit}"
+    if progress.statics:
+        return f"waiting for the driver: {len(progress.read)} of {len(progress.statics)} GPUs read so far; {limit}"
+    return f"waiting for the driver to list its GPUs; {limit}"
 
 
 def _missing(static: GpuStatic, why: str) -> MissingGpu:

@@ -71,16 +71,16 @@ class Capabilities(Struct, frozen=True):
 
 def capabilities(proc: str = "/proc") -> Capabilities:
     """What this thread may do; nothing where the kernel does not say."""
-    found: dict[str, int] = {}
+    sets: dict[str, int] = {}
     try:
         with open(f"{proc}/thread-self/status", encoding="utf-8", errors="replace") as file:
             for line in file:
                 if line.startswith("Cap"):
                     name, _, value = line.partition(":")
-                    found[name] = int(value, 16)
+                    sets[name] = int(value, 16)
     except (OSError, ValueError):
         return Capabilities()
-    return Capabilities(*(found.get(name, 0) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd")))
+    return Capabilities(*(sets.get(name, 0) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd")))
 
 
 def clear_ambient() -> None:
@@ -92,8 +92,8 @@ def clear_ambient() -> None:
 @contextmanager
 def ambient(number: int) -> Iterator[None]:
     """Pass a capability to what this thread starts within the block, if this process holds it as inheritable."""
-    held = capabilities()
-    if held.permitted & held.inheritable & 1 << number:
+    capability_sets = capabilities()
+    if capability_sets.permitted & capability_sets.inheritable & 1 << number:
         _prctl(_PR_CAP_AMBIENT, _RAISE, number)
     try:
         yield
@@ -117,11 +117,11 @@ def keep_only(numbers: Iterable[int]) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _prctl(option: int, what: int, number: int = 0) -> None:
+def _prctl(option: int, argument: int, number: int = 0) -> None:
     import ctypes
 
     # Fails on kernels before 4.3, which have no ambient set.
-    ctypes.CDLL(None).prctl(option, what, number, 0, 0)
+    ctypes.CDLL(None).prctl(option, argument, number, 0, 0)
 
 
 # Programs that must not outlive this one, however it ends, even by SIGKILL.
@@ -174,6 +174,9 @@ def running_main(module: str, *words: str) -> list[str]:
 
     Nothing is imported from the folder that gputop was started in: anything may lie there.
     """
-    own = os.path.dirname(os.path.dirname(gputop.__file__))
-    path = [own, *(path for path in sys.path if os.path.isabs(path) and path not in (own, os.getcwd()))]
+    package_root = os.path.dirname(os.path.dirname(gputop.__file__))
+    path = [
+        package_root,
+        *(path for path in sys.path if os.path.isabs(path) and path not in (package_root, os.getcwd())),
+    ]
     return ["-I", "-c", f"import sys; sys.path[:] = {path!r}; from {module} import main; sys.exit(main())", *words]

@@ -1,6 +1,6 @@
 """The graphics cards on the PCI bus, as the kernel's own files show them. Reading those wakes no card.
 
-A card whose power is managed at run time (``power/control`` is ``auto``) is switched off when nobody uses it: its
+A card whose power is managed at run time (``power/control`` is ``auto``) is switched off when it is not used: its
 ``power/runtime_status`` is then ``suspended`` (Documentation/ABI/testing/sysfs-devices-power of the kernel).
 """
 
@@ -39,15 +39,15 @@ def cards(sys: str = "/sys") -> tuple[PciCard, ...]:
         addresses = sorted(os.listdir(folder))
     except OSError:
         return ()
-    found = []
+    gpu_cards = []
     for address in addresses:
         kind = _hex(f"{folder}/{address}/class")
         if kind is None or kind >> 16 not in (_DISPLAY, _ACCELERATOR):
             continue
         vendor, device = _hex(f"{folder}/{address}/vendor"), _hex(f"{folder}/{address}/device")
         if vendor is not None and device is not None:
-            found.append(PciCard(address, vendor, device, _read(f"{folder}/{address}/power/control") == "auto"))
-    return tuple(found)
+            gpu_cards.append(PciCard(address, vendor, device, _read(f"{folder}/{address}/power/control") == "auto"))
+    return tuple(gpu_cards)
 
 
 def is_asleep(card: PciCard, sys: str = "/sys") -> bool:
@@ -71,8 +71,8 @@ def card_name(card: PciCard, names: tuple[str, ...] = NAMES) -> str:
 
 def _named(text: str, card: PciCard) -> str | None:
     """The name of a device in the format of pci.ids: vendors at the margin, their devices after a tab."""
-    _, found, after = f"\n{text}".partition(f"\n{card.vendor:04x}  ")
-    if not found:
+    _, vendor_line, after = f"\n{text}".partition(f"\n{card.vendor:04x}  ")
+    if not vendor_line:
         return None
     for line in after.splitlines()[1:]:
         if line[:1] not in ("\t", "#", ""):

@@ -52,11 +52,11 @@ def read_file(path: str) -> bytes:
         os.close(descriptor)
 
 
-def read_small(path: str, most: int = _SMALL) -> bytes:
+def read_small(path: str, size: int = _SMALL) -> bytes:
     """What one read gives: the first page of a file that is never longer than one. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(descriptor, most)
+        return os.read(descriptor, size)
     finally:
         os.close(descriptor)
 
@@ -209,8 +209,8 @@ class PatientReader:
     @property
     def stuck(self) -> tuple[str, ...]:
         """The files whose reading has not returned."""
-        self._stuck = [each for each in self._stuck if each.worker.alive and not each.came.is_set()]
-        return tuple(each.path for each in self._stuck)
+        self._stuck = [reading for reading in self._stuck if reading.worker.alive and not reading.came.is_set()]
+        return tuple(reading.path for reading in self._stuck)
 
     def read(self, path: str) -> bytes | None:
         """The file; empty where it cannot be read, None where it did not come in time."""

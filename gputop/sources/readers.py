@@ -161,7 +161,7 @@ class ReadTwice(Readers):
         self.begun = monotonic()
         self.readings = 0
         """How often all GPUs were read."""
-        self._seen = 0
+        self._published_readings = 0
         """How many of these readings the newest pass over /proc came after."""
         self._seen_at = float("-inf")
         """When that pass ended."""
@@ -176,22 +176,24 @@ class ReadTwice(Readers):
         """The newest reading; before the first is complete, what it has so far."""
         if self.reading is not None:
             return self.reading
-        here = self._reader.session.progress()
-        return GpusReading(0.0, here.read, here.processes, hung=here.hung)
+        progress = self._reader.session.progress()
+        return GpusReading(0.0, progress.read, progress.processes, hung=progress.hung)
 
     @property
     def looked(self) -> bool:
         """Whether the first look is over: a pass over /proc that takes long is not waited for."""
-        return self.readings > 0 and (self._seen > 0 or monotonic() - self._reading_at >= ONCE_PROC_GRACE_S)
+        return self.readings > 0 and (
+            self._published_readings > 0 or monotonic() - self._reading_at >= ONCE_PROC_GRACE_S
+        )
 
     @property
     def complete(self) -> bool:
         """Whether every GPU was read twice, and the processes on them were."""
         if self.readings < 2 or self.reading is None or self.reading.hung or self.host is None:
             return False
-        if self._seen >= 2:
+        if self._published_readings >= 2:
             return True
-        return self._seen == 1 and monotonic() - self._reading_at >= ONCE_PROC_GRACE_S
+        return self._published_readings == 1 and monotonic() - self._reading_at >= ONCE_PROC_GRACE_S
 
     def step(self) -> None:
         """Ask for what is due."""
@@ -206,7 +208,7 @@ class ReadTwice(Readers):
         """Until something was read, or the next step is due; at most ``timeout_s``."""
         now = monotonic()
         until = LOOK_AGAIN_S if self._nvml.busy_since is not None else self._due - now
-        if self._seen < self.readings:
+        if self._published_readings < self.readings:
             until = min(until, LOOK_AGAIN_S if self._proc.busy_since is not None else self._proc_due - now)
         self._read.wait(max(0.0, min(timeout_s, until)))
         self._read.clear()
@@ -215,13 +217,13 @@ class ReadTwice(Readers):
     def _due(self) -> float:
         """When the GPUs are to be read again: after the second reading only where an exporter is waited for."""
         if self.readings == 1 and self._nvml.error is None:
-            return self._reading_at + (APART_S if self._seen else ONCE_PROC_GRACE_S)
+            return self._reading_at + (APART_S if self._published_readings else ONCE_PROC_GRACE_S)
         return self._reading_at + self._interval_s
 
     @property
     def _proc_due(self) -> float:
         """When /proc is to be read again: after each reading of the GPUs."""
-        if self._seen < self.readings:
+        if self._published_readings < self.readings:
             return self._seen_at + LEAST_HOST_S
         return inf if self._proc.turns else self.begun + SILENT_S
 
@@ -240,7 +242,7 @@ class ReadTwice(Readers):
         try:
             return super()._read_host()
         finally:
-            self._seen, self._seen_at = readings, monotonic()
+            self._published_readings, self._seen_at = readings, monotonic()
 
 
 # Keeps time for the two collecting threads of what goes on, such as a screen: when to ask, when a tick is complete.
@@ -287,7 +289,7 @@ class Schedule(Readers):
         """Start the reading of /proc, and keep time from here on.
 
         Where the driver has answered, the first pass knows the GPUs' processes. Where it has not, a pass that does not
-        know them finds all others meanwhile, which is most of the work.
+        know them finds all others in the meantime, which is most of the work.
         """
         if not self._nvml.turns:
             self._proc.ask()
@@ -311,10 +313,10 @@ class Schedule(Readers):
         if self._proc_due and self._proc.busy_since is None:
             self._proc_due = False
             self._proc.ask()
-        asked = self._proc_asked_at
+        asked_at = self._proc_asked_at
         done = not self._proc_due and self._proc.busy_since is None
-        is_complete = done and (asked is not None or self._lacks_processes)
-        if is_complete or (asked is not None and now - asked >= LIVE_PROC_GRACE_S):
+        is_complete = done and (asked_at is not None or self._lacks_processes)
+        if is_complete or (asked_at is not None and now - asked_at >= LIVE_PROC_GRACE_S):
             self._proc_asked_at = None
             self._lacks_processes = not done and self.reading is not None and not self._knows_processes
             self._publish()

@@ -47,7 +47,7 @@ class RecordedSource:
         self._playing = True
         self._owed = 1
         self._lock = threading.Lock()
-        self._told = False
+        self._has_notified = False
         self._notify: Callable[[], None] | None = None
         self._pace: Worker[None] = Worker("replay", self._tell_due, again=self._due_in_s)
         self._events: tuple[Event, ...] = ()
@@ -107,7 +107,7 @@ class RecordedSource:
     def poll(self) -> Snapshot | None:
         """The next frame that is due, or None. Call it until it gives None."""
         with self._lock:
-            self._told = False
+            self._has_notified = False
             upcoming, now = self._next, self._clock()
             if upcoming is None or not (self._owed or (self._playing and now >= self._due)):
                 self._pace.wake()
@@ -185,7 +185,7 @@ class RecordedSource:
         """The frames of so many seconds before the one that ``poll`` gives next, from its segment."""
         upcoming = self._next
         segment, end = self.place()
-        frames = self._recording.stretch(segment, end - seconds, end)
+        frames = self._recording.segment_frames(segment, end - seconds, end)
         return (snapshot for snapshot in frames if upcoming is None or snapshot.t < end)
 
     def place(self) -> tuple[int, float]:
@@ -223,33 +223,33 @@ class RecordedSource:
         """Wake the consumer when a frame is due, once until it polls."""
         with self._lock:
             is_due = self._due_in_s() == 0.0
-            self._told = self._told or is_due
+            self._has_notified = self._has_notified or is_due
         if is_due and self._notify is not None:
             self._notify()
 
     def _due_in_s(self) -> float | None:
         """How long until the consumer is to be woken; None where that takes a change."""
-        if self._next is None or not (self._owed or self._playing) or self._told:
+        if self._next is None or not (self._owed or self._playing) or self._has_notified:
             return None
         return 0.0 if self._owed else max(0.0, self._due - self._clock())
 
     def _collect_events(self) -> None:
         """Read the events of the whole recording, a file through a handle of its own."""
-        found: list[Event] = []
+        events: list[Event] = []
         try:
             recording = (
                 self._recording
                 if isinstance(self._recording, Past)
-                else Recording(self._recording.path, self._recording.lens)
+                else Recording(self._recording.path, self._recording.recording_filter)
             )
             for event in recording.events():
-                found.append(event)
-                if len(found) % _EVENTS_AT_ONCE == 0:
-                    self._events = tuple(found)
-                if self._pace.stopping.is_set() or len(found) >= MOST_EVENTS:
+                events.append(event)
+                if len(events) % _EVENTS_AT_ONCE == 0:
+                    self._events = tuple(events)
+                if self._pace.stopping.is_set() or len(events) >= MOST_EVENTS:
                     break
             recording.close()
         finally:
             # The same file was readable a moment ago: what was found before it failed is kept.
-            self._events = tuple(found)
+            self._events = tuple(events)
             self._events_complete = True

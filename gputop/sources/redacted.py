@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from gputop.model.inspection import (
     DeepLook,
     Environment,
+    InspectedProcess,
     ProcessAccess,
     ProcessIdentity,
-    ProcessSight,
     SignalOutcome,
     WatchedThreads,
 )
@@ -64,12 +64,12 @@ class RedactedAccess:
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         """As ``ProcessAccess.look``, without the command line and with paths as numbers."""
-        found = self._access.look(identity, loader)
+        inspection = self._access.look(identity, loader)
         return DeepLook(
-            self._sight(found.process),
-            found.loader and self._sight(found.loader),
-            note=found.note,
-            exists=found.exists,
+            self._redacted_process(inspection.process),
+            inspection.loader and self._redacted_process(inspection.loader),
+            note=inspection.note,
+            exists=inspection.exists,
         )
 
     def command(self, identity: ProcessIdentity) -> str:
@@ -80,11 +80,11 @@ class RedactedAccess:
         """As ``ProcessAccess.watch_threads``: threads are named by programs."""
         return self._access.watch_threads(identity)
 
-    def _sight(self, sight: ProcessSight) -> ProcessSight:
+    def _redacted_process(self, process: InspectedProcess) -> InspectedProcess:
         text = self._redactor.text
         stacks = tuple(
             replace(stack, frames=tuple((name, text(file), line) for name, file, line in stack.frames))
-            for stack in sight.stacks
+            for stack in process.stacks
         )
-        threads = tuple(replace(thread, name=text(thread.name)) for thread in sight.threads)
-        return replace(sight, threads=threads, stacks=stacks, reason=text(sight.reason), help=text(sight.help))
+        threads = tuple(replace(thread, name=text(thread.name)) for thread in process.threads)
+        return replace(process, threads=threads, stacks=stacks, reason=text(process.reason), help=text(process.help))

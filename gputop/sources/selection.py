@@ -23,8 +23,8 @@ def choose(
     """
     chosen = range(len(gpus)) if cuda_visible is None else _cuda_visible(gpus, cuda_visible)
     if spec is not None:
-        wanted = _named(gpus, spec, where)
-        chosen = [i for i in chosen if i in wanted]
+        named = _named(gpus, spec, where)
+        chosen = [i for i in chosen if i in named]
         if not chosen:
             raise UsageError(
                 f"--gpus {spec}: CUDA_VISIBLE_DEVICES={cuda_visible} hides these GPUs: drop one of the two"
@@ -57,7 +57,7 @@ def _named(gpus: Sequence[GpuStatic], spec: str, where: str) -> set[int]:
     words = [word.strip() for word in spec.split(",") if word.strip()]
     if not words:
         raise UsageError("--gpus: name at least one GPU, like --gpus 0,2 or --gpus GPU-3f2c")
-    found: set[int] = set()
+    positions: set[int] = set()
     for word in words:
         if ends := _RANGE.fullmatch(word):
             first, last = int(ends[1]), int(ends[2])
@@ -72,10 +72,10 @@ def _named(gpus: Sequence[GpuStatic], spec: str, where: str) -> set[int]:
                 raise UsageError(f"--gpus {word}: fits {len(matches)} GPUs: give more of the UUID")
         if not matches:
             raise UsageError(f"--gpus {word}: no such GPU: {where} has {_existing(gpus)}")
-        found.update(matches)
-    parents = {gpus[i].uuid for i in found}
-    found.update(i for i, gpu in enumerate(gpus) if gpu.mig_parent in parents)
-    return found
+        positions.update(matches)
+    parents = {gpus[i].uuid for i in positions}
+    positions.update(i for i, gpu in enumerate(gpus) if gpu.mig_parent in parents)
+    return positions
 
 
 def _existing(gpus: Sequence[GpuStatic]) -> str:
@@ -95,7 +95,7 @@ def _run(indices: Sequence[int]) -> str:
 
 def _cuda_visible(gpus: Sequence[GpuStatic], value: str) -> list[int]:
     """What CUDA would see: entries in order up to the first that is invalid, as the CUDA programming guide says."""
-    seen: list[int] = []
+    positions: list[int] = []
     for entry in value.split(","):
         word = entry.strip()
         if word.isascii() and word.isdigit():
@@ -104,11 +104,11 @@ def _cuda_visible(gpus: Sequence[GpuStatic], value: str) -> list[int]:
             matches = [i for i, gpu in enumerate(gpus) if gpu.uuid.startswith(word) or _old_mig_name(gpu) == word]
         else:
             break
-        if len(matches) != 1 or matches[0] in seen:
+        if len(matches) != 1 or matches[0] in positions:
             break
-        seen.append(matches[0])
-    visible = {gpus[i].uuid for i in seen}
-    return seen + [i for i, gpu in enumerate(gpus) if gpu.mig_parent in visible and i not in seen]
+        positions.append(matches[0])
+    visible = {gpus[i].uuid for i in positions}
+    return positions + [i for i, gpu in enumerate(gpus) if gpu.mig_parent in visible and i not in positions]
 
 
 def _old_mig_name(gpu: GpuStatic) -> str | None:

@@ -141,13 +141,13 @@ def read_page(text: str) -> ServingPage:
     names = _OF[kind]
     values: dict[str, float] = {}
     for key in (*_COUNTERS, *_GAUGES):
-        found = next((series[name] for name in getattr(names, key) if name in series), None)
-        if found is not None:
-            values[key] = sum(value for _, value in found)
+        samples = next((series[name] for name in getattr(names, key) if name in series), None)
+        if samples is not None:
+            values[key] = sum(value for _, value in samples)
     histograms = {}
     for key in _HISTOGRAMS:
-        found = next((series[f"{name}_bucket"] for name in getattr(names, key) if f"{name}_bucket" in series), None)
-        if found is not None and (histogram := _histogram(found, names.scale_s)) is not None:
+        samples = next((series[f"{name}_bucket"] for name in getattr(names, key) if f"{name}_bucket" in series), None)
+        if samples is not None and (histogram := _histogram(samples, names.scale_s)) is not None:
             histograms[key] = histogram
     return ServingPage(kind, values, histograms)
 
@@ -157,9 +157,9 @@ _Series = dict[str, list[tuple[dict[str, str], float]]]
 
 def _series(lines: Iterable[str]) -> _Series | None:
     """Samples by name, those alone that mean something here; None where no line is a sample at all."""
-    wanted = {name for names in _OF.values() for name in _all_names(names)}
+    known_names = {name for names in _OF.values() for name in _all_names(names)}
     prefixes = tuple(_PREFIXES.values())
-    found: _Series = {}
+    rows_by_name: _Series = {}
     samples, read = False, 0
     for line in lines:
         is_known = line.startswith(prefixes)
@@ -177,12 +177,14 @@ def _series(lines: Iterable[str]) -> _Series | None:
             continue
         samples = True
         if is_known:
-            rows = found.setdefault(name, [])
-            if name in wanted and isfinite(value) and len(rows) < MOST_SERIES:
-                given = dict(_LABEL.findall(labels or ""))
-                if all(given.get(rank, "0") in ("", "0") for rank in _PARALLEL) and not given.get("priority"):
-                    rows.append((given, value))
-    return {name: rows for name, rows in found.items() if rows or name not in wanted} if samples else None
+            rows = rows_by_name.setdefault(name, [])
+            if name in known_names and isfinite(value) and len(rows) < MOST_SERIES:
+                label_values = dict(_LABEL.findall(labels or ""))
+                if all(label_values.get(rank, "0") in ("", "0") for rank in _PARALLEL) and not label_values.get(
+                    "priority"
+                ):
+                    rows.append((label_values, value))
+    return {name: rows for name, rows in rows_by_name.items() if rows or name not in known_names} if samples else None
 
 
 def _all_names(names: ServerMetricNames) -> Iterable[str]:
@@ -227,7 +229,7 @@ def quantile(before: Histogram, after: Histogram, share: float) -> Bounds | None
 
 
 class ServerWindow:
-    """The pages of one server over the last ``WINDOW_S`` seconds; begins afresh when the server was restarted."""
+    """The pages of one server over the last ``WINDOW_S`` seconds; starts over when the server was restarted."""
 
     def __init__(self, place: str) -> None:
         self.place = place
@@ -244,7 +246,7 @@ class ServerWindow:
         return self._row(*pages[0], *pages[-1])
 
     def fail(self, words: str) -> ServerRow:
-        """What is known when it did not answer: nothing but why. Its next pages begin afresh."""
+        """What is known when it did not answer: nothing but why. Its next pages start over."""
         kind = self._pages[-1][1].kind if self._pages else None
         if self._pages:
             last = self._pages[-1]
@@ -257,16 +259,16 @@ class ServerWindow:
         names, seconds = _OF[page.kind], now - begun
         has_rate = seconds >= LEAST_S
         early = "needs two readings, a second apart"
-        found: dict[str, Any] = {}
+        columns: dict[str, Any] = {}
         missing: dict[str, str] = {}
         for key, name in _COUNTERS.items():
             if key in page.values and key in before.values and has_rate:
-                found[name] = (page.values[key] - before.values[key]) / seconds
+                columns[name] = (page.values[key] - before.values[key]) / seconds
             else:
                 missing[name] = early if key in page.values else names.absent.get(key, _unpublished(page.kind))
         for key in _GAUGES:
             if key in page.values:
-                found[key] = page.values[key]
+                columns[key] = page.values[key]
             else:
                 missing[key] = names.absent.get(key, _unpublished(page.kind))
         for key in _HISTOGRAMS:
@@ -279,10 +281,10 @@ class ServerWindow:
                 elif not has_rate:
                     missing[name] = early
                 elif (bounds := quantile(earlier, histogram, share)) is not None:
-                    found[name] = bounds
+                    columns[name] = bounds
                 else:
                     missing[name] = f"no request in the last {seconds:.0f} s"
-        return ServerRow(self.place, page.kind, seconds if has_rate else None, **found, unavailable=missing)
+        return ServerRow(self.place, page.kind, seconds if has_rate else None, **columns, unavailable=missing)
 
 
 def _unpublished(kind: ServerKind) -> str:
@@ -322,9 +324,9 @@ def addresses(text: str, *, typed: bool = False) -> tuple[str, ...]:
     """
     from urllib.parse import urlsplit
 
-    found = []
-    for given in filter(None, (part.strip() for part in text.split(","))):
-        url = checked(given, OPTION, "http://localhost:8000/metrics")
+    urls = []
+    for address in filter(None, (part.strip() for part in text.split(","))):
+        url = checked(address, OPTION, "http://localhost:8000/metrics")
         parts = urlsplit(url)
         if parts.username is not None or parts.password is not None:
             raise UsageError(f"{OPTION}: leave user and password out of the address: they would stand in lists of "
@@ -334,10 +336,10 @@ def addresses(text: str, *, typed: bool = False) -> tuple[str, ...]:
                 f"{OPTION} {place_of(url)}: on the command line this machine alone (localhost); another host only by "
                 f'the configuration file: server_url = "http://HOST:PORT/metrics"'
             )
-        found.append(url if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}/metrics")
-    if len(found) > MOST_SERVERS:
-        raise UsageError(f"{OPTION}: at most {MOST_SERVERS} servers, not {len(found)}")
-    return tuple(dict.fromkeys(found))
+        urls.append(url if parts.path not in ("", "/") else f"{parts.scheme}://{parts.netloc}/metrics")
+    if len(urls) > MOST_SERVERS:
+        raise UsageError(f"{OPTION}: at most {MOST_SERVERS} servers, not {len(urls)}")
+    return tuple(dict.fromkeys(urls))
 
 
 class ServerWatch:
@@ -361,8 +363,8 @@ class ServerWatch:
         """Wait until each server has given a rate or a reason why not, at most so many seconds."""
         end = monotonic() + wait_s
         with self._heard:
-            while (left := end - monotonic()) > 0.0 and not self._is_complete():
-                self._heard.wait(left)
+            while (remaining_s := end - monotonic()) > 0.0 and not self._is_complete():
+                self._heard.wait(remaining_s)
 
     def close(self) -> None:
         """End the threads; one that is waiting for an answer ends with it."""
@@ -430,5 +432,5 @@ def with_rows(snapshot: Snapshot, rows: Sequence[ServerRow]) -> Snapshot:
 
 def with_servers(source: Source, urls: str) -> Source:
     """The source with the servers of a setting; itself where none is named. Raises UsageError."""
-    found = addresses(urls)
-    return Serving(source, ServerWatch(found)) if found else source
+    servers = addresses(urls)
+    return Serving(source, ServerWatch(servers)) if servers else source

@@ -40,8 +40,8 @@ def datagram(row: StepRow) -> bytes:
         row.rank, row.gpu, row.name, row.count,
         *(float(f"{t:.6g}") for t in (row.sum_s, row.min_s, row.max_s, row.p50_s, row.p99_s)),
     )  # fmt: skip
-    more = {key: value for key, name in _BESIDE.items() if (value := getattr(row, name)) is not None}
-    return json.dumps({"k": _KIND, **dict(zip(_KEYS, values, strict=True)), **more}, separators=(",", ":")).encode(
+    optional = {key: value for key, name in _BESIDE.items() if (value := getattr(row, name)) is not None}
+    return json.dumps({"k": _KIND, **dict(zip(_KEYS, values, strict=True)), **optional}, separators=(",", ":")).encode(
         "ascii"
     )
 
@@ -74,7 +74,7 @@ class StepIntake:
         now = self._clock()
         last = self._heard.get(pid)
         if last is None and len(self._heard) >= MOST_SENDERS:
-            self._heard = {each: t for each, t in self._heard.items() if now - t < FORGOTTEN_S}
+            self._heard = {sender: t for sender, t in self._heard.items() if now - t < FORGOTTEN_S}
             if len(self._heard) >= MOST_SENDERS:
                 return False
         if last is not None and now - last < LEAST_APART_S:
@@ -122,9 +122,9 @@ def with_credentials(receiver: socket.socket) -> None:
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
 
-def received(receiver: socket.socket, most: int) -> tuple[bytes, int]:
+def received(receiver: socket.socket, limit_bytes: int) -> tuple[bytes, int]:
     """One datagram and its sender's pid, 0 where it is unknown. Raises OSError, BlockingIOError when there is none."""
-    data, ancillary, _, _ = receiver.recvmsg(most, _ANCILLARY)
+    data, ancillary, _, _ = receiver.recvmsg(limit_bytes, _ANCILLARY)
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(content) >= _CREDENTIALS.size:
             return data, _CREDENTIALS.unpack_from(content)[0]
@@ -138,10 +138,10 @@ def is_steps(data: bytes) -> bool:
 
 def _row(data: bytes, pid: int) -> StepRow | None:
     try:
-        given = json.loads(data)
-        values = [pid, *(given[key] for key in _KEYS)]
-        more = {name: given.get(key) for key, name in _BESIDE.items()}
-        return step_row(values, **more) if given["k"] == _KIND else None
+        message = json.loads(data)
+        values = [pid, *(message[key] for key in _KEYS)]
+        optional = {name: message.get(key) for key, name in _BESIDE.items()}
+        return step_row(values, **optional) if message["k"] == _KIND else None
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
@@ -158,9 +158,9 @@ def runtime_directories() -> list[str]:
 
 def login_directories() -> list[str]:
     """``runtime_directories`` and that of a login session, even if this process was not told of it."""
-    found, login = runtime_directories(), f"/run/user/{os.geteuid()}"
+    directories, login = runtime_directories(), f"/run/user/{os.geteuid()}"
     inside = os.path.join(login, "gputop")
-    return [inside, *found] if inside not in found and os.path.isdir(login) else found
+    return [inside, *directories] if inside not in directories and os.path.isdir(login) else directories
 
 
 def prepare(directory: str) -> None:
@@ -172,7 +172,7 @@ def prepare(directory: str) -> None:
 
 
 def is_ours(directory: str) -> bool:
-    """Whether a directory belongs to this user and nobody else can enter it; a link is not followed."""
+    """Whether a directory belongs to this user and no other user can enter it; a link is not followed."""
     try:
         status = os.lstat(directory)
     except OSError:

@@ -1,7 +1,7 @@
-"""Steps from job to listener: one datagram a second and process, to whoever listens on this machine.
+"""Steps from job to listener: one datagram a second and process, to every listener on this machine.
 
 They go where marks go, and to ``/run/gputop/steps.sock`` where an exporter has made it. The kernel tells who sends,
-never the datagram. Nobody waits for anybody: what does not fit is dropped and counted.
+never the datagram. Neither side waits for the other: what does not fit is dropped and counted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class StepSender:
                 except BlockingIOError:
                     self.lost += 1
                 except OSError:
-                    # Nobody listens there, or they do not accept ours.
+                    # Nothing listens there, or it does not accept ours.
                     continue
         except (OSError, ValueError):
             pass
@@ -61,7 +61,7 @@ class StepSender:
 class StepListener:
     """The machine's own step socket, for an exporter: any user may write to it, a thread empties it.
 
-    Raises OSError where it cannot be bound. The directory is made by whoever runs the exporter.
+    Raises OSError where it cannot be bound. The directory is made by the user who runs the exporter.
     """
 
     def __init__(self, path: str = STEPS_SOCKET) -> None:

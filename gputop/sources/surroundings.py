@@ -34,17 +34,17 @@ _INTEGRATED = ("orin", "xavier", "tegra", "nvgpu")
 
 def no_driver(proc: str = "/proc", sys: str = "/sys") -> str:
     """Why there is no driver's library here, and what to do, in one line."""
-    here = cards(sys)
-    others = [card for card in here if card.vendor in (AMD, INTEL)]
+    bus_cards = cards(sys)
+    others = [card for card in bus_cards if card.vendor in (AMD, INTEL)]
     if b"nvidia,tegra" in _read(f"{proc}/device-tree/compatible"):
-        what = _JETSON
+        advice = _JETSON
     elif is_wsl(proc):
-        what = _WSL
-    elif others and not any(card.vendor == NVIDIA for card in here):
-        what = f"this machine has {_listed(others)}, and gputop measures NVIDIA's GPUs alone"
+        advice = _WSL
+    elif others and not any(card.vendor == NVIDIA for card in bus_cards):
+        advice = f"this machine has {_listed(others)}, and gputop measures NVIDIA's GPUs alone"
     else:
-        what = _INSTALL
-    return f"{NO_DRIVER}: {what}"
+        advice = _INSTALL
+    return f"{NO_DRIVER}: {advice}"
 
 
 def check_library() -> None:
@@ -62,18 +62,18 @@ def is_wsl(proc: str = "/proc") -> bool:
 
 def of_gpus(virtual: Collection[int], integrated: Collection[int], *, wsl: bool) -> list[str]:
     """What limits measuring on these GPUs: indices of virtual ones, and of integrated ones that answer in part."""
-    said = [WSL] if wsl else []
+    limits = [WSL] if wsl else []
     if virtual:
-        said.append(
+        limits.append(
             f"GPU {numbers(virtual)}: a virtual GPU: memory and processes are this machine's own, utilisation may be "
             "other machines' as well, and SM activity is counted by the host alone"
         )
     if integrated:
-        said.append(
+        limits.append(
             f"GPU {numbers(integrated)}: an integrated GPU whose driver answers NVML in part before JetPack 7: what is "
             "n/a here tegrastats may show"
         )
-    return said
+    return limits
 
 
 def answers_in_part(name: str) -> bool:
@@ -81,8 +81,8 @@ def answers_in_part(name: str) -> bool:
     return any(word in name.lower() for word in _INTEGRATED)
 
 
-def _listed(some: Collection[PciCard]) -> str:
-    return " and ".join(dict.fromkeys(card_name(card) for card in some))
+def _listed(bus_cards: Collection[PciCard]) -> str:
+    return " and ".join(dict.fromkeys(card_name(card) for card in bus_cards))
 
 
 def _read(path: str) -> bytes:

@@ -1,4 +1,4 @@
-"""A file that a user names: opened without waiting, as a pipe that nobody writes to would make us do for ever."""
+"""A file that a user names: opened without waiting, as a pipe without a writer would make us do for ever."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def read_most(file: BinaryIO, most: int) -> bytes:
-    """At most ``most`` bytes of a file or a pipe that was opened so. Raises OSError, also where a pipe's writer has not
-    finished in time."""
+def read_most(file: BinaryIO, limit: int) -> bytes:
+    """At most ``limit`` bytes of a file or a pipe that was opened so. Raises OSError, also where a pipe's writer has
+    not finished in time."""
     pipe = file.fileno()
     if not S_ISFIFO(os.fstat(pipe).st_mode):
         # A terminal at which nothing was typed gives None.
-        return file.read(most) or b""
+        return file.read(limit) or b""
     data, end = bytearray(), time.monotonic() + PIPE_S
-    while len(data) < most:
+    while len(data) < limit:
         if not select([pipe], (), (), max(0.0, end - time.monotonic()))[0]:
             raise TimeoutError(0, f"it is a pipe, and its writer has not finished within {PIPE_S:g} s")
-        piece = os.read(pipe, most - len(data))
+        piece = os.read(pipe, limit - len(data))
         if not piece:
             break
         data += piece

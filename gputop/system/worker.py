@@ -1,6 +1,6 @@
-"""The threads of gputop: work that may block, done beside whoever needs its result. Knows nothing of the work.
+"""The threads of gputop: work that may block, done beside the code that needs its result. Knows nothing of the work.
 
-Each is a daemon: none outlives the program or delays its end. Nobody waits for one without a limit.
+Each is a daemon: none outlives the program or delays its end. None is waited for without a limit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Worker(Generic[T]):
         """The thread, called ``gputop-NAME``, begins with the first ``ask``.
 
         There, ``done`` is called after each turn, when its result can be read; what it does can wait, and a new turn
-        may be asked for meanwhile. ``again`` is after how many seconds the next turn comes unasked, None for never.
+        may be asked for during it. ``again`` is after how many seconds the next turn comes unasked, None for never.
         ``close`` is called at the end. What these raise is kept as ``error``, too.
         """
         self.latest: T | None = None

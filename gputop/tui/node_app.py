@@ -23,7 +23,7 @@ from gputop.monitor import Frame
 from gputop.paint.glyphs import Depth
 from gputop.paint.keys import KEYS, NO_KEYS, REPLAY_KEYS, Key, unknown_key, wanted_keys
 from gputop.paint.layout import density
-from gputop.paint.process_columns import known
+from gputop.paint.process_columns import existing_columns
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.paint.view_changes import after_key
@@ -168,18 +168,20 @@ class GputopApp(PaintedApp[View]):
         if (settings := change.settings) is not None:
             self._bind(wanted_keys(settings.key_preset, settings.keys))
             self._show_secrets(settings.show_secrets)
-            self.view = replace(self.view, columns=known(settings.columns), density=density(settings.density))
+            self.view = replace(
+                self.view, columns=existing_columns(settings.columns), density=density(settings.density)
+            )
             if settings.theme in THEMES and not self.look.colourless:
                 self._canvas.apply_theme(THEMES[settings.theme])
         self.say("; ".join(change.messages) or "configuration reloaded")
 
-    def _bind(self, wanted: Mapping[str, str]) -> None:
-        self.set_keymap(self._keys.bind(wanted))
+    def _bind(self, user_keys: Mapping[str, str]) -> None:
+        self.set_keymap(self._keys.bind(user_keys))
         self.page_keys = self._keys.pages
 
-    def _show_secrets(self, wanted: bool) -> None:
+    def _show_secrets(self, shows: bool) -> None:
         """Only where this machine's processes can be asked: a replay, a demo and a browser have only masked ones."""
-        may = wanted and self.access is not None
+        may = shows and self.access is not None
         if not may or self.access is None:
             self.playback.revealed = None
         elif self.playback.revealed is None:

@@ -66,9 +66,9 @@ class Canvas(Lines):
         self._scroll(-WHEEL_ROWS)
 
     def _scroll(self, rows: int) -> None:
-        most = max(0, self._painter.process_count - self._painter.process_room)
+        last_first = max(0, self._painter.process_count - self._painter.process_room)
         view = self._main.view
-        self._main.see(replace(view, process=None, scroll=max(0, min(most, view.scroll + rows))))
+        self._main.see(replace(view, process=None, scroll=max(0, min(last_first, view.scroll + rows))))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         self._pressed_at = event.screen_x, event.screen_y

@@ -38,7 +38,7 @@ class QuietApp(App[int]):
 
     @property
     def is_covered(self) -> bool:
-        """Whether a page hides all of the first screen. Questions and the command palette leave it in sight."""
+        """Whether a page hides all of the first screen. Questions and the command palette leave it visible."""
         above = self.screen_stack[1 : -1 if self._uncovers else None]
         return any(not screen.is_modal for screen in above)
 
@@ -66,10 +66,10 @@ class QuietApp(App[int]):
         screen, keys = self.screen, self._keymap
         if not priority or len(self.screen_stack) > 1 or screen.focused is not None:
             return await super()._check_bindings(key, priority)
-        known = self._at_rest
-        if known is None or known[0] is not screen or known[1] is not keys:
-            known = self._at_rest = (screen, keys, screen._binding_chain[::-1])
-        for namespace, bindings in known[2]:
+        cached = self._at_rest
+        if cached is None or cached[0] is not screen or cached[1] is not keys:
+            cached = self._at_rest = (screen, keys, screen._binding_chain[::-1])
+        for namespace, bindings in cached[2]:
             for binding in bindings.key_to_bindings.get(key, ()):
                 if binding.priority and await self.run_action(binding.action, namespace):
                     return True

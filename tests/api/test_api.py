@@ -73,7 +73,7 @@ def test_a_watch_gives_means_verdicts_and_a_summary_in_three_forms(tmp_path: Pat
 def test_without_a_driver_the_loop_goes_on_and_one_line_says_why(caplog: pytest.LogCaptureFixture) -> None:
     source = Scripted(SourceError("no NVIDIA driver found: install it"))
     with caplog.at_level(logging.WARNING, "gputop"), gputop.watch(source=source) as w:
-        w._watcher._told.wait(10.0)
+        w._watcher._has_first_frame.wait(10.0)
         for i in range(3):
             w.step(i, loss=0.5)
             time.sleep(0.002)

@@ -29,7 +29,7 @@ from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_view import FleetView, in_sight
+from gputop.features.fleet.fleet_view import FleetView, drawn_hosts
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.promql import ALL_NAMES
 from gputop.features.fleet.rules import rules_yaml
@@ -153,7 +153,7 @@ def ask(url: str) -> dict[str, Any]:
         frame = fleet_frame(fleet.ask())
         fleet_screen(frame, view, 160, 48)
         walls.append(time.perf_counter() - begun)
-        gpus_in_sight = fleet.look(in_sight(frame, view, ROWS), None)
+        gpus_in_sight = fleet.look(drawn_hosts(frame, view, ROWS), None)
         if gpus_in_sight is not None:
             fleet_screen(fleet_frame(replace(frame.read, gpus=gpus_in_sight)), view, 160, 48)
         looks.append(time.perf_counter() - begun)

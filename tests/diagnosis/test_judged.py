@@ -175,7 +175,7 @@ def test_the_paused_past_of_a_run_longer_than_its_memory_is_judged_as_it_was_liv
     past = session.past()
     assert past is not None
     assert past.begin > MOMENT + FREED_AFTER_S, "what made the GPU idle is no longer remembered"
-    player = Player(RecordedSource(past), own_past=True, known=session.checkpoints)
+    player = Player(RecordedSource(past), own_past=True, checkpoints=session.checkpoints)
     player.source.pause()
     for t in (past.end, past.begin + 5.0, past.begin + 100.0, past.end - 200.0):
         player.seek(round(t - MOMENT) + MOMENT)

@@ -187,7 +187,7 @@ def test_no_step_is_found_where_no_job_steps(scenario: str) -> None:
     periods = StepPeriods()
     for k in range(int(190 / QUARTER)):
         periods.observe(snapshot_at(NOW + QUARTER * k, scenario=scenario, started=NOW, interval_s=QUARTER))
-        assert periods.found == ()
+        assert periods.periods == ()
 
 
 class Direct(Struct):

@@ -19,10 +19,10 @@ from gputop.output.document import (
     Figures,
     Heading,
     Items,
+    LevelText,
     Notes,
     Paragraph,
     Table,
-    Told,
     Verdict,
     html,
     indented_json,
@@ -45,7 +45,7 @@ DOCUMENT = Document(
         *part("Findings", VERDICT),
         *part("What to change", Items(())),
         Items(()),
-        Figures((("UTIL", "97 %", "a kernel runs"), ("SM", Told("red", "8 %"), ""))),
+        Figures((("UTIL", "97 %", "a kernel runs"), ("SM", LevelText("red", "8 %"), ""))),
         Breakdown((("compute", "compute", 75.0), ("idle", "idle", 25.0), ("copy", "copy", 0.0))),
         Code(("gputop loader train:data",)),
         Drawing(element("svg", class_="curve")),
@@ -121,7 +121,7 @@ def test_a_table_that_must_fit_cuts_one_column_alone_and_draws_bars_in_what_room
 
 
 def test_a_judgement_in_a_cell_keeps_its_begin_and_has_its_level_in_every_form() -> None:
-    document = Document("t", (Table(("rank", "verdict"), (("0", Told("red", "the host is late " * 9)),), ">~"),))
+    document = Document("t", (Table(("rank", "verdict"), (("0", LevelText("red", "the host is late " * 9)),), ">~"),))
     (*_, line) = plain(document, 60).splitlines()
     assert line.startswith("     0  ■ the host is late") and line.endswith("…") and len(line) <= 60
     assert "| 0 | ■ the host" in markdown(document) and '<span class="level red">the host' in html(document)
@@ -146,10 +146,10 @@ def _holding(text: str) -> Document:
     bar = Bar((("idle", text, 50.0),))
     blocks: tuple[Block, ...] = (
         Heading(text), Paragraph(text), Items((text,)), Notes((text,)), Code((text,)),
-        Table((text, "b", "c", "d"), ((text, "1", bar, Told("red", text)),), "~>=<", (text,)),
+        Table((text, "b", "c", "d"), ((text, "1", bar, LevelText("red", text)),), "~>=<", (text,)),
         Entries(("a", text, text), ((text, text, text),)),
         Verdict("red", text, text, (text,), text, text, ((text, text),)),
-        Figures(((text, text, text), ("x", Told("red", text), text))), Breakdown(((text, text, 50.0),)),
+        Figures(((text, text, text), ("x", LevelText("red", text), text))), Breakdown(((text, text, 50.0),)),
     )  # fmt: skip
     return Document(text, blocks, (text,))
 

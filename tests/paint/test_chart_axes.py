@@ -8,7 +8,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.paint.charts import area, marks, round_top, with_cursor
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans
-from gputop.paint.verdict_history import VerdictSpan, standing, stretches, strip
+from gputop.paint.verdict_history import VerdictSpan, strip, verdict_at, verdict_spans
 from tests.support.frames import MOMENT, demo_frame
 
 
@@ -60,13 +60,13 @@ def test_the_strip_changes_where_the_verdict_does_and_has_a_glyph_for_each_level
     assert "".join(text for text, _ in names) == "working".ljust(20) + "starved: disk".ljust(20)
     before, _ = strip([VerdictSpan(90.0, None, "info", "x", "")], axis, COLOUR)
     assert before[0] == (" " * 30, "text")
-    assert standing(listed, 79.0) is listed[0]
-    assert standing(listed, 10.0) is None
+    assert verdict_at(listed, 79.0) is listed[0]
+    assert verdict_at(listed, 10.0) is None
 
 
 def test_a_verdict_whose_finding_was_dropped_keeps_its_name_and_level() -> None:
     frame = replace(demo_frame(), findings=())
     old = (MOMENT - 600.0, "small_kernels", "A")
     d: GpuDiagnosis = replace(frame.diagnoses[1], timeline=(old, (MOMENT - 300.0, "healthy", None)))
-    listed = stretches(frame, d)
+    listed = verdict_spans(frame, d)
     assert (listed[0].level, listed[0].title) == ("red", "BUSY, NOT WORKING: small kernels")

@@ -16,7 +16,7 @@ from gputop.paint.line import cells
 from gputop.paint.numbers import provenance_rows
 from gputop.paint.theme import THEMES
 from gputop.paint.time_axis import TimeAxis, axis_for, stepped
-from gputop.paint.verdict_history import stretches
+from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View
 from gputop.sources.nvml.gpu_questions import FIXED
 from gputop.sources.nvml.gpu_questions import SELDOM as ASKED_SELDOM
@@ -158,7 +158,7 @@ def test_memory_growth_is_told_by_the_rule_for_leaks_alone() -> None:
 def test_the_strip_and_the_list_show_the_same_verdicts() -> None:
     frame = demo_frame()
     d = frame.diagnoses[3]
-    listed = stretches(frame, d)
+    listed = verdict_spans(frame, d)
     assert [entry.title for entry in listed][-1] == d.title
     assert listed[-1].end is None and all(entry.end is not None for entry in listed[:-1])
     assert [entry.end for entry in listed[:-1]] == [entry.begin for entry in listed[1:]]

@@ -17,7 +17,7 @@ from gputop.paint.process_columns import (
     column_at,
     column_rows,
     columns_for,
-    known,
+    existing_columns,
     listed,
     moved,
     toggled,
@@ -102,8 +102,8 @@ def test_a_click_finds_the_column_under_it() -> None:
 
 
 def test_unknown_and_repeated_columns_are_left_out() -> None:
-    assert known(["pid", "nonsense", "pid", "user"]) == ("pid", "user")
-    assert known(["nonsense"]) == DEFAULT
+    assert existing_columns(["pid", "nonsense", "pid", "user"]) == ("pid", "user")
+    assert existing_columns(["nonsense"]) == DEFAULT
 
 
 def test_tree_totals_add_what_is_known_of_the_process_and_all_below_it() -> None:

@@ -90,7 +90,7 @@ def test_a_part_of_it_has_every_frame_of_that_time_in_the_order_of_recording(pat
     assert seconds(recording.snapshots(T0 + 90, T0 + 110)) == [*range(90, 100), *range(90, 111)]
     assert seconds(recording.snapshots(T0 + 30, T0 + 45)) == [*range(30, 46), *range(40, 46)]
     assert seconds(recording.snapshots(T0 + 130, None)) == list(range(130, 160))
-    assert seconds(recording.stretch(0, T0 + 50, T0 + 52)) == [50, 51, 52]
+    assert seconds(recording.segment_frames(0, T0 + 50, T0 + 52)) == [50, 51, 52]
     after = list(recording.snapshots(T0 + 90, T0 + 110))[10]
     assert [event.text for event in after.events] == ["the clock was set back by 59 s"]
     recording.close()
@@ -273,7 +273,7 @@ def test_a_damaged_member_among_segments_is_skipped(tmp_path: Path) -> None:
         for t in (-5, 0, 50, 99, 120, 500):
             number = recording.segment_at(T0 + t)
             assert isinstance(recording.segments[number], TimeSegment)
-            list(recording.stretch(number, T0 + t - 30.0, T0 + t))
+            list(recording.segment_frames(number, T0 + t - 30.0, T0 + t))
         list(recording.snapshots(T0 + 30, T0 + 120))
         recording.close()
     assert read

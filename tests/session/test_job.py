@@ -114,7 +114,7 @@ def test_only_the_gpus_of_the_job_are_recorded_from_its_start_on(tmp_path: Path)
     assert (" ".join((later.command or "").split()), later.exit_code) == (told, 3)
     # The script's seconds pass faster than the clock's.
     assert later.duration_s == pytest.approx(found[-1].t - found[0].t, abs=5.0)
-    hidden = report_recording(result.path, lens=Redactor())
+    hidden = report_recording(result.path, recording_filter=Redactor())
     assert hidden.command == os.path.basename(sys.executable) and hidden.exit_code == 3
     assert report_data(pictured_recording(result.path).report)["command"] == later.command
 

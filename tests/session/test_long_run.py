@@ -161,13 +161,13 @@ def test_long_commands_of_processes_that_are_gone_are_not_remembered() -> None:
 
 def test_a_timeline_never_changes_while_it_goes_on() -> None:
     first = VerdictTimeline([(1.0, "collecting", None)])
-    second = first.then(2.0, "small_kernels", "A")
-    third = second.then(3.0, "collecting", None)
+    second = first.with_change(2.0, "small_kernels", "A")
+    third = second.with_change(3.0, "collecting", None)
     assert list(first) == [(1.0, "collecting", None)]
     assert list(second) == [(1.0, "collecting", None), (2.0, "small_kernels", "A")]
     assert second[-1] == (2.0, "small_kernels", "A") and third[1:] == ((2.0, "small_kernels", "A"), third[2])
     # An older one goes its own way.
-    other = second.then(9.0, "healthy", "B")
+    other = second.with_change(9.0, "healthy", "B")
     assert (len(third), third[2], other[2]) == (3, (3.0, "collecting", None), (9.0, "healthy", "B"))
     assert second == VerdictTimeline([(1.0, "collecting", None), (2.0, "small_kernels", "A")]) and second != third
     with pytest.raises(IndexError):
@@ -181,7 +181,7 @@ def test_a_timeline_keeps_the_newest_changes_in_few_bytes(monkeypatch: pytest.Mo
     try:
         timeline = VerdictTimeline()
         for change in changes:
-            timeline = timeline.then(*change)
+            timeline = timeline.with_change(*change)
         assert held_bytes() < 20_000
     finally:
         tracemalloc.stop()

@@ -268,7 +268,9 @@ def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_i
     for snapshot in SimulatedSource("healthy").past(5.0):
         writer.write(snapshot)
     writer.close()
-    assert report_recording(path, lens=Redactor()).is_simulated, "a recording of it is no measurement either"
+    assert report_recording(path, recording_filter=Redactor()).is_simulated, (
+        "a recording of it is no measurement either"
+    )
 
 
 def test_a_finding_says_its_duration_once(tmp_path: Path) -> None:

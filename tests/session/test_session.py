@@ -84,7 +84,7 @@ def test_the_past_before_the_start_is_not_made_before_somebody_looks_at_it() -> 
     past = session.past()
     assert past is not None
     assert (past.begin, made) == (frame(0).t, [])
-    assert [s.t for s in past.stretch(0, frame(7).t, frame(9).t)] == [frame(k).t for k in (7, 8, 9)]
+    assert [s.t for s in past.segment_frames(0, frame(7).t, frame(9).t)] == [frame(k).t for k in (7, 8, 9)]
     assert min(made) >= 5
 
 

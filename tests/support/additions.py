@@ -81,7 +81,7 @@ class Added:
         Patch(
             "gputop/sources/doctor_report.py",
             '            source_row("added", True, "always"),\n',
-            after="            _dcgmi(gpu, known),\n",
+            after="            _dcgmi(gpu, dcgmi_uuids),\n",
         ),
     ),
     """

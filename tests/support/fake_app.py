@@ -13,8 +13,8 @@ from gputop.commands.screen import replay_past
 from gputop.model.inspection import (
     DeepLook,
     Environment,
+    InspectedProcess,
     ProcessIdentity,
-    ProcessSight,
     SignalOutcome,
     ThreadList,
     ThreadStack,
@@ -72,7 +72,7 @@ class Asked:
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         self.looked.append((identity, loader))
         stack = ThreadStack((("forward", "model.py", 88),), active=True)
-        return DeepLook(ProcessSight(identity, stacks=(stack,) * 3), argv=("python", "train.py"))
+        return DeepLook(InspectedProcess(identity, stacks=(stack,) * 3), argv=("python", "train.py"))
 
     def command(self, identity: ProcessIdentity) -> str:
         return ""

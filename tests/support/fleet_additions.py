@@ -56,11 +56,11 @@ EXPORTER = Addition(
     """
 def test_an_exporter_is_looked_for_and_asked_in_its_own_names_and_units() -> None:
     from gputop.features.fleet import plan
-    from gputop.features.fleet.decode_answers import signals_found
+    from gputop.features.fleet.decode_answers import keys_by_dialect
 
-    assert "added_util_ratio" in plan.names_asked("") and "added_util_ratio" in plan.samples("")
-    signals = signals_found(["added_util_ratio", "added_milliwatts"])
-    known = plan.Known(signals, {"added": ("instance", "index")})
+    assert "added_util_ratio" in plan.names_selector("") and "added_util_ratio" in plan.samples("")
+    signals = keys_by_dialect(["added_util_ratio", "added_milliwatts"])
+    known = plan.FleetSchema(signals, {"added": ("instance", "index")})
     assert signals == {"added": {"util_pct", "power_w"}} and known.only == "added"
     assert plan.metric(known, "power_w", 'a="b"') == 'max by (instance, index) (added_milliwatts{a="b"})'
     assert plan.quiet(known, "").endswith("< 0.05)"), "5 % as a ratio"

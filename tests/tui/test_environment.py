@@ -62,7 +62,7 @@ def test_rows_say_how_many_values_are_masked_until_they_are_shown() -> None:
 
 def test_looking_for_a_value_does_not_look_behind_the_mask() -> None:
     environment = Environment(ME, (("A_TOKEN", "t0p"), ("PATH", "/usr"), ("Z", "1")))
-    find = [environment_rows(environment, "", COLOUR, 80, revealed=r, wanted="T0P") for r in (False, True)]
+    find = [environment_rows(environment, "", COLOUR, 80, revealed=r, search="T0P") for r in (False, True)]
     assert "no variable" in _texts(find[0])[1]
     assert "A_TOKEN" in _texts(find[1])[1]
 
@@ -81,7 +81,7 @@ def test_the_signal_that_lets_a_process_clean_up_comes_first() -> None:
 
 def test_the_question_names_pid_user_and_command() -> None:
     who = [Addressee(ME, "ml", "python train.py \x1b[31m" + "x" * 300)]
-    rows = _texts(signal_rows(who, signal_choices(), 0, COLOUR, 80, asked=True))
+    rows = _texts(signal_rows(who, signal_choices(), 0, COLOUR, 80, is_chosen=True))
     text = "\n".join(rows)
     assert "4711" in text and "ml" in text and "python train.py" in text
     assert "Send SIGTERM to process 4711?" in text
@@ -92,7 +92,7 @@ def test_the_question_names_pid_user_and_command() -> None:
 def test_many_processes_are_counted_in_the_question() -> None:
     who = [Addressee(ProcessIdentity(n, 1), None, None) for n in range(20)]
     assert question(signal_choices()[3], who) == "Send SIGKILL to these 20 processes?"
-    rows = _texts(signal_rows(who, signal_choices(), 0, COLOUR, 80, asked=False))
+    rows = _texts(signal_rows(who, signal_choices(), 0, COLOUR, 80, is_chosen=False))
     assert any("and 12 more" in row for row in rows)
 
 

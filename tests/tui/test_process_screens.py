@@ -149,7 +149,7 @@ async def test_a_deep_look_asks_about_the_selected_process_and_its_busiest_loade
         screen = app.screen
         for _ in range(100):
             await pilot.pause(0.01)
-            if screen._seen is not None:
+            if screen._inspection is not None:
                 break
         assert asked.looked == [
             (ProcessIdentity(4802, parent.starttime), ProcessIdentity(busiest.pid, busiest.starttime))

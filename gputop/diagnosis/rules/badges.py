@@ -162,8 +162,8 @@ XID = BadgeRule(
 
 def lost_badge(reason: str) -> Badge:
     """A GPU that can no longer be read. What a reason says after a semicolon is what to do."""
-    what, _, remedy = reason.partition("; ")
-    return Badge("lost", "red", "GPU lost", what, remedy or "see dmesg for Xid errors; reset the GPU or reboot")
+    problem, _, remedy = reason.partition("; ")
+    return Badge("lost", "red", "GPU lost", problem, remedy or "see dmesg for Xid errors; reset the GPU or reboot")
 
 
 LOST_CONDITION = "the GPU cannot be read: fallen off the bus, needs a reset"
@@ -214,9 +214,9 @@ def _step_growth(s: Signals, verdict: str) -> Badge | None:
     period = s.period
     if period is None or period.grown_t is None:
         return None
-    more = 100.0 * (period.period_s / period.first_s - 1.0)
+    slower = 100.0 * (period.period_s / period.first_s - 1.0)
     since = datetime.fromtimestamp(period.grown_t, timezone.utc)
-    line = f"a step takes {step_time(period.period_s)} ({SOURCE_WORDS[period.source]}), {more:.0f} % longer than the "
+    line = f"a step takes {step_time(period.period_s)} ({SOURCE_WORDS[period.source]}), {slower:.0f} % longer than the "
     line += f"{step_time(period.first_s)} at first, since {since:%H:%M} UTC"
     remedy = "see what changed then: clocks, temperature, input, sequence length, a neighbour on the host"
     return Badge("step_growth", "yellow", "steps grow longer", line, remedy)

@@ -204,7 +204,7 @@ USE_LOWER_PRECISION = "matrix work in bf16, FP16 or TF32 runs on them; other wor
 
 
 def _tell_no_tensor(s: Signals) -> RuleResult:
-    known = s.framework is not None
+    has_framework = s.framework is not None
     proven = s.fp32 is not None and s.fp32 >= at.SOME_FP32
     line = f"SM {pct(s.sm)}, FP32 {pct(s.fp32)}, tensor {pct(s.tensor)} for {duration(s.little_tensor_s)}"
     notes: tuple[str, ...] = ()
@@ -217,11 +217,11 @@ def _tell_no_tensor(s: Signals) -> RuleResult:
         remedy = USE_TENSOR_CORES if s.framework == "torch" else USE_TENSOR_CORES_JAX
         remedy_short = "bf16 autocast, TF32"
     return RuleResult(
-        "yellow" if (proven and known) or s.holds.half else "info",
+        "yellow" if (proven and has_framework) or s.holds.half else "info",
         (line,),
         remedy,
         remedy_short,
-        "high" if proven and known else "medium",
+        "high" if proven and has_framework else "medium",
         (*notes, *_few_warps(s)),
         None if proven else "tensor cores hardly used",
     )

@@ -158,32 +158,34 @@ def _cpu(s: Signals) -> bool:
     return _may_blame(s) and works(f, s) and main_cause(f) in ("cpu", "queued")
 
 
-def _line(s: Signals, f: Feeders, said: str) -> str:
+def _line(s: Signals, f: Feeders, doing: str) -> str:
     second = f.busiest
-    line = f"GPU idle {s.idle:.0f} %: {who(f)} {said}"
+    line = f"GPU idle {s.idle:.0f} %: {who(f)} {doing}"
     others = [(name, x) for name, x in (("disk", second.disk), ("network", second.network)) if x >= SECOND]
-    return line + "".join(f", {name} {share(x)}" for name, x in others if name not in said)
+    return line + "".join(f", {name} {share(x)}" for name, x in others if name not in doing)
 
 
 def _tell_cpu(s: Signals) -> RuleResult:
     f = s.feeders
     if f is None:
         return tell_cpu(s)
-    said = f"runnable (cpu {share(f.busiest.run)}, queued {share(f.busiest.queued)})"
+    doing = f"runnable (cpu {share(f.busiest.run)}, queued {share(f.busiest.queued)})"
     queued = f.busiest.queued / f.busiest.cpu if f.busiest.cpu else 0.0
     remedy, short = cpu_remedy(s, f, queued)
-    known = s.main is not None
+    main_is_known = s.main is not None
     notes = cores_note(s, f.busiest.queued)
-    if not known:
+    if not main_is_known:
         notes = (*notes, "the main thread could not be measured")
-    confidence: Confidence = "high" if known and f.by in (None, "child") else "low" if f.by == "kinship" else "medium"
+    confidence: Confidence = (
+        "high" if main_is_known and f.by in (None, "child") else "low" if f.by == "kinship" else "medium"
+    )
     return RuleResult(
-        starved_level(s), (_line(s, f, said) + ", main waits", _who_said(s, f)), remedy, short, confidence, notes,
+        starved_level(s), (_line(s, f, doing) + ", main waits", _measured_line(s, f)), remedy, short, confidence, notes,
         cause=main_cause(f),
     )  # fmt: skip
 
 
-def _who_said(s: Signals, f: Feeders) -> str:
+def _measured_line(s: Signals, f: Feeders) -> str:
     """The second line of evidence: everything measured, and by which rule."""
     words = both_words(s)
     by = proof(f)
@@ -260,28 +262,29 @@ def _tell_io(s: Signals) -> RuleResult:
     proven = (f.rx_bytes_per_s or 0.0) >= LEAST_RX
     if _disk(s):
         cause, confidence = "disk", "high"
-        said = f"in disk wait {share(max(f.busiest.disk, 0.0))}"
+        doing = f"in disk wait {share(max(f.busiest.disk, 0.0))}"
         if s.io_known and s.read_bytes_per_s:
-            said += f", reading {rate(s.read_bytes_per_s)}"
+            doing += f", reading {rate(s.read_bytes_per_s)}"
     elif works(f, s):
         cause = "pipe" if f.by == "pipe" else main_cause(f)
         confidence = "high" if proven or f.by == "thread" else "low" if f.by == "kinship" else "medium"
         where = "a pipe from outside" if cause == "pipe" else "the network" if cause == "network" else "the disk"
-        said = f"waiting for {where} {share(f.busiest.disk if cause == 'disk' else f.busiest.network)}"
+        doing = f"waiting for {where} {share(f.busiest.disk if cause == 'disk' else f.busiest.network)}"
     else:
         cause, confidence = "fetch", "medium"
-        said = f"waiting for something outside (poll {share(f.busiest.poll)}), none on a core or a disk"
+        doing = f"waiting for something outside (poll {share(f.busiest.poll)}), none on a core or a disk"
     if proven:
-        said += f", receiving {rate(f.rx_bytes_per_s)}"
+        doing += f", receiving {rate(f.rx_bytes_per_s)}"
     if f.busiest.cpu >= SECOND:
-        said += f", runnable {share(f.busiest.cpu)}"
+        doing += f", runnable {share(f.busiest.cpu)}"
     remedy, short = io_remedy(s, f, cause)
     notes = () if s.io_known else ("disk evidence needs root: read rates of this process are denied",)
     if f.why_blind is not None and not proven:
         notes = (*notes, f"no proof by bytes received: {f.why_blind}")
     sure: Confidence = "high" if confidence == "high" else "low" if confidence == "low" else "medium"
     return RuleResult(
-        starved_level(s), (f"GPU idle {s.idle:.0f} %: {who(f)} {said}", _who_said(s, f)), remedy, short, sure, notes,
+        starved_level(s), (f"GPU idle {s.idle:.0f} %: {who(f)} {doing}", _measured_line(s, f)), remedy, short, sure,
+        notes,
         cause=cause,
     )  # fmt: skip
 

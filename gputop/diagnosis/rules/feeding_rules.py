@@ -39,17 +39,18 @@ CLOSER = 0.1
 STEPS_S = 5.0
 """Seconds of the last fifteen with a kernel from which on a job takes its steps, however short they are [judged]."""
 SURELY = 0.3
-"""Where a main thread that waits for nobody must have run in so much of the idle time, it ran in the rest as well
-[judged]."""
+"""Where a main thread that waits for no other process must have run in so much of the idle time, it ran in the rest as
+well [judged]."""
 OUTSIDERS_OF_CORES = 0.25
-"""Who takes a quarter of the cores or more is named [judged]."""
+"""A program that takes a quarter of the cores or more is named [judged]."""
 HELD_BY_DEBUGGER = ("let the debugger or tracer that holds the process go on, or detach it", "detach the debugger")
 RESTARTING = 0.5
 """Share of the idle time that lies in pauses beside the birth of all loaders from which on it is theirs."""
 
 
 def least(x: float, s: Signals, looks: int = 1) -> float:
-    """L of a share that was sampled, not counted: one standard error below it, so that few samples accuse nobody.
+    """L of a share that was sampled, not counted: one standard error below it, so that few samples are not enough for a
+    verdict.
 
     ``looks``: how many times each sample looked.
     """
@@ -73,7 +74,7 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
     waits = s.main_waits
     if (s.feeders is None and not s.knows_feeders) or waits is None or s.idle < IDLE_PCT:
         return None
-    found: list[tuple[Cause, float]] = [
+    candidates: list[tuple[Cause, float]] = [
         ("disk", waits.disk),
         ("network", waits.network),
         ("pipe", waits.write),
@@ -83,14 +84,14 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
     feeds = works(f, s)
     if f is not None and feeds and least_of(f.busiest, s) >= least(waits.sleep, s, s.main_looks):
         # It looks for the batch again and again, and sleeps between: joblib does, and many a loop of one's own.
-        found.pop()
+        candidates.pop()
     if _polls_own_socket(s) and not s.listens and not feeds:
-        found[1] = ("network", waits.network + waits.poll)
-    # These can never be a wait for the GPU: they need no bound, only nobody else who may be to blame.
-    cause, x = max(found[:3], key=lambda pair: pair[1])
+        candidates[1] = ("network", waits.network + waits.poll)
+    # These can never be a wait for the GPU: they need no bound, only that no other cause is possible.
+    cause, x = max(candidates[:3], key=lambda pair: pair[1])
     if not feeds and x >= PURE_WAIT * s.idle / 100.0 and not _may_still_feed(s):
         return cause, x
-    cause, x = max(found, key=lambda pair: pair[1])
+    cause, x = max(candidates, key=lambda pair: pair[1])
     # A thread that sleeps while the GPU computes does so in the busy time: only what is beyond it counts.
     return (cause, x) if least(x, s, s.main_looks) >= OWN_WAIT else None
 
@@ -98,18 +99,18 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
 def main_alone(s: Signals) -> Cause | None:
     """What the main thread does where it must have spent most of the idle time running or in waits of its own.
 
-    Which of them lay in the idle time is not known: it may run, or sleep, until the GPU is done. But it waited for
-    nobody, and no feeder worked. ``unknown`` where running and sleeping would fit the idle time alike.
+    Which of them lay in the idle time is not known: it may run, or sleep, until the GPU is done. But it waited for no
+    other process, and no feeder worked. ``unknown`` where running and sleeping would fit the idle time alike.
     """
     waits, idle = s.main_waits, s.idle / 100.0
     if waits is None or s.main is None or not s.knows_feeders or s.idle < IDLE_PCT:
         return None
     if works(s.feeders, s) or _may_still_feed(s):
         return None
-    own = waits.disk + waits.network + waits.write
-    if least(min(1.0, s.main + own + waits.sleep), s, s.main_looks) < MOSTLY:
+    own_waits = waits.disk + waits.network + waits.write
+    if least(min(1.0, s.main + own_waits + waits.sleep), s, s.main_looks) < MOSTLY:
         return None
-    ran, slept = abs(s.main - (idle - own)), abs(waits.sleep - (idle - own))
+    ran, slept = abs(s.main - (idle - own_waits)), abs(waits.sleep - (idle - own_waits))
     surely = main_least(s) >= SURELY
     if abs(ran - slept) < CLOSER and not surely:
         return "unknown"
@@ -128,7 +129,8 @@ def _may_still_feed(s: Signals) -> bool:
 
 
 def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
-    """Whether the main thread may have waited for somebody in most of the idle time, and for nothing of its own.
+    """Whether the main thread may have waited for another process in most of the idle time, and not for something of
+    its own.
 
     ``surely``: waits that no table knows, for a child of its own among them, do not count.
     """
@@ -155,10 +157,10 @@ def works(f: Feeders | None, s: Signals) -> bool:
     return f is not None and least_of(f.busiest, s) >= MOSTLY
 
 
-def least_of(shares: FeederShares, s: Signals, beside: float = 0.0) -> float:
-    """L of a feeder's useful time, and of ``beside``. Runnable time is counted, so only waits can err."""
+def least_of(shares: FeederShares, s: Signals, other_waits: float = 0.0) -> float:
+    """L of a feeder's useful time, and of ``other_waits``. Runnable time is counted, so only waits can err."""
     rest = 1.0 - shares.cpu
-    waits = min(rest, shares.disk + shares.network + beside)
+    waits = min(rest, shares.disk + shares.network + other_waits)
     if rest <= 0.0:
         return at_least(shares.cpu, s.u)
     x = waits / rest
@@ -190,8 +192,8 @@ def who(f: Feeders) -> str:
 def feeder_words(shares: FeederShares) -> str:
     """The two largest states of a feeder: ``network 61 %, run 12 %``."""
     parts = [(getattr(shares, name), name) for name in FeederShares.__struct_fields__]
-    said = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:2]
-    return ", ".join(f"{name} {share(x)}" for x, name in said) or IDLE
+    largest = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:2]
+    return ", ".join(f"{name} {share(x)}" for x, name in largest) or IDLE
 
 
 def main_words(s: Signals) -> str:
@@ -200,8 +202,8 @@ def main_words(s: Signals) -> str:
     parts = [(s.main or 0.0, "run")]
     if waits is not None:
         parts += [(getattr(waits, name), word) for name, word in _WAIT_WORDS.items()]
-    said = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:2]
-    return ", ".join(f"{name} {share(x)}" for x, name in said) or "nothing that can be seen"
+    largest = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:2]
+    return ", ".join(f"{name} {share(x)}" for x, name in largest) or "nothing that can be seen"
 
 
 def both_words(s: Signals) -> str:
@@ -252,8 +254,8 @@ def taken_by(s: CoresTaken) -> str | None:
     named = takers_of_cores(s)
     words = [f"{_outsider(o)} {o.cpu_pct / 100.0:.1f} cores" for o in named]
     total = s.outsider_cores or 0.0
-    told = sum(o.cpu_pct for o in named if o.gpu is None) / 100.0
-    if total >= max(0.5, OUTSIDERS_OF_CORES * (s.cores or 0.0)) and total - told >= 0.5:
+    named_cores = sum(o.cpu_pct for o in named if o.gpu is None) / 100.0
+    if total >= max(0.5, OUTSIDERS_OF_CORES * (s.cores or 0.0)) and total - named_cores >= 0.5:
         words.append(f"all programs outside the GPU jobs {total:.1f} cores")
     return ", ".join(words) or None
 
@@ -319,13 +321,13 @@ def more_of(s: Signals, f: Feeders) -> str:
         return f"raise num_workers (now {f.n}; `gputop loader` finds how many)"
     if f.what == "threads":
         return "load in processes: threads share one interpreter lock (torchdata.nodes 0.10 does either)"
-    more = {
+    advice = {
         "children": "run several child processes at once, each a few items ahead",
         "helpers": f"run more of them (now {f.n}), each a few batches ahead",
         "beside": f"run more of them (now {f.n})",
         "ray": f"run more tasks at once (now {f.n})",
     }
-    return more.get(f.what, f"more processes in the pool (now {f.n})")
+    return advice.get(f.what, f"more processes in the pool (now {f.n})")
 
 
 def cpu_remedy(s: Signals, f: Feeders, queued: float) -> Remedy:
@@ -385,5 +387,5 @@ def _ahead(s: Signals, f: Feeders) -> str:
 def _more_in_flight(f: Feeders) -> str:
     if f.what == "threads":
         return "more threads, each a few items ahead"
-    what = "worker processes" if f.what == "workers" else f.kind
-    return f"more {what} (now {f.n}), each a few batches ahead"
+    workers = "worker processes" if f.what == "workers" else f.kind
+    return f"more {workers} (now {f.n}), each a few batches ahead"

@@ -44,9 +44,9 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
             return f"main: waits for data of its workers, and they for a lock, for {duration(feeders.for_s)}", "lock"
     elif feeders is not None and feeders.for_s >= STANDS_S:
         where = f", on {feeders.mount}" if feeders.mount is not None else ""
-        what = "disk" if feeders.what == "disk" else "network"
-        line = f"workers: in {what} wait for {duration(feeders.for_s)}{where}"
-        return line, "mount" if feeders.mount is not None else "disk" if what == "disk" else "network"
+        device = "disk" if feeders.what == "disk" else "network"
+        line = f"workers: in {device} wait for {duration(feeders.for_s)}{where}"
+        return line, "mount" if feeders.mount is not None else "disk" if device == "disk" else "network"
     if main is None or main.for_s < STANDS_S:
         return None, None
     if main.mount is not None:
@@ -72,8 +72,8 @@ WHY_REMEDIES: dict[str, tuple[str, str]] = {
 def _remedy(s: Signals, cause: Cause | None) -> tuple[str, str] | None:
     if s.main_stands is not None and s.main_stands.what == "traced":
         return HELD_BY_DEBUGGER
-    found = WHY_REMEDIES.get(cause or "")
-    return None if found is None else (found[0].format(pid=s.pid if s.pid is not None else "PID"), found[1])
+    remedy = WHY_REMEDIES.get(cause or "")
+    return None if remedy is None else (remedy[0].format(pid=s.pid if s.pid is not None else "PID"), remedy[1])
 
 
 def _held(s: Signals) -> float:
@@ -89,9 +89,9 @@ def _holding(s: Signals) -> bool:
 
 
 def _tell_holding(s: Signals) -> RuleResult:
-    who = s.name if s.pid is None else f"{s.name} (pid {s.pid})"
+    holder = s.name if s.pid is None else f"{s.name} (pid {s.pid})"
     why, cause = why_idle(s)
-    line = f"util {s.u:.0f} % for {duration(s.quiet_s)}, {who} holds {memory(_held(s))}"
+    line = f"util {s.u:.0f} % for {duration(s.quiet_s)}, {holder} holds {memory(_held(s))}"
     remedy = _remedy(s, cause) or (
         "end the process (a notebook: shut its kernel down), or free its cache: torch.cuda.empty_cache()",
         "stop it, empty_cache()",
@@ -122,15 +122,15 @@ IDLE_HOLDING_MEMORY = Rule(
 
 
 def _tell_idle(s: Signals) -> RuleResult:
-    held = _held(s)
+    held_bytes = _held(s)
     for_s = s.quiet_s if s.quiet else s.stopped_s
     notes: tuple[str, ...] = ()
-    if s.server is not None and held >= HELD_BYTES:
-        notes = (f"an idle server: {s.server} holds {memory(held)}",)
+    if s.server is not None and held_bytes >= HELD_BYTES:
+        notes = (f"an idle server: {s.server} holds {memory(held_bytes)}",)
     elif not s.processes and (s.mem_used or 0.0) >= HELD_BYTES:
         notes = (f"{memory(s.mem_used or 0.0)} in use by processes that are not visible here",)
     why, cause = why_idle(s)
-    line = f"util {s.u:.0f} % for {duration(for_s)}, " + (f"{memory(held)} held" if held else "no process")
+    line = f"util {s.u:.0f} % for {duration(for_s)}, " + (f"{memory(held_bytes)} held" if held_bytes else "no process")
     return RuleResult(
         "grey",
         (line,) if why is None else (line, why),
@@ -138,9 +138,9 @@ def _tell_idle(s: Signals) -> RuleResult:
         confidence="high",
         notes=notes,
         cause=cause,
-        title=HOLDING if held >= HELD_BYTES else None,
-        state="idle_allocated" if held >= HELD_BYTES else "idle",
-        short=HOLDING if held >= HELD_BYTES else None,
+        title=HOLDING if held_bytes >= HELD_BYTES else None,
+        state="idle_allocated" if held_bytes >= HELD_BYTES else "idle",
+        short=HOLDING if held_bytes >= HELD_BYTES else None,
     )
 
 

@@ -44,7 +44,7 @@ WAITS_FOR_REQUESTS = 0.5
 
 
 def _listens(s: Signals) -> bool:
-    """A process with a listening socket, its own or its parent's, whose main thread waits for what somebody wants."""
+    """A process with a listening socket, its own or its parent's, whose main thread waits for requests."""
     waits = s.main_waits
     f = s.feeders
     if waits is None or (s.listens < 0.5 and not s.served) or main_runs(s):
@@ -64,10 +64,10 @@ def _low_demand(s: Signals) -> bool:
 
 def _tell_low_demand(s: Signals) -> RuleResult:
     listens = f"the parent of {s.name} takes requests" if s.served else f"{s.name} listens on a socket of its own"
-    who = listens if s.server is None else f"{s.server} server"
+    server = listens if s.server is None else f"{s.server} server"
     return RuleResult(
         "info",
-        (f"{who}: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests",),
+        (f"{server}: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests",),
         "nothing to fix: batch, consolidate on fewer GPUs, MIG",
         "batch, consolidate, MIG",
         "medium",
@@ -361,8 +361,8 @@ def in_workers(s: Signals) -> tuple[str, str] | None:
         return None
     if s.cores is None or s.cores > MOST_WORKERS:
         return IN_WORKERS, "num_workers=4–8"
-    most = max(1, int(s.cores) - 1)
-    return f"DataLoader(num_workers={most}) on these {s.cores:.0f} cores", f"num_workers={most}"
+    workers = max(1, int(s.cores) - 1)
+    return f"DataLoader(num_workers={workers}) on these {s.cores:.0f} cores", f"num_workers={workers}"
 
 
 LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
@@ -399,11 +399,11 @@ OWN_WAITS = {
 
 
 def _tell_main(s: Signals) -> RuleResult:
-    own = None if main_runs(s) else own_wait(s)
-    if own is not None:
-        cause, x = own
-        what = OWN_WAITS[cause]
-        line = f"GPU idle {s.idle:.0f} %: main thread {what} {share(x)} of the time"
+    wait = None if main_runs(s) else own_wait(s)
+    if wait is not None:
+        cause, x = wait
+        doing = OWN_WAITS[cause]
+        line = f"GPU idle {s.idle:.0f} %: main thread {doing} {share(x)} of the time"
         if cause == "network" and (s.main_rx or 0.0) >= LEAST_RX:
             line += f", receiving {rate(s.main_rx)}"
         return RuleResult(starved_level(s), (line, both_words(s)), *MAIN_REMEDIES[cause], "medium", cause=cause)
@@ -431,10 +431,10 @@ def _tell_main(s: Signals) -> RuleResult:
             remedy = f"{workers[0]} if it loads data; else torch.compile, CUDA graphs, no .item() in each step"
             short = f"{workers[1]}, compile"
     queued = (s.main_queued or 0.0) / s.main if s.main else 0.0
-    said = (line, both_words(s)) if s.knows_feeders else (line,)
+    evidence = (line, both_words(s)) if s.knows_feeders else (line,)
     cause = "queued" if queued >= 0.5 else "cpu"
     sure: Confidence = "high" if alone is None else "medium"
-    return RuleResult(starved_level(s), said, remedy, short, sure, notes=cores_note(s, s.main_queued), cause=cause)
+    return RuleResult(starved_level(s), evidence, remedy, short, sure, notes=cores_note(s, s.main_queued), cause=cause)
 
 
 MAIN_PROCESS = Rule(

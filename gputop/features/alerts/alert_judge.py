@@ -41,14 +41,14 @@ class AlertChange(Struct, frozen=True):
 class AlertStanding(Struct):
     """Where one alert stands on one GPU of a group. Times are Unix seconds.
 
-    ``since``: when the condition began to hold, None while it does not; ``seen``: when it last did; ``is_active``: it
+    ``since``: when the condition began to hold, None while it does not; ``seen_t``: when it last did; ``is_active``: it
     has held for as long as the alert asks.
     """
 
     gpu: int
     group: str
     since: float | None = None
-    seen: float = 0.0
+    seen_t: float = 0.0
     is_active: bool = False
 
 
@@ -71,7 +71,8 @@ class Judge:
     def take(self, snapshot: Snapshot, diagnoses: Iterable[GpuDiagnosis]) -> tuple[AlertChange, ...]:
         """What one more snapshot changes, in the order of the alerts and GPUs.
 
-        A snapshot whose GPUs were not read again changes nothing. Where the clock was set back, what held begins anew.
+        A snapshot whose GPUs were not read again changes nothing. Where the clock was set back, every condition starts
+        over.
         """
         if self._last_t is not None and snapshot.t <= self._last_t:
             self._standing.clear()
@@ -82,7 +83,7 @@ class Judge:
         pairs = list(zip(snapshot.gpus, diagnoses, strict=False))
         longest_gap = GAP_INTERVALS * snapshot.interval_s
         jobs = jobs_by_gpu(snapshot.processes) if self._needs_jobs else {}
-        found: list[AlertChange] = []
+        changes: list[AlertChange] = []
         for alert in self.alerts:
             groups: dict[str, Members] = {}
             for gpu, diagnosis in pairs:
@@ -92,16 +93,16 @@ class Judge:
             for group, members in groups.items():
                 change = self._decide(alert, group, members, snapshot.t)
                 if change is not None:
-                    found.append(change)
+                    changes.append(change)
             if alert.per == "job":
-                found += self._ended(alert, groups, snapshot.t)
+                changes += self._ended(alert, groups, snapshot.t)
         self._forget(snapshot)
-        return tuple(found)
+        return tuple(changes)
 
     def standing(self, name: str) -> tuple[AlertStanding, ...]:
         """The GPUs on which an alert's condition holds now, by their index."""
-        found = [s for (alert, _), s in self._standing.items() if alert == name and s.since is not None]
-        return tuple(sorted(found, key=lambda standing: standing.gpu))
+        standings = [s for (alert, _), s in self._standing.items() if alert == name and s.since is not None]
+        return tuple(sorted(standings, key=lambda standing: standing.gpu))
 
     def silent_until(self, alert: Alert) -> float | None:
         """When an alert may fire again that holds and has fired; None where it is not silent."""
@@ -129,16 +130,16 @@ class Judge:
             standing = self._standing[place] = AlertStanding(gpu.static.index, group)
         standing.gpu = gpu.static.index
         if holds is None:
-            # Unknown: it neither ends nor goes on. After more than a gap of that it has to hold anew.
-            if not standing.is_active and t - standing.seen > gap:
+            # Unknown: it neither ends nor goes on. After a longer gap it has to hold for its whole time again.
+            if not standing.is_active and t - standing.seen_t > gap:
                 standing.since = None
             return standing
         if not holds:
             del self._standing[place]
             return None
-        if standing.since is None or (not standing.is_active and t - standing.seen > gap):
+        if standing.since is None or (not standing.is_active and t - standing.seen_t > gap):
             standing.since = t
-        standing.seen = t
+        standing.seen_t = t
         standing.is_active = standing.is_active or t - standing.since >= alert.for_s
         return standing
 
@@ -147,8 +148,8 @@ class Judge:
         place = (alert.name, group)
         active = [(gpu, s) for gpu, s in members if s is not None and s.is_active and s.since is not None]
         if not active or (alert.gpus == "all" and len(active) < len(members)):
-            held = self._holding.pop(place, None)
-            return None if held is None else replace(held, kind="resolved", t=t)
+            fired = self._holding.pop(place, None)
+            return None if fired is None else replace(fired, kind="resolved", t=t)
         change = AlertChange(
             "fired",
             t,
@@ -159,8 +160,8 @@ class Judge:
             min(standing.since or t for _, standing in active),
         )
         self._holding.setdefault(place, change)
-        known = [standing.seen == t for _, standing in active]
-        if not (all(known) if alert.gpus == "all" else any(known)) or self._is_silent(place, alert, t):
+        seen_now = [standing.seen_t == t for _, standing in active]
+        if not (all(seen_now) if alert.gpus == "all" else any(seen_now)) or self._is_silent(place, alert, t):
             return None
         self.fired[place] = t
         return change
@@ -177,16 +178,16 @@ class Judge:
 
     def _forget(self, snapshot: Snapshot) -> None:
         """Jobs come and go, and a recreated MIG instance has another UUID: what is remembered must be bounded."""
-        most = len(self.alerts) * MOST_GONE
-        if len(self._standing) <= most and len(self.fired) <= most:
+        limit = len(self.alerts) * MOST_GONE
+        if len(self._standing) <= limit and len(self.fired) <= limit:
             return
-        here = {gpu.static.uuid for gpu in snapshot.gpus}
-        for place in [place for place in self._standing if place[1] not in here]:
+        present = {gpu.static.uuid for gpu in snapshot.gpus}
+        for place in [place for place in self._standing if place[1] not in present]:
             del self._standing[place]
-        here |= {standing.group for standing in self._standing.values()}
-        for place in [place for place in self._holding if place[1] not in here]:
+        present |= {standing.group for standing in self._standing.values()}
+        for place in [place for place in self._holding if place[1] not in present]:
             del self._holding[place]
-        for place in [place for place in self.fired if place[1] not in here and place not in self._holding]:
+        for place in [place for place in self.fired if place[1] not in present and place not in self._holding]:
             del self.fired[place]
 
 

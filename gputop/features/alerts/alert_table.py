@@ -186,14 +186,14 @@ class AlertError(Exception):
     """What is wrong with one alert, in one line. ``number`` counts from 0; ``field`` is empty where none is wrong."""
 
     def __init__(self, text: str, number: int, field: str, name: object = None) -> None:
-        who = f"alert {name}" if isinstance(name, str) and _NAME.fullmatch(name) else f"alert {number + 1}"
-        super().__init__(f"{who}: {field}: {text}" if field else f"{who}: {text}")
+        subject = f"alert {name}" if isinstance(name, str) and _NAME.fullmatch(name) else f"alert {number + 1}"
+        super().__init__(f"{subject}: {field}: {text}" if field else f"{subject}: {text}")
         self.number, self.field = number, field
-        self._given = (text, number, field, name)
+        self._arguments = (text, number, field, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickle and copy would call the constructor with the finished words alone.
-        return type(self), self._given
+        return type(self), self._arguments
 
 
 class Alert(Struct, frozen=True):
@@ -317,42 +317,42 @@ class _Reader:
         """The scope in which the alert acts once: the one given, else what its command needs."""
         used = _placeholders(command)
         of_one = next((name for name in OF_ONE_GPU if name in used), None)
-        given = self._one_of("per", PER)
-        if given is None:
+        scope = self._one_of("per", PER)
+        if scope is None:
             if of_one is not None or not (command or notifies):
                 return "gpu"
             return "job" if "job_id" in used or not command else "node"
-        if given != "gpu" and of_one is not None:
+        if scope != "gpu" and of_one is not None:
             self._refuse(
-                "run", f"{{{of_one}}} stands for one GPU, and per = {given!r} acts for several: write {{gpus}}"
+                "run", f"{{{of_one}}} stands for one GPU, and per = {scope!r} acts for several: write {{gpus}}"
             )
-        return given
+        return scope
 
     def _share(self, per: Per, acts_on_job: bool) -> Share:
         """On which of the GPUs the condition must hold."""
-        given = self._one_of("gpus", SHARES)
-        if given == "all" and per == "gpu":
+        share = self._one_of("gpus", SHARES)
+        if share == "all" and per == "gpu":
             self._refuse("gpus", 'has no effect where the alert acts on one GPU at a time: set per = "job" or "node"')
-        return given or ("all" if per == "job" and acts_on_job else "any")
+        return share or ("all" if per == "job" and acts_on_job else "any")
 
-    def _one_of(self, field: str, known: tuple[_Word, ...]) -> _Word | None:
+    def _one_of(self, field: str, allowed: tuple[_Word, ...]) -> _Word | None:
         value = self._table.get(field)
-        if value is not None and value not in known:
-            self._refuse(field, f"must be one of {', '.join(known)}, not {value!r}")
+        if value is not None and value not in allowed:
+            self._refuse(field, f"must be one of {', '.join(allowed)}, not {value!r}")
         return value
 
     def _seconds(self, field: str, default: float, least: float) -> float:
         value = self._table.get(field)
         if value is None:
             return default
-        found = None
+        seconds = None
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            found = float(value)
+            seconds = float(value)
         elif isinstance(value, str) and (match := _TIME.fullmatch(value.strip().lower())) and match[2] in SECONDS:
-            found = float(match[1]) * SECONDS[match[2]]
-        if found is None or not least <= found <= LONGEST_S:
+            seconds = float(match[1]) * SECONDS[match[2]]
+        if seconds is None or not least <= seconds <= LONGEST_S:
             self._refuse(field, f"must be a time such as 30s, 5m or 1h, from {least:g}s to 30d, not {value!r}")
-        return found
+        return seconds
 
     def _refuse(self, field: str, text: str) -> NoReturn:
         raise AlertError(text, self._number, field, self._table.get("name"))

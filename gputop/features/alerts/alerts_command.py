@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from gputop.commands.argument_parser import selectable, waiting
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import lens_of, wait_of
+from gputop.commands.shared_options import recording_filter_of, wait_of
 from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_judge import DryRun, WouldFire
 from gputop.features.alerts.alert_table import Alert
@@ -71,10 +71,10 @@ def alerts_here(
     refuse_unsafe(args, alerts)
     from gputop.features.alerts.runner import FiringLock
 
-    here = NodeAlerts(alerts, FiringLock(_private_directories()), tell)
-    if why_not := here.why_not():
-        (tell or here.messages.append)(f"alerts: {why_not}")
-    return here
+    node_alerts = NodeAlerts(alerts, FiringLock(_private_directories()), tell)
+    if why_not := node_alerts.why_not():
+        (tell or node_alerts.messages.append)(f"alerts: {why_not}")
+    return node_alerts
 
 
 def alerts_on_screen(args: Any, settings: Settings) -> NodeAlerts | None:
@@ -94,7 +94,7 @@ def alerts_on_screen(args: Any, settings: Settings) -> NodeAlerts | None:
 def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
     """What `gputop doctor` says of alerts: who fires them, and the files that hold their addresses."""
     files = [(f"notify_file of {a.name}", a.notify_file) for a in alerts_in(settings) if a.notify_file is not None]
-    report: dict[str, Any] = {"private_files": [private_file(what, path) for what, path in files]}
+    report: dict[str, Any] = {"private_files": [private_file(subject, path) for subject, path in files]}
     if settings.alert:
         report["alerts"] = alerts_report(args, settings)
         report["problems"] = [report["alerts"]["problem"]] if report["alerts"]["problem"] else []
@@ -138,7 +138,7 @@ def _refuse_written_by_others(file: Path) -> None:
 
 
 def alerts_report(args: Any, settings: Settings) -> dict[str, Any]:
-    """The alerts for `gputop doctor`, without secrets: who fires them now, or why nobody can."""
+    """The alerts for `gputop doctor`, without secrets: which process fires them now, or why none can."""
     from gputop.features.alerts.runner import holder
     from gputop.sources.step_datagrams import is_ours, login_directories
 
@@ -154,14 +154,14 @@ def alerts_report(args: Any, settings: Settings) -> dict[str, Any]:
 def _private_directories() -> list[str]:
     from gputop.sources.step_datagrams import login_directories, prepare
 
-    found = []
+    directories = []
     for directory in login_directories():
         try:
             prepare(directory)
         except OSError:
             continue
-        found.append(directory)
-    return found
+        directories.append(directory)
+    return directories
 
 
 # Alerts as text and as data: those that are configured, and what would have fired in a recording.
@@ -191,32 +191,32 @@ def _alert_rows(alert: Alert) -> Iterator[tuple[str, str]]:
 
 def dry_run_document(tried: DryRun) -> Document:
     """What would have fired: a row each, and below it what would have been run."""
-    what = f"{count(len(tried.fired), 'firing')} of {count(len(tried.names), 'alert')}"
-    lead = f"{what} in {length(tried.end - tried.begin)} from {_moment(tried.begin)} UTC; nothing was run"
-    rows = tuple((_moment(one.t), one.alert, which_gpus(one.gpus), _held(one)) for one in tried.fired)
+    total = f"{count(len(tried.fired), 'firing')} of {count(len(tried.names), 'alert')}"
+    lead = f"{total} in {length(tried.end - tried.begin)} from {_moment(tried.begin)} UTC; nothing was run"
+    rows = tuple((_moment(firing.t), firing.alert, which_gpus(firing.gpus), _held(firing)) for firing in tried.fired)
     table = Table(("fired (UTC)", "alert", "GPUs", "held"), rows, "<<<<", tuple(map(_does, tried.fired)))
     return Document(lead, (table,))
 
 
-def _held(one: WouldFire) -> str:
-    until = "to the end" if one.until is None else f"for {length(one.until - one.since)}"
-    return f"from {_moment(one.since)[11:]} {until}"
+def _held(firing: WouldFire) -> str:
+    until = "to the end" if firing.until is None else f"for {length(firing.until - firing.since)}"
+    return f"from {_moment(firing.since)[11:]} {until}"
 
 
 def dry_run_data(tried: DryRun) -> dict[str, Any]:
     """The same for scripts; times are Unix seconds."""
     # The first of the GPUs under its own name as well, for alerts that act for one.
-    fired = [{**asdict(one), "gpu": one.gpus[0], "uuid": one.uuids[0]} for one in tried.fired]
+    fired = [{**asdict(firing), "gpu": firing.gpus[0], "uuid": firing.uuids[0]} for firing in tried.fired]
     return {"schema": SCHEMA, "begin": tried.begin, "end": tried.end, "alerts": list(tried.names), "fired": fired}
 
 
-def _does(one: WouldFire) -> str:
+def _does(firing: WouldFire) -> str:
     does = []
-    if one.not_run is not None:
-        does.append(f"would not be run: {one.not_run}")
-    elif one.command:
-        does.append(f"would run: {shlex.join(one.command)}")
-    if one.notifies:
+    if firing.not_run is not None:
+        does.append(f"would not be run: {firing.not_run}")
+    elif firing.command:
+        does.append(f"would run: {shlex.join(firing.command)}")
+    if firing.notifies:
         does.append("would notify")
     return "; ".join(does) or "would be shown only"
 
@@ -271,7 +271,7 @@ def _dry_run(args: argparse.Namespace, settings: Settings, alerts: Sequence[Aler
     from gputop.features.alerts.firing import dry_run
     from gputop.recording.reader import read_snapshots
 
-    tried = dry_run(read_snapshots(args.file, lens_of(args, settings)), alerts)
+    tried = dry_run(read_snapshots(args.file, recording_filter_of(args, settings)), alerts)
     sys.stdout.write(json_text(dry_run_data(tried)) if args.json else plain(dry_run_document(tried)))
     sys.stdout.flush()
     return FIRED if tried.fired else 0

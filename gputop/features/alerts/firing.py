@@ -126,7 +126,7 @@ def _values(alert: Alert, snapshot: Snapshot, gpus: Judged) -> tuple[dict[str, s
     pids = {str(process.pid) for process in processes}
     jobs = {job for process in processes if (job := _job_id(process)) is not None}
     shown = which_gpus(indices)
-    found: dict[str, str | None] = {
+    values_found: dict[str, str | None] = {
         "host": snapshot.machine.hostname,
         "alert": alert.name,
         "gpus": ",".join(str(gpu.static.index) for gpu, _ in gpus),
@@ -135,7 +135,7 @@ def _values(alert: Alert, snapshot: Snapshot, gpus: Judged) -> tuple[dict[str, s
     }
     if len(gpus) == 1:
         gpu, diagnosis = gpus[0]
-        found |= {
+        values_found |= {
             "gpu": str(gpu.static.index), "uuid": gpu.static.uuid, "pci": gpu.static.pci_bus_id,
             "verdict": diagnosis.verdict, "level": diagnosis.level,
         }  # fmt: skip
@@ -146,7 +146,7 @@ def _values(alert: Alert, snapshot: Snapshot, gpus: Judged) -> tuple[dict[str, s
         "pci": "the driver does not say" if len(gpus) == 1 else several,
         **dict.fromkeys(("gpu", "uuid", "verdict", "level"), several),
     }
-    return {name: value for name, value in found.items() if value is not None}, missing
+    return {name: value for name, value in values_found.items() if value is not None}, missing
 
 
 def _only(values: set[str], name: str) -> dict[str, str]:
@@ -161,11 +161,11 @@ def _job_id(process: ProcessSample) -> str | None:
 def _body(alert: Alert, gpus: Judged) -> str:
     """Evidence and remedy; no command line, because this leaves the machine."""
     gpu, diagnosis = gpus[0]
-    told = [f"GPU {gpu.static.index}: {diagnosis.title}" for gpu, diagnosis in gpus] if len(gpus) > 1 else []
+    titles = [f"GPU {gpu.static.index}: {diagnosis.title}" for gpu, diagnosis in gpus] if len(gpus) > 1 else []
     lines = [
         f"{alert.when.text}",
-        *told[:MOST_TOLD],
-        *([f"and {len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else ()),
+        *titles[:MOST_TOLD],
+        *([f"and {len(titles) - MOST_TOLD} more"] if len(titles) > MOST_TOLD else ()),
         f"{gpu.static.name}: {diagnosis.title}",
         *(f"evidence: {line}" for line in diagnosis.evidence),
         *([f"what helps: {diagnosis.remedy}"] if diagnosis.remedy else ()),
@@ -193,8 +193,8 @@ def dry_run(snapshots: Iterable[Snapshot], alerts: Sequence[Alert]) -> DryRun:
                 fired.append(_would_fire(firing_of(change, frame), change))
                 standing.setdefault(change.place, []).append(fired[-1])
             else:
-                for one in standing.pop(change.place, ()):
-                    one.until = change.t
+                for firing in standing.pop(change.place, ()):
+                    firing.until = change.t
     if monitor is None:
         raise SourceError("the recording holds nothing to judge")
     return DryRun(tuple(alert.name for alert in alerts), begin, end, tuple(fired))
@@ -202,12 +202,12 @@ def dry_run(snapshots: Iterable[Snapshot], alerts: Sequence[Alert]) -> DryRun:
 
 def _would_fire(firing: Firing, change: AlertChange) -> WouldFire:
     alert = firing.alert
-    one = WouldFire(alert.name, change.gpus, change.uuids, change.t, change.since, notifies=alert.notifies)
+    would_fire = WouldFire(alert.name, change.gpus, change.uuids, change.t, change.since, notifies=alert.notifies)
     try:
-        one.command = tuple(masked_words(firing.argv())) if alert.run else ()
+        would_fire.command = tuple(masked_words(firing.argv())) if alert.run else ()
     except NotHanded as error:
-        one.not_run = str(error)
-    return one
+        would_fire.not_run = str(error)
+    return would_fire
 
 
 # The addresses of a ``notify_file``: one a line, ``#`` begins a comment. They carry tokens: for the owner alone.
@@ -231,7 +231,7 @@ def addresses(path: str) -> list[str]:
         raise AddressError(f"notify_file {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise AddressError(f"notify_file {path} cannot be read as text") from None
-    found = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    if not found:
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    if not lines:
         raise AddressError(f"notify_file {path} holds no address")
-    return found
+    return lines

@@ -13,8 +13,8 @@ import sys
 
 def main() -> int:
     """Send to each address; the exit status is 1 where one did not take it."""
-    given = json.load(sys.stdin)
-    sys.path[:] = given["path"]
+    request = json.load(sys.stdin)
+    sys.path[:] = request["path"]
     try:
         import apprise
     except ImportError:
@@ -23,13 +23,13 @@ def main() -> int:
     # What it logs quotes addresses.
     logging.disable(logging.CRITICAL)
     refused: list[str] = []
-    for number, url in enumerate(given["urls"], 1):
+    for number, url in enumerate(request["urls"], 1):
         service = apprise.Apprise()
-        known = service.add(url)
-        if not known or not service.notify(title=given["title"], body=given["body"]):
-            refused.append(f"address {number}" + ("" if known else " is not one that apprise knows"))
-    sent = len(given["urls"]) - len(refused)
-    print(f"sent to {sent} of {len(given['urls'])}" + (f"; failed: {', '.join(refused)}" if refused else ""))  # noqa: T201
+        is_known = service.add(url)
+        if not is_known or not service.notify(title=request["title"], body=request["body"]):
+            refused.append(f"address {number}" + ("" if is_known else " is not one that apprise knows"))
+    sent = len(request["urls"]) - len(refused)
+    print(f"sent to {sent} of {len(request['urls'])}" + (f"; failed: {', '.join(refused)}" if refused else ""))  # noqa: T201
     return 1 if refused else 0
 
 

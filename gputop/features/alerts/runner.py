@@ -28,7 +28,7 @@ from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
 from gputop.system.worker import Worker
 
-# Only one process of a user fires alerts on a machine: who holds the lock, and when each alert last fired.
+# Only one process of a user fires alerts on a machine: which process holds the lock, and when each alert last fired.
 #
 # The lock is on a file in every directory in which gputops of this user may look, because they do not all know the same
 # ones. The same files keep when each alert fired, so that a restart does not break a silence. A lock ends with its
@@ -74,15 +74,15 @@ class FiringLock:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except OSError:
                     is_free = False
-            told = [_read(file) for file in opened]
+            holders = [_read(file) for file in opened]
             self.reason = None if opened else "; ".join(reasons) or "there is no directory for it"
             if not opened or not is_free:
-                self.holder = next((pid for pid, _ in told if pid is not None), None)
+                self.holder = next((pid for pid, _ in holders if pid is not None), None)
                 for file in opened:
                     os.close(file)
                 return False
             self._files, self.holder = opened, None
-            for _, fired in told:
+            for _, fired in holders:
                 for place, t in fired.items():
                     self._fired[place] = max(t, self._fired.get(place, t))
             self._write()
@@ -108,8 +108,8 @@ class FiringLock:
 
     def _write(self) -> None:
         now = time.time()
-        kept = sorted(self._fired.items(), key=lambda item: item[1])[-MOST_KEPT:]
-        self._fired = {place: t for place, t in kept if now - t < KEPT_S}
+        newest = sorted(self._fired.items(), key=lambda item: item[1])[-MOST_KEPT:]
+        self._fired = {place: t for place, t in newest if now - t < KEPT_S}
         rows = [[name, uuid, round(t, 3)] for (name, uuid), t in self._fired.items()]
         text = json.dumps({"pid": os.getpid(), "fired": rows}).encode() + b"\n"
         for file in self._files:
@@ -151,9 +151,9 @@ def _read(file: int) -> tuple[int | None, dict[Place, float]]:
     Only the first object counts: after it the rest of a longer one may be left, where a writer was killed.
     """
     try:
-        given: Any = json.JSONDecoder().raw_decode(os.pread(file, MOST_BYTES, 0).decode())[0]
-        rows = [(str(name), str(uuid), float(t)) for name, uuid, t in given["fired"]]
-        return int(given["pid"]), {(name, uuid): t for name, uuid, t in rows if 0.0 < t < 1e11}
+        state: Any = json.JSONDecoder().raw_decode(os.pread(file, MOST_BYTES, 0).decode())[0]
+        rows = [(str(name), str(uuid), float(t)) for name, uuid, t in state["fired"]]
+        return int(state["pid"]), {(name, uuid): t for name, uuid, t in rows if 0.0 < t < 1e11}
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None, {}
 
@@ -197,7 +197,7 @@ class Running:
         self._process: subprocess.Popen[bytes] | None = None
         self._problem: str | None = None
         env = environment(os.environ)
-        given = {"argv": list(argv), "env": env, "input": text, "timeout_s": limit_s}
+        request = {"argv": list(argv), "env": env, "input": text, "timeout_s": limit_s}
         try:
             self._process = subprocess.Popen(
                 _python("supervisor.py"),
@@ -210,7 +210,7 @@ class Running:
             )
             assert self._process.stdin is not None
             with self._process.stdin as pipe:
-                pipe.write(json.dumps(given).encode())
+                pipe.write(json.dumps(request).encode())
             self._process.stdin = None
         except OSError as error:
             self._problem = f"cannot be run: {error.strerror}"
@@ -234,17 +234,17 @@ class Running:
 
 def notification(addresses: Sequence[str], title: str, body: str) -> Running:
     """Start sending a notification by apprise, under the same limits. Neither argv nor environment holds an address."""
-    # A relative path would depend on the current directory, which may belong to anybody.
+    # A relative path would depend on the current directory, which may belong to any user.
     path = [part for part in sys.path if os.path.isabs(part)]
-    given = {"path": path, "urls": list(addresses), "title": title, "body": body}
-    return Running(_python("notifier.py"), json.dumps(given))
+    request = {"path": path, "urls": list(addresses), "title": title, "body": body}
+    return Running(_python("notifier.py"), json.dumps(request))
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The part of an environment that a command gets. Relative folders are left out of PATH: they may be anybody's."""
-    given = {name: environ[name] for name in ("HOME", "LANG") if name in environ}
+    variables = {name: environ[name] for name in ("HOME", "LANG") if name in environ}
     path = ":".join(part for part in environ.get("PATH", "").split(":") if part.startswith("/"))
-    return {"PATH": path or USUAL_PATH, **given}
+    return {"PATH": path or USUAL_PATH, **variables}
 
 
 def one_line(text: str) -> str:
@@ -312,8 +312,8 @@ class Runner:
         if self._awaits:
             self._awaits = False
             self._await_lock.ask()
-        found, self._adopted = self._adopted, None
-        return found
+        adopted, self._adopted = self._adopted, None
+        return adopted
 
     def offer(self, firing: Firing) -> None:
         """Fire, if this process is the one that does. Never waits."""
@@ -345,12 +345,12 @@ class Runner:
             self._closed = True
             for worker in (self._await_lock, *self._workers.values()):
                 worker.stop()
-            left = [firing for waiting in self._waiting.values() for firing in waiting]
+            not_run = [firing for waiting in self._waiting.values() for firing in waiting]
             self._waiting.clear()
             under_way = list(self._under_way.values())
         for firing in under_way:
             self._tell(CommandOutcome(firing, "goes on: it had not ended when gputop did", False))
-        for firing in left:
+        for firing in not_run:
             self._tell(CommandOutcome(firing, "was not run: gputop ended while one before it ran", True))
         self._lock.close()
 
@@ -423,8 +423,8 @@ class UnderWay:
             words.append(part.words(ended))
             printed += [ended.output] if ended.output else []
             has_failed = has_failed or ended.has_failed
-        said = "; ".join(words) or f"{self._firing.alert.when.text} holds"
-        return CommandOutcome(self._firing, said, has_failed, "; ".join(printed))
+        summary = "; ".join(words) or f"{self._firing.alert.when.text} holds"
+        return CommandOutcome(self._firing, summary, has_failed, "; ".join(printed))
 
     def _command(self) -> Running | str:
         """The running command, or why there is none."""

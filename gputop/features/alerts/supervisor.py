@@ -31,32 +31,32 @@ _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 
 
 def main() -> int:
-    """Run what stdin says. An input that was cut off, because gputop was killed meanwhile, runs nothing."""
-    given = json.load(sys.stdin)
+    """Run what stdin says. An input that was cut off, because gputop was killed while writing it, runs nothing."""
+    request = json.load(sys.stdin)
     # gputop's parent may have ignored or blocked signals that this program and the command need.
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     libc = ctypes.CDLL(None)
     libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    json.dump(_supervise(given, lambda: libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)), sys.stdout)
+    json.dump(_supervise(request, lambda: libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)), sys.stdout)
     return 0
 
 
-def _supervise(given: dict[str, Any], die_with_us: Any) -> dict[str, Any]:
-    deadline = time.monotonic() + given["timeout_s"]
+def _supervise(request: dict[str, Any], die_with_us: Any) -> dict[str, Any]:
+    deadline = time.monotonic() + request["timeout_s"]
     command_input = os.memfd_create("alert")
-    os.write(command_input, given["input"].encode())
+    os.write(command_input, request["input"].encode())
     os.lseek(command_input, 0, os.SEEK_SET)
     output, command_output = os.pipe()
     os.set_blocking(output, False)
     try:
         process = subprocess.Popen(
-            given["argv"],
+            request["argv"],
             stdin=command_input,
             stdout=command_output,
             stderr=command_output,
-            env=given["env"],
+            env=request["env"],
             cwd="/",
             start_new_session=True,
             # This program has one thread, which is what makes a function before exec safe.
@@ -67,21 +67,21 @@ def _supervise(given: dict[str, Any], die_with_us: Any) -> dict[str, Any]:
         return {"exit": None, "problem": f"cannot be run: {reason}", "output": ""}
     os.close(command_output)
     os.close(command_input)
-    kept, status, has_children = b"", None, True
+    output_bytes, status, has_children = b"", None, True
     while has_children and time.monotonic() < deadline:
-        kept += _read(output, MOST_OUTPUT - len(kept))
+        output_bytes += _read(output, MOST_OUTPUT - len(output_bytes))
         status, has_children = _reap(process.pid, status)
     problem = None
     if has_children:
         late = status is None
         status, has_children = _kill_all(process.pid, status)
-        what = "was killed" if late else "had ended, what it left running was killed"
-        problem = f"{what} after {given['timeout_s']:g} s"
+        what_ended = "was killed" if late else "had ended, what it left running was killed"
+        problem = f"{what_ended} after {request['timeout_s']:g} s"
         if has_children:
             problem += ", but for processes that may not be killed"
-    kept += _read(output, MOST_OUTPUT - len(kept))
+    output_bytes += _read(output, MOST_OUTPUT - len(output_bytes))
     process.returncode = 0 if status is None else status
-    return {"exit": status, "problem": problem, "output": kept.decode("utf-8", "replace")}
+    return {"exit": status, "problem": problem, "output": output_bytes.decode("utf-8", "replace")}
 
 
 def _read(output: int, room: int) -> bytes:
@@ -114,13 +114,13 @@ def _reap(command: int, status: int | None) -> tuple[int | None, bool]:
 def _kill_all(command: int, status: int | None) -> tuple[int | None, bool]:
     """Kill every descendant until none is left."""
     end = time.monotonic() + KILLING_S
-    left = True
-    while left and time.monotonic() < end:
+    has_children = True
+    while has_children and time.monotonic() < end:
         for pid in _stopped():
             _signal(pid, signal.SIGKILL)
         time.sleep(LOOK_S)
-        status, left = _reap(command, status)
-    return status, left
+        status, has_children = _reap(command, status)
+    return status, has_children
 
 
 def _stopped() -> list[int]:
@@ -129,14 +129,14 @@ def _stopped() -> list[int]:
     A list that was made before they stop would be outdated: processes fork faster than /proc is read.
     """
     children_of = _children if os.path.exists(f"/proc/self/task/{os.getpid()}/children") else _children_by_parent()
-    found, waiting = [], [os.getpid()]
+    descendants, waiting = [], [os.getpid()]
     while waiting:
         children = children_of(waiting.pop())
         for pid in children:
             _signal(pid, signal.SIGSTOP)
-        found += children
+        descendants += children
         waiting += children
-    return found
+    return descendants
 
 
 def _signal(pid: int, number: int) -> None:
@@ -149,15 +149,15 @@ def _signal(pid: int, number: int) -> None:
 
 def _children(pid: int) -> list[int]:
     """The children of a process (proc_pid_task(5): complete where it is stopped)."""
-    found = []
+    pids = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as file:
-                found += [int(word) for word in file.read().split()]
+                pids += [int(word) for word in file.read().split()]
     except OSError:
         # It has ended: its children are found beneath this program in the next round.
         pass
-    return found
+    return pids
 
 
 def _children_by_parent() -> Callable[[int], list[int]]:

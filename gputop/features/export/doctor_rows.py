@@ -36,18 +36,18 @@ def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
 
 
 def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
-    """The exporters of this node, as far as /proc shows them, and whoever answers at the usual address.
+    """The exporters of this node, as far as /proc shows them, and what answers at the usual address.
 
     ``answers`` is None where it was not asked: it serves TLS, writes a file only, or its command names an address that
     is not this machine's. ``up`` is what its page says.
     """
-    found = []
+    rows = []
     for pid, options in islice(_running(proc), MOST_EXPORTERS):
         listen = options.get("--listen") or (None if "--textfile" in options else usual)
         by_tls = "--tls-cert" in options
         url = None if listen is None or by_tls else _url(listen)
-        answer = {} if listen is None or url is None else _asked(listen, url)
-        found.append(
+        answer = {} if listen is None or url is None else _page_status(listen, url)
+        rows.append(
             {
                 "pid": pid,
                 "user": _owner(Path(proc, str(pid))),
@@ -58,13 +58,13 @@ def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
                 **answer,
             }
         )
-    if usual not in {row["listen"] for row in found}:
-        answer = _asked(usual, f"http://{usual}/metrics")
+    if usual not in {row["listen"] for row in rows}:
+        answer = _page_status(usual, f"http://{usual}/metrics")
         if answer["answers"]:
-            # In another PID namespace, or a process of a user who is hidden from us.
+            # In another PID namespace, or a process of a user whose processes are hidden from us.
             row = {"pid": None, "user": None, "listen": usual, "tls": False, "textfile": False}
-            found.append({**row, **answer})
-    return found
+            rows.append({**row, **answer})
+    return rows
 
 
 _NOT_ASKED: dict[str, Any] = {"answers": None, "up": None, "version": None, "problem": None}
@@ -91,12 +91,12 @@ def _after_gputop(words: Sequence[str]) -> Sequence[str]:
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:
-    found = {}
+    options = {}
     for position, word in enumerate(words):
         name, sign, value = word.partition("=")
         if name in _VALUED:
-            found[name] = value if sign else "".join(words[position + 1 : position + 2])
-    return found
+            options[name] = value if sign else "".join(words[position + 1 : position + 2])
+    return options
 
 
 def _url(listen: str) -> str | None:
@@ -117,7 +117,7 @@ def _url(listen: str) -> str | None:
     return f"http://{host if address.version == 4 else f'[{host}]'}:{number}/metrics" if 0 < number < 65536 else None
 
 
-def _asked(listen: str, url: str) -> dict[str, Any]:
+def _page_status(listen: str, url: str) -> dict[str, Any]:
     """What its page says of itself."""
     try:
         text = get(url, TIMEOUT_S)

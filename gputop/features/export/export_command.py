@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # The host of the page: the machine, and not the container or unit that the exporter itself runs in.
 #
 # Under a limit of its own gputop shows what that limit leaves, which is right for a job that watches itself. An
-# exporter speaks for the node: the memory and cores that it may use are nobody's concern.
+# exporter speaks for the node: the memory and cores that it may use are of no interest.
 
 OTHER_NETWORK = "the exporter has a network of its own: the machine's interfaces are not seen"
 NETWORK = ("net_rx_bytes_per_s", "net_tx_bytes_per_s")
@@ -69,11 +69,11 @@ class MachineHost:
             text = (self._proc / "meminfo").read_text()
         except (OSError, ValueError):
             return None
-        found = {
+        fields = {
             name: 1024.0 * int(kib)
             for name, kib in re.findall(r"^(MemTotal|MemAvailable): +(\d+) kB$", text, re.MULTILINE)
         }
-        total, available = found.get("MemTotal"), found.get("MemAvailable")
+        total, available = fields.get("MemTotal"), fields.get("MemAvailable")
         if total is None or available is None or available > total:
             return None
         return total, total - available
@@ -89,10 +89,12 @@ class MachineHost:
     def _other_network(self) -> bool:
         """Whether the first process has other interfaces than this one; False where that cannot be seen."""
         try:
-            own, first = (_interfaces((self._proc / name / "net" / "dev").read_text()) for name in ("self", "1"))
+            own_interfaces, first_interfaces = (
+                _interfaces((self._proc / name / "net" / "dev").read_text()) for name in ("self", "1")
+            )
         except (OSError, ValueError):
             return False
-        return own != first
+        return own_interfaces != first_interfaces
 
 
 def _interfaces(text: str) -> set[str]:
@@ -141,25 +143,25 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> PageChoice:
-    more: list[Families] = []
+    families: list[Families] = []
     if args.dcgm_names is not None:
         from gputop.features.export.other_pages import DcgmFamilies
 
-        more.append(DcgmFamilies(args.dcgm_names))
+        families.append(DcgmFamilies(args.dcgm_names))
     if pods is not None:
         from gputop.features.export.other_pages import PodFamilies
 
-        more.append(PodFamilies(pods.newest))
-    return PageChoice(args.processes, tuple(more), _without(args.without))
+        families.append(PodFamilies(pods.newest))
+    return PageChoice(args.processes, tuple(families), _without(args.without))
 
 
 def _without(text: str | None) -> tuple[str, ...]:
     """The groups of families that are left out. Raises UsageError for one that there is not."""
-    wanted = tuple(word.strip() for word in (text or "").split(",") if word.strip())
-    for word in wanted:
+    groups = tuple(word.strip() for word in (text or "").split(",") if word.strip())
+    for word in groups:
         if word not in FAMILIES:
             raise UsageError(f"--without takes groups of {', '.join(FAMILIES)}, not {word!r}")
-    return wanted
+    return groups
 
 
 def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:
@@ -193,7 +195,7 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
     finally:
         source.close()
 
-    feed = ExportFeed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods), seen=MachineHost())
+    feed = ExportFeed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods), redact=MachineHost())
     feed.take(redacted_snapshot(reading.snapshot, redactor_of(settings)))
     return _give(feed, args.textfile) or (0 if reading.has_measured else NOTHING_READ)
 
@@ -219,7 +221,7 @@ def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | No
     if args.source is None:
         session.alerts = run_watcher(args, settings, tell=say)
 
-    feed = ExportFeed(session, _choice(args, pods), seen=None if args.source else MachineHost())
+    feed = ExportFeed(session, _choice(args, pods), redact=None if args.source else MachineHost())
     file = None if args.textfile is None else TextFile(args.textfile, feed.page, say)
     server = None
     if args.listen is not None or file is None:

@@ -1,4 +1,4 @@
-"""Feeds a session from a source and keeps the newest frame for whoever asks; asking never waits for a driver."""
+"""Feeds a session from a source and keeps the newest frame for its readers; asking never waits for a driver."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class ExportFeed:
         choice: PageChoice,
         clock: Callable[[], float] = time.monotonic,
         *,
-        seen: Callable[[Snapshot], Snapshot] | None = None,
+        redact: Callable[[Snapshot], Snapshot] | None = None,
     ) -> None:
-        """``session`` may have taken snapshots of the past already. ``clock`` is monotonic, in seconds. ``seen`` is
+        """``session`` may have taken snapshots of the past already. ``clock`` is monotonic, in seconds. ``redact`` is
         what each snapshot goes through first."""
         self._session = session
-        self._seen = seen
+        self._redact = redact
         self._choice = choice
         self._clock = clock
         self._lock = threading.Lock()
@@ -59,42 +59,42 @@ class ExportFeed:
         self,
         open_source: Callable[[], Source],
         stop: threading.Event,
-        said: Callable[[str], None],
-        each: Callable[[], object] | None = None,
+        say: Callable[[str], None],
+        each_interval: Callable[[], object] | None = None,
     ) -> None:
-        """Watch until ``stop`` is set. ``each`` is called once an interval, with or without a new snapshot.
+        """Watch until ``stop`` is set. ``each_interval`` is called once an interval, with or without a new snapshot.
 
-        A source that cannot measure is told to ``said`` once and opened again every minute. Raises UsageError for a
+        A source that cannot measure is told to ``say`` once and opened again every minute. Raises UsageError for a
         chosen GPU that does not exist.
         """
-        told = ""
+        last_error = ""
         while not stop.is_set():
             arrivals = Arrivals(open_source())
             try:
                 arrivals.start()
-                self._watch(arrivals, stop, each)
+                self._watch(arrivals, stop, each_interval)
             except SourceError as error:
-                if str(error) != told:
-                    told = str(error)
-                    said(f"{told}; retrying every {RETRY_S:.0f} s")
-                if each is not None:
-                    each()
+                if str(error) != last_error:
+                    last_error = str(error)
+                    say(f"{last_error}; retrying every {RETRY_S:.0f} s")
+                if each_interval is not None:
+                    each_interval()
             finally:
                 arrivals.source.close()
             stop.wait(RETRY_S)
 
-    def _watch(self, arrivals: Arrivals, stop: threading.Event, each: Callable[[], object] | None) -> None:
+    def _watch(self, arrivals: Arrivals, stop: threading.Event, each_interval: Callable[[], object] | None) -> None:
         due, interval_s = self._clock(), arrivals.source.interval_s
         while not stop.is_set():
             for snapshot in arrivals.wait(min(_LOOK_S, interval_s)):
                 self.take(snapshot)
-            if each is not None and self._clock() >= due:
+            if each_interval is not None and self._clock() >= due:
                 due = max(due + interval_s, self._clock())
-                each()
+                each_interval()
 
     def take(self, snapshot: Snapshot) -> None:
         """Add one snapshot."""
-        self._keep(self._session.take(snapshot if self._seen is None else self._seen(snapshot)))
+        self._keep(self._session.take(snapshot if self._redact is None else self._redact(snapshot)))
 
     def _keep(self, frame: Frame) -> None:
         snapshot, now = frame.snapshot, self._clock()
@@ -109,13 +109,13 @@ class ExportFeed:
 
     def page(self) -> str:
         """The page of this moment."""
-        own = ExporterCost(time.process_time(), self._rss())
+        cost = ExporterCost(time.process_time(), self._rss())
         with self._lock:
-            return metrics_page(self._reading(), self._counters, own, self._choice)
+            return metrics_page(self._reading(), self._counters, cost, self._choice)
 
     def _rss(self) -> float | None:
-        own = self._frame.snapshot.own if self._frame is not None else None
-        return None if own is None else own.rss_bytes
+        own_cost = self._frame.snapshot.own if self._frame is not None else None
+        return None if own_cost is None else own_cost.rss_bytes
 
     def _reading(self) -> PageReading | None:
         frame = self._frame
@@ -134,7 +134,7 @@ READABLE = 0o644
 class TextFile:
     """Writes a page to one place."""
 
-    def __init__(self, path: str, page: Callable[[], str], said: Callable[[str], None]) -> None:
+    def __init__(self, path: str, page: Callable[[], str], say: Callable[[str], None]) -> None:
         """Raises UsageError for a name or a folder that cannot be used."""
         self._path = Path(path)
         if self._path.suffix != ".prom":
@@ -143,7 +143,7 @@ class TextFile:
         if self._path.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
             raise UsageError(f"--textfile: cannot write {path}: name a file in a folder that this user can write")
         self._page = page
-        self._said = said
+        self._say = say
         self._failed = ""
 
     def write(self) -> bool:
@@ -162,11 +162,11 @@ class TextFile:
                 os.unlink(temporary)
             if self._failed != (error.strerror or ""):
                 self._failed = error.strerror or ""
-                self._said(f"cannot write {self._path}: {self._failed}")
+                self._say(f"cannot write {self._path}: {self._failed}")
             return False
 
     def remove(self) -> None:
-        """Remove the file: values that nobody refreshes would stay for ever."""
+        """Remove the file: values that are no longer refreshed would stay for ever."""
         with contextlib.suppress(OSError):
             self._path.unlink()
 

@@ -106,15 +106,17 @@ MOST_JOBS = 8
 
 def jobs_by_gpu(processes: Iterable[ProcessSample]) -> dict[int, list[str]]:
     """GPU index → the labels of each job that holds a context there. Jobs that share a GPU have one entry each."""
-    held: dict[int, dict[str, float]] = {}
+    memory_by_job: dict[int, dict[str, float]] = {}
     for process in processes:
         if process.role != "gpu" or process.gpu is None:
             continue
         identity = job_labels(process.static)
         if identity:
-            of_gpu = held.setdefault(process.gpu, {})
+            of_gpu = memory_by_job.setdefault(process.gpu, {})
             of_gpu[identity] = of_gpu.get(identity, 0.0) + (process.gpu_mem_bytes or 0.0)
-    return {gpu: sorted(sorted(jobs), key=jobs.__getitem__, reverse=True)[:MOST_JOBS] for gpu, jobs in held.items()}
+    return {
+        gpu: sorted(sorted(jobs), key=jobs.__getitem__, reverse=True)[:MOST_JOBS] for gpu, jobs in memory_by_job.items()
+    }
 
 
 def job_labels(static: ProcessStatic) -> str:
@@ -204,15 +206,15 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType({
 rules ask of every GPU is in none of them, but for the hours."""
 
 
-def metrics_page(reading: PageReading | None, counters: RunCounters, own: ExporterCost, choice: PageChoice) -> str:
+def metrics_page(reading: PageReading | None, counters: RunCounters, cost: ExporterCost, choice: PageChoice) -> str:
     """The page. Without a reading, or with a stale one, ``gputop_up`` is 0 and gauges are absent."""
     page = TextPage([name for group in choice.without for name in FAMILIES[group]])
     up = reading is not None and reading.gpus_fresh and bool(reading.frame.snapshot.gpus)
     page.family("gputop_up", "gauge", "1 while the values are current, 0 when they are late", [("", float(up))])
     page.family("gputop_build_info", "gauge", "Version of gputop", [(labels(("version", __version__)), 1.0)])
-    page.family("gputop_cpu_seconds_total", "counter", "CPU time that gputop itself has used", [("", own.cpu_s)])
-    if own.rss_bytes is not None:
-        page.family("gputop_resident_memory_bytes", "gauge", "Memory that gputop itself uses", [("", own.rss_bytes)])
+    page.family("gputop_cpu_seconds_total", "counter", "CPU time that gputop itself has used", [("", cost.cpu_s)])
+    if cost.rss_bytes is not None:
+        page.family("gputop_resident_memory_bytes", "gauge", "Memory that gputop itself uses", [("", cost.rss_bytes)])
     if reading is not None:
         snapshot = reading.frame.snapshot
         text = "Unix time of the newest values of the GPUs"
@@ -247,20 +249,33 @@ Present = Sequence[tuple[GpuSample, str]]
 
 def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
     driver = snapshot.machine.driver
-    page.family("gputop_gpu_info", "gauge", "What a GPU is", [(_info(gpu, own, driver), 1.0) for gpu, own in present])
-    lost = [(own, 1.0) for gpu, own in present if gpu.lost_reason is not None]
+    page.family(
+        "gputop_gpu_info",
+        "gauge",
+        "What a GPU is",
+        [(_info(gpu, gpu_label, driver), 1.0) for gpu, gpu_label in present],
+    )
+    lost = [(gpu_label, 1.0) for gpu, gpu_label in present if gpu.lost_reason is not None]
     page.family("gputop_gpu_lost", "gauge", "GPUs that the driver cannot read at present", lost)
     measured = [series for series in gpu_series() if series.key not in SM_PROVENANCE]
     _families(page, measured, present)
     # The other sources give a mean over one interval, up to date every second.
-    told = [(gpu, own) for gpu, own in present if SM_SOURCES[gpu.sm_source].slow or gpu.sm_source not in MEASURED]
-    _families(page, [series for series in gpu_series() if series.key in SM_PROVENANCE], told)
+    measured_elsewhere = [
+        (gpu, gpu_label)
+        for gpu, gpu_label in present
+        if SM_SOURCES[gpu.sm_source].slow or gpu.sm_source not in MEASURED
+    ]
+    _families(page, [series for series in gpu_series() if series.key in SM_PROVENANCE], measured_elsewhere)
     text = "Where SM activity comes from; bound and none are not measured"
-    sources = [(f"{own},{labels(('source', gpu.sm_source))}", 1.0) for gpu, own in present if gpu.lost_reason is None]
+    sources = [
+        (f"{gpu_label},{labels(('source', gpu.sm_source))}", 1.0)
+        for gpu, gpu_label in present
+        if gpu.lost_reason is None
+    ]
     page.family("gputop_sm_source", "gauge", text, sources)
 
 
-def _info(gpu: GpuSample, own: str, driver: str | None) -> str:
+def _info(gpu: GpuSample, gpu_label: str, driver: str | None) -> str:
     static = gpu.static
     facts = labels(
         ("model", static.name),
@@ -269,7 +284,7 @@ def _info(gpu: GpuSample, own: str, driver: str | None) -> str:
         ("pci_bus_id", static.pci_bus_id),
         *((key, None if (value := getattr(gpu, key)) is None else number(value)) for key in FIXED),
     )
-    return f"{own},{facts}" if facts else own
+    return f"{gpu_label},{facts}" if facts else gpu_label
 
 
 def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple[object, str]]) -> None:
@@ -280,11 +295,13 @@ def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple
         samples: list[Sample] = []
         while position < len(all_series) and all_series[position].name == first.name:
             series = all_series[position]
-            more = labels(*series.labels)
-            for row, own in rows:
+            series_label = labels(*series.labels)
+            for row, row_label in rows:
                 value = getattr(row, series.key)
                 if value is not None:
-                    samples.append((f"{own},{more}" if more else own, value / series.divisor))
+                    samples.append(
+                        (f"{row_label},{series_label}" if series_label else row_label, value / series.divisor)
+                    )
             position += 1
         page.family(first.name, first.kind, first.help, samples)
 
@@ -292,27 +309,27 @@ def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple
 def _diagnoses(page: TextPage, present: Present, reading: PageReading, counters: RunCounters) -> None:
     judged = list(zip(present, reading.frame.diagnoses, strict=False))
     text = "The state that the GPU's time counts as now"
-    states = [(f'{own},state="{diagnosis.state}"', 1.0) for (_, own), diagnosis in judged]
+    states = [(f'{gpu_label},state="{diagnosis.state}"', 1.0) for (_, gpu_label), diagnosis in judged]
     page.family("gputop_gpu_state", "gauge", text, states)
     text = "Verdicts of the last hour: 1 for the one that stands, 0 for the others"
     verdicts = [
-        (f'{own},verdict="{verdict}"', float(verdict == diagnosis.verdict))
-        for (_, own), diagnosis in judged
+        (f'{gpu_label},verdict="{verdict}"', float(verdict == diagnosis.verdict))
+        for (_, gpu_label), diagnosis in judged
         for verdict in _recent(counters, diagnosis)
     ]
     page.family("gputop_gpu_verdict", "gauge", text, verdicts)
     text = "Remarks beside the verdict that stand at present"
     badges = [
-        (f'{own},badge="{badge.id}"', 1.0)
-        for (_, own), diagnosis in judged
+        (f'{gpu_label},badge="{badge.id}"', 1.0)
+        for (_, gpu_label), diagnosis in judged
         for badge in diagnosis.badges
         if badge.about is None
     ]
     page.family("gputop_gpu_badge", "gauge", text, badges)
     text = "SM activity as a share of utilisation, over the window of the diagnosis"
     scores = [
-        (own, diagnosis.efficiency_pct / 100.0)
-        for (_, own), diagnosis in judged
+        (gpu_label, diagnosis.efficiency_pct / 100.0)
+        for (_, gpu_label), diagnosis in judged
         if diagnosis.efficiency_pct is not None
     ]
     page.family("gputop_gpu_efficiency_ratio", "gauge", text, scores)
@@ -329,11 +346,11 @@ def _recent(counters: RunCounters, diagnosis: GpuDiagnosis) -> list[str]:
 
 def _host_of_gpus(page: TextPage, present: Present, reading: PageReading) -> None:
     """What the host does for each GPU, and whose job it is."""
-    by_index = {gpu.static.index: own for gpu, own in present if gpu.lost_reason is None}
-    lanes = [(own, reading.lanes.get(gpu.static.uuid, {})) for gpu, own in present]
+    by_index = {gpu.static.index: gpu_label for gpu, gpu_label in present if gpu.lost_reason is None}
+    lanes = [(gpu_label, reading.lanes.get(gpu.static.uuid, {})) for gpu, gpu_label in present]
 
     def lane(key: str) -> list[Sample]:
-        return [(own, value / 100.0) for own, of in lanes if (value := of.get(key)) is not None]
+        return [(gpu_label, value / 100.0) for gpu_label, of in lanes if (value := of.get(key)) is not None]
 
     page.family("gputop_gpu_idle_ratio", "gauge", "Share of time in which no kernel ran", lane("idle_pct"))
     text = "Dataloader workers of a GPU's job by kind"
@@ -343,7 +360,7 @@ def _host_of_gpus(page: TextPage, present: Present, reading: PageReading) -> Non
     text = "Share of time the main thread of a GPU's job ran or was queued for a core"
     page.family("gputop_main_thread_running_ratio", "gauge", text, lane("main_pct"))
     jobs = jobs_by_gpu(reading.frame.snapshot.processes)
-    infos = [(f"{own},{job}", 1.0) for index, own in by_index.items() for job in jobs.get(index, ())]
+    infos = [(f"{gpu_label},{job}", 1.0) for index, gpu_label in by_index.items() for job in jobs.get(index, ())]
     page.family("gputop_job_info", "gauge", "The jobs that hold a context on a GPU", infos)
 
 
@@ -351,24 +368,24 @@ def _loaders(processes: Sequence[ProcessSample], by_index: Mapping[int, str]) ->
     counts: dict[str, float] = {}
     for process in processes:
         if process.role == "loader" and process.gpu is not None and process.gpu in by_index:
-            own = f"{by_index[process.gpu]},{labels(('kind', process.static.loader or 'other'))}"
-            counts[own] = counts.get(own, 0.0) + 1.0
+            loader_label = f"{by_index[process.gpu]},{labels(('kind', process.static.loader or 'other'))}"
+            counts[loader_label] = counts.get(loader_label, 0.0) + 1.0
     return list(counts.items())
 
 
 def _processes(page: TextPage, by_index: Mapping[int, str], processes: Sequence[ProcessSample]) -> None:
     """Processes that hold a GPU context, by pid, user and name of the executable."""
-    held = [
+    rows_by_memory = [
         (process.gpu_mem_bytes or 0.0, process, by_index[process.gpu])
         for process in processes
         if process.role == "gpu" and process.gpu is not None and process.gpu in by_index
     ]
-    held.sort(key=lambda row: row[0], reverse=True)
+    rows_by_memory.sort(key=lambda row: row[0], reverse=True)
     rows = []
-    for _, process, own in held[:MOST_PROCESSES]:
+    for _, process, gpu_label in rows_by_memory[:MOST_PROCESSES]:
         static = process.static
         named = labels(("pid", str(process.pid)), ("user", static.user), ("name", static.name))
-        rows.append((process, f"{own},{named}"))
+        rows.append((process, f"{gpu_label},{named}"))
     _families(page, process_series(), rows)
 
 
@@ -380,21 +397,23 @@ def _counters(page: TextPage, counters: RunCounters) -> None:
         "gputop_gpu_state_seconds_total",
         "counter",
         text,
-        [(f'{own},state="{state}"', seconds) for own, of in rows for state, seconds in of.states.items()],
+        [(f'{gpu_label},state="{state}"', seconds) for gpu_label, of in rows for state, seconds in of.states.items()],
     )
     page.family(
         "gputop_gpu_busy_not_working_seconds_total",
         "counter",
         "Of the time in which a GPU was busy and did not work, the part of each cause: the verdict that stood",
-        [(f'{own},cause="{cause}"', seconds) for own, of in rows for cause, seconds in of.causes.items()],
+        [(f'{gpu_label},cause="{cause}"', seconds) for gpu_label, of in rows for cause, seconds in of.causes.items()],
     )
     text = "Time in which something held the clocks down"
     throttled = [
-        (f'{own},reason="{reason}"', seconds) for own, of in rows for reason, seconds in (of.throttled or {}).items()
+        (f'{gpu_label},reason="{reason}"', seconds)
+        for gpu_label, of in rows
+        for reason, seconds in (of.throttled or {}).items()
     ]
     page.family("gputop_gpu_throttle_seconds_total", "counter", text, throttled)
     text = "Xid errors seen while gputop watched"
-    xids = [(f'{own},xid="{xid}"', float(count)) for own, of in rows for xid, count in of.xids.items()]
+    xids = [(f'{gpu_label},xid="{xid}"', float(count)) for gpu_label, of in rows for xid, count in of.xids.items()]
     page.family("gputop_gpu_xid_errors_total", "counter", text, xids)
     _steps(page, counters)
 

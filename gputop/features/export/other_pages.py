@@ -27,13 +27,15 @@ class DcgmFamilies:
         for row in NAMES[self._generation].values():
             kind = "counter" if row.key in COUNTERS else "gauge"
             samples: list[Sample] = [
-                (own, value / row.divisor) for gpu, own in rows if (value := getattr(gpu, row.key)) is not None
+                (gpu_label, value / row.divisor)
+                for gpu, gpu_label in rows
+                if (value := getattr(gpu, row.key)) is not None
             ]
             page.family(row.name, kind, GPU_METRICS[row.key].definition, samples)
         free = FB_FREE[self._generation]
         page.family(free.name, "gauge", "device memory that is free", [
-            (own, (gpu.mem_total_bytes - gpu.mem_used_bytes) / free.divisor)
-            for gpu, own in rows
+            (gpu_label, (gpu.mem_total_bytes - gpu.mem_used_bytes) / free.divisor)
+            for gpu, gpu_label in rows
             if gpu.mem_total_bytes is not None and gpu.mem_used_bytes is not None
         ])  # fmt: skip
 
@@ -76,7 +78,9 @@ class PodFamilies:
         page.family("gputop_pod_info", "gauge", "The pods that the kubelet gave a GPU to", samples)
 
 
-def _named(one: PodContainer) -> str:
+def _named(container: PodContainer) -> str:
     return labels(
-        ("k8s_namespace_name", one.namespace), ("k8s_pod_name", one.pod), ("k8s_container_name", one.container)
+        ("k8s_namespace_name", container.namespace),
+        ("k8s_pod_name", container.pod),
+        ("k8s_container_name", container.container),
     )

@@ -36,14 +36,14 @@ class ProtobufError(Exception):
     """Why bytes are not a message, in one line."""
 
 
-def fields(data: bytes, left: list[int]) -> Iterator[tuple[int, bytes]]:
-    """The number and content of each length-delimited field. ``left`` holds how many fields may still be read, of all
-    messages that share it. Raises WireError.
+def fields(data: bytes, fields_left: list[int]) -> Iterator[tuple[int, bytes]]:
+    """The number and content of each length-delimited field. ``fields_left`` holds how many fields may still be read,
+    of all messages that share it. Raises WireError.
     """
     at = 0
     while at < len(data):
-        left[0] -= 1
-        if left[0] < 0:
+        fields_left[0] -= 1
+        if fields_left[0] < 0:
             raise ProtobufError("the answer has more parts than a node can have")
         key, at = _varint(data, at)
         kind = key & 7
@@ -85,7 +85,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 class PodContainer(Struct, frozen=True, order=True):
-    """Names as Kubernetes has them; from outside, so whoever shows them cleans them."""
+    """Names as Kubernetes has them; from outside, so they are cleaned where they are shown."""
 
     namespace: str
     pod: str
@@ -109,35 +109,35 @@ Pods = Mapping[str, Sequence[PodContainer]]
 
 def parse(answer: bytes) -> Pods:
     """The containers by device of a ListPodResourcesResponse. Raises WireError for anything else."""
-    found: dict[str, set[PodContainer]] = {}
-    left = [MOST_FIELDS]
-    for number, pod in fields(answer, left):
+    by_device: dict[str, set[PodContainer]] = {}
+    fields_left = [MOST_FIELDS]
+    for number, pod in fields(answer, fields_left):
         if number != 1:
             continue
         names, containers = {1: "", 2: ""}, []
-        for inner, value in fields(pod, left):
+        for inner, value in fields(pod, fields_left):
             if inner in names:
                 names[inner] = text(value)
             elif inner == 3:
-                containers.append(_container(value, left))
+                containers.append(_container(value, fields_left))
         for name, devices in containers:
-            one = PodContainer(names[2], names[1], name)
+            container = PodContainer(names[2], names[1], name)
             for device in devices:
                 uuid = device.partition("::")[0]
-                sharing = found.setdefault(uuid, set())
+                sharing = by_device.setdefault(uuid, set())
                 if len(sharing) < MOST_SHARING:
-                    sharing.add(one)
-    return {uuid: sorted(sharing) for uuid, sharing in found.items()}
+                    sharing.add(container)
+    return {uuid: sorted(sharing) for uuid, sharing in by_device.items()}
 
 
-def _container(data: bytes, left: list[int]) -> tuple[str, list[str]]:
+def _container(data: bytes, fields_left: list[int]) -> tuple[str, list[str]]:
     """Its name and the ids of its devices."""
     name, devices = "", []
-    for number, value in fields(data, left):
+    for number, value in fields(data, fields_left):
         if number == 1:
             name = text(value)
         elif number == 2:
-            devices += [text(device) for inner, device in fields(value, left) if inner == 2]
+            devices += [text(device) for inner, device in fields(value, fields_left) if inner == 2]
     return name, devices
 
 
@@ -157,7 +157,7 @@ class PodResources:
         self._path, self._say, self._clock = path, say, clock
         self._pods: Pods = {}
         self._at = float("-inf")
-        self._told = ""
+        self._last_reason = ""
         self._worker = Worker("pod-resources", self.ask, again=EVERY_S)
 
     def start(self) -> None:
@@ -175,7 +175,7 @@ class PodResources:
     def ask(self) -> None:
         """Ask once, and keep the answer or report why there is none."""
         try:
-            self._pods, self._at, self._told = parse(_listed(self._path)), self._clock(), ""
+            self._pods, self._at, self._last_reason = parse(_listed(self._path)), self._clock(), ""
         except (OSError, ProtobufError) as error:
             self._failed(str(error))
         except Exception as error:  # noqa: BLE001 — whatever it is, it is said
@@ -183,8 +183,8 @@ class PodResources:
 
     def _failed(self, words: str) -> None:
         reason = clean_text(words)[:120]
-        if reason != self._told:
-            self._told = reason
+        if reason != self._last_reason:
+            self._last_reason = reason
             self._say(f"--pod-resources {self._path}: {reason}; retrying every {EVERY_S:.0f} s")
 
 

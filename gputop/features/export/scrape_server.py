@@ -64,12 +64,14 @@ def parse(text: str) -> ListenAddress:
 def listen(address: ListenAddress) -> socket.socket:
     """A listening socket. Raises UsageError where the address cannot be used."""
     try:
-        found = socket.getaddrinfo(address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(
+            address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a name"
         raise UsageError(f"--listen: no address {address.host!r}: {reason}") from None
     # Every interface: an IPv6 socket, where there is IPv6, accepts IPv4 as well.
-    family, _, _, _, place = max(found, key=lambda row: row[0] == socket.AF_INET6)
+    family, _, _, _, place = max(addresses, key=lambda row: row[0] == socket.AF_INET6)
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -108,12 +110,12 @@ class _Limited(io.RawIOBase):
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._left = MOST_HEADER_BYTES
+        self._bytes_left = MOST_HEADER_BYTES
 
     def readline(self, limit: int | None = -1, /) -> bytes:
-        line: bytes = self._stream.readline(self._left + 1)
-        self._left -= len(line)
-        if self._left < 0:
+        line: bytes = self._stream.readline(self._bytes_left + 1)
+        self._bytes_left -= len(line)
+        if self._bytes_left < 0:
             raise _HeadersTooLarge
         return line
 
@@ -199,8 +201,8 @@ def takes_gzip(header: str) -> bool:
     """Whether an Accept-Encoding allows gzip: named, or by ``*``, and not with a weight of 0."""
     weights: dict[str, bool] = {}
     for part in header.lower().split(","):
-        name, _, given = part.partition(";")
-        weights[name.strip()] = re.fullmatch(r"q=0(?:\.0*)?", given.replace(" ", "")) is None
+        name, _, weight = part.partition(";")
+        weights[name.strip()] = re.fullmatch(r"q=0(?:\.0*)?", weight.replace(" ", "")) is None
     return weights.get("gzip", weights.get("x-gzip", weights.get("*", False)))
 
 
@@ -283,8 +285,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class TlsFiles:
-    """The context of these files, made anew when one of them was renewed: certificates live for days, exporters for
-    months. Files that do not fit meanwhile change nothing, and are said once."""
+    """The context of these files, made again when one of them was renewed: certificates live for days, exporters for
+    months. Files that do not fit each other for a moment change nothing, and are reported once."""
 
     def __init__(
         self, certificate: str | None, key: str | None, client_ca: str | None, tell: Callable[[str], None]
@@ -293,14 +295,14 @@ class TlsFiles:
         self._files = (certificate, key, client_ca)
         self._tell = tell
         self._lock = threading.Lock()
-        self._seen = self._marks()
+        self._last_marks = self._marks()
         self._context = context(*self._files)
 
     def __call__(self) -> ssl.SSLContext:
         with self._lock:
             marks = self._marks()
-            if marks != self._seen:
-                self._seen = marks
+            if marks != self._last_marks:
+                self._last_marks = marks
                 try:
                     self._context = context(*self._files)
                 except UsageError as error:
@@ -314,10 +316,10 @@ class TlsFiles:
 
 def _mark(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def context(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext:

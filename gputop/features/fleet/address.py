@@ -97,8 +97,8 @@ def cluster_of(
         raise UsageError("--prom and --cluster both say where Prometheus is: give one of them")
     if name not in clusters:
         near = get_close_matches(name, clusters, 1)
-        known = f"did you mean {near[0]}?" if near else f"it knows {', '.join(clusters)}" if clusters else "it has none"
-        raise UsageError(f"--cluster: no [fleet.{clean_text(name)}] in the configuration; {known}")
+        hint = f"did you mean {near[0]}?" if near else f"it knows {', '.join(clusters)}" if clusters else "it has none"
+        raise UsageError(f"--cluster: no [fleet.{clean_text(name)}] in the configuration; {hint}")
     return name, clusters[name]
 
 
@@ -120,7 +120,7 @@ def _checked(text: str) -> tuple[str, bool]:
 
 
 def _private(path: str, option: str) -> str:
-    """The text of a file that nobody else can read."""
+    """The text of a file that no other user can read."""
     try:
         # It may come by a pipe: --header-file <(print-headers).
         with open(path, "rb", opener=without_waiting) as file:
@@ -143,17 +143,17 @@ def _token(path: str) -> str:
 
 
 def _headers(path: str) -> dict[str, str]:
-    found = {}
+    headers = {}
     for number, line in enumerate(_private(path, "--header-file").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         match = _HEADER.fullmatch(line.rstrip())
         if match is None:
             raise UsageError(f"--header-file: line {number} of {path} is not `Name: value`")
-        found[match[1]] = match[2]
-    if not found:
+        headers[match[1]] = match[2]
+    if not headers:
         raise UsageError(f"--header-file: {path} has no header in it, such as `Authorization: Bearer …`")
-    return found
+    return headers
 
 
 def checked_select(text: str | None) -> str:

@@ -83,11 +83,11 @@ class Deadline:
 
     def left(self, timeout: float | None) -> float:
         """How long one wait may take, in seconds. Raises httpcore.ReadTimeout when the time is over."""
-        left = self.end - self._clock()
-        if left <= 0.0 or self._ran_out.is_set():
+        left_s = self.end - self._clock()
+        if left_s <= 0.0 or self._ran_out.is_set():
             self.give_up()
             raise httpcore.ReadTimeout("the answer takes too long")
-        return left if timeout is None else min(timeout, left)
+        return left_s if timeout is None else min(timeout, left_s)
 
     def give_up(self) -> None:
         """End whatever else waits for it."""
@@ -111,11 +111,11 @@ class _Stream(NetworkStream):
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         while True:
-            left = self._now.left(timeout)
+            left_s = self._now.left(timeout)
             try:
-                return self._stream.read(max_bytes, LOOK_S if left is None else min(LOOK_S, left))
+                return self._stream.read(max_bytes, LOOK_S if left_s is None else min(LOOK_S, left_s))
             except httpcore.ReadTimeout:
-                if left is None:
+                if left_s is None:
                     raise
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -188,12 +188,14 @@ class Wire:
         self._now.deadline = deadline
         try:
             sent = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers.items()]
-            left = deadline.left(None)
-            limits = {"timeout": {"connect": left, "read": left, "write": left, "pool": left}}
+            left_s = deadline.left(None)
+            limits = {"timeout": {"connect": left_s, "read": left_s, "write": left_s, "pool": left_s}}
             with self._pool.stream(method, url, headers=sent, content=body or None, extensions=limits) as response:
-                found = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-                packed = found.get("content-encoding", "").strip().lower()
-                return Reply(response.status, found, self._limited(response.iter_stream(), packed == "gzip"))
+                headers_received = {
+                    name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers
+                }
+                packed = headers_received.get("content-encoding", "").strip().lower()
+                return Reply(response.status, headers_received, self._limited(response.iter_stream(), packed == "gzip"))
         except httpcore.TimeoutException as error:
             raise WireError("no answer in time", is_late=not isinstance(error, httpcore.PoolTimeout)) from None
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.ProxyError, OSError) as error:
@@ -251,14 +253,16 @@ def proxy_of(url: str) -> str | None:
     parts = urlsplit(url)
     if parts.scheme != "https" or proxy_bypass(parts.netloc):
         return None
-    found = getproxies()
-    proxy = found.get("https") or found.get("all")
+    proxies = getproxies()
+    proxy = proxies.get("https") or proxies.get("all")
     if proxy is None:
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     try:
-        found_parts = urlsplit(proxy)
-        usable = found_parts.scheme in ("http", "https") and bool(found_parts.hostname) and found_parts.port != 0
+        parts_of_proxy = urlsplit(proxy)
+        usable = (
+            parts_of_proxy.scheme in ("http", "https") and bool(parts_of_proxy.hostname) and parts_of_proxy.port != 0
+        )
     except ValueError:
         usable = False
     if not usable:
@@ -269,14 +273,14 @@ def proxy_of(url: str) -> str | None:
 # Why an engine did not answer, in one line each: what is wrong, and what to do. Pure.
 
 
-class _Said(Struct, frozen=True):
+class _ErrorBody(Struct, frozen=True):
     error: str = ""
 
 
-_SAID = msgspec.json.Decoder(_Said)
+_ERROR_BODY = msgspec.json.Decoder(_ErrorBody)
 
 
-def refusal(status: int, headers: Mapping[str, str], body: bytes, asked: str) -> str:
+def refusal(status: int, headers: Mapping[str, str], body: bytes, promql: str) -> str:
     """What a status other than success means."""
     if b"no org id" in body[:512]:
         return f"{status}, no tenant: Mimir and Cortex want a line `X-Scope-OrgID: NAME` in --header-file"
@@ -289,13 +293,13 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, asked: str) ->
     if is_page(body):
         return f"{status} with a web page: is this Prometheus' address?"
     try:
-        reason = _SAID.decode(body).error
+        reason = _ERROR_BODY.decode(body).error
     except (msgspec.DecodeError, RecursionError):
         # Gateways and Thanos' stores answer in plain text.
         reason = body[:LONGEST_WORDS].decode("utf-8", "replace")
     if status in (400, 422):
         narrower = "; narrow it by --select" if "exceeded" in reason else ""
-        return f"{status}, it refuses {cut(asked)}: {cut(reason)}{narrower}"
+        return f"{status}, it refuses {cut(promql)}: {cut(reason)}{narrower}"
     return f"{status}, the engine failed{': ' * bool(reason.strip())}{cut(reason).strip()}"
 
 
@@ -417,8 +421,8 @@ class Client:
         Where one had no answer in time the others end with it, and nothing more is asked in this refresh: an engine
         that hangs costs the deadline once.
         """
-        asked: list[Deadline] = []
-        return list(self._pool.map(lambda query: self._answer(query, asked), queries))
+        deadlines: list[Deadline] = []
+        return list(self._pool.map(lambda query: self._answer(query, deadlines), queries))
 
     def names(self, series: str, begin: float | None = None, end: float | None = None) -> list[str]:
         """Which names the series of a selector have in that time. Raises QueryError."""
@@ -429,25 +433,27 @@ class Client:
         return self._decoded(lambda: _NAMES.decode(self._success(body).data), kind, body)
 
     def close(self) -> None:
-        """Close the connections; a query that hangs ends by its deadline, and nobody waits for it."""
+        """Close the connections; a query that hangs ends by its deadline, and is not waited for."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._wire.close()
 
-    def _answer(self, query: PromQuery, asked: list[Deadline]) -> Answer | QueryError:
+    def _answer(self, query: PromQuery, deadlines: list[Deadline]) -> Answer | QueryError:
         path = "query" if query.begin is None else "query_range"
         form = {**query.form, "timeout": f"{max(1.0, self._deadline_s - 1.0):.0f}s"}
         try:
-            body, kind = self._fetched("POST", path, urlencode(form).encode(), query.promql, asked)
+            body, kind = self._fetched("POST", path, urlencode(form).encode(), query.promql, deadlines)
             return self._decoded(lambda: self._rows(body, query), kind, body)
         except QueryError as error:
             return error
 
-    def _fetched(self, method: str, path: str, body: bytes, asked: str, beside: list[Deadline]) -> tuple[bytes, str]:
-        """The body of a success, and its content type. ``beside`` are the deadlines of questions asked with it."""
+    def _fetched(
+        self, method: str, path: str, body: bytes, promql: str, deadlines: list[Deadline]
+    ) -> tuple[bytes, str]:
+        """The body of a success, and its content type. ``deadlines`` are those of the queries asked with it."""
         if self._late:
             raise QueryError(f"{self._url}: {self._late}")
         deadline = Deadline(self._clock() + self._deadline_s, self._clock)
-        beside.append(deadline)
+        deadlines.append(deadline)
         headers = {**self._headers, **({"Content-Type": "application/x-www-form-urlencoded"} if body else {})}
         try:
             reply = self._wire.fetch(method, f"{self._url}/api/v1/{path}", headers, body, deadline)
@@ -455,11 +461,11 @@ class Client:
             words = f"no answer within {self._deadline_s:.0f} s" if error.is_late else str(error)
             if error.is_late:
                 self._late = words
-                for other in beside:
+                for other in deadlines:
                     other.give_up()
             raise QueryError(f"{self._url}: {words}") from None
         if reply.status != 200:
-            raise QueryError(f"{self._url}: {refusal(reply.status, reply.headers, reply.body, asked)}")
+            raise QueryError(f"{self._url}: {refusal(reply.status, reply.headers, reply.body, promql)}")
         return reply.body, reply.headers.get("content-type", "")
 
     def _decoded(self, decode: Callable[[], T], kind: str, body: bytes) -> T:

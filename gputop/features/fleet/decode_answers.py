@@ -31,7 +31,18 @@ from gputop.features.fleet.exporter_names import (
     plausible,
 )
 from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, FleetError, JobName
-from gputop.features.fleet.plan import DIALECT_LABEL, EXPORTER, GONE, HOST, JOB_ID, LOST, POD, STEP, STEP_WAIT, Known
+from gputop.features.fleet.plan import (
+    DIALECT_LABEL,
+    EXPORTER,
+    GONE,
+    HOST,
+    JOB_ID,
+    LOST,
+    POD,
+    STEP,
+    STEP_WAIT,
+    FleetSchema,
+)
 from gputop.model.quantity import clean_text
 
 LONGEST_LABEL = 120
@@ -47,7 +58,7 @@ class SeriesKey(NamedTuple):
 
 
 Place = tuple[str, ...]
-"""The values of ``Known.place``: cluster, where there are several, and scraped address."""
+"""The values of ``FleetSchema.place``: cluster, where there are several, and scraped address."""
 
 
 class GpuIdentity(Struct, frozen=True):
@@ -72,26 +83,30 @@ class GpuIdentity(Struct, frozen=True):
 Labels = Mapping[str, str]
 
 
-def signals_found(names: Collection[str]) -> dict[str, frozenset[str]]:
+def keys_by_dialect(names: Collection[str]) -> dict[str, frozenset[str]]:
     """Which keys each dialect can have series of, by the names that there are."""
-    known = frozenset(names)
-    found = {
+    present = frozenset(names)
+    keys_of_dialect = {
         dialect.id: frozenset(
-            key for key in (*STATE_KEYS, *DETAIL_KEYS) if key in dialect.signals and dialect.signals[key].name in known
+            key
+            for key in (*STATE_KEYS, *DETAIL_KEYS)
+            if key in dialect.signals and dialect.signals[key].name in present
         )
         for dialect in DIALECTS.values()
     }
     # A dialect without utilisation cannot be judged, and has nothing that another does not have better. Where gputop's
     # exporter has no value at all, it says that the driver is late.
     return {
-        name: keys for name, keys in found.items() if "util_pct" in keys or (name == "gputop" and "gputop_up" in known)
+        name: keys
+        for name, keys in keys_of_dialect.items()
+        if "util_pct" in keys or (name == "gputop" and "gputop_up" in present)
     }
 
 
 def scrape_seconds(samples: Iterable[float], window_s: float) -> float:
     """The time between two scrapes, by their number in a window; 15 s where that is unknown."""
-    most = max(samples, default=0.0)
-    return min(120.0, max(1.0, round(window_s / most))) if most > 1 else 15.0
+    most_samples = max(samples, default=0.0)
+    return min(120.0, max(1.0, round(window_s / most_samples))) if most_samples > 1 else 15.0
 
 
 def cluster_label(rows: Iterable[Labels]) -> str:
@@ -114,7 +129,7 @@ def key_labels(rows: Iterable[Labels], cluster: str = "") -> dict[str, tuple[str
         mark = row.get(DIALECT_LABEL, "")
         by_dialect[mark.removesuffix(GONE)].append(row)
         present[mark].append(row)
-    found = {}
+    labels_of_dialect = {}
     for name, all_labels in by_dialect.items():
         dialect = DIALECTS.get(name)
         if dialect is None:
@@ -138,22 +153,22 @@ def key_labels(rows: Iterable[Labels], cluster: str = "") -> dict[str, tuple[str
             uuids[key_of(labels, name, names)].add(first_of(labels, dialect.uuid))
         if any(len(several) > 1 for several in uuids.values()):
             names = tuple(dict.fromkeys((*names, *(label for label in dialect.uuid if label in used))))
-        found[name] = names
-    return found
+        labels_of_dialect[name] = names
+    return labels_of_dialect
 
 
 def exporters_of(rows: Iterable[Labels]) -> frozenset[str]:
     """Pods that export GPUs and work on none: those that are scraped, and what stands as ``pod`` of a GPU where others
     name theirs as ``exported_pod``."""
-    found, unnamed, any_named = set(), set(), False
+    exporters, unnamed, any_named = set(), set(), False
     for row in rows:
         if row.get(DIALECT_LABEL) == EXPORTER:
-            found.add(row.get("pod", ""))
+            exporters.add(row.get("pod", ""))
         elif row.get("exported_pod"):
             any_named = True
         elif "pod" in row:
             unnamed.add(row["pod"])
-    return frozenset(found | unnamed if any_named else found)
+    return frozenset(exporters | unnamed if any_named else exporters)
 
 
 def identified(
@@ -163,7 +178,7 @@ def identified(
     place = (cluster, "instance") if cluster else ("instance",)
     names = host_names(rows, place)
     exporters = exporters_of(rows)
-    found: dict[SeriesKey, GpuIdentity] = {}
+    identities: dict[SeriesKey, GpuIdentity] = {}
     for row in rows:
         mark = row.get(DIALECT_LABEL, "")
         name = mark.removesuffix(GONE)
@@ -172,10 +187,10 @@ def identified(
         dialect = DIALECTS[name]
         key = key_of(row, name, labels[name])
         where = place_of(row, place)
-        own = names.get(where) if name == "gputop" else None
+        hostname = names.get(where) if name == "gputop" else None
         job, user = job_of(row, exporters) if dialect.job else (NO_JOB, "")
         identity = GpuIdentity(
-            own or _text(host_of(row)) or "(no host label)",
+            hostname or _text(host_of(row)) or "(no host label)",
             _number(dialect, row),
             _text(first_of(row, dialect.uuid)),
             _text(first_of(row, dialect.model)),
@@ -184,10 +199,10 @@ def identified(
             _text(user),
             mark.endswith(GONE),
         )
-        before = found.get(key)
+        before = identities.get(key)
         if before is None or (before.gone, before.job or "~") > (identity.gone, identity.job or "~"):
-            found[key] = identity
-    return _named_apart(found) if cluster else found
+            identities[key] = identity
+    return _named_apart(identities) if cluster else identities
 
 
 def place_of(labels: Labels, names: Sequence[str]) -> Place:
@@ -204,25 +219,31 @@ def host_names(rows: Iterable[Labels], place: Sequence[str]) -> dict[Place, str]
     }
 
 
-def _named_apart(found: Mapping[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
+def _named_apart(identities: Mapping[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
     """Hosts of one name in several clusters with their cluster's name before it."""
     clusters: dict[str, set[str]] = defaultdict(set)
-    for who in found.values():
-        clusters[who.host].add(who.place[0])
+    for identity in identities.values():
+        clusters[identity.host].add(identity.place[0])
     return {
-        key: replace(who, host=_text(f"{who.place[0] or '-'}/{who.host}")) if len(clusters[who.host]) > 1 else who
-        for key, who in found.items()
+        key: replace(identity, host=_text(f"{identity.place[0] or '-'}/{identity.host}"))
+        if len(clusters[identity.host]) > 1
+        else identity
+        for key, identity in identities.items()
     }
 
 
 def doubles(identities: Iterable[GpuIdentity]) -> list[str]:
     """Hosts that have two GPUs of one number: two machines, most likely, that nothing tells apart."""
-    seen: dict[tuple[str, str], str] = {}
-    found: dict[str, None] = {}
-    for who in identities:
-        if not who.gone and who.uuid and seen.setdefault((who.host, who.gpu), who.uuid) != who.uuid:
-            found[who.host] = None
-    return list(found)
+    uuid_of_slot: dict[tuple[str, str], str] = {}
+    hosts: dict[str, None] = {}
+    for identity in identities:
+        if (
+            not identity.gone
+            and identity.uuid
+            and uuid_of_slot.setdefault((identity.host, identity.gpu), identity.uuid) != identity.uuid
+        ):
+            hosts[identity.host] = None
+    return list(hosts)
 
 
 def _number(dialect: Dialect, labels: Labels) -> str:
@@ -241,10 +262,10 @@ def key_of(labels: Labels, dialect: str, names: Sequence[str]) -> SeriesKey:
     return SeriesKey(dialect, tuple([labels.get(name, "") for name in names]))
 
 
-def gpu_of(labels: Labels, known: Known) -> SeriesKey | None:
+def gpu_of(labels: Labels, schema: FleetSchema) -> SeriesKey | None:
     """The GPU that a series of a metric belongs to; None for a dialect that is not known."""
-    dialect = labels.get(DIALECT_LABEL, "") or known.only
-    names = known.labels.get(dialect)
+    dialect = labels.get(DIALECT_LABEL, "") or schema.only
+    names = schema.labels.get(dialect)
     return None if names is None else key_of(labels, dialect, names)
 
 
@@ -263,7 +284,7 @@ W = TypeVar("W", bound=Whose)
 def in_units(values: Iterable[tuple[W | None, float]], key: str) -> dict[W, float]:
     """One metric in the catalogue's unit by GPU; DCGM's blanks and what cannot be are left out."""
     signals = {name: dialect.signals.get(key) for name, dialect in DIALECTS.items()}
-    found: dict[W, float] = {}
+    in_unit: dict[W, float] = {}
     doubtful: dict[W, float] = {}
     for gpu, value in values:
         signal = None if gpu is None else signals[gpu.dialect]
@@ -272,26 +293,28 @@ def in_units(values: Iterable[tuple[W | None, float]], key: str) -> dict[W, floa
         if signal.doubtful:
             doubtful[gpu] = value
         else:
-            found[gpu] = value * signal.factor
+            in_unit[gpu] = value * signal.factor
     if doubtful:
         # All of one dialect: no other has such a name.
         (signal,) = {signals[gpu.dialect] for gpu in doubtful}
         assert signal is not None, "what is doubtful has a signal"
-        found.update(_scaled(doubtful, signal))
-    return {gpu: kept for gpu, value in found.items() if (kept := plausible(key, value)) is not None}
+        in_unit.update(_scaled(doubtful, signal))
+    return {
+        gpu: plausible_value for gpu, value in in_unit.items() if (plausible_value := plausible(key, value)) is not None
+    }
 
 
 def _scaled(values: Mapping[W, float], signal: Signal) -> dict[W, float]:
     """Ratios as percent, and percent under a ratio's name unchanged; each host has one exporter, and so one of both."""
-    most: dict[str, float] = defaultdict(float)
+    highest_of_host: dict[str, float] = defaultdict(float)
     for key, value in values.items():
         host = key.values[0]
-        most[host] = max(most[host], value)
-    percent = {host for host, value in most.items() if value > RATIO_LIMIT}
+        highest_of_host[host] = max(highest_of_host[host], value)
+    percent = {host for host, value in highest_of_host.items() if value > RATIO_LIMIT}
     if percent:
         # 0 and 1 may be either: beside hosts that give percent they are percent.
         ratio = {key.values[0] for key, value in values.items() if value % 1.0 and value <= RATIO_LIMIT} - percent
-        percent |= set(most) - ratio
+        percent |= set(highest_of_host) - ratio
     return {key: value if key.values[0] in percent else value * signal.factor for key, value in values.items()}
 
 
@@ -320,11 +343,11 @@ class FactLabels(NamedTuple):
     user: str = ""
 
 
-def said_by(labels: Labels, known: Known) -> FactLabels | None:
+def fact_labels(labels: Labels, schema: FleetSchema) -> FactLabels | None:
     """A series of ``plan.told``; None for one of a dialect that is not known."""
     mark = labels.get(DIALECT_LABEL, "")
     dialect = "jobstats" if mark == JOB_ID else "gputop"
-    names = known.labels.get(dialect)
+    names = schema.labels.get(dialect)
     if names is None:
         return None
     key = key_of(labels, dialect, names)
@@ -339,33 +362,33 @@ def said_by(labels: Labels, known: Known) -> FactLabels | None:
     return FactLabels(key, "job", "", *own_job(labels))
 
 
-def told_of(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[SeriesKey, SeriesFacts]:
+def series_facts(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[SeriesKey, SeriesFacts]:
     """The answer to ``plan.told`` by GPU."""
-    found: dict[SeriesKey, SeriesFacts] = {}
-    for said, value in rows:
-        if said is None:
+    facts_by_gpu: dict[SeriesKey, SeriesFacts] = {}
+    for labels, value in rows:
+        if labels is None:
             continue
-        one = found.get(said.key)
-        if one is None:
-            one = found[said.key] = SeriesFacts()
-        if said.kind == "state":
-            one.state = said.text
-        elif said.kind == "verdict":
-            one.verdict = said.text
-        elif said.kind == LOST:
-            one.lost = True
-        elif said.kind == POD:
-            one.pod = min(one.pod or (said.job, said.user), (said.job, said.user))
-        elif said.kind == STEP:
-            one.step_s = value if 0.0 < value < LONGEST_STEP_S else None
-        elif said.kind == STEP_WAIT:
-            one.step_wait_s = value if 0.0 <= value < LONGEST_STEP_S else None
-        elif said.kind == JOB_ID:
+        facts = facts_by_gpu.get(labels.key)
+        if facts is None:
+            facts = facts_by_gpu[labels.key] = SeriesFacts()
+        if labels.kind == "state":
+            facts.state = labels.text
+        elif labels.kind == "verdict":
+            facts.verdict = labels.text
+        elif labels.kind == LOST:
+            facts.lost = True
+        elif labels.kind == POD:
+            facts.pod = min(facts.pod or (labels.job, labels.user), (labels.job, labels.user))
+        elif labels.kind == STEP:
+            facts.step_s = value if 0.0 < value < LONGEST_STEP_S else None
+        elif labels.kind == STEP_WAIT:
+            facts.step_wait_s = value if 0.0 <= value < LONGEST_STEP_S else None
+        elif labels.kind == JOB_ID:
             if 0 < value < GREATEST_JOB:
-                one.job = JobName(NUMBER, f"{value:.0f}")
-        elif not one.job or said.job < one.job:
-            one.job, one.user = said.job, said.user
-    return found
+                facts.job = JobName(NUMBER, f"{value:.0f}")
+        elif not facts.job or labels.job < facts.job:
+            facts.job, facts.user = labels.job, labels.user
+    return facts_by_gpu
 
 
 def own_job(labels: Mapping[str, str]) -> tuple[JobName, str]:
@@ -400,7 +423,7 @@ class Remembered(Generic[T]):
 
     def __init__(self, read: Callable[[Mapping[str, str]], T]) -> None:
         self._read = read
-        self._found: dict[bytes, T] = {}
+        self._value_of_labels: dict[bytes, T] = {}
         self._before: dict[bytes, T] = {}
         """Entries from before the last turn that have not been looked up since."""
 
@@ -408,20 +431,22 @@ class Remembered(Generic[T]):
         """The value for these labels."""
         raw = bytes(metric)
         try:
-            return self._found[raw]
+            return self._value_of_labels[raw]
         except KeyError:
             pass
-        if len(self._found) >= MOST_KEPT:
+        if len(self._value_of_labels) >= MOST_KEPT:
             self.turn()
-        found = self._found[raw] = self._before.pop(raw) if raw in self._before else self._read(labels_of(metric))
-        return found
+        value = self._value_of_labels[raw] = (
+            self._before.pop(raw) if raw in self._before else self._read(labels_of(metric))
+        )
+        return value
 
     def turn(self) -> None:
         """Forget what was not looked up since the last turn."""
-        self._found, self._before = {}, self._found
+        self._value_of_labels, self._before = {}, self._value_of_labels
 
     def __len__(self) -> int:
-        return len(self._found) + len(self._before)
+        return len(self._value_of_labels) + len(self._before)
 
 
 def labels_of(metric: Raw) -> dict[str, str]:

@@ -50,26 +50,26 @@ def checked_image(text: str) -> str:
 
 def files(names: Names, price: float | None = None, image: str = LOCAL_IMAGE) -> dict[str, str]:
     """Path below the target → text, of every file. Cost is in none of them without a ``price`` of a GPU-hour."""
-    found = {
+    text_of_path = {
         str(path.relative_to(FILES)): path.read_text(encoding="utf-8")
         for path in sorted(FILES.rglob("*"))
         if path.is_file()
     }
     manifest = "kubernetes/daemonset.yaml"
-    found[manifest] = found[manifest].replace(f"image: {LOCAL_IMAGE}", f"image: {image}")
-    for path in [path for path in found if path.endswith(".json")]:
-        found[path] = dashboard(found[path], names, price)
-    found[RULES] = (
+    text_of_path[manifest] = text_of_path[manifest].replace(f"image: {LOCAL_IMAGE}", f"image: {image}")
+    for path in [path for path in text_of_path if path.endswith(".json")]:
+        text_of_path[path] = dashboard(text_of_path[path], names, price)
+    text_of_path[RULES] = (
         "# Recording and alerting rules. Name this file under rule_files of prometheus.yml; vmalert takes it as well.\n"
         f"# Written by gputop fleet deploy --names {names}; each rule's query: gputop fleet queries ID.\n"
         + (f"# Costs assume {price:g} a GPU-hour, as given by --price.\n" if price else "")
         + rules_yaml(names, price)
     )
-    found[RULE_TESTS] = (
+    text_of_path[RULE_TESTS] = (
         "# Unit tests of the rules, every alert in a firing and a silent scenario.\n"
         "# promtool test rules gputop.rules.test.yml\n" + unit_tests_yaml(names, Path(RULES).name)
     )
-    return found
+    return text_of_path
 
 
 def dashboard(text: str, names: Names, price: float | None = None) -> str:
@@ -85,26 +85,26 @@ def dashboard(text: str, names: Names, price: float | None = None) -> str:
             variable["current"] = {"text": variable["query"], "value": variable["query"]}
     board["templating"]["list"] = variables
     host = DIALECTS[names].hosts[0]
-    kept = []
+    panels = []
     for panel in board["panels"]:
-        known = True
+        can_be_asked = True
         for target in panel.get("targets", ()):
-            expr = _asked(target["expr"], names, f"${PRICE}" if price else None, of_fleet=board["uid"] == FLEET)
-            known = known and expr is not None
+            expr = _panel_promql(target["expr"], names, f"${PRICE}" if price else None, of_fleet=board["uid"] == FLEET)
+            can_be_asked = can_be_asked and expr is not None
             target["expr"] = expr
             target["legendFormat"] = target["legendFormat"].replace("@legend", f"{{{{{host}}}}} GPU {{{{gpu}}}}")
-        if known:
-            kept.append(panel)
-    board["panels"] = kept
-    _close_gaps(kept)
+        if can_be_asked:
+            panels.append(panel)
+    board["panels"] = panels
+    _close_gaps(panels)
     return json.dumps(board, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _asked(expr: str, names: Names, price: str | None, *, of_fleet: bool) -> str | None:
+def _panel_promql(expr: str, names: Names, price: str | None, *, of_fleet: bool) -> str | None:
     """An expression with the queries that it names; None where one of them cannot be asked under these names."""
-    found = _QUERY.search(expr)
-    assert found is not None, expr
-    query = library()[found[1]]
+    match = _QUERY.search(expr)
+    assert match is not None, expr
+    query = library()[match[1]]
     about = "gpu" if query.alert is None else query.alert.about
     # Targets, and exporters' metrics about themselves, have no GPU; targets have no host but their address.
     has_gpu, host = about not in ("host", "target"), "instance" if about == "target" else DIALECTS[names].hosts[0]
@@ -112,12 +112,12 @@ def _asked(expr: str, names: Names, price: str | None, *, of_fleet: bool) -> str
     is_recorded = of_fleet and query.id in SUMS
     q = rule_scope(names, select, job="$job" * has_gpu, price=price, of_sums=CLUSTER, uses_records=is_recorded)
     # What is recorded of money has the price that was given: in the dashboard it can be changed.
-    asked = q.record(record_of(query.id)) if is_recorded and not query.needs_price else query.promql(q)
-    if asked is None:
+    promql = q.record(record_of(query.id)) if is_recorded and not query.needs_price else query.promql(q)
+    if promql is None:
         return None
     everywhere = rule_scope(names)
     of_job = f"and on ({everywhere.by}) " + everywhere.record(OWNER, CLUSTER, 'job_id=~"$job"')
-    return expr.replace(found[0], f"({asked})" if OF_JOB in expr else asked).replace(OF_JOB, of_job)
+    return expr.replace(match[0], f"({promql})" if OF_JOB in expr else promql).replace(OF_JOB, of_job)
 
 
 def _values(query: str, names: Names, price: float | None) -> str:

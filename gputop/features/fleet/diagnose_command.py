@@ -50,9 +50,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         frame = frame_once(redacted(SimulatedFleet(), settings), STARTED)
     else:
         frame = frame_once(watched_fleet(args, settings), moment_of(args.at, time.time()))
-    found = findings(frame)
+    all_findings = findings(frame)
     if args.json:
-        rows = [{"level": one.level, "text": one.text, "remedy": one.remedy, "gpus": one.gpus} for one in found]
+        rows = [
+            {"level": finding.level, "text": finding.text, "remedy": finding.remedy, "gpus": finding.gpus}
+            for finding in all_findings
+        ]
         data = {
             "schema": 1,
             "t": frame.t,
@@ -61,20 +64,20 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             "problems": list(frame.problems),
         }
         sys.stdout.write(json.dumps(data, ensure_ascii=False) + "\n")
-        return FOUND if found else 0
-    sys.stdout.write(plain(_document(frame, found, args.top), is_ascii=prints_ascii(settings)))
-    return FOUND if found else 0
+        return FOUND if all_findings else 0
+    sys.stdout.write(plain(_document(frame, all_findings, args.top), is_ascii=prints_ascii(settings)))
+    return FOUND if all_findings else 0
 
 
-def _document(frame: FleetFrame, found: Sequence[FleetFinding], top: int) -> Document:
+def _document(frame: FleetFrame, all_findings: Sequence[FleetFinding], top: int) -> Document:
     """The worst first."""
     kind = "simulated fleet" if frame.read.source == SIMULATED else "fleet"
     lead = [f"{kind}: {count(len(frame.hosts), 'host')}"]
-    if len(found) > 1:
-        first = "what is not there comes first, then " if found[0].is_absent else ""
+    if len(all_findings) > 1:
+        first = "what is not there comes first, then " if all_findings[0].is_absent else ""
         lead.append(f"{first}what loses the most GPU time now{'' if first else ' comes first'}")
-    worst = (Verdict(one.level, one.text, remedy=one.remedy) for one in found[:top])
-    left = len(found) - top
-    more = [Paragraph(f"and {left} more; --top {len(found)} shows them")] if left > 0 else []
-    more += [] if found else [Paragraph("nothing wrong: every GPU that has a job works")]
-    return Document(lead[0], (*worst, *more, Notes(tuple(frame.problems))), tuple(lead))
+    worst = (Verdict(finding.level, finding.text, remedy=finding.remedy) for finding in all_findings[:top])
+    not_shown = len(all_findings) - top
+    last_lines = [Paragraph(f"and {not_shown} more; --top {len(all_findings)} shows them")] if not_shown > 0 else []
+    last_lines += [] if all_findings else [Paragraph("nothing wrong: every GPU that has a job works")]
+    return Document(lead[0], (*worst, *last_lines, Notes(tuple(frame.problems))), tuple(lead))

@@ -40,9 +40,9 @@ LIMITS: Mapping[str, tuple[float, float]] = MappingProxyType({
 
 def plausible(key: str, value: float) -> float | None:
     """A value in the catalogue's unit, None for one that cannot be."""
-    least, most = LIMITS.get(key, (-1e300, 1e300))
-    slack = PERCENT_SLACK if most == 100.0 else 0.0
-    return min(value, most) if least <= value <= most + slack else None
+    lowest, highest = LIMITS.get(key, (-1e300, 1e300))
+    slack = PERCENT_SLACK if highest == 100.0 else 0.0
+    return min(value, highest) if lowest <= value <= highest + slack else None
 
 
 class Signal(Struct, frozen=True):

@@ -14,7 +14,15 @@ from textual.message import Message
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_key_handlers import ALWAYS, FleetKeys, FleetMain
 from gputop.features.fleet.fleet_screen import FleetPainted, fleet_screen, waiting_screen
-from gputop.features.fleet.fleet_view import FLEET_KEYS, FleetView, in_sight, moved, rows_of, selected_host, sorted_by
+from gputop.features.fleet.fleet_view import (
+    FLEET_KEYS,
+    FleetView,
+    drawn_hosts,
+    moved,
+    rows_of,
+    selected_host,
+    sorted_by,
+)
 from gputop.features.fleet.watch_thread import FleetWatch, unexpected
 from gputop.output.ansi import Differ
 from gputop.paint.glyphs import Depth
@@ -181,7 +189,7 @@ class FleetApp(PaintedApp[FleetView]):
         view = self.view
         if view.panel in ("hosts", "host"):
             self.watched.look_at(host)
-            self.watched.see(in_sight(self.frame, view, self.page))
+            self.watched.see(drawn_hosts(self.frame, view, self.page))
             view = replace(view, host=host, history=shown.history if shown.host == host else None)
         if self._canvas.is_attached and not self.is_covered and width and height:
             self._canvas.show(self.frame, view, width, height)

@@ -90,18 +90,19 @@ def fleet_data(frame: FleetFrame) -> dict[str, Any]:
         "hosts": [_host(group) for group in sorted(frame.hosts, key=worst_first)],
         "stragglers": [
             {
-                "host": one.host, "gpu": one.gpu, "job": one.job, "user": one.user or None, "kind": one.kind,
-                "by": one.by, "value": _clean(one.value), "median": _clean(one.median), "gpus": one.gpus,
+                "host": entry.host, "gpu": entry.gpu, "job": entry.job, "user": entry.user or None, "kind": entry.kind,
+                "by": entry.by, "value": _clean(entry.value), "median": _clean(entry.median), "gpus": entry.gpus,
             }
-            for one in frame.stragglers
+            for entry in frame.stragglers
         ],
         "waste": [
             {"job": row.job or None, "user": row.user or None, "cause": row.cause, "gpu_h": _clean(row.gpu_h)}
             for row in frame.waste
         ],
         "alerts": [
-            {"name": one.name, "severity": one.severity or None, "host": one.host or None, "labels": dict(one.labels)}
-            for one in frame.alerts
+            {"name": entry.name, "severity": entry.severity or None, "host": entry.host or None,
+            "labels": dict(entry.labels)}
+            for entry in frame.alerts
         ],
         "problems": list(frame.problems),
     }  # fmt: skip
@@ -158,9 +159,9 @@ def _clean(value: float | None) -> float | None:
 # job, so that stragglers and waste are the same with and without.
 
 SAID = frozenset(("gpu", "mig", "GPU_I_ID", "state", "verdict", "kind", "reason", "xid", "badge", "source", "severity"))
-"""Labels of alerts that identify nobody; all others become numbers."""
+"""Labels of alerts that identify no person or machine; all others become numbers."""
 KINDS = frozenset(("job", "pod", "container", "slurm", "pbs", "lsf", "sge", "flux", "htcondor", "kubernetes"))
-"""The words before a job's number or name that identify nobody."""
+"""The words before a job's number or name, which identify no person or machine."""
 LEAST_HOSTS = 1024
 """How many hosts are remembered at least, however few there are now."""
 T = TypeVar("T")
@@ -185,7 +186,7 @@ class RedactedFleet:
 
     def ask(self, at: float | None = None) -> FleetReading:
         """As ``AskedFleet.ask``, with numbers in place of names."""
-        read = self._told(lambda: self._fleet.ask(at))
+        read = self._with_redacted_errors(lambda: self._fleet.ask(at))
         if len(self._shown) > 2 * len({gpu.host for gpu in read.gpus}) + LEAST_HOSTS:
             # The redactor gives returning names the same numbers.
             self._hosts.clear()
@@ -199,8 +200,8 @@ class RedactedFleet:
             lost=self._lost(read.lost),
             gone={self._host(host): gone for host, gone in read.gone.items()},
             shares=[
-                replace(one, host=self._host(one.host), job=self._job(one.job), user=self._user(one.user))
-                for one in read.shares
+                replace(share, host=self._host(share.host), job=self._job(share.job), user=self._user(share.user))
+                for share in read.shares
             ],
             missing={self._host(host): n for host, n in read.missing.items()},
             alerts=tuple(map(self._alert, read.alerts)),
@@ -218,22 +219,22 @@ class RedactedFleet:
         return self._lost(self._fleet.hour(t))
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
-        known = [self._hosts[host] for host in hosts if host in self._hosts]
-        found = self._told(lambda: self._fleet.look(known, at))
-        return None if found is None else [self._gpu(gpu) for gpu in found]
+        real_hosts = [self._hosts[host] for host in hosts if host in self._hosts]
+        readings = self._with_redacted_errors(lambda: self._fleet.look(real_hosts, at))
+        return None if readings is None else [self._gpu(gpu) for gpu in readings]
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
-        return self._told(lambda: self._fleet.history(self._hosts.get(host, ""), t, span_s, columns))
+        return self._with_redacted_errors(lambda: self._fleet.history(self._hosts.get(host, ""), t, span_s, columns))
 
     def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        asked = [self._hosts[host] for host in hosts if host in self._hosts]
-        found = self._told(lambda: self._fleet.details(asked, at))
-        return {(self._host(host), gpu): values for (host, gpu), values in found.items()}
+        real_hosts = [self._hosts[host] for host in hosts if host in self._hosts]
+        values_by_gpu = self._with_redacted_errors(lambda: self._fleet.details(real_hosts, at))
+        return {(self._host(host), gpu): values for (host, gpu), values in values_by_gpu.items()}
 
     def close(self) -> None:
         self._fleet.close()
 
-    def _told(self, ask: Callable[[], T]) -> T:
+    def _with_redacted_errors(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except FleetError as error:
@@ -264,7 +265,8 @@ class RedactedFleet:
             return None
         user = self._redactor.user
         return [
-            replace(one, host=self._host(one.host), job=self._job(one.job), user=user(one.user) or "") for one in lost
+            replace(loss, host=self._host(loss.host), job=self._job(loss.job), user=user(loss.user) or "")
+            for loss in lost
         ]
 
     def _verdict(self, verdict: str | None) -> str | None:
@@ -319,20 +321,29 @@ class FleetFinding(Struct, frozen=True):
 def findings(frame: FleetFrame) -> list[FleetFinding]:
     """Everything that is wrong: first what is not there, then what loses the most GPU time now, whatever its level: a
     red job of one GPU must not hide a hundred that idle."""
-    found = [*_absent(frame)]
-    found += [one for group in frame.jobs if (one := _of_job(group)) is not None]
+    all_findings = [*_absent(frame)]
+    all_findings += [finding for group in frame.jobs if (finding := _of_job(group)) is not None]
     for late in frame.stragglers:
         others = count(late.gpus - 1, "other GPU")
         ends = f" of its job's {others}" if late.by == "step" else f", {others} wait for it"
-        text = f"{late.job}: {late.host} GPU {late.gpu} {_what(late)}{ends}"
+        text = f"{late.job}: {late.host} GPU {late.gpu} {_straggler_words(late)}{ends}"
         remedy = f"look at its clocks and data there: {late.host}"
-        found.append(FleetFinding("yellow", text, remedy, late.gpus / 2, _waited(late)))
-    return sorted(found, key=lambda one: (not one.is_absent, -one.lost, one.level != "red", -one.lost_gpu_h, one.text))
+        all_findings.append(FleetFinding("yellow", text, remedy, late.gpus / 2, _waited(late)))
+    return sorted(
+        all_findings,
+        key=lambda finding: (
+            not finding.is_absent,
+            -finding.lost,
+            finding.level != "red",
+            -finding.lost_gpu_h,
+            finding.text,
+        ),
+    )
 
 
 def _absent(frame: FleetFrame) -> list[FleetFinding]:
     """What was known within the last day and is not there now, by how it is missing."""
-    found = []
+    absent = []
     lost = [gpu.read for host in frame.hosts for gpu in host.gpus if gpu.state == "lost"]
     unnamed = {host: frame.read.missing[host] for host in frame.read.missing if host not in frame.read.down}
     if lost or unnamed:
@@ -340,7 +351,7 @@ def _absent(frame: FleetFrame) -> list[FleetFinding]:
         names += [f"{host} ({n})" for host, n in unnamed.items()]
         n = frame.counts["lost"]
         text = f"{count(n, 'GPU')} lost, though the host answers: {_named(names)}"
-        found.append(FleetFinding("red", text, ABSENT_REMEDIES["lost"], n, n, is_absent=True))
+        absent.append(FleetFinding("red", text, ABSENT_REMEDIES["lost"], n, n, is_absent=True))
     for kind, level in (("late", "red"), ("down", "yellow")):
         hosts = sorted(host for host, down in frame.read.down.items() if down.kind == kind)
         if hosts:
@@ -348,14 +359,14 @@ def _absent(frame: FleetFrame) -> list[FleetFinding]:
             word = "with a driver that is late or hangs" if kind == "late" else "down"
             text = f"{count(len(hosts), 'host')} {word}, {count(gpus, 'GPU')}: {_named(hosts)}"
             remedy = ABSENT_REMEDIES[kind]
-            found.append(FleetFinding(level, text, remedy, gpus, max(1, gpus), is_absent=True))  # type: ignore[arg-type]
+            absent.append(FleetFinding(level, text, remedy, gpus, max(1, gpus), is_absent=True))  # type: ignore[arg-type]
     if gone := frame.read.gone:
-        gpus = sum(one.gpus for one in gone.values())
+        gpus = sum(gone_host.gpus for gone_host in gone.values())
         text = f"{count(len(gone), 'host')} gone, {count(gpus, 'GPU')}: {_named(sorted(gone))}"
         text += "; there within the last day, and nothing lists it now"
         remedy = "nothing, where it was taken away on purpose; else see why it is no longer scraped"
-        found.append(FleetFinding("yellow", text, remedy, gpus, 0, is_absent=True))
-    return found
+        absent.append(FleetFinding("yellow", text, remedy, gpus, 0, is_absent=True))
+    return absent
 
 
 def _named(names: list[str]) -> str:
@@ -370,12 +381,12 @@ def _waited(late: Straggler) -> float:
     return share * (1 if late.by == "step" else late.gpus - 1)
 
 
-def _what(late: Straggler) -> str:
+def _straggler_words(late: Straggler) -> str:
     if late.kind == "starved":
         return f"starves at util {late.value:.0f}"
     if late.by in STEPS:
-        its, others = step_times(late)
-        return f"takes {its} a step{WITHOUT_WAITS if late.by == 'own_step' else ''} beside {others}"
+        own_time, others = step_times(late)
+        return f"takes {own_time} a step{WITHOUT_WAITS if late.by == 'own_step' else ''} beside {others}"
     name, unit = ("", " W") if late.by == "power" else ("SM ", "")
     return f"does {name}{late.value:.0f}{unit} beside {late.median:.0f}{unit}"
 
@@ -384,9 +395,9 @@ def _of_job(group: GpuGroup) -> FleetFinding | None:
     state = group.verdict.state
     if state not in OF_JOBS:
         return None
-    held = [gpu.read for gpu in group.gpus if gpu.state == state]
+    readings = [gpu.read for gpu in group.gpus if gpu.state == state]
     n = group.counts[state]
-    who = f"{group.name or 'no job known'}" + (f" ({', '.join(group.users[:3])})" if group.users else "")
+    owner = f"{group.name or 'no job known'}" + (f" ({', '.join(group.users[:3])})" if group.users else "")
     cost = (
         ""
         if group.waste_gpu_h is None or group.waste_gpu_h < 0.05
@@ -395,11 +406,11 @@ def _of_job(group: GpuGroup) -> FleetFinding | None:
     where = count(len(group.hosts), "host")
     return FleetFinding(
         group.verdict.level,
-        f"{who}: {group.verdict.text} on {where}{cost}",
+        f"{owner}: {group.verdict.text} on {where}{cost}",
         remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], state),
         n,
         n * lost_hours(state, group.util_pct, 1.0)
         if group.summed
-        else sum(lost_hours(state, read.util_pct, 1.0) for read in held),
+        else sum(lost_hours(state, read.util_pct, 1.0) for read in readings),
         group.waste_gpu_h or 0.0,
     )

@@ -20,4 +20,4 @@ def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
         for field in SECRET
         if field in table
     ]
-    return {"private_files": [private_file(what, path) for what, path in named]}
+    return {"private_files": [private_file(subject, path) for subject, path in named]}

@@ -121,45 +121,50 @@ def fleet_frame(read: FleetReading) -> FleetFrame:
     """The frame of a reading."""
     kinds = {host: down.kind for host, down in read.down.items()}
     gpus = [Gpu(gpu, *state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
-    found = stragglers(whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in ABSENT]))
+    straggling = stragglers(whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in ABSENT]))
     if read.shares:
-        return _of_shares(read, gpus, found)
+        return _of_shares(read, gpus, straggling)
     by_host: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in gpus:
         by_host[gpu.read.host].append(gpu)
     for host in read.down:
         by_host.setdefault(host, [])
-    context = Context(read, found)
+    context = Context(read, straggling)
     hosts = tuple(context.group(name, members, read.down.get(name)) for name, members in by_host.items())
     counts = Counter(gpu.state for gpu in gpus)
     return FleetFrame(
         read,
         hosts,
         {state: counts[state] for state in FLEET_STATES},
-        tuple(found),
+        tuple(straggling),
         _waste(gpus, read),
         (*read.problems, *_missing(gpus)),
     )
 
 
-def _of_shares(read: FleetReading, gpus: Sequence[Gpu], found: Sequence[Straggler]) -> FleetFrame:
+def _of_shares(read: FleetReading, gpus: Sequence[Gpu], straggling: Sequence[Straggler]) -> FleetFrame:
     """The frame of a large fleet, of which only some GPUs are known one by one."""
-    hosts = host_groups(read, gpus, found)
+    hosts = host_groups(read, gpus, straggling)
     counts: Counter[FleetState] = Counter()
     for host in hosts:
         counts.update(host.counts)
     return FleetFrame(
-        read, hosts, {state: counts[state] for state in FLEET_STATES}, tuple(found), _waste(gpus, read), read.problems
+        read,
+        hosts,
+        {state: counts[state] for state in FLEET_STATES},
+        tuple(straggling),
+        _waste(gpus, read),
+        read.problems,
     )
 
 
 class Context:
     """Stragglers and lost hours of a reading, looked up by GPU and job."""
 
-    def __init__(self, read: FleetReading, found: Sequence[Straggler]) -> None:
+    def __init__(self, read: FleetReading, straggling: Sequence[Straggler]) -> None:
         self._read = read
-        self._straggles = {(one.host, one.gpu): one for one in found}
-        self._of_job = {one.job: one for one in found}
+        self._straggles = {(straggler.host, straggler.gpu): straggler for straggler in straggling}
+        self._of_job = {straggler.job: straggler for straggler in straggling}
         self._lost: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
         for lost in read.lost or ():
             self._lost[lost.host, lost.gpu][lost.state == "idle"] += lost.gpu_h
@@ -176,7 +181,7 @@ class Context:
         """These GPUs as one group."""
         members = tuple(sorted(gpus, key=_by_number))
         reads = [gpu.read for gpu in members]
-        known = self._read.lost is not None
+        hour_is_known = self._read.lost is not None
         lost = [self._lost[gpu.host, gpu.gpu] for gpu in reads if (gpu.host, gpu.gpu) in self._lost]
         straggling = [self._straggles[gpu.host, gpu.gpu] for gpu in reads if (gpu.host, gpu.gpu) in self._straggles]
         gaps = [gpu.gap_pct for gpu in members]
@@ -191,28 +196,28 @@ class Context:
             _mean(gpu.sm_active_pct for gpu in reads),
             _mean(gaps),
             _sum(gpu.power_w for gpu in reads),
-            sum((pair[0] for pair in lost), 0.0) if known else None,
-            sum((pair[1] for pair in lost), 0.0) if known else None,
+            sum((pair[0] for pair in lost), 0.0) if hour_is_known else None,
+            sum((pair[1] for pair in lost), 0.0) if hour_is_known else None,
             len(straggling),
             down,
         )
 
 
 def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[GpuGroup, ...]:
-    found: dict[str, list[Gpu]] = defaultdict(list)
+    by_name: dict[str, list[Gpu]] = defaultdict(list)
     for host in frame.hosts:
         for gpu in host.gpus:
-            found[getattr(gpu.read, by)].append(gpu)
-    without = found.pop("", None)
+            by_name[getattr(gpu.read, by)].append(gpu)
+    without = by_name.pop("", None)
     context = Context(frame.read, frame.stragglers)
-    known = frame.read.lost is not None
+    hour_is_known = frame.read.lost is not None
     sums = context.lost_by(by)
     # What its GPUs lost before the job began is not counted.
     named = [
         replace(context.group(name, members), waste_gpu_h=sums.get(name, 0.0), idle_gpu_h=0.0)
-        if known
+        if hour_is_known
         else context.group(name, members)
-        for name, members in found.items()
+        for name, members in by_name.items()
     ]
     return (*named, context.group("", without)) if without else tuple(named)
 
@@ -227,17 +232,18 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) if measured else None
 
 
 def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
-    """The last hour's lost GPU-hours by job, user and cause, the most first; nobody's idle hours are the last."""
+    """The last hour's lost GPU-hours by job, user and cause, the most first; idle hours outside of any job come
+    last."""
     # A job's hosts may have different exporters: the cause that one node names holds for the job.
     causes: dict[tuple[str, str | None], str] = {}
     for gpu in gpus:

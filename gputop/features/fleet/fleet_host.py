@@ -64,9 +64,9 @@ def evidence(group: GpuGroup, glyphs: Glyphs, width: int) -> list[Row]:
     ]
     if group.power_w is not None:
         parts.append(f"{group.power_w:.0f} W")
-    held = [read.mem_used_bytes for read in reads if read.mem_used_bytes is not None]
-    if held:
-        parts.append(f"{memory(sum(held))} held")
+    used_bytes = [read.mem_used_bytes for read in reads if read.mem_used_bytes is not None]
+    if used_bytes:
+        parts.append(f"{memory(sum(used_bytes))} held")
     text = terminal_safe(group.verdict.text)
     if parts and group.down:
         text += f"; its last values: {', '.join(parts)}"
@@ -74,25 +74,25 @@ def evidence(group: GpuGroup, glyphs: Glyphs, width: int) -> list[Row]:
         by = "gputop on the node" if any(gpu.by == "gputop" for gpu in group.gpus) else "means over 5 min"
         text += f": {', '.join(parts)} ({by})"
     rows = []
-    for glyph, said, style in (
+    for glyph, words, style in (
         (glyphs.because, text, "evidence"),
         (glyphs.remedy, remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], group.verdict.state), "remedy"),
     ):
-        for i, line in enumerate(folded(said, width - 5)[:2] if said else ()):
+        for i, line in enumerate(folded(words, width - 5)[:2] if words else ()):
             lead = glyph if i == 0 else " " * len(glyph)
             rows.append(Line().add(f" {lead} {line}", style).row(width))
     return rows
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None
 
 
-def _beside(gpus: int, width: int) -> int:
+def _charts_per_line(gpus: int, width: int) -> int:
     """How many charts stand side by side."""
-    most = max(1, width // (LABEL + NUMBERS + LEAST_CHART + 1))
-    return next((n for n in (4, 2, 1) if n <= most and n <= max(1, gpus)), 1)
+    most_charts = max(1, width // (LABEL + NUMBERS + LEAST_CHART + 1))
+    return next((n for n in (4, 2, 1) if n <= most_charts and n <= max(1, gpus)), 1)
 
 
 def charts(group: GpuGroup, view: FleetView, width: int, room: int) -> list[Row]:
@@ -100,24 +100,24 @@ def charts(group: GpuGroup, view: FleetView, width: int, room: int) -> list[Row]
     gpus = list(group.gpus)
     if not gpus or room < 2:
         return []
-    beside = _beside(len(gpus), width)
-    lines = -(-len(gpus) // beside)
+    per_line = _charts_per_line(len(gpus), width)
+    lines = -(-len(gpus) // per_line)
     tall = max(2, min(MOST_CHART_ROWS, room // lines - (1 if room // lines > 3 else 0)))
-    between = 1 if (tall + 1) * lines <= room else 0
+    gap_rows = 1 if (tall + 1) * lines <= room else 0
     rows: list[Row] = []
-    size = width // beside
-    for at in range(0, len(gpus), beside):
+    size = width // per_line
+    for at in range(0, len(gpus), per_line):
         if len(rows) + tall > room:
-            left = len(gpus) - at
-            rows.append(Line().add(f"  {view.glyphs.more} {left} more GPUs", "dim").row(width))
+            not_shown = len(gpus) - at
+            rows.append(Line().add(f"  {view.glyphs.more} {not_shown} more GPUs", "dim").row(width))
             break
-        blocks = [_chart(gpu, group, view, size, tall) for gpu in gpus[at : at + beside]]
+        blocks = [_chart(gpu, group, view, size, tall) for gpu in gpus[at : at + per_line]]
         for y in range(tall):
             line = Line()
             for x, block in enumerate(blocks):
                 line.to(x * size).add_all(block[y])
             rows.append(line.row(width))
-        rows += [Line().row(width)] * between
+        rows += [Line().row(width)] * gap_rows
     return rows[:room]
 
 
@@ -158,11 +158,11 @@ def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> 
 
 
 def _columns(gpu: Gpu, group: GpuGroup, view: FleetView, room: int) -> tuple[list[float | None], list[float | None]]:
-    """The last hour stretched to so many columns; blank until it was read."""
-    known = view.history.get(gpu.read.gpu) if view.history is not None and view.host == group.name else None
-    if known is None:
+    """The last hour drawn over so many columns; blank until it was read."""
+    series = view.history.get(gpu.read.gpu) if view.history is not None and view.host == group.name else None
+    if series is None:
         return [None] * room, [None] * room
-    util, sm = known
+    util, sm = series
     at = [min(len(util) - 1, i * len(util) // room) for i in range(room)]
     return [util[i] for i in at], [sm[i] for i in at]
 
@@ -175,8 +175,8 @@ def host_page(frame: FleetFrame, group: GpuGroup, view: FleetView, width: int, h
     right = f"c copies: {command}" if command else refused
     rows = [rule(title_of(group), right, width, glyphs), *evidence(group, glyphs, width)]
     steps = any(gpu.read.step_s is not None for gpu in group.gpus)
-    told = [_gpu_row(gpu, width, glyphs, steps=steps) for gpu in group.gpus]
-    table = [_gpu_head(width, steps=steps), *(map(greyed, told) if group.down else told)]
+    gpu_rows = [_gpu_row(gpu, width, glyphs, steps=steps) for gpu in group.gpus]
+    table = [_gpu_head(width, steps=steps), *(map(greyed, gpu_rows) if group.down else gpu_rows)]
     room = height - len(rows) - 1
     shown = table if len(table) <= room else table[: max(2, room)]
     charted = charts(group, view, width, room - len(shown))
@@ -196,7 +196,7 @@ def _gpu_head(width: int, *, steps: bool) -> Row:
 
 def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
     read = gpu.read
-    held = None if read.mem_used_bytes is None else read.mem_used_bytes / 2**30
+    used_gib = None if read.mem_used_bytes is None else read.mem_used_bytes / 2**30
     old = gpu.state in ABSENT
     plain = "dim" if old else "text"
     line = Line().add(f"  {terminal_safe(read.gpu):<7}", "value").add(pct(read.util_pct, 5), "dim" if old else "strong")
@@ -207,19 +207,23 @@ def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
         f"{pct(read.tensor_active_pct, 8)}{pct(read.dram_active_pct, 6)}{whole(read.power_w, 6)}",
         "dim" if old else "text",
     )
-    line.add(f"{whole(read.temp_c, 5)}{whole(held, 9)}", plain)
+    line.add(f"{whole(read.temp_c, 5)}{whole(used_gib, 9)}", plain)
     if steps:
         line.add(f"{'n/a' if read.step_s is None else step_time(read.step_s):>9}", plain)
     line.add("   ")
     words = WORDS[gpu.state]
     # Of a GPU that is not there, or that a job holds unused, the node's last verdict says something else.
-    told = titles().get(read.own_verdict or "") if gpu.state in ("working", "busy_not_working", "starved") else None
-    if (title := told) and title != words:
+    own_title = (
+        titles().get(read.own_verdict or "") if gpu.state in ("working", "busy_not_working", "starved") else None
+    )
+    if (title := own_title) and title != words:
         words = title if gpu.state != "busy_not_working" else f"{words}: {title}"
     glyph = glyphs.times if gpu.state in ABSENT else glyphs.level(state_style(gpu).removeprefix("level."))
     words = f"{glyph} {words}"
     line.add(shorten(words, max(1, width - line.width - 1), glyphs.more), state_style(gpu))
     if width >= 100:
-        who = " ".join(part for part in (read.job, read.user) if part)
-        line.add(f"   {terminal_safe(who)}", "dim").add(f"   {terminal_safe(read.uuid)}" if width >= 130 else "", "dim")
+        owner = " ".join(part for part in (read.job, read.user) if part)
+        line.add(f"   {terminal_safe(owner)}", "dim").add(
+            f"   {terminal_safe(read.uuid)}" if width >= 130 else "", "dim"
+        )
     return line.row(width)

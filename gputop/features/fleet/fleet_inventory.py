@@ -20,18 +20,18 @@ from gputop.features.fleet.decode_answers import (
     cluster_label,
     doubles,
     exporters_of,
+    fact_labels,
     gpu_of,
     host_names,
     identified,
     key_labels,
+    keys_by_dialect,
     labels_of,
-    said_by,
     scrape_seconds,
-    signals_found,
 )
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import WINDOW_S, FleetError, names_of_numbers, with_scheduler
-from gputop.features.fleet.plan import Known
+from gputop.features.fleet.plan import FleetSchema
 
 # Queries by name, answers by name: a failure becomes a line for people, once.
 
@@ -81,10 +81,10 @@ class Engine:
 
     def all_answers(self, queries: Mapping[str, PromQuery]) -> FleetAnswers:
         """As ``answers``. Raises FleetError where one question failed."""
-        found = self.answers(queries)
-        if len(found.rows) < len(queries):
-            raise FleetError(found.problems[0])
-        return found
+        answers = self.answers(queries)
+        if len(answers.rows) < len(queries):
+            raise FleetError(answers.problems[0])
+        return answers
 
 
 def values(rows: Sequence[SeriesRow], whose: Remembered[T]) -> Iterator[tuple[T, float]]:
@@ -100,14 +100,14 @@ LEAST_SCRAPE_S = 15.0
 
 
 class FleetInventory:
-    """The result of the last discovery. ``known`` is None until it found something."""
+    """The result of the last discovery. ``schema`` is None until it found something."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.known: Known | None = None
+        self.schema: FleetSchema | None = None
         self.identities: dict[SeriesKey, GpuIdentity] = {}
-        self._found: Mapping[SeriesKey, GpuIdentity] = {}
-        self._asked: frozenset[bytes] | None = None
+        self._identified: Mapping[SeriesKey, GpuIdentity] = {}
+        self._metrics: frozenset[bytes] | None = None
         self._gone_since: dict[SeriesKey, float] = {}
         self.host_names: Mapping[Place, str] = {}
         self.exporters: frozenset[str] = frozenset()
@@ -115,19 +115,19 @@ class FleetInventory:
 
     def _forget(self) -> None:
         """Forget all labels, which mean something else from now on."""
-        known = self.known or Known({}, {})
-        self.gpus = Remembered(lambda labels: gpu_of(labels, known))
-        self.said = Remembered(lambda labels: said_by(labels, known))
+        schema = self.schema or FleetSchema({}, {})
+        self.gpus = Remembered(lambda labels: gpu_of(labels, schema))
+        self.fact_labels = Remembered(lambda labels: fact_labels(labels, schema))
 
     def turn(self) -> None:
         """Forget the labels not seen since the last turn."""
         self.gpus.turn()
-        self.said.turn()
+        self.fact_labels.turn()
 
     @property
     def scrape_s(self) -> float:
         """The time between two scrapes."""
-        return LEAST_SCRAPE_S if self.known is None else self.known.scrape_s
+        return LEAST_SCRAPE_S if self.schema is None else self.schema.scrape_s
 
     def discover(self, at: float | None, now: float) -> None:
         """Find out which names there are. ``now`` is this machine's time. Raises FleetError where there are none."""
@@ -135,51 +135,53 @@ class FleetInventory:
         try:
             signals = self._signals(at, now)
         except FleetError:
-            if self.known is None:
+            if self.schema is None:
                 raise
             return
         if signals:
             samples = self._engine.asked({"samples": plan.samples(select)}, at).of("samples")
             scrape_s = scrape_seconds((value for _, value in values(samples, Remembered(dict))), WINDOW_S)
-            before = Known({}, {}) if self.known is None else self.known
-            self.known = replace(before, signals=signals, scrape_s=scrape_s)
+            before = FleetSchema({}, {}) if self.schema is None else self.schema
+            self.schema = replace(before, signals=signals, scrape_s=scrape_s)
             self._forget()
-        elif self.known is None:
+        elif self.schema is None:
             names = ", ".join(dialect.signals["util_pct"].name for dialect in DIALECTS.values())
             where = f" with {select}" if select else ""
             raise FleetError(f"no GPU metrics there{where}; looked for {names}")
 
     def _signals(self, at: float | None, now: float) -> Mapping[str, frozenset[str]]:
-        asked, client = plan.names_asked(self._engine.select), self._engine.client
+        matchers, client = plan.names_selector(self._engine.select), self._engine.client
         if at is not None:
-            return signals_found(client.names(asked, at - plan.LAST_SEEN_S, at))
+            return keys_by_dialect(client.names(matchers, at - plan.LAST_SEEN_S, at))
         # A day to both sides, whatever our clock says; without an end an engine searches all that it has stored.
-        return signals_found(client.names(asked, now - DAY_S, now + DAY_S)) or signals_found(client.names(asked))
+        return keys_by_dialect(client.names(matchers, now - DAY_S, now + DAY_S)) or keys_by_dialect(
+            client.names(matchers)
+        )
 
-    def identify(self, at: float | None, now: float, *, anew: bool) -> list[str]:
+    def identify(self, at: float | None, now: float, *, looks_back: bool) -> list[str]:
         """Find out which GPUs there are. Returns messages for people. Raises FleetError where none is known.
 
-        ``anew`` also asks for those that are not there any more; else they are those that were there before.
+        ``looks_back`` also asks for those that are not there any more; else they are those that were there before.
         """
-        known = self.known
-        assert known is not None, "discovery gives it or raises"
-        dialects = [DIALECTS[name] for name in known.signals]
-        answers = self._engine.asked({"who": plan.identities(dialects, self._engine.select, gone=anew)}, at)
+        schema = self.schema
+        assert schema is not None, "discovery gives it or raises"
+        dialects = [DIALECTS[name] for name in schema.signals]
+        answers = self._engine.asked({"who": plan.identities(dialects, self._engine.select, gone=looks_back)}, at)
         if "who" not in answers.rows:
             if not self.identities:
                 raise FleetError(answers.problems[0])
             return answers.problems
-        asked = frozenset(bytes(row.metric) for row in answers.of("who"))
-        if asked != self._asked:
-            self._read(known, [labels_of(row.metric) for row in answers.of("who")])
-            self._asked = asked
+        metrics = frozenset(bytes(row.metric) for row in answers.of("who"))
+        if metrics != self._metrics:
+            self._read(schema, [labels_of(row.metric) for row in answers.of("who")])
+            self._metrics = metrics
         # Where two exporters have the same GPU, the preferred one comes first.
         order = {name: at for at, name in enumerate(DIALECTS)}
-        present = {key: who for key, who in self._found.items() if not who.gone}
+        present = {key: identity for key, identity in self._identified.items() if not identity.gone}
         # Those that are there come first: a host that was renamed has the same GPUs under its new name.
-        before = self._found if anew else {**self._found, **self.identities}
-        found = {**present, **self._missing(present, before, now)}
-        self.identities = dict(sorted(found.items(), key=lambda pair: order[pair[0].dialect]))
+        before = self._identified if looks_back else {**self._identified, **self.identities}
+        identities = {**present, **self._missing(present, before, now)}
+        self.identities = dict(sorted(identities.items(), key=lambda pair: order[pair[0].dialect]))
         return answers.problems
 
     def notes(self) -> list[str]:
@@ -193,63 +195,67 @@ class FleetInventory:
         )
         return [text]
 
-    def _read(self, known: Known, rows: Sequence[Labels]) -> None:
+    def _read(self, schema: FleetSchema, rows: Sequence[Labels]) -> None:
         """Take the GPUs that these series name, which are others than before."""
         cluster = cluster_label(row for row in rows if row.get(plan.DIALECT_LABEL) in DIALECTS)
         labels = key_labels(rows, cluster)
         place = (cluster, "instance") if cluster else ("instance",)
         self.host_names = host_names(rows, place)
-        if self.host_names and "gputop" in known.signals:
+        if self.host_names and "gputop" in schema.signals:
             # A driver that hangs has no GPU to tell its labels by.
             labels.setdefault("gputop", (*place, *DIALECTS["gputop"].number))
         if not labels:
             raise FleetError("the GPU metrics there are older than a day: does anything scrape the exporters?")
-        if (labels, cluster) != (known.labels, known.cluster):
-            self.known = replace(known, labels=labels, cluster=cluster)
+        if (labels, cluster) != (schema.labels, schema.cluster):
+            self.schema = replace(schema, labels=labels, cluster=cluster)
             self._forget()
         self.exporters = exporters_of(rows)
-        self._found = identified(rows, labels, cluster)
+        self._identified = identified(rows, labels, cluster)
 
     def _missing(
         self, present: Mapping[SeriesKey, GpuIdentity], before: Mapping[SeriesKey, GpuIdentity], now: float
     ) -> dict[SeriesKey, GpuIdentity]:
         """The GPUs that were there within the last day and are not there now, whatever they were called by."""
-        uuids = {who.uuid for who in present.values() if who.uuid}
-        # A new GPU in the place of an old one is a repair. A known one there: the driver numbers them anew.
-        earlier = self.identities or {key: who for key, who in before.items() if who.gone}
-        known = {who.uuid for who in earlier.values()}
+        uuids = {identity.uuid for identity in present.values() if identity.uuid}
+        # A new GPU in the place of an old one is a repair. A known one there: the driver numbers them again.
+        earlier = self.identities or {key: identity for key, identity in before.items() if identity.gone}
+        known_uuids = {identity.uuid for identity in earlier.values()}
         taken = {
-            (who.host, who.gpu.partition("/")[0]) for who in present.values() if not who.uuid or who.uuid not in known
+            (identity.host, identity.gpu.partition("/")[0])
+            for identity in present.values()
+            if not identity.uuid or identity.uuid not in known_uuids
         }
         gone = {
-            key: who
-            for key, who in before.items()
+            key: identity
+            for key, identity in before.items()
             if key not in present
-            and not (who.uuid and who.uuid in uuids)
-            and (who.host, who.gpu.partition("/")[0]) not in taken
+            and not (identity.uuid and identity.uuid in uuids)
+            and (identity.host, identity.gpu.partition("/")[0]) not in taken
         }
         self._gone_since = {key: self._gone_since.get(key, now) for key in gone}
-        return {key: replace(who, gone=True) for key, who in gone.items() if now - self._gone_since[key] < DAY_S}
+        return {
+            key: replace(identity, gone=True) for key, identity in gone.items() if now - self._gone_since[key] < DAY_S
+        }
 
     def dismiss(self, keys: Collection[SeriesKey]) -> None:
         """Forget GPUs of hosts that are gone."""
         for key in keys:
             self.identities.pop(key, None)
             self._gone_since.pop(key, None)
-        self._found = {key: who for key, who in self._found.items() if key not in keys}
+        self._identified = {key: identity for key, identity in self._identified.items() if key not in keys}
 
-    def name_jobs(self, told: Mapping[SeriesKey, SeriesFacts]) -> None:
+    def name_jobs(self, facts_by_gpu: Mapping[SeriesKey, SeriesFacts]) -> None:
         """Add the jobs that separate series give. A number without a scheduler takes the name it has elsewhere."""
-        known = names_of_numbers(one.job for one in told.values())
-        for key, who in self.identities.items():
-            one = told.get(key)
-            job, user = (who.job, who.user)
-            if one is not None and (one.job or one.pod is not None):
-                job, user = (one.job, one.user) if one.job or one.pod is None else one.pod
-            job = with_scheduler(job, known)
-            if (job, user) != (who.job, who.user):
-                self.identities[key] = replace(who, job=job, user=user)
+        names_by_number = names_of_numbers(facts.job for facts in facts_by_gpu.values())
+        for key, identity in self.identities.items():
+            facts = facts_by_gpu.get(key)
+            job, user = (identity.job, identity.user)
+            if facts is not None and (facts.job or facts.pod is not None):
+                job, user = (facts.job, facts.user) if facts.job or facts.pod is None else facts.pod
+            job = with_scheduler(job, names_by_number)
+            if (job, user) != (identity.job, identity.user):
+                self.identities[key] = replace(identity, job=job, user=user)
 
     def instances(self, hosts: frozenset[str]) -> list[str]:
         """The scraped addresses of these hosts."""
-        return sorted({who.instance for who in self.identities.values() if who.host in hosts})
+        return sorted({identity.instance for identity in self.identities.values() if identity.host in hosts})

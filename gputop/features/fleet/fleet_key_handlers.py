@@ -180,9 +180,9 @@ class FleetKeys:
 
     def jobs(self) -> None:
         """Jobs, then users, then hosts again."""
-        then: dict[Panel, Panel] = {"jobs": "users", "users": "hosts"}
+        next_panel: dict[Panel, Panel] = {"jobs": "users", "users": "hosts"}
         view = self._screen.view
-        self._screen.see(replace(view, panel=then.get(view.panel, "jobs"), cursor=None, first=0))
+        self._screen.see(replace(view, panel=next_panel.get(view.panel, "jobs"), cursor=None, first=0))
 
     def release(self) -> None:
         """Back to the hosts, with the cursor on the one that was open; then without the filter."""
@@ -239,10 +239,10 @@ class FleetKeys:
 
         def check(text: str) -> str | None:
             try:
-                wanted = parse(text)
+                expression = parse(text)
             except ExpressionError as error:
                 return str(error)
-            screen.see(replace(screen.view, filter=wanted, first=0))
+            screen.see(replace(screen.view, filter=expression, first=0))
             return None
 
         def done(text: str | None) -> None:

@@ -197,8 +197,8 @@ def _queries() -> list[tuple[Block, ...]]:
         rows = []
         for query in library().values():
             if query.mode == mode:
-                asked = "any" if query.is_answered("legacy") else "gputop"
-                rows.append((f"`{query.id}`", f"{query.title}. {query.meaning}", query.unit, query.advice, asked))
+                names = "any" if query.is_answered("legacy") else "gputop"
+                rows.append((f"`{query.id}`", f"{query.title}. {query.meaning}", query.unit, query.advice, names))
         head = ("query", "what it means", "unit", "what to do", "names")
         sections.append(section(words, (), head, tuple(rows)))
     return sections

@@ -45,9 +45,9 @@ class JobName(str):
 NO_JOB = JobName()
 
 
-def with_scheduler(job: JobName, known: Mapping[str, JobName]) -> JobName:
+def with_scheduler(job: JobName, names_by_number: Mapping[str, JobName]) -> JobName:
     """The job; one whose number alone is known takes the name that it has elsewhere, see ``names_of_numbers``."""
-    return known.get(job.name, job) if job.kind == NUMBER else job
+    return names_by_number.get(job.name, job) if job.kind == NUMBER else job
 
 
 def names_of_numbers(jobs: Iterable[JobName]) -> dict[str, JobName]:
@@ -110,8 +110,8 @@ def filled(gpu: GpuReading, other: GpuReading) -> GpuReading:
     unknown = [key for key in gpu.__struct_fields__ if getattr(gpu, key) in (None, "")]
     # Where the first one names a job it sees a process of it.
     is_allocated = gpu.is_allocated or (not gpu.job and other.is_allocated)
-    known = {key: getattr(other, key) for key in unknown}
-    return replace(gpu, is_lost=gpu.is_lost and other.is_lost, is_allocated=is_allocated, **known)
+    from_other = {key: getattr(other, key) for key in unknown}
+    return replace(gpu, is_lost=gpu.is_lost and other.is_lost, is_allocated=is_allocated, **from_other)
 
 
 class Down(Struct, frozen=True):

@@ -34,11 +34,11 @@ def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
     where they are too many."""
     line = Line()
     if gpus:
-        each = room // max(BESIDE, len(gpus)) if len(gpus) <= room else 1
+        cell_room = room // max(BESIDE, len(gpus)) if len(gpus) <= room else 1
         shown = list(gpus) if len(gpus) <= room else sorted(gpus, key=_need)[: room - 1]
         for gpu in shown:
-            wide = max(1, each - 1)
-            line.add_all(cell(gpu, wide, glyphs)).add(" " * (each - wide))
+            wide = max(1, cell_room - 1)
+            line.add_all(cell(gpu, wide, glyphs)).add(" " * (cell_room - wide))
         if len(shown) < len(gpus):
             line.add(glyphs.more, "dim")
     return list(line.row(room))
@@ -47,12 +47,12 @@ def cell_spans(gpus: Sequence[Gpu], room: int, glyphs: Glyphs) -> list[Span]:
 def counted_spans(counts: Mapping[FleetState, int], room: int, glyphs: Glyphs) -> list[Span]:
     """GPUs of which only the states are known, the worst first: their levels, where a cell would show what they do."""
     states = [state for state in _NEED for _ in range(min(room, counts.get(state, 0)))]
-    each = room // max(BESIDE, len(states)) if len(states) <= room else 1
+    cell_room = room // max(BESIDE, len(states)) if len(states) <= room else 1
     line = Line()
     for state in states[: room if len(states) <= room else room - 1]:
         level = LEVELS[state]
         glyph = glyphs.times if state == "lost" else glyphs.dot if state in ABSENT else glyphs.level(level)
-        line.add(glyph, "dim" if state in ABSENT and state != "lost" else f"level.{level}").add(" " * (each - 1))
+        line.add(glyph, "dim" if state in ABSENT and state != "lost" else f"level.{level}").add(" " * (cell_room - 1))
     if len(states) > room:
         line.add(glyphs.more, "dim")
     return list(line.row(room))
@@ -148,8 +148,8 @@ def head(view: FleetView, width: int, word: str) -> Row:
     mark = arrow if view.sort == "name" else ""
     line = Line().add(" ").add(f"{word}{mark}"[: name_width(width)].ljust(name_width(width)), "heading").add(" ")
     room = cells_width(width)
-    each = room // 8
-    numbers = "".join(str(i).ljust(each) for i in range(8)) if view.panel == "hosts" else "GPUs".ljust(room)
+    cell_room = room // 8
+    numbers = "".join(str(i).ljust(cell_room) for i in range(8)) if view.panel == "hosts" else "GPUs".ljust(room)
     line.add(numbers[:room], "heading")
     for column in columns(width):
         text = (HOSTS if column.key == _OF_PANEL.get(view.panel) else column.head) + (
@@ -270,7 +270,7 @@ def _hours(row: WastedHours, view: FleetView) -> str:
 
 
 def cost(frame: FleetFrame, view: FleetView, width: int) -> str:
-    """All hours, with the user's price what they cost and at which price; if there is room, what nobody had apart."""
+    """All hours, with the user's price what they cost and at which price; if there is room, what no job had, apart."""
     lost = frame.not_work_gpu_h
     if lost is None:
         return ""
@@ -295,7 +295,7 @@ def panel_head(view: FleetView, width: int) -> Row:
     return line.add(f"  {'ALERT':<28} {'SEVERITY':<9} {'HOST':<16} WHAT IT IS ABOUT", "heading").row(width)
 
 
-def waste_row(row: WastedHours, most: float, view: FleetView, width: int, *, selected: bool = False) -> Row:
+def waste_row(row: WastedHours, most_hours: float, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """A job's hours: whose, why, how many."""
     glyphs = view.glyphs
     job = row.job or ("nobody's" if row.state == "idle" else "no job known")
@@ -309,26 +309,29 @@ def waste_row(row: WastedHours, most: float, view: FleetView, width: int, *, sel
     line.add(fit(f"{cause_words(row.cause)}, {count(row.gpus, 'GPU')}", room, glyphs.more), style).add(" ")
     if drawn:
         # Hours outside of any job are not a job's waste, so they get no bar for comparison.
-        most = 0.0 if row.state == "idle" else most
-        line.add_all(bar(row.gpu_h, most, drawn, glyphs, "bar.alarm" if red else "bar.run"))
+        most_hours = 0.0 if row.state == "idle" else most_hours
+        line.add_all(bar(row.gpu_h, most_hours, drawn, glyphs, "bar.alarm" if red else "bar.run"))
     return line.add(hours, "value").row(width, "select" if selected else None)
 
 
-def straggler_row(one: Straggler, view: FleetView, width: int, *, selected: bool = False) -> Row:
+def straggler_row(straggler: Straggler, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """Which GPU, what it does, what the others do, whose job."""
-    its, others = step_times(one)
-    what = {
-        "step": f"steps of {its}, the others' take {others}",
-        "own_step": f"own step {its}, the others' {others}",
-        "sm": f"SM {one.value:.0f}, the others wait at {one.median:.0f}",
-        "power": f"{one.value:.0f} W, the others wait at {one.median:.0f} W",
-        "util": f"starves: util {one.value:.0f}, the others are at {one.median:.0f}",
-    }[one.by]
+    own_time, others_time = step_times(straggler)
+    doing = {
+        "step": f"steps of {own_time}, the others' take {others_time}",
+        "own_step": f"own step {own_time}, the others' {others_time}",
+        "sm": f"SM {straggler.value:.0f}, the others wait at {straggler.median:.0f}",
+        "power": f"{straggler.value:.0f} W, the others wait at {straggler.median:.0f} W",
+        "util": f"starves: util {straggler.value:.0f}, the others are at {straggler.median:.0f}",
+    }[straggler.by]
     glyphs = view.glyphs
-    line = Line().add(" ").add(fit(f"{one.host} GPU {one.gpu}", 20, glyphs.more), "level.yellow").add(" ")
-    line.add(fit(what, 40 if width >= 76 else max(10, width - 23), glyphs.more), "text")
+    line = Line().add(" ").add(fit(f"{straggler.host} GPU {straggler.gpu}", 20, glyphs.more), "level.yellow").add(" ")
+    line.add(fit(doing, 40 if width >= 76 else max(10, width - 23), glyphs.more), "text")
     if width >= 76:
-        whose, size = f"  {terminal_safe(one.job)} {terminal_safe(one.user)}", f"  {count(one.gpus, 'GPU')}"
+        whose, size = (
+            f"  {terminal_safe(straggler.job)} {terminal_safe(straggler.user)}",
+            f"  {count(straggler.gpus, 'GPU')}",
+        )
         room = width - line.width - 1
         line.add(fit(whose + size if len(whose + size) <= room else whose, room, glyphs.more), "dim")
     return line.row(width, "select" if selected else None)
@@ -336,13 +339,13 @@ def straggler_row(one: Straggler, view: FleetView, width: int, *, selected: bool
 
 def alert_row(frame: FleetFrame, at: int, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """An alert's name and what it is about."""
-    one = frame.alerts[at]
-    labels = " ".join(f"{name}={value}" for name, value in one.labels.items())
-    level = "red" if one.severity in ("critical", "page", "error") else "yellow"
+    alert = frame.alerts[at]
+    labels = " ".join(f"{name}={value}" for name, value in alert.labels.items())
+    level = "red" if alert.severity in ("critical", "page", "error") else "yellow"
     line = Line().add(f" {view.glyphs.level(level)} ", f"level.{level}")
-    line.add(fit(one.name, 28, view.glyphs.more), f"level.{level}").add(" ")
-    line.add(fit(one.severity or "–", 9, view.glyphs.more), "dim").add(" ")
-    line.add(fit(one.host or "–", 16, view.glyphs.more), "value").add(" ")
+    line.add(fit(alert.name, 28, view.glyphs.more), f"level.{level}").add(" ")
+    line.add(fit(alert.severity or "–", 9, view.glyphs.more), "dim").add(" ")
+    line.add(fit(alert.host or "–", 16, view.glyphs.more), "value").add(" ")
     return line.add(fit(labels, max(1, width - line.width), view.glyphs.more), "text").row(
         width, "select" if selected else None
     )
@@ -352,10 +355,13 @@ def panel_rows(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
     """All rows of the panel of stragglers, waste or alerts; its cursor is drawn."""
     selected = _cursor(frame, view)
     if view.panel == "stragglers":
-        return [straggler_row(one, view, width, selected=i == selected) for i, one in enumerate(frame.stragglers)]
+        return [
+            straggler_row(straggler, view, width, selected=i == selected)
+            for i, straggler in enumerate(frame.stragglers)
+        ]
     if view.panel == "waste":
-        most = max((row.gpu_h for row in frame.waste if row.state != "idle"), default=1.0)
-        return [waste_row(row, most, view, width, selected=i == selected) for i, row in enumerate(frame.waste)]
+        most_hours = max((row.gpu_h for row in frame.waste if row.state != "idle"), default=1.0)
+        return [waste_row(row, most_hours, view, width, selected=i == selected) for i, row in enumerate(frame.waste)]
     return [alert_row(frame, i, view, width, selected=i == selected) for i in range(len(frame.alerts))]
 
 

@@ -113,7 +113,7 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
     parts = _counts(frame, view.glyphs)
     if power := frame.power_w:
         text = f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW"
-        if unknown := sum(one is None for one in frame.powers):
+        if unknown := sum(power_of_gpu is None for power_of_gpu in frame.powers):
             text += f" of {number(len(frame.powers) - unknown)} GPUs"
         parts.append(SummaryPart(text, "text", 6))
     long, short, style = _hour(frame, view)
@@ -186,7 +186,7 @@ WHOLE_HOUR_S = 3400.0
 
 
 def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
-    """What jobs lost in the last hour and, apart from it, what nobody used: a long and a short form, and the style."""
+    """What jobs lost in the last hour and, apart from it, what no job used: a long and a short form, and the style."""
     lost = frame.not_work_gpu_h
     if lost is None:
         return "last hour: being read", "last hour: …", "dim"
@@ -211,7 +211,7 @@ def _hinted(panel: Panel) -> tuple[tuple[str, str], ...]:
     """The keys that the last row names, with a word for each: those that do something there."""
     if panel == "host":
         return (("help", "help"), _BACK, *_PANELS, *_ANYWHERE)
-    others = tuple(one for one in _PANELS if one[0] != panel)
+    others = tuple(hint for hint in _PANELS if hint[0] != panel)
     if panel == "waste":
         return (("help", "help"), _BACK, *others, *_ANYWHERE)
     if panel in ("stragglers", "alerts"):
@@ -306,11 +306,11 @@ def _listed(
 def _shown(frame: FleetFrame, view: FleetView, width: int, first: int, page: int) -> list[Row]:
     if view.panel not in ("hosts", *GROUPED):
         return fleet_lists.panel_rows(frame, view, width)[first : first + page]
-    found = groups(frame, view)
-    at = position([group.name for group in found], view)
+    rows_of_panel = groups(frame, view)
+    at = position([group.name for group in rows_of_panel], view)
     return [
         fleet_rows.row(group, view, width, selected=first + i == at)
-        for i, group in enumerate(found[first : first + page])
+        for i, group in enumerate(rows_of_panel[first : first + page])
     ]
 
 
@@ -331,41 +331,43 @@ def _below(frame: FleetFrame, view: FleetView, width: int, room: int, listed: in
 
 
 def _selected(frame: FleetFrame, view: FleetView) -> GpuGroup | None:
-    found = groups(frame, view)
-    return found[position([group.name for group in found], view)] if found else None
+    all_groups = groups(frame, view)
+    return all_groups[position([group.name for group in all_groups], view)] if all_groups else None
 
 
 def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[Row]:
     """Waste and stragglers, side by side where the screen is wide."""
     wasted = [row for row in frame.waste if row.state != "idle"][:count]
-    most = max((row.gpu_h for row in wasted), default=1.0)
+    most_hours = max((row.gpu_h for row in wasted), default=1.0)
     if width < 130:
         if not wasted:
             return []
         head = fleet_host.rule("waste by job, last hour", "w: all   s: stragglers", width, view.glyphs)
-        return [head, *(fleet_lists.waste_row(row, most, view, width) for row in wasted)]
+        return [head, *(fleet_lists.waste_row(row, most_hours, view, width) for row in wasted)]
     half = width // 2
-    left = [fleet_host.rule("waste by job, last hour", "w: all", half - 1, view.glyphs)]
-    left += [fleet_lists.waste_row(row, most, view, half - 1) for row in wasted]
+    left_rows = [fleet_host.rule("waste by job, last hour", "w: all", half - 1, view.glyphs)]
+    left_rows += [fleet_lists.waste_row(row, most_hours, view, half - 1) for row in wasted]
     if frame.read.lost is None:
-        left.append(Line().add(f"  {fleet_lists.NOT_READ}{view.glyphs.more}", "dim").row(half - 1))
+        left_rows.append(Line().add(f"  {fleet_lists.NOT_READ}{view.glyphs.more}", "dim").row(half - 1))
     alerts = f"A: alerts {len(frame.alerts)}" if frame.alerts else "no alerts"
     size = width - half
     title = f"stragglers {len(frame.stragglers)}" if frame.stragglers else "stragglers"
-    right = [fleet_host.rule(title, f"s: all   {alerts}", size, view.glyphs)]
-    right += [fleet_lists.straggler_row(one, view, size) for one in frame.stragglers[:count]]
+    right_rows = [fleet_host.rule(title, f"s: all   {alerts}", size, view.glyphs)]
+    right_rows += [fleet_lists.straggler_row(straggler, view, size) for straggler in frame.stragglers[:count]]
     if not frame.stragglers:
-        right.append(Line().add(f"  {fleet_lists.no_straggler(frame)}", "dim").row(size))
+        right_rows.append(Line().add(f"  {fleet_lists.no_straggler(frame)}", "dim").row(size))
     blank = [Line().row(half - 1)] * (count + 1)
-    lefts, rights = (left + blank)[: count + 1], (right + [Line().row(size)] * count)[: count + 1]
+    lefts, rights = (left_rows + blank)[: count + 1], (right_rows + [Line().row(size)] * count)[: count + 1]
     return [Line().add_all(a).to(half).add_all(b).row(width) for a, b in zip(lefts, rights, strict=True)]
 
 
 def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
     """What is wrong with the engine or the exporters, each in one row."""
-    found = [view.error] if view.error else []
-    found += [problem for problem in frame.problems if problem not in found]
-    return [Line().add(f" {shorten(terminal_safe(text), width - 2)}", "level.yellow").row(width) for text in found[:2]]
+    problems = [view.error] if view.error else []
+    problems += [problem for problem in frame.problems if problem not in problems]
+    return [
+        Line().add(f" {shorten(terminal_safe(text), width - 2)}", "level.yellow").row(width) for text in problems[:2]
+    ]
 
 
 def _gone(view: FleetView, width: int) -> list[Row]:
@@ -376,13 +378,13 @@ def _gone(view: FleetView, width: int) -> list[Row]:
 
 def _hints(width: int, panel: Panel) -> list[tuple[str, str, str]]:
     shown = {key.id: key.shown.split("  ")[0] for key in FLEET_KEYS}
-    kept, used = [], 0
+    hints, used = [], 0
     for key_id, words in _hinted(panel):
         need = (3 if used else 1) + len(shown[key_id]) + 1 + len(words)
         if used + need < width:
-            kept.append((shown[key_id], words, key_id))
+            hints.append((shown[key_id], words, key_id))
             used += need
-    return kept
+    return hints
 
 
 def hint_row(width: int, panel: Panel) -> Row:

@@ -129,11 +129,11 @@ class RecordedHost(NamedTuple):
 
 def recorded_host(labels: Labels) -> RecordedHost:
     """The labels of a recorded series of a host."""
-    what: str = labels.get("state") or _STATES.get(labels.get(CODE, "")) or labels.get("__name__", "")
+    quantity: str = labels.get("state") or _STATES.get(labels.get(CODE, "")) or labels.get("__name__", "")
     cluster = next((labels[name] for name in CLUSTER_LABELS if labels.get(name)), "")
     return RecordedHost(
         labels.get(NAMES_LABEL, ""), _text(cluster), _text(host_of(labels)), labels.get("instance", ""),
-        *owner_of(labels), what,
+        *owner_of(labels), quantity,
     )  # fmt: skip
 
 
@@ -155,57 +155,60 @@ def _text(text: str) -> str:
 class HostNames:
     """What hosts are called: by gputop's exporter where it says so, with the cluster where several have one name."""
 
-    def __init__(self, told: Mapping[Place, str], present: Iterable[RecordedHost]) -> None:
-        self._told = told
+    def __init__(self, names_by_place: Mapping[Place, str], present: Iterable[RecordedHost]) -> None:
+        self._names_by_place = names_by_place
         clusters: dict[str, set[str]] = defaultdict(set)
-        for one in present:
-            clusters[self._plain(one)].add(one.cluster)
-        self._several = {host for host, found in clusters.items() if len(found) > 1}
+        for recorded in present:
+            clusters[self._plain(recorded)].add(recorded.cluster)
+        self._several = {host for host, clusters_of_host in clusters.items() if len(clusters_of_host) > 1}
 
-    def of(self, one: RecordedHost) -> str:
-        host = self._plain(one)
-        return f"{one.cluster or '-'}/{host}" if host in self._several else host
+    def of(self, recorded: RecordedHost) -> str:
+        host = self._plain(recorded)
+        return f"{recorded.cluster or '-'}/{host}" if host in self._several else host
 
-    def _plain(self, one: RecordedHost) -> str:
-        return self._told.get(one.place, one.host) if one.instance else one.host
+    def _plain(self, recorded: RecordedHost) -> str:
+        return self._names_by_place.get(recorded.place, recorded.host) if recorded.instance else recorded.host
 
 
 def preferred(rows: Iterable[tuple[RecordedHost, float]], names: HostNames) -> dict[str, str]:
     """Host → under whose names it is read, where two exporters record it."""
-    found: dict[str, str] = {}
+    names_of_host: dict[str, str] = {}
     order = {name: at for at, name in enumerate(DIALECTS)}
-    for one, _ in rows:
-        host = names.of(one)
-        if host not in found or order.get(one.names, 99) < order.get(found[host], 99):
-            found[host] = one.names
-    return found
+    for recorded, _ in rows:
+        host = names.of(recorded)
+        if host not in names_of_host or order.get(recorded.names, 99) < order.get(names_of_host[host], 99):
+            names_of_host[host] = recorded.names
+    return names_of_host
 
 
 def shares_of(
     states: Sequence[tuple[RecordedHost, float]], means: Iterable[tuple[RecordedHost, float]], names: HostNames
 ) -> list[HostShare]:
     """The shares that jobs have of hosts."""
-    by, jobs = preferred(states, names), names_of_numbers(one.job for one, _ in states)
+    by, jobs = preferred(states, names), names_of_numbers(recorded.job for recorded, _ in states)
     counts: dict[tuple[str, JobName, str], dict[GpuState, int]] = defaultdict(dict)
-    for one, value in states:
-        host = names.of(one)
-        if by[host] == one.names and one.what in GPU_STATES and 0 < value < 1e6:
-            counts[host, with_scheduler(one.job, jobs), one.user][one.what] = round(value)
+    for recorded, value in states:
+        host = names.of(recorded)
+        if by[host] == recorded.names and recorded.what in GPU_STATES and 0 < value < 1e6:
+            counts[host, with_scheduler(recorded.job, jobs), recorded.user][recorded.what] = round(value)
     values: dict[tuple[str, JobName, str], dict[str, float]] = defaultdict(dict)
-    for one, value in means:
-        key = names.of(one), with_scheduler(one.job, jobs), one.user
-        word = MEANS.get(one.what)
-        if word is not None and key in counts and by[key[0]] == one.names and 0.0 <= value < 1e7:
+    for recorded, value in means:
+        key = names.of(recorded), with_scheduler(recorded.job, jobs), recorded.user
+        word = MEANS.get(recorded.what)
+        if word is not None and key in counts and by[key[0]] == recorded.names and 0.0 <= value < 1e7:
             values[key][word] = min(100.0, 100.0 * value) if word in _PERCENT else value
-    return [HostShare(host, job, user, found, **values.get((host, job, user), {})) for (host, job, user), found in
+    return [HostShare(host, job, user, states_of_share, **values.get((host, job, user), {})) for (host, job, user),
+    states_of_share in
             counts.items()]  # fmt: skip
 
 
 def lost_of(rows: Sequence[tuple[RecordedHost, float]], names: HostNames, by: Mapping[str, str]) -> list[Lost]:
     """The last hour by host, owner and state."""
-    jobs = names_of_numbers(one.job for one, _ in rows)
+    jobs = names_of_numbers(recorded.job for recorded, _ in rows)
     return [
-        Lost(host, "", with_scheduler(one.job, jobs), one.user, one.what, value)
-        for one, value in rows
-        if one.what in GPU_STATES and 0.0 < value < 1e6 and by.get(host := names.of(one), one.names) == one.names
+        Lost(host, "", with_scheduler(recorded.job, jobs), recorded.user, recorded.what, value)
+        for recorded, value in rows
+        if recorded.what in GPU_STATES
+        and 0.0 < value < 1e6
+        and by.get(host := names.of(recorded), recorded.names) == recorded.names
     ]

@@ -31,17 +31,17 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
     rows = rows_of(frame, view) if view.panel != "host" else []
     at = position(rows, view) if rows else 0
     if view.panel == "stragglers" and frame.stragglers:
-        one = frame.stragglers[at]
-        unit = " W" if one.by == "power" else ""
-        plain = (f"{one.value:.0f}{unit}", f"{one.median:.0f}{unit}")
-        value, middle = step_times(one) if one.by in STEPS else plain
-        measure = f"step{WITHOUT_WAITS}" if one.by == "own_step" else one.by
-        return [f"{one.host} GPU {one.gpu} holds up {one.job} ({one.kind}): {measure} {value}, "
-                f"median of the others {middle}, {count(one.gpus, 'GPU')}"]  # fmt: skip
+        straggler = frame.stragglers[at]
+        unit = " W" if straggler.by == "power" else ""
+        plain = (f"{straggler.value:.0f}{unit}", f"{straggler.median:.0f}{unit}")
+        value, middle = step_times(straggler) if straggler.by in STEPS else plain
+        measure = f"step{WITHOUT_WAITS}" if straggler.by == "own_step" else straggler.by
+        return [f"{straggler.host} GPU {straggler.gpu} holds up {straggler.job} ({straggler.kind}): {measure} {value}, "
+                f"median of the others {middle}, {count(straggler.gpus, 'GPU')}"]  # fmt: skip
     if view.panel == "waste" and frame.waste:
         row = frame.waste[at]
-        who = " ".join(part for part in (row.job, row.user) if part) or "nobody's job"
-        return [f"{who}: {row.gpu_h:.1f} GPU-hours of the last hour were no work: {cause_words(row.cause)}, "
+        owner = " ".join(part for part in (row.job, row.user) if part) or "nobody's job"
+        return [f"{owner}: {row.gpu_h:.1f} GPU-hours of the last hour were no work: {cause_words(row.cause)}, "
                 f"{count(row.gpus, 'GPU')}"]  # fmt: skip
     if view.panel == "alerts" and frame.alerts:
         alert = frame.alerts[at]
@@ -49,14 +49,14 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
     if view.panel == "host":
         group = next((host for host in frame.hosts if host.name == view.host), None)
     else:
-        found = groups(frame, view)
-        group = found[position([group.name for group in found], view)] if found else None
+        all_groups = groups(frame, view)
+        group = all_groups[position([group.name for group in all_groups], view)] if all_groups else None
     return ["nothing is selected"] if group is None else _group_lines(frame, group)
 
 
 def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
-    who = ", ".join((*group.jobs, *group.users)) or "no job known"
-    lines = [f"{group.name or 'no job'}: {group.verdict.text}", f"whose: {who}"]
+    owners = ", ".join((*group.jobs, *group.users)) or "no job known"
+    lines = [f"{group.name or 'no job'}: {group.verdict.text}", f"whose: {owners}"]
     for gpu in group.gpus[:16]:
         read = gpu.read
         lines.append(

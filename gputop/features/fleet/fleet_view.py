@@ -42,16 +42,16 @@ def parse(text: str) -> Expression:
     return parse_expression(text, FLEET_VOCABULARY)
 
 
-def passes(wanted: Expression, group: GpuGroup) -> bool:
+def passes(expression: Expression, group: GpuGroup) -> bool:
     """Whether a row passes."""
 
     def answer(term: Term) -> bool | None:
-        return term.holds_for(_known(term.field, group))
+        return term.holds_for(_field_value(term.field, group))
 
-    return wanted.holds(answer) is True
+    return expression.holds(answer) is True
 
 
-def _known(field: str, group: GpuGroup) -> float | Sequence[str] | None:
+def _field_value(field: str, group: GpuGroup) -> float | Sequence[str] | None:
     if field == "gpus":
         return float(group.size)
     if FLEET_VOCABULARY.units.get(field, "text") != "text":
@@ -129,22 +129,22 @@ def sorted_by(view: FleetView, name: str) -> FleetView:
 def groups(frame: FleetFrame, view: FleetView) -> Sequence[GpuGroup]:
     """The rows of the panel that shows hosts, jobs or users: filtered, in order."""
     by = GROUPED.get(view.panel, "host")
-    wanted = (by, view.sort, str(view.inverted), view.filter.text)
-    known = frame.orders.get(wanted)
-    if known is None:
-        found = frame.jobs if by == "job" else frame.users if by == "user" else frame.hosts
-        passing = [group for group in found if passes(view.filter, group)] if view.filter else list(found)
-        known = tuple(sorted(passing, key=SORTS[view.sort], reverse=view.inverted))
+    order_key = (by, view.sort, str(view.inverted), view.filter.text)
+    rows = frame.orders.get(order_key)
+    if rows is None:
+        all_groups = frame.jobs if by == "job" else frame.users if by == "user" else frame.hosts
+        passing = [group for group in all_groups if passes(view.filter, group)] if view.filter else list(all_groups)
+        rows = tuple(sorted(passing, key=SORTS[view.sort], reverse=view.inverted))
         if len(frame.orders) >= MOST_ORDERS:
             frame.orders.clear()
-        frame.orders[wanted] = known
-    return known
+        frame.orders[order_key] = rows
+    return rows
 
 
 def rows_of(frame: FleetFrame, view: FleetView) -> list[str]:
     """The names of the panel's rows, as the cursor goes through them."""
     if view.panel == "stragglers":
-        return [f"{one.host}\t{one.gpu}" for one in frame.stragglers]
+        return [f"{straggler.host}\t{straggler.gpu}" for straggler in frame.stragglers]
     if view.panel == "waste":
         return [f"{row.job}\t{row.user}\t{row.cause}" for row in frame.waste]
     if view.panel == "alerts":
@@ -162,16 +162,16 @@ def moved(rows: Sequence[str], view: FleetView, step: int, page: int) -> FleetVi
     if not rows:
         return view
     at = max(0, min(len(rows) - 1, position(rows, view) + step))
-    return seen(replace(view, cursor=rows[at]), at, page, len(rows))
+    return scrolled_to_row(replace(view, cursor=rows[at]), at, page, len(rows))
 
 
-def seen(view: FleetView, at: int, page: int, count: int) -> FleetView:
-    """The view with the row at a position in sight."""
+def scrolled_to_row(view: FleetView, at: int, page: int, count: int) -> FleetView:
+    """The view, scrolled so that the row at a position is visible."""
     first = min(view.first, at) if at < view.first else max(view.first, at - page + 1)
     return replace(view, first=max(0, min(first, max(0, count - page))))
 
 
-def in_sight(frame: FleetFrame | None, view: FleetView, page: int) -> tuple[str, ...]:
+def drawn_hosts(frame: FleetFrame | None, view: FleetView, page: int) -> tuple[str, ...]:
     """The hosts whose GPUs are drawn."""
     if frame is None:
         return ()

@@ -36,8 +36,8 @@ class Gpu(Struct, frozen=True):
 class GpuGroup(Struct, frozen=True):
     """GPUs that belong together: a host, a job or a user. Means and sums are over those where a value is measured.
 
-    ``waste_gpu_h`` and ``idle_gpu_h`` are of the last hour, None until it was read: waste is what somebody's job did
-    not use, idle is what nobody used.
+    ``waste_gpu_h`` and ``idle_gpu_h`` are of the last hour, None until it was read: waste is what a job held and did
+    not use, idle is what no job held.
     """
 
     name: str
@@ -69,7 +69,7 @@ class GpuGroup(Struct, frozen=True):
 
 
 OF_JOBS = ("busy_not_working", "starved", "idle_allocated", "allocated_unused")
-"""States in which somebody keeps a GPU from others and does no work on it."""
+"""States in which a job keeps a GPU from others and does no work on it."""
 
 
 def worst_first(group: GpuGroup) -> tuple[float, float, str]:
@@ -90,8 +90,8 @@ def whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuRe
     of_job = Counter[JobName]()
     for share in read.shares:
         of_job[group_of(share.job)] += share.gpus
-    known = Counter(group_of(gpu.job) for gpu in gpus if gpu.job)
-    return [gpu for gpu in gpus if gpu.job and known[job := group_of(gpu.job)] >= of_job[job]]
+    known_gpus = Counter(group_of(gpu.job) for gpu in gpus if gpu.job)
+    return [gpu for gpu in gpus if gpu.job and known_gpus[job := group_of(gpu.job)] >= of_job[job]]
 
 
 def powers_of(shares: Iterable[HostShare]) -> list[float | None]:
@@ -101,44 +101,50 @@ def powers_of(shares: Iterable[HostShare]) -> list[float | None]:
     ]
 
 
-def host_groups(read: FleetReading, gpus: Iterable[Gpu], found: Sequence[Straggler]) -> tuple[GpuGroup, ...]:
+def host_groups(read: FleetReading, gpus: Iterable[Gpu], straggling: Sequence[Straggler]) -> tuple[GpuGroup, ...]:
     """The hosts. Numbers are those that the rules recorded, also where GPUs are known: rows keep their order."""
-    known: dict[str, list[Gpu]] = defaultdict(list)
+    gpus_of_host: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in gpus:
-        known[gpu.read.host].append(gpu)
+        gpus_of_host[gpu.read.host].append(gpu)
     by_host: dict[str, list[HostShare]] = defaultdict(list)
     for share in read.shares:
         by_host[share.host].append(share)
     for host in (*read.down, *read.missing):
         by_host.setdefault(host, [])
     hours = _hours(read, "host")
-    straggling: dict[str, list[Straggler]] = defaultdict(list)
-    for one in found:
-        straggling[one.host].append(one)
-    of_job = {one.job: one for one in found}
+    straggling_on: dict[str, list[Straggler]] = defaultdict(list)
+    for straggler in straggling:
+        straggling_on[straggler.host].append(straggler)
+    of_job = {straggler.job: straggler for straggler in straggling}
     groups = []
     for host, shares in by_host.items():
-        group = _group(host, shares, read, hours, straggling[host])
-        members = tuple(sorted(known[host], key=lambda gpu: (len(gpu.read.gpu), gpu.read.gpu))) if host in known else ()
+        group = _group(host, shares, read, hours, straggling_on[host])
+        members = (
+            tuple(sorted(gpus_of_host[host], key=lambda gpu: (len(gpu.read.gpu), gpu.read.gpu)))
+            if host in gpus_of_host
+            else ()
+        )
         if members:
-            now = host_verdict([(gpu.read, gpu.state) for gpu in members], group.down, straggling[host], of_job)
+            now = host_verdict([(gpu.read, gpu.state) for gpu in members], group.down, straggling_on[host], of_job)
             verdict = now if now.state == group.verdict.state else group.verdict
             group = replace(group, gpus=members, verdict=verdict)
         groups.append(group)
     return tuple(groups)
 
 
-def share_groups(read: FleetReading, by: Literal["job", "user"], found: Sequence[Straggler]) -> tuple[GpuGroup, ...]:
+def share_groups(
+    read: FleetReading, by: Literal["job", "user"], straggling: Sequence[Straggler]
+) -> tuple[GpuGroup, ...]:
     """The GPUs by job or user; those without one are a group of their own, the last one."""
     members: dict[str, list[HostShare]] = defaultdict(list)
     for share in read.shares:
         members[getattr(share, by)].append(share)
     without = members.pop("", None)
     hours = _hours(read, by)
-    straggling: dict[str, list[Straggler]] = defaultdict(list)
-    for one in found:
-        straggling[getattr(one, by)].append(one)
-    groups = [_group(name, shares, read, hours, straggling[name]) for name, shares in members.items()]
+    straggling_in: dict[str, list[Straggler]] = defaultdict(list)
+    for straggler in straggling:
+        straggling_in[getattr(straggler, by)].append(straggler)
+    groups = [_group(name, shares, read, hours, straggling_in[name]) for name, shares in members.items()]
     if without:
         groups.append(_group("", without, read, hours, []))
     return tuple(groups)
@@ -148,12 +154,12 @@ def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | N
     """GPU-hours of the last hour by host, job or user: what somebody did not use, and what nobody used."""
     if read.lost is None:
         return None
-    found: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    hours: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
     for lost in read.lost:
         name = getattr(lost, by)
-        waste, idle = found[name]
-        found[name] = (waste, idle + lost.gpu_h) if lost.state == "idle" else (waste + lost.gpu_h, idle)
-    return found
+        waste, idle = hours[name]
+        hours[name] = (waste, idle + lost.gpu_h) if lost.state == "idle" else (waste + lost.gpu_h, idle)
+    return hours
 
 
 def _group(
@@ -196,6 +202,6 @@ def _group(
 
 def _mean(shares: Iterable[HostShare], key: str) -> float | None:
     """The mean over all GPUs of shares that have the value."""
-    known = [(value, share.gpus) for share in shares if (value := getattr(share, key)) is not None]
-    gpus = sum(n for _, n in known)
-    return sum(value * n for value, n in known) / gpus if gpus else None
+    measured = [(value, share.gpus) for share in shares if (value := getattr(share, key)) is not None]
+    gpus = sum(n for _, n in measured)
+    return sum(value * n for value, n in measured) / gpus if gpus else None

@@ -34,7 +34,7 @@ from gputop.features.fleet.fleet_reading import (
     with_scheduler,
 )
 from gputop.features.fleet.judge import judged, lost_hours
-from gputop.features.fleet.plan import Known
+from gputop.features.fleet.plan import FleetSchema
 from gputop.features.fleet.promql import any_of, over
 
 BIN_S = 300.0
@@ -91,9 +91,9 @@ class Hours:
 
     def missing(self, t: float) -> list[float]:
         """The next bins to ask for, oldest first."""
-        wanted = [end for end in bin_ends(t) if end not in self._bins]
-        run = wanted[:1]
-        for end in wanted[1:AT_ONCE]:
+        missing_ends = [end for end in bin_ends(t) if end not in self._bins]
+        run = missing_ends[:1]
+        for end in missing_ends[1:AT_ONCE]:
             if end - run[-1] == BIN_S:
                 run.append(end)
         return run
@@ -102,14 +102,14 @@ class Hours:
         """Judge these bins. ``points`` are those of each metric, see ``SAMPLES``; ``scrape_s`` the seconds between two
         scrapes by the values of a GPU's first label."""
         by_end: dict[float, dict[str, list[tuple[Owned, float]]]] = {end: defaultdict(list) for end in ends}
-        for name, found in points.items():
-            for t, owned, value in found:
+        for name, metric_points in points.items():
+            for t, owned, value in metric_points:
                 of_bin = by_end.get(round(t / BIN_S) * BIN_S)
                 if of_bin is not None:
                     of_bin[name].append((owned, value))
         for end, of_bin in by_end.items():
-            binned, own = _binned(of_bin, scrape_s), _own(of_bin, scrape_s)
-            self._bins[end] = Bin({**binned.lost, **own.lost}, max(binned.covered_s, own.covered_s))
+            binned, own_bin = _binned(of_bin, scrape_s), _binned_by_nodes(of_bin, scrape_s)
+            self._bins[end] = Bin({**binned.lost, **own_bin.lost}, max(binned.covered_s, own_bin.covered_s))
         for old in sorted(self._bins)[: max(0, len(self._bins) - MOST_KEPT)]:
             del self._bins[old]
 
@@ -127,9 +127,9 @@ class Hours:
             for whose, gpu_h in self._bins[end].lost.items():
                 sums[whose] += gpu_h
         return [
-            Lost(who.host, who.gpu, job, user, state, gpu_h)
+            Lost(identity.host, identity.gpu, job, user, state, gpu_h)
             for (key, job, user, state), gpu_h in sums.items()
-            if (who := identities.get(key)) is not None
+            if (identity := identities.get(key)) is not None
         ]
 
 
@@ -151,7 +151,7 @@ def _every(owned: Owned, scrape_s: Mapping[str, float]) -> float:
 
 def _binned(points: Points, scrape_s: Mapping[str, float]) -> Bin:
     """GPUs that are judged here."""
-    util, sm, held = (in_units(points.get(key, ()), key) for key in ("util_pct", "sm_active_pct", "mem_used_bytes"))
+    util, sm, used = (in_units(points.get(key, ()), key) for key in ("util_pct", "sm_active_pct", "mem_used_bytes"))
     quiet = in_units(points.get(QUIET, ()), "util_pct")
     seconds = _seconds(points, SAMPLES, scrape_s)
     lost: dict[tuple[SeriesKey, JobName, str, GpuState], float] = {}
@@ -161,7 +161,7 @@ def _binned(points: Points, scrape_s: Mapping[str, float]) -> Bin:
             "",
             util_pct=value,
             sm_active_pct=sm.get(owned),
-            mem_used_bytes=held.get(owned),
+            mem_used_bytes=used.get(owned),
             is_quiet=quiet.get(owned, QUIET_UTIL) < QUIET_UTIL,
             job=owned.job,
             is_allocated=bool(owned.job),
@@ -173,7 +173,7 @@ def _binned(points: Points, scrape_s: Mapping[str, float]) -> Bin:
     return Bin(lost, _longest(seconds))
 
 
-def _own(points: Points, scrape_s: Mapping[str, float]) -> Bin:
+def _binned_by_nodes(points: Points, scrape_s: Mapping[str, float]) -> Bin:
     """GPUs whose nodes count for themselves: their seconds by state, divided by the samples of each job in the bin."""
     samples = {owned.gpu: value for owned, value in points.get(OWN_SAMPLES, ())}
     jobs: dict[SeriesKey, list[tuple[Owned, float]]] = defaultdict(list)
@@ -193,12 +193,12 @@ def _own(points: Points, scrape_s: Mapping[str, float]) -> Bin:
         whole = max(counted, samples.get(owned.gpu, 0.0), 1.0)
         for job, n in of_jobs:
             lost[owned.gpu, job.job, job.user, state] += value / 3600.0 * n / whole
-        held = pods.get(owned.gpu, [])
-        unused = max(0.0, max((n for _, n in held), default=0.0) - counted) / whole
-        for pod, n in held:
+        pods_of_gpu = pods.get(owned.gpu, [])
+        unused = max(0.0, max((n for _, n in pods_of_gpu), default=0.0) - counted) / whole
+        for pod, n in pods_of_gpu:
             # A pod had the GPU, and no process of a job was there.
             unused_state: GpuState = "allocated_unused" if state == "idle" else state
-            part = unused * n / sum(n for _, n in held)
+            part = unused * n / sum(n for _, n in pods_of_gpu)
             lost[owned.gpu, pod.job, pod.user, unused_state] += value / 3600.0 * part
         if (rest := 1.0 - counted / whole - unused) > 0.0:
             lost[owned.gpu, NO_JOB, "", state] += value / 3600.0 * rest
@@ -225,18 +225,18 @@ class LastHour:
     def __init__(self, engine: Engine, inventory: FleetInventory) -> None:
         self._engine, self._inventory = engine, inventory
         self._hours = Hours()
-        self._seen: tuple[Known, frozenset[str]] | None = None
+        self._owned_for: tuple[FleetSchema, frozenset[str]] | None = None
         self._owned: Remembered[Owned | None] = Remembered(lambda labels: None)
         self._scrape_s: dict[str, float] = {}
 
     def lost(self, t: float) -> list[Lost] | None:
         """The GPU time lost in the hour before ``t``, None until ``more`` has read it."""
         identities = self._inventory.identities
-        found = self._hours.lost(t, identities)
-        if found is None:
+        lost_rows = self._hours.lost(t, identities)
+        if lost_rows is None:
             return None
-        known = names_of_numbers(who.job for who in identities.values())
-        return [replace(lost, job=with_scheduler(lost.job, known)) for lost in found]
+        names_by_number = names_of_numbers(identity.job for identity in identities.values())
+        return [replace(lost, job=with_scheduler(lost.job, names_by_number)) for lost in lost_rows]
 
     def span_s(self, t: float) -> float:
         """For how much of the hour before ``t`` the engine holds anything, in seconds."""
@@ -244,50 +244,52 @@ class LastHour:
 
     def more(self, t: float) -> bool:
         """Read the next part of the hour before ``t``; whether there was one. At most eight queries."""
-        known = self._inventory.known
-        if known is None:
+        schema = self._inventory.schema
+        if schema is None:
             return False
         ends = self._hours.missing(t)
         if not ends:
             return False
         try:
-            self._ask_spacing(known, bin_ends(t)[-1])
-            rows = self._engine.all_answers(self._queries(known, ends)).rows
-            self._hours.take(ends, {name: self._points(found) for name, found in rows.items()}, self._scrape_s)
+            self._ask_spacing(schema, bin_ends(t)[-1])
+            rows = self._engine.all_answers(self._queries(schema, ends)).rows
+            self._hours.take(
+                ends, {name: self._points(rows_of_query) for name, rows_of_query in rows.items()}, self._scrape_s
+            )
         except FleetError:
             return False
         return True
 
-    def _ask_spacing(self, known: Known, at: float) -> None:
+    def _ask_spacing(self, schema: FleetSchema, at: float) -> None:
         """The seconds between two scrapes by address: a sample stands for so long."""
         if self._scrape_s:
             return
-        text = plan.spacing([DIALECTS[name] for name in known.labels], self._engine.select)
+        text = plan.spacing([DIALECTS[name] for name in schema.labels], self._engine.select)
         rows = self._engine.answers({"spacing": PromQuery(text, at)}).of("spacing")
-        found = {
+        spacing_s = {
             labels.get("instance", ""): value
             for labels, value in values(rows, Remembered(dict))
             if labels.get(plan.DIALECT_LABEL) == plan.SPACING and 1.0 <= value <= BIN_S
         }
-        self._scrape_s = {**found, "": min(found.values(), default=self._inventory.scrape_s)}
+        self._scrape_s = {**spacing_s, "": min(spacing_s.values(), default=self._inventory.scrape_s)}
 
-    def _queries(self, known: Known, ends: Sequence[float]) -> dict[str, PromQuery]:
+    def _queries(self, schema: FleetSchema, ends: Sequence[float]) -> dict[str, PromQuery]:
         """The questions of a run of bins: of GPUs whose nodes do not count for themselves, with their jobs; of the
         others their counters."""
-        if (known, self._inventory.exporters) != self._seen:
-            self._seen = (known, self._inventory.exporters)
+        if (schema, self._inventory.exporters) != self._owned_for:
+            self._owned_for = (schema, self._inventory.exporters)
             exporters = self._inventory.exporters
-            self._owned = Remembered(lambda labels: _owned(labels, known, exporters))
+            self._owned = Remembered(lambda labels: _owned(labels, schema, exporters))
         self._owned.turn()
         select = self._engine.select
-        with_jobs = {name: (*labels, *DIALECTS[name].job) for name, labels in known.labels.items() if name != "gputop"}
-        seen = known.labelled(with_jobs)
-        texts = {key: plan.metric(seen, key, select, plan.mean) for key in BINNED}
-        texts[QUIET] = plan.quiet(seen, select)
-        texts[SAMPLES] = plan.metric(seen, "util_pct", select, plan.counted)
-        if "gputop" in known.labels:
-            texts[OWN_STATES] = plan.own_states(known, select)
-            texts[OWN_SAMPLES], texts[OWN_JOBS], texts[OWN_PODS] = plan.own_samples(known, select)
+        with_jobs = {name: (*labels, *DIALECTS[name].job) for name, labels in schema.labels.items() if name != "gputop"}
+        schema_with_jobs = schema.labelled(with_jobs)
+        texts = {key: plan.metric(schema_with_jobs, key, select, plan.mean) for key in BINNED}
+        texts[QUIET] = plan.quiet(schema_with_jobs, select)
+        texts[SAMPLES] = plan.metric(schema_with_jobs, "util_pct", select, plan.counted)
+        if "gputop" in schema.labels:
+            texts[OWN_STATES] = plan.own_states(schema, select)
+            texts[OWN_SAMPLES], texts[OWN_JOBS], texts[OWN_PODS] = plan.own_samples(schema, select)
         return {name: PromQuery(text, ends[-1], ends[0], BIN_S) for name, text in texts.items() if text}
 
     def _points(self, rows: Sequence[SeriesRow]) -> Iterator[Point]:
@@ -299,8 +301,8 @@ class LastHour:
                         yield t, owned, value
 
 
-def _owned(labels: Mapping[str, str], known: Known, exporters: frozenset[str]) -> Owned | None:
-    gpu = gpu_of(labels, known)
+def _owned(labels: Mapping[str, str], schema: FleetSchema, exporters: frozenset[str]) -> Owned | None:
+    gpu = gpu_of(labels, schema)
     if gpu is None:
         return None
     if gpu.dialect == "gputop":
@@ -319,14 +321,14 @@ def columns_of(
 ) -> dict[str, list[float | None]]:
     """(Unix time, GPU, value) in so many columns of the ``span_s`` seconds before ``t``."""
     step = span_s / columns
-    found: dict[str, list[float | None]] = {}
-    for moment, who, value in points:
-        if who is None:
+    columns_by_gpu: dict[str, list[float | None]] = {}
+    for moment, identity, value in points:
+        if identity is None:
             continue
         at = round((moment - (t - span_s)) / step) - 1
         if 0 <= at < columns:
-            found.setdefault(who.gpu, [None] * columns)[at] = value
-    return found
+            columns_by_gpu.setdefault(identity.gpu, [None] * columns)[at] = value
+    return columns_by_gpu
 
 
 # What is queried only for the hosts on screen: their last hour in columns, and metrics that no state needs.
@@ -341,12 +343,14 @@ def _narrowed(engine: Engine, instances: Sequence[str]) -> str:
 
 def history(engine: Engine, inventory: FleetInventory, host: str, t: float, span_s: float, columns: int) -> History:
     """Utilisation and SM activity of a host's GPUs over the time before ``t``. Raises FleetError."""
-    known, instances = inventory.known, inventory.instances(frozenset((host,)))
-    if known is None or not instances:
+    schema, instances = inventory.schema, inventory.instances(frozenset((host,)))
+    if schema is None or not instances:
         return {}
     select, step = _narrowed(engine, instances), span_s / columns
-    width = max(step, 2 * known.scrape_s)
-    texts = {key: plan.metric(known, key, select, lambda series: over("avg_over_time", series, width)) for key in DRAWN}
+    width = max(step, 2 * schema.scrape_s)
+    texts = {
+        key: plan.metric(schema, key, select, lambda series: over("avg_over_time", series, width)) for key in DRAWN
+    }
     queries = {key: PromQuery(text, t, t - span_s + step, step) for key, text in texts.items() if text}
     answers = engine.all_answers(queries)
 
@@ -357,19 +361,19 @@ def history(engine: Engine, inventory: FleetInventory, host: str, t: float, span
                 if (value := number(text)) is not None:
                     yield moment, gpu, value
 
-    found: dict[str, dict[str, list[float | None]]] = {}
+    columns_by_key: dict[str, dict[str, list[float | None]]] = {}
     for key in queries:
         moments: dict[float, list[tuple[SeriesKey | None, float]]] = {}
         for moment, gpu, value in points(key):
             moments.setdefault(moment, []).append((gpu, value))
-        found[key] = columns_of(
+        columns_by_key[key] = columns_of(
             ((moment, inventory.identities.get(gpu), value)
              for moment, of_moment in moments.items()
              for gpu, value in in_units(of_moment, key).items()),
             t, span_s, columns,
         )  # fmt: skip
     empty: list[float | None] = [None] * columns
-    utils, sms = found.get("util_pct", {}), found.get("sm_active_pct", {})
+    utils, sms = columns_by_key.get("util_pct", {}), columns_by_key.get("sm_active_pct", {})
     return {gpu: (util, sms.get(gpu, empty)) for gpu, util in utils.items()}
 
 
@@ -377,14 +381,14 @@ def details(
     engine: Engine, inventory: FleetInventory, hosts: Sequence[str], at: float | None
 ) -> dict[tuple[str, str], dict[str, float]]:
     """The further metrics of these hosts' GPUs, by host and GPU. Raises FleetError."""
-    known, instances = inventory.known, inventory.instances(frozenset(hosts))
-    if known is None or not instances:
+    schema, instances = inventory.schema, inventory.instances(frozenset(hosts))
+    if schema is None or not instances:
         return {}
     select = _narrowed(engine, instances)
-    answers = engine.all_of({key: plan.metric(known, key, select) for key in DETAIL_KEYS}, at)
-    found: dict[tuple[str, str], dict[str, float]] = {}
+    answers = engine.all_of({key: plan.metric(schema, key, select) for key in DETAIL_KEYS}, at)
+    values_by_gpu: dict[tuple[str, str], dict[str, float]] = {}
     for key in answers.rows:
         for gpu, value in in_units(values(answers.of(key), inventory.gpus), key).items():
-            if (who := inventory.identities.get(gpu)) is not None:
-                found.setdefault((who.host, who.gpu), {}).setdefault(key, value)
-    return found
+            if (identity := inventory.identities.get(gpu)) is not None:
+                values_by_gpu.setdefault((identity.host, identity.gpu), {}).setdefault(key, value)
+    return values_by_gpu

@@ -131,13 +131,13 @@ def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
     for gpu in gpus:
         if gpu.job and gpu.util_pct is not None:
             jobs.setdefault(group_of(gpu.job), []).append(gpu)
-    found = [one for members in jobs.values() if (one := _of_job(members)) is not None]
-    return sorted(found, key=_width, reverse=True)
+    straggling = [straggler for members in jobs.values() if (straggler := _of_job(members)) is not None]
+    return sorted(straggling, key=_width, reverse=True)
 
 
-def _width(one: Straggler) -> float:
+def _width(straggler: Straggler) -> float:
     """How far it is off, as a ratio in any unit."""
-    return abs(one.value - one.median) / max(one.value, one.median, 1e-9)
+    return abs(straggler.value - straggler.median) / max(straggler.value, straggler.median, 1e-9)
 
 
 def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
@@ -154,24 +154,24 @@ def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
     if utils[least] < ALL_UTIL:
         middle = median(others)
         late = middle - utils[least] > LEAST_POINTS
-        return _told(members, least, "starved", "util", utils[least], middle) if late else None
+        return _straggler(members, least, "starved", "util", utils[least], middle) if late else None
     return _slow(members)
 
 
 def _by_steps(members: Sequence[GpuReading]) -> Straggler | None:
     """The one whose steps take longer, among those that announce them: their own time where all of these know it."""
     steps = [(gpu.step_s, i) for i, gpu in enumerate(members) if gpu.step_s is not None]
-    own = [(gpu.own_step_s, i) for i, gpu in enumerate(members) if gpu.own_step_s is not None]
+    own_steps = [(gpu.own_step_s, i) for i, gpu in enumerate(members) if gpu.own_step_s is not None]
     if len(steps) < LEAST_GPUS:
         return None
-    by: By = "own_step" if len(own) == len(steps) else "step"
+    by: By = "own_step" if len(own_steps) == len(steps) else "step"
     if by == "own_step":
-        steps = own
+        steps = own_steps
     longest, at = max(steps)
     middle = median(step for step, i in steps if i != at)
     if longest <= STEP_FACTOR * middle:
         return None
-    return _told(members, at, "slow", by, longest, middle)
+    return _straggler(members, at, "slow", by, longest, middle)
 
 
 def _slow(members: Sequence[GpuReading]) -> Straggler | None:
@@ -192,10 +192,10 @@ def _slow(members: Sequence[GpuReading]) -> Straggler | None:
     spread = median(abs(value - middle) for value in others)
     if (values[top] - middle) * scale <= max(LEAST_POINTS, MAD_FACTOR * spread * scale):
         return None
-    return _told(members, top, "slow", by, values[top], middle)
+    return _straggler(members, top, "slow", by, values[top], middle)
 
 
-def _told(
+def _straggler(
     members: Sequence[GpuReading],
     at: int,
     kind: Kind,
@@ -249,10 +249,12 @@ STEPS = ("step", "own_step")
 WITHOUT_WAITS = " without waits"
 
 
-def step_times(one: Straggler) -> tuple[str, str]:
+def step_times(straggler: Straggler) -> tuple[str, str]:
     """A straggler's step and its job's, in the same unit."""
-    scale, unit, digits = (1.0, "s", 2) if one.value >= 0.9995 else (1000.0, "ms", 0 if one.value >= 0.1 else 1)
-    return f"{one.value * scale:.{digits}f} {unit}", f"{one.median * scale:.{digits}f} {unit}"
+    scale, unit, digits = (
+        (1.0, "s", 2) if straggler.value >= 0.9995 else (1000.0, "ms", 0 if straggler.value >= 0.1 else 1)
+    )
+    return f"{straggler.value * scale:.{digits}f} {unit}", f"{straggler.median * scale:.{digits}f} {unit}"
 
 
 def host_verdict(
@@ -308,24 +310,24 @@ def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
         if title:
             return title
     if state == "idle_allocated":
-        held = sum(gpu.mem_used_bytes or 0.0 for gpu in gpus)
-        return f"idle, holding {memory(held)}" if held else WORDS[state]
+        used_bytes = sum(gpu.mem_used_bytes or 0.0 for gpu in gpus)
+        return f"idle, holding {memory(used_bytes)}" if used_bytes else WORDS[state]
     if state == "unmeasured":
         return f"{WORDS[state]}: SM activity is not exported"
     return WORDS[state]
 
 
-def _straggles(one: Straggler, *, with_host: bool) -> str:
-    who = f"{one.host} GPU {one.gpu}" if with_host else f"GPU {one.gpu}"
-    if one.kind == "starved":
-        return f"{who} starves: util {one.value:.0f}, its job is at {one.median:.0f}"
-    if one.by in STEPS:
-        its, others = step_times(one)
-        without = WITHOUT_WAITS if one.by == "own_step" else ""
-        return f"{who} straggles: steps of {its}{without}, its job's take {others}"
-    if one.by == "power":
-        return f"{who} straggles: {one.value:.0f} W, its job waits at {one.median:.0f} W"
-    return f"{who} straggles: SM {one.value:.0f}, its job waits at {one.median:.0f}"
+def _straggles(straggler: Straggler, *, with_host: bool) -> str:
+    subject = f"{straggler.host} GPU {straggler.gpu}" if with_host else f"GPU {straggler.gpu}"
+    if straggler.kind == "starved":
+        return f"{subject} starves: util {straggler.value:.0f}, its job is at {straggler.median:.0f}"
+    if straggler.by in STEPS:
+        own_time, others_time = step_times(straggler)
+        without = WITHOUT_WAITS if straggler.by == "own_step" else ""
+        return f"{subject} straggles: steps of {own_time}{without}, its job's take {others_time}"
+    if straggler.by == "power":
+        return f"{subject} straggles: {straggler.value:.0f} W, its job waits at {straggler.median:.0f} W"
+    return f"{subject} straggles: SM {straggler.value:.0f}, its job waits at {straggler.median:.0f}"
 
 
 def _waits_for(
@@ -334,9 +336,9 @@ def _waits_for(
     """The straggler elsewhere that these GPUs' job waits for."""
     if straggling:
         return ""
-    one = next((of_job[job] for gpu, _ in gpus if gpu.job and (job := group_of(gpu.job)) in of_job), None)
+    straggler = next((of_job[job] for gpu, _ in gpus if gpu.job and (job := group_of(gpu.job)) in of_job), None)
     # Ranks whose steps differ do not wait for each other in every step.
-    return "" if one is None or one.by == "step" else f"{one.host} GPU {one.gpu}"
+    return "" if straggler is None or straggler.by == "step" else f"{straggler.host} GPU {straggler.gpu}"
 
 
 ABSENT_REMEDIES: Mapping[str, str] = {
@@ -349,9 +351,9 @@ ABSENT_REMEDIES: Mapping[str, str] = {
 def remedy_of(gpus: Sequence[tuple[GpuReading, FleetState]], state: FleetState) -> str:
     """The remedy for GPUs in that state, in the words of the node's rules."""
     remedies = {row.id: row.remedy for row in verdict_rows()}
-    own = [gpu.own_verdict for gpu, its in gpus if its == state and gpu.own_verdict is not None]
-    if own and remedies.get(own[0]):
-        return remedies[own[0]]
+    own_verdicts = [gpu.own_verdict for gpu, gpu_state in gpus if gpu_state == state and gpu.own_verdict is not None]
+    if own_verdicts and remedies.get(own_verdicts[0]):
+        return remedies[own_verdicts[0]]
     if state in ABSENT:
         return ABSENT_REMEDIES[state]
     if state in ("busy_not_working", "starved"):

@@ -52,7 +52,7 @@ GONE = " gone"
 Wrap = Callable[[str], str]
 
 
-class Known(Struct, frozen=True):
+class FleetSchema(Struct, frozen=True):
     """What discovery found: the dialects with data, and per dialect the labels that suffice to tell GPUs apart."""
 
     signals: Mapping[str, frozenset[str]]
@@ -84,9 +84,9 @@ class Known(Struct, frozen=True):
         """The dialect of all series, where there is one alone: its series carry no mark."""
         return next(iter(self.labels)) if len(self.labels) == 1 else ""
 
-    def labelled(self, labels: Mapping[str, tuple[str, ...]]) -> Known:
+    def labelled(self, labels: Mapping[str, tuple[str, ...]]) -> FleetSchema:
         """The same with other labels, of some of the dialects; a dialect that was marked stays so."""
-        return Known(self.signals, labels, self.scrape_s, self.cluster, marks=not self.only)
+        return FleetSchema(self.signals, labels, self.scrape_s, self.cluster, marks=not self.only)
 
     def marked(self, expr: str, q: Scope) -> str:
         """The series with their dialect, where it could be another one."""
@@ -98,15 +98,15 @@ def marked(expr: str, mark: str) -> str:
     return promql.marked(expr, DIALECT_LABEL, mark)
 
 
-def names_asked(select: str) -> str:
+def names_selector(select: str) -> str:
     """A selector of every series that a dialect could have. ``gputop_up`` is there where a driver hangs, too."""
-    asked = ["gputop_up"] + [
+    names = ["gputop_up"] + [
         dialect.signals[key].name
         for dialect in DIALECTS.values()
         for key in (*STATE_KEYS, *DETAIL_KEYS)
         if key in dialect.signals
     ]
-    return promql.named(dict.fromkeys(asked), select)
+    return promql.named(dict.fromkeys(names), select)
 
 
 def samples(select: str) -> str:
@@ -141,7 +141,9 @@ def identities(dialects: Iterable[Dialect], select: str, *, gone: bool) -> str:
     for dialect in dialects:
         q = Scope(dialect, dialect.labels, select)
         util = q.exported("util_pct")
-        same = f"unless on ({', '.join(('instance', *dialect.number, *dialect.instance, *dialect.uuid))}) {util}"
+        without_current = (
+            f"unless on ({', '.join(('instance', *dialect.number, *dialect.instance, *dialect.uuid))}) {util}"
+        )
         before = []
         parts.append(marked(q.per_gpu(util), dialect.id))
         if q.is_own:
@@ -154,16 +156,16 @@ def identities(dialects: Iterable[Dialect], select: str, *, gone: bool) -> str:
             before += [f"{util} offset {window(back_s)}" for back_s in LOOKBACKS_S]
         if before:
             # An engine reads a series once for each time that it is named.
-            parts.append(marked(q.per_gpu(f"({union(before)}) {same}"), f"{dialect.id}{GONE}"))
+            parts.append(marked(q.per_gpu(f"({union(before)}) {without_current}"), f"{dialect.id}{GONE}"))
         if dialect.job:
             scraped = q.series("up", 'pod!=""')
             parts.append(marked(f"max by (pod) ({scraped} and on (instance) {util})", EXPORTER))
     return union(parts)
 
 
-def metric(known: Known, key: str, select: str, wrap: Wrap = str) -> str:
+def metric(schema: FleetSchema, key: str, select: str, wrap: Wrap = str) -> str:
     """One key of the catalogue in every dialect that has it; empty where none has. Values are as exported."""
-    return union(known.marked(q.per_gpu(wrap(q.exported(key))), q) for q in known.having(key, select))
+    return union(schema.marked(q.per_gpu(wrap(q.exported(key))), q) for q in schema.having(key, select))
 
 
 def mean(series: str) -> str:
@@ -171,48 +173,51 @@ def mean(series: str) -> str:
     return over("avg_over_time", series, WINDOW_S)
 
 
-def quiet(known: Known, select: str) -> str:
+def quiet(schema: FleetSchema, select: str) -> str:
     """The 95th percentile of utilisation, only of GPUs where it means idle: the answer is as small as they are few."""
     parts = []
-    for q in known.having("util_pct", select):
+    for q in schema.having("util_pct", select):
         util = q.dialect.signals["util_pct"]
         inner = q.per_gpu(q.over("quantile_over_time", q.exported("util_pct"), WINDOW_S, "0.95"))
         # Where it may be percent or a ratio, only the whole answer tells which.
-        parts.append(known.marked(inner if util.doubtful else f"({inner} < {QUIET_UTIL / util.factor:g})", q))
+        parts.append(schema.marked(inner if util.doubtful else f"({inner} < {QUIET_UTIL / util.factor:g})", q))
     return union(parts)
 
 
-def current(known: Known, series: str) -> str:
+def current(schema: FleetSchema, series: str) -> str:
     """The newest value of two scrapes: one that failed once does not make a GPU vanish from a sum."""
-    return over("last_over_time", series, 2 * known.scrape_s + SCRAPE_SLACK_S)
+    return over("last_over_time", series, 2 * schema.scrape_s + SCRAPE_SLACK_S)
 
 
 SCRAPE_SLACK_S = 5.0
 
 
-def troubles(known: Known, select: str, *, ages: bool) -> str:
+def troubles(schema: FleetSchema, select: str, *, ages: bool) -> str:
     """Whether scraped addresses answer (0: not twice in a row), of all jobs that export GPUs; drivers that are late and
-    files that nobody writes any more; alerts that fire; with ``ages`` also when each address last gave utilisation,
-    Unix seconds."""
-    utils = [q.exported("util_pct") for q in known.having("util_pct", select)]
-    own = known.scope("gputop", select) if "gputop" in known.labels else None
-    jobs = [f"count by (job) ({series})" for series in (*utils, *(() if own is None else (own.series("gputop_up"),)))]
+    files that are no longer written; alerts that fire; with ``ages`` also when each address last gave utilisation, Unix
+    seconds."""
+    utils = [q.exported("util_pct") for q in schema.having("util_pct", select)]
+    up_series = schema.scope("gputop", select) if "gputop" in schema.labels else None
+    jobs = [
+        f"count by (job) ({series})"
+        for series in (*utils, *(() if up_series is None else (up_series.series("gputop_up"),)))
+    ]
     up = selector("up", select)
     parts = []
     if jobs:
         # After a pause of the engine itself there is nothing in that window yet, but a value from before.
-        twice = over("max_over_time", up, 2 * known.scrape_s)
-        parts.append(marked(max_by(known.place, f"({twice} or {up}) and on (job) ({union(jobs)})"), UP))
+        twice = over("max_over_time", up, 2 * schema.scrape_s)
+        parts.append(marked(max_by(schema.place, f"({twice} or {up}) and on (job) ({union(jobs)})"), UP))
     parts.append(selector("ALERTS", 'alertstate="firing"', select))
-    if own is not None:
-        late, stamp = f"{own.series('gputop_up')} == 0", own.series("gputop_last_sample_timestamp_seconds")
+    if up_series is not None:
+        late, stamp = f"{up_series.series('gputop_up')} == 0", up_series.series("gputop_last_sample_timestamp_seconds")
         parts += [
-            marked(max_by(known.place, f"time() - {stamp} and on (instance) ({late})"), LATE),
-            marked(max_by(known.place, late), LATE),
-            marked(max_by(known.place, unwritten(own, known.scrape_s)), DEAD),
+            marked(max_by(schema.place, f"time() - {stamp} and on (instance) ({late})"), LATE),
+            marked(max_by(schema.place, late), LATE),
+            marked(max_by(schema.place, unwritten(up_series, schema.scrape_s)), DEAD),
         ]
     if ages:
-        parts += [marked(max_by(known.place, f"timestamp({series})"), AGE) for series in utils]
+        parts += [marked(max_by(schema.place, f"timestamp({series})"), AGE) for series in utils]
     return union(parts)
 
 
@@ -220,12 +225,12 @@ UP = "up"
 """The mark of whether an address answers."""
 
 
-def told(known: Known, select: str) -> str:
+def node_facts(schema: FleetSchema, select: str) -> str:
     """What gputop on the nodes concludes, whose job each GPU works for and how long its steps take, as far as series of
     their own say it; empty where none does."""
     parts: list[str] = []
-    if "gputop" in known.labels:
-        q = known.scope("gputop", select)
+    if "gputop" in schema.labels:
+        q = schema.scope("gputop", select)
         # Ranks that announce no steps have no series.
         ranks = ", ".join(label for label in q.labels if label != "mig")
         parts += [
@@ -237,8 +242,8 @@ def told(known: Known, select: str) -> str:
             marked(f"({mean_seconds(q, 'gputop_step_seconds', ranks)})", STEP),
             marked(f"({mean_seconds(q, 'gputop_step_wait_seconds', ranks)})", STEP_WAIT),
         ]
-    if "jobstats" in known.labels:
-        q = known.scope("jobstats", select)
+    if "jobstats" in schema.labels:
+        q = schema.scope("jobstats", select)
         parts.append(marked(q.per_gpu(q.series("nvidia_gpu_jobId")), JOB_ID))
     return union(parts)
 
@@ -248,19 +253,19 @@ def counted(series: str) -> str:
     return each_once("count_over_time", series, WINDOW_S)
 
 
-def own_states(known: Known, select: str) -> str:
+def own_states(schema: FleetSchema, select: str) -> str:
     """Seconds by state of a window, of nodes that count them."""
-    q = known.scope("gputop", select)
+    q = schema.scope("gputop", select)
     seconds = q.over("increase", q.series("gputop_gpu_state_seconds_total", any_of("state", NOT_WORK)))
-    return known.marked(f"{q.per_gpu(seconds, 'state')} > 0.5", q)
+    return schema.marked(f"{q.per_gpu(seconds, 'state')} > 0.5", q)
 
 
-def own_samples(known: Known, select: str) -> tuple[str, str, str]:
+def own_samples(schema: FleetSchema, select: str) -> tuple[str, str, str]:
     """How many samples of a window there are of each GPU; how many of them name each job, and each pod that the kubelet
     gave it to."""
-    q = known.scope("gputop", select)
-    asked = (("gputop_job_info", JOB_LABELS), ("gputop_pod_info", POD_LABELS))
+    q = schema.scope("gputop", select)
+    infos = (("gputop_job_info", JOB_LABELS), ("gputop_pod_info", POD_LABELS))
     counts = [q.per_gpu(counted(q.exported("util_pct")))]
-    counts += [q.per_gpu(counted(q.series(name)), *labels) for name, labels in asked]
-    all_gpus, jobs, pods = (known.marked(count, q) for count in counts)
+    counts += [q.per_gpu(counted(q.series(name)), *labels) for name, labels in infos]
+    all_gpus, jobs, pods = (schema.marked(count, q) for count in counts)
     return all_gpus, jobs, pods

@@ -23,7 +23,7 @@ from gputop.features.fleet.decode_answers import (
     SeriesKey,
     in_units,
     place_of,
-    told_of,
+    series_facts,
 )
 from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS, host_of
 from gputop.features.fleet.fleet_inventory import DAY_S, Engine, FleetAnswers, FleetInventory, values
@@ -39,7 +39,7 @@ from gputop.features.fleet.fleet_reading import (
     filled,
 )
 from gputop.features.fleet.hours import History, LastHour
-from gputop.features.fleet.plan import DIALECT_LABEL, Known
+from gputop.features.fleet.plan import DIALECT_LABEL, FleetSchema
 from gputop.features.fleet.remedy_grounds import Grounds, grounds
 from gputop.model.quantity import clean_text
 
@@ -74,10 +74,10 @@ class Present:
         self._last: dict[tuple[str, str], GpuReading] = {}
         self._ages: Mapping[Place, float] = {}
         self._age_s: float | None = None
-        self._seen: dict[Place, float] = {}
+        self._last_seen: dict[Place, float] = {}
         self._labels: Remembered[dict[str, str]] = Remembered(dict)
         self._alerts: tuple[FiringAlert, ...] = ()
-        self._told: Mapping[SeriesKey, SeriesFacts] = {}
+        self._facts: Mapping[SeriesKey, SeriesFacts] = {}
         self._marked: Mapping[str, Mapping[Place, float]] = {}
         """What the last answer says of scraped addresses, by mark; empty where it never came."""
         self._gone: dict[str, tuple[int, float | None, float]] = {}
@@ -89,60 +89,60 @@ class Present:
 
     def ask(self, at: float | None, source: str, now: float) -> tuple[FleetReading, float | None]:
         """The fleet without its last hour, and the engine's own time. Raises FleetError where nothing can be shown."""
-        known = self._inventory.known
-        assert known is not None, "discovery gives it or raises"
-        texts = self._questions(known)
+        schema = self._inventory.schema
+        assert schema is not None, "discovery gives it or raises"
+        texts = self._questions(schema)
         answers = self._engine.asked(texts, at)
         if texts["util_pct"] and "util_pct" not in answers.rows:
             raise FleetError(answers.problems[0] if answers.problems else "no answer")
         self._refreshes += 1
         t = now if answers.t is None else answers.t
-        problems = self._take(answers, frozenset(name for name, text in texts.items() if text), t, known)
-        return self._reading((*answers.problems, *problems), t, source, known), answers.t
+        problems = self._take(answers, frozenset(name for name, text in texts.items() if text), t, schema)
+        return self._reading((*answers.problems, *problems), t, source, schema), answers.t
 
     def turn(self) -> None:
         """Forget the labels not seen since the last turn."""
         self._labels.turn()
 
-    def _questions(self, known: Known) -> dict[str, str]:
+    def _questions(self, schema: FleetSchema) -> dict[str, str]:
         select = self._engine.select
         return {
-            **{key: plan.metric(known, key, select, plan.mean) for key in MEANS},
-            "told": plan.told(known, select),
-            "troubles": plan.troubles(known, select, ages=self._asks("ages")),
+            **{key: plan.metric(schema, key, select, plan.mean) for key in MEANS},
+            "told": plan.node_facts(schema, select),
+            "troubles": plan.troubles(schema, select, ages=self._asks("ages")),
             **{
-                key: plan.metric(known, key, select, lambda series: plan.current(known, series))
+                key: plan.metric(schema, key, select, lambda series: plan.current(schema, series))
                 for key in ("power_w", "mem_used_bytes")
                 if self._asks(key)
             },
-            "quiet": plan.quiet(known, select) if self._asks("quiet") else "",
+            "quiet": plan.quiet(schema, select) if self._asks("quiet") else "",
         }
 
     def _asks(self, name: str) -> bool:
         """Whether it is this query's turn; at the first refresh it is every query's."""
         return not self._refreshes or name in SELDOM[self._refreshes % len(SELDOM)]
 
-    def _take(self, answers: FleetAnswers, asked: frozenset[str], t: float, known: Known) -> list[str]:
+    def _take(self, answers: FleetAnswers, asked_keys: frozenset[str], t: float, schema: FleetSchema) -> list[str]:
         """Keep what was answered; what was asked and not answered keeps its last answer, or is not known."""
         gpus = self._inventory.gpus
-        answered = asked.intersection(answers.rows)
+        answered = asked_keys.intersection(answers.rows)
         self._unanswered = (
-            (self._unanswered | asked) - answered if self._refreshes == 1 else self._unanswered - answered
+            (self._unanswered | asked_keys) - answered if self._refreshes == 1 else self._unanswered - answered
         )
-        found = {key: in_units(values(answers.of(key), gpus), key) for key in answered.intersection(STATE_KEYS)}
+        values_by_key = {key: in_units(values(answers.of(key), gpus), key) for key in answered.intersection(STATE_KEYS)}
         if "quiet" in answered:
             self._quiet = in_units(values(answers.of("quiet"), gpus), "util_pct")
         if "told" in answered:
-            self._told = told_of(values(answers.of("told"), self._inventory.said))
-            self._inventory.name_jobs(self._told)
+            self._facts = series_facts(values(answers.of("told"), self._inventory.fact_labels))
+            self._inventory.name_jobs(self._facts)
         if "troubles" in answered:
-            self._take_troubles(answers, t, known)
-        gap = self._gap(found.get("util_pct", {}), t)
+            self._take_troubles(answers, t, schema)
+        gap = self._gap(values_by_key.get("util_pct", {}), t)
         if not gap:
-            self._values.update(found)
+            self._values.update(values_by_key)
         return gap
 
-    def _take_troubles(self, answers: FleetAnswers, t: float, known: Known) -> None:
+    def _take_troubles(self, answers: FleetAnswers, t: float, schema: FleetSchema) -> None:
         marked: dict[str, dict[Place, float]] = {plan.UP: {}, plan.LATE: {}, plan.DEAD: {}, plan.AGE: {}}
         alerts = []
         for labels, value in values(answers.of("troubles"), self._labels):
@@ -150,11 +150,11 @@ class Present:
             if of_mark is None:
                 alerts.append(labels)
             elif labels.get(DIALECT_LABEL) != plan.AGE or abs(t - value) < DAY_S:
-                place = place_of(labels, known.place)
+                place = place_of(labels, schema.place)
                 of_mark[place] = max(value, of_mark.get(place, value))
         if ages := marked.pop(plan.AGE):
             self._ages, self._age_s = ages, t - median(ages.values())
-            self._seen.update(ages)
+            self._last_seen.update(ages)
         self._marked, self._alerts = marked, firing_alerts(alerts)
 
     def _gap(self, utils: Mapping[SeriesKey, float], t: float) -> list[str]:
@@ -163,8 +163,8 @@ class Present:
         without = [key for key in before if key not in utils]
         explained = {place for mark in (plan.LATE, plan.DEAD) for place in self._marked.get(mark, {})}
         explained |= {place for place, value in up.items() if value == 0.0}
-        known = self._inventory.identities
-        unexplained = sum(key in known and known[key].place not in explained for key in without)
+        identities = self._inventory.identities
+        unexplained = sum(key in identities and identities[key].place not in explained for key in without)
         if 2 * unexplained <= len(before) or not up:
             self._gap_since = None
             return []
@@ -173,109 +173,115 @@ class Present:
             return []
         return [f"the engine has values of {len(utils)} of {len(before)} GPUs: it may have paused; the last ones stay"]
 
-    def _reading(self, problems: Sequence[str], t: float, source: str, known: Known) -> FleetReading:
+    def _reading(self, problems: Sequence[str], t: float, source: str, schema: FleetSchema) -> FleetReading:
         down = self._down(t)
         hosts_down = self._hosts_down(down)
         self._dismiss(down, t)
         gpus: dict[tuple[str, str], GpuReading] = {}
-        for key, who in self._inventory.identities.items():
-            gpu = self._gpu(key, who, self._told.get(key, _NOTHING))
-            slot = (who.uuid or who.host, who.gpu)
+        for key, identity in self._inventory.identities.items():
+            gpu = self._gpu(key, identity, self._facts.get(key, _NOTHING))
+            slot = (identity.uuid or identity.host, identity.gpu)
             gpus[slot] = gpu if slot not in gpus else filled(gpus[slot], gpu)
-        readings = [self._kept(gpu, gpu.host in hosts_down) for gpu in gpus.values()]
+        readings = [self._with_last_values(gpu, gpu.host in hosts_down) for gpu in gpus.values()]
         self._forget(readings)
         return FleetReading(
-            t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in known.labels),
+            t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in schema.labels),
             self._age_s, None, HOUR_S, self._alerts, tuple(dict.fromkeys(problems)),
-            {host: Gone(gpus, None if seen is None else t - seen) for host, (gpus, seen, _) in self._gone.items()},
+            {host: Gone(gpus, None if last_seen is None else t - last_seen) for host, (gpus, last_seen,
+            _) in self._gone.items()},
         )  # fmt: skip
 
-    def _gpu(self, key: SeriesKey, who: GpuIdentity, told: SeriesFacts) -> GpuReading:
-        own = _STATES.get(told.state or "")
+    def _gpu(self, key: SeriesKey, identity: GpuIdentity, facts: SeriesFacts) -> GpuReading:
+        own_state = _STATES.get(facts.state or "")
         util = self._values["util_pct"].get(key)
         quiet = self._quiet.get(key, QUIET_UTIL) < QUIET_UTIL
         return GpuReading(
-            who.host, who.gpu, who.uuid, who.model, key.dialect, util,
+            identity.host, identity.gpu, identity.uuid, identity.model, key.dialect, util,
             self._values["sm_active_pct"].get(key),
             power_w=self._values["power_w"].get(key),
             mem_used_bytes=self._values["mem_used_bytes"].get(key),
             is_quiet=None if "quiet" in self._unanswered else quiet,
-            job=who.job,
-            user=who.user,
-            own_state=own,
-            own_verdict=told.verdict if own else None,
-            is_allocated=bool(who.job) and (key.dialect != "gputop" or not told.job),
-            is_lost=told.lost or (who.gone and util is None),
-            step_s=told.step_s,
-            step_wait_s=told.step_wait_s,
+            job=identity.job,
+            user=identity.user,
+            own_state=own_state,
+            own_verdict=facts.verdict if own_state else None,
+            is_allocated=bool(identity.job) and (key.dialect != "gputop" or not facts.job),
+            is_lost=facts.lost or (identity.gone and util is None),
+            step_s=facts.step_s,
+            step_wait_s=facts.step_wait_s,
             unanswered=self._unanswered,
         )  # fmt: skip
 
     def _down(self, t: float) -> dict[Place, Down | None]:
         """Scraped addresses without current values, and why; None for one that nothing lists any more.
 
-        Where the engine says who is scraped, that alone decides: how old values are is told, and changes no state.
+        Where the engine says which addresses are scraped, that alone decides: how old values are is told, and changes
+        no state.
         """
         up, late, dead = (self._marked.get(mark, {}) for mark in (plan.UP, plan.LATE, plan.DEAD))
         identities = self._inventory.identities
-        measured = {who.place for key, who in identities.items() if key in self._values["util_pct"]}
-        places = {who.place for who in identities.values()} | set(self._inventory.host_names)
+        measured = {identity.place for key, identity in identities.items() if key in self._values["util_pct"]}
+        places = {identity.place for identity in identities.values()} | set(self._inventory.host_names)
         newest = max(self._ages.values(), default=t)
         oldest = max(LEAST_SILENCE_S, 4 * self._inventory.scrape_s)
-        found: dict[Place, Down | None] = {}
+        down: dict[Place, Down | None] = {}
         for place in places:
-            seen = self._seen.get(place)
-            since = None if seen is None else t - seen
+            last_seen = self._last_seen.get(place)
+            since = None if last_seen is None else t - last_seen
             if up.get(place) == 0.0:
-                found[place] = Down(since, "the exporter does not answer")
+                down[place] = Down(since, "the exporter does not answer")
             elif place in late:
                 since = late[place] if 0.0 < late[place] < DAY_S else since
-                found[place] = Down(since, "the driver does not answer: it is late or hangs", "late")
+                down[place] = Down(since, "the driver does not answer: it is late or hangs", "late")
             elif place in dead:
-                found[place] = Down(dead[place], "nobody writes its file any more: the exporter has ended")
+                down[place] = Down(dead[place], "nobody writes its file any more: the exporter has ended")
             elif up:
                 if place not in up and place not in measured:
-                    found[place] = None
+                    down[place] = None
             elif not self._marked:
                 continue
             elif place not in self._ages:
                 first = self._silent.setdefault(place, t)
-                found[place] = Down(since, "no longer scraped") if t - first < plan.LAST_SEEN_S else None
+                down[place] = Down(since, "no longer scraped") if t - first < plan.LAST_SEEN_S else None
                 continue
             elif newest - self._ages[place] > oldest:
-                found[place] = Down(since, "no new values")
+                down[place] = Down(since, "no new values")
             self._silent.pop(place, None)
-        return found
+        return down
 
     def _hosts_down(self, down: Mapping[Place, Down | None]) -> dict[str, Down]:
         """Hosts on which no exporter answers."""
-        named = {who.place: who.host for who in self._inventory.identities.values()}
+        named = {identity.place: identity.host for identity in self._inventory.identities.values()}
         named |= {place: host for place, host in self._inventory.host_names.items() if place not in named}
         alive = {host for place, host in named.items() if place not in down}
-        found: dict[str, Down] = {}
+        hosts_down: dict[str, Down] = {}
         for place, host in named.items():
-            one = down.get(place)
+            place_down = down.get(place)
             # Of two exporters on a host the one whose driver is late says more than the one that is silent.
-            if one is not None and host not in alive and (host not in found or one.kind == "late"):
-                found[host] = one
-        return found
+            if place_down is not None and host not in alive and (host not in hosts_down or place_down.kind == "late"):
+                hosts_down[host] = place_down
+        return hosts_down
 
     def _dismiss(self, down: Mapping[Place, Down | None], t: float) -> None:
         """Count the GPUs of hosts that nothing lists any more, and forget the GPUs."""
         identities = self._inventory.identities
-        listed = {who.host for who in identities.values() if down.get(who.place, who) is not None}
-        gone = {key: who for key, who in identities.items() if who.host not in listed}
-        for host in {who.host for who in gone.values()}:
-            members = [who for who in gone.values() if who.host == host]
-            times = [self._seen[who.place] for who in members if who.place in self._seen]
-            self._gone[host] = (len({who.uuid or who.gpu for who in members}), max(times, default=None), t)
+        listed = {identity.host for identity in identities.values() if down.get(identity.place, identity) is not None}
+        gone = {key: identity for key, identity in identities.items() if identity.host not in listed}
+        for host in {identity.host for identity in gone.values()}:
+            members = [identity for identity in gone.values() if identity.host == host]
+            times = [self._last_seen[identity.place] for identity in members if identity.place in self._last_seen]
+            self._gone[host] = (
+                len({identity.uuid or identity.gpu for identity in members}),
+                max(times, default=None),
+                t,
+            )
         self._inventory.dismiss(gone)
         for host in [host for host, (_, _, since) in self._gone.items() if host in listed or t - since > DAY_S]:
             del self._gone[host]
         for host in list(self._gone)[: max(0, len(self._gone) - MOST_GONE)]:
             del self._gone[host]
 
-    def _kept(self, gpu: GpuReading, is_down: bool) -> GpuReading:
+    def _with_last_values(self, gpu: GpuReading, is_down: bool) -> GpuReading:
         """The reading, or for a GPU without current values the last one."""
         slot = (gpu.host, gpu.gpu)
         if is_down or gpu.is_lost:
@@ -286,24 +292,24 @@ class Present:
     def _forget(self, readings: Sequence[GpuReading]) -> None:
         """Forget hosts that are neither there nor known to be down."""
         if len(self._last) > len(readings):
-            here = {(gpu.host, gpu.gpu) for gpu in readings}
-            self._last = {slot: gpu for slot, gpu in self._last.items() if slot in here}
-        places = {who.place for who in self._inventory.identities.values()} | set(self._inventory.host_names)
-        if len(self._seen) > len(places):
-            self._seen = {place: t for place, t in self._seen.items() if place in places}
+            present = {(gpu.host, gpu.gpu) for gpu in readings}
+            self._last = {slot: gpu for slot, gpu in self._last.items() if slot in present}
+        places = {identity.place for identity in self._inventory.identities.values()} | set(self._inventory.host_names)
+        if len(self._last_seen) > len(places):
+            self._last_seen = {place: t for place, t in self._last_seen.items() if place in places}
 
 
 def firing_alerts(firing: Sequence[dict[str, str]]) -> tuple[FiringAlert, ...]:
     """Alerts by name and host, from the labels of their series."""
-    found = []
+    alerts = []
     for row in firing:
         if name := row.get("alertname"):
             labels = {clean_text(key): clean_text(value) for key, value in sorted(row.items())}
             severity = labels.get("severity", "")
             for internal in ("__name__", "alertname", "alertstate", "severity"):
                 labels.pop(internal, None)
-            found.append(FiringAlert(clean_text(name), severity, clean_text(host_of(row)), labels))
-    return tuple(sorted(found, key=lambda one: (one.name, one.host))[:MOST_ALERTS])
+            alerts.append(FiringAlert(clean_text(name), severity, clean_text(host_of(row)), labels))
+    return tuple(sorted(alerts, key=lambda alert: (alert.name, alert.host))[:MOST_ALERTS])
 
 
 IDENTITIES_EVERY, DISCOVERY_EVERY = 4, 40
@@ -348,10 +354,12 @@ class PrometheusFleet:
             self._past, self._refreshes = at, 0
             self._present = Present(self._engine, self._inventory)
         problems: list[str] = []
-        if self._inventory.known is None or self._refreshes % DISCOVERY_EVERY == 0:
+        if self._inventory.schema is None or self._refreshes % DISCOVERY_EVERY == 0:
             self._inventory.discover(at, self._clock())
         if self._refreshes % IDENTITIES_EVERY == 0:
-            problems += self._inventory.identify(at, self._clock(), anew=self._refreshes == 0 and self._keeps_past)
+            problems += self._inventory.identify(
+                at, self._clock(), looks_back=self._refreshes == 0 and self._keeps_past
+            )
         if self._refreshes % FORGETS_EVERY == 0:
             self._inventory.turn()
             self._present.turn()
@@ -361,9 +369,9 @@ class PrometheusFleet:
         if at is None and abs(ahead) > MOST_SKEW_S:
             side = "ahead of" if ahead > 0 else "behind"
             problems.append(f"the engine's clock is {abs(ahead):.0f} s {side} this machine's")
-        told = tuple(dict.fromkeys((*reading.problems, *problems, *self._inventory.notes())))
+        all_problems = tuple(dict.fromkeys((*reading.problems, *problems, *self._inventory.notes())))
         lost = self._hour.lost(reading.t)
-        return replace(reading, lost=lost, lost_s=self._hour.span_s(reading.t), problems=told)
+        return replace(reading, lost=lost, lost_s=self._hour.span_s(reading.t), problems=all_problems)
 
     def hour(self, t: float) -> list[Lost] | None:
         """The GPU time lost in the hour before ``t``, None until ``more`` has read it."""
@@ -380,7 +388,7 @@ class PrometheusFleet:
     @property
     def clusters(self) -> str:
         """The label that tells several clusters apart; empty where there is one."""
-        return "" if self._inventory.known is None else self._inventory.known.cluster
+        return "" if self._inventory.schema is None else self._inventory.schema.cluster
 
     def grounds(self, *, silent: bool, idle: bool) -> Grounds:
         """What a remedy may stand on, after ``ask``. Raises FleetError."""

@@ -1,7 +1,8 @@
 """PromQL, written in one place: its parts as text, and the series of an exporter as queries ask for them. Pure.
 
 Rules, alerts, dashboards, ``fleet queries`` and the screen are all made of these. A ``Scope``, ``q`` where queries are
-written, says under whose names is asked: ``rule_scope`` gives that of the rules, ``plan.Known`` those of the screen.
+written, says under whose names is asked: ``rule_scope`` gives that of the rules, ``plan.FleetSchema`` those of the
+screen.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ _SPECIAL = re.compile(r"([.+*?()|\[\]{}^$\\])")
 
 def selector(name: str, *matchers: str) -> str:
     """A series by its name and by matchers such as ``cluster="a"``; empty ones are left out."""
-    kept = ",".join(part for part in matchers if part)
-    return f"{name}{{{kept}}}" if kept else name
+    joined = ",".join(part for part in matchers if part)
+    return f"{name}{{{joined}}}" if joined else name
 
 
 def named(names: Iterable[str], *matchers: str) -> str:
@@ -264,10 +265,10 @@ The file's own time is compared with itself: a node's clock may be wrong."""
 
 
 def unwritten(q: Scope, scrape_s: float = 0.0) -> str:
-    """How long ago files were written that nobody writes any more, in seconds."""
+    """How long ago files were written that are no longer renewed, in seconds."""
     stamp, silent_s = q.series("gputop_last_sample_timestamp_seconds"), max(DEAD_S, DEAD_SCRAPES * scrape_s)
-    most, least, count = (q.over(f"{function}_over_time", stamp, silent_s) for function in ("max", "min", "count"))
+    newest, oldest, samples = (q.over(f"{function}_over_time", stamp, silent_s) for function in ("max", "min", "count"))
     return (
         f"(time() - {stamp}) and on (instance) ({q.series('gputop_up')} == 1) and on (instance) "
-        f"({most} == {least}) and on (instance) ({count} >= {DEAD_SCRAPES - 1})"
+        f"({newest} == {oldest}) and on (instance) ({samples} >= {DEAD_SCRAPES - 1})"
     )

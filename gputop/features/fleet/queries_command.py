@@ -39,24 +39,24 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"no query {args.id!r}{nearest(args.id, queries)}; `gputop fleet queries` lists them")
     scope = rule_scope(args.names, checked_select(args.select), price=own_price(settings.price))
     if args.id is not None:
-        sys.stdout.write(_told(queries[args.id], scope))
+        sys.stdout.write(_query_text(queries[args.id], scope))
         return 0
     for mode, words in MODES.items():
         sys.stdout.write(f"# {words}\n\n")
-        sys.stdout.writelines(_told(query, scope) + "\n" for query in queries.values() if query.mode == mode)
+        sys.stdout.writelines(_query_text(query, scope) + "\n" for query in queries.values() if query.mode == mode)
     return 0
 
 
-def _told(query: FleetQuestion, scope: Scope) -> str:
+def _query_text(query: FleetQuestion, scope: Scope) -> str:
     """The query with its meaning, as comments that PromQL allows."""
     lines = [f"# {query.id}: {query.title} ({query.unit})"]
     for text in (query.meaning, f"→ {query.advice}"):
         lines += wrapped(text, WIDTH, "#   ", "#   ")
-    asked = query.promql(scope)
-    if asked is None and query.needs_price and not scope.price:
+    promql = query.promql(scope)
+    if promql is None and query.needs_price and not scope.price:
         lines.append("#   only with your price of a GPU-hour: --price 2.50")
     else:
-        if asked is not None and "gputop:" in asked:
+        if promql is not None and "gputop:" in promql:
             lines.append("#   asks for what the rules of gputop fleet deploy record")
-        lines.append(asked or "#   only gputop export can answer this: --names gputop")
+        lines.append(promql or "#   only gputop export can answer this: --names gputop")
     return "\n".join(lines) + "\n"

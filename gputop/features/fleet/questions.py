@@ -2,7 +2,7 @@
 
 A query is a function of a ``promql.Scope`` that gives PromQL: ``q.gpu("sm")`` is a signal of every GPU in base units,
 ``q.mean`` its mean over the window of a state, ``q.series`` a series by its own name, ``q.record`` one that the rules
-record. It has the selection, names and units of whoever asks.
+record. It has the selection, names and units of the caller.
 """
 
 from __future__ import annotations

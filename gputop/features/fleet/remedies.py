@@ -53,7 +53,7 @@ def remedies(frame: FleetFrame, on: Grounds, by: By) -> tuple[list[Remedy], list
     requeues = [
         Remedy(
             "requeue", f"job {job.job_id}", (f"requeue {job.job_id}",),
-            # What has ended meanwhile must not begin anew.
+            # What has ended in the meantime must not be started again.
             ("scontrol", "requeue", "incomplete", job.job_id),
             f"no step on {count(job.gpus, 'GPU')} for {duration(job.silent_s)}",
             job.hosts, last_step_t=job.last_t,
@@ -61,7 +61,7 @@ def remedies(frame: FleetFrame, on: Grounds, by: By) -> tuple[list[Remedy], list
         for job in on.silent
         if by == "slurm" and not silent.intersection(job.hosts)
     ]  # fmt: skip
-    return [*nodes, *requeues, *_told(on.idle, by)], odd
+    return [*nodes, *requeues, *_tell_owners(on.idle, by)], odd
 
 
 def _nodes(frame: FleetFrame, on: Grounds, by: By) -> tuple[list[Remedy], list[str]]:
@@ -79,15 +79,15 @@ def _nodes(frame: FleetFrame, on: Grounds, by: By) -> tuple[list[Remedy], list[s
     for (host, number), (uuid, errors) in on.risen.items():
         text = f"GPU {number} counts {errors} uncorrected memory errors"
         reasons.setdefault(host, []).append((text, f"ecc {uuid or f'{host} {number}'} {errors}"))
-    found = []
+    found_remedies = []
     for host, rows in sorted(reasons.items()):
         if _NODE.fullmatch(host) is None:
             odd.append(f"no scheduler has a node of the name {host}")
             continue
         reason = "gputop: " + ", ".join(text for text, _ in rows)
         keys = tuple(key for _, key in rows)
-        found.append(Remedy("set-aside", host, keys, _set_aside(host, reason, by), reason, (host,)))
-    return found, odd
+        found_remedies.append(Remedy("set-aside", host, keys, _set_aside(host, reason, by), reason, (host,)))
+    return found_remedies, odd
 
 
 def _is_surely_lost(gpu: Gpu, group: GpuGroup) -> bool:
@@ -98,7 +98,7 @@ def _is_surely_lost(gpu: Gpu, group: GpuGroup) -> bool:
     """
     if gpu.read.util_pct is not None:
         return False
-    return gpu.read.names == "gputop" or any(one.state not in ABSENT for one in group.gpus)
+    return gpu.read.names == "gputop" or any(other.state not in ABSENT for other in group.gpus)
 
 
 def _set_aside(host: str, reason: str, by: By) -> tuple[str, ...]:
@@ -107,48 +107,50 @@ def _set_aside(host: str, reason: str, by: By) -> tuple[str, ...]:
     return ("kubectl", "cordon", host)
 
 
-def _plain(text: str, most: int = 120) -> str:
+def _plain(text: str, limit: int = 120) -> str:
     """A text without what a scheduler's own syntax means something by."""
-    return re.sub(r"[^A-Za-z0-9 :,./+-]", "_", text)[:most]
+    return re.sub(r"[^A-Za-z0-9 :,./+-]", "_", text)[:limit]
 
 
-def _told(idle: Sequence[IdleGpu], by: By) -> list[Remedy]:
+def _tell_owners(idle: Sequence[IdleGpu], by: By) -> list[Remedy]:
     by_owner: dict[JobOwner, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for one in idle:
-        if bool(one.owner.job_id) == (by == "slurm"):
-            by_owner[one.owner][one.host].append(one.gpu)
-    found = []
+    for idle_gpu in idle:
+        if bool(idle_gpu.owner.job_id) == (by == "slurm"):
+            by_owner[idle_gpu.owner][idle_gpu.host].append(idle_gpu.gpu)
+    found_remedies = []
     for owner, hosts in sorted(by_owner.items(), key=lambda pair: str(pair[0])):
         gpus = sum(len(numbers) for numbers in hosts.values())
         named = ", ".join(
             f"{host} GPU {'+'.join(sorted(numbers))}" for host, numbers in sorted(hosts.items())[:MOST_NAMED]
         )
-        more = f", and on {len(hosts) - MOST_NAMED} more hosts" if len(hosts) > MOST_NAMED else ""
-        text = f"gputop: {count(gpus, 'GPU')} of this {str(owner).split()[0]} did nothing for 30 minutes: {named}{more}"
+        others = f", and on {len(hosts) - MOST_NAMED} more hosts" if len(hosts) > MOST_NAMED else ""
+        text = (
+            f"gputop: {count(gpus, 'GPU')} of this {str(owner).split()[0]} did nothing for 30 minutes: {named}{others}"
+        )
         text = _plain(text, 600)
         command = (
             ("scontrol", "notify", owner.job_id, text)
             if by == "slurm"
             else ("kubectl", "create", "--namespace", owner.namespace, "--validate=ignore", "--filename=-")
         )
-        found.append(
+        found_remedies.append(
             Remedy("tell", str(owner), (f"told {owner}",), command, text, tuple(hosts), owner, again_s=TOLD_AGAIN_S)
         )
-    return found
+    return found_remedies
 
 
-def due(found: Sequence[Remedy], done: Mapping[str, float], now: float) -> list[Remedy]:
-    """Those that answer something new: a node is set aside once for each rise, whoever took it back meanwhile."""
+def due(proposed: Sequence[Remedy], done: Mapping[str, float], now: float) -> list[Remedy]:
+    """Those that answer something new: a node is set aside once for each rise, even if it was taken back in between."""
 
-    def is_open(one: Remedy, key: str) -> bool:
+    def is_open(remedy: Remedy, key: str) -> bool:
         at = done.get(key)
-        return at is None or (one.again_s is not None and now - at >= one.again_s)
+        return at is None or (remedy.again_s is not None and now - at >= remedy.again_s)
 
-    return [one for one in found if any(is_open(one, key) for key in one.keys)]
+    return [remedy for remedy in proposed if any(is_open(remedy, key) for key in remedy.keys)]
 
 
 def forget(done: MutableMapping[str, float], frame: FleetFrame, on: Grounds) -> None:
-    """Forget what is over, so that it is answered when it comes again: GPUs that are back, and counts that began anew
+    """Forget what is over, so that it is answered when it comes again: GPUs that are back, and counts that started over
     with their driver."""
     back = {
         gpu.read.uuid or f"{host.name} {gpu.read.gpu}"

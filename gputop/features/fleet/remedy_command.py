@@ -107,29 +107,29 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--most must be 1 or more, not {args.most}")
     if settings.redact:
         raise UsageError("a scheduler needs the names of nodes, and redact hides them: use one of them")
-    wanted = _kinds(args.what, args.by)
+    kinds = _kinds(args.what, args.by)
     if args.act is None:
-        frame, on = _asked(args, settings, wanted)
-        return _shown(*_found(frame, on, args, wanted), _limits(args.most), wanted)
+        frame, on = _read_fleet(args, settings, kinds)
+        return _print_proposed(*_proposed(frame, on, args, kinds), _limits(args.most), kinds)
     with acts_in(Path(args.act)) as acts:
         # Before anything is done: what cannot be remembered would be done again.
         acts.keep(time.time())
-        frame, on = _asked(args, settings, wanted)
+        frame, on = _read_fleet(args, settings, kinds)
         forget(acts.done, frame, on)
-        found, odd = _found(frame, on, args, wanted)
-        new = due(found, acts.done, time.time())
+        proposed, odd = _proposed(frame, on, args, kinds)
+        new = due(proposed, acts.done, time.time())
         later = []
-        for one in new:
+        for remedy in new:
             now = time.time()
-            if _of_the_hour(acts.done, one.what, now) >= _limits(args.most)[one.what]:
-                later.append(one)
+            if _of_the_hour(acts.done, remedy.what, now) >= _limits(args.most)[remedy.what]:
+                later.append(remedy)
                 continue
-            outcome = apply(one, now)
-            _say(one, outcome)
+            outcome = apply(remedy, now)
+            _say(remedy, outcome)
             if outcome.kind in ("done", "settled"):
-                acts.done.update(dict.fromkeys(one.keys, now))
+                acts.done.update(dict.fromkeys(remedy.keys, now))
             if outcome.kind == "done":
-                acts.done[f"did {one.what} {one.about} {now:.3f}"] = now
+                acts.done[f"did {remedy.what} {remedy.about} {now:.3f}"] = now
             acts.keep(now)
         acts.keep(time.time())
         _rest(later, odd)
@@ -147,15 +147,15 @@ def _kinds(text: str, by: str) -> tuple[What, ...]:
     return tuple(kind for kind in KINDS if kind in words)
 
 
-def _limits(most: int) -> Mapping[What, int]:
-    return {"set-aside": most, "requeue": most, "tell": MOST_TOLD}
+def _limits(most_acts: int) -> Mapping[What, int]:
+    return {"set-aside": most_acts, "requeue": most_acts, "tell": MOST_TOLD}
 
 
-def _of_the_hour(done: Mapping[str, float], what: What, now: float) -> int:
-    return sum(key.startswith(f"did {what} ") and now - at < HOUR_S for key, at in done.items())
+def _of_the_hour(done: Mapping[str, float], kind: What, now: float) -> int:
+    return sum(key.startswith(f"did {kind} ") and now - at < HOUR_S for key, at in done.items())
 
 
-def _asked(args: argparse.Namespace, settings: Settings, wanted: tuple[What, ...]) -> tuple[FleetFrame, Grounds]:
+def _read_fleet(args: argparse.Namespace, settings: Settings, kinds: tuple[What, ...]) -> tuple[FleetFrame, Grounds]:
     """The fleet now. Raises SourceError where the answer is not whole: what is not known is no reason to act."""
     fleet = asked_fleet(args, settings)
     assert isinstance(fleet, PrometheusFleet), "nothing is redacted here"
@@ -165,35 +165,35 @@ def _asked(args: argparse.Namespace, settings: Settings, wanted: tuple[What, ...
             raise SourceError(f"not acting on an answer that is not whole: {read.problems[0]}")
         if fleet.clusters:
             raise UsageError(f"several clusters answer, told apart by {fleet.clusters}: name one by --select")
-        return fleet_frame(read), fleet.grounds(silent="requeue" in wanted, idle="tell" in wanted)
+        return fleet_frame(read), fleet.grounds(silent="requeue" in kinds, idle="tell" in kinds)
     except FleetError as error:
         raise SourceError(str(error)) from None
     finally:
         fleet.close()
 
 
-def _found(
-    frame: FleetFrame, on: Grounds, args: argparse.Namespace, wanted: tuple[What, ...]
+def _proposed(
+    frame: FleetFrame, on: Grounds, args: argparse.Namespace, kinds: tuple[What, ...]
 ) -> tuple[list[Remedy], list[str]]:
-    found, odd = remedies(frame, on, args.by)
-    return [one for one in found if one.what in wanted], odd if "set-aside" in wanted else []
+    proposed, odd = remedies(frame, on, args.by)
+    return [remedy for remedy in proposed if remedy.what in kinds], odd if "set-aside" in kinds else []
 
 
-def _shown(found: list[Remedy], odd: list[str], limits: Mapping[What, int], wanted: tuple[What, ...]) -> int:
-    seen: Counter[What] = Counter()
+def _print_proposed(proposed: list[Remedy], odd: list[str], limits: Mapping[What, int], kinds: tuple[What, ...]) -> int:
+    counts: Counter[What] = Counter()
     later = []
-    for one in found:
-        seen[one.what] += 1
-        if seen[one.what] > limits[one.what]:
-            later.append(one)
+    for remedy in proposed:
+        counts[remedy.what] += 1
+        if counts[remedy.what] > limits[remedy.what]:
+            later.append(remedy)
         else:
-            sys.stdout.write(f"would run: {_words(one)}\n")
+            sys.stdout.write(f"would run: {_words(remedy)}\n")
     _rest(later, odd)
-    if found:
+    if proposed:
         sys.stdout.write("nothing was done; --act FILE does it\n")
     elif not odd:
-        sys.stdout.write(f"nothing to do: {'; '.join(_NOTHING[what] for what in wanted)}\n")
-    return FOUND if found or odd else 0
+        sys.stdout.write(f"nothing to do: {'; '.join(_NOTHING[kind] for kind in kinds)}\n")
+    return FOUND if proposed or odd else 0
 
 
 _NOTHING: Mapping[What, str] = {
@@ -210,17 +210,17 @@ def _rest(later: list[Remedy], odd: list[str]) -> None:
         sys.stdout.write(f"left alone: {terminal_safe(clean_text(line))}\n")
 
 
-def _say(one: Remedy, outcome: Outcome) -> None:
+def _say(remedy: Remedy, outcome: Outcome) -> None:
     words = {
-        "done": f"done: {_words(one)}",
+        "done": f"done: {_words(remedy)}",
         "settled": f"left alone: {outcome.why}",
         "left": f"left alone: {outcome.why}",
-        "failed": f"failed ({outcome.why}): {_words(one)}",
+        "failed": f"failed ({outcome.why}): {_words(remedy)}",
     }
     sys.stdout.write(words[outcome.kind] + "\n")
     sys.stdout.flush()
 
 
-def _words(one: Remedy) -> str:
-    command = " ".join(f"'{word}'" if " " in word else word for word in one.command)
-    return command if not one.text or one.text in one.command else f"{command} ({one.text})"
+def _words(remedy: Remedy) -> str:
+    command = " ".join(f"'{word}'" if " " in word else word for word in remedy.command)
+    return command if not remedy.text or remedy.text in remedy.command else f"{command} ({remedy.text})"

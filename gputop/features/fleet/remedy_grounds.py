@@ -16,7 +16,7 @@ from gputop.features.fleet.client import SeriesRow
 from gputop.features.fleet.decode_answers import GpuIdentity, Labels, Remembered, SeriesKey, gpu_of, place_of
 from gputop.features.fleet.exporter_names import BLANK, DIALECTS, Dialect, first_of, pod_of
 from gputop.features.fleet.fleet_inventory import Engine, FleetInventory, values
-from gputop.features.fleet.plan import JOB_LABELS, POD_LABELS, Known
+from gputop.features.fleet.plan import JOB_LABELS, POD_LABELS, FleetSchema
 from gputop.features.fleet.promql import max_by, over, selector, union, window
 
 ROSE_S = 3600.0
@@ -76,70 +76,73 @@ class Grounds(Struct, frozen=True):
 
 def grounds(engine: Engine, inventory: FleetInventory, *, silent: bool, idle: bool) -> Grounds:
     """What there is; jobs that are silent and GPUs that idle only where asked for. Raises FleetError."""
-    known = inventory.known
-    if known is None:
+    schema = inventory.schema
+    if schema is None:
         return Grounds()
     select = engine.select
-    asked = {"counts": _counts(known, select, risen=False), "risen": _counts(known, select, risen=True)}
-    if silent and "gputop" in known.labels:
-        place = known.place
-        asked["steps"] = max_by((*place, "gpu", "job_id"), selector("gputop_step_last_timestamp_seconds", select))
-        asked["jobs"] = max_by((*place, "gpu", "job_id"), selector("gputop_job_info", 'scheduler="slurm"', select))
-        asked["newest"] = max_by(place, selector("gputop_last_sample_timestamp_seconds", select))
+    queries = {"counts": _counts(schema, select, risen=False), "risen": _counts(schema, select, risen=True)}
+    if silent and "gputop" in schema.labels:
+        place = schema.place
+        queries["steps"] = max_by((*place, "gpu", "job_id"), selector("gputop_step_last_timestamp_seconds", select))
+        queries["jobs"] = max_by((*place, "gpu", "job_id"), selector("gputop_job_info", 'scheduler="slurm"', select))
+        queries["newest"] = max_by(place, selector("gputop_last_sample_timestamp_seconds", select))
     if idle:
-        asked["idle"] = _idle(known, select)
-    answers = engine.all_of(asked, None)
+        queries["idle"] = _idle(schema, select)
+    answers = engine.all_of(queries, None)
     identities = inventory.identities
-    risen = {(who.host, who.gpu): (who.uuid, count) for who, count in _counted(answers.of("risen"), inventory)}
+    risen = {
+        (identity.host, identity.gpu): (identity.uuid, count)
+        for identity, count in _counted(answers.of("risen"), inventory)
+    }
     return Grounds(
-        {who.uuid: count for who, count in _counted(answers.of("counts"), inventory) if who.uuid},
+        {identity.uuid: count for identity, count in _counted(answers.of("counts"), inventory) if identity.uuid},
         risen,
         silent_jobs(
             _labelled(answers.of("steps")), _labelled(answers.of("jobs")), _labelled(answers.of("newest")),
-            known.place, _hosts(identities, inventory), answers.t,
+            schema.place, _hosts(identities, inventory), answers.t,
         ),
-        idle_gpus((labels for labels, _ in _labelled(answers.of("idle"))), known, identities, inventory.exporters),
+        idle_gpus((labels for labels, _ in _labelled(answers.of("idle"))), schema, identities, inventory.exporters),
     )  # fmt: skip
 
 
-def _counts(known: Known, select: str, *, risen: bool) -> str:
-    """Counts of uncorrected memory errors since the driver was loaded. One that fell began anew with the driver: what
+def _counts(schema: FleetSchema, select: str, *, risen: bool) -> str:
+    """Counts of uncorrected memory errors since the driver was loaded. One that fell was reset with the driver: what
     it counts since then rose. One that is not there for a while did not."""
     parts = []
-    for name in known.labels:
-        q = known.scope(name, select)
+    for name in schema.labels:
+        q = schema.scope(name, select)
         if "ecc_uncorrected_volatile" in q.dialect.signals:
             series = q.exported("ecc_uncorrected_volatile")
             # Not `increase`: a blank between two equal counts, as DCGM writes it, is no rise.
             rise = f"({series} and ({series} - {over('min_over_time', series, ROSE_S)} > 0))"
-            parts.append(known.marked(q.per_gpu(rise if risen else series), q))
+            parts.append(schema.marked(q.per_gpu(rise if risen else series), q))
     return union(parts)
 
 
 def _counted(rows: Sequence[SeriesRow], inventory: FleetInventory) -> list[tuple[GpuIdentity, int]]:
     return [
-        (who, round(value))
+        (identity, round(value))
         for key, value in values(rows, inventory.gpus)
-        if key is not None and (who := inventory.identities.get(key)) is not None and 0.0 <= value < BLANK
+        if key is not None and (identity := inventory.identities.get(key)) is not None and 0.0 <= value < BLANK
     ]
 
 
-def _idle(known: Known, select: str) -> str:
+def _idle(schema: FleetSchema, select: str) -> str:
     """GPUs that ran no kernel for ``SILENT_S`` and belonged to the same owner then and now, with its labels."""
-    least = f"{COVERED * SILENT_S / known.scrape_s:.0f}"
+    least = f"{COVERED * SILENT_S / schema.scrape_s:.0f}"
     parts = []
-    for q in (known.scope(name, select) for name in ("gputop", "4.9", "legacy") if name in known.labels):
+    for q in (schema.scope(name, select) for name in ("gputop", "4.9", "legacy") if name in schema.labels):
         series = q.exported("util_pct")
-        # A ratio that may be percent is taken for one: percent below 5 look busy then, and nobody is told.
-        most, samples = over("max_over_time", series, SILENT_S), over("count_over_time", series, SILENT_S)
-        quiet = f"({most} < {QUIET_UTIL / q.dialect.signals['util_pct'].factor:g} and {samples} >= {least})"
+        # A ratio that may be percent is taken for one: percent below 5 look busy then, and their owner is not told.
+        highest, samples = over("max_over_time", series, SILENT_S), over("count_over_time", series, SILENT_S)
+        quiet = f"({highest} < {QUIET_UTIL / q.dialect.signals['util_pct'].factor:g} and {samples} >= {least})"
         if not q.is_own:
-            parts.append(known.marked(q.per_gpu(quiet, *q.dialect.job), q))
+            parts.append(schema.marked(q.per_gpu(quiet, *q.dialect.job), q))
             continue
-        for info, own in (("gputop_job_info", JOB_LABELS), ("gputop_pod_info", POD_LABELS)):
-            now = q.per_gpu(q.series(info), *own)
-            then = q.per_gpu(f"{q.series(info)} offset {window(SILENT_S)}", *own)
-            parts.append(known.marked(f"({now} and {then} and on ({q.by}) {q.per_gpu(quiet)})", q))
+        for info, owner_labels in (("gputop_job_info", JOB_LABELS), ("gputop_pod_info", POD_LABELS)):
+            now = q.per_gpu(q.series(info), *owner_labels)
+            before = q.per_gpu(f"{q.series(info)} offset {window(SILENT_S)}", *owner_labels)
+            parts.append(schema.marked(f"({now} and {before} and on ({q.by}) {q.per_gpu(quiet)})", q))
     return union(parts)
 
 
@@ -148,7 +151,7 @@ def _labelled(rows: Sequence[SeriesRow]) -> list[tuple[Labels, float]]:
 
 
 def _hosts(identities: Mapping[SeriesKey, GpuIdentity], inventory: FleetInventory) -> dict[tuple[str, ...], str]:
-    return {**inventory.host_names, **{who.place: who.host for who in identities.values()}}
+    return {**inventory.host_names, **{identity.place: identity.host for identity in identities.values()}}
 
 
 def silent_jobs(
@@ -167,7 +170,7 @@ def silent_jobs(
     gpus: dict[str, list[tuple[tuple[str, ...], str]]] = defaultdict(list)
     for labels, _ in jobs:
         gpus[labels.get("job_id", "")].append((place_of(labels, place), labels.get("gpu", "")))
-    found = []
+    silent = []
     for job_id, members in sorted(gpus.items()):
         if _SLURM_JOB.fullmatch(job_id) is None:
             continue
@@ -177,24 +180,24 @@ def silent_jobs(
             continue
         names = tuple(sorted({hosts[where] for where, _ in members}))
         newest_step = max(end for end, _ in ended if end is not None)
-        found.append(SilentJob(job_id, names, len(members), newest_step, min(silences)))
-    return found
+        silent.append(SilentJob(job_id, names, len(members), newest_step, min(silences)))
+    return silent
 
 
 def idle_gpus(
-    rows: Iterable[Labels], known: Known, identities: Mapping[SeriesKey, GpuIdentity], exporters: Collection[str]
+    rows: Iterable[Labels], schema: FleetSchema, identities: Mapping[SeriesKey, GpuIdentity], exporters: Collection[str]
 ) -> list[IdleGpu]:
     """Each of these GPUs with its owner, where a scheduler can be told of it."""
-    found: dict[IdleGpu, None] = {}
+    idle: dict[IdleGpu, None] = {}
     for labels in rows:
-        key = gpu_of(labels, known)
-        who = None if key is None else identities.get(key)
-        if key is None or who is None or who.gone:
+        key = gpu_of(labels, schema)
+        identity = None if key is None else identities.get(key)
+        if key is None or identity is None or identity.gone:
             continue
         owner = owner_of(labels, DIALECTS[key.dialect], exporters)
         if owner is not None:
-            found[IdleGpu(owner, who.host, who.gpu)] = None
-    return list(found)
+            idle[IdleGpu(owner, identity.host, identity.gpu)] = None
+    return list(idle)
 
 
 def owner_of(labels: Labels, dialect: Dialect, exporters: Collection[str]) -> JobOwner | None:

@@ -52,11 +52,11 @@ def recorded(
     q = rule_scope(names, scrape_s=scrape_s, uses_records=True, price=price)
     by_gpu = of_gpus(q, library()["gpus_by_state"].promql(q) or "")
     read = " ".join((*(expr for _, expr in by_gpu), *(alert_promql(q, *row) for row in alerts(names))))
-    anew = rule_scope(names, scrape_s=scrape_s)
-    yield "gputop_jobs", [(name, anew.of_jobs(*of)) for of in JOB_MEANS if (name := job_mean(*of)) in read]
+    plain = rule_scope(names, scrape_s=scrape_s)
+    yield "gputop_jobs", [(name, plain.of_jobs(*of)) for of in JOB_MEANS if (name := job_mean(*of)) in read]
     yield "gputop_gpus", list(by_gpu)
-    asked = [(record_of(id), library()[id].promql(q)) for id in RECORDED]
-    yield "gputop_fleet", [(name, expr) for name, expr in asked if expr is not None]
+    exprs = [(record_of(id), library()[id].promql(q)) for id in RECORDED]
+    yield "gputop_fleet", [(name, expr) for name, expr in exprs if expr is not None]
 
 
 def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15.0) -> str:
@@ -90,19 +90,19 @@ def alert_promql(q: Scope, query: FleetQuestion, alert: AlertRule) -> str:
 
     Alerts about a GPU carry its owner, those about a host its name: of labels that collide with no target's.
     """
-    told = f"({query.promql(q)}){alert.when}"
+    expr = f"({query.promql(q)}){alert.when}"
     if alert.about == "fleet":
-        return told
+        return expr
     if alert.about == "gpu":
         # Of a GPU that cannot be read nothing is recorded: it is told without its owner.
-        unowned = f"({told}) unless on ({q.by}) {q.record(OWNER)}"
-        told = f"({by_owner(q, told, *OWNER_LABELS)} or ({unowned}))"
+        unowned = f"({expr}) unless on ({q.by}) {q.record(OWNER)}"
+        expr = f"({by_owner(q, expr, *OWNER_LABELS)} or ({unowned}))"
     # The exporter's own label, or the address without its port.
     if q.dialect.hosts[0] == "Hostname":
-        told = renamed(told, "hostname", "Hostname")
+        expr = renamed(expr, "hostname", "Hostname")
     if q.is_own or alert.about == "target":
-        told = renamed(told, "hostname", "instance", "(.+?)(?::[0-9]+)?")
-    return told
+        expr = renamed(expr, "hostname", "instance", "(.+?)(?::[0-9]+)?")
+    return expr
 
 
 def _summary(query: FleetQuestion, alert: AlertRule, names: Names) -> str:
@@ -152,23 +152,23 @@ def planted_series(world: Planted, names: Names, *, fires: bool) -> dict[str, Le
     def chosen(level: Either) -> Level:
         return level[0 if fires else 1] if isinstance(level, tuple) else level
 
-    found: dict[str, Level] = {}
+    levels: dict[str, Level] = {}
     for index, gpu in enumerate(world.gpus):
         labels = gpu_labels(names, "n1", index, "4711" if world.has_job else "")
         for word, level in gpu.items():
-            found.update(signal_series(names, word, chosen(level), labels))
+            levels.update(signal_series(names, word, chosen(level), labels))
         if names == "gputop" and world.has_job and not world.has_process:
-            found[f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="llm-0"}}'] = 1.0
+            levels[f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="llm-0"}}'] = 1.0
         elif names == "gputop" and world.has_job:
-            found[f'gputop_job_info{{{labels},scheduler="slurm",job_id="4711",user="ml"}}'] = 1.0
-    own = "gputop_" if names == "gputop" else "DCGM_"
+            levels[f'gputop_job_info{{{labels},scheduler="slurm",job_id="4711",user="ml"}}'] = 1.0
+    prefix = "gputop_" if names == "gputop" else "DCGM_"
     for series, level in world.series:
         if series.startswith("up"):
             job = "gputop" if names == "gputop" else "dcgm-exporter"
-            found[f'up{{job="{job}",instance="n1:9401"}}'] = chosen(level)
-        elif series.startswith(own):
-            found[series.replace("HOST=", f"{DIALECTS[names].hosts[0]}=")] = chosen(level)
-    return found
+            levels[f'up{{job="{job}",instance="n1:9401"}}'] = chosen(level)
+        elif series.startswith(prefix):
+            levels[series.replace("HOST=", f"{DIALECTS[names].hosts[0]}=")] = chosen(level)
+    return levels
 
 
 def gpu_labels(names: Names, host: str, index: int, job: str = "") -> str:

@@ -72,7 +72,7 @@ LATE_S = 240.0
 """For how long the driver of the late host has hung."""
 STRAGGLER_SM, STRAGGLER_UTIL = 93.0, 58.0
 STEP_S, STRAGGLER_STEP_S = 0.84, 1.02
-"""Training steps of jobs that announce them, and of the one rank that is slower while nobody waits for it."""
+"""Training steps of jobs that announce them, and of the one rank that is slower while no other rank waits for it."""
 
 
 class SimulatedJob(Struct, frozen=True):
@@ -116,11 +116,11 @@ class SimulatedFleet:
         at, number = 0, 0
         while at < self.hosts:
             roll = (number * 0.137 + 0.66 + 0.2 * chance(self.seed, 1, number)) % 1.0
-            fate = next(fate for most, fate in _FATES if roll < most)
+            fate = next(fate for share, fate in _FATES if roll < share)
             if fate is HOLDING and number % 2:
                 fate = RESERVED
-            wanted = _SIZES[int(chance(self.seed, 2, number) * len(_SIZES))]
-            size = min(self.hosts - at, 1 if fate in (HOLDING, RESERVED, NOBODY) else wanted)
+            wanted_hosts = _SIZES[int(chance(self.seed, 2, number) * len(_SIZES))]
+            size = min(self.hosts - at, 1 if fate in (HOLDING, RESERVED, NOBODY) else wanted_hosts)
             late = fate in (SLOWED, LATE)
             if late and size * self.gpus < 4:
                 fate, late = WORKING, False
@@ -164,9 +164,9 @@ class SimulatedFleet:
     @cached_property
     def lost_gpu(self) -> tuple[int, int] | None:
         """Host and number of the GPU that cannot be read any more, where there are enough hosts."""
-        wanted = (WORKING, SERVING)
+        fates = (WORKING, SERVING)
         host = self._first(
-            lambda host: not self.is_down(host) and host != self.late and self.job_of(host).fate in wanted,
+            lambda host: not self.is_down(host) and host != self.late and self.job_of(host).fate in fates,
             self.hosts // 5,
         )
         return None if host is None else (host, self.gpus - 1)
@@ -177,13 +177,13 @@ class SimulatedFleet:
 
     def planted(self) -> set[tuple[str, str, str]]:
         """(host, gpu, kind) of every straggler that the exported values can show."""
-        found: set[tuple[str, str, str]] = set()
+        planted: set[tuple[str, str, str]] = set()
         for job in self.jobs:
             if job.straggler is not None:
                 host = job.first + job.straggler // self.gpus
                 if not self.is_down(host) and host != self.late:
-                    found.add((self.host_name(host), str(job.straggler % self.gpus), job.kind))
-        return found
+                    planted.add((self.host_name(host), str(job.straggler % self.gpus), job.kind))
+        return planted
 
     def gpu(self, host: int, number: int, t: float) -> GpuReading:
         """One GPU at Unix time ``t``."""
@@ -203,40 +203,41 @@ class SimulatedFleet:
         noise = 0.0 if quiet else 2.0 * drift(self.seed, series, t / 15.0)
         util = min(100.0, max(0.0, util + 0.4 * noise))
         sm = min(util, max(0.0, sm + noise))
-        own = names == "gputop"
+        has_gputop = names == "gputop"
         return GpuReading(
             self.host_name(host), str(number), f"GPU-{self.seed:04x}{host:08x}-{number:04x}", "NVIDIA H100 80GB HBM3",
             names, util, None if self.lacks_sm(host) else sm, max(0.0, fate.tensor + 0.5 * noise * (not quiet)),
             max(0.0, fate.dram + 0.5 * noise * (not quiet)), util, LIMIT_W * power + noise, GIB * fate.mem_gib,
             32.0 + 45.0 * power, quiet, job.name if runs else NO_JOB, job.user * runs,
-            fate.state if own else None, fate.verdict if own else None, is_lost=(host, number) == self.lost_gpu,
-            is_allocated=runs and bool(job.name) and (not own or fate is RESERVED), step_s=step,
+            fate.state if has_gputop else None, fate.verdict if has_gputop else None, is_lost=(host,
+            number) == self.lost_gpu,
+            is_allocated=runs and bool(job.name) and (not has_gputop or fate is RESERVED), step_s=step,
         )  # fmt: skip
 
     def down(self, t: float) -> dict[str, Down]:
         """The hosts that do not answer."""
-        found = {
+        down = {
             self.host_name(host): Down(100.0 + 400.0 * chance(self.seed, 8, host), "the exporter does not answer")
             for host in range(self.hosts)
             if self.is_down(host)
         }
         if self.late is not None:
-            found[self.host_name(self.late)] = Down(LATE_S, "the driver does not answer: it is late or hangs", "late")
-        return found
+            down[self.host_name(self.late)] = Down(LATE_S, "the driver does not answer: it is late or hangs", "late")
+        return down
 
     def lost(self, gpus: Sequence[GpuReading], t: float) -> list[Lost]:
         """What the last hour lost: what these GPUs do at ``t``, since their jobs began; before, they were idle."""
-        found = []
+        lost = []
         for position, gpu in enumerate(gpus):
             job = self._job_of[position // self.gpus]
             state, _ = judged(gpu)
             hours = max(0.0, min(1.0, (job.begun_s + t - STARTED) / HOUR_S))
             gpu_h = lost_hours(state, gpu.util_pct, hours)
             if gpu_h > 0.0:
-                found.append(Lost(gpu.host, gpu.gpu, gpu.job, gpu.user, state, gpu_h))
+                lost.append(Lost(gpu.host, gpu.gpu, gpu.job, gpu.user, state, gpu_h))
             if hours < 1.0:
-                found.append(Lost(gpu.host, gpu.gpu, NO_JOB, "", "idle", 1.0 - hours))
-        return found
+                lost.append(Lost(gpu.host, gpu.gpu, NO_JOB, "", "idle", 1.0 - hours))
+        return lost
 
     def ask(self, at: float | None = None) -> FleetReading:
         """The whole fleet at a Unix time, or now."""
@@ -244,7 +245,7 @@ class SimulatedFleet:
         gpus = [self.gpu(host, number, t) for host in range(self.hosts) for number in range(self.gpus)]
         down = self.down(t)
         names = tuple(dict.fromkeys(self.names_of(host) for host in range(self.hosts)))
-        alerts = tuple(_alert(host, one) for host, one in down.items())
+        alerts = tuple(_alert(host, host_down) for host, host_down in down.items())
         return FleetReading(t, self.source, gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
 
     def more(self, t: float) -> bool:
@@ -276,15 +277,15 @@ class SimulatedFleet:
             return {}
         step = span_s / columns
         times = [t - span_s + (i + 1) * step for i in range(columns)]
-        found = {}
+        columns_of_gpu = {}
         for number in range(self.gpus):
             is_silent = at == self.late or (at, number) == self.lost_gpu
             reads = [None if is_silent and moment > t - LATE_S else self.gpu(at, number, moment) for moment in times]
-            found[str(number)] = (
+            columns_of_gpu[str(number)] = (
                 [None if read is None else read.util_pct for read in reads],
                 [None if read is None else read.sm_active_pct for read in reads],
             )
-        return found
+        return columns_of_gpu
 
 
 def _user(number: int) -> str:

@@ -32,7 +32,7 @@ CODES: Mapping[GpuState, int] = MappingProxyType({state: number for number, stat
 OWNER_LABELS = ("job_id", "user", "k8s_namespace", "k8s_pod")
 """Labels of ``OWNER`` besides those of the GPU: none of them collides with a target's."""
 _MINUTES_S = 120.0
-"""The window of what is counted anew each minute."""
+"""The window of what is counted again each minute."""
 
 
 def share(percent: float) -> str:
@@ -54,11 +54,11 @@ def state_of(q: Scope) -> str:
     """The number of each GPU's state: the node's own, or by the first rule that holds, as other exporters give no
     verdicts."""
     if q.is_own:
-        own = {state: f"({q.says('gputop_gpu_state', state=state)})" for state in STATES}
+        of_states = {state: f"({q.says('gputop_gpu_state', state=state)})" for state in STATES}
         pods, jobs = (q.per_gpu(q.series(f"gputop_{name}_info")) for name in ("pod", "job"))
         # The kubelet gave the GPU to a pod, and no process has a context there.
-        unused = f"({own['idle']} and on ({q.by}) {pods} unless on ({q.by}) {jobs}) * {CODES['allocated_unused']}"
-        return union((unused, *(f"{is_state} * {CODES[state]}" for state, is_state in own.items())))
+        unused = f"({of_states['idle']} and on ({q.by}) {pods} unless on ({q.by}) {jobs}) * {CODES['allocated_unused']}"
+        return union((unused, *(f"{is_state} * {CODES[state]}" for state, is_state in of_states.items())))
     util, sm = q.mean("util"), q.mean("sm")
     quiet = f"({q.gpu('util', 'quantile_over_time', WINDOW_S, '0.95')} < {share(QUIET_UTIL)})"
     # Hollow takes a witness that somebody computes there: the label of a job.
@@ -107,7 +107,7 @@ def _in_states(q: Scope) -> str:
 
 
 def _owner(q: Scope) -> str:
-    """One owner of each GPU, the best known first, and GPUs that nobody owns."""
+    """One owner of each GPU, the best known first, and GPUs without an owner."""
     if q.is_own:
         pods = q.per_gpu(q.series("gputop_pod_info"), "k8s_namespace_name", "k8s_pod_name")
         jobs = q.per_gpu(q.series("gputop_job_info", 'job_id!=""'), "scheduler", "job_id", "user")

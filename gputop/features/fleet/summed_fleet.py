@@ -69,7 +69,7 @@ class SummedFleet:
         self._labels: Remembered[dict[str, str]] = Remembered(dict)
         self._refreshes = 0
         self._past: float | None = None
-        self._told: Mapping[Place, str] = {}
+        self._hostnames: Mapping[Place, str] = {}
         self._names = HostNames({}, ())
         self._by: dict[str, str] = {}
         self._addresses: dict[str, set[str]] = {}
@@ -94,19 +94,19 @@ class SummedFleet:
         if at != self._past:
             self._past, self._refreshes, self._lost = at, 0, None
             self._parts, self._part_of, self._gpus = {}, {}, ()
-        select, anew = self._select, self._refreshes % NAMES_EVERY == 0
+        select, reads_names = self._select, self._refreshes % NAMES_EVERY == 0
         means = self._refreshes % MEANS_EVERY == 0
         answers = self._engine.asked({
             "states": fleet_shares.states(select),
             "means": fleet_shares.means(select) if means else "",
             "troubles": fleet_shares.troubles(select, SCRAPE_S),
             "addresses": fleet_shares.addresses(select),
-            "before": fleet_shares.before(select) if anew else "",
-            "names": fleet_shares.host_info(select) if anew else "",
+            "before": fleet_shares.before(select) if reads_names else "",
+            "names": fleet_shares.host_info(select) if reads_names else "",
         }, at)  # fmt: skip
         if "states" not in answers.rows:
             raise FleetError(answers.problems[0])
-        if anew:
+        if reads_names:
             self._recorded.turn()
             self._labels.turn()
         self._refreshes += 1
@@ -121,7 +121,7 @@ class SummedFleet:
         if "addresses" in answers.rows:
             self._now = self._rows(answers, "addresses")
         if "names" in answers.rows:
-            self._told = {
+            self._hostnames = {
                 (_cluster(labels), labels.get("instance", "")): name
                 for labels, _ in values(answers.of("names"), Remembered(dict))
                 if (name := labels.get("hostname"))
@@ -130,11 +130,11 @@ class SummedFleet:
             self._before = self._rows(answers, "before")
             # A host that neither is nor was within a day is forgotten.
             self._addresses = {}
-        self._names = HostNames(self._told, (one for one, _ in (*states, *self._now, *self._before)))
+        self._names = HostNames(self._hostnames, (recorded for recorded, _ in (*states, *self._now, *self._before)))
         self._by = fleet_shares.preferred(states, self._names)
         present, before = self._counted(self._now), self._counted(self._before)
-        for one, _ in (*self._now, *self._before):
-            self._addresses.setdefault(self._names.of(one), set()).add(one.instance)
+        for recorded, _ in (*self._now, *self._before):
+            self._addresses.setdefault(self._names.of(recorded), set()).add(recorded.instance)
         if "means" in answers.rows:
             self._means = self._rows(answers, "means")
         shares = fleet_shares.shares_of(states, self._means, self._names)
@@ -142,9 +142,9 @@ class SummedFleet:
         if "troubles" in answers.rows:
             self._trouble = self._troubles(answers, t)
         silent, late, age_s, alerts = self._trouble
-        # Where it was never answered who is there, nobody is missing.
+        # Before the first answer on which hosts there are, none is missing.
         down, gone, missing, problems = self._absent(present, before if self._now else {}, silent, late)
-        self._straggling = frozenset(one.host for one in alerts if one.name in STRAGGLER_ALERTS)
+        self._straggling = frozenset(alert.host for alert in alerts if alert.name in STRAGGLER_ALERTS)
         lost = self._lost_at(t)
         return FleetReading(
             t, self.source, self._gpus, down, tuple(name for name in DIALECTS if name in set(self._by.values())),
@@ -154,11 +154,11 @@ class SummedFleet:
 
     def _counted(self, rows: Sequence[tuple[RecordedHost, float]]) -> dict[str, int]:
         """GPUs by host: of one that is scraped at two addresses the most."""
-        found: dict[str, int] = {}
-        for one, value in rows:
-            host = self._names.of(one)
-            found[host] = max(found.get(host, 0), round(value))
-        return found
+        gpus_of_host: dict[str, int] = {}
+        for recorded, value in rows:
+            host = self._names.of(recorded)
+            gpus_of_host[host] = max(gpus_of_host.get(host, 0), round(value))
+        return gpus_of_host
 
     def _troubles(self, answers: FleetAnswers, t: float) -> Trouble:
         marked: dict[str, set[str]] = {plan.UP: set(), plan.LATE: set()}
@@ -193,21 +193,24 @@ class SummedFleet:
         alive = [host for host in unexplained if self._addresses[host] & unrecorded]
         for host in (*gone, *alive):
             missing.pop(host, None)
-        said = f"{count(len(alive), 'host')} with GPUs that no rule records now: are the rules evaluated everywhere?"
+        unrecorded_words = (
+            f"{count(len(alive), 'host')} with GPUs that no rule records now: are the rules evaluated everywhere?"
+        )
         # What a host that is down had is told by its shares, as long as the rules still have them.
         shared = {share.host for share in self._shares}
-        kept = {host: n for host, n in missing.items() if host not in down or host not in shared}
-        return down, gone, kept, problems if problems or not alive else [said]
+        not_shared = {host: n for host, n in missing.items() if host not in down or host not in shared}
+        return down, gone, not_shared, problems if problems or not alive else [unrecorded_words]
 
     def _scraped(self, hosts: Sequence[str]) -> tuple[set[str], set[str], list[str]]:
         """Which addresses of these hosts the engine still scrapes, and which of them give values that no rule records;
-        what was not asked for, or not answered, counts as both: nothing is missing that nobody looked for."""
-        instances = sorted({one for host in hosts for one in self._addresses[host]})
+        what was not asked for, or not answered, counts as both: what was not looked for is not missing."""
+        instances = sorted({address for host in hosts for address in self._addresses[host]})
         if not instances:
             return set(), set(), []
-        asked = instances[:MOST_ABSENT]
+        queried = instances[:MOST_ABSENT]
         answers = self._engine.asked({
-            "up": fleet_shares.answering(asked, self._select), "measured": fleet_shares.measured(asked, self._select),
+            "up": fleet_shares.answering(queried, self._select), "measured": fleet_shares.measured(queried,
+            self._select),
         }, self._past)  # fmt: skip
         if len(answers.rows) < 2:
             return set(instances), set(instances), answers.problems
@@ -222,12 +225,12 @@ class SummedFleet:
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading]:
         """The GPUs of these hosts, and of those on which a job is held up. Raises FleetError."""
-        wanted = dict.fromkeys((*hosts, *self._of_straggling_jobs()))
-        chosen = [host for host in wanted if host in self._addresses][:MOST_LOOKED_AT]
+        wanted_hosts = dict.fromkeys((*hosts, *self._of_straggling_jobs()))
+        chosen = [host for host in wanted_hosts if host in self._addresses][:MOST_LOOKED_AT]
         before, self._parts, self._part_of = self._parts, {}, {}
         gpus: list[GpuReading] = []
         for part in _parts(chosen, self._addresses):
-            instances = tuple(sorted({one for host in part for one in self._addresses[host] if one}))
+            instances = tuple(sorted({address for host in part for address in self._addresses[host] if address}))
             fleet = before.get(instances) or self._narrowed(instances)
             self._parts[instances] = fleet
             self._part_of.update(dict.fromkeys(part, fleet))
@@ -252,21 +255,21 @@ class SummedFleet:
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         """Utilisation and SM activity of a host's GPUs over the time before ``t``. Raises FleetError."""
-        part = self._one(host)
+        part = self._fleet_of_host(host)
         return {} if part is None else part.history(_plain(host), t, span_s, columns)
 
     def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
         """What is queried only for the hosts on screen, by host and GPU. Raises FleetError."""
-        found: dict[tuple[str, str], Mapping[str, float]] = {}
+        by_gpu: dict[tuple[str, str], Mapping[str, float]] = {}
         for host in hosts:
-            if (part := self._one(host)) is not None:
-                found |= {(host, gpu): more for (_, gpu), more in part.details([_plain(host)], at).items()}
-        return found
+            if (part := self._fleet_of_host(host)) is not None:
+                by_gpu |= {(host, gpu): values for (_, gpu), values in part.details([_plain(host)], at).items()}
+        return by_gpu
 
-    def _one(self, host: str) -> PrometheusFleet | None:
+    def _fleet_of_host(self, host: str) -> PrometheusFleet | None:
         """The fleet in which this host is asked for; None where nothing is known of it."""
         if host not in self._part_of and host in self._addresses:
-            part = self._part_of[host] = self._narrowed(sorted(one for one in self._addresses[host] if one))
+            part = self._part_of[host] = self._narrowed(sorted(address for address in self._addresses[host] if address))
             part.ask(self._past)
         return self._part_of.get(host)
 
@@ -277,18 +280,18 @@ class SummedFleet:
         if self._lost_at(t) is not None:
             return False
         end = floor(t / LOST_EVERY_S) * LOST_EVERY_S
-        asked = {"lost": fleet_shares.lost(self._select), "span": fleet_shares.minutes(self._select)}
-        answers = self._engine.answers({name: PromQuery(text, end) for name, text in asked.items()})
+        queries = {"lost": fleet_shares.lost(self._select), "span": fleet_shares.minutes(self._select)}
+        answers = self._engine.answers({name: PromQuery(text, end) for name, text in queries.items()})
         if "lost" not in answers.rows:
             return False
-        found = fleet_shares.lost_of(self._rows(answers, "lost"), self._names, self._by)
+        lost = fleet_shares.lost_of(self._rows(answers, "lost"), self._names, self._by)
         minutes = next((value for _, value in values(answers.of("span"), self._labels)), 0.0)
-        self._lost = end, found, min(HOUR_S, 60.0 * minutes)
+        self._lost = end, lost, min(HOUR_S, 60.0 * minutes)
         return True
 
     def _lost_at(self, t: float) -> tuple[float, list[Lost], float] | None:
-        known = self._lost
-        return known if known is not None and 0.0 <= t - known[0] < 2 * LOST_EVERY_S else None
+        lost = self._lost
+        return lost if lost is not None and 0.0 <= t - lost[0] < 2 * LOST_EVERY_S else None
 
     def hour(self, t: float) -> list[Lost] | None:
         """The GPU time lost in the hour before ``t``, None until ``more`` has read it."""
@@ -319,12 +322,12 @@ def _parts(hosts: Sequence[str], addresses: Mapping[str, set[str]]) -> Iterator[
     part: list[str] = []
     length = 0
     for host in hosts:
-        more = sum(len(any_of("", (one,))) for one in addresses[host])
-        if part and (length + more > LONGEST_MATCHER or _plain(host) in map(_plain, part)):
+        added_length = sum(len(any_of("", (address,))) for address in addresses[host])
+        if part and (length + added_length > LONGEST_MATCHER or _plain(host) in map(_plain, part)):
             yield part
             part, length = [], 0
         part.append(host)
-        length += more
+        length += added_length
     if part:
         yield part
 
@@ -334,7 +337,7 @@ def _without_ghosts(shares: Sequence[HostShare], present: Mapping[str, int]) -> 
     totals: dict[str, int] = {}
     for share in shares:
         totals[share.host] = totals.get(share.host, 0) + share.gpus
-    found = []
+    present_shares = []
     for share in shares:
         ghosts = min(
             share.states.get("unmeasured", 0), totals[share.host] - present.get(share.host, totals[share.host])
@@ -344,8 +347,8 @@ def _without_ghosts(shares: Sequence[HostShare], present: Mapping[str, int]) -> 
             states = {state: n - ghosts if state == "unmeasured" else n for state, n in share.states.items()}
             share = replace(share, states={state: n for state, n in states.items() if n})
         if share.states:
-            found.append(share)
-    return found
+            present_shares.append(share)
+    return present_shares
 
 
 class LargeFleet:
@@ -354,7 +357,7 @@ class LargeFleet:
     def __init__(
         self, client: Client, source: str, select: str, clock: Callable[[], float], most_gpus: int = MOST_GPUS
     ) -> None:
-        self.source, self._client, self._most = source, client, most_gpus
+        self.source, self._client, self._most_gpus = source, client, most_gpus
         self._summed = SummedFleet(client, source, select, clock)
         self._whole = PrometheusFleet(client, source, select, clock)
         self._refreshes = 0
@@ -372,17 +375,17 @@ class LargeFleet:
         self._refreshes += 1
         read = self._now.ask(at)
         if self._now is self._summed and not read.shares:
-            # Nobody evaluates the rules any more.
+            # The rules are not evaluated any more.
             self._now = self._whole
             read = self._whole.ask(at)
-        if not read.shares and len(read.gpus) > self._most:
-            told = f"{len(read.gpus):,} GPUs one by one: with the rules of `gputop fleet deploy` their sums are read"
-            return replace(read, problems=(*read.problems, told))
+        if not read.shares and len(read.gpus) > self._most_gpus:
+            hint = f"{len(read.gpus):,} GPUs one by one: with the rules of `gputop fleet deploy` their sums are read"
+            return replace(read, problems=(*read.problems, hint))
         return read
 
     def _is_large(self, at: float | None) -> bool:
         try:
-            return self._summed.size(at) > self._most
+            return self._summed.size(at) > self._most_gpus
         except FleetError:
             return self._now is self._summed
 

@@ -1,4 +1,4 @@
-"""Keeps a fleet's newest frame, from a thread of its own: whoever shows it never waits for an engine."""
+"""Keeps a fleet's newest frame, from a thread of its own: a screen that shows it never waits for an engine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class FleetWatch:
         self._notify: Callable[[], None] = lambda: None
         self._at: float | None = None
         self._host: str | None = None
-        self._in_sight: tuple[str, ...] = ()
+        self._drawn_hosts: tuple[str, ...] = ()
         self._heard = clock()
         self._details: Mapping[tuple[str, str], Mapping[str, float]] = {}
         self._present: tuple[float, float] | None = None
@@ -103,20 +103,20 @@ class FleetWatch:
             self._worker.wake()
 
     def see(self, hosts: tuple[str, ...]) -> None:
-        """These hosts are in sight: of a large fleet their GPUs are read, too."""
-        if hosts != self._in_sight:
-            self._in_sight = hosts
+        """These hosts are on screen: of a large fleet their GPUs are read, too."""
+        if hosts != self._drawn_hosts:
+            self._drawn_hosts = hosts
             self._worker.wake()
 
     # -- the thread -------------------------------------------------------------------------------------------------
 
     def _turn(self) -> bool:
-        """Ask for what is due and for what has come into sight; whether more is to be read at once."""
+        """Ask for what is due and for what has come on screen; whether more is to be read at once."""
         at = self._at
         if self._clock() >= self._due or at is not self._asked_at:
             self._guarded(lambda: self._refresh(at))
             self._due, self._asked_at = self._clock() + self.fleet.interval_s, at
-        frame, hosts = self.shown.frame, self._in_sight
+        frame, hosts = self.shown.frame, self._drawn_hosts
         if frame is not None and (hosts, frame.t) != self._looked:
             self._looked = (hosts, frame.t)
             self._guarded(lambda: self._look(hosts))
@@ -164,7 +164,7 @@ class FleetWatch:
         return True
 
     def _look(self, hosts: Sequence[str]) -> None:
-        """Read the GPUs of the hosts in sight, where not all are known."""
+        """Read the GPUs of the hosts on screen, where not all are known."""
         gpus = self.fleet.look(hosts, self._at)
         frame = self.shown.frame
         if gpus is not None and frame is not None:
@@ -185,8 +185,8 @@ class FleetWatch:
         return replace(read, gpus=[self._filled(gpu) for gpu in read.gpus])
 
     def _filled(self, gpu: GpuReading) -> GpuReading:
-        more = self._details.get((gpu.host, gpu.gpu))
-        return gpu if more is None else replace(gpu, **more)
+        details = self._details.get((gpu.host, gpu.gpu))
+        return gpu if details is None else replace(gpu, **details)
 
     def _show(self, shown: ShownFrame) -> None:
         self.shown = shown

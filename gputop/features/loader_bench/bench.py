@@ -34,21 +34,21 @@ _TAKE_LESS = "larger batches, and in each a few large tensors rather than many s
 
 def doublings(cores: int) -> list[int]:
     """0, 1, 2, 4 … up to twice the cores."""
-    most = min(2 * max(1, cores), MOST_WORKERS)
-    found, workers = [0], 1
-    while workers <= most:
-        found.append(workers)
+    most_workers = min(2 * max(1, cores), MOST_WORKERS)
+    counts, workers = [0], 1
+    while workers <= most_workers:
+        counts.append(workers)
         workers *= 2
-    return found
+    return counts
 
 
 def worker_counts(workers: str | int | Iterable[int], cores: int) -> list[int]:
     """The counts that were asked for; ``auto`` are the doublings. Raises ValueError."""
     if workers == "auto":
         return doublings(cores)
-    given = [workers] if isinstance(workers, int) else workers
+    numbers = [workers] if isinstance(workers, int) else workers
     try:
-        counts = sorted({int(count) for count in given})
+        counts = sorted({int(count) for count in numbers})
     except (TypeError, ValueError):
         raise ValueError(f"workers must be 'auto', a number or several, not {workers!r}") from None
     if not counts or counts[0] < 0 or counts[-1] > 4 * MOST_WORKERS:
@@ -70,12 +70,12 @@ def keeps_up(row: BenchRow, need_ms: float | None) -> bool:
 
 def is_enough(rows: Sequence[BenchRow], need_ms: float | None) -> bool:
     """Whether more workers need not be tried: the need is met, or two doublings have gained too little."""
-    known = [row.batch_ms for row in rows if row.batch_ms is not None]
-    if not known:
+    measured = [row.batch_ms for row in rows if row.batch_ms is not None]
+    if not measured:
         return False
     if keeps_up(rows[-1], need_ms):
         return True
-    return len(known) >= 4 and known[-1] > (1.0 - LEAST_GAIN) * known[-3]
+    return len(measured) >= 4 and measured[-1] > (1.0 - LEAST_GAIN) * measured[-3]
 
 
 def knee(rows: Sequence[BenchRow], need_ms: float | None) -> list[int]:
@@ -84,10 +84,10 @@ def knee(rows: Sequence[BenchRow], need_ms: float | None) -> list[int]:
     if best is None or best.setting.workers < 2:
         return []
     tried = {row.setting.workers for row in rows}
-    beside = (
+    neighbours = (
         (best.setting.workers - 1,) if keeps_up(best, need_ms) else (best.setting.workers - 1, best.setting.workers + 1)
     )
-    return [count for count in beside if count not in tried]
+    return [count for count in neighbours if count not in tried]
 
 
 def answer(rows: Iterable[BenchRow], need_ms: float | None) -> BenchRow | None:
@@ -95,14 +95,14 @@ def answer(rows: Iterable[BenchRow], need_ms: float | None) -> BenchRow | None:
 
     Of those near the best one with workers, if there is any: it loads while the step runs.
     """
-    known = [row for row in rows if row.batch_ms is not None]
-    if not known:
+    measured = [row for row in rows if row.batch_ms is not None]
+    if not measured:
         return None
-    enough = [row for row in known if keeps_up(row, need_ms)]
+    enough = [row for row in measured if keeps_up(row, need_ms)]
     if enough:
         return min(enough, key=_size)
-    least = min(row.batch_ms or 0.0 for row in known)
-    near = [row for row in known if (row.batch_ms or 0.0) <= least * WITHIN]
+    least = min(row.batch_ms or 0.0 for row in measured)
+    near = [row for row in measured if (row.batch_ms or 0.0) <= least * WITHIN]
     return min(near, key=lambda row: (row.setting.workers == 0, *_size(row)))
 
 
@@ -113,19 +113,19 @@ def _size(row: BenchRow) -> tuple[float, ...]:
 
 def memory_of(rows: Iterable[BenchRow], workers: int) -> float | None:
     """The memory of so many workers in bytes: a base and an amount per worker, from the measurements."""
-    known = [(row.setting.workers, row.memory_bytes) for row in rows if row.memory_bytes is not None]
-    if len(known) < 2:
+    measured = [(row.setting.workers, row.memory_bytes) for row in rows if row.memory_bytes is not None]
+    if len(measured) < 2:
         return None
-    (few, low), (many, high) = min(known), max(known)
+    (few, low), (many, high) = min(measured), max(measured)
     if many == few:
         return None
-    each = max(0.0, (high - low) / (many - few))
-    return low + each * (workers - few)
+    per_worker = max(0.0, (high - low) / (many - few))
+    return low + per_worker * (workers - few)
 
 
-def too_much(need: float, free: float, most: float) -> str:
+def too_much(need: float, free: float, most_part: float) -> str:
     """Why a setting is not tried."""
-    return f"not run: would need {need / GIB:.1f} of {free / GIB:.1f} GiB free ({100 * most:.0f} % at most)"
+    return f"not run: would need {need / GIB:.1f} of {free / GIB:.1f} GiB free ({100 * most_part:.0f} % at most)"
 
 
 def conclusion_of(best: BenchRow | None, rows: Sequence[BenchRow], step_ms: float | None, need_ms: float | None) -> str:
@@ -138,8 +138,8 @@ def conclusion_of(best: BenchRow | None, rows: Sequence[BenchRow], step_ms: floa
         name += f" with prefetch_factor={best.setting.prefetch}"
     if need_ms is None or step_ms is None:
         tried = max(row.setting.workers for row in rows if row.batch_ms is not None)
-        more = "more gain less than 5 %" if best.setting.workers < tried else "the most that was tried"
-        return f"{name}: {best.batch_ms:.1f} ms a batch; {more}"
+        more_words = "more gain less than 5 %" if best.setting.workers < tried else "the most that was tried"
+        return f"{name}: {best.batch_ms:.1f} ms a batch; {more_words}"
     if keeps_up(best, need_ms):
         took = f"{best.batch_ms:.1f} ms a batch, and your step takes {step_ms:.0f} ms"
         return f"{name} {'is' if best.setting.workers == 1 else 'are'} enough: {took}; more gain nothing"
@@ -308,8 +308,8 @@ class _Bench:
                 method=self.method,
             )
             if self.restart is not None and not self.restart.is_worth_it:
-                kept = self.best or best
-                self.best = replace(kept, setting=replace(kept.setting, persistent=False))
+                chosen = self.best or best
+                self.best = replace(chosen, setting=replace(chosen.setting, persistent=False))
 
     def _choose_pinned(self, plain: BenchRow, pinned: BenchRow) -> None:
         if pinned.batch_ms is None or plain.batch_ms is None:
@@ -324,18 +324,18 @@ class _Bench:
 
     def _again(self) -> None:
         """Measure the two best again, alternating: the first measurements had the colder pages."""
-        known = sorted((row for row in self.rows if row.batch_ms is not None), key=lambda r: r.batch_ms or 0.0)[:2]
-        if len(known) < 2:
+        best_two = sorted((row for row in self.rows if row.batch_ms is not None), key=lambda r: r.batch_ms or 0.0)[:2]
+        if len(best_two) < 2:
             return
-        for row in known:
+        for row in best_two:
             if self.left_s < LEAST_ROW_S:
                 return
-            more = self._row(row.setting, 1000 + len(self.rows))
-            if more.batch_ms is not None and row.batch_ms is not None:
-                both = row.batches + more.batches
-                mean = (row.batch_ms * row.batches + more.batch_ms * more.batches) / both
+            repeated = self._row(row.setting, 1000 + len(self.rows))
+            if repeated.batch_ms is not None and row.batch_ms is not None:
+                both = row.batches + repeated.batches
+                mean = (row.batch_ms * row.batches + repeated.batch_ms * repeated.batches) / both
                 error = max(
-                    row.error_pct or 0.0, more.error_pct or 0.0, 50.0 * abs(row.batch_ms - more.batch_ms) / mean
+                    row.error_pct or 0.0, repeated.error_pct or 0.0, 50.0 * abs(row.batch_ms - repeated.batch_ms) / mean
                 )
                 at = self.rows.index(row)
                 self.rows[at] = replace(row, batch_ms=mean, batches=both, error_pct=error)
@@ -365,9 +365,9 @@ class _Bench:
     def report(self, step_ms: float | None, epochs: int | None) -> LoaderReport:
         rows, best = self.rows, self.best
         crowded = self.room.is_crowded
-        said = conclusion_of(best, rows, step_ms, self.need_ms)
+        conclusion = conclusion_of(best, rows, step_ms, self.need_ms)
         if crowded:
-            said = f"{said} ({_UNSURE})"
+            conclusion = f"{conclusion} ({_UNSURE})"
             self.notes.append(
                 f"tasks waited for a core {self.room.psi_cpu_pct:.0f} % of the time before this began: more processes "
                 "take a larger share from the neighbours, which is not what they gain on a free machine"
@@ -379,7 +379,7 @@ class _Bench:
         confidence = "low" if crowded or error is None or error > 15.0 else "high" if error <= 5.0 else "medium"
         why = why_of(best, self.room, self.need_ms)
         return LoaderReport(
-            tuple(rows), best, said, why, self.loadable.batch_size, step_ms, self.need_ms,
+            tuple(rows), best, conclusion, why, self.loadable.batch_size, step_ms, self.need_ms,
             self.room, confidence, tuple(self.notes), time.monotonic() - self.begun, self.restart, epochs,
             taking_of(best, step_ms),
         )  # fmt: skip
@@ -401,17 +401,17 @@ def room_here() -> Room:
 
 def _shm() -> float | None:
     try:
-        found = os.statvfs("/dev/shm")
+        status = os.statvfs("/dev/shm")
     except OSError:
         return None
-    return float(found.f_bavail * found.f_frsize)
+    return float(status.f_bavail * status.f_frsize)
 
 
 def _pressure() -> float | None:
     """The kernel's own mean CPU pressure over ten seconds, percent (Documentation/accounting/psi.rst)."""
     try:
         with open("/proc/pressure/cpu", encoding="ascii") as file:
-            some = file.readline().split()
-        return float(some[1].partition("=")[2])
+            words = file.readline().split()
+        return float(words[1].partition("=")[2])
     except (OSError, IndexError, ValueError):
         return None

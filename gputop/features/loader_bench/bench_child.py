@@ -1,6 +1,6 @@
 """One setting measured in its own process, so that a crash costs one row and not the session.
 
-The parent reads the child's tree meanwhile: memory, and what the workers do.
+The parent reads the child's tree at the same time: memory, and what the workers do.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderSetting, Restart, measure_restart
-from gputop.features.loader_bench.process_sight import Sight
+from gputop.features.loader_bench.process_tree_meter import ProcessTreeMeter
 from gputop.model.quantity import clean_text
 from gputop.sources.own_process import die_with_parent
 
 # How long a batch takes, measured so that it means something.
 #
-# While nobody takes batches, workers fill their queues: the first batches then cost nothing (measured: 13 times too
+# While no batches are taken, workers fill their queues: the first batches then cost nothing (measured: 13 times too
 # fast over the first ten). So the queues are emptied first, and then whole rounds of the workers are timed.
 
 LEAST_BLOCKS = 8
@@ -106,13 +106,13 @@ def _taking_s(
 ) -> float | None:
     """What a loop waits for a batch that is ready: the median over takes after pauses, as after the step of a job,
     that leave the workers more time than they need for one."""
-    between = SLACK * batch_s
-    if LEAST_TAKES * between > MOST_TAKING_S:
+    pause_s = SLACK * batch_s
+    if LEAST_TAKES * pause_s > MOST_TAKING_S:
         return None
-    pause(min(TAKING_S, between * waiting))
+    pause(min(TAKING_S, pause_s * waiting))
     took = []
-    for _ in range(max(LEAST_TAKES, min(TAKES, int(TAKING_S / between) if between > 0.0 else TAKES))):
-        pause(between)
+    for _ in range(max(LEAST_TAKES, min(TAKES, int(TAKING_S / pause_s) if pause_s > 0.0 else TAKES))):
+        pause(pause_s)
         before, begun = batches.passes, clock()
         batches.take()
         if batches.passes == before:
@@ -182,7 +182,7 @@ def _interval(times: list[float]) -> float:
 
 
 def _t(freedom: int) -> float:
-    return next((t for most, t in sorted(_T95.items(), reverse=True) if freedom >= most), 4.3)
+    return next((t for least_freedom, t in sorted(_T95.items(), reverse=True) if freedom >= least_freedom), 4.3)
 
 
 # PyTorch loaders made for a setting, from a dataset or from a loader that the job already has.
@@ -199,8 +199,8 @@ class Loadable:
         if not (hasattr(self.dataset, "__getitem__") or hasattr(self.dataset, "__iter__")):
             raise TypeError(f"{type(data).__name__} is neither a dataset nor a DataLoader")
         self._loader = data if is_loader else None
-        given = data.batch_size if is_loader else 1
-        self.batch_size: int | None = given if batch_size is None else batch_size
+        loader_batch_size = data.batch_size if is_loader else 1
+        self.batch_size: int | None = loader_batch_size if batch_size is None else batch_size
 
     @property
     def uses_cuda(self) -> bool:
@@ -219,16 +219,18 @@ class Loadable:
         """A loader with this setting. Each seed reads the samples in another order, and so other pages first."""
         from torch.utils.data import DataLoader, IterableDataset
 
-        given = self._arguments(setting)
+        arguments = self._arguments(setting)
         if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
-            return DataLoader(self.dataset, batch_size=self.batch_size, **given)
+            return DataLoader(self.dataset, batch_size=self.batch_size, **arguments)
         if len(self.dataset) == 0:
             raise ValueError("the dataset is empty")
         custom = self._batches()
         if custom is not None:
-            given.pop("drop_last", None)
-            return DataLoader(self.dataset, batch_sampler=custom, **given)
-        return DataLoader(self.dataset, batch_size=self.batch_size, sampler=_Endless(len(self.dataset), seed), **given)
+            arguments.pop("drop_last", None)
+            return DataLoader(self.dataset, batch_sampler=custom, **arguments)
+        return DataLoader(
+            self.dataset, batch_size=self.batch_size, sampler=_Endless(len(self.dataset), seed), **arguments
+        )
 
     @property
     def can_be_short(self) -> bool:
@@ -248,10 +250,12 @@ class Loadable:
         return DataLoader(self.dataset, batch_size=size, sampler=indices, **self._arguments(setting))
 
     def _arguments(self, setting: LoaderSetting) -> dict[str, Any]:
-        given: dict[str, Any] = dict(setting.kwargs)
+        arguments: dict[str, Any] = dict(setting.kwargs)
         if self._loader is not None:
-            given |= {key: getattr(self._loader, key) for key in _KEPT if getattr(self._loader, key, None) is not None}
-        return given
+            arguments |= {
+                key: getattr(self._loader, key) for key in _KEPT if getattr(self._loader, key, None) is not None
+            }
+        return arguments
 
     def _batches(self) -> Any:
         """The loader's own way to make batches, where it is not PyTorch's."""
@@ -292,8 +296,8 @@ def measured_row(
     loadable: Loadable, setting: LoaderSetting, seed: int, *, limit_s: float, free_bytes: float | None, method: str
 ) -> BenchRow:
     """Measure one setting. ``limit_s`` ends it; ``method`` is multiprocessing's way to start the child."""
-    found, sight = _in_child(_measured, loadable, setting, seed, limit_s, free_bytes, method)
-    return _row(setting, found, sight) if isinstance(found, BatchTiming) else BenchRow(setting, failed=found)
+    timing, tree = _in_child(_measured, loadable, setting, seed, limit_s, free_bytes, method)
+    return _row(setting, timing, tree) if isinstance(timing, BatchTiming) else BenchRow(setting, failed=timing)
 
 
 def measured_restart(
@@ -302,8 +306,8 @@ def measured_restart(
     """How long an epoch's beginning takes with this setting; None where that cannot be measured."""
     if not loadable.can_be_short:
         return None
-    found, _ = _in_child(_restarted, loadable, setting, 0, limit_s, free_bytes, method)
-    return found if isinstance(found, Restart) else None
+    restart, _ = _in_child(_restarted, loadable, setting, 0, limit_s, free_bytes, method)
+    return restart if isinstance(restart, Restart) else None
 
 
 def row_here(loadable: Loadable, setting: LoaderSetting, seed: int) -> BenchRow:
@@ -322,7 +326,7 @@ def _in_child(
     limit_s: float,
     free_bytes: float | None,
     method: str,
-) -> tuple[Any, Sight]:
+) -> tuple[Any, ProcessTreeMeter]:
     """A job's result from its own process, or why there is none, in words; and what was seen of its tree."""
     import multiprocessing
 
@@ -331,58 +335,58 @@ def _in_child(
     child = context.Process(target=_child, args=(theirs, job, loadable, setting, seed), name="gputop-loader-bench")
     child.start()
     theirs.close()
-    sight = Sight(child.pid)
+    tree = ProcessTreeMeter(child.pid)
     try:
-        return _followed(ours, child, sight, limit_s, free_bytes), sight
+        return _followed(ours, child, tree, limit_s, free_bytes), tree
     finally:
         _kill(child)
-        sight.close()
+        tree.close()
         ours.close()
 
 
-def _followed(ours: Connection, child: Any, sight: Sight, limit_s: float, free: float | None) -> Any:
+def _followed(ours: Connection, child: Any, tree: ProcessTreeMeter, limit_s: float, free: float | None) -> Any:
     until = time.monotonic() + limit_s
-    most = None if free is None else KILL_PART * free
+    limit_bytes = None if free is None else KILL_PART * free
     timed = False
     while True:
         if ours.poll(LOOK_S):
             try:
-                kind, said = ours.recv()
+                kind, answer = ours.recv()
             except EOFError:
                 child.join(1.0)
                 return _ended(child.exitcode)
             if kind == "drained":
-                sight.begin()
+                tree.begin()
                 continue
             if kind == "timed":
                 # Not before: reading processes' memory slows them down.
-                sight.look(None)
-                sight.weigh()
+                tree.look(None)
+                tree.weigh()
                 with suppress(OSError):
                     ours.send(None)
                 timed, until = True, max(until, time.monotonic() + TAKING_LIMIT_S)
                 continue
-            return said
+            return answer
         if not timed:
             # After the timing the workers only do what the pauses need.
-            sight.look(most)
-        if most is not None and sight.memory_bytes is not None and sight.memory_bytes > most:
+            tree.look(limit_bytes)
+        if limit_bytes is not None and tree.memory_bytes is not None and tree.memory_bytes > limit_bytes:
             return f"stopped: it took more than {100 * KILL_PART:.0f} % of the free memory"
         if time.monotonic() > until:
             return f"stopped: no answer within {limit_s:.0f} s"
 
 
-def _row(setting: LoaderSetting, found: BatchTiming, sight: Sight | None) -> BenchRow:
+def _row(setting: LoaderSetting, timing: BatchTiming, tree: ProcessTreeMeter | None) -> BenchRow:
     return BenchRow(
         setting,
-        1000.0 * found.batch_s,
-        found.error_pct,
-        found.first_s,
-        found.batches,
-        None if sight is None else sight.memory_bytes,
-        None if sight is None else sight.read_bytes_per_s,
-        None if sight is None else sight.shares(),
-        take_ms=None if found.take_s is None else 1000.0 * found.take_s,
+        1000.0 * timing.batch_s,
+        timing.error_pct,
+        timing.first_s,
+        timing.batches,
+        None if tree is None else tree.memory_bytes,
+        None if tree is None else tree.read_bytes_per_s,
+        None if tree is None else tree.shares(),
+        take_ms=None if timing.take_s is None else 1000.0 * timing.take_s,
     )
 
 
@@ -427,8 +431,8 @@ def _measured(loadable: Loadable, setting: LoaderSetting, seed: int, tell: Tell)
 
 
 def _restarted(loadable: Loadable, setting: LoaderSetting, _seed: int, _tell: Tell) -> Restart:
-    def short_pass(kept: bool) -> Any:
-        return loadable.short_pass(replace(setting, persistent=kept), max(1, setting.workers))
+    def short_pass(persistent: bool) -> Any:
+        return loadable.short_pass(replace(setting, persistent=persistent), max(1, setting.workers))
 
     return measure_restart(short_pass, time.perf_counter)
 
@@ -441,8 +445,8 @@ def _words(error: BaseException) -> str:
     if "bus error" in text.lower() or "shared memory" in text.lower():
         return "shared memory ran out: enlarge /dev/shm (docker run --shm-size=8g), or fewer workers"
     # A worker's error is a traceback as text, whose last line names the error.
-    said = lines[-1] if lines and lines[0].startswith("Caught") else lines[0] if lines else ""
-    return clean_text(f"{type(error).__name__}: {said}" if said else type(error).__name__)[:MOST_WORDS]
+    last_line = lines[-1] if lines and lines[0].startswith("Caught") else lines[0] if lines else ""
+    return clean_text(f"{type(error).__name__}: {last_line}" if last_line else type(error).__name__)[:MOST_WORDS]
 
 
 def _ended(exit_code: int | None) -> str:

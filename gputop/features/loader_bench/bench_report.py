@@ -24,16 +24,16 @@ class LoaderSetting(Struct, frozen=True):
     @property
     def kwargs(self) -> dict[str, Any]:
         """As ``DataLoader(dataset, batch_size=…, **kwargs)`` takes them."""
-        given: dict[str, Any] = {"num_workers": self.workers}
+        arguments: dict[str, Any] = {"num_workers": self.workers}
         if self.workers:
-            given |= {"prefetch_factor": self.prefetch, "persistent_workers": self.persistent}
-        return given | ({"pin_memory": True} if self.pin_memory else {})
+            arguments |= {"prefetch_factor": self.prefetch, "persistent_workers": self.persistent}
+        return arguments | ({"pin_memory": True} if self.pin_memory else {})
 
     @property
     def name(self) -> str:
         """As a table has it: ``4``, ``4 prefetch 4``."""
-        more = f" prefetch {self.prefetch}" if self.prefetch not in (None, 2) else ""
-        return f"{self.workers}{more}{' pinned' if self.pin_memory else ''}"
+        prefetch = f" prefetch {self.prefetch}" if self.prefetch not in (None, 2) else ""
+        return f"{self.workers}{prefetch}{' pinned' if self.pin_memory else ''}"
 
 
 class Shares(Struct, frozen=True):
@@ -115,14 +115,14 @@ class Restart(Struct, frozen=True):
 
     def words(self, epochs: int | None) -> str:
         """The result in words; ``epochs`` is how many the job makes, where that is known."""
-        said = (
+        words = (
             f"a later epoch's first batch takes {seconds(self.kept_s)} with persistent_workers, {seconds(self.anew_s)} "
             "without"
         )
         if not self.is_worth_it:
-            return f"{said}: not worth keeping the workers"
+            return f"{words}: not worth keeping the workers"
         of = "" if epochs is None else f", {duration(self.saved_s * (epochs - 1))} over {epochs} epochs"
-        return f"{said}: {seconds(self.saved_s)} saved an epoch{of}"
+        return f"{words}: {seconds(self.saved_s)} saved an epoch{of}"
 
 
 def measure_restart(short_pass: Callable[[bool], Iterable[Any]], clock: Callable[[], float]) -> Restart:
@@ -187,13 +187,13 @@ class LoaderReport(Struct, frozen=True):
 
 
 def _row(row: BenchRow) -> dict[str, Any]:
-    found = {key: getattr(row, key) for key in BenchRow.__struct_fields__ if key not in ("setting", "shares")}
+    fields = {key: getattr(row, key) for key in BenchRow.__struct_fields__ if key not in ("setting", "shares")}
     shares = row.shares
     return {
         "workers": row.setting.workers,
         "prefetch": row.setting.prefetch,
         "pin_memory": row.setting.pin_memory,
-        **found,
+        **fields,
         "batches_per_s": row.batches_per_s,
         "shares": None if shares is None else _fields(shares),
         "kwargs": row.kwargs,
@@ -217,8 +217,8 @@ def loader_document(report: LoaderReport) -> Document:
         *part("Why", Items(tuple(filter(None, why)))),
     ]
     if report.best is not None:
-        given = ", ".join(f"{key}={value!r}" for key, value in report.best.kwargs.items())
-        blocks.append(Code((f"→ DataLoader(dataset, batch_size={report.batch_size}, {given})",)))
+        arguments = ", ".join(f"{key}={value!r}" for key, value in report.best.kwargs.items())
+        blocks.append(Code((f"→ DataLoader(dataset, batch_size={report.batch_size}, {arguments})",)))
     took = f"confidence {report.confidence}; {report.room.cores} cores; took {seconds(report.seconds)}"
     return Document(report.conclusion, (*blocks, Notes(report.notes), Paragraph(took)))
 

@@ -41,11 +41,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.epochs is not None and args.epochs < 1:
         raise UsageError(f"--epochs must be 1 or more, not {args.epochs}")
     from gputop.features.loader_bench.bench_report import loader_document
-    from gputop.features.loader_bench.user_function import Asked, checked_name, measured
+    from gputop.features.loader_bench.user_function import BenchRequest, checked_name, measured
 
-    asked = Asked(checked_name(args.function), args.batch_size, _counts(args.workers), step_ms, budget_s, args.epochs)
+    request = BenchRequest(
+        checked_name(args.function), args.batch_size, _counts(args.workers), step_ms, budget_s, args.epochs
+    )
     try:
-        report = measured(asked, _progress)
+        report = measured(request, _progress)
     finally:
         _say("")
     terminal = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True)
@@ -57,10 +59,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0 if report.best is not None else NOTHING_MEASURED
 
 
-def _counts(given: list[str] | str | None) -> str | list[int]:
-    if given is None:
+def _counts(option: list[str] | str | None) -> str | list[int]:
+    if option is None:
         return "auto"
-    words = given if isinstance(given, list) else given.split(",")
+    words = option if isinstance(option, list) else option.split(",")
     try:
         return [int(word) for word in words]
     except ValueError:
@@ -74,9 +76,9 @@ def _step_s(text: str) -> float:
     return seconds(text, "--step")
 
 
-def _progress(part: float, what: str) -> None:
+def _progress(part: float, doing: str) -> None:
     filled = round(_BAR * part)
-    _say(f"[{'#' * filled}{'.' * (_BAR - filled)}] {what}")
+    _say(f"[{'#' * filled}{'.' * (_BAR - filled)}] {doing}")
 
 
 def _say(text: str) -> None:

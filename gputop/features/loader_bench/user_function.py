@@ -36,7 +36,7 @@ END_S = 2.0
 MOST_WORDS = 300
 
 
-class Asked(Struct, frozen=True):
+class BenchRequest(Struct, frozen=True):
     """What the child is to do: as the arguments of ``dataloader_bench``."""
 
     function: str
@@ -47,7 +47,7 @@ class Asked(Struct, frozen=True):
     epochs: int | None
 
 
-class _Told(Struct, frozen=True):
+class _ChildMessage(Struct, frozen=True):
     """What the child says: that the function has returned, how far it is, the report, or what is wrong."""
 
     kind: Literal["made", "progress", "report", "wrong"]
@@ -56,12 +56,12 @@ class _Told(Struct, frozen=True):
     report: LoaderReport | None = None
 
 
-def measured(asked: Asked, progress: Progress | None = None) -> LoaderReport:
+def measured(job: BenchRequest, progress: Progress | None = None) -> LoaderReport:
     """The report on what the function makes. Raises UsageError for a function that gives nothing to measure, with the
     reason."""
     ours, theirs = Pipe(duplex=False)
     child = subprocess.Popen(
-        dying_with_parent(sys.executable, ["-c", _program(theirs.fileno()), msgspec.json.encode(asked).decode()]),
+        dying_with_parent(sys.executable, ["-c", _program(theirs.fileno()), msgspec.json.encode(job).decode()]),
         stdin=subprocess.DEVNULL,
         # What the function prints is for people, and stdout may be JSON.
         stdout=2 if sys.stderr is not None else subprocess.DEVNULL,
@@ -70,7 +70,7 @@ def measured(asked: Asked, progress: Progress | None = None) -> LoaderReport:
     )
     theirs.close()
     try:
-        return _followed(ours, child, asked, progress)
+        return _followed(ours, child, job, progress)
     finally:
         _end(child)
         ours.close()
@@ -79,18 +79,18 @@ def measured(asked: Asked, progress: Progress | None = None) -> LoaderReport:
 def _program(descriptor: int) -> str:
     """As ``python -c``: never with the folder that gputop was started in before gputop itself; the function's module is
     looked for there later."""
-    own = str(Path(gputop.__file__).parent.parent)
+    package_root = str(Path(gputop.__file__).parent.parent)
     return (
-        f"import sys; sys.path[:] = [*filter(None, sys.path), {own!r}]; "
+        f"import sys; sys.path[:] = [*filter(None, sys.path), {package_root!r}]; "
         f"from {__name__} import answer; answer({descriptor}, sys.argv[1])"
     )
 
 
 def _followed(
-    ours: Connection, child: subprocess.Popen[bytes], asked: Asked, progress: Progress | None
+    ours: Connection, child: subprocess.Popen[bytes], job: BenchRequest, progress: Progress | None
 ) -> LoaderReport:
     begun = time.monotonic()
-    until, is_made = begun + asked.budget_s, False
+    until, is_made = begun + job.budget_s, False
     while time.monotonic() < until:
         # Not the pipe alone: what the function has forked may hold it open.
         has_ended = child.poll() is not None
@@ -99,21 +99,21 @@ def _followed(
                 if has_ended:
                     raise EOFError
                 continue
-            told = msgspec.msgpack.decode(ours.recv_bytes(), type=_Told)
+            message = msgspec.msgpack.decode(ours.recv_bytes(), type=_ChildMessage)
         except (EOFError, OSError, msgspec.MsgspecError, RecursionError):
-            raise UsageError(f"{asked.function}: {_how_it_ended(child)}") from None
-        if told.kind == "made":
-            is_made, until = True, begun + asked.budget_s + LATE_S
-        elif told.kind == "progress" and progress is not None:
-            progress(told.part, told.words)
-        elif told.kind == "wrong":
-            raise UsageError(told.words)
-        elif told.report is not None:
-            return told.report
+            raise UsageError(f"{job.function}: {_how_it_ended(child)}") from None
+        if message.kind == "made":
+            is_made, until = True, begun + job.budget_s + LATE_S
+        elif message.kind == "progress" and progress is not None:
+            progress(message.part, message.words)
+        elif message.kind == "wrong":
+            raise UsageError(message.words)
+        elif message.report is not None:
+            return message.report
     if is_made:
-        raise UsageError(f"{asked.function}: no answer {LATE_S:.0f} s after the budget of {asked.budget_s:g} s")
+        raise UsageError(f"{job.function}: no answer {LATE_S:.0f} s after the budget of {job.budget_s:g} s")
     raise UsageError(
-        f"{asked.function}() has not returned within the budget of {asked.budget_s:g} s: make less in it, or give more "
+        f"{job.function}() has not returned within the budget of {job.budget_s:g} s: make less in it, or give more "
         "with --budget"
     )
 
@@ -141,28 +141,28 @@ def answer(descriptor: int, words: str) -> None:
     """The child: call the function, measure what it makes, say the result, and end with all that it has left."""
     theirs = Connection(descriptor, readable=False)
 
-    def tell(told: _Told) -> None:
-        theirs.send_bytes(msgspec.msgpack.encode(told))
+    def tell(message: _ChildMessage) -> None:
+        theirs.send_bytes(msgspec.msgpack.encode(message))
 
-    asked = msgspec.json.decode(words, type=Asked)
+    job = msgspec.json.decode(words, type=BenchRequest)
     begun = time.monotonic()
     try:
-        made = _made(asked.function)
-        tell(_Told("made"))
+        made = _made(job.function)
+        tell(_ChildMessage("made"))
         report = dataloader_bench(
             made,
-            batch_size=asked.batch_size,
-            workers=asked.workers,
-            step_ms=asked.step_ms,
-            budget_s=max(1.0, asked.budget_s - (time.monotonic() - begun)),
-            progress=lambda part, what: tell(_Told("progress", what, part)),
-            epochs=asked.epochs,
+            batch_size=job.batch_size,
+            workers=job.workers,
+            step_ms=job.step_ms,
+            budget_s=max(1.0, job.budget_s - (time.monotonic() - begun)),
+            progress=lambda part, doing: tell(_ChildMessage("progress", doing, part)),
+            epochs=job.epochs,
         )
-        tell(_Told("report", report=report))
+        tell(_ChildMessage("report", report=report))
     except UsageError as error:
-        tell(_Told("wrong", str(error)))
+        tell(_ChildMessage("wrong", str(error)))
     except BaseException as error:  # noqa: BLE001 — somebody else's code: whatever it raises is the answer
-        tell(_Told("wrong", f"{asked.function}: {_words(error)}"))
+        tell(_ChildMessage("wrong", f"{job.function}: {_words(error)}"))
     finally:
         with suppress(Exception):
             sys.stdout.flush()
@@ -184,12 +184,12 @@ def function(text: str) -> Callable[[], Any]:
     module, _, name = checked_name(text).partition(":")
     sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), name, None)
+        attribute = getattr(importlib.import_module(module), name, None)
     except BaseException as error:
         raise UsageError(f"{module} cannot be imported: {_words(error)}") from error
-    if not callable(found):
+    if not callable(attribute):
         raise UsageError(f"{module} has no function {name}")
-    made: Callable[[], Any] = found
+    made: Callable[[], Any] = attribute
     return made
 
 
@@ -203,5 +203,5 @@ def checked_name(text: str) -> str:
 
 def _words(error: BaseException) -> str:
     lines = [line for line in str(error).splitlines() if line.strip()]
-    said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return clean_text(said)[:MOST_WORDS]
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return clean_text(text)[:MOST_WORDS]

@@ -95,14 +95,14 @@ def read_snapshot(path: str) -> AllocatorSnapshot:
         traces = data.get("device_traces") or []
         if not isinstance(traces, list) or len(traces) > MOST_DEVICES:
             raise NotPlain("is not a memory snapshot: its events are no list")
-        found = sum(len(events) for events in traces if isinstance(events, list))
-        if found > MOST_EVENTS:
+        event_count = sum(len(events) for events in traces if isinstance(events, list))
+        if event_count > MOST_EVENTS:
             raise NotPlain(f"holds more than {MOST_EVENTS} events: record fewer (max_entries)")
         events = [_events(trace, stacks) for trace in traces]
         steps = _steps(data.get("external_annotations"))
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         raise NotPlain(f"is not a memory snapshot that PyTorch writes ({type(error).__name__})") from None
-    devices = sorted({*segments, *(at for at, found_here in enumerate(events) if len(found_here))})
+    devices = sorted({*segments, *(at for at, device_events in enumerate(events) if len(device_events))})
     settings = data.get("allocator_settings")
     expandable = settings.get("expandable_segments") if isinstance(settings, dict) else None
     return AllocatorSnapshot(
@@ -128,12 +128,12 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _segments(found: list[Any], stacks: Stacks) -> dict[int, list[MemorySegment]]:
+def _segments(recorded: list[Any], stacks: Stacks) -> dict[int, list[MemorySegment]]:
     """Segments by device."""
-    if sum(len(segment["blocks"]) for segment in found) > MOST_BLOCKS:
+    if sum(len(segment["blocks"]) for segment in recorded) > MOST_BLOCKS:
         raise NotPlain(f"holds more than {MOST_BLOCKS} blocks")
     by_device: dict[int, list[MemorySegment]] = {}
-    for segment in found:
+    for segment in recorded:
         at = _whole(segment.get("address") or 0)
         blocks: list[MemoryBlock] = []
         for block in segment["blocks"]:
@@ -159,11 +159,11 @@ def _requested(block: dict[str, Any], size: int) -> int:
     return min(_whole(block.get("requested_size", size)), size)
 
 
-def _events(found: Any, stacks: Stacks) -> Events:
+def _events(recorded: Any, stacks: Stacks) -> Events:
     events = Events()
-    if not isinstance(found, list):
+    if not isinstance(recorded, list):
         raise TypeError("events are no list")
-    for number, event in enumerate(found):
+    for number, event in enumerate(recorded):
         action = _ACTIONS.get(event["action"], OTHER)
         events.action.append(action)
         events.address.append(_whole(event.get("addr") or 0))
@@ -179,10 +179,10 @@ _STEP_NAMES = ("ProfilerStep", "Optimizer.step", "Optimizer.zero_grad")
 """Annotations that come once a step, the best first."""
 
 
-def _steps(found: Any) -> dict[int, tuple[list[int], str]]:
+def _steps(annotations: Any) -> dict[int, tuple[list[int], str]]:
     """When each device's steps began, and what announced them."""
     begins: dict[tuple[int, str], list[int]] = {}
-    entries = [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    entries = [entry for entry in annotations if isinstance(entry, dict)] if isinstance(annotations, list) else []
     for entry in entries:
         name = str(entry.get("name", ""))
         kind = next((kind for kind in _STEP_NAMES if name.startswith(kind)), None)

@@ -40,51 +40,51 @@ class MemoryFinding(Struct, frozen=True):
 
 def findings(report: MemoryReport, device: DeviceReport) -> tuple[MemoryFinding, ...]:
     """The worst first."""
-    found = [_failure(one, report) for one in device.failures[-1:]]
-    found += [_growth(device.growth)] if device.growth else []
-    held = device.reserved
-    if held.fragmented_pct >= FRAGMENTED_PCT and held.free_in_used >= FRAGMENTED_BYTES:
-        found.append(
+    all_findings = [_failure(failure, report) for failure in device.failures[-1:]]
+    all_findings += [_growth(device.growth)] if device.growth else []
+    pool = device.reserved
+    if pool.fragmented_pct >= FRAGMENTED_PCT and pool.free_in_used >= FRAGMENTED_BYTES:
+        all_findings.append(
             MemoryFinding(
                 "fragmentation",
                 "yellow",
-                f"FRAGMENTED: {memory_size(held.free_in_used)} of {memory_size(held.reserved)} reserved are free and "
+                f"FRAGMENTED: {memory_size(pool.free_in_used)} of {memory_size(pool.reserved)} reserved are free and "
                 "cannot be given back",
                 (
-                    f"they lie beside blocks in use; the largest free piece is {memory_size(held.largest_free)}, and "
-                    f"{memory_size(held.free_whole)} more are whole segments, which empty_cache() returns",
+                    f"they lie beside blocks in use; the largest free piece is {memory_size(pool.largest_free)}, and "
+                    f"{memory_size(pool.free_whole)} more are whole segments, which empty_cache() returns",
                 ),
                 _unfragmented(report),
             )
         )
-    return tuple(found)
+    return tuple(all_findings)
 
 
-def _failure(found: OutOfMemory, report: MemoryReport) -> MemoryFinding:
-    where = f" at {found.place}" if report.stacks else ""
+def _failure(oom: OutOfMemory, report: MemoryReport) -> MemoryFinding:
+    where = f" at {oom.place}" if report.stacks else ""
     lines = [
-        f"{memory_size(found.in_use)} of {memory_size(found.reserved)} reserved were in use, "
-        f"{memory_size(found.device_free)} free on the device, {memory_size(found.cached_free)} free inside of what "
+        f"{memory_size(oom.in_use)} of {memory_size(oom.reserved)} reserved were in use, "
+        f"{memory_size(oom.device_free)} free on the device, {memory_size(oom.cached_free)} free inside of what "
         "was reserved"
     ]
-    most = max(found.alive, key=lambda row: row.bytes, default=None)
-    if found.missing:
-        lines.append(f"all free pieces as one would not have sufficed: {memory_size(found.missing)} were missing")
-        remedy = SMALLER[_largest(found)]
+    largest = max(oom.alive, key=lambda row: row.bytes, default=None)
+    if oom.missing:
+        lines.append(f"all free pieces as one would not have sufficed: {memory_size(oom.missing)} were missing")
+        remedy = SMALLER[_largest(oom)]
     else:
         lines.append("as one piece it would have sufficed: the free memory is in pieces")
         remedy = _unfragmented(report)
-    if most is not None:
-        lines.append(f"most was held by {most.place}: {memory_size(most.bytes)} in {most.allocations} allocations")
-    head = (
-        f"OUT OF MEMORY: {memory_size(found.wanted)} wanted{where}, {memory_size(found.device_free)} free on the device"
-    )
+    if largest is not None:
+        lines.append(
+            f"most was held by {largest.place}: {memory_size(largest.bytes)} in {largest.allocations} allocations"
+        )
+    head = f"OUT OF MEMORY: {memory_size(oom.wanted)} wanted{where}, {memory_size(oom.device_free)} free on the device"
     return MemoryFinding("out_of_memory", "red", head, tuple(lines), remedy)
 
 
-def _largest(found: OutOfMemory) -> Category:
+def _largest(oom: OutOfMemory) -> Category:
     sums: dict[Category, int] = {}
-    for row in found.alive:
+    for row in oom.alive:
         sums[row.category] = sums.get(row.category, 0) + row.bytes
     return max(sums, key=sums.__getitem__, default="other")
 
@@ -94,9 +94,9 @@ def _unfragmented(report: MemoryReport) -> str:
 
 
 def _growth(grown: tuple[Growth, ...]) -> MemoryFinding:
-    a_step = sum(one.bytes_a_step for one in grown)
+    a_step = sum(row.bytes_a_step for row in grown)
     lines = tuple(
-        f"{one.place}: {memory_size(one.first)} → {memory_size(one.last)} over {one.steps} steps" for one in grown[:3]
+        f"{row.place}: {memory_size(row.first)} → {memory_size(row.last)} over {row.steps} steps" for row in grown[:3]
     )
     head = f"GROWS: {memory_size(a_step)} more are held with each step"
     return MemoryFinding("growth", "red", head, lines, LET_GO)

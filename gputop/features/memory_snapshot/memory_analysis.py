@@ -157,27 +157,27 @@ def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport
     peak = max(range(len(in_use)), key=in_use.__getitem__)
     failures = [number for number, action in enumerate(events.action) if action == OOM][-MOST_FAILURES:]
     bounds = _step_events(device)
-    wanted = {peak, *failures, *bounds}
-    alive = dict(_replayed(events, before, wanted))
+    wanted_events = {peak, *failures, *bounds}
+    alive = dict(_replayed(events, before, wanted_events))
     at_peak = alive[peak]
     survived = {address: end[address] for address in _allocated(events) if address in end}
-    known = len(events) > 0
+    has_events = len(events) > 0
     return DeviceReport(
         index=device.index,
         events=len(events),
         reserved=_reserved(device),
-        peak=in_use[peak] if known else None,
-        peak_reserved=max(reserved) if known else None,
-        peak_event=peak if known else None,
+        peak=in_use[peak] if has_events else None,
+        peak_reserved=max(reserved) if has_events else None,
+        peak_event=peak if has_events else None,
         preexisting=sum(size for size, _ in before.values()),
         alive=_by_place(at_peak.values(), stacks),
         categories=_by_category(at_peak.values(), stacks),
-        survived=_by_place(survived.values(), stacks) if known else (),
+        survived=_by_place(survived.values(), stacks) if has_events else (),
         steps=len(bounds),
         step_name=device.step_name,
         growth=_growth([alive[at] for at in bounds], stacks),
         failures=tuple(_failure(events, at, alive[at], reserved[at], stacks) for at in failures),
-        curve=_thinned(in_use, reserved) if known else (),
+        curve=_thinned(in_use, reserved) if has_events else (),
     )
 
 
@@ -211,19 +211,19 @@ _UNKNOWN = -1
 
 def _allocated(events: Events) -> set[int]:
     """Addresses that were allocated during the recording and not freed again."""
-    found: set[int] = set()
+    addresses: set[int] = set()
     for action, address in zip(events.action, events.address, strict=True):
         if action == ALLOC:
-            found.add(address)
+            addresses.add(address)
         elif action == FREE:
-            found.discard(address)
-    return found
+            addresses.discard(address)
+    return addresses
 
 
-def _replayed(events: Events, before: _Live, wanted: set[int]) -> Iterable[tuple[int, _Live]]:
+def _replayed(events: Events, before: _Live, wanted_events: set[int]) -> Iterable[tuple[int, _Live]]:
     """What was alive after so many events, for the wanted numbers of events, in order."""
     live = dict(before)
-    if 0 in wanted:
+    if 0 in wanted_events:
         yield 0, dict(live)
     for number in range(len(events)):
         action, address = events.action[number], events.address[number]
@@ -231,7 +231,7 @@ def _replayed(events: Events, before: _Live, wanted: set[int]) -> Iterable[tuple
             live[address] = (events.size[number], events.stack[number])
         elif action == FREE:
             live.pop(address, None)
-        if number + 1 in wanted:
+        if number + 1 in wanted_events:
             yield number + 1, dict(live)
 
 
@@ -245,8 +245,8 @@ def _totals(device: DeviceMemory, before: _Live) -> tuple[list[int], list[int]]:
         size if action == SEGMENT_ALLOC else -size if action == SEGMENT_FREE else 0
         for action, size in zip(events.action, events.size, strict=True)
     )
-    held = sum(segment.size for segment in device.segments) - gained
-    reserved = [max(0, held)]
+    reserved_now = sum(segment.size for segment in device.segments) - gained
+    reserved = [max(0, reserved_now)]
     for action, address, size in zip(events.action, events.address, events.size, strict=True):
         if action == ALLOC:
             now += size - sizes.pop(address, 0)
@@ -254,9 +254,9 @@ def _totals(device: DeviceMemory, before: _Live) -> tuple[list[int], list[int]]:
         elif action == FREE:
             now -= sizes.pop(address, 0)
         elif action in (SEGMENT_ALLOC, SEGMENT_FREE):
-            held += size if action == SEGMENT_ALLOC else -size
+            reserved_now += size if action == SEGMENT_ALLOC else -size
         in_use.append(now)
-        reserved.append(max(0, held))
+        reserved.append(max(0, reserved_now))
     return in_use, reserved
 
 
@@ -278,11 +278,11 @@ def _reserved(device: DeviceMemory) -> Reserved:
     return Reserved(total, allocated, rounding, awaiting, in_used, whole, largest, len(device.segments))
 
 
-def _by_place(held: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> tuple[HeldMemory, ...]:
+def _by_place(sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> tuple[HeldMemory, ...]:
     """Memory by place, the most first; stacks that share their innermost own line are one."""
     sums: dict[tuple[str, Category], list[int]] = {}
     frames: dict[tuple[str, Category], tuple[int, tuple[str, ...]]] = {}
-    for size, number in held:
+    for size, number in sizes_and_stacks:
         stack = _stack(stacks, number)
         key = (stack.place, stack.category)
         row = sums.setdefault(key, [0, 0])
@@ -301,9 +301,9 @@ def _stack(stacks: list[AllocationStack], number: int) -> AllocationStack:
 _BEFORE = AllocationStack("before the recording began", (), "other")
 
 
-def _by_category(held: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> dict[str, int]:
+def _by_category(sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> dict[str, int]:
     sums: dict[str, int] = {}
-    for size, number in held:
+    for size, number in sizes_and_stacks:
         category = _stack(stacks, number).category
         sums[category] = sums.get(category, 0) + size
     return {category: sums[category] for category in CATEGORIES if category in sums}
@@ -312,14 +312,14 @@ def _by_category(held: Iterable[tuple[int, int]], stacks: list[AllocationStack])
 def _step_events(device: DeviceMemory) -> list[int]:
     """How many events had happened when each step began."""
     times = device.events.time_us
-    found: list[int] = []
+    event_numbers: list[int] = []
     at = 0
     for begin in device.steps_us[-MOST_STEPS:]:
         while at < len(times) and times[at] < begin:
             at += 1
-        if not found or at > found[-1]:
-            found.append(at)
-    return found
+        if not event_numbers or at > event_numbers[-1]:
+            event_numbers.append(at)
+    return event_numbers
 
 
 def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growth, ...]:
@@ -335,15 +335,15 @@ def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growt
         a_step = (sizes[-1] - sizes[0]) / (len(sizes) - 1)
         if a_step >= LEAST_GROWTH and all(now > was for was, now in pairwise(sizes)):
             grown.append(Growth(row.place, row.category, a_step, sizes[0], sizes[-1], len(sizes), row.frames))
-    return tuple(sorted(grown, key=lambda one: (-one.bytes_a_step, one.place)))
+    return tuple(sorted(grown, key=lambda place_growth: (-place_growth.bytes_a_step, place_growth.place)))
 
 
 def _failure(events: Events, at: int, live: _Live, reserved: int, stacks: list[AllocationStack]) -> OutOfMemory:
-    wanted, free = events.size[at], events.free_bytes.get(at, 0)
+    wanted_bytes, free = events.size[at], events.free_bytes.get(at, 0)
     in_use = sum(size for size, _ in live.values())
-    missing = max(0, wanted - free - max(0, reserved - in_use))
+    missing = max(0, wanted_bytes - free - max(0, reserved - in_use))
     place = _stack(stacks, events.stack[at]).place
-    return OutOfMemory(wanted, free, reserved, in_use, missing, place, _by_place(live.values(), stacks))
+    return OutOfMemory(wanted_bytes, free, reserved, in_use, missing, place, _by_place(live.values(), stacks))
 
 
 def _thinned(in_use: list[int], reserved: list[int]) -> tuple[tuple[int, int, int], ...]:

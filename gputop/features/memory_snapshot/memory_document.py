@@ -46,10 +46,10 @@ def memory_document(report: MemoryReport, top: int) -> Document:
 
 
 def _device(report: MemoryReport, device: DeviceReport, top: int) -> Iterator[Block]:
-    held = device.reserved
-    yield Heading(f"GPU {device.index} · {count(held.segments, 'segment')} · {count(device.events, 'event')}")
-    for found in findings(report, device):
-        yield Verdict(found.level, found.headline, found.kind, found.evidence, found.remedy)
+    pool = device.reserved
+    yield Heading(f"GPU {device.index} · {count(pool.segments, 'segment')} · {count(device.events, 'event')}")
+    for finding in findings(report, device):
+        yield Verdict(finding.level, finding.headline, finding.kind, finding.evidence, finding.remedy)
     yield Figures(tuple(_figures(device)))
     yield Drawing(_curve(device)) if device.curve else Notes((NO_EVENTS,))
     whole = sum(device.categories.values()) or 1
@@ -70,7 +70,7 @@ def when(device: DeviceReport) -> str:
 
 
 def _figures(device: DeviceReport) -> Iterator[tuple[str, str, str]]:
-    held = device.reserved
+    pool = device.reserved
     if device.peak is not None:
         before = f"; {memory_size(device.preexisting)} from before the recording" if device.preexisting else ""
         at = f"after {device.peak_event} of {count(device.events, 'event')}"
@@ -79,13 +79,13 @@ def _figures(device: DeviceReport) -> Iterator[tuple[str, str, str]]:
             memory_size(device.peak),
             f"{at}; at most {memory_size(device.peak_reserved or 0)} reserved{before}",
         )
-    yield "allocated at the end", memory_size(held.allocated), f"of {memory_size(held.reserved)} reserved"
-    yield "free beside blocks in use", memory_size(held.free_in_used), f"{held.fragmented_pct:.0f} % fragmentation"
-    yield "free in empty segments", memory_size(held.free_whole), "what empty_cache() returns"
-    yield "largest free piece", memory_size(held.largest_free), ""
-    yield "rounding", memory_size(held.rounding), ""
-    if held.awaiting:
-        yield "freed, in use by a stream", memory_size(held.awaiting), ""
+    yield "allocated at the end", memory_size(pool.allocated), f"of {memory_size(pool.reserved)} reserved"
+    yield "free beside blocks in use", memory_size(pool.free_in_used), f"{pool.fragmented_pct:.0f} % fragmentation"
+    yield "free in empty segments", memory_size(pool.free_whole), "what empty_cache() returns"
+    yield "largest free piece", memory_size(pool.largest_free), ""
+    yield "rounding", memory_size(pool.rounding), ""
+    if pool.awaiting:
+        yield "freed, in use by a stream", memory_size(pool.awaiting), ""
 
 
 def _places(title: str, rows: Sequence[HeldMemory], top: int) -> tuple[Block, ...]:
@@ -95,9 +95,9 @@ def _places(title: str, rows: Sequence[HeldMemory], top: int) -> tuple[Block, ..
         " < ".join([frame for frame in row.frames if frame != row.place][:MOST_FRAMES]) for row in rows[:top]
     )
     rest = rows[top:]
-    more = f"and {memory_size(sum(row.bytes for row in rest))} at {count(len(rest), 'more place')}"
+    others = f"and {memory_size(sum(row.bytes for row in rest))} at {count(len(rest), 'more place')}"
     table = Table(("allocated at", "category", "size", "allocations"), cells, "~<>>", called)
-    return part(title, table, Items((more,) if rest else ()))
+    return part(title, table, Items((others,) if rest else ()))
 
 
 def _curve(device: DeviceReport) -> Markup:
@@ -111,7 +111,7 @@ def _curve(device: DeviceReport) -> Markup:
     in_use = points([(at, size) for at, size, _ in device.curve])
     reserved = points([(at, size) for at, _, size in device.curve])
     end = _WIDE * device.curve[-1][0] / last
-    said = f"memory in use and reserved over {count(device.events, 'event')}, at most {memory_size(highest)}"
+    description = f"memory in use and reserved over {count(device.events, 'event')}, at most {memory_size(highest)}"
     return element(
         "figure",
         element(
@@ -119,7 +119,7 @@ def _curve(device: DeviceReport) -> Markup:
             element("polygon", points=f"0,{_HEIGHT} {in_use} {end:.1f},{_HEIGHT}", style="fill:var(--c-compute)"),
             element("polyline", points=reserved, style="fill:none;stroke:var(--c-comm);stroke-width:2"),
             viewBox=f"0 0 {_WIDE} {_HEIGHT}", width="100%", height=str(_HEIGHT), preserveAspectRatio="none", role="img",
-            aria_label=said,
+            aria_label=description,
         ),
         element("figcaption", f"in use (filled), reserved (line), over the events; {memory_size(highest)} high"),
     )  # fmt: skip
@@ -141,7 +141,7 @@ def memory_data(report: MemoryReport, *, top: int | None = None) -> dict[str, An
 
 
 def _device_data(report: MemoryReport, device: DeviceReport, top: int | None) -> dict[str, Any]:
-    held = device.reserved
+    pool = device.reserved
     return {
         "index": device.index,
         "events": device.events,
@@ -150,10 +150,10 @@ def _device_data(report: MemoryReport, device: DeviceReport, top: int | None) ->
         "peak_reserved_bytes": device.peak_reserved,
         "preexisting_bytes": device.preexisting,
         "end": {
-            "reserved_bytes": held.reserved, "allocated_bytes": held.allocated, "rounding_bytes": held.rounding,
-            "awaiting_free_bytes": held.awaiting, "free_beside_used_bytes": held.free_in_used,
-            "free_segments_bytes": held.free_whole, "largest_free_bytes": held.largest_free,
-            "fragmentation_pct": round(held.fragmented_pct, 3), "segments": held.segments,
+            "reserved_bytes": pool.reserved, "allocated_bytes": pool.allocated, "rounding_bytes": pool.rounding,
+            "awaiting_free_bytes": pool.awaiting, "free_beside_used_bytes": pool.free_in_used,
+            "free_segments_bytes": pool.free_whole, "largest_free_bytes": pool.largest_free,
+            "fragmentation_pct": round(pool.fragmented_pct, 3), "segments": pool.segments,
         },
         "tables_are": when(device),
         "categories_bytes": dict(device.categories),
@@ -163,25 +163,30 @@ def _device_data(report: MemoryReport, device: DeviceReport, top: int | None) ->
         "steps_from": device.step_name or None,
         "growth": [
             {
-                "place": one.place, "category": one.category, "bytes_a_step": round(one.bytes_a_step),
-                "first_bytes": one.first, "last_bytes": one.last, "steps": one.steps, "frames": list(one.frames),
+                "place": growth.place, "category": growth.category, "bytes_a_step": round(growth.bytes_a_step),
+                "first_bytes": growth.first, "last_bytes": growth.last, "steps": growth.steps,
+                "frames": list(growth.frames),
             }
-            for one in device.growth[:top]
+            for growth in device.growth[:top]
         ],
         "out_of_memory": [
             {
-                "wanted_bytes": one.wanted, "device_free_bytes": one.device_free, "reserved_bytes": one.reserved,
-                "in_use_bytes": one.in_use, "cached_free_bytes": one.cached_free, "missing_bytes": one.missing,
-                "fragmented": one.missing == 0, "place": one.place, "alive": [_held(row) for row in one.alive[:top]],
+                "wanted_bytes": failure.wanted, "device_free_bytes": failure.device_free,
+                "reserved_bytes": failure.reserved,
+                "in_use_bytes": failure.in_use, "cached_free_bytes": failure.cached_free,
+                "missing_bytes": failure.missing,
+                "fragmented": failure.missing == 0, "place": failure.place,
+                "alive": [_held(row) for row in failure.alive[:top]],
             }
-            for one in device.failures
+            for failure in device.failures
         ],
         "findings": [
             {
-                "id": found.kind, "level": found.level, "headline": found.headline, "evidence": list(found.evidence),
-                "remedy": found.remedy,
+                "id": finding.kind, "level": finding.level, "headline": finding.headline,
+                "evidence": list(finding.evidence),
+                "remedy": finding.remedy,
             }
-            for found in findings(report, device)
+            for finding in findings(report, device)
         ],
     }  # fmt: skip
 

@@ -60,10 +60,10 @@ def load_plain(path: str) -> Any:
 
 
 @contextmanager
-def _bounded(more: int) -> Iterator[None]:
+def _bounded(growth_bytes: int) -> Iterator[None]:
     """Let the process grow by so many bytes at most. Afterwards the limit is what it was."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    limit = _address_space() + more
+    limit = _address_space() + growth_bytes
     if soft != resource.RLIM_INFINITY:
         limit = min(limit, soft)
     resource.setrlimit(resource.RLIMIT_AS, (limit, hard))

@@ -84,8 +84,8 @@ class Stacks:
         frames = entry.get("frames")
         if frames is None:
             frames = _legacy(entry)
-        said = entry.get("category")
-        category = said if isinstance(said, str) else ""
+        recorded = entry.get("category")
+        category = recorded if isinstance(recorded, str) else ""
         key = (id(frames), category)
         number = self._by_list.get(key)
         if number is None:
@@ -96,17 +96,17 @@ class Stacks:
             self._by_list[key] = number
         return number
 
-    def _stack(self, frames: Any, said: str) -> AllocationStack:
+    def _stack(self, frames: Any, category_name: str) -> AllocationStack:
         if not isinstance(frames, (list, tuple)):
             raise NotPlain("is not a memory snapshot: a stack is no list")
         lines = [self._line(frame) for frame in frames[:MOST_FRAMES]]
-        category = _RECORDED.get(said) or _category(lines)
+        category = _RECORDED.get(category_name) or _category(lines)
         python = [line for line in lines if line[0].endswith(".py")]
         if not python:
             return AllocationStack(NO_PYTHON if lines else NO_STACK, (), category)
         strangers = [line for line in python if not _OF_PYTORCH.search(line[0])]
-        own = next((line for line in strangers if not _INSTALLED.search(line[0])), (strangers or python)[0])
-        return AllocationStack(own[2], tuple(line[2] for line in python[:_SHOWN_FRAMES]), category)
+        own_line = next((line for line in strangers if not _INSTALLED.search(line[0])), (strangers or python)[0])
+        return AllocationStack(own_line[2], tuple(line[2] for line in python[:_SHOWN_FRAMES]), category)
 
     def _line(self, frame: Any) -> tuple[str, str, str]:
         """A frame's file, function and words."""

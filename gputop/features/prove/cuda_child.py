@@ -27,11 +27,11 @@ class CudaError(Exception):
     def __init__(self, call: str, code: int | None, words: str) -> None:
         super().__init__(f"{call}: {words}" if code is None else f"{call}: {words} ({code})")
         self.code = code
-        self._given = (call, code, words)
+        self._arguments = (call, code, words)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Pickle and copy would call the constructor with the finished words alone.
-        return type(self), self._given
+        return type(self), self._arguments
 
 
 class CudaLibrary:
@@ -65,10 +65,10 @@ class CudaLibrary:
         return value.value
 
 
-def say(what: str, **more: object) -> None:
+def say(message_kind: str, **fields: object) -> None:
     """Write one JSON line to stdout. If the reader has gone, this process ends."""
     try:
-        os.write(1, json.dumps({"t": what, **more}).encode() + b"\n")
+        os.write(1, json.dumps({"t": message_kind, **fields}).encode() + b"\n")
     except OSError:
         os._exit(0)
 

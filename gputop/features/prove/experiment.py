@@ -57,13 +57,13 @@ class ProofVerdict(Struct, frozen=True):
 def stages(multiprocessors: int) -> list[Stage]:
     """From idle to the whole chip, then two kinds of work whose width is not known beforehand."""
     n = multiprocessors
-    found = [Stage("idle", 0, "nothing runs", 0.0)]
+    all_stages = [Stage("idle", 0, "nothing runs", 0.0)]
     for k in dict.fromkeys(max(1, count) for count in (1, n // 4, n // 2, n)):
         title = f"{k} of {n} multiprocessors spin{'s' if k == 1 else ''}" if k == 1 else f"{k} of {n}"
-        found.append(Stage("spin", k, title, 100.0 * k / n))
-    found.append(Stage("tiny", 1, "tiny kernels, one after the other", None))
-    found.append(Stage("copy", 0, "copying memory", None))
-    return found
+        all_stages.append(Stage("spin", k, title, 100.0 * k / n))
+    all_stages.append(Stage("tiny", 1, "tiny kernels, one after the other", None))
+    all_stages.append(Stage("copy", 0, "copying memory", None))
+    return all_stages
 
 
 def tolerance_pct(multiprocessors: int) -> float:
@@ -90,8 +90,8 @@ def result(stage: Stage, samples: Sequence[StageSample], multiprocessors: int) -
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+    measured = [value for value in values if value is not None]
+    return median(measured) if measured else None
 
 
 def verdict(results: Sequence[Result], why_not: str = "") -> ProofVerdict:
@@ -99,10 +99,10 @@ def verdict(results: Sequence[Result], why_not: str = "") -> ProofVerdict:
     judged = [r for r in results if r.stage.expected_pct is not None]
     working = [r for r in results if r.stage.kind != "idle"]
     full = sum((r.util_pct or 0.0) >= 95.0 for r in working)
-    said = f"Utilisation was at least 95 % in {full} of {len(working)} stages with work."
+    util_words = f"Utilisation was at least 95 % in {full} of {len(working)} stages with work."
     if not judged or all(r.sm_pct is None for r in judged):
         bound = "Of SM activity only a bound is known here: at most the utilisation."
-        return ProofVerdict(3, f"SM activity is not measured. {bound} {said}", why_not)
+        return ProofVerdict(3, f"SM activity is not measured. {bound} {util_words}", why_not)
     unknown = [r for r in judged if r.sm_pct is None]
     if unknown:
         return ProofVerdict(
@@ -111,8 +111,8 @@ def verdict(results: Sequence[Result], why_not: str = "") -> ProofVerdict:
     off = [(abs((r.sm_pct or 0.0) - (r.stage.expected_pct or 0.0)), r) for r in judged]
     worst_pct, worst = max(off, key=lambda pair: pair[0])
     if all(r.ok for r in judged):
-        return ProofVerdict(0, f"SM activity is right within {worst_pct:.1f} points. {said}")
-    words = f'SM activity is {worst_pct:.1f} points off at "{worst.stage.title}". {said}'
+        return ProofVerdict(0, f"SM activity is right within {worst_pct:.1f} points. {util_words}")
+    words = f'SM activity is {worst_pct:.1f} points off at "{worst.stage.title}". {util_words}'
     return ProofVerdict(1, words, _likely(judged))
 
 

@@ -76,8 +76,8 @@ def link_of(source: GpuSample | None, target: GpuSample | None, bytes_per_s: flo
         way, peaks = "nvlink", [gpu.static.nvlink_peak_bytes_per_s for gpu in ends]
     else:
         way, peaks = "pcie", [pcie_peak(gpu) for gpu in ends]
-    known = [peak for peak in peaks if peak is not None]
-    peak = min(known) if len(known) == len(peaks) else None
+    known_peaks = [peak for peak in peaks if peak is not None]
+    peak = min(known_peaks) if len(known_peaks) == len(peaks) else None
     index = [None if gpu is None else gpu.static.index for gpu in (source, target)]
     return Link(index[0], index[1], way, bytes_per_s, peak)  # type: ignore[arg-type]
 
@@ -146,21 +146,22 @@ def row(link: Link) -> str:
     return f"{named(link):<16}{link.bytes_per_s / 1e9:>8.1f}{peak:>8}{share:>7} {mark} {way}"
 
 
-def text(links: Sequence[Link], found: ProofVerdict) -> str:
+def text(links: Sequence[Link], proof_verdict: ProofVerdict) -> str:
     """The table, what is odd about single links, and the conclusion."""
     lines = [HEAD.rstrip(), *map(row, links), ""]
     lines += [f"{named(link)}: {link.why}" for link in links if link.why and link.way != "through the host"]
     if apart := [named(link) for link in links if link.way == "through the host"]:
         lines.append(f"{', '.join(apart)}: {next(link.why for link in links if link.way == 'through the host')}")
-    return text_lines([*lines, found.words])
+    return text_lines([*lines, proof_verdict.words])
 
 
-def data(links: Sequence[Link], found: ProofVerdict, version: str, driver: str | None) -> dict[str, Any]:
+def data(links: Sequence[Link], proof_verdict: ProofVerdict, version: str, driver: str | None) -> dict[str, Any]:
     """Everything as JSON-able data."""
     rows = [{**to_builtins(link), "share": link.share} for link in links]
     return {
-        "schema": 1, "gputop": version, "driver": driver, "exit_status": found.exit_status, "verdict": found.words,
-        "reason": found.reason, "links": rows,
+        "schema": 1, "gputop": version, "driver": driver, "exit_status": proof_verdict.exit_status,
+        "verdict": proof_verdict.words,
+        "reason": proof_verdict.reason, "links": rows,
     }  # fmt: skip
 
 
@@ -182,20 +183,21 @@ def prove_links(args: argparse.Namespace, settings: Settings, path: Path | None)
     finally:
         experiment.close()
     links = judged(links, {gpu.static.index: gpu for gpu in during.gpus})
-    found = verdict(links)
-    report = data(links, found, __version__, before.machine.driver)
+    proof_verdict = verdict(links)
+    report = data(links, proof_verdict, __version__, before.machine.driver)
     if args.json:
         sys.stdout.write(json_text(report))
     else:
-        sys.stdout.write(text(links, found).partition("\n\n")[2])
+        sys.stdout.write(text(links, proof_verdict).partition("\n\n")[2])
     sys.stdout.flush()
     if path is not None:
-        write_private(path, json_text(report) if path.suffix == ".json" else text(links, found))
-    return found.exit_status
+        write_private(path, json_text(report) if path.suffix == ".json" else text(links, proof_verdict))
+    return proof_verdict.exit_status
 
 
 def _measured(experiment: Experiment, before: Snapshot, *, quiet: bool) -> tuple[tuple[Link, ...], Snapshot]:
-    """Every link as its copies end, and the GPUs as they were meanwhile. Raises KernelsFailed and SourceError."""
+    """Every link as its copies end, and the GPUs as they were during the copies. Raises KernelsFailed and
+    SourceError."""
     gpus = [gpu for gpu in before.gpus if gpu.lost_reason is None and gpu.static.mig_enabled is not True]
     if not gpus:
         raise SourceError("no whole GPU answers: an instance of a split GPU has no links of its own")

@@ -68,8 +68,8 @@ class Cuda:
 
     def launch(self, function: int, blocks: int, threads: int, shared_bytes: int = 0, *values: int) -> None:
         """Queue one launch; ``values`` are its parameters, 64 bits each."""
-        held = [c_uint64(value) for value in values]
-        parameters = (c_void_p * max(1, len(held)))(*(ctypes.addressof(value) for value in held))
+        parameters_held = [c_uint64(value) for value in values]
+        parameters = (c_void_p * max(1, len(parameters_held)))(*(ctypes.addressof(value) for value in parameters_held))
         self._library.call(
             "cuLaunchKernel", function, blocks, 1, 1, threads, 1, 1, shared_bytes, self._stream, parameters, None
         )

@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return prove_links(args, settings, path)
     keeper = _Keeper()
     source = redacted_source(open_local(settings, INTERVAL_S, wakes=True), redactor_of(settings))
-    watched = Watched(keeper.take, keeper.mark, lambda found: None if args.json else _print(row(found)))
+    watched = Watched(keeper.take, keeper.mark, lambda result: None if args.json else _print(row(result)))
     experiment = Experiment(source, watched)
     try:
         before = experiment.look(force=args.force)
@@ -77,46 +77,48 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     finally:
         experiment.close()
         keeper.close()
-    found = verdict(proof.results, _why_not(proof))
+    proof_verdict = verdict(proof.results, _why_not(proof))
     if report is not None:
-        _report(report, settings, proof, found)
-    return _finish(args, settings, path, proof, found)
+        _report(report, settings, proof, proof_verdict)
+    return _finish(args, settings, path, proof, proof_verdict)
 
 
-def _finish(args: argparse.Namespace, settings: Settings, path: Path | None, proof: Proof, found: ProofVerdict) -> int:
+def _finish(
+    args: argparse.Namespace, settings: Settings, path: Path | None, proof: Proof, proof_verdict: ProofVerdict
+) -> int:
     if args.json:
-        _print(json_text(data(proof, found)).rstrip("\n"))
+        _print(json_text(data(proof, proof_verdict)).rstrip("\n"))
     else:
-        for line in conclusion(found):
+        for line in conclusion(proof_verdict):
             _print(line)
     if path is not None:
         if path.suffix == ".json":
-            write_private(path, json_text(data(proof, found)))
+            write_private(path, json_text(data(proof, proof_verdict)))
         elif path.suffix == ".txt":
-            write_private(path, text(proof, found))
+            write_private(path, text(proof, proof_verdict))
         else:
-            write_private(path, _picture(settings, proof, found))
-    return found.exit_status
+            write_private(path, _picture(settings, proof, proof_verdict))
+    return proof_verdict.exit_status
 
 
-def _report(path: Path, settings: Settings, proof: Proof, found: ProofVerdict) -> None:
+def _report(path: Path, settings: Settings, proof: Proof, proof_verdict: ProofVerdict) -> None:
     """Write the file that docs/hardware.md is made of, with what doctor says of this GPU."""
     from gputop import __version__
     from gputop.features.prove.prove_report import hardware_report
     from gputop.sources.doctor_report import examine
 
-    here = examine(str(proof.before.static.index), sm=sm_options(settings))
-    source_rows = here["gpus"][0]["rungs"] if here["gpus"] else ()
-    write_private(path, json_text(hardware_report(proof, found, source_rows, __version__)))
+    doctor = examine(str(proof.before.static.index), sm=sm_options(settings))
+    source_rows = doctor["gpus"][0]["rungs"] if doctor["gpus"] else ()
+    write_private(path, json_text(hardware_report(proof, proof_verdict, source_rows, __version__)))
     say(f"wrote {path}: the card, its driver and what was measured, without names")
 
 
-def _picture(settings: Settings, proof: Proof, found: ProofVerdict) -> str:
+def _picture(settings: Settings, proof: Proof, proof_verdict: ProofVerdict) -> str:
     from gputop.output.picture import svg
     from gputop.paint.theme import THEMES
 
     theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
-    return svg(picture(proof, found), theme, "gputop prove")
+    return svg(picture(proof, proof_verdict), theme, "gputop prove")
 
 
 def _why_not(proof: Proof) -> str:

@@ -28,7 +28,7 @@ _LEGEND_OF_UTIL = (("▇", "gap.unknown"), (" UTIL, SM not measured", "dim"))
 HEAD = f"{'':{_TITLE}}{'UTIL':>5}{'SM':>6}{'expected':>9}{'power':>9}"
 
 
-def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, beside: Sequence[str]) -> list[str]:
+def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, other_users: Sequence[str]) -> list[str]:
     """The GPU and the source of its numbers, on as many lines as needed."""
     static = gpu.static
     source = f"SM measured · {SM_SOURCES[gpu.sm_source].label}" if gpu.sm_source in MEASURED else "SM not measured"
@@ -38,7 +38,7 @@ def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, be
     parts += [
         f"driver {driver or 'unknown'}",
         source,
-        f"used by {', '.join(beside)}" if beside else "nobody else on it",
+        f"used by {', '.join(other_users)}" if other_users else "nobody else on it",
     ]
     lines: list[str] = []
     for part in map(terminal_safe, parts):
@@ -49,25 +49,25 @@ def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, be
     return lines
 
 
-def row(found: Result) -> str:
+def row(result: Result) -> str:
     """One stage."""
-    stage = found.stage
+    stage = result.stage
     expected = "–" if stage.expected_pct is None else f"{stage.expected_pct:.1f}"
-    mark = {True: " ✓", False: " ✗", None: "  "}[found.ok]
+    mark = {True: " ✓", False: " ✗", None: "  "}[result.ok]
     sm = (
-        f"{found.sm_pct:.1f}"
-        if found.sm_pct is not None
-        else f"≤{found.util_pct:.0f}"
-        if found.util_pct is not None
+        f"{result.sm_pct:.1f}"
+        if result.sm_pct is not None
+        else f"≤{result.util_pct:.0f}"
+        if result.util_pct is not None
         else "n/a"
     )
-    power = "n/a" if found.power_w is None else f"{found.power_w:.0f} W"
+    power = "n/a" if result.power_w is None else f"{result.power_w:.0f} W"
     note = ""
-    if stage.kind == "spin" and stage.blocks == 1 and (found.util_pct or 0.0) >= 95.0:
-        note = f" ← nvidia-smi: {found.util_pct:.0f}"
-    elif found.dram_pct is not None and stage.kind == "copy":
-        note = f"   DRAM {found.dram_pct:.0f}"
-    util = "n/a" if found.util_pct is None else f"{found.util_pct:.0f}"
+    if stage.kind == "spin" and stage.blocks == 1 and (result.util_pct or 0.0) >= 95.0:
+        note = f" ← nvidia-smi: {result.util_pct:.0f}"
+    elif result.dram_pct is not None and stage.kind == "copy":
+        note = f"   DRAM {result.dram_pct:.0f}"
+    util = "n/a" if result.util_pct is None else f"{result.util_pct:.0f}"
     return f"{stage.title:{_TITLE}}{util:>5}{sm:>6}{expected:>9}{mark}{power:>7}{note}"
 
 
@@ -91,34 +91,34 @@ def picture(proof: Proof, verdict: ProofVerdict) -> list[tuple[tuple[str, str], 
     """The whole table as rows of text and style, each stage with a bar: SM activity, and the gap up to utilisation."""
     first = headline(proof.before, proof.driver, proof.multiprocessors, proof.beside)
     rows: list[tuple[tuple[str, str], ...]] = [((line, "value"),) for line in first]
-    legend = _LEGEND if any(found.sm_pct is not None for found in proof.results) else _LEGEND_OF_UTIL
+    legend = _LEGEND if any(result.sm_pct is not None for result in proof.results) else _LEGEND_OF_UTIL
     room = _BAR + 2 - sum(len(part) for part, _ in legend)
     rows.append(((" " * (_TITLE + 1), "text"), *legend, (f"{'':{room}}{HEAD[_TITLE:]}", "dim")))
-    for found in proof.results:
-        line = terminal_safe(row(found))
-        rows.append(((line[:_TITLE], "text"), (" ", "text"), *_bar(found), ("  ", "text"), *_with_mark(line[_TITLE:])))
+    for result in proof.results:
+        line = terminal_safe(row(result))
+        rows.append(((line[:_TITLE], "text"), (" ", "text"), *_bar(result), ("  ", "text"), *_with_mark(line[_TITLE:])))
     level = {0: "level.green", 1: "level.red"}.get(verdict.exit_status, "level.yellow")
-    said = len(wrapped(verdict.words, WIDTH))
+    verdict_rows = len(wrapped(verdict.words, WIDTH))
     words = [terminal_safe(line) for line in conclusion(verdict)]
-    return [*rows, *(((line, level if i < said else "text"),) for i, line in enumerate(words))]
+    return [*rows, *(((line, level if i < verdict_rows else "text"),) for i, line in enumerate(words))]
 
 
-def _bar(found: Result) -> list[tuple[str, str]]:
+def _bar(result: Result) -> list[tuple[str, str]]:
     """Utilisation as a bar, with SM activity in its own colour; all grey while that is not measured."""
-    util = round(_BAR * min(100.0, found.util_pct or 0.0) / 100.0)
-    if found.sm_pct is None:
+    util = round(_BAR * min(100.0, result.util_pct or 0.0) / 100.0)
+    if result.sm_pct is None:
         return [("▇" * util, "gap.unknown"), ("·" * (_BAR - util), "dim")]
     # Anything above 0 must be visible: one multiprocessor of a hundred is less than a cell.
-    sm = min(_BAR, max(round(_BAR * found.sm_pct / 100.0), 1 if found.sm_pct >= 0.5 else 0))
+    sm = min(_BAR, max(round(_BAR * result.sm_pct / 100.0), 1 if result.sm_pct >= 0.5 else 0))
     gap = max(0, util - sm)
     return [("▇" * sm, "gap.sm"), ("▇" * gap, "gap.gap"), ("·" * (_BAR - sm - gap), "dim")]
 
 
 def _with_mark(line: str) -> list[tuple[str, str]]:
     for mark, style in (("✓", "level.green"), ("✗", "level.red")):
-        before, found, after = line.partition(mark)
-        if found:
-            return [(before, "text"), (found, style), (after, "text")]
+        before, mark_found, after = line.partition(mark)
+        if mark_found:
+            return [(before, "text"), (mark_found, style), (after, "text")]
     return [(line, "text")]
 
 
@@ -146,7 +146,7 @@ def data(proof: Proof, verdict: ProofVerdict) -> dict[str, Any]:
     }
 
 
-# What somebody's GPU showed, as a file for docs/hardware.md: the card, its driver, and whether the numbers were right.
+# What a user's GPU showed, as a file for docs/hardware.md: the card, its driver, and whether the numbers were right.
 #
 # It names no host, no user and no UUID. Read again it is checked, since such files come from strangers.
 
@@ -199,7 +199,7 @@ class NoReport(Exception):
 
 
 def hardware_report(
-    proof: Proof, found: ProofVerdict, source_rows: Sequence[Mapping[str, Any]], version: str
+    proof: Proof, proof_verdict: ProofVerdict, source_rows: Sequence[Mapping[str, Any]], version: str
 ) -> dict[str, Any]:
     """The report of an experiment as JSON-able data. ``source_rows`` are doctor's for this GPU."""
     static = proof.before.static
@@ -212,11 +212,11 @@ def hardware_report(
         static.architecture,
         proof.multiprocessors,
         static.driver,
-        # The release alone: the rest of a kernel's name may be that of whoever built it.
+        # The release alone: the rest of a kernel's name may name the person who built it.
         platform.release().partition("-")[0],
         proof.before.sm_source,
-        {0: 0, 1: 1}.get(found.exit_status, 3),  # type: ignore[arg-type]
-        found.words,
+        {0: 0, 1: 1}.get(proof_verdict.exit_status, 3),  # type: ignore[arg-type]
+        proof_verdict.words,
         tuple(
             ReportedStage(r.stage.title, r.stage.expected_pct, r.util_pct, r.sm_pct, r.dram_pct, r.power_w, r.ok)
             for r in proof.results
@@ -232,11 +232,11 @@ def read_report(data: bytes) -> HardwareReport:
     if len(data) > MOST_BYTES:
         raise NoReport(f"no hardware report: it is larger than {MOST_BYTES >> 10} KiB")
     try:
-        found = msgspec.json.decode(data, type=HardwareReport)
+        report = msgspec.json.decode(data, type=HardwareReport)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise NoReport(f"no hardware report: {error}") from None
     return msgspec.structs.replace(
-        found, **{name: clean_text(value)[:MOST_TEXT] for name in ("gpu", "driver", "kernel", "gputop", "by", "words",
+        report, **{name: clean_text(value)[:MOST_TEXT] for name in ("gpu", "driver", "kernel", "gputop", "by", "words",
                                                                    "architecture", "date", "sm_source")
-                  if (value := getattr(found, name)) is not None},
+                  if (value := getattr(report, name)) is not None},
     )  # fmt: skip

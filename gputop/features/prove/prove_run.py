@@ -88,33 +88,33 @@ class Kernels:
 
     def heard(self, wait_s: float) -> list[dict[str, Any]]:
         """What it has said since it was last asked, waited for so long. Raises KernelsFailed, also where it hangs."""
-        found = self._lines(wait_s)
+        messages = self._lines(wait_s)
         if monotonic() - self._heard > SILENT_S:
             raise KernelsFailed(f"a copy has not ended for {SILENT_S:.0f} s")
-        return found
+        return messages
 
     def _lines(self, wait_s: float) -> list[dict[str, Any]]:
         assert self._process.stdout is not None
         out = self._process.stdout.fileno()
-        found: list[dict[str, Any]] = []
-        while select.select([out], [], [], wait_s if not found else 0.0)[0]:
+        messages: list[dict[str, Any]] = []
+        while select.select([out], [], [], wait_s if not messages else 0.0)[0]:
             piece = os.read(out, 65536)
             *lines, self._text = (self._text + piece).split(b"\n")
             for line in lines:
                 try:
-                    said = json.loads(line)
+                    message = json.loads(line)
                 except ValueError:
                     continue
-                if isinstance(said, dict):
-                    found.append(said)
+                if isinstance(message, dict):
+                    messages.append(message)
                     self._heard = monotonic()
-                    if said.get("t") == "error":
-                        raise KernelsFailed(clean_text(str(said.get("why")))[:300])
+                    if message.get("t") == "error":
+                        raise KernelsFailed(clean_text(str(message.get("why")))[:300])
             if not piece:
                 status = self._process.wait()
                 how = f"signal {-status}" if status < 0 else f"status {status}"
                 raise KernelsFailed(f"the program that runs the kernels has ended ({how})")
-        return found
+        return messages
 
 
 STAGE_S = 4.0
@@ -133,7 +133,7 @@ class Watched(Struct):
 
     taken: Callable[[Snapshot], None]
     marked: Callable[[str], None]
-    told: Callable[[Result], None]
+    on_result: Callable[[Result], None]
 
 
 class Proof(Struct, frozen=True):
@@ -188,17 +188,17 @@ class Experiment:
         """Every stage. Raises KernelsFailed."""
         gpu = self._gpu
         assert gpu is not None
-        beside = tuple(self.others(before))
+        other_users = tuple(self.others(before))
         self._kernels = Kernels(gpu.uuid)
         ready = self._kernels.ready()
         n = int(ready["multiprocessors"])
         results = []
         for stage in stages(n):
-            found = self._stage(stage, n)
-            results.append(found)
-            self._watched.told(found)
+            result = self._stage(stage, n)
+            results.append(result)
+            self._watched.on_result(result)
         cuda: Any = ready.get("cuda")
-        return Proof(self.chosen(before), before.machine.driver, n, cuda, beside, tuple(results))
+        return Proof(self.chosen(before), before.machine.driver, n, cuda, other_users, tuple(results))
 
     def close(self) -> None:
         if self._kernels is not None:
@@ -231,8 +231,8 @@ class Experiment:
                 newest = snapshot
             if newest is None:
                 continue
-            known = bool(newest.gpus) and "proc" not in newest.repeats
-            if known and (spent > SM_WAIT_S or any(gpu.sm_active_pct is not None for gpu in newest.gpus)):
+            is_complete = bool(newest.gpus) and "proc" not in newest.repeats
+            if is_complete and (spent > SM_WAIT_S or any(gpu.sm_active_pct is not None for gpu in newest.gpus)):
                 return newest
         if newest is None:
             raise SourceError("the driver does not answer: see `gputop doctor`")

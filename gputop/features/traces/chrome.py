@@ -133,8 +133,8 @@ def whole(value: Value) -> int:
     if value is None:
         return ABSENT
     if isinstance(value, str):
-        found = re.search(r"\d+", value)
-        return int(found[0]) if found else ABSENT
+        digits = re.search(r"\d+", value)
+        return int(digits[0]) if digits else ABSENT
     number = int(value)
     # Beyond 64 bits it matches nothing.
     return number if -(2**63) <= number < 2**63 else ABSENT
@@ -209,30 +209,30 @@ class _Filler:
             groups[event.cat].append(event)
         for category, group in groups.items():
             if category in _CATEGORIES:
-                what, kind = _CATEGORIES[category]
-                if what == _COUNTER:
+                filler, kind = _CATEGORIES[category]
+                if filler == _COUNTER:
                     self._counters(group)
                     continue
                 complete = [event for event in group if event.ph == "X"]
                 if complete:
-                    self._fill(what, kind, complete)
+                    self._fill(filler, kind, complete)
             elif category is not None and _FOREIGN.match(category):
                 self._trace.foreign[category] = self._trace.foreign.get(category, 0) + len(group)
 
-    def _fill(self, what: int, kind: int, group: list[Any]) -> None:
+    def _fill(self, filler: int, kind: int, group: list[Any]) -> None:
         """Append a group; it is split around odd values, so that the rest stays fast."""
         try:
-            self._fillers[what](group, kind)
+            self._fillers[filler](group, kind)
             return
         except (TypeError, ValueError, OverflowError):
             pass
         if len(group) > 1:
             part = -(-len(group) // _PARTS)
             for begin in range(0, len(group), part):
-                self._fill(what, kind, group[begin : begin + part])
+                self._fill(filler, kind, group[begin : begin + part])
             return
         try:
-            self._fillers[what]([plain(group[0])], kind)
+            self._fillers[filler]([plain(group[0])], kind)
         except (TypeError, ValueError, OverflowError):
             self._trace.dropped_events += 1
 
@@ -322,9 +322,9 @@ class _Filler:
             if isinstance(value, int | float) and isinstance(event.ts, int | float) and math.isfinite(value):
                 if self.base_us is None:
                     self.base_us = float(event.ts)
-                found = re.search(r"\d+", str(event.pid))
+                digits = re.search(r"\d+", str(event.pid))
                 t = round((event.ts - self.base_us) * 1000.0)
-                self._trace.counters.append(CounterSample(t, int(found[0]) if found else 0, float(value)))
+                self._trace.counters.append(CounterSample(t, int(digits[0]) if digits else 0, float(value)))
                 self._trace.counter_source = "kineto"
 
 

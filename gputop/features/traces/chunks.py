@@ -142,32 +142,32 @@ class EventText:
 
     def lists(self, decode: Decode[T]) -> Iterator[list[T]]:
         """Lists of decoded events. Raises TraceError where the text holds no list of events."""
-        left = self._open()
+        text = self._open()
         for piece in self._pieces:
-            left += piece
-            while len(left) >= PIECE_BYTES:
-                cut = _last_cut(left)
+            text += piece
+            while len(text) >= PIECE_BYTES:
+                cut = _last_cut(text)
                 if cut is None:
-                    if len(left) < LARGEST_EVENT:
+                    if len(text) < LARGEST_EVENT:
                         break
-                    left = self._skip(left)
+                    text = self._skip(text)
                     continue
-                part = left[: cut.start() + 1]
+                part = text[: cut.start() + 1]
                 events = _decoded(part, decode)
                 if events is None and (earlier := _last_cut(part)) is not None:
                     # The last cut may lie inside a string; then the one before it does not.
-                    events = _decoded(left[: earlier.start() + 1], decode)
+                    events = _decoded(text[: earlier.start() + 1], decode)
                     cut = cut if events is None else earlier
                 if events is None:
-                    events = self._closed(left, decode)
+                    events = self._closed(text, decode)
                     if events is not None:
                         yield events
                         self._read_tail()
                         return
                     events = self._salvaged(part, decode)
                 yield events
-                left = left[cut.end() :]
-        yield self._last(left, decode)
+                text = text[cut.end() :]
+        yield self._last(text, decode)
 
     def _open(self) -> bytes:
         """The text after the opening bracket of the list of events."""
@@ -179,10 +179,10 @@ class EventText:
                 return text[text.index(b"[") + 1 :]
             if start and start[:1] != b"{":
                 raise TraceError("is not JSON: a trace is the .json or .json.gz file of a profiler")
-            found = _LIST.search(text)
-            if found:
-                self.head = text[: found.start()]
-                return text[found.end() :]
+            match = _LIST.search(text)
+            if match:
+                self.head = text[: match.start()]
+                return text[match.end() :]
             if len(text) > _HEAD_LIMIT:
                 break
         if not text.strip():
@@ -198,10 +198,10 @@ class EventText:
         """The events up to the end of the list, where it ends in this text; what follows becomes the tail."""
         end = _end(text)
         # Where the metadata goes on beyond this text, an end cannot be recognised by what follows it.
-        for found in [end] if end is not None else islice(_CLOSE.finditer(text), _CLOSE_TRIES):
-            events = _decoded(text[: found.start() + 1], decode)
+        for match in [end] if end is not None else islice(_CLOSE.finditer(text), _CLOSE_TRIES):
+            events = _decoded(text[: match.start() + 1], decode)
             if events is not None:
-                self.tail = text[found.end() :]
+                self.tail = text[match.end() :]
                 return events
         return None
 
@@ -222,8 +222,8 @@ class EventText:
     def _skip(self, text: bytes) -> bytes:
         """Leave out an event that exceeds every bound."""
         self.dropped += 1
-        found = _CUT.search(text)
-        return text[found.end() :] if found else b""
+        match = _CUT.search(text)
+        return text[match.end() :] if match else b""
 
     def _torn(self, text: bytes, decode: Decode[T]) -> list[T]:
         """The events of a text that was cut off: all but the last, whose lists may look like the begin of another."""
@@ -240,27 +240,27 @@ class EventText:
         if repaired != text and (events := _decoded(repaired, decode)) is not None:
             return events
         bounds = [0, *_cuts(repaired), len(repaired)]
-        kept: list[T] = []
+        salvaged: list[T] = []
         # By halves: all that is whole is decoded in a few large pieces.
         waiting = [(0, len(bounds) - 1)]
         while waiting:
             first, last = waiting.pop()
             events = _decoded(repaired[bounds[first] : bounds[last]].strip(b", \r\n\t"), decode)
             if events is not None:
-                kept += events
+                salvaged += events
             elif last - first > 1:
                 middle = (first + last) // 2
                 waiting += [(middle, last), (first, middle)]
             else:
                 self.dropped += not (torn and last == len(bounds) - 1)
-        return kept
+        return salvaged
 
 
 def _repaired(text: bytes) -> bytes:
     """The text without what JSON does not allow: NaN and infinities, and bytes that are not UTF-8."""
 
-    def number(found: re.Match[bytes]) -> bytes:
-        return b"null" if text[found.start() - 1] in _BEFORE_A_NUMBER else found[0]
+    def number(match: re.Match[bytes]) -> bytes:
+        return b"null" if text[match.start() - 1] in _BEFORE_A_NUMBER else match[0]
 
     text = _NO_NUMBER.sub(number, text)
     return text.decode("utf-8", "replace").encode()
@@ -268,7 +268,7 @@ def _repaired(text: bytes) -> bytes:
 
 def _cuts(text: bytes) -> list[int]:
     """Where an event may end."""
-    return [found.start() + 1 for found in _CUT.finditer(text)]
+    return [match.start() + 1 for match in _CUT.finditer(text)]
 
 
 def _end(text: bytes) -> re.Match[bytes] | None:
@@ -278,7 +278,7 @@ def _end(text: bytes) -> re.Match[bytes] | None:
     too, but come later.
     """
     places = deque(_CLOSE.finditer(text), maxlen=_END_TRIES)
-    return next((found for found in places if _is_rest(text[found.end() :])), None)
+    return next((match for match in places if _is_rest(text[match.end() :])), None)
 
 
 def _is_rest(text: bytes) -> bool:
@@ -298,9 +298,9 @@ def _last_cut(text: bytes) -> re.Match[bytes] | None:
     width = 1 << 16
     while True:
         begin = max(0, len(text) - width)
-        found = list(_CUT.finditer(text, begin))
-        if found or begin == 0:
-            return found[-1] if found else None
+        matches = list(_CUT.finditer(text, begin))
+        if matches or begin == 0:
+            return matches[-1] if matches else None
         width *= 8
 
 
@@ -313,12 +313,12 @@ def _decoded(text: bytes, decode: Decode[T]) -> list[T] | None:
 
 def framing(head: bytes, tail: bytes) -> dict[str, Any]:
     """What the object holds besides its events, before and after them. Unreadable parts are left out."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in (head.rstrip().rstrip(b",") + b"}", b"{" + tail.lstrip().lstrip(b",")):
         try:
             part = msgspec.json.decode(_repaired(text))
         except (msgspec.DecodeError, RecursionError):
             continue
         if isinstance(part, dict):
-            found.update(part)
-    return found
+            values.update(part)
+    return values

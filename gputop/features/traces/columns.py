@@ -217,37 +217,37 @@ def length(intervals: Iterable[Interval]) -> int:
     return sum(end - begin for begin, end in intervals)
 
 
-def subtract(these: Intervals, those: Intervals) -> Intervals:
+def subtract(minuend: Intervals, subtrahend: Intervals) -> Intervals:
     """The moments of the first set that are not in the second."""
-    left: Intervals = []
-    at, many = 0, len(those)
-    for begin, end in these:
-        while at < many and those[at][1] <= begin:
+    difference: Intervals = []
+    at, many = 0, len(subtrahend)
+    for begin, end in minuend:
+        while at < many and subtrahend[at][1] <= begin:
             at += 1
         look = at
-        while look < many and those[look][0] < end:
-            first, last = those[look]
+        while look < many and subtrahend[look][0] < end:
+            first, last = subtrahend[look]
             if first > begin:
-                left.append((begin, first))
+                difference.append((begin, first))
             begin = max(begin, last)
             if begin >= end:
                 break
             look += 1
         if begin < end:
-            left.append((begin, end))
-    return left
+            difference.append((begin, end))
+    return difference
 
 
-def intersect(these: Intervals, those: Intervals) -> Intervals:
+def intersect(first_set: Intervals, second_set: Intervals) -> Intervals:
     """The moments of both sets."""
     both: Intervals = []
-    at, many = 0, len(those)
-    for begin, end in these:
-        while at < many and those[at][1] <= begin:
+    at, many = 0, len(second_set)
+    for begin, end in first_set:
+        while at < many and second_set[at][1] <= begin:
             at += 1
         look = at
-        while look < many and those[look][0] < end:
-            first, last = max(begin, those[look][0]), min(end, those[look][1])
+        while look < many and second_set[look][0] < end:
+            first, last = max(begin, second_set[look][0]), min(end, second_set[look][1])
             if first < last:
                 both.append((first, last))
             look += 1

@@ -80,8 +80,8 @@ def _after_brackets(text: str, at: int) -> str:
 
 def _demangled(kernel: str) -> tuple[str, str]:
     """The name of a mangled function, and of its template arguments the first name that is none of a number."""
-    found = _MANGLED.match(kernel)
-    parts, at = _parts(kernel, found.end() if found else 0)
+    match = _MANGLED.match(kernel)
+    parts, at = _parts(kernel, match.end() if match else 0)
     inner: list[str] = []
     if kernel[at : at + 1] == "I":
         for number in _LENGTH.finditer(kernel, at):
@@ -130,8 +130,8 @@ def short_name(kernel: str) -> str:
 def _operation(kernel: str) -> str:
     """The functor or function that a generic kernel applies, the first that says something; empty where none does."""
     head = kernel.find("<")
-    for found in _OPERATION.finditer(kernel, max(0, head)):
-        word = (found[1] or found[2] or "").strip("_")
+    for match in _OPERATION.finditer(kernel, max(0, head)):
+        word = (match[1] or match[2] or "").strip("_")
         if word and not _SAYS_NOTHING.fullmatch(word):
             return word
     return ""

@@ -54,12 +54,12 @@ def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:
     if end <= begin:
         return None
     running: list[tuple[int, int]] = []
-    known = False
+    has_blocks = False
     covered, level, since = 0, 0, begin
     for first, last, kind, blocks in zip(events.start, events.end, events.kind, events.blocks, strict=True):
         if kind == COPY:
             continue
-        known = known or blocks != ABSENT
+        has_blocks = has_blocks or blocks != ABSENT
         if last <= begin or first >= end:
             continue
         first = max(first, begin)
@@ -80,7 +80,7 @@ def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:
         covered += (over - since) * min(level, _ONE)
         level -= weight
         since = over
-    return 100.0 * covered / _ONE / (end - begin) if known else None
+    return 100.0 * covered / _ONE / (end - begin) if has_blocks else None
 
 
 def queue(trace: Trace, events: DeviceEvents, begin: int, end: int) -> Queue | None:
@@ -165,21 +165,21 @@ def _kernel_row(label: str, group: str, row: list[float], window: int) -> Kernel
 
 def occupancy_pct(events: DeviceEvents) -> float | None:
     """The kernels' occupancy, weighted by their durations; None where it is known for less than 80 % of their time."""
-    known = weighted = 0.0
+    known_ns = weighted = 0.0
     kernels = 0
     for first, last, kind, occupancy in zip(events.start, events.end, events.kind, events.occupancy, strict=True):
         if kind != COPY:
             kernels += last - first
             if occupancy != ABSENT:
-                known += last - first
+                known_ns += last - first
                 weighted += (last - first) * occupancy
-    return weighted / known if known and known >= KNOWN_SHARE * kernels else None
+    return weighted / known_ns if known_ns and known_ns >= KNOWN_SHARE * kernels else None
 
 
 def median_kernel_us(events: DeviceEvents) -> float | None:
     """The duration, weighted by itself, below which half of the computing kernels' time is spent; microseconds."""
-    wanted = map(COMPUTE.__eq__, events.kind)
-    times = sorted(compress(map(sub, events.end, events.start), wanted))
+    is_compute = map(COMPUTE.__eq__, events.kind)
+    times = sorted(compress(map(sub, events.end, events.start), is_compute))
     sums = list(accumulate(times))
     return times[bisect_left(sums, sums[-1] / 2.0)] / 1000.0 if times else None
 
@@ -247,10 +247,10 @@ def comm_rows(trace: Trace, events: DeviceEvents, begin: int, end: int) -> list[
         return []
     times: dict[tuple[str, int, int], list[int]] = {}
     for number, kind, first, last in zip(events.number, events.kind, events.start, events.end, strict=True):
-        if kind == COMM and first < end and last > begin and (said := trace.collectives.get(number)) is not None:
-            size = message_bytes(said)
+        if kind == COMM and first < end and last > begin and (collective := trace.collectives.get(number)) is not None:
+            size = message_bytes(collective)
             if size > 0 and last > first:
-                times.setdefault((operation_of(said.operation), size, said.ranks), []).append(last - first)
+                times.setdefault((operation_of(collective.operation), size, collective.ranks), []).append(last - first)
     rows = [_row(*key, took) for key, took in times.items()]
     return sorted(rows, key=lambda row: (-row.total_ms, row.operation, row.bytes))
 
@@ -265,10 +265,10 @@ def _row(operation: str, size: int, ranks: int, took: list[int]) -> CommRow:
     )  # fmt: skip
 
 
-def message_bytes(said: Collective) -> int:
+def message_bytes(collective: Collective) -> int:
     """The size of a collective's message in bytes; -1 where the type or the count is not known."""
-    width = ELEMENT_BYTES.get(said.dtype.lower().removeprefix("c10::"))
-    elements = max(said.sent, said.received)
+    width = ELEMENT_BYTES.get(collective.dtype.lower().removeprefix("c10::"))
+    elements = max(collective.sent, collective.received)
     return ABSENT if width is None or elements <= 0 else width * elements
 
 

@@ -95,11 +95,11 @@ class _Export:
 
     def rows(self, table: str, columns: Iterable[str]) -> Iterator[list[Row]]:
         """Lists of rows; a column that this export lacks is NULL. Without the first column there are none."""
-        wanted = tuple(columns)
-        if not self.has(table, wanted[0]):
+        names = tuple(columns)
+        if not self.has(table, names[0]):
             return
-        said = ", ".join(f'"{column}"' if self.has(table, column) else "NULL" for column in wanted)
-        cursor = self._database.execute(f'SELECT {said} FROM "{table}"')
+        selected = ", ".join(f'"{column}"' if self.has(table, column) else "NULL" for column in names)
+        cursor = self._database.execute(f'SELECT {selected} FROM "{table}"')
         while rows := cursor.fetchmany(_BATCH):
             yield rows
 
@@ -234,14 +234,16 @@ def _ranges(trace: Trace, export: _Export, strings: dict[int, str]) -> None:
 
 def _metrics(trace: Trace, export: _Export) -> None:
     """Add the sampled SM activity. The device is the low byte of the metrics' type."""
-    wanted: set[tuple[int, int]] = set()
+    sm_metrics: set[tuple[int, int]] = set()
     for rows in export.rows("TARGET_INFO_GPU_METRICS", ("metricId", "typeId", "metricName")):
-        wanted |= {(kind, metric) for metric, kind, name in rows if isinstance(name, str) and _SM_ACTIVE.search(name)}
-    if not wanted:
+        sm_metrics |= {
+            (kind, metric) for metric, kind, name in rows if isinstance(name, str) and _SM_ACTIVE.search(name)
+        }
+    if not sm_metrics:
         return
     for rows in export.rows("GPU_METRICS", ("timestamp", "typeId", "metricId", "value")):
         for t, kind, metric, value in rows:
-            if (kind, metric) in wanted and isinstance(t, int) and isinstance(value, int | float):
+            if (kind, metric) in sm_metrics and isinstance(t, int) and isinstance(value, int | float):
                 trace.counters.append(CounterSample(t, kind & 0xFF, float(value)))
                 trace.counter_source = "nsys"
 
@@ -252,9 +254,11 @@ def _page_faults(trace: Trace, export: _Export) -> None:
     columns = ("start", "end", "deviceId", "numberOfPageFaults")
     for rows in export.rows("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns):
         for begin, end, device, many in rows:
-            found = faults.setdefault(_number(device, 0), [0, 0])
-            found[0] += _number(many, 1)
-            found[1] += max(0, _number(end, 0) - begin) if isinstance(begin, int) and isinstance(end, int) else 0
+            count_and_time = faults.setdefault(_number(device, 0), [0, 0])
+            count_and_time[0] += _number(many, 1)
+            count_and_time[1] += (
+                max(0, _number(end, 0) - begin) if isinstance(begin, int) and isinstance(end, int) else 0
+            )
     on_cpu = sum(len(rows) for rows in export.rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", ("start",)))
     moved: dict[int, int] = {}
     for rows in export.rows("CUPTI_ACTIVITY_KIND_MEMCPY", ("copyKind", "deviceId", "bytes")):

@@ -34,7 +34,7 @@ def read_trace(path: str, progress: Progress | None = None) -> Trace:
         begin, size = file.read(16), os.fstat(file.fileno()).st_size
     if begin == HEADER:
         return read_nsys(path, size, progress)
-    for magic, what in _FOREIGN:
+    for magic, advice in _FOREIGN:
         if begin.startswith(magic):
-            raise TraceError(f"{path} {what}")
+            raise TraceError(f"{path} {advice}")
     return read_chrome(path, progress)

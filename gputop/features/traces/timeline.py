@@ -80,13 +80,13 @@ def busiest_stream_ns(trace: Trace, events: DeviceEvents, begin: int, end: int) 
 
 def launches(trace: Trace) -> dict[int, int]:
     """The call behind each correlation that an event of a GPU has. The first of several, which is the outermost."""
-    wanted = set(trace.gpu.correlation)
-    wanted.discard(ABSENT)
-    found: dict[int, int] = {}
+    correlations = set(trace.gpu.correlation)
+    correlations.discard(ABSENT)
+    call_of_correlation: dict[int, int] = {}
     for number, correlation in enumerate(trace.calls.correlation):
-        if correlation in wanted:
-            found.setdefault(correlation, number)
-    return found
+        if correlation in correlations:
+            call_of_correlation.setdefault(correlation, number)
+    return call_of_correlation
 
 
 def device_events(trace: Trace, device: int, launched: dict[int, int]) -> DeviceEvents:
@@ -125,8 +125,8 @@ def busy(events: DeviceEvents, begin: int, end: int) -> Busy:
     """The unions of a device's events by kind, inside of [begin, end)."""
 
     def of(kind: int) -> Intervals:
-        wanted = map(kind.__eq__, events.kind)
-        return clip(union(compress(zip(events.start, events.end, strict=True), wanted)), begin, end)
+        is_kind = map(kind.__eq__, events.kind)
+        return clip(union(compress(zip(events.start, events.end, strict=True), is_kind)), begin, end)
 
     compute, comm, copy = of(COMPUTE), of(COMM), of(COPY)
     kernels = union(sorted(compute + comm)) if comm else compute
@@ -210,20 +210,22 @@ class HostCauses:
 
 def _when(calls: Calls, names: set[int]) -> dict[int, Intervals]:
     """When each thread was in a call with one of these names."""
-    found = _by_thread(calls, names, set())
-    return {thread: union((begin, end) for begin, end, _ in rows) for thread, rows in found.items()}
+    rows_by_thread = _by_thread(calls, names, set())
+    return {thread: union((begin, end) for begin, end, _ in rows) for thread, rows in rows_by_thread.items()}
 
 
 def _by_thread(table: Spans | Calls, names: set[int], numbers: set[int]) -> dict[int, list[tuple[int, int, int]]]:
     """(begin, end, number) of the rows with one of these names or numbers, sorted, by thread."""
-    found: dict[int, list[tuple[int, int, int]]] = {}
+    rows_by_thread: dict[int, list[tuple[int, int, int]]] = {}
     if names or numbers:
         for number, name in enumerate(table.name):
             if name in names or number in numbers:
-                found.setdefault(table.thread[number], []).append((table.start[number], table.end[number], number))
-    for rows in found.values():
+                rows_by_thread.setdefault(table.thread[number], []).append(
+                    (table.start[number], table.end[number], number)
+                )
+    for rows in rows_by_thread.values():
         rows.sort()
-    return found
+    return rows_by_thread
 
 
 # What a host thread was doing at given times, by the deepest open call, operator or function.
@@ -243,13 +245,13 @@ def underneath(trace: Trace, when: dict[int, Intervals], apart: dict[tuple[int, 
 
     For the keys of ``apart``, threads and intervals of ``when``, times are also given separately.
     """
-    found: Times = {}
+    times: Times = {}
     steps = {number for number, text in enumerate(trace.names.texts) if text.startswith(_STEP)}
     for thread, moments in when.items():
         intervals = union(sorted(moments))
         if intervals:
-            _deepest(_touching(trace, thread, intervals, steps), thread, intervals, trace.names.texts, found, apart)
-    return found
+            _deepest(_touching(trace, thread, intervals, steps), thread, intervals, trace.names.texts, times, apart)
+    return times
 
 
 def _touching(trace: Trace, thread: int, intervals: Intervals, steps: set[int]) -> list[_Open]:
@@ -272,14 +274,14 @@ def _deepest(
     thread: int,
     intervals: Intervals,
     texts: list[str],
-    found: Times,
+    times: Times,
     apart: dict[tuple[int, Interval], Times],
 ) -> None:
     """Walk through both in order of time with a stack of the open entries."""
     stack: list[tuple[int, int]] = []  # (end, name)
     at, many = 0, len(rows)
     for begin, end in intervals:
-        own = apart.get((thread, (begin, end)))
+        gap_times = apart.get((thread, (begin, end)))
         now = begin
         while now < end:
             while at < many and rows[at][0] <= now:
@@ -291,13 +293,13 @@ def _deepest(
             if stack:
                 until = min(until, stack[-1][0])
             name = texts[stack[-1][1]] if stack else NOTHING
-            found[name] = found.get(name, 0) + until - now
-            if own is not None:
-                own[name] = own.get(name, 0) + until - now
+            times[name] = times.get(name, 0) + until - now
+            if gap_times is not None:
+                gap_times[name] = gap_times.get(name, 0) + until - now
             now = until
 
 
-# Why the GPU was idle: each gap between its events is split by what the launching thread did meanwhile.
+# Why the GPU was idle: each gap between its events is split by what the launching thread did during it.
 #
 # A gap ends with the event K, launched by the call L on thread T. Launched before the gap began, K waited for something
 # on the GPU; launched inside of it, the host was late, and what the host did until then is the cause. From the launch
@@ -345,7 +347,7 @@ class StreamWait(Struct, frozen=True):
 
 
 class IdleTime(Struct):
-    """All gaps of a window in nanoseconds: by cause, by step and cause, and what the host was doing meanwhile.
+    """All gaps of a window in nanoseconds: by cause, by step and cause, and what the host was doing during it.
 
     ``by_step`` has a row per step with a sum for each of ``CAUSES``. ``host`` holds the late host's moments by thread,
     ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps in the order of time,
@@ -457,18 +459,18 @@ def _host_time(
     """Add the time before a launch to its causes, the first that holds: data, loading of modules, allocator, other work
     for long, after a wait, launching."""
     rest = until - begin
-    left: Intervals = [(begin, until)]
+    remaining: Intervals = [(begin, until)]
     causes = ((_DATA, host.data(thread)), (_MODULE_LOAD, host.loading(thread)), (_ALLOCATOR, host.allocator(thread)))
     for cause, when in causes:
         if when and (near := touching(when, begin, until)):
-            left = subtract(left, near)
-            now = length(left)
+            remaining = subtract(remaining, near)
+            now = length(remaining)
             sums[cause] += rest - now
             rest = now
     waits = host.waits.get(thread)
     if leading and waits is not None:
         # The queue may hold work from before the trace: while a call waits for it, the GPU may not be idle.
-        waited = length(intersect(left, touching(host.waiting(thread), begin, until)))
+        waited = length(intersect(remaining, touching(host.waiting(thread), begin, until)))
         sums[_UNKNOWN] += waited
         rest -= waited
     call = ABSENT if rest == 0 or waits is None or leading else waits.running_at(begin)
@@ -476,7 +478,7 @@ def _host_time(
         result.after_call[call] = result.after_call.get(call, 0) + rest
     if rest >= HOST_WORK_NS:
         sums[_HOST_WORK] += rest
-        result.working.setdefault(thread, []).extend(left)
+        result.working.setdefault(thread, []).extend(remaining)
     else:
         sums[_AFTER_SYNC if call != ABSENT else _LAUNCHING] += rest
 
@@ -502,9 +504,9 @@ def sync_rows(trace: Trace, idle: IdleTime, host: HostCauses, begin: int, end: i
     """Waiting calls inside of [begin, end), by the idle time that follows them, the costliest first."""
     sums: dict[str, list[float]] = {}
     for thread, waits in host.waits.items():
-        wanted = [row for row in zip(waits.start, waits.end, waits.number, strict=True) if begin <= row[0] < end]
-        names = _asking(trace, thread, wanted)
-        for first, last, number in wanted:
+        calls = [row for row in zip(waits.start, waits.end, waits.number, strict=True) if begin <= row[0] < end]
+        names = _asking(trace, thread, calls)
+        for first, last, number in calls:
             row = sums.setdefault(names.get(number) or trace.names.texts[trace.calls.name[number]], [0, 0.0, 0.0])
             row[0] += 1
             row[1] += last - first
@@ -524,7 +526,7 @@ def _asking(trace: Trace, thread: int, calls: list[tuple[int, int, int]]) -> dic
         for at, (name, of, kind) in enumerate(zip(spans.name, spans.thread, spans.kind, strict=True))
         if name in asking and of == thread and kind == OPERATOR
     )
-    found: dict[int, str] = {}
+    operator_of_call: dict[int, str] = {}
     stack: list[tuple[int, int]] = []
     at = 0
     for first, last, number in calls:
@@ -534,5 +536,5 @@ def _asking(trace: Trace, thread: int, calls: list[tuple[int, int, int]]) -> dic
         while stack and stack[-1][0] < last:
             stack.pop()
         if stack:
-            found[number] = texts[stack[-1][1]]
-    return found
+            operator_of_call[number] = texts[stack[-1][1]]
+    return operator_of_call

@@ -100,8 +100,8 @@ def analyse(trace: Trace, choice: StepChoice | None = None) -> tuple[TraceGpuRep
 
 def _without_work(trace: Trace) -> str:
     if trace.foreign:
-        most = max(trace.foreign, key=lambda category: trace.foreign[category])
-        return f"not a CUDA or ROCm trace: {trace.foreign[most]} events of category {most!r}"
+        most_frequent = max(trace.foreign, key=lambda category: trace.foreign[category])
+        return f"not a CUDA or ROCm trace: {trace.foreign[most_frequent]} events of category {most_frequent!r}"
     if len(trace.calls):
         return (
             f"{len(trace.calls)} CUDA calls but no kernels: the profiler was not given any (another profiler was "
@@ -125,7 +125,7 @@ def _host_side(trace: Trace, choice: StepChoice) -> _Host:
     if pageable:
         copies = map(pageable.__contains__, trace.gpu.name)
         blocking = {launched.get(correlation, ABSENT) for correlation in compress(trace.gpu.correlation, copies)}
-    iterators = {found[1] for text in trace.names.texts if (found := DATA_LOADER.match(text))}
+    iterators = {match[1] for text in trace.names.texts if (match := DATA_LOADER.match(text))}
     threads = HostCauses(trace, steps[0].thread if steps else ABSENT, blocking - {ABSENT})
     return _Host(
         steps, launched, threads, min(iterators, default=None), pageable, bus, PYTHON in trace.spans.kind,
@@ -163,10 +163,10 @@ def _gpu(trace: Trace, device: int, host: _Host, choice: StepChoice) -> TraceGpu
 def _chosen(trace: Trace, rows: list[TraceStep], first: int, last: int) -> list[TraceStep]:
     """The rows of the steps with these numbers, which must be consecutive."""
     numbers = [int(row.name.lstrip("#") or -1) for row in rows]
-    wanted = [row for row, number in zip(rows, numbers, strict=True) if first <= number <= last]
-    if not wanted:
+    chosen = [row for row, number in zip(rows, numbers, strict=True) if first <= number <= last]
+    if not chosen:
         raise TraceError(f"{trace.path}: no step {first}–{last}: it has {min(numbers)}–{max(numbers)}")
-    return wanted
+    return chosen
 
 
 def _measures(
@@ -286,17 +286,17 @@ def _underneath(
     apart: dict[tuple[int, Interval], dict[str, int]] = {
         (gap.thread, gap.host): {} for gap in longest if gap.host[1] > gap.host[0]
     }
-    found = underneath(trace, idle.host, apart)
+    times = underneath(trace, idle.host, apart)
     gaps = tuple(
         LongGap((gap.begin - begin) / 1e6, gap.length / 1e6, _top(apart.get((gap.thread, gap.host), {}), gap.length, 3))
         for gap in longest
     )
     at_work = underneath(trace, idle.working, {}) if idle.working else {}
-    return _top(found, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), gaps
+    return _top(times, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), gaps
 
 
-def _top(times: dict[str, int], whole: int, most: int) -> tuple[Under, ...]:
-    rows = sorted(times.items(), key=lambda row: (-row[1], row[0]))[:most]
+def _top(times: dict[str, int], whole: int, limit: int) -> tuple[Under, ...]:
+    rows = sorted(times.items(), key=lambda row: (-row[1], row[0]))[:limit]
     return tuple(
         Under(_ADDRESS.sub("", name.removeprefix(_LOADER_PREFIX)), 100.0 * spent / whole) for name, spent in rows
     )

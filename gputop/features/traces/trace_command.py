@@ -16,7 +16,7 @@ from gputop.commands.shared_options import deliver, form_of, prints_ascii, redac
 from gputop.config import Settings
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.read import NSYS_REPORT
-from gputop.features.traces.recorded_meanwhile import Meanwhile, meanwhile
+from gputop.features.traces.recorded_window import RecordedWindow, recorded_window
 from gputop.features.traces.trace_analysis import StepChoice
 from gputop.features.traces.trace_document import PAGE, TEXT, trace_document, worst
 from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
@@ -61,10 +61,10 @@ def _limit(text: str) -> str | float:
     """A level, or by how many percent a step may be slower."""
     if text in LEVELS:
         return text
-    found = re.fullmatch(r"slower:(\d{1,4}(?:\.\d{1,3})?)", text)
-    if found is None:
+    match = re.fullmatch(r"slower:(\d{1,4}(?:\.\d{1,3})?)", text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"must be {', '.join(LEVELS)} or slower:PERCENT, not {text!r}")
-    return float(found[1])
+    return float(match[1])
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -88,8 +88,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         _say_progress("")
     reports = [_redacted(report, settings) for report in reports]
     if ranks is not None and not set(ranks) & {rank.rank for rank in reports[-1].ranks}:
-        known = ", ".join(str(rank.rank) for rank in reports[-1].ranks)
-        raise UsageError(f"no rank {args.ranks} in these traces: they have {known}")
+        rank_numbers = ", ".join(str(rank.rank) for rank in reports[-1].ranks)
+        raise UsageError(f"no rank {args.ranks} in these traces: they have {rank_numbers}")
     if args.compare:
         return _compared(reports, form, args)
     text = _page(reports[0], form, args, ranks, _recorded(reports[0], args.recording, settings), settings)
@@ -119,10 +119,10 @@ def choice_of(steps: str | None, name: str | None) -> StepChoice:
     """The steps of ``--steps 5-8`` and ``--step NAME``. Raises UsageError."""
     if steps is None:
         return StepChoice(name)
-    found = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", steps)
-    if not found or int(found[2] or found[1]) < int(found[1]):
+    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", steps)
+    if not match or int(match[2] or match[1]) < int(match[1]):
         raise UsageError(f"--steps must be a number or two, as in --steps 5-8, not {steps!r}")
-    return StepChoice(name, int(found[1]), int(found[2] or found[1]))
+    return StepChoice(name, int(match[1]), int(match[2] or match[1]))
 
 
 def _ranks(text: str | None) -> list[int] | None:
@@ -179,7 +179,7 @@ def _page(
     form: str,
     args: argparse.Namespace,
     ranks: list[int] | None,
-    recorded: list[Meanwhile],
+    recorded: list[RecordedWindow],
     settings: Settings,
 ) -> str:
     if form == "json":
@@ -187,14 +187,14 @@ def _page(
 
         return json_text(trace_data(report, recorded))
     if form == "html":
-        document = trace_document(report, PAGE, top=args.top, ranks=ranks, meanwhile=recorded)
+        document = trace_document(report, PAGE, top=args.top, ranks=ranks, recordings=recorded)
         return html(document, "shares are of the time shown ·")
     shown = [worst(report).rank] if ranks is None else ranks
-    document = trace_document(report, TEXT, top=args.top, ranks=shown, meanwhile=recorded)
+    document = trace_document(report, TEXT, top=args.top, ranks=shown, recordings=recorded)
     return plain(document, MOST_WIDTH, is_ascii=prints_ascii(settings, args.output))
 
 
-def _recorded(report: TraceReport, path: str | None, settings: Settings) -> list[Meanwhile]:
+def _recorded(report: TraceReport, path: str | None, settings: Settings) -> list[RecordedWindow]:
     """What a recording holds of the traces' time."""
     if path is None:
         return []
@@ -204,7 +204,7 @@ def _recorded(report: TraceReport, path: str | None, settings: Settings) -> list
     begins = [m.begin_unix_s for m in measures if m.begin_unix_s is not None]
     ends = [m.end_unix_s for m in measures if m.end_unix_s is not None]
     snapshots = read_snapshots(path, redactor_of(settings))
-    return [meanwhile(snapshots, min(begins, default=None), max(ends, default=None))]
+    return [recorded_window(snapshots, min(begins, default=None), max(ends, default=None))]
 
 
 def _exported(path: str) -> str:

@@ -11,7 +11,7 @@ from gputop.diagnosis.thresholds import SAME_STEP_PCT
 from gputop.diagnosis.types import full_title
 from gputop.features.traces.categories import CATEGORY_WORDS
 from gputop.features.traces.kernel_names import CATEGORIES
-from gputop.features.traces.recorded_meanwhile import Meanwhile
+from gputop.features.traces.recorded_window import RecordedWindow
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_document import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, ms, worst
 from gputop.features.traces.trace_ranks import TraceReport
@@ -22,7 +22,7 @@ from gputop.output.document import Document, Table, Verdict
 TRACE_DATA_SCHEMA = 1
 
 
-def trace_data(report: TraceReport, meanwhile: Sequence[Meanwhile] = ()) -> dict[str, Any]:
+def trace_data(report: TraceReport, recordings: Sequence[RecordedWindow] = ()) -> dict[str, Any]:
     """The JSON object of one report."""
     straggler = report.straggler
     data: dict[str, Any] = {
@@ -44,8 +44,8 @@ def trace_data(report: TraceReport, meanwhile: Sequence[Meanwhile] = ()) -> dict
         },
         "notes": list(report.notes),
     }
-    if meanwhile:
-        data["recordings"] = [_meanwhile(found) for found in meanwhile]
+    if recordings:
+        data["recordings"] = [_recorded_data(recorded) for recorded in recordings]
     return data
 
 
@@ -72,7 +72,7 @@ def _rank(rank: RankReport) -> dict[str, Any]:
 
 def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
     """One GPU: its numbers and its verdict."""
-    m, said = gpu.measures, gpu.said
+    m, verdict = gpu.measures, gpu.said
     return {
         "index": m.index,
         "name": m.name,
@@ -95,16 +95,16 @@ def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
         "queue_empty_pct": None if m.queue is None else _round(m.queue.empty_pct),
         "launch_delay_us": None if m.queue is None else _round(m.queue.delay_us),
         "median_kernel_us": _round(m.median_kernel_us),
-        "verdict": said.verdict,
-        "title": full_title(said.title, said.flag),
-        "level": said.level,
-        "cause": said.cause,
-        "busy_not_working": said.flag,
-        "headline": said.headline,
-        "confidence": said.confidence,
-        "evidence": list(said.evidence),
-        "remedy": said.remedy,
-        "notes": list(said.notes),
+        "verdict": verdict.verdict,
+        "title": full_title(verdict.title, verdict.flag),
+        "level": verdict.level,
+        "cause": verdict.cause,
+        "busy_not_working": verdict.flag,
+        "headline": verdict.headline,
+        "confidence": verdict.confidence,
+        "evidence": list(verdict.evidence),
+        "remedy": verdict.remedy,
+        "notes": list(verdict.notes),
         "best_case_step_ms": _round(gpu.best_case_step_ms),
         "range_hint": m.range_hint,
         "phases": [
@@ -123,17 +123,17 @@ def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
     }
 
 
-def _meanwhile(found: Meanwhile) -> dict[str, Any]:
+def _recorded_data(recorded: RecordedWindow) -> dict[str, Any]:
     return {
-        "reason": found.reason,
-        "samples": found.samples,
-        "seconds": _round(found.seconds),
+        "reason": recorded.reason,
+        "samples": recorded.samples,
+        "seconds": _round(recorded.seconds),
         "gpus": [
             {
                 "index": gpu.index, "util_pct": _round(gpu.util_pct), "sm_active_pct": _round(gpu.sm_active_pct),
                 "verdict": gpu.verdict,
             }
-            for gpu in found.gpus
+            for gpu in recorded.gpus
         ],
     }  # fmt: skip
 
@@ -302,12 +302,12 @@ def comparison_document(comparison: TraceComparison) -> Document:
     """What the second trace does otherwise, the result first."""
     gpus = [comparison.gpus] if comparison.gpus else []
     both = zip(("before", "after"), comparison.names, (comparison.before, comparison.after), strict=True)
-    said = [Verdict(gpu.said.level, f"{when}: {gpu.said.headline}", name) for when, name, gpu in both]
+    verdicts = [Verdict(gpu.said.level, f"{when}: {gpu.said.headline}", name) for when, name, gpu in both]
     rows = tuple(
         (row.label, _number(row.before), _number(row.after), _change(row), row.unit) for row in comparison.rows
     )
     table = Table(("", "before", "after", "change", ""), rows, "~>>><")
-    return Document(comparison.headline, (*said, table), (comparison.headline, *gpus))
+    return Document(comparison.headline, (*verdicts, table), (comparison.headline, *gpus))
 
 
 def _number(value: float | None) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gputop.features.traces.categories import CATEGORY_WORDS
 from gputop.features.traces.kernels import MOST_RANKS_OF_A_NODE, link_of
-from gputop.features.traces.recorded_meanwhile import Meanwhile
+from gputop.features.traces.recorded_window import RecordedWindow
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
 from gputop.features.traces.trace_report import (
@@ -34,9 +34,9 @@ from gputop.output.document import (
     Figures,
     Heading,
     Items,
+    LevelText,
     Notes,
     Table,
-    Told,
     Verdict,
     part,
 )
@@ -74,7 +74,7 @@ def trace_document(
     *,
     top: int,
     ranks: Sequence[int | None] | None = None,
-    meanwhile: Sequence[Meanwhile] = (),
+    recordings: Sequence[RecordedWindow] = (),
 ) -> Document:
     """The whole report. Of several ranks a row each, then those of ``ranks`` in full, None: all."""
     names = [os.path.basename(rank.path) for rank in report.ranks]
@@ -85,8 +85,8 @@ def trace_document(
     for rank in report.ranks:
         if ranks is None or rank.rank in ranks:
             blocks += _rank(rank, extent, top, is_alone=len(names) == 1)
-    for found in meanwhile:
-        blocks += _meanwhile(found)
+    for recorded in recordings:
+        blocks += _recorded_lines(recorded)
     lead = (title, f"ranks by {report.ranks[0].rank_from}") if len(names) > 1 else (title,)
     return Document(title, (*blocks, Notes(report.notes)), lead)
 
@@ -114,19 +114,23 @@ def _overview(report: TraceReport) -> Iterator[Block]:
 
 
 def _rank_row(rank: RankReport, gpu: TraceGpuReport) -> tuple[Cell, ...]:
-    m, said = gpu.measures, gpu.said
+    m, verdict = gpu.measures, gpu.said
     name = f"{rank.rank}" if len(rank.gpus) == 1 else f"{rank.rank}:{m.index}"
     figures = (m.step_median_ms, *(m.share_pct[share] for share in SHARES), m.idle_cause_pct["data"])
-    return (name, Bar(_shares(m)), *(f"{value:.1f}" for value in figures), Told(said.level, said.headline))
+    return (name, Bar(_shares(m)), *(f"{value:.1f}" for value in figures), LevelText(verdict.level, verdict.headline))
 
 
-def _straggler_words(found: StragglingRank) -> str:
+def _straggler_words(straggler: StragglingRank) -> str:
     """Which rank makes the others wait, and on what it spends more time."""
-    kind = "is slower" if found.kind == "slow" else "is late, starved"
-    more = f"it spends {found.more_ms:.1f} ms more a step on {found.more}" if found.more_ms > 0 else "cause not seen"
+    kind = "is slower" if straggler.kind == "slow" else "is late, starved"
+    cause = (
+        f"it spends {straggler.more_ms:.1f} ms more a step on {straggler.more}"
+        if straggler.more_ms > 0
+        else "cause not seen"
+    )
     return (
-        f"rank {found.rank} {kind}: the others wait {found.late_pct:.0f} % of the time for it "
-        f"(last in {found.last_in_pct:.0f} % of the collectives); {more}"
+        f"rank {straggler.rank} {kind}: the others wait {straggler.late_pct:.0f} % of the time for it "
+        f"(last in {straggler.last_in_pct:.0f} % of the collectives); {cause}"
     )
 
 
@@ -143,14 +147,14 @@ def _rank(rank: RankReport, extent: Extent, top: int, *, is_alone: bool) -> Iter
 
 def _what(rank: RankReport, m: Measures) -> list[str]:
     """``NVIDIA H100``, ``6 steps``, ``20.0 ms a step (19.9–20.1)``."""
-    what = [m.name or "GPU"] if m.index == 0 and len(rank.gpus) == 1 else [f"GPU {m.index} {m.name or ''}".strip()]
+    parts = [m.name or "GPU"] if m.index == 0 and len(rank.gpus) == 1 else [f"GPU {m.index} {m.name or ''}".strip()]
     if m.named_steps:
         low, high = m.step_range_ms
         steps = count(m.steps, "step")
-        what += [steps, f"{ms(m.step_median_ms)} ms a step" + (f" ({ms(low)}–{ms(high)})" if m.steps > 1 else "")]
+        parts += [steps, f"{ms(m.step_median_ms)} ms a step" + (f" ({ms(low)}–{ms(high)})" if m.steps > 1 else "")]
     else:
-        what.append(f"{ms(m.window_ms)} ms")
-    return what
+        parts.append(f"{ms(m.window_ms)} ms")
+    return parts
 
 
 def ms(value: float) -> str:
@@ -159,14 +163,16 @@ def ms(value: float) -> str:
 
 
 def _gpu(gpu: TraceGpuReport, extent: Extent, top: int) -> Iterator[Block]:
-    m, said = gpu.measures, gpu.said
+    m, trace_verdict = gpu.measures, gpu.said
     best, gain = gpu.best_case_step_ms, ""
     if best is not None and gpu.gain_pct:
         unit = " a step" if m.named_steps else ""
         gain = f"at best {ms(best)} ms{unit} instead of {ms(m.step_median_ms)} (−{gpu.gain_pct:.0f} %)"
-    aside = f"{said.verdict} · confidence {said.confidence}"
-    also = tuple(("also", note) for note in said.notes)
-    yield Verdict(said.level, said.headline, aside, said.evidence, said.remedy, gain, also)
+    aside = f"{trace_verdict.verdict} · confidence {trace_verdict.confidence}"
+    also = tuple(("also", note) for note in trace_verdict.notes)
+    yield Verdict(
+        trace_verdict.level, trace_verdict.headline, aside, trace_verdict.evidence, trace_verdict.remedy, gain, also
+    )
     yield Figures(tuple(_figures(m)))
     yield from part("Where a step goes" if m.named_steps else "Where the time goes", Breakdown(_shares(m)))
     if m.share_pct["idle"] >= LEAST_SHOWN:
@@ -220,19 +226,19 @@ def _host_was_in(gap: LongGap) -> str:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def _step_table(m: Measures, most: int) -> Table:
+def _step_table(m: Measures, limit: int) -> Table:
     rows = m.steps_table
     longest = max((row.ms for row in rows), default=1.0)
-    shown = [("…",) + ("",) * 8 if row is None else _step_row(row, longest) for row in _few(rows, most)]
+    shown = [("…",) + ("",) * 8 if row is None else _step_row(row, longest) for row in _few(rows, limit)]
     return Table(("step", "", "ms", "compute", "comm", "copy", "idle", "data", ""), tuple(shown), "<=>>>>>><")
 
 
-def _few(rows: Sequence[StepShare], most: int) -> list[StepShare | None]:
+def _few(rows: Sequence[StepShare], limit: int) -> list[StepShare | None]:
     """All steps, or the first ones and then those that stand out; None is what was left out."""
-    if len(rows) <= most:
+    if len(rows) <= limit:
         return list(rows)
-    odd = [row for row in rows[2:] if row.flag == "slow"][: most - 3]
-    shown: list[StepShare | None] = list(rows[: most - 1 - len(odd)])
+    odd = [row for row in rows[2:] if row.flag == "slow"][: limit - 3]
+    shown: list[StepShare | None] = list(rows[: limit - 1 - len(odd)])
     return [*shown, None, *(row for row in odd if row not in shown)]
 
 
@@ -275,19 +281,19 @@ def _kernel_table(m: Measures, top: int) -> Table:
     return Table(head, rows, "~<=>>>>>")
 
 
-def _sync_table(m: Measures, most: int) -> Table:
+def _sync_table(m: Measures, limit: int) -> Table:
     """Calls that wait for the GPU and leave it idle, the most costly first."""
-    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:most]
+    costly = [row for row in m.syncs if row.idle_after_ms >= 0.001 * m.window_ms][:limit]
     rows = [(row.op, f"{row.calls}", f"{row.host_ms:.1f}", f"{row.idle_after_ms:.1f}") for row in costly]
     return Table(("call", "calls", "host ms", "idle after, ms"), tuple(rows), "~>>>")
 
 
-def _collective_table(m: Measures, most: int) -> Table:
+def _collective_table(m: Measures, limit: int) -> Table:
     """Collectives by operation and size, with the bandwidth that each had."""
     rows = [
         (row.operation, f"{row.ranks}" if row.ranks > 0 else "", file_size(row.bytes), f"{row.calls}",
          f"{row.median_us:.1f}", _gb(row.bus_median), _gb(row.bus_best))
-        for row in m.collectives[:most]
+        for row in m.collectives[:limit]
     ]  # fmt: skip
     return Table(("operation", "ranks", "size", "calls", "median µs", "bus GB/s", "best"), tuple(rows), "~" + ">" * 6)
 
@@ -315,13 +321,13 @@ def _link_lines(m: Measures) -> list[str]:
     ]
 
 
-def _meanwhile(found: Meanwhile) -> tuple[Block, ...]:
+def _recorded_lines(recorded: RecordedWindow) -> tuple[Block, ...]:
     """What a recording says of the GPUs at the time of the trace."""
-    if found.reason is not None:
-        return (Notes((f"recording: {found.reason}",)),)
+    if recorded.reason is not None:
+        return (Notes((f"recording: {recorded.reason}",)),)
     rows = tuple(
         (f"{gpu.index}", number(gpu.util_pct), number(gpu.sm_active_pct), f"{gpu.verdict}: {gpu.title}")
-        for gpu in found.gpus
+        for gpu in recorded.gpus
     )
-    lead = f"{found.seconds:.0f} s, {found.samples} samples; GPUs numbered as in the recording"
+    lead = f"{recorded.seconds:.0f} s, {recorded.samples} samples; GPUs numbered as in the recording"
     return part("Recorded at the same time", Items((lead,)), Table(("GPU", "UTIL", "SM", "verdict"), rows, ">>><"))

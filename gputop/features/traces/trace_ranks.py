@@ -70,18 +70,18 @@ class TraceReport(Struct, frozen=True):
 
 def trace_files(paths: Iterable[str]) -> list[str]:
     """Files as they are; of a folder the traces in it, by name. Raises TraceError for a folder without any, OSError."""
-    found: list[str] = []
+    files: list[str] = []
     for path in paths:
         if not os.path.isdir(path):
-            found.append(path)
+            files.append(path)
             continue
         inside = sorted(name for name in os.listdir(path) if name.endswith(SUFFIXES) and not name.startswith("."))
         if not inside:
             reports = any(name.endswith(NSYS_REPORT) for name in os.listdir(path))
             hint = ": export its .nsys-rep files with `nsys export --type sqlite`" if reports else ""
             raise TraceError(f"{path} holds no trace ({', '.join(SUFFIXES)}){hint}")
-        found += [os.path.join(path, name) for name in inside]
-    return found
+        files += [os.path.join(path, name) for name in inside]
+    return files
 
 
 def report_traces(
@@ -103,9 +103,11 @@ def report_traces(
     if not ranks:
         raise TraceError(left_out[0])
     ranks = _numbered(ranks)
-    straggler, said = find_straggler(ranks)
+    straggler, straggler_notes = find_straggler(ranks)
     return TraceReport(
-        tuple(rank.report for rank in ranks), straggler, (*(f"left out: {words}" for words in left_out), *said)
+        tuple(rank.report for rank in ranks),
+        straggler,
+        (*(f"left out: {words}" for words in left_out), *straggler_notes),
     )
 
 
@@ -151,8 +153,8 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
 def _rank_of(trace: Trace) -> tuple[int | None, str]:
     if trace.rank is not None:
         return trace.rank, "the trace"
-    found = _RANK.search(os.path.basename(trace.path))
-    return (int(found[1]), "the file's name") if found else (None, "")
+    match = _RANK.search(os.path.basename(trace.path))
+    return (int(match[1]), "the file's name") if match else (None, "")
 
 
 def _numbered(ranks: list[Rank]) -> list[Rank]:
@@ -172,31 +174,35 @@ def _collectives(trace: Trace) -> tuple[dict[Key, int], int]:
     The identity is group, operation and number; where these are not recorded the n-th of its kind on its stream.
     """
     gpu = trace.gpu
-    found: dict[Key, int] = {}
-    seen: Counter[tuple[str, str, int]] = Counter()
+    durations: dict[Key, int] = {}
+    counts: Counter[tuple[str, str, int]] = Counter()
     pairs = 0
     all_to_all = _only_all_to_all(trace)
     order = sorted((n for n, kind in enumerate(gpu.kind) if kind == COMM), key=gpu.start.__getitem__)
     for number in order:
         name = trace.names.texts[gpu.name[number]]
-        said = trace.collectives.get(number)
-        if _POINT_TO_POINT.search(said.operation if said is not None else name) and not (all_to_all and said is None):
+        collective = trace.collectives.get(number)
+        if _POINT_TO_POINT.search(collective.operation if collective is not None else name) and not (
+            all_to_all and collective is None
+        ):
             pairs += 1
             continue
-        if said is not None and said.seq >= 0:
-            kind = (said.group, said.operation, said.seq)
+        if collective is not None and collective.seq >= 0:
+            kind = (collective.group, collective.operation, collective.seq)
         else:
             kind = (name, f"stream {gpu.stream[number]}", -1)
-        seen[kind] += 1
+        counts[kind] += 1
         group, operation, sequence = kind
-        found[group, operation, sequence, seen[kind]] = gpu.end[number] - gpu.start[number]
-    return found, pairs
+        durations[group, operation, sequence, counts[kind]] = gpu.end[number] - gpu.start[number]
+    return durations, pairs
 
 
 def _only_all_to_all(trace: Trace) -> bool:
     """Whether the kernels called SendRecv are all-to-all: PyTorch announces that, and neither sends nor receives."""
-    said = {text.removeprefix("nccl:") for text in trace.names.texts if text.startswith("nccl:")}
-    return any(name.startswith("all_to_all") for name in said) and not any(map(_POINT_TO_POINT.search, said))
+    operations = {text.removeprefix("nccl:") for text in trace.names.texts if text.startswith("nccl:")}
+    return any(name.startswith("all_to_all") for name in operations) and not any(
+        map(_POINT_TO_POINT.search, operations)
+    )
 
 
 def find_straggler(ranks: Sequence[Rank]) -> tuple[StragglingRank | None, tuple[str, ...]]:
@@ -218,21 +224,21 @@ def find_straggler(ranks: Sequence[Rank]) -> tuple[StragglingRank | None, tuple[
     for group, members in holders.items():
         if len(members) > 1:
             keys = [{key for key in ranks[at].collectives if key[0] == group} for at in members]
-            if any(found != keys[0] for found in keys[1:]):
+            if any(other_keys != keys[0] for other_keys in keys[1:]):
                 return None, ("the ranks do not hold the same steps: no straggler can be named",)
             shared.setdefault(tuple(sorted(members)), set()).update(keys[0])
     if not shared:
         return None, ("no two ranks hold the same collectives: no straggler can be named",)
-    found = [_waiting([ranks[at] for at in members], keys) for members, keys in shared.items()]
-    late = max((group.latest for group in found), key=lambda one: one.late_pct)
+    waiting = [_waiting([ranks[at] for at in members], keys) for members, keys in shared.items()]
+    late = max((group.latest for group in waiting), key=lambda group: group.late_pct)
     if late.late_pct >= LATE_PCT and late.last_in_pct >= 100.0 * OFTEN:
         return late, ()
-    most = max(found, key=lambda group: group.waiting_pct)
-    if most.waiting_pct < LATE_PCT:
+    worst = max(waiting, key=lambda group: group.waiting_pct)
+    if worst.waiting_pct < LATE_PCT:
         return None, ()
     return None, (
-        f"the ranks wait for each other {most.waiting_pct:.0f} % of the time, and not always for the same one: most "
-        f"often for rank {most.often} (last in {most.often_pct:.0f} % of the collectives)",
+        f"the ranks wait for each other {worst.waiting_pct:.0f} % of the time, and not always for the same one: most "
+        f"often for rank {worst.often} (last in {worst.often_pct:.0f} % of the collectives)",
     )
 
 
@@ -260,12 +266,12 @@ def _waiting(ranks: Sequence[Rank], keys: set[Key]) -> _Group:
     measures = [rank.report.gpus[0].measures for rank in ranks]
     window_ns = median(m.window_ms for m in measures) * 1e6 or 1.0
     late = mean(wait - waits[at] for other, wait in enumerate(waits) if other != at)
-    more, by_ms = _does_more(measures, at)
-    kind: Literal["slow", "starved"] = "slow" if more == "compute" else "starved"
+    activity, more_ms = _does_more(measures, at)
+    kind: Literal["slow", "starved"] = "slow" if activity == "compute" else "starved"
     numbers = [at if rank.report.rank is None else rank.report.rank for at, rank in enumerate(ranks)]
     often = max(range(len(ranks)), key=last.__getitem__)
     latest = StragglingRank(
-        numbers[at], kind, 100.0 * late / window_ns, 100.0 * last[at] / len(keys), more, by_ms
+        numbers[at], kind, 100.0 * late / window_ns, 100.0 * last[at] / len(keys), activity, more_ms
     )  # fmt: skip
     return _Group(latest, 100.0 * mean(waits) / window_ns, numbers[often], 100.0 * last[often] / len(keys))
 
@@ -278,8 +284,8 @@ def _does_more(measures: list[Measures], at: int) -> tuple[str, float]:
         shares = {"compute": m.share_pct["compute"], "data": data, "idle": m.share_pct["idle"] - data}
         return {name: share / 100.0 * m.window_ms / m.steps for name, share in shares.items()}
 
-    own = spent(measures[at])
+    own_ms = spent(measures[at])
     others = [spent(m) for other, m in enumerate(measures) if other != at]
-    more = {name: value - median(other[name] for other in others) for name, value in own.items()}
-    most = max(more, key=more.__getitem__)
-    return most, more[most]
+    more_ms = {name: value - median(other[name] for other in others) for name, value in own_ms.items()}
+    largest = max(more_ms, key=more_ms.__getitem__)
+    return largest, more_ms[largest]

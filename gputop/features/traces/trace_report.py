@@ -157,11 +157,11 @@ class Measures(Struct, frozen=True):
 
 def phases(m: Measures) -> list[tuple[str, int, float]]:
     """A server's iterations by what they do, where their names say it: how many, and their median in ms."""
-    found: dict[str, list[float]] = {}
+    times_of_phase: dict[str, list[float]] = {}
     for row in m.steps_table:
         if row.phase:
-            found.setdefault(row.phase, []).append(row.ms)
-    return [(phase, len(times), median(times)) for phase, times in found.items()]
+            times_of_phase.setdefault(row.phase, []).append(row.ms)
+    return [(phase, len(times), median(times)) for phase, times in times_of_phase.items()]
 
 
 class TraceGpuReport(Struct, frozen=True):

@@ -65,8 +65,8 @@ def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
             by_thread.setdefault(step.thread, []).append(step)
     if not by_thread:
         return []
-    found = {thread: _outermost(steps) for thread, steps in by_thread.items()}
-    steps = max(found.values(), key=len)
+    outermost = {thread: _outermost(steps) for thread, steps in by_thread.items()}
+    steps = max(outermost.values(), key=len)
     if name is not None:
         steps = [HostStep(f"#{at}", s.begin, s.end, s.thread, s.phase) for at, s in enumerate(steps)]
     return steps
@@ -75,8 +75,8 @@ def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
 def _labels(texts: list[str], name: str | None) -> dict[int, str]:
     """The numbers of the names that are steps, with what a step of that name is called."""
     if name is None:
-        found = ((number, _PROFILER_STEP.match(text)) for number, text in enumerate(texts))
-        return {number: f"#{match[1]}" for number, match in found if match}
+        matches = ((number, _PROFILER_STEP.match(text)) for number, text in enumerate(texts))
+        return {number: f"#{match[1]}" for number, match in matches if match}
     exact = {number: "" for number, text in enumerate(texts) if text == name}
     if exact:
         return exact
@@ -86,11 +86,11 @@ def _labels(texts: list[str], name: str | None) -> dict[int, str]:
 
 def _outermost(steps: list[HostStep]) -> list[HostStep]:
     """In order, without those that lie within another."""
-    kept: list[HostStep] = []
+    outermost: list[HostStep] = []
     for step in sorted(steps, key=lambda step: (step.begin, -step.end)):
-        if not kept or step.begin >= kept[-1].end:
-            kept.append(step)
-    return kept
+        if not outermost or step.begin >= outermost[-1].end:
+            outermost.append(step)
+    return outermost
 
 
 def phase_of(name: str) -> Phase:
@@ -106,8 +106,8 @@ def phase_of(name: str) -> Phase:
     word = _PHASE.search(name)
     if word is None:
         return ""
-    said = word[1].lower()
-    return "prefill" if said in ("prefill", "extend") else "mixed" if said == "mixed" else "decode"
+    phase = word[1].lower()
+    return "prefill" if phase in ("prefill", "extend") else "mixed" if phase == "mixed" else "decode"
 
 
 def proposed_range(trace: Trace) -> str | None:
@@ -130,7 +130,7 @@ def proposed_range(trace: Trace) -> str | None:
             key = (families[number], spans.thread[at])
             ranges.setdefault(key, []).append((spans.start[at], spans.end[at]))
     launching = max(calls.end) - min(calls.start)
-    covered = {key: length(union(sorted(found))) for key, found in ranges.items()}
+    covered = {key: length(union(sorted(intervals))) for key, intervals in ranges.items()}
     best = max(covered, key=lambda key: (covered[key], -len(ranges[key])), default=None)
     return best[0] if best is not None and covered[best] >= launching / 2 else None
 

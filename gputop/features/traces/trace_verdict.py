@@ -50,7 +50,7 @@ _SAME_SHAPES = (
 )
 
 
-class _Found(Struct, frozen=True):
+class _Conclusion(Struct, frozen=True):
     """A verdict before it is put into words. ``because`` is one sentence that fits behind the verdict's name."""
 
     id: str
@@ -65,22 +65,22 @@ class _Found(Struct, frozen=True):
 
 def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
     """The verdict on one GPU's numbers. ``stacks``: the trace holds Python's functions, which slow the host."""
-    found = _starved(m) or _working(m)
-    row = _ROWS[found.id]
-    name = found.flag is not None and full_title(row.title, found.flag, alarm=True)
+    conclusion = _starved(m) or _working(m)
+    row = _ROWS[conclusion.id]
+    name = conclusion.flag is not None and full_title(row.title, conclusion.flag, alarm=True)
     title = row.title
     return TraceVerdict(
-        verdict=found.id,
-        level=found.level,
+        verdict=conclusion.id,
+        level=conclusion.level,
         title=title,
-        headline=f"{name or title.removeprefix('starved: ').upper()}: {found.because}",
-        flag=found.flag,
-        cause=found.cause,
+        headline=f"{name or title.removeprefix('starved: ').upper()}: {conclusion.because}",
+        flag=conclusion.flag,
+        cause=conclusion.cause,
         confidence=_confidence(trace, m, stacks),
-        evidence=found.evidence,
-        remedy=found.remedy or ("" if found.level in ("green", "grey", "grey-green") else row.remedy),
-        notes=_notes(trace, m, found, stacks),
-        saves_pct=found.saves,
+        evidence=conclusion.evidence,
+        remedy=conclusion.remedy or ("" if conclusion.level in ("green", "grey", "grey-green") else row.remedy),
+        notes=_notes(trace, m, conclusion, stacks),
+        saves_pct=conclusion.saves,
     )
 
 
@@ -97,7 +97,7 @@ def _flag(m: Measures) -> Flag | None:
     return busy_not_working(m.util_pct, m.sm_active_pct if m.sm_active_pct is not None else m.sm_high_pct)
 
 
-def _starved(m: Measures) -> _Found | None:
+def _starved(m: Measures) -> _Conclusion | None:
     """The first cause of a GPU that stands still. Copies count so too, as on the screen: util is of kernels."""
     idle = m.share_pct["idle"]
     standing = idle + m.share_pct["copy_exposed"]
@@ -110,7 +110,9 @@ def _starved(m: Measures) -> _Found | None:
             f"GPU idle {idle:.0f} %, copies between host and GPU with no kernel beside them {m.bus_exposed_pct:.0f} %"
         )
         because = f"{m.bus_exposed_pct:.0f} % of the time the GPU only copies to or from the host"
-        return _Found("pcie_transfer", "yellow", because, (line + pageable,), PINNED, "transfer", m.bus_exposed_pct)
+        return _Conclusion(
+            "pcie_transfer", "yellow", because, (line + pageable,), PINNED, "transfer", m.bus_exposed_pct
+        )
     if idle < IDLE_PCT:
         return None
     if m.late_host_pct >= idle / 2.0:
@@ -124,16 +126,16 @@ def _starved(m: Measures) -> _Found | None:
     rest = ", ".join(f"{name.replace('_', ' ')} {causes[name]:.1f}" for name in ("dependency", "kernel_gap", "unknown"))
     line = f"GPU idle {idle:.0f} %: the host was late in {m.late_host_pct:.1f} points of it; {rest}"
     because = f"the GPU is idle {idle:.0f} % of the time, and the trace does not say why"
-    return _Found("starved_unattributed", level, because, (line,), _ROWS["starved_unattributed"].remedy)
+    return _Conclusion("starved_unattributed", level, because, (line,), _ROWS["starved_unattributed"].remedy)
 
 
-def _device_waits(m: Measures, level: Level) -> _Found:
+def _device_waits(m: Measures, level: Level) -> _Conclusion:
     """Work that was launched in time and began late."""
     waits = m.idle_cause_pct["dependency"]
     line = f"GPU idle {m.share_pct['idle']:.0f} %: {waits:.1f} points of it before work that had long been launched"
     because = f"{waits:.0f} % {_unit(m)} it waits for work that it was given long before"
     lines = [line, *(_wait_words(row) for row in m.stream_waits[:2] if row.pct >= 1.0)]
-    return _Found(STREAM_WAIT.id, level, because, tuple(lines), STREAM_WAIT.remedy, "dependency", waits)
+    return _Conclusion(STREAM_WAIT.id, level, because, tuple(lines), STREAM_WAIT.remedy, "dependency", waits)
 
 
 def _wait_words(row: StreamWaitRow) -> str:
@@ -146,18 +148,18 @@ def _unit(m: Measures) -> str:
     return "of each step" if m.named_steps else "of the time"
 
 
-def _data(m: Measures, idle: float, level: Level) -> _Found:
+def _data(m: Measures, idle: float, level: Level) -> _Conclusion:
     data = m.idle_cause_pct["data"]
     line = f"GPU idle {idle:.0f} %, {data:.1f} points of it inside {m.iterator}.__next__"
     if (m.iterator or "").startswith(SINGLE_PROCESS):
         because = f"it loads the batches itself, the GPU waits {data:.0f} % {_unit(m)}"
         line += " (num_workers 0)"
-        return _Found("main_process", level, because, (line,), IN_WORKERS, "data", data)
+        return _Conclusion("main_process", level, because, (line,), IN_WORKERS, "data", data)
     because = f"the workers are late, the GPU waits {data:.0f} % {_unit(m)}"
-    return _Found(DATALOADER_WAIT.id, level, because, (line,), DATALOADER_WAIT.remedy, "data", data)
+    return _Conclusion(DATALOADER_WAIT.id, level, because, (line,), DATALOADER_WAIT.remedy, "data", data)
 
 
-def _late_host(m: Measures, level: Level) -> _Found:
+def _late_host(m: Measures, level: Level) -> _Conclusion:
     """The main process, by the largest of what it did."""
     causes, idle = m.idle_cause_pct, m.share_pct["idle"]
     launching = causes["launching"] + causes["launch_latency"]
@@ -185,7 +187,7 @@ def _late_host(m: Measures, level: Level) -> _Found:
         work = [f"{row.name} {row.pct:.0f} %" for row in m.at_work if row.pct >= 1.0][:3]
         evidence += [f"without a launch for 5 ms and more, it was in {', '.join(work)}"] if work else []
     sentence = f"{because}, the GPU waits {share:.0f} % {_unit(m)}"
-    return _Found("main_process", level, sentence, tuple(evidence), remedy, cause, share)
+    return _Conclusion("main_process", level, sentence, tuple(evidence), remedy, cause, share)
 
 
 def _host_parts(m: Measures) -> str:
@@ -197,13 +199,15 @@ def _host_parts(m: Measures) -> str:
     return ", ".join(f"{words[name]} {causes[name]:.1f}" for name in words if causes[name] >= 0.05)
 
 
-def _working(m: Measures) -> _Found:
+def _working(m: Measures) -> _Conclusion:
     """The verdict on a GPU that hardly stands still."""
     comm = m.share_pct["comm_exposed"]
     if comm >= EXPOSED_COMM:
         because = f"{comm:.0f} % of the time the GPU only communicates"
         line = _comm_line(m)
-        return _Found("communication", "red", because, (line,), HIDE_COMMUNICATION, "communication", comm, _flag(m))
+        return _Conclusion(
+            "communication", "red", because, (line,), HIDE_COMMUNICATION, "communication", comm, _flag(m)
+        )
     flag = _flag(m)
     if flag is not None:
         return _low_activity(m, flag)
@@ -212,15 +216,15 @@ def _working(m: Measures) -> _Found:
         line += f", SM {pct(m.sm_active_pct)}"
         if m.util_pct >= HALF_UTIL and m.sm_active_pct < HALF_RATIO * m.util_pct:
             because = f"{100.0 * m.sm_active_pct / m.util_pct:.0f} of 100 while kernels run"
-            return _Found("half_working", "yellow", because, (line,))
+            return _Conclusion("half_working", "yellow", because, (line,))
         in_fp32 = (m.fp32_gemm_pct or 0.0) >= FP32_SHARE
         if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct >= HEALTHY_SM and not in_fp32:
-            return _Found("healthy", "green", "nothing to object to", (f"healthy: {line}",))
+            return _Conclusion("healthy", "green", "nothing to object to", (f"healthy: {line}",))
         if m.util_pct >= WORKING_UTIL:
-            return _Found("working", "green", f"{line}", (line,))
+            return _Conclusion("working", "green", f"{line}", (line,))
     line += "" if m.sm_high_pct is None else f", SM ≤ {pct(m.sm_high_pct)} from launch grids"
     if m.util_pct >= HEALTHY_UTIL and m.sm_active_pct is None:
-        return _Found("no_bottleneck_seen", "grey-green", "busy; SM activity was not measured", (line,))
+        return _Conclusion("no_bottleneck_seen", "grey-green", "busy; SM activity was not measured", (line,))
     return _largest_loss(m, line)
 
 
@@ -230,7 +234,7 @@ def _comm_line(m: Measures) -> str:
     return f"communication {m.comm_pct:.0f} % of the time, {comm:.0f} % with nothing beside it{overlap}"
 
 
-def _largest_loss(m: Measures, line: str) -> _Found:
+def _largest_loss(m: Measures, line: str) -> _Conclusion:
     """Nothing stands out, and yet the GPU does not compute all the time: the largest part of the rest is named."""
     shares = m.share_pct
     compute = shares["compute"]
@@ -239,20 +243,20 @@ def _largest_loss(m: Measures, line: str) -> _Found:
     largest, loss = max(losses.items(), key=lambda part: part[1])
     sentence = f"{compute:.0f} % compute; the largest loss is {_LOSS_WORDS[largest]}, {loss:.0f} %"
     if loss < LEAST_LOSS:
-        return _Found("no_bottleneck_seen", "grey-green", "busy; copies within the GPU count as work", (line,))
+        return _Conclusion("no_bottleneck_seen", "grey-green", "busy; copies within the GPU count as work", (line,))
     if largest == "communication":
         lines = (_comm_line(m), line)
-        return _Found("communication", level, sentence, lines, HIDE_COMMUNICATION, "communication", loss)
+        return _Conclusion("communication", level, sentence, lines, HIDE_COMMUNICATION, "communication", loss)
     if largest == "transfer":
-        return _Found("pcie_transfer", level, sentence, (line,), PINNED, "transfer", loss)
-    found = _host_or_device(m, level)
-    return replace(found, because=f"{sentence}: {found.because}", evidence=(*found.evidence, line))
+        return _Conclusion("pcie_transfer", level, sentence, (line,), PINNED, "transfer", loss)
+    cause = _host_or_device(m, level)
+    return replace(cause, because=f"{sentence}: {cause.because}", evidence=(*cause.evidence, line))
 
 
 _LOSS_WORDS = {"communication": "communication", "transfer": "copies to or from the host", "idle": "an idle GPU"}
 
 
-def _host_or_device(m: Measures, level: Level) -> _Found:
+def _host_or_device(m: Measures, level: Level) -> _Conclusion:
     """Why the GPU is idle, by the larger side."""
     causes = m.idle_cause_pct
     if m.iterator is not None and causes["data"] >= m.share_pct["idle"] / 2.0:
@@ -260,7 +264,7 @@ def _host_or_device(m: Measures, level: Level) -> _Found:
     return _device_waits(m, level) if causes["dependency"] > m.late_host_pct else _late_host(m, level)
 
 
-def _low_activity(m: Measures, flag: Flag) -> _Found:
+def _low_activity(m: Measures, flag: Flag) -> _Conclusion:
     """A or B: kernels run, and most of the chip has nothing to do."""
     measured = m.sm_active_pct is not None
     sm = f"SM {pct(m.sm_active_pct)}" if measured else f"SM ≤ {pct(m.sm_high_pct)} (bound from launch grids)"
@@ -271,7 +275,7 @@ def _low_activity(m: Measures, flag: Flag) -> _Found:
     because = f"util {m.util_pct:.0f} %, but {'' if measured else 'at most '}"
     because += f"{(m.sm_active_pct if measured else m.sm_high_pct) or 0.0:.0f} % of the chip works"
     level: Level = "yellow" if flag == "B" else "red"
-    return _Found("small_kernels" if small else "low_sm", level, because, (line,), LARGER_WORK, None, None, flag)
+    return _Conclusion("small_kernels" if small else "low_sm", level, because, (line,), LARGER_WORK, None, None, flag)
 
 
 def _confidence(trace: Trace, m: Measures, stacks: bool) -> Confidence:
@@ -281,13 +285,13 @@ def _confidence(trace: Trace, m: Measures, stacks: bool) -> Confidence:
     return "medium" if m.steps < FEWEST_STEPS or stacks or trace.dropped_events else "high"
 
 
-def _notes(trace: Trace, m: Measures, found: _Found, stacks: bool) -> tuple[str, ...]:
+def _notes(trace: Trace, m: Measures, conclusion: _Conclusion, stacks: bool) -> tuple[str, ...]:
     """What else the trace shows, and what it cannot say."""
     notes = []
     comm = m.share_pct["comm_exposed"]
-    if found.id != "communication" and comm >= SOME_COMM:
+    if conclusion.id != "communication" and comm >= SOME_COMM:
         notes.append(f"communication with nothing beside it: {comm:.0f} % → {HIDE_COMMUNICATION}")
-    if found.cause != "transfer" and m.pageable_copies:
+    if conclusion.cause != "transfer" and m.pageable_copies:
         copies = "1 pageable copy" if m.pageable_copies == 1 else f"{m.pageable_copies} pageable copies"
         notes.append(f"{copies} → {PINNED}")
     fp32 = m.fp32_gemm_pct
@@ -296,7 +300,7 @@ def _notes(trace: Trace, m: Measures, found: _Found, stacks: bool) -> tuple[str,
             f"no tensor cores: {fp32:.0f} % of the compute time is in FP32 matrix products → {USE_TENSOR_CORES}"
         )
     flag = _flag(m)
-    if flag is not None and found.flag is None:
+    if flag is not None and conclusion.flag is None:
         notes.append(f"also busy but not working ({flag})")
     faults = m.page_faults
     if faults is not None and faults.faults_ms >= SLOW_FAULTS / 100.0 * m.window_ms:
@@ -304,7 +308,7 @@ def _notes(trace: Trace, m: Measures, found: _Found, stacks: bool) -> tuple[str,
             f"unified memory: {count(faults.gpu_faults, 'page fault')} of the GPU, {faults.faults_ms:.1f} ms to handle "
             f"them, {file_size(faults.moved_bytes)} moved → {PREFETCH}"
         )
-    if found.cause != "module_load" and m.idle_cause_pct["module_load"] >= SOME_COMM:
+    if conclusion.cause != "module_load" and m.idle_cause_pct["module_load"] >= SOME_COMM:
         notes.append(f"kernels' modules are loaded: {m.idle_cause_pct['module_load']:.0f} % → {WARM_UP}")
     if not m.named_steps:
         hint = f", or take its ranges: --step {shlex.quote(m.range_hint)}" if m.range_hint else ""

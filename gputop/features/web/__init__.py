@@ -1,4 +1,4 @@
 """The screen in a browser: the gate before it, the page, and one process for each viewer.
 
-Whoever reaches this machine's loopback may connect, and counts as hostile until the key has been sent.
+Any process that reaches this machine's loopback may connect, and counts as hostile until it has sent the key.
 """

@@ -63,8 +63,8 @@ def headers_for(host: str) -> dict[str, str]:
 
 # Limits connections of strangers in number and time, so that they cannot keep the owner out.
 #
-# A stranger is a connection that has not sent the key: of a page being loaded, or of somebody who only holds it
-# open. Knows bytes and time, no HTTP.
+# A stranger is a connection that has not sent the key: of a page being loaded, or of a client that only holds it open.
+# Knows bytes and time, no HTTP.
 
 MOST_STRANGERS = 64
 STRANGER_S = 5.0
@@ -77,13 +77,13 @@ ACCEPTED_AT_ONCE = 16
 """Far fewer than the strangers: the event loop reads from a new connection three rounds after accepting it."""
 
 
-class Door:
+class ConnectionLimit:
     """Counts the strangers. When there are too many the oldest is closed, which had the most time to send the key."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._strangers: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
-        self._asked: dict[asyncio.BaseTransport, int] = {}
+        self._asked_bytes: dict[asyncio.BaseTransport, int] = {}
 
     def __len__(self) -> int:
         return len(self._strangers)
@@ -93,21 +93,21 @@ class Door:
         while len(self._strangers) >= MOST_STRANGERS:
             self._turn_out(next(iter(self._strangers)))
         self._strangers[transport] = self._loop.call_later(STRANGER_S, self._late, transport, self._loop.time())
-        self._asked[transport] = 0
+        self._asked_bytes[transport] = 0
 
     def let_in(self, transport: asyncio.BaseTransport | None) -> None:
         """The key was right, or the connection is gone."""
         if transport is not None and (timer := self._strangers.pop(transport, None)) is not None:
             timer.cancel()
-            del self._asked[transport]
+            del self._asked_bytes[transport]
 
     def takes(self, transport: asyncio.BaseTransport, size: int) -> bool:
         """Whether ``size`` more bytes may come from this connection; if not, it has been closed."""
-        asked = self._asked.get(transport)
-        if asked is None:
+        asked_bytes = self._asked_bytes.get(transport)
+        if asked_bytes is None:
             return True
-        self._asked[transport] = asked + size
-        if asked + size <= MOST_ASKED:
+        self._asked_bytes[transport] = asked_bytes + size
+        if asked_bytes + size <= MOST_ASKED:
             return True
         self._turn_out(transport)
         return False
@@ -125,15 +125,15 @@ class Door:
         transport.abort()
 
 
-class Guest(asyncio.Protocol):
+class LimitedConnection(asyncio.Protocol):
     """One connection: passes everything on to the protocol behind the door.
 
     aiohttp bounds a request's head and body, but neither the number of connections nor the time until a request has
     come: its middleware begins after the head. ``loop.create_server`` takes any protocol, so this one stands before it.
     """
 
-    def __init__(self, door: Door, inner: asyncio.Protocol) -> None:
-        self._door = door
+    def __init__(self, limit: ConnectionLimit, inner: asyncio.Protocol) -> None:
+        self._door = limit
         self._inner = inner
         self._transport: asyncio.BaseTransport | None = None
 
@@ -162,9 +162,9 @@ class Guest(asyncio.Protocol):
         self._inner.connection_lost(error)
 
 
-def guarded(door: Door, inner: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+def guarded(limit: ConnectionLimit, inner: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
     """A protocol factory that counts at the door."""
-    return lambda: Guest(door, inner())
+    return lambda: LimitedConnection(limit, inner())
 
 
 # What a browser may send: a closed set of messages, and sizes that a screen can have.

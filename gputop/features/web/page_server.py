@@ -1,7 +1,7 @@
 """The page, its files, and the socket behind which a viewer's process draws.
 
-The page holds nothing secret: it takes the key from the fragment of its address, which no browser sends to anybody, and
-it opens the socket with it.
+The page holds nothing secret: it takes the key from the fragment of its address, which no browser sends to a server,
+and it opens the socket with it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gputop.features.web.gate import (
     STRANGER_S,
     BadMessage,
     Blur,
-    Door,
+    ConnectionLimit,
     Focus,
     GateKey,
     Ping,
@@ -90,9 +90,9 @@ class Server:
         self._viewers: set[Viewer] = set()
         self._leaving: dict[Viewer, asyncio.Task[None]] = {}
         self._sockets: set[web.WebSocketResponse] = set()
-        self._told: set[str] = set()
+        self._words_told: set[str] = set()
         self._is_ending = False
-        self._door: Door | None = None
+        self._door: ConnectionLimit | None = None
         self._runner: web.AppRunner | None = None
         self._accepting: asyncio.Server | None = None
 
@@ -131,7 +131,7 @@ class Server:
         await self._runner.setup()
         assert self._runner.server is not None
         loop = asyncio.get_running_loop()
-        self._door = Door(loop)
+        self._door = ConnectionLimit(loop)
         factory = guarded(self._door, self._runner.server)
         self._accepting = await loop.create_server(factory, sock=listener, backlog=ACCEPTED_AT_ONCE)
         # asyncio uses one number for the backlog and for how many it accepts at once.
@@ -192,10 +192,12 @@ class Server:
         """Whether the first message is the key, and comes in time."""
         try:
             message = await socket.receive(timeout=STRANGER_S)
-            given = decoded(message.data) if message.type is WSMsgType.TEXT else None
+            key_message = decoded(message.data) if message.type is WSMsgType.TEXT else None
         except (asyncio.TimeoutError, BadMessage):
             return False
-        return isinstance(given, GateKey) and hmac.compare_digest(given.key.encode("utf-8", "replace"), self._key)
+        return isinstance(key_message, GateKey) and hmac.compare_digest(
+            key_message.key.encode("utf-8", "replace"), self._key
+        )
 
     async def _view(self, socket: web.WebSocketResponse, size: Size) -> tuple[int, str]:
         """Show the screen until either side ends it. Returns the close code and reason."""
@@ -237,9 +239,9 @@ class Server:
                 leaving.add_done_callback(lambda _: self._leaving.pop(viewer, None))
 
     def _tell_once(self, words: str) -> None:
-        """One line for each kind of error, however often somebody causes it."""
-        if words not in self._told and len(self._told) < MOST_TOLD:
-            self._told.add(words)
+        """One line for each kind of error, however often it happens."""
+        if words not in self._words_told and len(self._words_told) < MOST_TOLD:
+            self._words_told.add(words)
             say(f"{words} (reported once)")
 
 
@@ -261,18 +263,18 @@ async def _hear(socket: web.WebSocketResponse, viewer: Viewer) -> tuple[int, str
         try:
             if message.type is not WSMsgType.TEXT:
                 raise BadMessage
-            said = decoded(message.data)
+            event = decoded(message.data)
         except BadMessage:
             return BAD_MESSAGE, "a message that this screen does not know"
-        if isinstance(said, Typed):
-            viewer.type(said.text)
-        elif isinstance(said, Resize):
-            viewer.resize(said.size.clamped())
-        elif isinstance(said, Focus | Blur):
-            viewer.focus(isinstance(said, Focus))
-        elif isinstance(said, Ping):
+        if isinstance(event, Typed):
+            viewer.type(event.text)
+        elif isinstance(event, Resize):
+            viewer.resize(event.size.clamped())
+        elif isinstance(event, Focus | Blur):
+            viewer.focus(isinstance(event, Focus))
+        elif isinstance(event, Ping):
             with contextlib.suppress(ConnectionError):
-                await socket.send_json(["pong", said.text])
+                await socket.send_json(["pong", event.text])
     return 1000, "The screen was closed."
 
 

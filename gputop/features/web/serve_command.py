@@ -76,7 +76,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _refuse_early(args: argparse.Namespace) -> None:
-    """Raises UsageError or RecordingError for what could not be shown: in a browser nobody reads why."""
+    """Raises UsageError or RecordingError for what could not be shown: in a browser the reason would not be seen."""
     if args.source == DEMO:
         from gputop.sources.simulation.simulated import SimulatedSource
 

@@ -56,8 +56,8 @@ def main(arguments: Sequence[str]) -> int:
 def limit_memory() -> None:
     """Limit this process's memory: the one limit that needs neither rights nor a cgroup."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    most = MOST_MEMORY if hard == resource.RLIM_INFINITY else min(hard, MOST_MEMORY)
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    limit = MOST_MEMORY if hard == resource.RLIM_INFINITY else min(hard, MOST_MEMORY)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _packet(descriptor: int) -> bytes:
@@ -70,10 +70,10 @@ def _exactly(descriptor: int, length: int) -> bytes:
     """Read exactly ``length`` bytes. Raises UsageError when the input ends before."""
     content = b""
     while len(content) < length:
-        more = os.read(descriptor, length - len(content))
-        if not more:
+        piece = os.read(descriptor, length - len(content))
+        if not piece:
             raise UsageError("this is a part of `gputop serve`: start that")
-        content += more
+        content += piece
     return content
 
 
@@ -131,11 +131,11 @@ def _source(settings: Settings, name: str | None, scenario: str | None) -> tuple
         for snapshot in simulated.past(PAST_S):
             session.take(redacted_snapshot(snapshot, redactor))
         return redacted_source(simulated, redactor), session
-    from gputop.sources.local import beside_servers, open_local
+    from gputop.sources.local import open_local, with_servers_of
 
     local = open_local(settings, lets_sleep=True)
     local.open()
-    return redacted_source(beside_servers(local, settings), redactor), Session(Monitor(settings.interval))
+    return redacted_source(with_servers_of(local, settings), redactor), Session(Monitor(settings.interval))
 
 
 def browser(settings: Settings) -> Terminal:

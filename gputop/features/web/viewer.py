@@ -114,7 +114,7 @@ class Viewer:
             self._tell("focus" if has_focus else "blur")
 
     async def leave(self) -> None:
-        """Tell the process to end, and kill it if it does not. Nobody is watching any more."""
+        """Tell the process to end, and kill it if it does not. No browser is watching any more."""
         self._tell("quit")
         rest = asyncio.create_task(self._drop_rest())
         try:
@@ -144,15 +144,19 @@ class Viewer:
         with contextlib.suppress(asyncio.CancelledError):
             await self._errors
         lines = self._stderr.decode("utf-8", "replace").split("\n")
-        said = [line.removeprefix("gputop: ") for line in lines if line.strip()]
-        return clean_text(said[-1][:LONGEST]) if said else f"the screen ended with status {self._process.returncode}"
+        messages = [line.removeprefix("gputop: ") for line in lines if line.strip()]
+        return (
+            clean_text(messages[-1][:LONGEST])
+            if messages
+            else f"the screen ended with status {self._process.returncode}"
+        )
 
     def _can_take(self) -> bool:
         assert self._process.stdin is not None
         return self._process.stdin.transport.get_write_buffer_size() <= MOST_UNREAD
 
-    def _tell(self, kind: str, **more: int) -> None:
-        self._put(b"M", json.dumps({"type": kind, **more}).encode())
+    def _tell(self, kind: str, **values: int) -> None:
+        self._put(b"M", json.dumps({"type": kind, **values}).encode())
 
     def _put(self, kind: bytes, content: bytes) -> None:
         assert self._process.stdin is not None
@@ -167,5 +171,5 @@ class Viewer:
 
     async def _read_errors(self) -> None:
         assert self._process.stderr is not None
-        while said := await self._process.stderr.read(STDERR_KEPT):
-            self._stderr = (self._stderr + said)[-STDERR_KEPT:]
+        while piece := await self._process.stderr.read(STDERR_KEPT):
+            self._stderr = (self._stderr + piece)[-STDERR_KEPT:]

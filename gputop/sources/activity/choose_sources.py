@@ -91,8 +91,8 @@ class SmReaders:
 
     def helper_cost(self) -> tuple[float, float] | None:
         """What the helper for the hardware counters takes: CPU in percent of one core, resident memory in bytes."""
-        said = self._counters.cost if self._counters is not None else None
-        return None if said is None else (said.cpu_pct, said.rss)
+        cost = self._counters.cost if self._counters is not None else None
+        return None if cost is None else (cost.cpu_pct, cost.rss)
 
     def stop(self) -> None:
         """End whatever else measures. Takes at most half a second."""

@@ -1,8 +1,8 @@
 """Source 2: a dcgm-exporter that already runs, scraped passively. For data-centre GPUs without GPM.
 
-Fetched on a thread of its own, so that a slow exporter delays nobody. Joins on the UUID, never on an index: indices of
-an exporter are those of its container. A MIG instance is joined on its GPU's UUID and NVML's id of the GPU instance,
-which is what the exporter prints as GPU_I_ID; its values cover that instance alone, as GPM's do.
+Fetched on a thread of its own, so that a slow exporter delays nothing else. Joins on the UUID, never on an index:
+indices of an exporter are those of its container. A MIG instance is joined on its GPU's UUID and NVML's id of the GPU
+instance, which is what the exporter prints as GPU_I_ID; its values cover that instance alone, as GPM's do.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def parse(text: str) -> Exported:
                 uuids.add(owner[1])
                 others.add(line)
             continue
-        if (found := row_of(line)) is None:
+        if (match := row_of(line)) is None:
             continue
-        name, labels, number = found.groups()
+        name, labels, number = match.groups()
         label = {key.lower(): value for key, value in labels_of(labels)}
         uuid = label.get("uuid")
         if not uuid:
@@ -139,7 +139,7 @@ class UpdateInterval:
 
     def __init__(self) -> None:
         self._mark: int | None = None
-        self._between: deque[float] = deque(maxlen=_KEPT)
+        self._intervals_s: deque[float] = deque(maxlen=_KEPT)
         self.changed_at: float | None = None
         """When the newest change was seen; None before one was."""
 
@@ -149,13 +149,13 @@ class UpdateInterval:
         if mark is None or before is None or mark == before:
             return
         if self.changed_at is not None:
-            self._between.append(now - self.changed_at)
+            self._intervals_s.append(now - self.changed_at)
         self.changed_at = now
 
     @property
     def period_s(self) -> float | None:
         """The usual time between two changes, the median of the last ones; None before two were seen."""
-        return sorted(self._between)[(len(self._between) - 1) // 2] if self._between else None
+        return sorted(self._intervals_s)[(len(self._intervals_s) - 1) // 2] if self._intervals_s else None
 
 
 # The exporter, and the GPUs that it is asked for.
@@ -195,8 +195,8 @@ class Exporter:
     def __init__(self, url: str | None = None, fetch: Fetch = get) -> None:
         """``url`` as the user gave it; None looks once at the usual place. Raises UsageError for an invalid address."""
         self._url = DEFAULT_URL if url is None else checked(url)
-        self._given = url is not None
-        self._called = f"dcgm-exporter at {place_of(self._url)}" if self._given else "dcgm-exporter"
+        self._url_is_given = url is not None
+        self._called = f"dcgm-exporter at {place_of(self._url)}" if self._url_is_given else "dcgm-exporter"
         self._fetch = fetch
         self._worker: Worker[None] | None = None
         self._is_stopped = False
@@ -205,7 +205,7 @@ class Exporter:
         self._exported: Exported | None = None
         self._trouble: str | None = None
         self._failures = 0
-        self._absent = self._found = False
+        self._absent = self._has_answered = False
         self._percent = False
         self._profiling, self._others = UpdateInterval(), UpdateInterval()
         self._first_at = self._answered_at = 0.0
@@ -271,7 +271,7 @@ class Exporter:
 
     def scrape(self, now: float) -> None:
         """One fetch, on the calling thread."""
-        guessed = not self._given and not self._found
+        guessed = not self._url_is_given and not self._has_answered
         try:
             body = self._fetch(self._url, PROBE_TIMEOUT_S if guessed else TIMEOUT_S)
         except (OSError, ValueError) as error:
@@ -286,7 +286,7 @@ class Exporter:
         self._profiling.see(exported.profiling, now)
         self._others.see(exported.others, now)
         self._percent = self._percent or exported.prints_percent()
-        self._exported, self._trouble, self._found = exported, None, True
+        self._exported, self._trouble, self._has_answered = exported, None, True
 
     def wait_s(self, now: float) -> float:
         """How long to wait before the next scrape: until new values are due, closely while that is not known."""
@@ -303,10 +303,14 @@ class Exporter:
 
         The two may differ: an exporter can watch groups of fields at distances of their own.
         """
-        own = self._profiling
-        if own.changed_at is not None and own.period_s is not None and now - own.changed_at <= 2 * own.period_s:
-            return own
-        return max((self._others, own), key=lambda updates: updates.changed_at or 0.0)
+        profiling = self._profiling
+        if (
+            profiling.changed_at is not None
+            and profiling.period_s is not None
+            and now - profiling.changed_at <= 2 * profiling.period_s
+        ):
+            return profiling
+        return max((self._others, profiling), key=lambda updates: updates.changed_at or 0.0)
 
     def _doubt(self, updates: UpdateInterval, exported: Exported, now: float) -> None:
         """Raise SmReadFailed for values that are too old to be shown as of now."""
@@ -327,7 +331,7 @@ class Exporter:
         uuid, instance = entity
         if uuid not in exported.uuids:
             return SmReadFailed(f"{self._called} does not know this GPU", fix=NOT_SEEN_FIX)
-        if instance is not None and any(known[0] == uuid for known in exported.rows):
+        if instance is not None and any(row_entity[0] == uuid for row_entity in exported.rows):
             return SmReadFailed(f"{self._called} has no counters of this MIG instance", fix=INSTANCE_FIX)
         if entity in self._served:
             # Its counters are switched on, but DCGM gives none: something else profiles, or the watch was lost.

@@ -63,14 +63,14 @@ _UUID = re.compile(r"Device UUID:\s*(GPU-[0-9A-Fa-f-]+)")
 
 def parse_discovery(text: str) -> dict[int, str]:
     """UUIDs by DCGM's number of the GPU, from ``dcgmi discovery -l``."""
-    found: dict[int, str] = {}
+    uuid_of_number: dict[int, str] = {}
     number: int | None = None
     for line in text.splitlines():
         if (id_match := _ID.match(line)) is not None:
             number = int(id_match[1])
         if (uuid_match := _UUID.search(line)) is not None and number is not None:
-            found[number] = uuid_match[1]
-    return found
+            uuid_of_number[number] = uuid_match[1]
+    return uuid_of_number
 
 
 def parse_row(line: str) -> tuple[int, dict[str, float]] | None:
@@ -94,7 +94,7 @@ def fix_for(trouble: str) -> str:
     return next((fix for words, fix in FIXES if words in trouble), FIX)
 
 
-def _said(lines: Iterable[str]) -> str:
+def _failure_line(lines: Iterable[str]) -> str:
     """What a failed program printed: its last error, or else its first line."""
     spoken = [words[:200] for line in lines if (words := clean_text(line).strip())]
     return next((words for words in reversed(spoken) if words.startswith("Error")), spoken[0] if spoken else "nothing")
@@ -118,7 +118,7 @@ class Dmon:
         self.blank: set[str] = set()
         """UUIDs of GPUs that have had rows but no value yet."""
         self._began: float | None = None
-        """When reading began; None while nobody wants it."""
+        """When reading began; None while it is not wanted."""
         self._asked_at = 0.0
         self._trouble: str | None = None
         self._given_up = False
@@ -176,8 +176,8 @@ class Dmon:
             self._end()
         uuids = parse_discovery(output)
         if not uuids:
-            said = _said(output.splitlines())
-            raise SmReadFailed(f"`dcgmi discovery -l` names no GPU: {said}", False, fix_for(said))
+            last_line = _failure_line(output.splitlines())
+            raise SmReadFailed(f"`dcgmi discovery -l` names no GPU: {last_line}", False, fix_for(last_line))
         return uuids
 
     def stop(self) -> None:
@@ -190,7 +190,7 @@ class Dmon:
         return monotonic() - self._asked_at > UNUSED_S
 
     def _pause_s(self) -> float | None:
-        """When dmon is started again; None where it is given up, and where nobody reads it any more: then it is as if
+        """When dmon is started again; None where it is given up, and where it is no longer read: then it is as if
         ``activity`` had never been called."""
         error = self._worker.error
         if error is not None:
@@ -221,28 +221,28 @@ class Dmon:
             return
         with process:
             try:
-                said = self._read(process)
+                last_line = self._read(process)
             finally:
                 self._end()
-        self._trouble = f"dmon ended ({said})" if said else "dmon ended"
+        self._trouble = f"dmon ended ({last_line})" if last_line else "dmon ended"
 
     def _read(self, process: subprocess.Popen[bytes]) -> str:
         """Read rows until there are no more. Returns the last line that was not one."""
         assert process.stdout is not None
-        said = ""
+        last_line = ""
         while not self._unused and (line := process.stdout.readline(LONGEST_LINE)):
             text = line.decode(errors="replace")
             row = parse_row(text)
             if row is None:
                 words = clean_text(text).strip()
-                said = words[:200] if words and not words.startswith(("#", "ID", "Id", "GPU")) else said
+                last_line = words[:200] if words and not words.startswith(("#", "ID", "Id", "GPU")) else last_line
             elif (uuid := self._uuids.get(row[0])) is not None:
                 self._trouble = None
                 if "sm_active_pct" in row[1] or uuid in self._rows:
                     self._rows[uuid] = monotonic(), row[1]
                 else:
                     self.blank.add(uuid)
-        return said
+        return last_line
 
     def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
         with self._lock:

@@ -20,7 +20,7 @@ _LONGEST_WORDS = 120
 
 
 class _Dripping(io.RawIOBase):
-    """What a socket receives, until ``LONGEST_S`` are over: Python's own timeout begins anew with each byte."""
+    """What a socket receives, until ``LONGEST_S`` are over: Python's own timeout starts over with each byte."""
 
     def __init__(self, sock: socket.socket, timeout_s: float) -> None:
         self._sock, self._timeout_s = sock, timeout_s
@@ -35,14 +35,14 @@ class _Dripping(io.RawIOBase):
         return True
 
     def readinto(self, into: Any) -> int | None:
-        left = self._end - monotonic()
+        remaining_s = self._end - monotonic()
         try:
-            if left <= 0.0:
+            if remaining_s <= 0.0:
                 raise TimeoutError
-            self._sock.settimeout(min(self._timeout_s, left))
+            self._sock.settimeout(min(self._timeout_s, remaining_s))
             count: int | None = self._stream.readinto(into)
         except TimeoutError:
-            if left <= self._timeout_s:
+            if remaining_s <= self._timeout_s:
                 raise ValueError(f"takes more than {LONGEST_S:.0f} s for one answer") from None
             raise
         return count
@@ -70,7 +70,7 @@ def get(url: str, timeout_s: float) -> str:
         headers["Authorization"] = _basic(unquote(parts.username), unquote(parts.password or ""))
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     connection = kind(parts.hostname or "", parts.port or port, timeout=timeout_s)
-    connection.response_class = lambda sock, **given: HTTPResponse(_Dripping(sock, timeout_s), **given)  # type: ignore
+    connection.response_class = lambda sock, **options: HTTPResponse(_Dripping(sock, timeout_s), **options)  # type: ignore
     try:
         connection.request("GET", target, headers=headers)
         response = connection.getresponse()

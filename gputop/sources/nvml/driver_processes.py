@@ -65,9 +65,9 @@ class GpuProcesses:
                 pid, used = row.pid, row.usedGpuMemory
                 if not 0 < pid <= LARGEST_PID:
                     continue
-                known = memory.get(pid)
+                memory_bytes = memory.get(pid)
                 # A process in two lists is reported with the same memory in both: never add them up.
-                memory[pid] = float(used) if used is not None and used >= (known or 0.0) else known
+                memory[pid] = float(used) if used is not None and used >= (memory_bytes or 0.0) else memory_bytes
                 types[pid] = kind if types.get(pid, kind) == kind else "X"
         shares: dict[int, int] | str = COLLECTING if brief else {}
         if memory and not brief:

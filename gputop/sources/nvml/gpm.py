@@ -71,7 +71,7 @@ class Gpm:
         self._first_at: float | None = None
         self._last: MeasuredActivity | None = None
         self._pair: Any = None
-        self._known = tuple(METRICS)
+        self._known_metrics = tuple(METRICS)
         self._unknown: dict[str, str] = {}
         self._metrics: list[tuple[Any, str, float]] = []
 
@@ -126,12 +126,12 @@ class Gpm:
             raise SmReadFailed(no_gpm(self._architecture), True, self._fix)
         if not self._samples:
             self._samples.append(self._handle.run_bare("nvmlGpmSampleAlloc"))
-        self._ask_for(self._known)
+        self._ask_for(self._known_metrics)
         self._supported = True
 
     def _ask_for(self, ids: tuple[int, ...]) -> None:
         """Fill in the structure of the question."""
-        self._known = ids
+        self._known_metrics = ids
         lacking = [METRICS[metric][0] for metric in METRICS if metric not in ids]
         self._unknown = dict.fromkeys(lacking, "this driver does not know this counter")
         pair = self._pair = pynvml.c_nvmlGpmMetricsGet_t()
@@ -150,8 +150,8 @@ class Gpm:
                 self._handle.run_bare("nvmlGpmMetricsGet", self._pair)
                 return
             except pynvml.NVMLError as error:
-                older = tuple(metric for metric in self._known if metric not in NEWER)
-                if error.value not in REFUSED_CODES or older == self._known:
+                older = tuple(metric for metric in self._known_metrics if metric not in NEWER)
+                if error.value not in REFUSED_CODES or older == self._known_metrics:
                     raise
                 self._ask_for(older)
 

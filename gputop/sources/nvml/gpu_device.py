@@ -96,7 +96,7 @@ class Device:
         """Set by the session while a call on this GPU does not return."""
         self.static = GpuStatic(index, uuid or f"GPU-unknown-{index}", "unknown GPU")
         self.parent = parent
-        self.found = False
+        self.is_found = False
         self.times_found = 0
         """Grows with each new handle: what was made with an older one is stale."""
         self.stale = True
@@ -128,19 +128,19 @@ class Device:
     def is_due(self) -> bool:
         """Whether ``find`` has something to do: no handle yet, a lost GPU, or a handle that may be forgotten."""
         outdated = self.parent is not None and self._parent_found != self.parent.times_found
-        return self.stale or outdated or not self.found or self.lost is not None
+        return self.stale or outdated or not self.is_found or self.lost is not None
 
     def fall_asleep(self, why: str, card: PciCard) -> None:
         """Take the GPU for asleep until it is found again. Asks the driver nothing."""
         self.processes = ()
         self.asleep, self.stale = why, True
-        if not self.found:
+        if not self.is_found:
             self.static = replace(
                 self.static, uuid=f"PCI-{card.address}", name=card_name(card), pci_bus_id=card.address
             )
 
     def find(self, slot: int | str, driver: str | None, t: float) -> str | None:
-        """Look at NVML's index ``slot``, or at that slot of the parent; the UUID there, None when nobody answers.
+        """Look at NVML's index ``slot``, or at that slot of the parent; the UUID there, None when there is no answer.
 
         A ``slot`` that is a text is a PCI address: of GPUs of which others sleep, since an index would wake those.
 
@@ -157,7 +157,7 @@ class Device:
             else:
                 raw = handle.run_bare("nvmlDeviceGetHandleByIndex", slot)
             uuid = clean_text(str(handle.run_bare("nvmlDeviceGetUUID", raw))).strip()
-            if uuid == self.static.uuid or (not self.found and parent is None):
+            if uuid == self.static.uuid or (not self.is_found and parent is None):
                 handle.raw = raw
                 if self.is_due:
                     self._take_facts(uuid, driver)
@@ -190,7 +190,7 @@ class Device:
         self._processes_at = float("-inf")
         self._parent_found = parent.times_found if parent is not None else 0
         self.times_found += 1
-        self._mig_known = self.found = True
+        self._mig_known = self.is_found = True
         self.stale = False
         self.lost = self.asleep = None
 
@@ -222,9 +222,9 @@ class Device:
     def mig_devices(self, now: float, t: float) -> dict[str, int] | None:
         """Slots of this GPU's MIG devices by UUID, asked now; None when that is unknown.
 
-        When MIG was switched on or off meanwhile, the facts are taken again: most answers change with it.
+        When MIG was switched on or off since, the facts are read again: most answers change with it.
         """
-        if self.lost is not None or self.asleep is not None or not self.found:
+        if self.lost is not None or self.asleep is not None or not self.is_found:
             return None
         try:
             if not self._mig_known and not self._follow_mig_mode(now):
@@ -341,18 +341,18 @@ class Device:
             return
         if not self.static.unified_memory:
             self.static = replace(self.static, unified_memory=True)
-        held = [process.gpu_mem_bytes for process in self.processes]
+        process_bytes = [process.gpu_mem_bytes for process in self.processes]
         into.put("mem_total_bytes", float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")))
         into.missing.pop("mem_total_bytes", None)
-        if None in held:
+        if None in process_bytes:
             into.missing["mem_used_bytes"] = HELD_UNKNOWN
         else:
-            into.put("mem_used_bytes", float(sum(size for size in held if size is not None)))
+            into.put("mem_used_bytes", float(sum(size for size in process_bytes if size is not None)))
             into.missing.pop("mem_used_bytes", None)
 
     def asks_seldom(self, now: float) -> bool:
         """Whether ``ask_seldom`` has something to ask at monotonic ``now``."""
-        return now >= self._seldom.due_at and self.found and self.lost is None and self.asleep is None
+        return now >= self._seldom.due_at and self.is_found and self.lost is None and self.asleep is None
 
     def ask_seldom(self, now: float, t: float) -> None:
         """Ask what need not be new in each sample, and what the first sample left out. Times as for ``read``."""
@@ -410,9 +410,9 @@ class Pass(Struct):
 
 
 class Progress(Struct, frozen=True):
-    """How far the pass under way has come. ``known`` are the chosen GPUs; empty while the driver still lists them."""
+    """How far the pass under way has come. ``statics`` are the chosen GPUs; empty while the driver still lists them."""
 
-    known: tuple[GpuStatic, ...] = ()
+    statics: tuple[GpuStatic, ...] = ()
     read: tuple[GpuSample, ...] = ()
     hung: tuple[int, ...] = ()
     processes: tuple[GpuProcess, ...] = ()

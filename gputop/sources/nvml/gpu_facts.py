@@ -74,7 +74,7 @@ def mig_facts(handle: Handle, index: int, uuid: str, parent: GpuStatic) -> GpuSt
 
 def mig_slots(handle: Handle) -> dict[str, int]:
     """Slots of a split GPU's MIG devices by UUID. Raises NVMLError, and UnicodeDecodeError for a broken UUID."""
-    found: dict[str, int] = {}
+    slots: dict[str, int] = {}
     for slot in range(handle.run("nvmlDeviceGetMaxMigDeviceCount")):
         try:
             raw = handle.run("nvmlDeviceGetMigDeviceHandleByIndex", slot)
@@ -82,8 +82,8 @@ def mig_slots(handle: Handle) -> dict[str, int]:
             if error.value in _EMPTY_SLOT_CODES:
                 continue
             raise
-        found[clean_text(str(handle.run_bare("nvmlDeviceGetUUID", raw))).strip()] = slot
-    return found
+        slots[clean_text(str(handle.run_bare("nvmlDeviceGetUUID", raw))).strip()] = slot
+    return slots
 
 
 def gpu_instance(handle: Handle) -> int | None:
@@ -134,11 +134,11 @@ def _mig_enabled(handle: Handle) -> bool | None:
 def _nvlink_peak(handle: Handle) -> float | None:
     """Bytes per second over all links, one direction; None without NVLink."""
     try:
-        count, speed, *each = handle.run("nvmlDeviceGetFieldValues", (_LINK_COUNT, _LINK_SPEED, *_LINK_SPEEDS))
+        count, speed, *link_speeds = handle.run("nvmlDeviceGetFieldValues", (_LINK_COUNT, _LINK_SPEED, *_LINK_SPEEDS))
     except pynvml.NVMLError:
         return None
     if count.nvmlReturn == speed.nvmlReturn == pynvml.NVML_SUCCESS:
         total = (field_value(count) or 0) * (field_value(speed) or 0)
     else:
-        total = sum(field_value(link) or 0 for link in each if link.nvmlReturn == pynvml.NVML_SUCCESS)
+        total = sum(field_value(link) or 0 for link in link_speeds if link.nvmlReturn == pynvml.NVML_SUCCESS)
     return total * 1e6 or None

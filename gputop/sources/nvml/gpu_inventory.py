@@ -17,7 +17,7 @@ from gputop.sources.pci import NVIDIA, PciCard, cards, is_asleep
 # Which GPUs the kernel has switched off, and when NVML is let go so that it can.
 #
 # To ask a GPU anything wakes it, and to hold NVML open may keep it awake. So a sleeping GPU is not asked, and where all
-# of them sleep NVML is not opened until one wakes for somebody else. Reads files of /sys alone.
+# of them sleep NVML is not opened until another program wakes one. Reads files of /sys alone.
 
 RELEASED_AFTER_S = 300.0
 """So long no program was on any GPU before NVML is let go [judged]."""
@@ -43,7 +43,7 @@ class Sleep:
         self._used_at: float | None = None
 
     def find(self) -> None:
-        """Look for the cards anew; before GPUs are looked for."""
+        """Look for the cards again; before GPUs are looked for."""
         self.cards = tuple(card for card in cards(self._sys) if card.vendor == NVIDIA)
 
     def read(self) -> bool:
@@ -76,7 +76,7 @@ class Sleep:
     def waits(self, now: float) -> bool:
         """Whether NVML is still left alone: the GPUs sleep, or are given the time to fall asleep."""
         if self.all_sleep:
-            # Once they have slept, the first that wakes was woken for somebody.
+            # Once they have slept, the first that wakes was woken by a program.
             self.released_at = None if self.released_at is None else float("-inf")
             return True
         if self.released_at is not None and now - self.released_at < FALLS_ASLEEP_S:
@@ -154,7 +154,7 @@ class GpuInventory:
         self._count = -1
         self._slots: dict[int, Device] = {}
         self._indices: set[int] = set()
-        self._left: dict[str, int] = {}
+        self._index_of_left: dict[str, int] = {}
 
     @property
     def whole(self) -> list[Device]:
@@ -226,12 +226,12 @@ class GpuInventory:
 
     def _walk(self, ticket: int, count: int, t: float) -> None:
         """Ask which GPU is at each of NVML's indices. One that is gone is lost."""
-        here = [self._meet(ticket, slot, t) for slot in range(count)]
-        self._slots = dict(enumerate(here))
+        present = [self._meet(ticket, slot, t) for slot in range(count)]
+        self._slots = dict(enumerate(present))
         for device in self.whole:
-            if device in here or device.stuck:
+            if device in present or device.stuck:
                 continue
-            if device.found:
+            if device.is_found:
                 device.lose(GONE, t)
             else:
                 self._drop(device)
@@ -248,8 +248,8 @@ class GpuInventory:
 
     def _at(self, slot: int, card: PciCard) -> Device:
         """The device of a card: the one that had its address, else the one at its place, unless that is another's."""
-        known = {_address(device): device for device in self.whole}
-        device = known.get(card.address) or self._slots.get(slot)
+        by_address = {_address(device): device for device in self.whole}
+        device = by_address.get(card.address) or self._slots.get(slot)
         if device is None or _address(device) not in (None, card.address):
             device = self._add(slot)
         self._slots[slot] = device
@@ -293,12 +293,12 @@ class GpuInventory:
             listed = parent.mig_devices(now, t)
         if listed is None:
             return
-        known = {device.static.uuid: device for device in self.devices if device.parent is parent}
+        unlisted = {device.static.uuid: device for device in self.devices if device.parent is parent}
         for uuid, slot in listed.items():
-            device = known.pop(uuid, None) or self._add(None, parent, uuid)
+            device = unlisted.pop(uuid, None) or self._add(None, parent, uuid)
             if device.is_due:
                 self._find(ticket, device, slot, t)
-        for device in known.values():
+        for device in unlisted.values():
             if not device.stuck:
                 with self._turn(ticket, device):
                     device.close()
@@ -309,15 +309,15 @@ class GpuInventory:
     def _leave(self, device: Device) -> None:
         """Keep the number of a device that is gone. A recreated instance has another UUID, so after many the numbers of
         the oldest are free again."""
-        self._left[device.static.uuid] = device.static.index
-        if len(self._left) > MOST_LEFT:
-            self._indices.discard(self._left.pop(next(iter(self._left))))
+        self._index_of_left[device.static.uuid] = device.static.index
+        if len(self._index_of_left) > MOST_LEFT:
+            self._indices.discard(self._index_of_left.pop(next(iter(self._index_of_left))))
 
-    def _add(self, wanted: int | None, parent: Device | None = None, uuid: str | None = None) -> Device:
-        """A new device, with the index that it had, else the one wanted if nobody has or had it, else the lowest."""
-        index = self._left.pop(uuid, None) if uuid is not None else None
-        if index is None and wanted not in self._indices:
-            index = wanted
+    def _add(self, preferred: int | None, parent: Device | None = None, uuid: str | None = None) -> Device:
+        """A new device, with the index that it had, else the preferred one if no GPU has or had it, else the lowest."""
+        index = self._index_of_left.pop(uuid, None) if uuid is not None else None
+        if index is None and preferred not in self._indices:
+            index = preferred
         if index is None:
             index = min(set(range(len(self._indices) + 1)) - self._indices)
         self._indices.add(index)

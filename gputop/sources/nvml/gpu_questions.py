@@ -257,17 +257,17 @@ class Rate:
 class FieldValues:
     """The values that NVML gives as fields, in one call a tick: memory temperature, energy, byte counters."""
 
-    __slots__ = ("_asked", "_measured", "_rates", "_wanted")
+    __slots__ = ("_asked_fields", "_measured", "_rates", "_usable_fields")
 
     def __init__(self, nvlink: bool) -> None:
-        self._wanted: list[Any] = [_MEM_TEMP, _ENERGY, _PCIE_TX, _PCIE_RX]
+        self._usable_fields: list[Any] = [_MEM_TEMP, _ENERGY, _PCIE_TX, _PCIE_RX]
         if nvlink:
-            self._wanted += [(_NVLINK_TX, ALL_LINKS), (_NVLINK_RX, ALL_LINKS)]
+            self._usable_fields += [(_NVLINK_TX, ALL_LINKS), (_NVLINK_RX, ALL_LINKS)]
         if _MMA_STALL is not None:
-            self._wanted.append(_MMA_STALL)
+            self._usable_fields.append(_MMA_STALL)
         self._rates = {field: Rate() for field in _COUNTERS}
         self._measured: frozenset[str] | None = None
-        self._asked: tuple[Any, ...] = ()
+        self._asked_fields: tuple[Any, ...] = ()
         """What is asked for while ``_measured`` is measured by better means."""
 
     def ask_into(
@@ -279,16 +279,16 @@ class FieldValues:
         """
         if measured != self._measured:
             self._measured = measured
-            self._asked = tuple([f for f in self._wanted if _key(f) not in measured])
+            self._asked_fields = tuple([f for f in self._usable_fields if _key(f) not in measured])
             for field, (key, _) in _COUNTERS.items():
                 if key in measured:
                     self._rates[field].forget()
-        wanted = self._asked
-        if _MMA_STALL not in wanted:
+        fields = self._asked_fields
+        if _MMA_STALL not in fields:
             into.missing["mma_stall_pct"] = NO_MMA_STALL
-        answer = handle.ask(("nvmlDeviceGetFieldValues",), (wanted,), now)
+        answer = handle.ask(("nvmlDeviceGetFieldValues",), (fields,), now)
         if answer.__class__ is str:
-            for field in wanted:
+            for field in fields:
                 into.missing.setdefault(_key(field), answer)
             ENERGY.ask_into(handle, into, now)
             return
@@ -303,9 +303,9 @@ class FieldValues:
         key = _key(name)
         value = field_value(field) if code == pynvml.NVML_SUCCESS else None
         if value is None and name == _MMA_STALL:
-            # Asked once: whoever does not know it today does not tomorrow.
+            # Asked once: a driver that does not know it today does not tomorrow.
             into.missing[key] = NO_MMA_STALL
-            self._wanted = [field for field in self._wanted if field != name]
+            self._usable_fields = [field for field in self._usable_fields if field != name]
             self._measured = None
         elif value is None:
             into.missing[key] = reason(code or pynvml.NVML_ERROR_NOT_SUPPORTED)

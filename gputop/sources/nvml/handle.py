@@ -85,8 +85,8 @@ def cannot_start(code: int) -> SourceError:
     """One line for a driver that cannot be talked to at all: what is wrong, how to fix it, and the demo."""
     if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
         return SourceError(f"{no_driver()}; {DEMO}")
-    what = _START.get(code) or f"the NVIDIA driver does not start ({reason(code)}): see nvidia-smi and dmesg"
-    return SourceError(f"{what}; {DEMO}")
+    problem = _START.get(code) or f"the NVIDIA driver does not start ({reason(code)}): see nvidia-smi and dmesg"
+    return SourceError(f"{problem}; {DEMO}")
 
 
 RETRY_S = 60.0

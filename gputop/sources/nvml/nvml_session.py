@@ -65,12 +65,12 @@ class XidWatch:
 
     def poll(self, now: float) -> list[tuple[str, int]]:
         """Xids since the last poll as (UUID, Xid); at most 32, the rest come with the next. ``now``: monotonic."""
-        found: list[tuple[str, int]] = []
+        xids: list[tuple[str, int]] = []
         if now >= self._retry_at:
             self.close()
             self.open(self._gpus)
         if self._dead is not None:
-            return found
+            return xids
         for _ in range(MOST_EVENTS_A_POLL):
             try:
                 event = self.handle.run_bare("nvmlEventSetWait_v2", self._set, 0)
@@ -83,8 +83,8 @@ class XidWatch:
                 break
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
                 self._last[uuid] = int(event.eventData)
-                found.append((uuid, int(event.eventData)))
-        return found
+                xids.append((uuid, int(event.eventData)))
+        return xids
 
     def state(self, uuid: str) -> int | str:
         """The last Xid of a GPU, or why there is none."""
@@ -94,10 +94,10 @@ class XidWatch:
         return self._dead or self._why.get(uuid, NONE_SEEN)
 
     def close(self) -> None:
-        held, self._set, self._dead, self._retry_at = self._set, None, "closed", inf
-        if held is not None:
+        event_set, self._set, self._dead, self._retry_at = self._set, None, "closed", inf
+        if event_set is not None:
             try:
-                self.handle.run_bare("nvmlEventSetFree", held)
+                self.handle.run_bare("nvmlEventSetFree", event_set)
             except pynvml.NVMLError as error:
                 self._dead = reason(error.value)
 
@@ -204,7 +204,7 @@ class NvmlSession:
         self._look_at = now + self._look_s
 
     def _must_start_again(self) -> bool:
-        """Whether NVML is to be shut down and started anew: its GPUs are all lost, or not those of the kernel.
+        """Whether NVML is to be shut down and started again: its GPUs are all lost, or not those of the kernel.
 
         A reloaded driver has forgotten this session; and while it is open the driver can be neither reloaded nor reset.
         """
@@ -223,7 +223,7 @@ class NvmlSession:
             positions = choose([device.static for device in devices], self._spec, self._cuda_visible)
         except UsageError as error:
             # A GPU that has not been awake yet is known by its index alone.
-            if not self.ready and not any(device.asleep and not device.found for device in devices):
+            if not self.ready and not any(device.asleep and not device.is_found for device in devices):
                 raise
             positions, self._not_chosen = (), str(error)
         self._xids_due = True
@@ -242,21 +242,21 @@ class NvmlSession:
                     self._xids_due = False
                     self._xids.close()
                     self._xids.open(
-                        (d.static.uuid, d.handle.raw) for d in self._inventory.whole if d.found and not d.stale
+                        (d.static.uuid, d.handle.raw) for d in self._inventory.whole if d.is_found and not d.stale
                     )
-                seen = self._xids.poll(monotonic())
-            indices = {d.static.uuid: d.static.index for d in self._inventory.devices} if seen else {}
-            events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid), xid=xid) for uuid, xid in seen]
-        asked = False
+                xids = self._xids.poll(monotonic())
+            indices = {d.static.uuid: d.static.index for d in self._inventory.devices} if xids else {}
+            events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid), xid=xid) for uuid, xid in xids]
+        has_refreshed = False
         for device in self._chosen or ():
             if device not in (self._chosen or ()):
                 continue
             index = device.static.index
             sample = self._sample(ticket, device, t)
             is_news = sample.lost_reason is not None and index not in self._lost_since
-            if is_news and device.parent is not None and not asked:
+            if is_news and device.parent is not None and not has_refreshed:
                 # A destroyed MIG instance is not lost, so the list is refreshed before a loss is reported.
-                asked = True
+                has_refreshed = True
                 self.look(ticket, t)
                 if device not in (self._chosen or ()):
                     continue
@@ -276,7 +276,7 @@ class NvmlSession:
         return reading
 
     def _let_sleep(self, ticket: int, *, used: bool) -> None:
-        """Close NVML where nobody has used a GPU for long, and all of them may sleep."""
+        """Close NVML where no GPU was used for long, and all of them may sleep."""
         now = monotonic()
         if not self._inventory.is_open or self._hangs() or not self._sleep.is_time_to_let_go(now, used=used):
             return
@@ -285,8 +285,8 @@ class NvmlSession:
 
     def progress(self) -> Progress:
         """How far the pass has come that is under way, or was made last."""
-        known = tuple(device.static for device in self._chosen or ())
-        return Progress(known, tuple(self._pass.samples), tuple(self._pass.hung), self._processes())
+        statics = tuple(device.static for device in self._chosen or ())
+        return Progress(statics, tuple(self._pass.samples), tuple(self._pass.hung), self._processes())
 
     def ask_seldom(self, ticket: int, t: float) -> None:
         """Ask what no picture has to wait for, once a reading is handed over. Raises Retired as ``read`` does."""
@@ -313,7 +313,7 @@ class NvmlSession:
             if device.process_trouble is not None and device.lost is None:
                 troubled.setdefault(device.process_trouble, []).append(str(device.static.index))
         notices = [f"GPU {', '.join(on)}: no process list: {why}" for why, on in troubled.items()]
-        chosen = [device for device in self._chosen or () if device.found]
+        chosen = [device for device in self._chosen or () if device.is_found]
         notices += of_gpus(
             [device.static.index for device in chosen if device.vgpu],
             [device.static.index for device in chosen if answers_in_part(device.static.name)],

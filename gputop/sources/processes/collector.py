@@ -40,7 +40,7 @@ from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_uptime
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _REDISCOVER_S = 3.0
 WANTED_FOR_S = 10.0
-"""How long outsiders are looked for after somebody last queued for a core."""
+"""How long outsiders are looked for after a process last queued for a core."""
 _THROTTLE_S = 2.0
 # Until this age a process may still be between fork and exec, or about to name itself.
 _SETTLED_AGE_S = 10.0
@@ -56,10 +56,10 @@ class ProcessCollector:
         proc: str = "/proc",
         sys: str = "/sys",
         *,
-        between: bool = False,
+        looks_between: bool = False,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """``between``: also look at what processes wait for at random moments, on a thread of its own.
+        """``looks_between``: also look at what processes wait for at random moments, on a thread of its own.
 
         ``clock`` tells, in monotonic s, when each process's counters are read; without one that is ``read``'s ``now``.
         """
@@ -72,8 +72,8 @@ class ProcessCollector:
         self._outsiders = Outsiders(proc, self._facts.user)
         self._groups = Groups(proc)
         self._queued_at: float | None = None
-        self._feeding = Feeding(proc, between=between)
-        self._look = WaitLook(proc, LONG_HOLDS_S if between else HOLDS_S)
+        self._feeding = Feeding(proc, looks_between=looks_between)
+        self._look = WaitLook(proc, LONG_HOLDS_S if looks_between else HOLDS_S)
         self._members: dict[int, Member] = {}
         self._exited: dict[int, Member] = {}
         self._parents: set[int] = set()
@@ -134,8 +134,8 @@ class ProcessCollector:
         )
         if queues:
             self._queued_at = now
-        wanted = self._queued_at is not None and now - self._queued_at <= WANTED_FOR_S
-        self._outsiders.read(now, (pid for pid, _ in self._table.items()), readings.keys(), wanted=wanted)
+        is_needed = self._queued_at is not None and now - self._queued_at <= WANTED_FOR_S
+        self._outsiders.read(now, (pid for pid, _ in self._table.items()), readings.keys(), is_needed=is_needed)
 
     def close(self) -> None:
         """Close all open files, and end the thread that looks between the readings."""
@@ -162,18 +162,18 @@ class ProcessCollector:
         self._changed.clear()
         self._facts.forget()
 
-        asked: set[int] = set()
+        read_pids: set[int] = set()
 
         def command_of(pid: int, stat: Stat) -> bytes:
-            known = self._commands.get(pid)
-            if known and pid in asked:
-                return known[1]
-            asked.add(pid)
+            cached = self._commands.get(pid)
+            if cached and pid in read_pids:
+                return cached[1]
+            read_pids.add(pid)
             settled = uptime is None or uptime - stat.starttime / TICKS_PER_S >= _SETTLED_AGE_S
-            if known and known[2] and known[0].starttime == stat.starttime and known[0].comm == stat.comm:
-                return known[1]
+            if cached and cached[2] and cached[0].starttime == stat.starttime and cached[0].comm == stat.comm:
+                return cached[1]
             read = self._facts.command(pid)
-            command = known[1] if read is None and known else read or b""
+            command = cached[1] if read is None and cached else read or b""
             self._commands[pid] = stat, command, settled and read is not None
             return command
 
@@ -185,11 +185,11 @@ class ProcessCollector:
         if waiting:
             # Only where a GPU waits: most starts do not need it.
             from gputop.sources.processes.process_sockets import tcp_tables, unix_peers
-            from gputop.sources.processes.process_tree import Links, find_beside
+            from gputop.sources.processes.process_tree import Links, find_related
 
             links = Links(self._feeding.held_now, lambda: tcp_tables(now), unix_peers)
             self._groups.begin({pid for pid, _ in self._table.items()})
-            places.update(find_beside(self._table, places, waiting, links, command_of, self._groups.of))
+            places.update(find_related(self._table, places, waiting, links, command_of, self._groups.of))
         places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}
@@ -275,11 +275,15 @@ class ProcessCollector:
                 self._changed.add(pid)
                 continue
             readings[pid] = reading
-            stat, known = reading.stat, member.place.stat
+            stat, place_stat = reading.stat, member.place.stat
             # The children of one that has ended but is still there get another parent, which they need not run for.
-            if stat.comm != known.comm or stat.ppid != known.ppid or (stat.state == "Z") != (known.state == "Z"):
+            if (
+                stat.comm != place_stat.comm
+                or stat.ppid != place_stat.ppid
+                or (stat.state == "Z") != (place_stat.state == "Z")
+            ):
                 self._changed.add(pid)
-            # Only who runs starts children, and a child that ends is missed by itself.
+            # Only a running process starts children, and a child that ends is noticed by itself.
             if pid in self._parents and not (member.watched.main_slept and member.family is not None):
                 family = member.watched.children()
                 if member.family is not None and family != member.family:

@@ -34,24 +34,24 @@ class RawCommands:
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = proc
-        self._known: dict[ProcessIdentity, str | None] = {}
-        self._asked: deque[ProcessIdentity] = deque()
+        self._commands: dict[ProcessIdentity, str | None] = {}
+        self._requests: deque[ProcessIdentity] = deque()
         self._worker = Worker("commands", self._read_asked)
 
     def command(self, identity: ProcessIdentity) -> str | None:
         """The command line on one line; None until it has been read, empty where it cannot be. Never waits."""
-        if identity not in self._known:
-            if len(self._known) >= MOST_KEPT:
-                self._known.clear()
-            self._known[identity] = None
-            self._asked.append(identity)
+        if identity not in self._commands:
+            if len(self._commands) >= MOST_KEPT:
+                self._commands.clear()
+            self._commands[identity] = None
+            self._requests.append(identity)
             self._worker.ask()
-        return self._known[identity]
+        return self._commands[identity]
 
     def _read_asked(self) -> None:
-        while self._asked:
-            identity = self._asked.popleft()
-            self._known[identity] = self._read(identity)
+        while self._requests:
+            identity = self._requests.popleft()
+            self._commands[identity] = self._read(identity)
 
     def _read(self, identity: ProcessIdentity) -> str:
         try:

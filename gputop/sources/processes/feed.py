@@ -73,10 +73,10 @@ class Recent:
 
     def only(self, now: float, wait: str) -> None:
         """Forget what was seen before: a look in step with the readings stands for itself."""
-        same = len(self._looks) == 1 and self._looks[0][1] == wait
+        is_repeated = len(self._looks) == 1 and self._looks[0][1] == wait
         self._looks.clear()
         self._looks.append((now, wait))
-        if not same:
+        if not is_repeated:
             self._waits = {wait: 1.0}
 
     def waits(self, now: float) -> Mapping[str, float]:
@@ -134,30 +134,30 @@ def main_shares_of(rest: float, waits: Mapping[str, float]) -> MainShares:
     return MainShares(**parts)
 
 
-def inherited(own: FeederShares, other: FeederShares) -> FeederShares:
+def inherited(feeder: FeederShares, other: FeederShares) -> FeederShares:
     """Own runnable time, and the rest as another feeder spent its time, because the wait is for that one."""
-    return partly(own, max(0.0, 1.0 - own.run - own.queued), other)
+    return partly(feeder, max(0.0, 1.0 - feeder.run - feeder.queued), other)
 
 
-def partly(own: FeederShares, part: float, other: FeederShares) -> FeederShares:
+def partly(feeder: FeederShares, part: float, other: FeederShares) -> FeederShares:
     """A feeder of whose waits ``part`` (of all time) is for another one, and goes as that one's time goes.
 
     It is taken from what it waits for that is of no class of its own, then from all its waits in proportion.
     """
-    rest = max(0.0, 1.0 - own.run - own.queued)
+    rest = max(0.0, 1.0 - feeder.run - feeder.queued)
     if rest <= 0.0:
-        return own
+        return feeder
     part = min(part, rest)
-    first = min(part, own.other)
-    left = rest - own.other
-    kept = 1.0 - (part - first) / left if left > 0.0 else 1.0
-    waits = replace(own, run=0.0, queued=0.0, other=own.other - first)
+    first = min(part, feeder.other)
+    non_other = rest - feeder.other
+    scale = 1.0 - (part - first) / non_other if non_other > 0.0 else 1.0
+    waits = replace(feeder, run=0.0, queued=0.0, other=feeder.other - first)
     values = [
-        mine * (1.0 if name == "other" else kept) + part * its
-        for name, mine, its in zip(FeederShares.__struct_fields__, astuple(waits), astuple(other), strict=True)
+        mine * (1.0 if name == "other" else scale) + part * theirs
+        for name, mine, theirs in zip(FeederShares.__struct_fields__, astuple(waits), astuple(other), strict=True)
     ]
-    values[0] += own.run
-    values[1] += own.queued
+    values[0] += feeder.run
+    values[1] += feeder.queued
     return FeederShares(*values)
 
 

@@ -64,8 +64,8 @@ class FeederThreads:
         self.reads_or_writes = False
         """Whether the process has lately moved bytes from or to a disk: then a state D of no known class is a disk."""
 
-    def read(self, now: float, most: int, tids: Sequence[str] | None = None) -> int:
-        """Read up to ``most`` threads and tell how many were; ``tids`` are all that count, else all there are.
+    def read(self, now: float, limit: int, tids: Sequence[str] | None = None) -> int:
+        """Read up to ``limit`` threads and tell how many were; ``tids`` are all that count, else all there are.
 
         First those that ran when they were last read, wherever they are among hundreds that never do.
         """
@@ -80,10 +80,10 @@ class FeederThreads:
         order = self._order
         if len(self._threads) > 2 * len(order) + 64:
             self._threads = {tid: self._threads[tid] for tid in order if tid in self._threads}
-        count = min(most, len(order))
+        count = min(limit, len(order))
         chosen: dict[str, None] = {}
         if count < len(order):
-            moved = (tid for tid in order if (known := self._threads.get(tid)) is not None and known.moved)
+            moved = (tid for tid in order if (thread := self._threads.get(tid)) is not None and thread.moved)
             for tid in moved:
                 if len(chosen) >= int(FIRST * count):
                     break
@@ -147,14 +147,14 @@ class FeederThreads:
         thread = self._threads.get(tid)
         if thread is None:
             thread = self._threads[tid] = _Thread()
-        seen: str | None = self._look_at.at(now, self._pid, folder, channel).wait
-        if seen == BLOCKED:
-            seen = "disk" if self.reads_or_writes else "other"
-        elif seen == RAN:
-            seen = self._unnamed_wait(folder)
-        thread.waiting_on = seen
-        if seen is not None:
-            thread.recent.add(now, seen)
+        wait: str | None = self._look_at.at(now, self._pid, folder, channel).wait
+        if wait == BLOCKED:
+            wait = "disk" if self.reads_or_writes else "other"
+        elif wait == RAN:
+            wait = self._unnamed_wait(folder)
+        thread.waiting_on = wait
+        if wait is not None:
+            thread.recent.add(now, wait)
         run_ns, queued_ns = times or (0, 0)
         last, thread.at = thread.at, now
         if last is not None and now > last:
@@ -245,23 +245,23 @@ class HostThreads:
         )
 
     def _name(self, present: list[str]) -> None:
-        known = self._names
+        names = self._names
         self._names = {}
-        left = MOST_NAMED
+        budget = MOST_NAMED
         for tid in present:
-            if tid in known and (left <= 0 or tid in self._settled):
-                self._names[tid] = known[tid]
+            if tid in names and (budget <= 0 or tid in self._settled):
+                self._names[tid] = names[tid]
                 continue
-            if left <= 0:
+            if budget <= 0:
                 continue
-            left -= 1
+            budget -= 1
             try:
                 name = read_small(f"{self._directory}/{tid}/comm").decode("utf-8", "replace").rstrip("\n")
             except OSError:
                 continue
             self._names[tid] = name
             # A thread names itself after its start: its name is read in two scans and then kept.
-            if tid in known:
+            if tid in names:
                 self._settled.add(tid)
         self._settled &= self._names.keys()
 

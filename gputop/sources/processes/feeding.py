@@ -12,14 +12,14 @@ from collections.abc import Mapping, Set
 from msgspec.structs import replace
 
 from gputop.model.feeders import NO_SHARES, FeederShares, main_looks
-from gputop.sources.processes.between import Descendant, LooksBetween, WaitingGpus
+from gputop.sources.processes.between_readings import Descendant, RandomLooks, WaitingGpus
 from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_shares_of, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.pointers import CHILD, Pointers, SocketProof, Waiter
-from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldByMany, HeldInodes, LocalPeers, held
+from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldInodes, HeldInodesCache, LocalPeers, held
 from gputop.sources.processes.wait_channel import waits_for_child
-from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, Seen, WaitLook
+from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, ThreadWait, WaitLook
 from gputop.sources.processes.watched import ProcessReading
 from gputop.sources.procfs import Stat
 
@@ -52,13 +52,13 @@ class _Watch:
         "looked",
         "mount",
         "owed_s",
-        "own",
+        "own_useful",
         "recent",
         "saves",
-        "seen",
         "stat",
         "threads",
         "useful",
+        "wait_seen",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class _Watch:
         """Since when it is watched closely."""
         self.looked = False
         """Whether it is looked at between readings; then the readings, in step with the job, no longer count."""
-        self.seen: Seen | None = None
+        self.wait_seen: ThreadWait | None = None
         """Its latest wait."""
         self.recent = Recent()
         """Its own waits at the latest looks, ``child`` among them."""
@@ -80,7 +80,7 @@ class _Watch:
         self.at: float | None = None
         self.useful = 0.0
         """Mean useful share over ten seconds or so, waits unresolved."""
-        self.own = 0.0
+        self.own_useful = 0.0
         """The same plus sleep: what a main thread does other than wait for others."""
         self.threads: FeederThreads | None = None
         self.held: HeldInodes | None = None
@@ -92,7 +92,7 @@ class _Watch:
     @property
     def waiting_on(self) -> str | None:
         """The class of its latest wait."""
-        return None if self.seen is None else self.seen.wait
+        return None if self.wait_seen is None else self.wait_seen.wait
 
     def ended_share(self, elapsed: float, rest: float, children_pct: float) -> float:
         """The share of the time in which children ran that have ended: their time comes in one jump, at their end.
@@ -111,17 +111,17 @@ class _Watch:
 class Feeding:
     """One per machine. Called from the thread that reads processes."""
 
-    def __init__(self, proc: str, *, between: bool = False) -> None:
-        """``between``: look at waits at random moments between the readings, not at them."""
+    def __init__(self, proc: str, *, looks_between: bool = False) -> None:
+        """``looks_between``: look at waits at random moments between the readings, not at them."""
         self._proc = proc
         self._look = WaitLook(proc)
-        self._between = LooksBetween(proc, self._look, self._look_between) if between else None
-        self._looks: dict[int, list[Seen]] = {}
+        self._looks_between = RandomLooks(proc, self._look, self._look_between) if looks_between else None
+        self._looks: dict[int, list[ThreadWait]] = {}
         self._inside: list[tuple[FeederThreads, list[str] | None]] = []
         self._watches: dict[int, _Watch] = {}
         self._gpus = WaitingGpus()
-        self._proof = SocketProof(proc, between=between)
-        self._others = HeldByMany(proc)
+        self._proof = SocketProof(proc, looks_between=looks_between)
+        self._others = HeldInodesCache(proc)
         self._peers = LocalPeers()
         self._watched: list[int] = []
         """Processes to look at between this reading and the next."""
@@ -141,10 +141,10 @@ class Feeding:
 
         ``mains`` are the processes whose main threads are looked at between the readings, if their GPUs wait.
         """
-        if self._between is None:
+        if self._looks_between is None:
             return self._feeds(now, members, readings, util)
-        self._looks = self._between.take()
-        with self._between.lock:
+        self._looks = self._looks_between.take()
+        with self._looks_between.lock:
             feeds = self._feeds(now, members, readings, util)
         looked = [pid for pid in self._watched if pid in mains]
         for pid in self._looked_mains.difference(looked) & self._watches.keys():
@@ -155,13 +155,13 @@ class Feeding:
         apart = {pid for pid in readings if members[pid].role == "loader" or not members[pid].place.may_feed}
         parents = {reading.stat.ppid for reading in readings.values()}
         parents.update(pid for pid, reading in readings.items() if reading.stat.children_ticks)
-        self._between.ask(looked, others, apart, parents)
+        self._looks_between.ask(looked, others, apart, parents)
         return feeds
 
     def close(self) -> None:
         """End the thread that looks between the readings."""
-        if self._between is not None:
-            self._between.close()
+        if self._looks_between is not None:
+            self._looks_between.close()
         self._look.close()
 
     def _feeds(
@@ -205,8 +205,8 @@ class Feeding:
                 feeds[pid] = pointers.resolved(pid)
         for pid, waiter in waiters.items():
             if "socket" in waiter.waits and pid in feeds:
-                own = self._watches[pid].recent.waits(now)
-                feeds[pid] = replace(feeds[pid], in_socket=waiter.rest * own.get("socket", 0.0))
+                waits_of_process = self._watches[pid].recent.waits(now)
+                feeds[pid] = replace(feeds[pid], in_socket=waiter.rest * waits_of_process.get("socket", 0.0))
         unclear = [pid for pid in close if members[pid].place.root not in explained]
         self._look_inside(now, unclear, members, readings, feeds, waiters)
         asks = {pid: self._watches[pid].asks for pid in unclear}
@@ -253,8 +253,8 @@ class Feeding:
         rest = max(0.0, 1.0 - (reading.main_run_pct + (reading.main_wait_pct or 0.0)) / 100.0)
         hidden = not _names_channels(reading) and not watch.looked
         main = main_shares_of(rest, {} if hidden else watch.recent.waits(now))
-        seen = main_looks((_word(look), 1) for look in looks) if looks else None
-        return replace(feed, main_looks=seen, main=main, saves=rest * watch.saves.waits(now).get("saves", 0.0))
+        main_seen = main_looks((_word(look), 1) for look in looks) if looks else None
+        return replace(feed, main_looks=main_seen, main=main, saves=rest * watch.saves.waits(now).get("saves", 0.0))
 
     def waits(self, gpu: int | None) -> bool:
         """Whether a GPU was known to wait at the last reading."""
@@ -291,8 +291,8 @@ class Feeding:
             run, queued = reading.main_run_pct or run, reading.main_wait_pct or 0.0
         elapsed = 0.0 if watch.at is None else max(0.0, now - watch.at)
         watch.at = now
-        own = doing = watch.recent.waits(now)
-        own_shares = shares = shares_of(run, queued, own)
+        own_waits = doing = watch.recent.waits(now)
+        own_shares = shares = shares_of(run, queued, own_waits)
         rest = max(0.0, 1.0 - own_shares.cpu)
         by_children = ended = 0.0
         if watch.doing is not None:
@@ -304,9 +304,9 @@ class Feeding:
             ended = watch.ended_share(elapsed, max(0.0, rest - by_children), reading.children_pct or 0.0)
         weight = min(1.0, elapsed / MEAN_S) if elapsed else 1.0
         watch.useful += weight * (shares.useful - watch.useful)
-        watch.own += weight * (own_shares.useful - watch.own)
-        by_child = own is not doing and own != doing
-        return Waiter(shares, stat.ppid, root, rest, doing, watch.seen, ended, by_child)
+        watch.own_useful += weight * (own_shares.useful - watch.own_useful)
+        by_child = own_waits is not doing and own_waits != doing
+        return Waiter(shares, stat.ppid, root, rest, doing, watch.wait_seen, ended, by_child)
 
     def _take_looks(self, now: float, pid: int, watch: _Watch, reading: ProcessReading) -> None:
         """Add what was seen since the last reading; without looks between them, what the reading itself saw."""
@@ -326,17 +326,17 @@ class Feeding:
                     watch.doing.add(now, _class_of(look, moves=moves))
                 elif look.wait != RAN:
                     wait = _class_of(look, moves=moves)
-                    watch.seen, watch.mount = look, look.mount
+                    watch.wait_seen, watch.mount = look, look.mount
                     watch.recent.add(now, wait)
                     if watch.doing is not None:
                         watch.doing.add(now, wait)
                     watch.saves.add(now, "saves" if look.saves else "")
-        elif reading.stat.state != "R" and not (self._looks and watch.looked) and reading.seen is not None:
-            wait = _class_of(reading.seen, moves=moves)
-            watch.seen, watch.mount = reading.seen, reading.seen.mount
+        elif reading.stat.state != "R" and not (self._looks and watch.looked) and reading.wait_seen is not None:
+            wait = _class_of(reading.wait_seen, moves=moves)
+            watch.wait_seen, watch.mount = reading.wait_seen, reading.wait_seen.mount
             watch.recent.only(now, wait)
             watch.doing = None
-            watch.saves.only(now, "saves" if reading.seen.saves else "")
+            watch.saves.only(now, "saves" if reading.wait_seen.saves else "")
 
     def _look_inside(
         self,
@@ -366,7 +366,7 @@ class Feeding:
                 if watch.threads is None:
                     watch.threads = FeederThreads(self._proc, pid, self._look)
                 self._inside.append((watch.threads, member.threads.feeder_tids if member.threads is not None else None))
-        if self._between is None:
+        if self._looks_between is None:
             self._read_threads(now)
         for group in (roots, inner):
             for pid in group:
@@ -380,10 +380,10 @@ class Feeding:
 
     def _read_threads(self, now: float) -> None:
         """Read as many threads as one look allows, in the order of the requests."""
-        left = THREADS_A_TICK
+        budget = THREADS_A_TICK
         for threads, tids in self._inside:
-            left -= threads.read(now, left, tids)
-            if left <= 0:
+            budget -= threads.read(now, budget, tids)
+            if budget <= 0:
                 return
 
     def _take_threads(
@@ -398,34 +398,34 @@ class Feeding:
             else:
                 feeds[pid] = FeedReading(best, None, len(threads))
             return
-        own = feeds[pid]
-        if own.by not in (None, "task queue", "peer"):
+        feed = feeds[pid]
+        if feed.by not in (None, "task queue", "peer"):
             return
         # A thread replaces its process's own wait only by doing something: what it waits for says nothing.
         if best.cpu + best.disk + best.network >= DOES:
-            feeds[pid] = FeedReading(_with_thread(own.shares, best), "thread", len(threads), in_socket=own.in_socket)
+            feeds[pid] = FeedReading(_with_thread(feed.shares, best), "thread", len(threads), in_socket=feed.in_socket)
         elif best.poll >= DOES:
-            feeds[pid] = replace(own, threads=len(threads), inside=best)
+            feeds[pid] = replace(feed, threads=len(threads), inside=best)
 
     def _explains_itself(self, pid: int, gpu: int | None) -> bool:
-        """Whether a main thread runs or reads for most of the GPU's idle time: then it waits for nobody.
+        """Whether a main thread runs or reads for most of the GPU's idle time: then it waits for no other process.
 
         One that sleeps may look for its batch between."""
         busy = self._gpus.busy(gpu or 0)
-        return self._watches[pid].own - busy >= MAIN_EXPLAINS * (1.0 - busy)
+        return self._watches[pid].own_useful - busy >= MAIN_EXPLAINS * (1.0 - busy)
 
 
 DOES = 0.1
 """A thread that runs, is queued, or waits for a disk or a proven network for less of the time does nothing [judged]."""
 
 
-def _with_thread(own: FeederShares, best: FeederShares) -> FeederShares:
+def _with_thread(process: FeederShares, best: FeederShares) -> FeederShares:
     """A process whose main thread waits for its busiest thread, and is queued for a core as that one is.
 
     The kernel counts running time for all threads of a process, and queued time for each.
     """
-    cpu = min(1.0, max(own.cpu, best.cpu))
-    run = min(cpu, max(own.run, best.run))
+    cpu = min(1.0, max(process.cpu, best.cpu))
+    run = min(cpu, max(process.run, best.run))
     rest = max(0.0, 1.0 - cpu)
     waits = 1.0 - best.cpu
     part = rest / waits if waits > 0.0 else 0.0
@@ -435,16 +435,16 @@ def _with_thread(own: FeederShares, best: FeederShares) -> FeederShares:
     )  # fmt: skip
 
 
-def _class_of(seen: Seen, *, moves: bool) -> str:
+def _class_of(wait: ThreadWait, *, moves: bool) -> str:
     """The class of a wait; ``moves``: the process reads from or writes to a disk, which settles what state D is."""
-    if seen.wait == BLOCKED:
+    if wait.wait == BLOCKED:
         return "disk" if moves else "other"
-    return CHILD if waits_for_child(seen.channel) else seen.wait
+    return CHILD if waits_for_child(wait.channel) else wait.wait
 
 
-def _word(seen: Seen) -> str:
+def _word(looked: ThreadWait) -> str:
     """What a look saw, see ``LookState``."""
-    wait = seen.instead_of if isinstance(seen, Descendant) else seen.wait
+    wait = looked.instead_of if isinstance(looked, Descendant) else looked.wait
     return "other" if wait in (BLOCKED, "socket", CHILD, LOCAL) else wait
 
 

@@ -55,9 +55,9 @@ def identify(comm: bytes, command: bytes, parent_command: bytes, parent_runs_job
     """
     if comm.startswith(_TORCH_WORKER):
         return DescendantRole("loader", "torch", "R1", f"comm {comm.decode('utf-8', 'replace')}")
-    known = not_a_loader(command.decode("utf-8", "replace"))
-    if known is not None:
-        return DescendantRole("helper", None, NEVER, known)
+    why = not_a_loader(command.decode("utf-8", "replace"))
+    if why is not None:
+        return DescendantRole("helper", None, NEVER, why)
     if _FORKSERVER in command and command != parent_command:
         return DescendantRole("helper", None, NEVER, "multiprocessing's fork server")
     for mark, loader in _LOADERS.items():

@@ -40,8 +40,8 @@ class Member:
 
     __slots__ = (
         "_at",
-        "_beside",
         "_busy",
+        "_context",
         "_disk",
         "_feeds",
         "_network",
@@ -83,9 +83,9 @@ class Member:
         self.facts = facts
         self._statics: dict[tuple[bool, str | None], ProcessStatic] = {}
         self._sample: ProcessSample | None = None
-        """The newest sample, made of ``_reading`` and ``_beside``."""
+        """The newest sample, made of ``_reading`` and ``_context``."""
         self._reading: ProcessReading | None = None
-        self._beside: tuple[object, ...] = ()
+        self._context: tuple[object, ...] = ()
 
     @property
     def role(self) -> Role:
@@ -125,20 +125,20 @@ class Member:
         if key not in self._statics:
             loader, why, rule = self.place.loader or thread_loader, self.place.why, self.place.rule
             if feeds:
-                found = busy_helper(self.place.stat.comm)
-                loader = found.loader
+                helper = busy_helper(self.place.stat.comm)
+                loader = helper.loader
                 if rule != BESIDE:
-                    why, rule = found.why, found.rule
+                    why, rule = helper.why, helper.rule
             elif thread_loader:
                 why = f"{why}; {thread_loader} by their names"
             facts = self.facts
-            own = facts.identity
+            identity = facts.identity
             self._statics[key] = ProcessStatic(
                 facts.user,
                 facts.command,
                 facts.name,
-                own.job,
-                own.container,
+                identity.job,
+                identity.container,
                 loader and _masked(loader),
                 _masked(why),
                 facts.server,
@@ -170,12 +170,12 @@ class Member:
         throttled = throttling.throttled_pct if throttling else None
         feeder_threads = self._feeder_threads(feed)
         age_s = None if uptime is None else max(0.0, uptime - stat.starttime / TICKS_PER_S)
-        beside = self.role, threads, throttled, throttling and throttling.reason, feeder_threads, feed, gpu_process
-        if reading is self._reading and beside == self._beside and self._sample is not None:
+        context = self.role, threads, throttled, throttling and throttling.reason, feeder_threads, feed, gpu_process
+        if reading is self._reading and context == self._context and self._sample is not None:
             # It sleeps on, and only grows older.
             self._sample = replace(self._sample, age_s=age_s)
             return self._sample
-        self._reading, self._beside = reading, beside
+        self._reading, self._context = reading, context
         shares = None if feed is None or feed.unread else feed.shares
         missing = dict(reading.unavailable)
         if throttled is None:

@@ -1,9 +1,9 @@
 """Who else uses the cores: what users run outside the GPUs' process trees, summed up by program.
 
 Forty compilers of one user take as much as one program of forty threads does, and most of them live for a moment: the
-time of those that have ended is that of who has waited for them.
+time of those that have ended counts for the process that has waited for them.
 
-All of /proc is read for it, so only while somebody queues for a core, every few seconds, and less often on a
+All of /proc is read for it, so only while a process queues for a core, every few seconds, and less often on a
 machine with very many processes.
 """
 
@@ -37,13 +37,13 @@ class _Used(Struct, frozen=True, gc=False):
     """CPU time of a process in ticks, its own and that of children that have ended, and whose child it is."""
 
     starttime: int
-    own: int
+    own_ticks: int
     children: int
     parent: int
 
     @property
     def ticks(self) -> int:
-        return self.own + self.children
+        return self.own_ticks + self.children
 
 
 class Outsiders:
@@ -62,9 +62,9 @@ class Outsiders:
         self.largest: tuple[Outsider, ...] | None = None
         self.sum_pct: float | None = None
 
-    def read(self, now: float, pids: Iterable[int], inside: Collection[int], *, wanted: bool) -> None:
-        """Scan if somebody queues for a core and a scan is due. ``inside``: pids that belong to the GPUs' trees."""
-        if not wanted:
+    def read(self, now: float, pids: Iterable[int], inside: Collection[int], *, is_needed: bool) -> None:
+        """Scan if a process queues for a core and a scan is due. ``inside``: pids that belong to the GPUs' trees."""
+        if not is_needed:
             self._used.clear()
             self._at = self.largest = self.sum_pct = None
             return
@@ -84,13 +84,13 @@ class Outsiders:
                 self._used[pid] = _Used(stat.starttime, stat.cpu_ticks, stat.children_ticks, stat.ppid)
                 names[pid] = stat.comm
         if last is not None and now > last:
-            most = round((os.cpu_count() or 1) * _TICKS_PER_S * (now - last))
-            self._sum_up(self._taken(before, most), names, 100.0 / _TICKS_PER_S / (now - last))
+            limit_ticks = round((os.cpu_count() or 1) * _TICKS_PER_S * (now - last))
+            self._sum_up(self._taken(before, limit_ticks), names, 100.0 / _TICKS_PER_S / (now - last))
 
-    def _taken(self, before: dict[int, _Used], most: int) -> dict[int, int]:
-        """The ticks that each process took since the scan before, with those of children that ended meanwhile.
+    def _taken(self, before: dict[int, _Used], limit_ticks: int) -> dict[int, int]:
+        """The ticks that each process took since the scan before, with those of children that ended in between.
 
-        ``most``: what all cores together can have given. A child that was no outsider, the GPU's job for one, is
+        ``limit_ticks``: what all cores together can have given. A child that was no outsider, the GPU's job for one, is
         charged to its parent with all of its life at once: what cannot be new is left out.
         """
         ended = Counter[int]()
@@ -99,10 +99,10 @@ class Outsiders:
         newest = max((used.starttime for used in before.values()), default=0)
         taken = {}
         for pid, used in self._used.items():
-            known = before.get(pid)
-            if known is not None and known.starttime == used.starttime:
-                children = max(0, used.children - known.children - ended[pid])
-                taken[pid] = used.own - known.own + (children if children <= most else 0)
+            earlier = before.get(pid)
+            if earlier is not None and earlier.starttime == used.starttime:
+                children = max(0, used.children - earlier.children - ended[pid])
+                taken[pid] = used.own_ticks - earlier.own_ticks + (children if children <= limit_ticks else 0)
             else:
                 # One that is older than the last scan's youngest was no outsider then: what it took before is not new.
                 taken[pid] = used.ticks if used.starttime > newest else 0
@@ -114,11 +114,11 @@ class Outsiders:
 
     def _charge(self, pid: int, before: dict[int, _Used], ended: Counter[int]) -> None:
         """Count what a process that has ended took before: it shows at the nearest ancestor that lives, once more."""
-        ticks, seen = before[pid].ticks, set[int]()
-        while pid in before and pid not in seen and not self._lives(pid, before[pid]):
-            seen.add(pid)
+        ticks, ended_pids = before[pid].ticks, set[int]()
+        while pid in before and pid not in ended_pids and not self._lives(pid, before[pid]):
+            ended_pids.add(pid)
             pid = before[pid].parent
-        if seen:
+        if ended_pids:
             ended[pid] += ticks
 
     def _sum_up(self, taken: dict[int, int], names: dict[int, bytes], pct_of_tick: float) -> None:
@@ -126,15 +126,15 @@ class Outsiders:
         for pid, ticks in taken.items():
             if ticks:
                 users[(self._user(pid) or "?").replace(" ", "_")][names[pid]] += ticks
-        found: list[Outsider] = []
+        outsiders: list[Outsider] = []
         for user, programs in users.items():
             total = sum(programs.values())
             first = max(programs.values())
             if len(programs) > 1 and first < MANY_PROGRAMS * total:
-                found.append(Outsider(user, f"{len(programs)} programs", pct_of_tick * total))
+                outsiders.append(Outsider(user, f"{len(programs)} programs", pct_of_tick * total))
             else:
-                found += [Outsider(user, _named(name), pct_of_tick * ticks) for name, ticks in programs.items()]
-        largest = sorted((o for o in found if o.cpu_pct >= LEAST_PCT), key=lambda o: -o.cpu_pct)[:NAMED]
+                outsiders += [Outsider(user, _named(name), pct_of_tick * ticks) for name, ticks in programs.items()]
+        largest = sorted((o for o in outsiders if o.cpu_pct >= LEAST_PCT), key=lambda o: -o.cpu_pct)[:NAMED]
         # Whole percent: no scan is more exact, and a recording says the same.
         self.largest = tuple(replace(o, cpu_pct=float(round(o.cpu_pct))) for o in largest)
         self.sum_pct = pct_of_tick * sum(taken.values())

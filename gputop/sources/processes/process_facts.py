@@ -109,7 +109,7 @@ class FactsReader:
         self._salt = os.urandom(16)
         self._users: dict[int, str] = {}
         self._groups: dict[str, tuple[JobIdentity, CgroupFolders]] = {}
-        self._said: dict[tuple[bytes, bytes], tuple[str, str, str | None]] = {}
+        self._names: dict[tuple[bytes, bytes], tuple[str, str, str | None]] = {}
         """By command line and kernel's name what both say: ranks and their workers have the same ones."""
 
     def command(self, pid: int) -> bytes | None:
@@ -131,12 +131,12 @@ class FactsReader:
         """The facts of a process whose name and command line were read already."""
         identity, folders = self._group(pid)
         user = self.user(pid)
-        said = self._said.get((command, comm))
-        if said is None:
+        names = self._names.get((command, comm))
+        if names is None:
             words = b" ".join(command.split(b"\0", 8)[:8]).decode("utf-8", "replace").split()
-            said = command_text(command, comm), executable_name(command, comm), server_in(words)
-            self._said[command, comm] = said
-        return Facts(user, *said, self._job_key(user, command), identity, folders)
+            names = command_text(command, comm), executable_name(command, comm), server_in(words)
+            self._names[command, comm] = names
+        return Facts(user, *names, self._job_key(user, command), identity, folders)
 
     def _job_key(self, user: str | None, command: bytes) -> str | None:
         """The same for processes of one user and command line. Salted by each gputop process, so it cannot be reversed.
@@ -151,7 +151,7 @@ class FactsReader:
         """Drop cached cgroups and command lines: called when the tree is rediscovered, so that the caches stay as small
         as the tree, and hold no raw command line that is no longer in it."""
         self._groups.clear()
-        self._said.clear()
+        self._names.clear()
 
     def user(self, pid: int) -> str | None:
         """The name of a process's owner, the number where it has none; None when the process is gone."""
@@ -174,8 +174,8 @@ class FactsReader:
         except OSError:
             return JobIdentity(), CgroupFolders()
         if text not in self._groups:
-            found = job_identity(text)
-            shown = (part and replace(part, id=masked_text(part.id)) for part in (found.job, found.container))
+            identity = job_identity(text)
+            shown = (part and replace(part, id=masked_text(part.id)) for part in (identity.job, identity.container))
             self._groups[text] = JobIdentity(*shown), cgroup_folders(text, self._sys)
         return self._groups[text]
 

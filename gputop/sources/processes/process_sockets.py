@@ -58,7 +58,7 @@ class SocketTables(Struct, frozen=True):
 
 def tcp_tables(now: float) -> SocketTables:
     """Established and listening TCP sockets, both address families. Never raises."""
-    found: dict[int, TcpSocket] = {}
+    sockets: dict[int, TcpSocket] = {}
     try:
         with _opened() as netlink:
             # The older form of the request, which the kernel answers for both address families in one pass.
@@ -66,12 +66,12 @@ def tcp_tables(now: float) -> SocketTables:
             for message in _dump(netlink, _TCP_SOCKETS, request):
                 read = _tcp(message)
                 if read is not None and read[0]:
-                    found[read[0]] = read[1]
-                if len(found) >= MOST_SOCKETS:
-                    return SocketTables(now, found, f"more than {MOST_SOCKETS} sockets: only these were read")
+                    sockets[read[0]] = read[1]
+                if len(sockets) >= MOST_SOCKETS:
+                    return SocketTables(now, sockets, f"more than {MOST_SOCKETS} sockets: only these were read")
     except OSError as error:
         return SocketTables(now, {}, f"the kernel's socket table cannot be read: {error.strerror or error}")
-    return SocketTables(now, found)
+    return SocketTables(now, sockets)
 
 
 def unix_peers() -> dict[int, int]:
@@ -95,14 +95,14 @@ class LocalPeers:
     """The other ends of Unix sockets, remembered."""
 
     def __init__(self) -> None:
-        self._known: dict[int, int] = {}
+        self._peer_of_inode: dict[int, int] = {}
         self._asked_at: float | None = None
 
     def of(self, now: float, inode: int) -> int | None:
         """The inode of the other end; None where it has none, or is newer than the table. ``now`` is monotonic s."""
-        if inode not in self._known and (self._asked_at is None or now - self._asked_at >= DUMP_S):
-            self._asked_at, self._known = now, unix_peers()
-        return self._known.get(inode)
+        if inode not in self._peer_of_inode and (self._asked_at is None or now - self._asked_at >= DUMP_S):
+            self._asked_at, self._peer_of_inode = now, unix_peers()
+        return self._peer_of_inode.get(inode)
 
 
 def _opened() -> socket:
@@ -148,12 +148,12 @@ def _tcp(message: memoryview) -> tuple[int, TcpSocket] | None:
     return inode, TcpSocket(state == _LISTEN, received, ends)
 
 
-def _attribute(message: memoryview, at: int, wanted: int) -> memoryview | None:
+def _attribute(message: memoryview, at: int, attribute: int) -> memoryview | None:
     while at + _ATTRIBUTE.size <= len(message):
         length, kind = _ATTRIBUTE.unpack_from(message, at)
         if length < _ATTRIBUTE.size:
             return None
-        if kind == wanted:
+        if kind == attribute:
             return message[at + _ATTRIBUTE.size : at + length]
         at += (length + 3) & ~3
     return None
@@ -214,32 +214,32 @@ def held(proc: str, pid: int) -> HeldInodes | None:
     return HeldInodes(frozenset(reads), frozenset(writes), frozenset(sockets), frozenset(standard))
 
 
-class HeldByMany:
+class HeldInodesCache:
     """What many processes hold, remembered, and read a few at a time."""
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
-        self._known: dict[int, tuple[float, HeldInodes | None]] = {}
-        self._left = 0
+        self._held_by_pid: dict[int, tuple[float, HeldInodes | None]] = {}
+        self._reads_left = 0
 
     def begin(self) -> None:
         """Begin a new round, in which some more may be read."""
-        self._left = READ_AT_ONCE
+        self._reads_left = READ_AT_ONCE
 
     def of(self, now: float, pid: int) -> HeldInodes | None:
         """What a process holds, as last read; None where it was not read yet or may not be. ``now`` is monotonic."""
-        known = self._known.get(pid)
-        if known is not None and now - known[0] < HELD_AGAIN_S:
-            return known[1]
-        if self._left <= 0:
-            return None if known is None else known[1]
-        self._left -= 1
-        self._known.pop(pid, None)
-        while len(self._known) >= MOST_REMEMBERED:
+        cached = self._held_by_pid.get(pid)
+        if cached is not None and now - cached[0] < HELD_AGAIN_S:
+            return cached[1]
+        if self._reads_left <= 0:
+            return None if cached is None else cached[1]
+        self._reads_left -= 1
+        self._held_by_pid.pop(pid, None)
+        while len(self._held_by_pid) >= MOST_REMEMBERED:
             # The one read longest ago.
-            del self._known[next(iter(self._known))]
-        known = self._known[pid] = now, held(self._proc, pid)
-        return known[1]
+            del self._held_by_pid[next(iter(self._held_by_pid))]
+        cached = self._held_by_pid[pid] = now, held(self._proc, pid)
+        return cached[1]
 
 
 # Bytes a second that processes receive on their TCP sockets, and whether one of these listens.
@@ -273,7 +273,7 @@ class SocketNews(Struct, frozen=True):
     """How many looks there were at its sockets."""
 
 
-class _Known(Struct):
+class _SocketState(Struct):
     at: float
     received: dict[int, int]
     news: SocketNews
@@ -285,39 +285,46 @@ class Received:
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
-        self._known: dict[int, _Known] = {}
+        self._states: dict[int, _SocketState] = {}
         self._dumped_at: float | None = None
         self._turn = 0
 
     def read(self, now: float, pids: Sequence[int], roots: Mapping[int, int]) -> None:
         """Update some of ``pids``. ``roots``: the GPU process of each, whose sockets its workers inherit."""
-        is_new = any(pid not in self._known or self._known[pid].looks < FIRST_LOOKS for pid in pids)
+        is_new = any(pid not in self._states or self._states[pid].looks < FIRST_LOOKS for pid in pids)
         wait = FIRST_DUMP_S if is_new else DUMP_S
         if self._dumped_at is not None and 0.0 <= now - self._dumped_at < 0.95 * wait:
             return
         self._dumped_at = now
         tables = tcp_tables(now)
-        # Who is not asked now may be asked again: what was found out about him is kept for a while.
-        self._known = {pid: known for pid, known in self._known.items() if pid in pids or now - known.at < KEPT_S}
-        chosen = sorted(pids, key=lambda pid: self._known[pid].at if pid in self._known else -1.0)[:MOST_ASKED]
+        # A process that is not asked about now may be asked about again: what was found out about it is kept for a
+        # while.
+        self._states = {
+            pid: connection_state
+            for pid, connection_state in self._states.items()
+            if pid in pids or now - connection_state.at < KEPT_S
+        }
+        chosen = sorted(pids, key=lambda pid: self._states[pid].at if pid in self._states else -1.0)[:MOST_ASKED]
         shared: dict[int, frozenset[int]] = {}
         for pid in chosen:
-            before = self._known.get(pid)
-            known = self._known[pid] = self._look(now, pid, roots.get(pid, pid), tables, shared)
-            known.looks = 1 if before is None else before.looks + 1
-            known.news = replace(known.news, looks=known.looks)
+            before = self._states.get(pid)
+            connection_state = self._states[pid] = self._look(now, pid, roots.get(pid, pid), tables, shared)
+            connection_state.looks = 1 if before is None else before.looks + 1
+            connection_state.news = replace(connection_state.news, looks=connection_state.looks)
 
     def of(self, pid: int) -> SocketNews | None:
         """What is known of a process; None before its first look."""
-        known = self._known.get(pid)
-        return None if known is None else known.news
+        state = self._states.get(pid)
+        return None if state is None else state.news
 
-    def _look(self, now: float, pid: int, root: int, tables: SocketTables, shared: dict[int, frozenset[int]]) -> _Known:
+    def _look(
+        self, now: float, pid: int, root: int, tables: SocketTables, shared: dict[int, frozenset[int]]
+    ) -> _SocketState:
         if not tables.tcp and tables.reason:
-            return _Known(now, {}, SocketNews(None, False, tables.reason))
+            return _SocketState(now, {}, SocketNews(None, False, tables.reason))
         mine = held(self._proc, pid)
         if mine is None:
-            return _Known(now, {}, SocketNews(None, False, DENIED_FDS))
+            return _SocketState(now, {}, SocketNews(None, False, DENIED_FDS))
         sockets = mine.sockets
         serves: set[int] = set()
         if root != pid:
@@ -335,7 +342,7 @@ class Received:
             for inode in sockets
             if inode in tcp and not tcp[inode].listens and not listening & {end[1] for end in tcp[inode].ends}
         }
-        before = self._known.get(pid)
+        before = self._states.get(pid)
         rate: float | None = None
         if before is not None and now > before.at:
             new = sum(max(0, count - before.received.get(inode, 0)) for inode, count in received.items())
@@ -351,7 +358,7 @@ class Received:
         bare = 0
         if reason is None and not any(inode in tcp for inode in mine.sockets):
             bare = 1 + (0 if before is None else before.news.bare_looks)
-        return _Known(now, received, SocketNews(rate, bool(listening), reason, fresh, bare, asks))
+        return _SocketState(now, received, SocketNews(rate, bool(listening), reason, fresh, bare, asks))
 
     def _is_open(self, tables: SocketTables, inode: int) -> bool:
         return inode in tables.tcp and tables.tcp[inode].listens

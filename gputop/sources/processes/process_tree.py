@@ -88,7 +88,7 @@ def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[st
     reasons = {sample.pid: sample.unavailable.get("state") for sample in samples if sample.state is None}
     notices = []
     for reason in (HIDDEN, OTHER_NAMESPACE, YOUNGER):
-        count = sum(given == reason for given in reasons.values())
+        count = sum(why == reason for why in reasons.values())
         if count:
             notices.append(f"{count} GPU process{'es' if count > 1 else ''} {reason}: host signals unavailable")
     denied = {s.pid for s in samples if s.unavailable.get("read_bytes_per_s") == DENIED_IO}
@@ -101,7 +101,7 @@ def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[st
     return tuple(notices)
 
 
-# Who is whose child, over all of /proc, kept current cheaply. Knows neither GPUs nor loaders.
+# Which process is whose child, over all of /proc, kept current cheaply. Knows neither GPUs nor loaders.
 #
 # One listing of /proc names the processes; only new ones, those whose parent has gone, and young ones that were
 # new at the last look, are read. (Reading every ``stat`` costs 8 µs a process: it would be 40 ms on a node of 5000.)
@@ -124,7 +124,7 @@ class ProcessTable:
         self._passes = 0
 
     def refresh(self) -> bool:
-        """Bring the table up to date. Processes that vanish meanwhile, or are hidden, are left out.
+        """Bring the table up to date. Processes that vanish while they are read, or are hidden, are left out.
 
         False where there was nothing to read: then it is the same as before.
         """
@@ -132,27 +132,27 @@ class ProcessTable:
             present = {int(name) for name in os.listdir(self._proc) if name.isdigit()}
         except OSError:
             present = set()
-        known = self._entries
-        new = present - known.keys()
-        gone = known.keys() - present
-        again = self._young & present
+        entries = self._entries
+        new = present - entries.keys()
+        gone = entries.keys() - present
+        reread = self._young & present
         if self._passes % _FULL_PASS_EVERY == 0:
-            again |= present
+            reread |= present
         elif gone:
-            again |= {pid for pid, entry in known.items() if entry.ppid in gone}
+            reread |= {pid for pid, entry in entries.items() if entry.ppid in gone}
         self._passes += 1
         for pid in gone:
-            del known[pid]
-        for pid in new | again:
+            del entries[pid]
+        for pid in new | reread:
             self._read(pid)
         # A name and an executable settle after birth: what was new and is young is read once more.
         self._young = set()
         if new:
-            settled = max((entry.starttime for entry in known.values()), default=0) - _SETTLED_AFTER
-            self._young = {pid for pid in new & known.keys() if known[pid].starttime > settled}
+            settled = max((entry.starttime for entry in entries.values()), default=0) - _SETTLED_AFTER
+            self._young = {pid for pid in new & entries.keys() if entries[pid].starttime > settled}
         if gone:
             self._index = None
-        return bool(new or gone or again)
+        return bool(new or gone or reread)
 
     def _read(self, pid: int) -> None:
         try:
@@ -232,8 +232,8 @@ def find_trees(table: ProcessTable, roots: Mapping[int, int], command_of: Comman
                 stat = table.get(pid)
                 if stat is None or pid in roots or pid in places:
                     continue
-                found = identify(stat.comm, command_of(pid, stat), parent_command, above.role in ("gpu", "loader"))
-                places[pid] = _place(stat, root, gpu, found)
+                role = identify(stat.comm, command_of(pid, stat), parent_command, above.role in ("gpu", "loader"))
+                places[pid] = _place(stat, root, gpu, role)
                 queue.append(pid)
     return places
 
@@ -293,8 +293,8 @@ def _is_dead(table: ProcessTable, pid: int | None) -> bool:
     return stat is None or stat.state == "Z"
 
 
-def _place(stat: Stat, root: int, gpu: int, found: DescendantRole) -> ProcessPlace:
-    return ProcessPlace(stat, root, gpu, found.role, found.loader, found.why, found.may_feed, found.rule)
+def _place(stat: Stat, root: int, gpu: int, role: DescendantRole) -> ProcessPlace:
+    return ProcessPlace(stat, root, gpu, role.role, role.loader, role.why, role.may_feed, role.rule)
 
 
 def _orphan(stat: Stat, loader: str | None) -> ProcessPlace:
@@ -316,33 +316,33 @@ class Groups:
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
-        self._known: dict[int, tuple[int, str | None]] = {}
-        self._left = MOST_READ
-        self._own = os.getpid()
+        self._group_of_pid: dict[int, tuple[int, str | None]] = {}
+        self._reads_left = MOST_READ
+        self._own_pid = os.getpid()
         self._inside = has_own_pids(proc)
 
     def begin(self, present: Collection[int]) -> None:
         """Begin a new look at the machine: forget processes that are gone."""
-        self._left = MOST_READ
-        self._known = {pid: known for pid, known in self._known.items() if pid in present}
+        self._reads_left = MOST_READ
+        self._group_of_pid = {pid: group for pid, group in self._group_of_pid.items() if pid in present}
 
     def of(self, pid: int, stat: Stat) -> str | None:
         """The job and container of a process; None where it is in neither, or not known yet."""
-        known = self._known.get(pid)
-        if known is None or known[0] != stat.starttime:
-            if self._left <= 0 or pid == self._own:
+        cached = self._group_of_pid.get(pid)
+        if cached is None or cached[0] != stat.starttime:
+            if self._reads_left <= 0 or pid == self._own_pid:
                 return None
-            self._left -= 1
-            known = self._known[pid] = stat.starttime, self._read(pid)
-        return known[1]
+            self._reads_left -= 1
+            cached = self._group_of_pid[pid] = stat.starttime, self._read(pid)
+        return cached[1]
 
     def _read(self, pid: int) -> str | None:
         try:
-            found = job_identity(cgroup_text(f"{self._proc}/{pid}"))
+            identity = job_identity(cgroup_text(f"{self._proc}/{pid}"))
         except OSError:
             return None
-        if found != _NOTHING:
-            return f"{found.job and found.job.words} {found.container and found.container.words}"
+        if identity != _NOTHING:
+            return f"{identity.job and identity.job.words} {identity.container and identity.container.words}"
         # Within a container its own group has no name; all processes visible there belong to it.
         return "this container" if self._inside else None
 
@@ -364,10 +364,10 @@ class Links:
     """What connects two processes: their open files and the kernel's socket tables, read when needed."""
 
     def __init__(
-        self, held: HeldBy, tcp: Callable[[], SocketTables], unix_peers: Callable[[], Mapping[int, int]]
+        self, inodes_held_by: HeldBy, tcp: Callable[[], SocketTables], unix_peers: Callable[[], Mapping[int, int]]
     ) -> None:
-        self._ask_held = held
-        self._held: dict[int, HeldInodes | None] = {}
+        self._ask_held = inodes_held_by
+        self._inodes: dict[int, HeldInodes | None] = {}
         self._ask_unix, self._ask_tcp = unix_peers, tcp
         self._unix: Mapping[int, int] | None = None
         self._tcp: Mapping[int, TcpSocket] = {}
@@ -379,31 +379,31 @@ class Links:
 
     def connected(self, feeder: int, root: int) -> bool:
         """Whether data can go from ``feeder`` to ``root``."""
-        its, mine = self._of(feeder), self._of(root)
-        if its is None or mine is None:
+        feeder_ends, root_ends = self._of(feeder), self._of(root)
+        if feeder_ends is None or root_ends is None:
             return False
-        if not its.writes.isdisjoint(mine.reads):
-            pipes = its.writes & mine.reads
+        if not feeder_ends.writes.isdisjoint(root_ends.reads):
+            pipes = feeder_ends.writes & root_ends.reads
             # Forked by one parent, they share both ends of a queue; a pipeline is stdout and stdin. An end by itself
             # is what multiprocessing leaves with every child, to learn of its parent's death.
-            if pipes & its.reads - its.standard or pipes & its.standard & mine.standard:
+            if pipes & feeder_ends.reads - feeder_ends.standard or pipes & feeder_ends.standard & root_ends.standard:
                 return True
-        if not its.sockets or not mine.sockets:
+        if not feeder_ends.sockets or not root_ends.sockets:
             return False
         if self._unix is None:
             self._unix, self._tcp = self._ask_unix(), self._ask_tcp().tcp
-        if any(self._unix.get(inode) in mine.sockets for inode in its.sockets):
+        if any(self._unix.get(inode) in root_ends.sockets for inode in feeder_ends.sockets):
             return True
-        ends = {self._tcp[inode].ends for inode in mine.sockets if inode in self._tcp}
-        return any(self._tcp[inode].ends[::-1] in ends for inode in its.sockets if inode in self._tcp)
+        ends = {self._tcp[inode].ends for inode in root_ends.sockets if inode in self._tcp}
+        return any(self._tcp[inode].ends[::-1] in ends for inode in feeder_ends.sockets if inode in self._tcp)
 
     def _of(self, pid: int) -> HeldInodes | None:
-        if pid not in self._held:
-            self._held[pid] = self._ask_held(pid)
-        return self._held[pid]
+        if pid not in self._inodes:
+            self._inodes[pid] = self._ask_held(pid)
+        return self._inodes[pid]
 
 
-def find_beside(
+def find_related(
     table: ProcessTable,
     trees: Mapping[int, ProcessPlace],
     roots: Iterable[int],
@@ -428,7 +428,7 @@ def find_beside(
             families[family] = list(_relatives(table, trees, place, command_of))
         for pid, stat in families[family]:
             if pid not in places and links.connected(pid, root):
-                places[pid] = _beside(stat, root, place, "session")
+                places[pid] = _related_place(stat, root, place, "session")
         group = group_of(root, place.stat)
         if group is None:
             continue
@@ -436,11 +436,11 @@ def find_beside(
             members[group] = _members(table, trees, group, group_of)
         for pid, stat in members[group]:
             if pid not in places and links.connected(pid, root):
-                places[pid] = _beside(stat, root, place, "job or container")
+                places[pid] = _related_place(stat, root, place, "job or container")
     return places
 
 
-def _beside(stat: Stat, root: int, place: ProcessPlace, shared: str) -> ProcessPlace:
+def _related_place(stat: Stat, root: int, place: ProcessPlace, shared: str) -> ProcessPlace:
     why = why_words(BESIDE, f"same {shared}, connected by a pipe or a socket")
     return ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE)
 
@@ -449,8 +449,8 @@ def _members(
     table: ProcessTable, trees: Mapping[int, ProcessPlace], group: str, group_of: GroupOf
 ) -> list[tuple[int, Stat]]:
     """Processes of a group that are in no tree; if there are very many, those with the most CPU time."""
-    found = [(pid, stat) for pid, stat in table.items() if pid not in trees and group_of(pid, stat) == group]
-    return sorted(found, key=lambda member: -member[1].cpu_ticks)[:MOST_CANDIDATES]
+    candidates = [(pid, stat) for pid, stat in table.items() if pid not in trees and group_of(pid, stat) == group]
+    return sorted(candidates, key=lambda member: -member[1].cpu_ticks)[:MOST_CANDIDATES]
 
 
 def _relatives(
@@ -465,15 +465,15 @@ def _relatives(
         ancestor, top = top, stat.ppid
     if ancestor is None:
         return
-    queue, found = [ancestor], 0
+    queue, count = [ancestor], 0
     for pid in queue:
         stat = table.get(pid)
         if stat is None or pid in trees:
             continue
         queue.extend(table.children(pid))
         yield pid, stat
-        found += 1
-        if found >= MOST_CANDIDATES:
+        count += 1
+        if count >= MOST_CANDIDATES:
             return
 
 

@@ -22,13 +22,13 @@ from msgspec.structs import replace
 from gputop.model.extras import install
 from gputop.model.inspection import (
     DeepLook,
+    InspectedProcess,
+    InspectedThread,
     ProcessIdentity,
-    ProcessSight,
     SocketGroup,
     SocketList,
     ThreadList,
     ThreadSample,
-    ThreadSight,
     ThreadStack,
 )
 from gputop.model.secrets import masked_text, masked_words
@@ -46,25 +46,25 @@ _LOOPBACK = (b"\x7f", bytes(15) + b"\x01", bytes(10) + b"\xff\xff\x7f")
 
 def read_sockets(pid: int, before: SocketList | None, now: float, proc: str = "/proc") -> SocketList:
     """The sockets of a process now, with rates since the list ``before``. ``now`` is in seconds."""
-    mine = held(proc, pid)
-    if mine is None:
+    held_inodes = held(proc, pid)
+    if held_inodes is None:
         return SocketList(now, reason=DENIED_FDS)
-    if not mine.sockets:
+    if not held_inodes.sockets:
         return SocketList(now)
     tables = tcp_tables(now)
-    tcp = {inode: tables.tcp[inode] for inode in mine.sockets if inode in tables.tcp}
+    tcp = {inode: tables.tcp[inode] for inode in held_inodes.sockets if inode in tables.tcp}
     if not tcp:
         return SocketList(now, reason=tables.reason or (OTHER_NETWORK if _is_elsewhere(proc, pid) else None))
     received = {inode: socket.received for inode, socket in tcp.items()}
     groups: dict[tuple[int, bool, bool], list[int]] = {}
     for inode, socket in tcp.items():
         groups.setdefault(_group(socket), []).append(inode)
-    found = [
+    socket_groups = [
         SocketGroup(*key, len(inodes), None if key[1] else _rate(inodes, received, before, now))
         for key, inodes in groups.items()
     ]
-    found.sort(key=lambda group: (-(group.rx_bytes_per_s or 0.0), -group.count, group.port))
-    return SocketList(now, tuple(found), received=received)
+    socket_groups.sort(key=lambda group: (-(group.rx_bytes_per_s or 0.0), -group.count, group.port))
+    return SocketList(now, tuple(socket_groups), received=received)
 
 
 def _group(socket: TcpSocket) -> tuple[int, bool, bool]:
@@ -114,9 +114,12 @@ def read_threads(
     except OSError as error:
         return ThreadList(now, reason=f"its threads cannot be listed: {error.strerror or error}")
     tids.sort(key=lambda tid: tid != pid)
-    known = {} if before is None else {thread.tid: thread for thread in before.threads}
+    thread_before = {} if before is None else {thread.tid: thread for thread in before.threads}
     elapsed_ns = 0.0 if before is None else (now - before.t) * 1e9
-    read = (_thread(f"{directory}/task/{tid}", tid, known.get(tid), elapsed_ns) for tid in tids[:MOST_LISTED_THREADS])
+    read = (
+        _thread(f"{directory}/task/{tid}", tid, thread_before.get(tid), elapsed_ns)
+        for tid in tids[:MOST_LISTED_THREADS]
+    )
     return ThreadList(now, tuple([thread for thread in read if thread is not None]), len(tids))
 
 
@@ -167,8 +170,8 @@ class ThreadWatch:
 
     def ask(self) -> None:
         """Read again, unless it was read a moment ago. Returns at once."""
-        known = self._worker.latest
-        if known is None or self._clock() - known.t >= LEAST_S:
+        newest = self._worker.latest
+        if newest is None or self._clock() - newest.t >= LEAST_S:
             self._worker.ask()
 
     def close(self) -> None:
@@ -227,21 +230,21 @@ class DeepLooker:
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         """Look at a process, and one loader of it, three times in 1.5 s. Blocks for about two seconds."""
         chosen = [identity] if loader is None else [identity, loader]
-        stacks: dict[ProcessIdentity, list[ThreadStack]] = {who: [] for who in chosen}
+        stacks: dict[ProcessIdentity, list[ThreadStack]] = {process: [] for process in chosen}
         problems: dict[ProcessIdentity, NoStack] = {}
         begin = time.monotonic()
         for moment in LOOKS_AT_S if self._py_spy else ():
             self._wait(max(0.0, begin + moment - time.monotonic()))
-            for who in chosen:
-                if who not in problems:
-                    found = self._stack(who)
-                    if isinstance(found, ThreadStack):
-                        stacks[who].append(found)
+            for process in chosen:
+                if process not in problems:
+                    stack = self._stack(process)
+                    if isinstance(stack, ThreadStack):
+                        stacks[process].append(stack)
                     else:
-                        problems[who] = found
+                        problems[process] = stack
             if len(problems) == len(chosen):
                 break
-        sights = [self._sight(who, tuple(stacks[who]), problems.get(who)) for who in chosen]
+        sights = [self._inspected(process, tuple(stacks[process]), problems.get(process)) for process in chosen]
         argv, folder = self._start(identity)
         return DeepLook(sights[0], sights[1] if loader is not None else None, argv, folder)
 
@@ -271,34 +274,34 @@ class DeepLooker:
             return _failure(done.stderr.decode("utf-8", "replace"))
         return main_stack(done.stdout, identity.pid) or NO_MAIN_THREAD
 
-    def _sight(
+    def _inspected(
         self, identity: ProcessIdentity, stacks: tuple[ThreadStack, ...], problem: NoStack | None
-    ) -> ProcessSight:
+    ) -> InspectedProcess:
         threads = self._threads(identity)
         if stacks:
-            return ProcessSight(identity, threads, stacks)
+            return InspectedProcess(identity, threads, stacks)
         if self._py_spy is None:
             words = identity_problem(self._proc, identity) or "py-spy is not installed"
-            return ProcessSight(identity, threads, reason=words, help=INSTALL)
+            return InspectedProcess(identity, threads, reason=words, help=INSTALL)
         if problem is None:
-            return ProcessSight(identity, threads)
-        return ProcessSight(
+            return InspectedProcess(identity, threads)
+        return InspectedProcess(
             identity, threads, reason=problem.reason, help=permission_help(self._proc) if problem.denied else ""
         )
 
-    def _threads(self, identity: ProcessIdentity) -> tuple[ThreadSight, ...]:
+    def _threads(self, identity: ProcessIdentity) -> tuple[InspectedThread, ...]:
         """The threads, the main one first; empty when the process is another one by now."""
         folder = f"{self._proc}/{identity.pid}/task"
         try:
             tids = sorted(int(name) for name in os.listdir(folder))[:MOST_THREADS_WITH_STACKS]
         except OSError:
             return ()
-        found = [self._thread(f"{folder}/{tid}", tid) for tid in tids]
+        threads = [self._thread(f"{folder}/{tid}", tid) for tid in tids]
         if identity_problem(self._proc, identity) is not None:
             return ()
-        return tuple(sorted((t for t in found if t is not None), key=lambda t: t.tid != identity.pid))
+        return tuple(sorted((t for t in threads if t is not None), key=lambda t: t.tid != identity.pid))
 
-    def _thread(self, folder: str, tid: int) -> ThreadSight | None:
+    def _thread(self, folder: str, tid: int) -> InspectedThread | None:
         try:
             stat = parse_stat(read_small(f"{folder}/stat"))
         except OSError:
@@ -310,9 +313,9 @@ class DeepLooker:
         except OSError:
             channel = ""
         # The kernel writes 0 for a thread that runs, and for readers without permission.
-        known = channel if channel not in ("", "0") else None
+        channel_name = channel if channel not in ("", "0") else None
         name = masked_text(stat.comm.decode("utf-8", "replace"))
-        return ThreadSight(tid, name, stat.state, wait_class(channel), known)
+        return InspectedThread(tid, name, stat.state, wait_class(channel), channel_name)
 
     def _start(self, identity: ProcessIdentity) -> tuple[tuple[str, ...], str | None]:
         """(argv, working folder) of a process, as far as they may be read; secrets masked."""
@@ -332,8 +335,8 @@ class DeepLooker:
 
 def find_py_spy() -> str | None:
     """The py-spy program: on PATH, or among the scripts of this Python."""
-    beside = Path(sysconfig.get_path("scripts")) / "py-spy"
-    return shutil.which("py-spy") or (str(beside) if os.access(beside, os.X_OK) else None)
+    script = Path(sysconfig.get_path("scripts")) / "py-spy"
+    return shutil.which("py-spy") or (str(script) if os.access(script, os.X_OK) else None)
 
 
 def main_stack(text: bytes, pid: int) -> ThreadStack | None:
@@ -349,10 +352,10 @@ def main_stack(text: bytes, pid: int) -> ThreadStack | None:
             thread.get("os_thread_id") is None and thread.get("thread_name") == "MainThread"
         ):
             frames = thread.get("frames")
-            known = (
+            stack_frames = (
                 [_frame(frame) for frame in frames if isinstance(frame, Mapping)] if isinstance(frames, list) else []
             )
-            return ThreadStack(tuple(known[:MOST_FRAMES]), thread.get("active") is True)
+            return ThreadStack(tuple(stack_frames[:MOST_FRAMES]), thread.get("active") is True)
     return None
 
 

@@ -158,9 +158,9 @@ def wait_class(channel: str) -> str | None:
     name = channel.partition(".")[0]
     if not name or name == "0":
         return None
-    known = _EXACT.get(name)
-    if known is not None:
-        return known
+    exact = _EXACT.get(name)
+    if exact is not None:
+        return exact
     for prefix, meaning in _PREFIXES:
         if name.startswith(prefix):
             return meaning

@@ -26,7 +26,7 @@ from gputop.sources.procfs import PatientReader, ProcessFiles, io_delay_ticks, p
 # On which file system an open file lies, without touching it: mount ids of /proc/PID/fdinfo and /proc/PID/mountinfo.
 #
 # A mount that hangs (a file server that is away, a stopped FUSE server) is named by what the kernel keeps in memory; a
-# path on it would hang whoever asks for it.
+# path on it would hang the process that asks for it.
 
 NETWORKED = ("nfs", "cifs", "smb3", "ceph", "lustre", "fuse", "9p", "beegfs", "gpfs", "glusterfs", "afs", "virtiofs")
 """Beginnings of the types of file systems whose data come from elsewhere."""
@@ -51,7 +51,7 @@ class Mounts:
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
-        self._known: dict[int, tuple[float, dict[int, Mount]]] = {}
+        self._mounts_of: dict[int, tuple[float, dict[int, Mount]]] = {}
 
     def of(self, now: float, pid: int, descriptor: int) -> Mount | None:
         """The mount of an open file; None where it cannot be told. ``now`` is monotonic s."""
@@ -60,26 +60,26 @@ class Mounts:
             number = int(text[text.index(b"mnt_id:") + 7 :].split(None, 1)[0])
         except (OSError, ValueError, IndexError):
             return None
-        known = self._known.get(pid)
-        if known is None or not 0.0 <= now - known[0] < KEPT_S:
-            if len(self._known) >= MOST_KEPT:
-                self._known.clear()
-            known = self._known[pid] = now, self._read(pid)
-        return known[1].get(number)
+        cached = self._mounts_of.get(pid)
+        if cached is None or not 0.0 <= now - cached[0] < KEPT_S:
+            if len(self._mounts_of) >= MOST_KEPT:
+                self._mounts_of.clear()
+            cached = self._mounts_of[pid] = now, self._read(pid)
+        return cached[1].get(number)
 
     def _read(self, pid: int) -> dict[int, Mount]:
         try:
             lines = read_file(f"{self._proc}/{pid}/mountinfo").decode("utf-8", "replace").splitlines()
         except OSError:
             return {}
-        found = {}
+        mounts = {}
         for line in lines:
             # proc(5): id, parent, device, root, mount point, options, optional fields up to "-", type.
             before, _, after = line.partition(" - ")
             fields, kind = before.split(" "), after.split(" ", 1)[0]
             if len(fields) > 4 and fields[0].isdigit():
-                found[int(fields[0])] = Mount(clean_text(masked_text(fields[4].replace("\\040", " "))), kind)
-        return found
+                mounts[int(fields[0])] = Mount(clean_text(masked_text(fields[4].replace("\\040", " "))), kind)
+        return mounts
 
 
 # Which file or socket a system call waits for.
@@ -95,7 +95,7 @@ def protocol_of(path: str) -> bytes:
 
 
 def is_internet(protocol: bytes) -> bool:
-    """Whether who waits in a socket of this protocol waits for a network."""
+    """Whether a process that waits in a socket of this protocol waits for a network."""
     return protocol.rstrip(b"\0").removesuffix(b"v6") in _INTERNET
 
 
@@ -155,7 +155,7 @@ PRESSURE_STANDS_PCT = 10.0
 MOST_KNOWN = 4096
 
 
-class Seen(Struct, frozen=True):
+class ThreadWait(Struct, frozen=True):
     """A thread at one look. ``pipe`` is the inode of the pipe that it reads, ``fifo`` whether that has a name.
 
     ``mount`` is where the file system is mounted on which it waits, if that is networked.
@@ -171,7 +171,7 @@ class Seen(Struct, frozen=True):
     """Whether it is a file's writing, or the end of that, for which it waits."""
 
 
-SEEN_RUNNING, SEEN_STOPPED = Seen(RAN), Seen(STOPPED)
+SEEN_RUNNING, SEEN_STOPPED = ThreadWait(RAN), ThreadWait(STOPPED)
 _WORDS = {WRITE: "queue", BLOCKED: "other", "socket": "other", STOPPED: "other", LOCAL: "other"}
 
 
@@ -181,15 +181,15 @@ def word_of(wait: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _seen_by_name(channel: str) -> Seen | None:
+def _wait_by_name(channel: str) -> ThreadWait | None:
     """What a thread does that sleeps there, if the name says it all; None where only the file tells what it is for."""
     wait = wait_class(channel)
     if wait is None:
         return SEEN_RUNNING
     if writes_a_pipe(channel):
-        return Seen(WRITE, channel)
+        return ThreadWait(WRITE, channel)
     if is_stopped(channel):
-        return Seen(STOPPED, channel)
+        return ThreadWait(STOPPED, channel)
     if (
         needs_proof(channel)
         or reads_local_socket(channel)
@@ -197,7 +197,7 @@ def _seen_by_name(channel: str) -> Seen | None:
         or (wait == "other" and may_be_disk(channel))
     ):
         return None
-    return Seen(wait, channel)
+    return ThreadWait(wait, channel)
 
 
 class WaitLook:
@@ -209,7 +209,7 @@ class WaitLook:
         self._holds_s = holds_s
         self._patient = PatientReader(protocol_of)
         self._mounts = Mounts(proc)
-        self._known: dict[str, tuple[float, Seen]] = {}
+        self._cache: dict[str, tuple[float, ThreadWait]] = {}
         """By the thread's folder: what its file told at the latest look that asked for it."""
         self._io_ticks: dict[str, int] = {}
         """By the thread's folder: its block-I/O delay at the latest look at which state D was of no known class."""
@@ -218,84 +218,84 @@ class WaitLook:
         """End the thread that asks sockets for their protocol."""
         self._patient.close()
 
-    def at(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None = None) -> Seen:
+    def at(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None = None) -> ThreadWait:
         """What a thread with this wait channel does. ``folder`` is its own below /proc, ``files`` its open files.
 
         ``now`` is in monotonic seconds. A class of an older kernel that needs no proof is taken at its word.
         """
-        seen = _seen_by_name(channel)
-        if seen is not None:
-            return seen
-        known = self._known.get(folder)
-        if known is not None and known[1].channel == channel:
-            holds_s = self._holds_s if known[1].socket is None else LONG_HOLDS_S
-            if 0.0 <= now - known[0] < holds_s:
-                return known[1]
-        return self._afresh(now, pid, folder, channel, files)
+        wait = _wait_by_name(channel)
+        if wait is not None:
+            return wait
+        cached = self._cache.get(folder)
+        if cached is not None and cached[1].channel == channel:
+            holds_s = self._holds_s if cached[1].socket is None else LONG_HOLDS_S
+            if 0.0 <= now - cached[0] < holds_s:
+                return cached[1]
+        return self._read_wait(now, pid, folder, channel, files)
 
-    def pipe_now(self, now: float, pid: int, folder: str, channel: str) -> Seen:
+    def pipe_now(self, now: float, pid: int, folder: str, channel: str) -> ThreadWait:
         """What a thread that was found to read a pipe reads now: a process that starts children has a new one each."""
-        return self._afresh(now, pid, folder, channel, None)
+        return self._read_wait(now, pid, folder, channel, None)
 
-    def _afresh(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None) -> Seen:
+    def _read_wait(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None) -> ThreadWait:
         wait, is_socket = wait_class(channel) or "other", needs_proof(channel) or reads_local_socket(channel)
         if wait == "other" and not is_socket:
             return self._unknown(now, pid, folder, channel, files)
         call = waited_call(folder)
         if is_socket:
-            seen = self._in_a_socket(pid, channel, call)
+            looked = self._in_a_socket(pid, channel, call)
         elif wait == "pipe":
-            seen = self._in_a_pipe(pid, channel, call)
+            looked = self._in_a_pipe(pid, channel, call)
         else:
-            seen = self._on_a_mount(now, pid, channel, wait, call)
-        if call is not None and seen.wait != "socket":
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[folder] = now, seen
-        return seen
+            looked = self._on_a_mount(now, pid, channel, wait, call)
+        if call is not None and looked.wait != "socket":
+            if len(self._cache) >= MOST_KNOWN:
+                self._cache.clear()
+            self._cache[folder] = now, looked
+        return looked
 
-    def _in_a_socket(self, pid: int, channel: str, call: tuple[int, int] | None) -> Seen:
+    def _in_a_socket(self, pid: int, channel: str, call: tuple[int, int] | None) -> ThreadWait:
         is_local = reads_local_socket(channel)
         if call is None:
-            return Seen(LOCAL if is_local else "socket", channel)
+            return ThreadWait(LOCAL if is_local else "socket", channel)
         inode = inode_in(target_of(self._proc, pid, call[1]), "socket")
         if is_local:
-            return Seen(LOCAL, channel, socket=inode)
+            return ThreadWait(LOCAL, channel, socket=inode)
         protocol = None
         if inode is not None:
             # A socket a moment ago: should the descriptor lead to something else by now, a thread is left behind.
             protocol = self._patient.read(f"{self._proc}/{pid}/fd/{call[1]}")
-        return Seen("network" if is_internet(protocol or b"") else "other", channel, socket=inode)
+        return ThreadWait("network" if is_internet(protocol or b"") else "other", channel, socket=inode)
 
-    def _in_a_pipe(self, pid: int, channel: str, call: tuple[int, int] | None) -> Seen:
+    def _in_a_pipe(self, pid: int, channel: str, call: tuple[int, int] | None) -> ThreadWait:
         if call is None:
-            return Seen("pipe", channel)
+            return ThreadWait("pipe", channel)
         target = target_of(self._proc, pid, call[1])
-        return Seen("pipe", channel, pipe=inode_in(target, "pipe"), fifo=target.startswith("/"))
+        return ThreadWait("pipe", channel, pipe=inode_in(target, "pipe"), fifo=target.startswith("/"))
 
-    def _on_a_mount(self, now: float, pid: int, channel: str, wait: str, call: tuple[int, int] | None) -> Seen:
+    def _on_a_mount(self, now: float, pid: int, channel: str, wait: str, call: tuple[int, int] | None) -> ThreadWait:
         """A page that a networked file system reads is waited for as one of a disk is."""
         if call is None:
-            return Seen(wait, channel)
+            return ThreadWait(wait, channel)
         mount = self._mounts.of(now, pid, call[1])
         saves = call[0] in SAVING
         if mount is None or not mount.is_networked:
-            return Seen(wait, channel, saves=saves and wait != "network")
-        return Seen("network", channel, mount=mount.path, saves=saves)
+            return ThreadWait(wait, channel, saves=saves and wait != "network")
+        return ThreadWait("network", channel, mount=mount.path, saves=saves)
 
-    def _unknown(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None) -> Seen:
+    def _unknown(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None) -> ThreadWait:
         """State D in a function of no known class: a networked mount, or a disk if anything shows that."""
         try:
             data = read_small(f"{folder}/stat") if files is None else files.read("stat")
         except OSError:
-            return Seen("other", channel)
+            return ThreadWait("other", channel)
         stat = parse_stat(data)
         if stat is None or stat.state != "D":
-            return Seen("other", channel)
-        seen = self._on_a_mount(now, pid, channel, BLOCKED, waited_call(folder))
-        if seen.wait == BLOCKED and (self._waited_for_io(folder, data) or self._somebody_waits_for_io()):
-            return Seen("disk", channel, saves=seen.saves)
-        return seen
+            return ThreadWait("other", channel)
+        looked = self._on_a_mount(now, pid, channel, BLOCKED, waited_call(folder))
+        if looked.wait == BLOCKED and (self._waited_for_io(folder, data) or self._somebody_waits_for_io()):
+            return ThreadWait("disk", channel, saves=looked.saves)
+        return looked
 
     def _waited_for_io(self, folder: str, stat: bytes) -> bool:
         """Whether the thread's own block-I/O delay has grown since its look before: kernels that count it are few."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
-from gputop.sources.processes.wait_look import BLOCKED, RAN, SEEN_STOPPED, Seen, WaitLook, word_of
+from gputop.sources.processes.wait_look import BLOCKED, RAN, SEEN_STOPPED, ThreadWait, WaitLook, word_of
 from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_io, parse_schedstat, parse_stat
 
 NEEDS_TWO = "needs two readings"
@@ -27,7 +27,7 @@ IO_WINDOW_S = 0.9
 STAT_AGAIN_S = 5.0
 """How long the memory and the parent of a process that sleeps are kept: others may change these while it does."""
 STOPPED_STATES = "Tt"
-"""By a signal, and by a debugger: anybody may see that."""
+"""By a signal, and by a debugger: any user may see that."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -47,7 +47,7 @@ class ProcessReading(Struct, frozen=True):
     write_bytes_per_s: float | None
     main_run_ns: int | None
     unavailable: Mapping[str, str]
-    seen: Seen | None = None
+    wait_seen: ThreadWait | None = None
     """What the main thread waits for; None where it does not wait or that may not be known."""
     children_pct: float | None = None
     """CPU time of children that ended, percent of one core."""
@@ -78,9 +78,27 @@ class WatchedProcess:
     parent, which are read again now and then. Of a process with more threads that holds for its wait channel.
     """
 
-    __slots__ = ("_children", "_disk", "_files", "_folder", "_io_bytes", "_io_data", "_io_reason", "_last", "_look",
-                 "_main_data", "_main_times", "_pid", "_seen", "_starttime", "_stat", "_stat_at", "_stat_data",
-                 "_still", "main_slept")  # fmt: skip
+    __slots__ = (
+        "_children",
+        "_disk",
+        "_files",
+        "_folder",
+        "_io_bytes",
+        "_io_data",
+        "_io_reason",
+        "_last",
+        "_look",
+        "_main_data",
+        "_main_times",
+        "_pid",
+        "_starttime",
+        "_stat",
+        "_stat_at",
+        "_stat_data",
+        "_still",
+        "_wait",
+        "main_slept",
+    )  # fmt: skip
 
     def __init__(
         self, proc: str, pid: int, starttime: int, descriptors: Descriptors, look: WaitLook | None = None
@@ -104,7 +122,7 @@ class WatchedProcess:
         self._stat: Stat | None = None
         self._main_times: tuple[int, int] | None = None
         self._io_bytes: tuple[int, int] | None = None
-        self._seen: Seen | None = None
+        self._wait: ThreadWait | None = None
 
     def read(self, now: float) -> ProcessReading | None:
         """The process now, or None when it is gone or its pid belongs to another process. ``now``: monotonic s."""
@@ -131,7 +149,7 @@ class WatchedProcess:
             missing["read_bytes_per_s"] = missing["write_bytes_per_s"] = disk.reason
         sleeps = stat.state in "SD"
         # Under load a kernel from 6.12 on names the channel only some time after the thread fell asleep.
-        unnamed = self._seen is None and self._io_reason != DENIED_IO
+        unnamed = self._wait is None and self._io_reason != DENIED_IO
         if sleeps and (unnamed or not self.main_slept):
             self._read_channel(now)
         moves = bool(disk.read_bytes_per_s or disk.write_bytes_per_s)
@@ -170,19 +188,19 @@ class WatchedProcess:
             disk.write_bytes_per_s,
             main[0] if main else None,
             missing or NOTHING_MISSING,
-            self._seen if sleeps else SEEN_STOPPED if stat.state in STOPPED_STATES else None,
+            self._wait if sleeps else SEEN_STOPPED if stat.state in STOPPED_STATES else None,
             children,
         )
         # Bytes counted before it fell asleep belong to the reading after that, so they must have been asked for since.
         settled = self._io_reason is not None or (
             disk.now == now and disk.read_bytes_per_s == 0.0 and disk.write_bytes_per_s == 0.0
         )
-        named = self._seen is not None or self._io_reason == DENIED_IO
+        named = self._wait is not None or self._io_reason == DENIED_IO
         self._still = reading if slept and measured and settled and named else None
         return reading
 
     def look_again(self) -> None:
-        """Read everything of it the next time, whether or not it has run: somebody else has changed."""
+        """Read everything of it the next time, whether or not it has run: another process has changed."""
         self._stat_at = float("-inf")
 
     def children(self) -> bytes:
@@ -273,13 +291,13 @@ class WatchedProcess:
             data = self._files.read("wchan")
         except OSError:
             data = b""
-        seen = self._look.at(now, self._pid, self._folder, data.decode("ascii", "replace"), self._files)
-        self._seen = None if seen.wait == RAN else seen
+        wait = self._look.at(now, self._pid, self._folder, data.decode("ascii", "replace"), self._files)
+        self._wait = None if wait.wait == RAN else wait
 
     def _waiting_on(self, missing: dict[str, str], *, moves: bool) -> str | None:
         """The class of what was last seen; ``moves``: it reads from or writes to a disk."""
-        if self._seen is None:
+        if self._wait is None:
             # A refused wait channel reads "0", as an unknown one does; the refusal of ``io`` tells the two apart.
             missing["waiting_on"] = DENIED_WAIT if self._io_reason == DENIED_IO else NO_CHANNEL
             return None
-        return "disk" if self._seen.wait == BLOCKED and moves else word_of(self._seen.wait)
+        return "disk" if self._wait.wait == BLOCKED and moves else word_of(self._wait.wait)

@@ -198,7 +198,7 @@ def remedied(gpus: int = 8) -> NodeLife:
 
 
 def freed() -> GpuLife:
-    """A GPU that nobody holds."""
+    """A GPU on which no process holds memory."""
     return GpuLife(Load(power_w=69), HELD_BY_NOBODY_GIB, 31)
 
 

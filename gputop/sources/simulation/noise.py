@@ -39,7 +39,7 @@ def drift(seed: int, series: int, t: float) -> float:
 def busy_share(seed: int, series: int, begin: float, end: float, period_s: float, duty: float) -> float:
     """Share of [begin, end] that lies in the busy part of a repeating cycle.
 
-    A cycle is busy first and at rest then. Its busy part lasts ``duty`` of the period, a tenth more or less from
+    A cycle is busy first and idle then. Its busy part lasts ``duty`` of the period, a tenth more or less from
     cycle to cycle, as steps do.
     """
     first, last = floor(begin / period_s), floor(end / period_s)

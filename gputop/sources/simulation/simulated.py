@@ -20,14 +20,14 @@ from msgspec.structs import replace
 from gputop.model.inspection import (
     DeepLook,
     Environment,
+    InspectedProcess,
+    InspectedThread,
     ProcessIdentity,
-    ProcessSight,
     SignalOutcome,
     SocketGroup,
     SocketList,
     ThreadList,
     ThreadSample,
-    ThreadSight,
     ThreadStack,
 )
 from gputop.model.serving import ServerRow
@@ -113,12 +113,12 @@ def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = fr
 
 def _without(life: GpuLife, ended: frozenset[int]) -> GpuLife:
     """A GPU's life without the jobs that have ended; without any job it does nothing."""
-    left = tuple(job for job in life.jobs if job.pid not in ended)
-    if len(left) == len(life.jobs):
+    jobs = tuple(job for job in life.jobs if job.pid not in ended)
+    if len(jobs) == len(life.jobs):
         return life
-    if not left:
+    if not jobs:
         return freed()
-    return replace(life, jobs=left, used_gib=life.used_gib - sum(j.memory_gib for j in life.jobs if j.pid in ended))
+    return replace(life, jobs=jobs, used_gib=life.used_gib - sum(j.memory_gib for j in life.jobs if j.pid in ended))
 
 
 def snapshot_at(
@@ -168,16 +168,17 @@ def _steps(plan: _Plan, t: float, interval_s: float) -> tuple[StepRow, ...]:
     rows = []
     for place, jobs in enumerate(plan.jobs):
         for planned in jobs:
-            said = planned.job.announced
-            count = 0 if said is None else floor(t / said.step_s) - floor((t - interval_s) / said.step_s)
-            if said is None or count <= 0:
+            announced = planned.job.announced
+            count = 0 if announced is None else floor(t / announced.step_s) - floor((t - interval_s) / announced.step_s)
+            if announced is None or count <= 0:
                 continue
-            step_s = said.step_s * (1.0 + 0.02 * drift(plan.seed, _STEP_SERIES + place, t))
+            step_s = announced.step_s * (1.0 + 0.02 * drift(plan.seed, _STEP_SERIES + place, t))
             rows.append(
                 StepRow(
                     planned.job.pid, 0, plan.gpus[place].static.index, "train", count, count * step_s, 0.97 * step_s,
-                    1.05 * step_s, step_s, 1.04 * step_s, count * said.samples, None, None, count * said.tokens,
-                    said.mfu_pct * said.step_s / step_s,
+                    1.05 * step_s, step_s, 1.04 * step_s, count * announced.samples, None, None,
+                    count * announced.tokens,
+                    announced.mfu_pct * announced.step_s / step_s,
                 )
             )  # fmt: skip
     return tuple(rows)
@@ -186,13 +187,14 @@ def _steps(plan: _Plan, t: float, interval_s: float) -> tuple[StepRow, ...]:
 def _servers(plan: _Plan, t: float) -> tuple[ServerRow, ...]:
     """What the inference servers say."""
     rows = []
-    for place, said in enumerate(plan.served):
+    for place, served in enumerate(plan.served):
         load = 1.0 + 0.12 * drift(plan.seed, _SERVER_SERIES + place, t)
         rows.append(
             ServerRow(
-                said.place, said.kind, 30.0, said.requests_per_s * load, said.tokens_per_s * load,
-                said.prompt_tokens_per_s * load, float(round(said.queue * load)), float(round(said.running * load)),
-                *said.first_token_s, None, None, *said.between_tokens_s,
+                served.place, served.kind, 30.0, served.requests_per_s * load, served.tokens_per_s * load,
+                served.prompt_tokens_per_s * load, float(round(served.queue * load)),
+                float(round(served.running * load)),
+                *served.first_token_s, None, None, *served.between_tokens_s,
             )
         )  # fmt: skip
     return tuple(rows)
@@ -275,7 +277,7 @@ class SimulatedSource:
             self._begun -= last_event_s + SETTLED_S
         self._last_tick = -1
         self._worker: Worker[None] | None = None
-        self._own = OwnCostMeter()
+        self._own_cost = OwnCostMeter()
         self._ended: frozenset[int] = frozenset()
         self.now: Snapshot | None = None
         """The snapshot that was handed out last."""
@@ -296,14 +298,14 @@ class SimulatedSource:
         count = floor(seconds / self.interval_s)
         return self._made([(self._started - self.interval_s * i, self.interval_s) for i in range(count, -1, -1)])
 
-    def past_stretches(
+    def past_chunks(
         self, seconds: float, frames: int
     ) -> Iterator[tuple[float, float, Callable[[], Iterator[Snapshot]]]]:
-        """The same without the newest, which is now, in stretches of so many frames: (first time, last time, maker)."""
+        """The same without the newest, which is now, in parts of so many frames: (first time, last time, maker)."""
         steps = self._past_steps(seconds)[:-1]
         for begin in range(0, len(steps), frames):
-            stretch = steps[begin : begin + frames]
-            yield stretch[0][0], stretch[-1][0], partial(self._made, stretch)
+            part = steps[begin : begin + frames]
+            yield part[0][0], part[-1][0], partial(self._made, part)
 
     def _made(self, steps: list[tuple[float, float]]) -> Iterator[Snapshot]:
         return (self._at(t, every) for t, every in steps)
@@ -340,7 +342,7 @@ class SimulatedSource:
             return None
         self._last_tick = tick
         snapshot = self._at(self._started + tick * self.interval_s, self.interval_s)
-        self.now = snapshot = replace(snapshot, own=self._own.read())
+        self.now = snapshot = replace(snapshot, own=self._own_cost.read())
         return snapshot
 
     def close(self) -> None:
@@ -411,23 +413,23 @@ class SimulatedThreads:
         now = self._source.now
         if now is None or (self.latest is not None and self.latest.t == now.t):
             return
-        found = _find(self._source, self._identity)
-        if found is None:
+        process = _find(self._source, self._identity)
+        if process is None:
             self.latest = ThreadList(now.t, reason=GONE)
             return
-        sights = _threads(found)
+        threads_seen = _threads(process)
         threads = tuple(
             ThreadSample(
-                sight.tid,
-                sight.name,
-                sight.state,
-                found.main_run_pct if sight.tid == found.pid else 0.0,
-                found.main_wait_pct if sight.tid == found.pid else 0.0,
-                sight.waiting_on,
+                thread.tid,
+                thread.name,
+                thread.state,
+                process.main_run_pct if thread.tid == process.pid else 0.0,
+                process.main_wait_pct if thread.tid == process.pid else 0.0,
+                thread.waiting_on,
             )
-            for sight in sights
+            for thread in threads_seen
         )
-        self.latest = ThreadList(now.t, threads, int(found.threads or len(threads)), sockets=_sockets(found, now.t))
+        self.latest = ThreadList(now.t, threads, int(process.threads or len(threads)), sockets=_sockets(process, now.t))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -441,23 +443,23 @@ class SimulatedAccess:
 
     def send(self, identity: ProcessIdentity, number: int) -> SignalOutcome:
         """A signal that ends a process ends its job, with all its loaders; no other is simulated."""
-        found = _find(self._source, identity)
-        if found is None:
+        process = _find(self._source, identity)
+        if process is None:
             return SignalOutcome(identity, False, GONE)
         if number not in ENDING:
             return SignalOutcome(identity, False, "the demo simulates only signals that end a process, such as SIGTERM")
-        job = found.pid if found.role == "gpu" or found.ppid is None else found.ppid
+        job = process.pid if process.role == "gpu" or process.ppid is None else process.ppid
         self._source.end_job(job)
         return SignalOutcome(identity, True, note=SIMULATED)
 
     def environment(self, identity: ProcessIdentity) -> Environment:
         """What such a job usually has, a secret included, so that one sees how it is masked."""
-        found = _find(self._source, identity)
-        if found is None:
+        process = _find(self._source, identity)
+        if process is None:
             return Environment(identity, reason=GONE)
-        static = found.static
+        static = process.static
         variables = {
-            "CUDA_VISIBLE_DEVICES": str(found.gpu),
+            "CUDA_VISIBLE_DEVICES": str(process.gpu),
             "HOME": f"/home/{static.user}",
             "LANG": "C.UTF-8",
             "NCCL_DEBUG": "WARN",
@@ -473,14 +475,16 @@ class SimulatedAccess:
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
         """Stacks that fit what the process is said to do."""
-        found = _find(self._source, identity)
-        if found is None:
-            return DeepLook(ProcessSight(identity, reason=GONE), exists=False)
-        words = (found.static.command or "").split()
-        beside = None if loader is None else _find(self._source, loader)
+        process = _find(self._source, identity)
+        if process is None:
+            return DeepLook(InspectedProcess(identity, reason=GONE), exists=False)
+        words = (process.static.command or "").split()
+        loader_process = None if loader is None else _find(self._source, loader)
         return DeepLook(
-            _sight(found, _main_stack(found, words)),
-            None if beside is None else _sight(beside, _DECODING if beside.state == "R" else _READING),
+            _inspected_process(process, _main_stack(process, words)),
+            None
+            if loader_process is None
+            else _inspected_process(loader_process, _DECODING if loader_process.state == "R" else _READING),
             tuple(words),
             HOME,
             note=SIMULATED,
@@ -504,7 +508,7 @@ def _find(source: SimulatedSource, identity: ProcessIdentity) -> ProcessSample |
 
 
 def _sockets(process: ProcessSample, t: float) -> SocketList:
-    """A worker that waits for the network has the connections of a client; nobody else has any."""
+    """A worker that waits for the network has the connections of a client; no other process has any."""
     if process.waiting_on != "network" or process.role != "loader":
         return SocketList(t)
     return SocketList(t, (SocketGroup(443, False, False, 4, SIMULATED_RX),))
@@ -513,20 +517,20 @@ def _sockets(process: ProcessSample, t: float) -> SocketList:
 def _main_stack(process: ProcessSample, words: list[str]) -> tuple[tuple[str, str, int], ...]:
     if process.role != "gpu":
         return _READING
-    known = next((stack for name, stack in _MAIN.items() if name in words), None)
-    return known or (_STEP if process.state == "R" else _FETCH)
+    stack_of_program = next((stack for name, stack in _MAIN.items() if name in words), None)
+    return stack_of_program or (_STEP if process.state == "R" else _FETCH)
 
 
-def _sight(process: ProcessSample, frames: tuple[tuple[str, str, int], ...]) -> ProcessSight:
+def _inspected_process(process: ProcessSample, frames: tuple[tuple[str, str, int], ...]) -> InspectedProcess:
     stack = ThreadStack(frames, active=process.state == "R")
-    return ProcessSight(ProcessIdentity(process.pid, process.starttime), _threads(process), (stack,) * LOOKS)
+    return InspectedProcess(ProcessIdentity(process.pid, process.starttime), _threads(process), (stack,) * LOOKS)
 
 
-def _threads(process: ProcessSample) -> tuple[ThreadSight, ...]:
+def _threads(process: ProcessSample) -> tuple[InspectedThread, ...]:
     """The main thread and the few others that every such process has."""
     name = (process.static.name or "python")[:15]
     waits = process.waiting_on
-    main = ThreadSight(process.pid, name, process.state or "S", waits, _CHANNELS.get(waits or ""))
+    main = InspectedThread(process.pid, name, process.state or "S", waits, _CHANNELS.get(waits or ""))
     if process.role != "gpu":
         return (main,)
     others = ["cuda-EvtHandlr"]
@@ -534,5 +538,8 @@ def _threads(process: ProcessSample) -> tuple[ThreadSight, ...]:
     others += ["pt_data_pin"] if process.pin_memory else []
     return (
         main,
-        *(ThreadSight(process.pid + 1 + i, other, "S", "queue", "futex_wait_queue") for i, other in enumerate(others)),
+        *(
+            InspectedThread(process.pid + 1 + i, other, "S", "queue", "futex_wait_queue")
+            for i, other in enumerate(others)
+        ),
     )

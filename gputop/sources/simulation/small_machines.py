@@ -50,8 +50,8 @@ def healthy() -> NodeLife:
 def useful_work() -> NodeLife:
     """A job that announces its steps, and a server that publishes what it serves."""
     train = eight_gpu_node.healthy(0)
-    said = Announced(step_s=0.412, tokens=65_536.0, samples=32.0, mfu_pct=43.0)
-    job = replace(train.jobs[0], pid=4730, announced=said, nccl=False)
+    announced = Announced(step_s=0.412, tokens=65_536.0, samples=32.0, mfu_pct=43.0)
+    job = replace(train.jobs[0], pid=4730, announced=announced, nccl=False)
     server = low_demand().gpus[0]
     served = Served(
         "vllm", "localhost:8000", 12.0, 1430.0, 5200.0, 3.0, 8.0, ((0.08, 0.1), (0.25, 0.5)), ((0.01, 0.025),) * 2
@@ -383,7 +383,7 @@ def unified_memory() -> NodeLife:
 
 
 def asleep() -> NodeLife:
-    """A workstation whose second GPU is switched off while nobody uses it."""
+    """A workstation whose second GPU is switched off while it is not used."""
     counter = Counter("bound", "GeForce RTX 40 has no SM activity counter for users")
     life = replace(
         eight_gpu_node.healthy(0), used_gib=17.8, busy=Load(97, 86, 34, 41, 43, 23, 391, 1.5, 0.3), counter=counter

@@ -43,10 +43,10 @@ class KeyTableError(Exception):
 
 def check(keys: Iterable[Key], handled: Iterable[str]) -> None:
     """Raises KeyTableError unless each key has one handler and each handler a key."""
-    wanted, found = [key.id for key in keys], list(handled)
-    without = [key_id for key_id in wanted if key_id not in found]
-    unknown = [key_id for key_id in found if key_id not in wanted]
-    twice = sorted({key_id for key_id in found if found.count(key_id) > 1})
+    key_ids, handled_ids = [key.id for key in keys], list(handled)
+    without = [key_id for key_id in key_ids if key_id not in handled_ids]
+    unknown = [key_id for key_id in handled_ids if key_id not in key_ids]
+    twice = sorted({key_id for key_id in handled_ids if handled_ids.count(key_id) > 1})
     if without or unknown or twice:
         raise KeyTableError(f"keys without a handler: {without}; handlers without a key: {unknown}; twice: {twice}")
 
@@ -71,11 +71,11 @@ class KeyTable:
         self,
         screen: MainScreen,
         change_view: Callable[[str], None],
-        wanted: Mapping[str, str],
+        user_keys: Mapping[str, str],
         write: Callable[[str], None] | None,
         wear: Callable[[Theme], None],
     ) -> None:
-        """``change_view`` is called with an id of ``VIEW_KEYS``; ``wanted`` are the user's own keys.
+        """``change_view`` is called with an id of ``VIEW_KEYS``; ``user_keys`` are the user's own keys.
 
         ``write`` writes to the terminal, where there is one, ``wear`` applies a theme.
         """
@@ -94,17 +94,17 @@ class KeyTable:
             **_bound(time_keys.HANDLERS, self.time),
             **{key_id: partial(change_view, key_id) for key_id in VIEW_KEYS},
         }
-        self.bind(wanted)
+        self.bind(user_keys)
 
-    def bind(self, wanted: Mapping[str, str]) -> Mapping[str, str]:
+    def bind(self, user_keys: Mapping[str, str]) -> Mapping[str, str]:
         """Apply the user's own keys, which `gputop config --check` judges. Returns the changed bindings."""
         main, past = ([key.id for key in table] for table in (KEYS, REPLAY_KEYS))
-        self.keys = (*rebound(KEYS, wanted, past)[0], *rebound(REPLAY_KEYS, wanted, main)[0])
-        if wanted or self._screen.view.past_keys:
+        self.keys = (*rebound(KEYS, user_keys, past)[0], *rebound(REPLAY_KEYS, user_keys, main)[0])
+        if user_keys or self._screen.view.past_keys:
             from gputop.paint.replay_bar import shown_keys
 
             self._screen.view = replace(self._screen.view, past_keys=shown_keys(self.keys))
-        pages = page_keys(wanted)
+        pages = page_keys(user_keys)
         self.pages = {key.id: key.shown for key in pages}
         usual = {key.id: key.keys for key in (*KEYS, *REPLAY_KEYS, *PAGE_KEYS)}
         return {key.id: key.keys for key in (*self.keys, *pages) if key.keys != usual[key.id]}

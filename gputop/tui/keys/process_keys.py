@@ -48,7 +48,7 @@ class ProcessKeys:
         choices = [(COLUMNS[key].letter, COLUMNS[key].head, key) for key in keys]
         at = keys.index(view.sort) if view.sort in keys else 0
         footer = "Shift and a letter: reversed"
-        screen.push_screen(Menu("sort by", choices, at, here=view.glyphs.here, footer=footer), self._sort_by)
+        screen.push_screen(Menu("sort by", choices, at, marker=view.glyphs.here, footer=footer), self._sort_by)
 
     def _sort_by(self, chosen: tuple[str, bool] | None) -> None:
         if chosen is not None:
@@ -81,10 +81,10 @@ class ProcessKeys:
         A word that may become the name of a field is not looked for yet: the last filter stands.
         """
         try:
-            wanted = parse(text)
+            expression = parse(text)
             if may_become_field(text):
                 return None
-            self._screen.see(replace(self._screen.view, filter=wanted, scroll=0))
+            self._screen.see(replace(self._screen.view, filter=expression, scroll=0))
         except ExpressionError as error:
             return str(error)
         return None
@@ -102,8 +102,8 @@ class ProcessKeys:
                 self._past_searches = remembered(self._past_searches, text)
 
         def tried(text: str) -> str | None:
-            found = text == "" or self._find(replace(screen.view, search=text, process=before.process), 0)
-            return None if found else "not found"
+            has_match = text == "" or self._find(replace(screen.view, search=text, process=before.process), 0)
+            return None if has_match else "not found"
 
         screen.push_screen(Prompt("search in command, user, pid, job:", "", self._past_searches, tried), taken)
 
@@ -188,24 +188,24 @@ class ProcessKeys:
         """The tagged processes that still show, each once, or else the one under the cursor."""
         frame, tagged = self._frame, self._screen.view.tagged
         if not tagged or frame is None:
-            return [one] if (one := self._selected()) is not None else []
-        found = {(p.pid, p.starttime): p for p in frame.snapshot.processes if process_table.key_of(p) in tagged}
-        return list(found.values())
+            return [selected] if (selected := self._selected()) is not None else []
+        by_identity = {(p.pid, p.starttime): p for p in frame.snapshot.processes if process_table.key_of(p) in tagged}
+        return list(by_identity.values())
 
     def signal(self, number: int | None = None) -> None:
         """Choose a signal for them; with a ``number`` only the confirmation is left."""
-        screen, who = self._screen, self._addressed()
+        screen, processes = self._screen, self._addressed()
         if screen.view.read_only:
             screen.say(READ_ONLY)
         elif screen.access is None:
             screen.say(NO_ACCESS)
-        elif not who:
+        elif not processes:
             screen.say(NONE_LEFT if screen.view.tagged else NONE)
         else:
             from gputop.paint.process_actions import Addressee
             from gputop.tui.screens.process_screens import SignalScreen
 
-            addressees = [Addressee(_identity(p), p.static.user, p.static.command or p.static.name) for p in who]
+            addressees = [Addressee(_identity(p), p.static.user, p.static.command or p.static.name) for p in processes]
             screen.push_screen(
                 SignalScreen(screen.look, screen.view.glyphs, addressees, screen.access.send, self._signalled, number)
             )

@@ -58,11 +58,11 @@ def _box_theme(look: Theme, name: str) -> BoxTheme:
     colours = row.palette
     if row.terminal:
         # Named otherwise in the lowest Textual that is allowed.
-        own = BUILTIN_THEMES.get("ansi-dark", BUILTIN_THEMES["textual-dark"])
+        builtin = BUILTIN_THEMES.get("ansi-dark", BUILTIN_THEMES["textual-dark"])
         if not row.colourless:
-            return replace(own, name=name)
+            return replace(builtin, name=name)
         plain = dict.fromkeys(("scrollbar", "scrollbar-hover", "scrollbar-active"), "ansi_default")
-        return replace(own, name=name, primary="ansi_default", variables={**own.variables, **plain})
+        return replace(builtin, name=name, primary="ansi_default", variables={**builtin.variables, **plain})
     return BoxTheme(
         name=name,
         primary=colours["blue"],
@@ -166,7 +166,7 @@ class Menu(ModalScreen[tuple[str, bool] | None], ClosesOnce[tuple[str, bool] | N
         choices: Sequence[Choice],
         at: int = 0,
         *,
-        here: str = "▸",
+        marker: str = "▸",
         footer: str = "",
         tried: Callable[[str], None] | None = None,
     ) -> None:
@@ -174,7 +174,7 @@ class Menu(ModalScreen[tuple[str, bool] | None], ClosesOnce[tuple[str, bool] | N
         self._tried = tried
         self._choices = choices
         self._at = at
-        self._here = here
+        self._marker = marker
         self._footer = footer
         # Kept here, because a screen that is closed before it is composed is mounted without it.
         self._box = Static(self._text(), markup=False)
@@ -189,17 +189,17 @@ class Menu(ModalScreen[tuple[str, bool] | None], ClosesOnce[tuple[str, bool] | N
     def _text(self) -> Text:
         text = Text()
         for i, (letter, words, _) in enumerate(self._choices):
-            mark = self._here if i == self._at else " "
+            mark = self._marker if i == self._at else " "
             text.append(f"{mark} ", "bold").append(f"{letter or ' '}  ", "bold").append(f"{words}\n")
         return text.append(self._footer, "dim")
 
     def on_key(self, event: events.Key) -> None:
-        """A letter takes its choice; any other key is for nobody while the box is open."""
+        """A letter takes its choice; any other key does nothing while the box is open."""
         event.stop()
         letter = event.character or ""
-        for own, _, value in self._choices:
-            if own and letter.lower() == own.lower():
-                self.dismiss((value, letter.isupper() and not own.isupper()))
+        for choice_letter, _, value in self._choices:
+            if choice_letter and letter.lower() == choice_letter.lower():
+                self.dismiss((value, letter.isupper() and not choice_letter.isupper()))
                 return
         self._box.border_subtitle = f"{letter or event.key}: not in this list"
 
@@ -258,7 +258,7 @@ def choose_theme(screen: ThemedScreen, glyphs: Glyphs, wear: Callable[[Theme], N
         "theme",
         [(name[0], name, name) for name in names],
         names.index(before.name) if before.name in names else 0,
-        here=glyphs.here,
+        marker=glyphs.here,
         footer="the arrows try one, esc leaves it",
         tried=lambda name: wear(THEMES[name]),
     )

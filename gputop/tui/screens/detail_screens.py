@@ -101,8 +101,8 @@ class DetailsScreen(ClosesOnce[None]):
         self._wheel(-WHEEL_ROWS)
 
     def _wheel(self, rows: int) -> None:
-        most = 0 if self._painted is None else self._painted.most_first
-        self.state = replace(self.state, first=max(0, min(most, min(self.state.first, most) + rows)))
+        most_first = 0 if self._painted is None else self._painted.most_first
+        self.state = replace(self.state, first=max(0, min(most_first, min(self.state.first, most_first) + rows)))
         self.paint()
 
     def on_click(self, event: events.Click) -> None:

@@ -85,12 +85,12 @@ class FindingsScreen(RowsScreen):
             return 0
         return len(frame.findings) + (0 if self._alerts is None else len(self._alerts.board().rows))
 
-    def _add(self, rows: list[Row], what: Finding | str, block: list[Row]) -> None:
+    def _add(self, rows: list[Row], item: Finding | str, block: list[Row]) -> None:
         """Append the rows of one alert or finding, marked where the cursor is on it."""
         if len(self._shown) == self._cursor:
             self._show(len(rows), len(block))
             block = [tuple((text, f"{style}|select") for text, style in row) for row in block]
-        self._shown.append(what)
+        self._shown.append(item)
         rows += block
 
     def _show(self, first: int, count: int) -> None:

@@ -41,7 +41,8 @@ TOUR_REPAINT_S = 1.0
 
 
 class TourScreen(RowsScreen):
-    """``frame`` gives the demo's newest frame, ``after`` that of the node with its remedies, ``seen`` the last GPU."""
+    """``frame`` gives the demo's newest frame, ``after`` that of the node with its remedies, ``on_seen`` the last
+    GPU."""
 
     PAGES: ClassVar[tuple[str, ...]] = ("list", "tour")
     KEYS = (("next", "tour_next"), ("back", "tour_back"), ("first", "tour_go_1"), ("last", f"tour_go_{len(STEPS)}"))
@@ -53,13 +54,13 @@ class TourScreen(RowsScreen):
         view: Callable[[], View],
         frame: Callable[[], Frame | None],
         after: Callable[[], Frame],
-        seen: Callable[[str], None],
+        on_seen: Callable[[str], None],
     ) -> None:
         super().__init__(theme, view().glyphs)
         self._view = view
         self._frame = frame
         self._after = after
-        self._seen = seen
+        self._on_seen = on_seen
         self._at = 0
 
     def on_mount(self) -> None:
@@ -88,7 +89,7 @@ class TourScreen(RowsScreen):
         now = self._frame()
         position = None if now is None else position_of(now, self._at)
         if now is not None and position is not None:
-            self._seen(now.snapshot.gpus[position].static.uuid)
+            self._on_seen(now.snapshot.gpus[position].static.uuid)
         super().action_close()
 
 
@@ -127,18 +128,19 @@ class UsersScreen(ListScreen):
         frame = self._frame()
         if frame is None:
             return [Line().add(" nothing was measured yet", "dim").row(width)]
-        found = groups(frame, self._by)
-        self._names = [group.name for group in found]
-        self.cursor = max(0, min(self.cursor, len(found) - 1))
-        title = f" GPU use by {self._by}: {len(found)}"
+        user_groups = groups(frame, self._by)
+        self._names = [group.name for group in user_groups]
+        self.cursor = max(0, min(self.cursor, len(user_groups) - 1))
+        title = f" GPU use by {self._by}: {len(user_groups)}"
         head = Line().add(title, "title")
         if hidden := hidden_words(frame, width):
             head.add(f"   {hidden}", "dim")
         rows = [head.row(width), summary_head(frame, self._by, width)]
-        if not found:
+        if not user_groups:
             rows.append(Line().add("  no process holds a GPU context", "dim").row(width))
         return rows + [
-            summary_row(frame, group, self._glyphs, width, selected=i == self.cursor) for i, group in enumerate(found)
+            summary_row(frame, group, self._glyphs, width, selected=i == self.cursor)
+            for i, group in enumerate(user_groups)
         ]
 
     def action_regroup(self) -> None:

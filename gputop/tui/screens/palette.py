@@ -64,14 +64,14 @@ class Palette(CommandPalette):
         Binding("pageup", "turn('page_up')", "Previous page", show=False),
     ]
 
-    def run_worker(self, work: Callable[[], Awaitable[None]], **more: Any) -> Worker[None]:  # type: ignore[override]
-        """As Textual's, which looks for what was typed: the palette may be closed meanwhile, and its list gone."""
+    def run_worker(self, work: Callable[[], Awaitable[None]], **options: Any) -> Worker[None]:  # type: ignore[override]
+        """As Textual's, which looks for what was typed: the palette may be closed by then, and its list gone."""
 
         async def while_open() -> None:
             with suppress(NoMatches):
                 await work()
 
-        return super().run_worker(while_open, **more)
+        return super().run_worker(while_open, **options)
 
     def on_mount(self) -> None:
         if is_ascii(self.app):

@@ -43,11 +43,11 @@ class EnvironmentScreen(RowsScreen):
         self._environment = environment
         self._command = command
         self._revealed = False
-        self._wanted = ""
+        self._search = ""
 
     def rows(self, width: int) -> list[Row]:
         return environment_rows(
-            self._environment, self._command, self._glyphs, width, revealed=self._revealed, wanted=self._wanted
+            self._environment, self._command, self._glyphs, width, revealed=self._revealed, search=self._search
         )
 
     def action_reveal(self) -> None:
@@ -55,11 +55,11 @@ class EnvironmentScreen(RowsScreen):
         self.paint()
 
     async def action_find(self) -> None:
-        await self.app.push_screen(Prompt("find in names and values:", self._wanted, ()), self._find)
+        await self.app.push_screen(Prompt("find in names and values:", self._search, ()), self._find)
 
     def _find(self, text: str | None) -> None:
         if text is not None:
-            self._wanted = text
+            self._search = text
             self.action_scroll(-len(self._environment.variables))
 
 
@@ -87,7 +87,7 @@ class StacksScreen(RowsScreen):
         self._pid = pid
         self._command = command
         self._may_copy = may_copy
-        self._seen: DeepLook | None = None
+        self._inspection: DeepLook | None = None
         self._worker = Worker("look", look, lambda: self.post_message(Looked()))
 
     def on_mount(self) -> None:
@@ -95,19 +95,19 @@ class StacksScreen(RowsScreen):
         self.action_again()
 
     def rows(self, width: int) -> list[Row]:
-        if self._seen is None:
+        if self._inspection is None:
             failed = self._worker.error if self._worker.busy_since is None else None
             return waiting_rows(self._pid, failed, self._glyphs, width)
-        return look_rows(self._seen, self._command, self._glyphs, width)
+        return look_rows(self._inspection, self._command, self._glyphs, width)
 
     def action_again(self) -> None:
         if self._worker.busy_since is None:
-            self._seen = None
+            self._inspection = None
             self._worker.ask()
             self.paint()
 
     def on_looked(self) -> None:
-        look = self._seen = None if self._worker.error is not None else self._worker.latest
+        look = self._inspection = None if self._worker.error is not None else self._worker.latest
         self.KEYS = WITH_COPIES if self._may_copy and look is not None and look.exists else WITHOUT_COPIES
         self.paint()
 
@@ -116,9 +116,9 @@ class StacksScreen(RowsScreen):
 
     def action_copy(self, number: int) -> None:
         """Put a command into the clipboard of the terminal (OSC 52)."""
-        if self._seen is not None and self._seen.exists and self._may_copy:
-            found = recipes(self._pid, self._seen.argv, self._seen.folder)
-            self.app.copy_to_clipboard(found[number - 1].text)
+        if self._inspection is not None and self._inspection.exists and self._may_copy:
+            commands = recipes(self._pid, self._inspection.argv, self._inspection.folder)
+            self.app.copy_to_clipboard(commands[number - 1].text)
 
 
 # Sending a signal: choose it, confirm it, see the outcome.
@@ -135,17 +135,17 @@ class SignalScreen(ListScreen):
         self,
         theme: Theme,
         glyphs: Glyphs,
-        who: Sequence[Addressee],
+        addressees: Sequence[Addressee],
         send: Callable[[ProcessIdentity, int], SignalOutcome],
         done: Callable[[str], None],
         chosen: int | None = None,
     ) -> None:
         super().__init__(theme, glyphs)
-        self._who = who
+        self._addressees = addressees
         self._send = send
         self._done = done
         self._choices = signal_choices()
-        self._asked = chosen is not None
+        self._is_chosen = chosen is not None
         self.cursor = next((i for i, choice in enumerate(self._choices) if choice.number == chosen), 0)
         self._outcomes: list[SignalOutcome] = []
 
@@ -154,38 +154,38 @@ class SignalScreen(ListScreen):
 
     def above(self) -> int:
         # A title, the processes (one row more counts the rest), an empty row.
-        return 2 + min(len(self._who), MOST_NAMED + 1)
+        return 2 + min(len(self._addressees), MOST_NAMED + 1)
 
     def rows(self, width: int) -> list[Row]:
         if self._outcomes:
             return outcome_rows(self._outcomes, self._choices[self.cursor].name, self._glyphs, width)
-        return signal_rows(self._who, self._choices, self.cursor, self._glyphs, width, asked=self._asked)
+        return signal_rows(self._addressees, self._choices, self.cursor, self._glyphs, width, is_chosen=self._is_chosen)
 
     def action_scroll(self, rows: int) -> None:
-        if not self._asked:
+        if not self._is_chosen:
             super().action_scroll(rows)
 
     def action_choose(self) -> None:
-        self._asked = True
+        self._is_chosen = True
         self.paint()
 
     def action_back(self) -> None:
         if not self._outcomes:
-            self._asked = False
+            self._is_chosen = False
             self.paint()
 
     def action_close(self) -> None:
-        if self._asked and not self._outcomes:
+        if self._is_chosen and not self._outcomes:
             self.action_back()
         else:
             super().action_close()
 
     def action_send(self) -> None:
-        """Send the chosen signal, once; the identity of each process is checked again by whoever sends."""
-        if not self._asked or self._outcomes:
+        """Send the chosen signal, once; the identity of each process is checked again by the sender."""
+        if not self._is_chosen or self._outcomes:
             return
         choice = self._choices[self.cursor]
-        self._outcomes = [self._send(one.identity, choice.number) for one in self._who]
+        self._outcomes = [self._send(addressee.identity, choice.number) for addressee in self._addressees]
         self._done(outcome_words(self._outcomes, choice.name))
         if all(outcome.sent for outcome in self._outcomes):
             self.dismiss()

@@ -21,7 +21,7 @@ from gputop.tui.terminal.painted_lines import Lines
 
 
 def press_named(app: App[object], rows: list[Row], event: events.Click) -> bool:
-    """Press the key on which somebody clicked in the last row; whether the click was in it."""
+    """Press the key that was clicked in the last row; whether the click was in it."""
     if event.screen_y != len(rows) - 1:
         return False
     key = key_named_at(rows[-1], event.screen_x)
@@ -54,7 +54,7 @@ class RowsScreen(ClosesOnce[None]):
         """All rows at a width."""
 
     def where(self, first: int, last: int, count: int) -> str:
-        """What of ``count`` rows is in sight, in words."""
+        """Which of ``count`` rows are visible, in words."""
         return f"rows {first + 1} to {last} of {count}"
 
     def compose(self) -> ComposeResult:
@@ -97,11 +97,11 @@ class RowsScreen(ClosesOnce[None]):
         where = self.where(self._first, last, len(rows))
         keys: Mapping[str, str] = getattr(self.app, "page_keys", USUAL)
         hints = (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS)
-        told = [keys_shown(hint(keys, *parts), glyphs) for parts in hints]
+        hint_texts = [keys_shown(hint(keys, *parts), glyphs) for parts in hints]
         # Where we are is never cut; the last keys give way to it.
-        while len(told) > 1 and 1 + sum(map(len, told)) + len(where) > width:
-            told.pop()
-        text = f" {''.join(told)}{where}"
+        while len(hint_texts) > 1 and 1 + sum(map(len, hint_texts)) + len(where) > width:
+            hint_texts.pop()
+        text = f" {''.join(hint_texts)}{where}"
         shown.append(Line().add(text, "dim").row(width, "bar"))
         if glyphs.name == "ascii":
             shown = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in shown]
@@ -112,7 +112,7 @@ class RowsScreen(ClosesOnce[None]):
 
 
 class ListScreen(RowsScreen):
-    """Scrolls so that the cursor's row is in sight; ``entries`` and ``above`` give its size and place."""
+    """Scrolls so that the cursor's row is visible; ``entries`` and ``above`` give its size and place."""
 
     def __init__(self, theme: Theme, glyphs: Glyphs) -> None:
         super().__init__(theme, glyphs)

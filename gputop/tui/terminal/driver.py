@@ -26,7 +26,7 @@ from gputop.tui.terminal.guard import TerminalGuard, in_background
 from gputop.tui.textual_internals import InputParser
 
 WEDGED_S = 1.0
-"""A loop that has not answered for this long counts as blocked by a terminal that nobody reads."""
+"""A loop that has not answered for this long counts as blocked by a terminal whose output is not read."""
 
 INPUT_BYTES = 4096
 NOISE_PAUSE_S = 0.01

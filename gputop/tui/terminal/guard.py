@@ -1,4 +1,5 @@
-"""The terminal is left as it was found: on a signal, on a crash, when it is closed, and while nobody drains its output.
+"""The terminal is left as it was found: on a signal, on a crash, when it is closed, and while its output is not
+drained.
 
 Needs neither Textual, nor its event loop, nor its writer queue: once that queue is full the loop blocks, and neither a
 key nor a loop-bound signal handler gets through then.
@@ -53,11 +54,11 @@ class TerminalGuard:
 
     def __init__(self) -> None:
         self._leave: Callable[[int], object] = self.leave
-        # Its holder restores the terminal, or has done so. Nobody waits for it longer than TURN_S.
+        # Its holder restores the terminal, or has done so. It is not waited for longer than TURN_S.
         self._way_out = threading.Lock()
         self._finished = False
         self._hear = self._tell = -1
-        self.told: int | None = None
+        self.asked_status: int | None = None
         """The exit status, once a signal or the closed terminal has told the process to end."""
         self.is_leaving = False
         """Whether the way out has begun."""
@@ -92,7 +93,7 @@ class TerminalGuard:
     def _on_signal(self, number: int, _frame: object) -> None:
         # The pipe has the signal already. Other handlers see from here on that the way out has begun.
         self.is_leaving = True
-        self.told = self.told or 128 + number
+        self.asked_status = self.asked_status or 128 + number
 
     def _watch(self) -> None:
         # A thread in the background that changes the terminal would be stopped, and the process with it.
@@ -108,24 +109,24 @@ class TerminalGuard:
             self.is_gone = bool(ready - {self._hear})
             signals = [number for number in numbers if number in ENDING]
             if self.is_gone or signals:
-                self._end(128 + signals[0] if signals else HUNG_UP, told=True)
+                self._end(128 + signals[0] if signals else HUNG_UP, by_signal=True)
             for number in numbers:
                 if number >= LEFT:
                     self._end(number - LEFT)
 
-    def _end(self, status: int, *, told: bool = False) -> NoReturn:
-        """End the process when the normal way out takes too long, which is asked for here if ``told`` by a signal."""
+    def _end(self, status: int, *, by_signal: bool = False) -> NoReturn:
+        """End the process when the normal way out takes too long; where ``by_signal``, the signal asks for it here."""
         self.is_leaving = True
         try:
             signal.setitimer(signal.ITIMER_REAL, GONE_KERNEL_S if self.is_gone else KERNEL_S)
-            if told:
-                self.told = status = self.told or status
+            if by_signal:
+                self.asked_status = status = self.asked_status or status
                 # A loop that has ended takes no more calls: then the normal way out is under way.
                 with contextlib.suppress(RuntimeError):
                     self._leave(status)
             time.sleep(GONE_GRACE_S if self.is_gone else GRACE_S)
         finally:
-            self.leave(self.told or status)
+            self.leave(self.asked_status or status)
 
     def restore(self) -> None:
         """Give the terminal back without ever blocking."""
@@ -134,7 +135,7 @@ class TerminalGuard:
             os.set_blocking(descriptor, False)
         for _ in range(ATTEMPTS):
             # A thread that hangs in a write to a full terminal holds the terminal's write lock. Interrupted, it tries
-            # again and gives up, because the descriptor no longer blocks; then what nobody read is dropped.
+            # again and gives up, because the descriptor no longer blocks; then what was not read is dropped.
             _interrupt_other_threads()
             time.sleep(ATTEMPT_S)
             with contextlib.suppress(termios.error, OSError):
@@ -194,7 +195,7 @@ class TerminalGuard:
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(self.told or status)
+        os._exit(self.asked_status or status)
 
 
 def in_background() -> bool:
@@ -206,8 +207,8 @@ def in_background() -> bool:
 
 
 def _interrupt_other_threads() -> None:
-    own = threading.get_ident()
+    own_ident = threading.get_ident()
     for thread in threading.enumerate():
-        if thread.ident is not None and thread.ident != own:
+        if thread.ident is not None and thread.ident != own_ident:
             with contextlib.suppress(ProcessLookupError):
                 signal.pthread_kill(thread.ident, INTERRUPT)

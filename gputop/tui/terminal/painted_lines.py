@@ -82,9 +82,9 @@ class Lines(Widget, can_focus=False):
 
     def _strip(self, y: int, width: int) -> Strip:
         row = self._rows[y] if y < len(self._rows) else ()
-        known = self._strips.get(y)
-        if known is not None and known[0] is row and known[1].cell_length == width:
-            return known[1]
+        cached = self._strips.get(y)
+        if cached is not None and cached[0] is row and cached[1].cell_length == width:
+            return cached[1]
         styles = self._styles
         segments = []
         for text, name in row:

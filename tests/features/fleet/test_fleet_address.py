@@ -59,9 +59,9 @@ def test_a_selector_that_is_no_promql_is_refused(text: str) -> None:
 
 def test_a_selector_reaches_every_name() -> None:
     assert checked_select('{cluster="a", job=~"x|y",}') == 'cluster="a", job=~"x|y"'
-    known = plan.Known({"legacy": frozenset(("util_pct",))}, {"legacy": ("instance", "gpu")})
+    known = plan.FleetSchema({"legacy": frozenset(("util_pct",))}, {"legacy": ("instance", "gpu")})
     who = plan.identities([DIALECTS["gputop"]], 'c="a"', gone=True)
-    for text in (who, plan.names_asked('c="a"'), plan.samples('c="a"'), plan.troubles(known, 'c="a"', ages=True)):
+    for text in (who, plan.names_selector('c="a"'), plan.samples('c="a"'), plan.troubles(known, 'c="a"', ages=True)):
         assert text.count('c="a"') == text.count("{")
 
 

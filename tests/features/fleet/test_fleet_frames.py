@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.features.fleet.decode_answers import said_by, told_of
+from gputop.features.fleet.decode_answers import fact_labels, series_facts
 from gputop.features.fleet.fleet_data import findings, fleet_csv, fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import NO_JOB, Down, FleetReading, GpuReading, JobName, Lost
@@ -20,7 +20,7 @@ from gputop.features.fleet.fleet_ticket import ticket_text
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.gpu_group import worst_first
 from gputop.features.fleet.judge import ABSENT, By, Straggler, state_of, stragglers
-from gputop.features.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, Known, told
+from gputop.features.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, FleetSchema, node_facts
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 
 GIB = 2.0**30
@@ -266,12 +266,14 @@ def test_the_demo_runs_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_steps_and_waits_of_a_gpu_are_read_from_two_series_that_say_which_they_are() -> None:
-    known = Known({}, {"gputop": ("host", "gpu", "uuid")})
-    asked = told(known, "")
+    known = FleetSchema({}, {"gputop": ("host", "gpu", "uuid")})
+    asked = node_facts(known, "")
     assert asked.count("gputop_step_seconds_") == 2 and asked.count("gputop_step_wait_seconds_") == 2
     labels = {"host": "a", "gpu": "0", "uuid": "GPU-0"}
-    rows = [(said_by({**labels, DIALECT_LABEL: mark}, known), value) for mark, value in ((STEP, 1.0), (STEP_WAIT, 0.3))]
-    (one,) = told_of(rows).values()
+    rows = [
+        (fact_labels({**labels, DIALECT_LABEL: mark}, known), value) for mark, value in ((STEP, 1.0), (STEP_WAIT, 0.3))
+    ]
+    (one,) = series_facts(rows).values()
     assert (one.step_s, one.step_wait_s) == (1.0, 0.3)
     assert GpuReading("a", "0", step_s=1.0, step_wait_s=0.3).own_step_s == 0.7
     assert GpuReading("a", "0", step_s=1.0).own_step_s is None

@@ -64,7 +64,7 @@ def test_hosts_and_jobs_that_were_replaced_are_forgotten() -> None:
     shown = {gpu.host for gpu in read.gpus}
     assert {f"node-{engine.first - NEW + number}" for number in range(HOSTS)} <= shown
     assert REFRESHES * NEW > 1000 > len(shown) and too_large(fleet) == []
-    assert any(where.endswith("_found") for _, where in held(fleet)), "what is known of labels was counted"
+    assert any(where.endswith("_value_of_labels") for _, where in held(fleet)), "what is known of labels was counted"
 
 
 def test_labels_are_read_once_for_as_long_as_they_are_looked_up() -> None:

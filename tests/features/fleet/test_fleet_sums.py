@@ -28,7 +28,7 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_shares import HostNames, lost_of, owner_of, recorded_host, shares_of
-from gputop.features.fleet.fleet_view import FleetView, in_sight, parse, passes
+from gputop.features.fleet.fleet_view import FleetView, drawn_hosts, parse, passes
 from gputop.features.fleet.gpu_group import GpuGroup, worst_first
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL
 from gputop.features.fleet.rules import recorded
@@ -77,7 +77,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FleetFram
         every = fleet_frame(whole.ask(STARTED))
         assert whole.look(["node-001"], STARTED) is None and not every.read.shares
         sums = fleet_frame(summed.ask(STARTED))
-        gpus = summed.look(in_sight(sums, FleetView(), 40), STARTED)
+        gpus = summed.look(drawn_hosts(sums, FleetView(), 40), STARTED)
         assert gpus is not None
         yield every, sums, fleet_frame(summed.ask(STARTED))
         whole.close()

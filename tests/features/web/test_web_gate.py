@@ -19,7 +19,7 @@ from gputop.features.web.gate import (
     MOST_STRANGERS,
     STRANGER_S,
     BadMessage,
-    Door,
+    ConnectionLimit,
     GateKey,
     Ping,
     Resize,
@@ -187,11 +187,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def door(clock: Clock) -> Door:
-    return Door(clock)  # type: ignore[arg-type]
+def door(clock: Clock) -> ConnectionLimit:
+    return ConnectionLimit(clock)  # type: ignore[arg-type]
 
 
-def test_of_too_many_strangers_the_oldest_leaves_and_the_owner_gets_in(door: Door) -> None:
+def test_of_too_many_strangers_the_oldest_leaves_and_the_owner_gets_in(door: ConnectionLimit) -> None:
     idle = [Line() for _ in range(1146)]
     for line in idle:
         door.enter(line)
@@ -203,7 +203,7 @@ def test_of_too_many_strangers_the_oldest_leaves_and_the_owner_gets_in(door: Doo
     assert all(line.is_open for line in idle[-(MOST_STRANGERS - 1) :])
 
 
-def test_a_stranger_has_five_seconds_and_who_had_the_key_stays(door: Door, clock: Clock) -> None:
+def test_a_stranger_has_five_seconds_and_who_had_the_key_stays(door: ConnectionLimit, clock: Clock) -> None:
     stranger, owner = Line(), Line()
     door.enter(stranger)
     door.enter(owner)
@@ -217,7 +217,9 @@ def test_a_stranger_has_five_seconds_and_who_had_the_key_stays(door: Door, clock
     assert len(door) == 0
 
 
-def test_a_page_on_its_way_over_a_slow_line_is_not_cut_and_one_that_nobody_reads_is(door: Door, clock: Clock) -> None:
+def test_a_page_on_its_way_over_a_slow_line_is_not_cut_and_one_that_nobody_reads_is(
+    door: ConnectionLimit, clock: Clock
+) -> None:
     loading, unread = Line(unsent=100_000), Line(unsent=100_000)
     door.enter(loading)
     door.enter(unread)
@@ -231,7 +233,7 @@ def test_a_page_on_its_way_over_a_slow_line_is_not_cut_and_one_that_nobody_reads
     assert not unread.is_open
 
 
-def test_a_stranger_says_little(door: Door) -> None:
+def test_a_stranger_says_little(door: ConnectionLimit) -> None:
     talker, owner = Line(), Line()
     door.enter(talker)
     door.enter(owner)

@@ -264,8 +264,8 @@ async def test_nothing_is_kept_in_a_cookie(running: Running) -> None:
 
 def test_what_clients_do_wrong_is_told_in_few_lines(capsys: pytest.CaptureFixture[str]) -> None:
     server = object.__new__(Server)
-    server._told = set()
+    server._words_told = set()
     for client in range(10 * MOST_TOLD):
         server._tell_once(f"nonsense from {client}")
         server._tell_once("nonsense from 0")
-    assert len(server._told) == len(capsys.readouterr().err.splitlines()) == MOST_TOLD
+    assert len(server._words_told) == len(capsys.readouterr().err.splitlines()) == MOST_TOLD

@@ -186,17 +186,17 @@ def test_counters_are_left_to_profilers_and_dcgm(tmp_path: Path) -> None:
     proc.mkdir()
     others = Others(str(proc), str(tmp_path / "none"))
     start(proc, 1, "init")
-    assert others.who(0.0) is None
+    assert others.reason_to_wait(0.0) is None
     start(proc, 7, "sh")
-    assert others.who(2.0) is None
+    assert others.reason_to_wait(2.0) is None
     # The shell becomes the profiler: the same process under another name.
     start(proc, 7, "ncu")
-    assert others.who(4.0) == "left to ncu, which needs the same counters"
+    assert others.reason_to_wait(4.0) == "left to ncu, which needs the same counters"
     start(proc, 8, "nv-hostengine")
-    assert others.who(6.0) == "left to ncu, nv-hostengine, which needs the same counters"
+    assert others.reason_to_wait(6.0) == "left to ncu, nv-hostengine, which needs the same counters"
     for pid in (7, 8):
         shutil.rmtree(proc / str(pid))
-    assert others.who(8.0) is None
+    assert others.reason_to_wait(8.0) is None
 
 
 def test_a_helper_of_weeks_knows_the_processes_that_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +205,7 @@ def test_a_helper_of_weeks_knows_the_processes_that_there_are(tmp_path: Path, mo
     monkeypatch.setattr(access, "_name", lambda _, pid: "ncu" if int(pid) % 100 == 0 else "python")
     for look in range(1000):
         pids = [str(10 * look + number) for number in range(10)]
-        assert (others.who(2.0 * look) is None) == (look % 10 != 0)
+        assert (others.reason_to_wait(2.0 * look) is None) == (look % 10 != 0)
     assert max(size for size, _ in held(others)) <= 10
 
 
@@ -216,12 +216,12 @@ def test_counters_are_left_alone_on_battery(tmp_path: Path) -> None:
     (battery / "status").write_text("Discharging\n")
     (tmp_path / "proc").mkdir()
     others = Others(str(tmp_path / "proc"), str(tmp_path))
-    assert others.who(0.0) == "not on battery"
+    assert others.reason_to_wait(0.0) == "not on battery"
     (battery / "status").write_text("Charging\n")
-    assert others.who(31.0) is None
+    assert others.reason_to_wait(31.0) is None
     (battery / "status").write_text("Discharging\n")
     (battery / "scope").write_text("Device\n")
-    assert others.who(62.0) is None
+    assert others.reason_to_wait(62.0) is None
 
 
 # -- the witness, and the chain ---------------------------------------------------------------------------------------

@@ -33,8 +33,8 @@ from gputop.sources.processes.process_sockets import (
     held,
     tcp_tables,
 )
-from gputop.sources.processes.process_tree import Groups, Links, ProcessTable, find_beside, find_trees
-from gputop.sources.processes.wait_look import LOCAL, Seen, WaitLook
+from gputop.sources.processes.process_tree import Groups, Links, ProcessTable, find_related, find_trees
+from gputop.sources.processes.wait_look import LOCAL, ThreadWait, WaitLook
 from tests.proc_trees.fake_proc import FakeProc
 
 NONE: frozenset[int] = frozenset()
@@ -58,7 +58,7 @@ def resolved(
     own = FeederShares(run=0.1, other=0.9) if waits == "pipe" else FeederShares(run=0.1, poll=0.9)
     waiters = {
         ROOT: Waiter(FeederShares(poll=1.0), 1, ROOT),
-        WORKER: Waiter(own, ROOT, ROOT, 0.9, {waits: 1.0}, Seen(waits, **more), ended),
+        WORKER: Waiter(own, ROOT, ROOT, 0.9, {waits: 1.0}, ThreadWait(waits, **more), ended),
     }
     if child is not None:
         waiters[CHILD] = Waiter(child, WORKER, ROOT)
@@ -90,7 +90,7 @@ def test_a_wait_on_a_local_socket_is_for_whoever_of_the_job_holds_its_other_end(
         own, burning = FeederShares(run=0.1, other=0.9), FeederShares(run=1.0)
         waiters = {
             ROOT: Waiter(FeederShares(poll=1.0), 1, ROOT),
-            WORKER: Waiter(own, ROOT, ROOT, 0.9, {LOCAL: 1.0}, Seen(LOCAL, socket=7)),
+            WORKER: Waiter(own, ROOT, ROOT, 0.9, {LOCAL: 1.0}, ThreadWait(LOCAL, socket=7)),
             CHILD: Waiter(burning, WORKER, ROOT),
             other: Waiter(burning, ROOT, ROOT),
         }
@@ -322,7 +322,7 @@ def test_whoever_takes_the_cores_outside_the_trees_is_named(tmp_path: Path) -> N
 
 def _taken(fake: FakeProc, outsiders: Outsiders, now: float, *pids: int) -> dict[str, int]:
     """Percent of one core by program, after a scan."""
-    outsiders.read(now, pids, (), wanted=True)
+    outsiders.read(now, pids, (), is_needed=True)
     return {o.name: round(o.cpu_pct) for o in outsiders.largest or ()}
 
 
@@ -387,12 +387,12 @@ def test_a_helper_of_the_same_container_is_found_although_its_session_is_another
     holds = {ROOT: fds({5, 7}, {5}), 400: fds({5}, {5}), 500: fds({5}, {5}), 600: fds({9}, {9})}
     links = Links(holds.get, lambda: SocketTables(T, {}), dict)
     groups = Groups(str(fake.proc))
-    found = find_beside(table, roots, [ROOT], links, lambda pid, stat: b"", groups.of)
+    found = find_related(table, roots, [ROOT], links, lambda pid, stat: b"", groups.of)
     assert list(found) == [400]
     assert found[400].why == "R6 same job or container, connected by a pipe or a socket"
     assert found[400].gpu == 0 and found[400].may_feed
     # Nobody's group is known on a bare machine: then only the session counts.
-    assert find_beside(table, roots, [ROOT], links, lambda pid, stat: b"") == {}
+    assert find_related(table, roots, [ROOT], links, lambda pid, stat: b"") == {}
     fake.write("proc/400/cgroup", other)
     groups.begin({ROOT, 500, 600})
-    assert list(find_beside(table, roots, [ROOT], links, lambda pid, stat: b"", groups.of)) == []
+    assert list(find_related(table, roots, [ROOT], links, lambda pid, stat: b"", groups.of)) == []

@@ -79,7 +79,7 @@ def test_a_mount_that_hangs_under_a_job_hangs_no_reading_and_is_named(hung: Hung
 def test_a_job_beside_one_that_hangs_is_read_as_ever(hung: HungMount) -> None:
     words = [sys.executable, "-c", READS, str(hung.file)]
     with running("fork", "1", "burn") as tree, subprocess.Popen(words, stdout=subprocess.PIPE) as job:
-        collector = ProcessCollector(between=True, clock=time.monotonic)
+        collector = ProcessCollector(looks_between=True, clock=time.monotonic)
         gpu_processes = [GpuProcess(0, job.pid, 1e9, "C"), GpuProcess(1, tree.pid, 1e9, "C")]
         works: list[float] = []
         try:

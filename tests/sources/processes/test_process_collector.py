@@ -260,7 +260,9 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     """Here each value is another number."""
     stat = Stat(b"python", "S", 3, 4, 5, 6, 100, 8, 9)
     rates: dict[str, Any] = {name: 100.0 + place for place, name in enumerate(ProcessReading.__struct_fields__)}
-    reading = ProcessReading(**{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "seen": None})
+    reading = ProcessReading(
+        **{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "wait_seen": None}
+    )
     shares = FeederShares(*(number / 100.0 for number in range(1, 10)))
     main = MainShares(*(number / 100.0 for number in range(11, 20)))
     feed = FeedReading(

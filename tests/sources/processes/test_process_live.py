@@ -133,7 +133,7 @@ while True:
 
 def test_the_shares_of_every_process_add_up() -> None:
     job = subprocess.Popen([sys.executable, "-c", MIXES], stdout=subprocess.PIPE, start_new_session=True)
-    collector = ProcessCollector(between=True, clock=time.monotonic)
+    collector = ProcessCollector(looks_between=True, clock=time.monotonic)
     states = ("run", "queued", "disk", "network", "lock", "sleep", "poll", "other", "unread")
     waits = ("disk", "network", "lock", "sleep", "poll", "pipe", "write", "other", "unread")
     sums: dict[str, list[float]] = {"feed": [], "main": []}

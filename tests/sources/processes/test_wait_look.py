@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.processes import wait_look
-from gputop.sources.processes.wait_look import BLOCKED, LONG_HOLDS_S, Seen, WaitLook, is_internet, protocol_of
+from gputop.sources.processes.wait_look import BLOCKED, LONG_HOLDS_S, ThreadWait, WaitLook, is_internet, protocol_of
 
 PID = 100
 UNKNOWN = "some_new_filesystem_wait"
@@ -48,7 +48,7 @@ class Proc:
         link.unlink(missing_ok=True)
         link.symlink_to(f"socket:[{inode}]")
 
-    def look(self, look: WaitLook, channel: str = UNKNOWN, now: float = T) -> Seen:
+    def look(self, look: WaitLook, channel: str = UNKNOWN, now: float = T) -> ThreadWait:
         return look.at(now, PID, str(self.folder), channel)
 
 
@@ -153,7 +153,7 @@ def test_the_thread_that_waits_in_a_socket_of_the_internet_waits_for_a_network(
             asked.clear()
             # It is not asked again for a while.
             assert proc.look(look, "__skb_wait_for_more_packets", T + LONG_HOLDS_S - 0.1).wait == wait and not asked
-            look._known.clear()
+            look._cache.clear()
     finally:
         look.close()
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.wait_look import Seen
+from gputop.sources.processes.wait_look import ThreadWait
 from gputop.sources.processes.watched import NEEDS_TWO, STAT_AGAIN_S, ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors
 from tests.proc_trees.fake_proc import FakeProc
@@ -135,7 +135,9 @@ def test_a_process_that_ended_or_whose_times_are_not_kept_is_never_taken_for_asl
     fake.write("proc/110/schedstat", "0 0 0\n")
     process = watched(fake, 110)
     for second in range(3):
-        assert replace(read(process, float(second)), unavailable={}).seen == Seen("sleep", "hrtimer_nanosleep")
+        assert replace(read(process, float(second)), unavailable={}).wait_seen == ThreadWait(
+            "sleep", "hrtimer_nanosleep"
+        )
         assert not process.main_slept
     fake.write("proc/110/wchan", "do_poll")
     assert read(process, 3.0).waiting_on == "queue"

@@ -44,8 +44,10 @@ class NvperfError(Exception):
     """A call that did not succeed. ``status`` is the library's answer, None where the call does not exist."""
 
     def __init__(self, call: str, status: int | None) -> None:
-        said = "is not in this library" if status is None else f"{STATUS.get(status, 'unknown status')} ({status})"
-        super().__init__(f"{call}: {said}")
+        status_text = (
+            "is not in this library" if status is None else f"{STATUS.get(status, 'unknown status')} ({status})"
+        )
+        super().__init__(f"{call}: {status_text}")
         self.call, self.status = call, status
 
     def __reduce__(self) -> tuple[Any, ...]:

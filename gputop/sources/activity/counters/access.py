@@ -1,7 +1,7 @@
 """Who may read a GPU's counters here, and the exact commands to allow it. Nothing is tried: a session's answer decides.
 
 The rule is the kernel module's own (``_isDevProfilingPermitted`` in NVIDIA's open-gpu-kernel-modules): administrators
-always; everybody where the module was told so; and from driver 565 on who holds CAP_PERFMON.
+always; everybody where the module was told so; and from driver 565 on a process that holds CAP_PERFMON.
 """
 
 from __future__ import annotations
@@ -52,13 +52,17 @@ def find(driver: str | None, directory: str | None = None, roots: Iterable[str] 
         return _checked(Path(directory))
     major = driver_major(driver)
     roots = _wheel_roots() if roots is None else roots
-    found = {cuda: path for root in roots for cuda, rest in WHEELS.items() if _holds_both(path := Path(root, rest))}
-    fitting = next((cuda for cuda in WHEELS if cuda in found and (major is None or major >= LEAST_DRIVER[cuda])), None)
+    path_of_cuda = {
+        cuda: path for root in roots for cuda, rest in WHEELS.items() if _holds_both(path := Path(root, rest))
+    }
+    fitting = next(
+        (cuda for cuda in WHEELS if cuda in path_of_cuda and (major is None or major >= LEAST_DRIVER[cuda])), None
+    )
     if fitting is not None:
-        return _checked(found[fitting])
+        return _checked(path_of_cuda[fitting])
     extra = install(EXTRAS[wanted_cuda(major)])
-    if found:
-        have = max(found)
+    if path_of_cuda:
+        have = max(path_of_cuda)
         needs = f"which needs driver {LEAST_DRIVER[have]} (this is {driver})"
         raise NoLibraries(f"NVIDIA's counter libraries here are of CUDA {have}, {needs}", extra)
     raise NoLibraries("NVIDIA's counter libraries are not installed", extra)
@@ -85,12 +89,12 @@ def _holds_both(path: Path) -> bool:
 
 
 def _checked(path: Path) -> str:
-    for each in (path, path / HOST_LIBRARY, path / TARGET_LIBRARY):
-        real = each.resolve()
+    for part in (path, path / HOST_LIBRARY, path / TARGET_LIBRARY):
+        real = part.resolve()
         facts = real.stat()
         if facts.st_mode & stat.S_IWOTH or facts.st_uid not in (0, os.getuid()):
             raise NoLibraries(
-                f"{each} could be changed by other users, and is not loaded", f"chmod o-w {real}, or own it yourself"
+                f"{part} could be changed by other users, and is not loaded", f"chmod o-w {real}, or own it yourself"
             )
     return str(path.resolve())
 
@@ -118,23 +122,23 @@ class Rights(Struct, frozen=True):
     in_container: bool
 
 
-def rights(driver: str | None, proc: str = "/proc", held: Capabilities | None = None) -> Rights:
+def rights(driver: str | None, proc: str = "/proc", capability_sets: Capabilities | None = None) -> Rights:
     """Read from the driver's parameters and this process's own capabilities."""
-    held = capabilities(proc) if held is None else held
+    capability_sets = capabilities(proc) if capability_sets is None else capability_sets
     admin_only = _admin_only(proc)
     counts = (driver_major(driver) or 0) >= PERFMON_DRIVER
-    by_right = held.has(SYS_ADMIN) or (counts and held.has(PERFMON))
+    by_right = capability_sets.has(SYS_ADMIN) or (counts and capability_sets.has(PERFMON))
     allowed = True if admin_only is False or by_right else None if admin_only is None else False
     return Rights(admin_only, allowed, counts, _in_container(proc))
 
 
-def advice(known: Rights) -> tuple[str, ...]:
+def advice(counter_rights: Rights) -> tuple[str, ...]:
     """What to do where counters are denied: lines of text and commands, best first."""
-    if known.in_container:
-        word = "PERFMON" if known.perfmon_counts else "SYS_ADMIN"
+    if counter_rights.in_container:
+        word = "PERFMON" if counter_rights.perfmon_counts else "SYS_ADMIN"
         return (f"Start the container with: docker run --cap-add={word} …",)
     lines = []
-    if known.perfmon_counts:
+    if counter_rights.perfmon_counts:
         lines += ["Start with the counter right only (not root):", f"  {WITH_PERFMON}"]
     return (
         *lines,
@@ -143,11 +147,11 @@ def advice(known: Rights) -> tuple[str, ...]:
     )
 
 
-def shortest_fix(known: Rights) -> str:
+def shortest_fix(counter_rights: Rights) -> str:
     """The advice in one line, for a reason."""
-    if known.in_container:
-        return advice(known)[0]
-    return WITH_PERFMON if known.perfmon_counts else FOR_EVERYBODY
+    if counter_rights.in_container:
+        return advice(counter_rights)[0]
+    return WITH_PERFMON if counter_rights.perfmon_counts else FOR_EVERYBODY
 
 
 def _admin_only(proc: str) -> bool | None:
@@ -201,7 +205,7 @@ class Others:
         self._on_battery = False
         self._asleep_s = _asleep_s()
 
-    def who(self, now: float) -> str | None:
+    def reason_to_wait(self, now: float) -> str | None:
         """The reason to leave the counters alone now, or None."""
         names = sorted(set(self._programs(now)))
         if names:
@@ -225,19 +229,19 @@ class Others:
             return []
         looked = self._looked
         self._looked = {}
-        found: dict[str, str] = {}
+        program_of_pid: dict[str, str] = {}
         for pid in pids:
             looks = looked.get(pid, 0)
-            known = self._named.get(pid)
+            program = self._named.get(pid)
             # A known one is checked each time: its pid may belong to another process by now.
-            if looks < _YOUNG_LOOKS or known is not None:
+            if looks < _YOUNG_LOOKS or program is not None:
                 looks += 1
-                known = name if (name := _name(self._proc, pid)) in NAMES else None
+                program = name if (name := _name(self._proc, pid)) in NAMES else None
             self._looked[pid] = looks
-            if known is not None:
-                found[pid] = known
-        self._named = found
-        return list(found.values())
+            if program is not None:
+                program_of_pid[pid] = program
+        self._named = program_of_pid
+        return list(program_of_pid.values())
 
 
 def _name(proc: str, pid: str) -> str:

@@ -76,7 +76,7 @@ def end(process: subprocess.Popen[bytes], wait_s: float) -> None:
             pipe.close()
 
 
-def last_words(process: subprocess.Popen[bytes], said: bytes) -> str:
+def last_words(process: subprocess.Popen[bytes], stderr_tail: bytes) -> str:
     """Why a helper ended without saying so itself."""
     try:
         status = process.wait(EOF_S)
@@ -87,7 +87,7 @@ def last_words(process: subprocess.Popen[bytes], said: bytes) -> str:
             return f"the helper was ended by {signal.Signals(-status).name}"
         except ValueError:
             return f"the helper was ended by signal {-status}"
-    lines = [words for line in said.decode(errors="replace").splitlines() if (words := clean_text(line).strip())]
+    lines = [words for line in stderr_tail.decode(errors="replace").splitlines() if (words := clean_text(line).strip())]
     return f"the helper ended ({lines[-1][:200] if lines else f'status {status}'})"
 
 
@@ -109,14 +109,14 @@ def values_of(line: SampleLine) -> tuple[dict[str, float], dict[str, str]]:
     """A believed sample by catalogue key, and why the rest is not there."""
     halves = [line.dram_r, line.dram_w]
     dram = line.dram if line.dram is not None else None if None in halves else sum(half or 0.0 for half in halves)
-    given = {
+    raw_values = {
         "sm_active_pct": line.sm,
         "graphics_active_pct": line.gr,
         "tensor_active_pct": line.tensor,
         "dram_active_pct": dram,
     }
-    values = {key: value for key, raw in given.items() if (value := shown(raw)) is not None}
-    return values, {key: NOT_COUNTED for key in given if key not in values}
+    values = {key: value for key, raw in raw_values.items() if (value := shown(raw)) is not None}
+    return values, {key: NOT_COUNTED for key in raw_values if key not in values}
 
 
 RESTARTS_S = (2.0, 10.0, 60.0)
@@ -126,7 +126,7 @@ START_S = 15.0
 SILENT_S = 5.0
 """A GPU of which the helper has said nothing for so long, and for three intervals, hangs in a call."""
 UNUSED_S = 10.0
-"""Counters that nobody has read for so long, and for three intervals, are given back: a better source is in use."""
+"""Counters that were not read for so long, and for three intervals, are given back: a better source is in use."""
 TERM_S, END_S = 2.0, 0.1
 """How long a helper that hangs may take to end by itself; and how long our own end waits for it."""
 LOOK_S = 0.5
@@ -164,7 +164,7 @@ class CountersClient:
         self._newest: dict[str, tuple[float, SampleLine]] = {}
         self._doubts: dict[str, str] = {}
         self._hung: set[str] = set()
-        self._known: frozenset[str] | None = None
+        self._known_addresses: frozenset[str] | None = None
         self._trouble: str | None = None
         self._given_up: SmReadFailed | None = None
         self._released = False
@@ -205,13 +205,13 @@ class CountersClient:
     def _answer(self, pci: str, now: float) -> MeasuredActivity | Waiting:
         if self._trouble is not None:
             raise SmReadFailed(f"GPU counters: {self._trouble}")
-        if self._known is not None and pci not in self._known:
+        if self._known_addresses is not None and pci not in self._known_addresses:
             raise SmReadFailed("NVIDIA's counter library does not know this GPU", True)
         state = self._states.get(pci)
         if state is not None and state.state != "ok":
-            said = clean_text(state.why)[:200] or state.state
+            state_text = clean_text(state.why)[:200] or state.state
             fix = shortest_fix(rights(self._driver, self._proc)) if state.state == "denied" else ""
-            raise SmReadFailed(said, resting=True, fix=fix)
+            raise SmReadFailed(state_text, resting=True, fix=fix)
         newest = self._newest.get(pci)
         if newest is None:
             if (why := self._doubts.get(pci)) is not None:
@@ -270,8 +270,8 @@ class CountersClient:
         process = self._start()
         assert process.stdout is not None and process.stderr is not None
         out, err = process.stdout.fileno(), process.stderr.fileno()
-        begun, text, said = monotonic(), b"", b""
-        self._known, self._trouble = None, None
+        begun, text, stderr_tail = monotonic(), b"", b""
+        self._known_addresses, self._trouble = None, None
         self._states.clear()
         self._taken.clear()
         while not self._worker.stopping.is_set():
@@ -279,11 +279,11 @@ class CountersClient:
             if readable:
                 self._worker.stopping.wait(GATHER_S)
             if err in readable:
-                said = (said + os.read(err, KEPT_STDERR))[-KEPT_STDERR:]
+                stderr_tail = (stderr_tail + os.read(err, KEPT_STDERR))[-KEPT_STDERR:]
             if out in readable:
                 piece = os.read(out, MOST_BYTES_PER_LOOK)
                 if not piece:
-                    self._trouble = self._trouble or last_words(process, said)
+                    self._trouble = self._trouble or last_words(process, stderr_tail)
                     return
                 *lines, text = (text + piece).split(b"\n")
                 if len(lines) > MOST_BYTES_PER_LOOK // 256 or len(text) > LONGEST_LINE:
@@ -292,7 +292,7 @@ class CountersClient:
                 for line in lines:
                     self._hear(decode(line))
             now = monotonic()
-            if self._known is None:
+            if self._known_addresses is None:
                 if now - begun > START_S:
                     self._trouble = f"the helper has said nothing for {START_S:.0f} s"
                     return
@@ -314,7 +314,7 @@ class CountersClient:
     def _hear(self, line: Line | None) -> None:
         now = monotonic()
         if isinstance(line, Hello):
-            self._known = frozenset(gpu.pci for gpu in line.gpus)
+            self._known_addresses = frozenset(gpu.pci for gpu in line.gpus)
         elif isinstance(line, GpuLine):
             self._states[line.pci] = line
             self._newest.pop(line.pci, None)
@@ -329,7 +329,7 @@ class CountersClient:
                 self._newest[line.pci] = now, line
         elif isinstance(line, CostLine):
             self.cost = line
-        elif isinstance(line, Bye) and self._known is None:
+        elif isinstance(line, Bye) and self._known_addresses is None:
             # It could not even begin, and neither will the next one.
             self._given_up = SmReadFailed(clean_text(line.why)[:400], True)
             self._trouble = self._given_up.reason
@@ -341,11 +341,11 @@ class CountersClient:
     def _take_and_give(self, now: float) -> None:
         """Tell the helper which GPUs are wanted, and which no longer are."""
         with self._lock:
-            wanted = {pci for pci, at in self._asked_at.items() if now - at <= self._unused_s} - self._hung
+            addresses = {pci for pci, at in self._asked_at.items() if now - at <= self._unused_s} - self._hung
             if self._released:
-                wanted = set()
-            wanted &= self._known or frozenset()
-            new, gone = wanted - self._taken.keys(), self._taken.keys() - wanted
+                addresses = set()
+            addresses &= self._known_addresses or frozenset()
+            new, gone = addresses - self._taken.keys(), self._taken.keys() - addresses
             self._taken.update(dict.fromkeys(new, now))
             for pci in gone:
                 del self._taken[pci]

@@ -86,12 +86,12 @@ class CounterThread(threading.Thread):
         self.place, self.interval_s = place, interval_s
         self._sampler = Sampler(host, target, place)
         self._changed = threading.Condition()
-        self._wanted = self._ending = False
+        self._is_wanted = self._ending = False
         self._barred: str | None = None
 
-    def want(self, *, wanted: bool) -> None:
+    def want(self, *, is_wanted: bool) -> None:
         with self._changed:
-            self._wanted = wanted
+            self._is_wanted = is_wanted
             self._changed.notify()
 
     def bar(self, why: str | None) -> None:
@@ -107,29 +107,29 @@ class CounterThread(threading.Thread):
             self._changed.notify()
 
     def run(self) -> None:
-        told = "released"
+        last_reason = "released"
         while not self._ending:
             why = self._why_not()
             if why is None:
-                told = ""
+                last_reason = ""
                 wait_s = self._hold()
                 with self._changed:
                     self._changed.wait_for(lambda: self._why_not() is not None, wait_s)
                 continue
-            if why != told:
-                told = why
+            if why != last_reason:
+                last_reason = why
                 self._tell("released", why)
             with self._changed:
-                self._changed.wait_for(partial(self._differs, told))
+                self._changed.wait_for(partial(self._differs, last_reason))
 
-    def _differs(self, told: str) -> bool:
-        return self._ending or self._why_not() != told
+    def _differs(self, last_reason: str) -> bool:
+        return self._ending or self._why_not() != last_reason
 
     def _why_not(self) -> str | None:
         """Why the counters are not to be taken now; None when they are."""
         if self._ending:
             return "told to end"
-        return self._barred if self._wanted else "released"
+        return self._barred if self._is_wanted else "released"
 
     def _hold(self) -> float:
         """Take the counters and report samples until they are to be given back. Returns the wait before another try."""
@@ -210,7 +210,7 @@ class Helper:
             worker.join(max(0.0, deadline - monotonic()))
 
     def _be_polite(self, now: float) -> None:
-        why = self._others.who(now)
+        why = self._others.reason_to_wait(now)
         if why is not None:
             self._free_at = now + LEFT_ALONE_S
             self._barred = why
@@ -239,7 +239,7 @@ class Helper:
             if command.cmd == "interval":
                 worker.interval_s = max(0.2, command.ms / 1000)
             else:
-                worker.want(wanted=command.cmd == "resume")
+                worker.want(is_wanted=command.cmd == "resume")
 
 
 def _resident() -> float:
@@ -289,7 +289,7 @@ def main(words: list[str] | None = None) -> int:
     say(Hello(VERSION, os.getpid(), os.path.basename(os.path.dirname(directory)), gpus))
     if not args.wait:
         for thread in threads.values():
-            thread.want(wanted=True)
+            thread.want(is_wanted=True)
     Helper(threads, Others()).run()
     say(Bye(VERSION, "told to end"))
     # A thread that hangs in a call must not keep this process: the kernel frees what it holds.

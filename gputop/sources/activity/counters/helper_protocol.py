@@ -93,10 +93,10 @@ def decode(line: bytes) -> Line | None:
     if len(line) > LONGEST_LINE:
         return None
     try:
-        said = _DECODER.decode(line)
+        message = _DECODER.decode(line)
     except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
         return None
-    return said if said.v == VERSION else None
+    return message if message.v == VERSION else None
 
 
 def decode_command(line: bytes) -> HelperCommand | None:
@@ -107,9 +107,9 @@ def decode_command(line: bytes) -> HelperCommand | None:
         return None
 
 
-def encode(said: Struct) -> bytes:
+def encode(message: Struct) -> bytes:
     """A message as one line of JSON."""
-    return msgspec.json.encode(said) + b"\n"
+    return msgspec.json.encode(message) + b"\n"
 
 
 LEAST_WINDOW_S = 0.2

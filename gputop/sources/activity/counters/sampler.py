@@ -170,14 +170,14 @@ def plan_for(library: Library, chip: str, availability: bytes | None = None) -> 
             if short == "dram" and {"dram_r", "dram_w"} <= chosen.keys():
                 continue
             try:
-                more = {**counters, **dict.fromkeys(evaluator.raw_counters(evaluator.request(name)))}
-                image, passes = configure(library, chip, list(more), availability)
+                candidates = {**counters, **dict.fromkeys(evaluator.raw_counters(evaluator.request(name)))}
+                image, passes = configure(library, chip, list(candidates), availability)
             except NvperfError:
                 if short == "sm":
                     raise
                 continue
             if passes == 1:
-                chosen[short], counters, best = name, more, image
+                chosen[short], counters, best = name, candidates, image
             elif short == "sm":
                 raise NvperfError("SM activity in one pass", UNSUPPORTED_GPU)
         return Plan(chip, chosen, best, _prefix(library, chip, list(counters)))
@@ -190,8 +190,10 @@ def configure(library: Library, chip: str, counters: Sequence[bytes], availabili
     config = library.call("NVPW_Device_RawCounterConfig_Create", chip=chip.encode(), kind=REALTIME_SAMPLED).config
     try:
         if availability is not None:
-            kept = filled(availability)
-            library.call("NVPW_RawCounterConfig_SetCounterAvailability", config=config, image=as_pointer(kept))
+            availability_image = filled(availability)
+            library.call(
+                "NVPW_RawCounterConfig_SetCounterAvailability", config=config, image=as_pointer(availability_image)
+            )
         every = "NVPW_RawCounterConfig_GetAllAvailableRawCounterDomains"
         count = library.call(every, config=config).count
         domains = (ctypes.c_uint32 * max(1, count))()
@@ -273,12 +275,12 @@ def places(library: Library) -> list[CounterGpu]:
     count = library.call("NVPW_GetDeviceCount").count
     ids = (PciBusId * max(1, count))()
     library.call("NVPW_Device_GetPciBusIds", ids=ids, count=count)
-    found = []
+    gpus = []
     for device in range(count):
         at = ids[device]
         chip = library.call("NVPW_Device_GetNames", device=device).chip.decode(errors="replace")
-        found.append(CounterGpu(device, pci_text(at.domain, at.bus, at.device), chip))
-    return found
+        gpus.append(CounterGpu(device, pci_text(at.domain, at.bus, at.device), chip))
+    return gpus
 
 
 def pci_text(domain: int, bus: int, device: int) -> str:
@@ -385,14 +387,14 @@ class Sampler:
                 continue
             self._evaluator.set_device(self._image, self._size)
             values = self._evaluator.values(self._requests, self._image, self._size, index)
-            kept = {name: value for name, value in zip(self.metrics, values, strict=True) if isfinite(value)}
-            return SampledMeans(time.start, time.end, kept)
+            means = {name: value for name, value in zip(self.metrics, values, strict=True) if isfinite(value)}
+            return SampledMeans(time.start, time.end, means)
         return None
 
     def _must_be_supported(self) -> None:
-        asked = self._call("IsGpuSupported")
-        if not asked.supported:
-            raise NvperfError("IsGpuSupported", VIRTUALIZED if 0 < asked.vgpu < SUPPORTED else UNSUPPORTED_GPU)
+        support = self._call("IsGpuSupported")
+        if not support.supported:
+            raise NvperfError("IsGpuSupported", VIRTUALIZED if 0 < support.vgpu < SUPPORTED else UNSUPPORTED_GPU)
         count = self._call("GetSupportedTriggerSources").count
         sources = (ctypes.c_uint32 * max(1, count))()
         count = self._call("GetSupportedTriggerSources", sources=sources, count=count).count

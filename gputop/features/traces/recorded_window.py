@@ -12,7 +12,7 @@ from gputop.diagnosis.signals import WINDOW_S
 from gputop.model.snapshot import Snapshot
 
 
-class GpuMeanwhile(Struct, frozen=True):
+class RecordedGpu(Struct, frozen=True):
     """One GPU: means over the trace's time, None where nothing was measured; the verdict at its end."""
 
     index: int
@@ -22,19 +22,19 @@ class GpuMeanwhile(Struct, frozen=True):
     title: str
 
 
-class Meanwhile(Struct, frozen=True):
+class RecordedWindow(Struct, frozen=True):
     """A trace's time in a recording; ``reason`` says why there is nothing."""
 
-    gpus: tuple[GpuMeanwhile, ...] = ()
+    gpus: tuple[RecordedGpu, ...] = ()
     samples: int = 0
     seconds: float = 0.0
     reason: str | None = None
 
 
-def meanwhile(snapshots: Iterable[Snapshot], begin: float | None, end: float | None) -> Meanwhile:
+def recorded_window(snapshots: Iterable[Snapshot], begin: float | None, end: float | None) -> RecordedWindow:
     """The part of a recording between two Unix times, as the screen showed it."""
     if begin is None or end is None:
-        return Meanwhile(reason="the trace does not say at what time of day it began")
+        return RecordedWindow(reason="the trace does not say at what time of day it began")
     diagnoser: Diagnoser | None = None
     inside: list[Snapshot] = []
     before = after = False
@@ -50,13 +50,19 @@ def meanwhile(snapshots: Iterable[Snapshot], begin: float | None, end: float | N
             inside.append(snapshot)
     if diagnoser is None or not inside:
         where = "after" if after else "before" if before else "apart from"
-        return Meanwhile(reason=f"it holds nothing of the trace's time: the recording lies {where} it")
+        return RecordedWindow(reason=f"it holds nothing of the trace's time: the recording lies {where} it")
     rows = []
-    for position, said in enumerate(diagnoser.diagnoses()):
+    for position, diagnosis in enumerate(diagnoser.diagnoses()):
         samples = [snapshot.gpus[position] for snapshot in inside if position < len(snapshot.gpus)]
         util = [sample.util_pct for sample in samples if sample.util_pct is not None]
         sm = [sample.sm_active_pct for sample in samples if sample.sm_active_pct is not None]
         rows.append(
-            GpuMeanwhile(said.index, mean(util) if util else None, mean(sm) if sm else None, said.verdict, said.title)
+            RecordedGpu(
+                diagnosis.index,
+                mean(util) if util else None,
+                mean(sm) if sm else None,
+                diagnosis.verdict,
+                diagnosis.title,
+            )
         )
-    return Meanwhile(tuple(rows), len(inside), end - begin)
+    return RecordedWindow(tuple(rows), len(inside), end - begin)

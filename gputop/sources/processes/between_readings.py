@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gputop.sources.processes.process_sockets import held
 from gputop.sources.processes.wait_channel import waits_for_child
-from gputop.sources.processes.wait_look import RAN, Seen, WaitLook
+from gputop.sources.processes.wait_look import RAN, ThreadWait, WaitLook
 from gputop.sources.procfs import Descriptors, ProcessFiles, parse_stat, read_small
 from gputop.system.worker import Worker
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 # What the children alive at one look do, for a process that waits for them: most live for too short a time for more.
 #
-# A shell that pipes a download into a decoder is waited for as one: whoever of them computes, reads a disk or waits for
-# the network is what the wait is for.
+# A shell that pipes a download into a decoder is waited for as one: the one among them that computes, reads a disk or
+# waits for the network is what the wait is for.
 
 MOST_GENERATIONS = 3
 MOST_READ = 8
@@ -28,7 +28,7 @@ _RANKS = (RAN, "disk", "blocked", "network", "socket", "queue", "sleep", "lock",
 """What one of them does counts before what another does, in this order."""
 
 
-class Descendant(Seen, frozen=True):
+class Descendant(ThreadWait, frozen=True):
     """A descendant at one look, with its pid. ``instead_of`` is the wait of the process that waits for it."""
 
     pid: int = 0
@@ -42,32 +42,32 @@ class Descendants:
         self._proc = proc
         self._look = look
 
-    def doing(self, now: float, pid: int, seen: Seen, apart: Collection[int]) -> Descendant | None:
-        """What a process is waiting for that was ``seen`` waiting for a child or a pipe; None where it is for no child.
+    def doing(self, now: float, pid: int, wait: ThreadWait, apart: Collection[int]) -> Descendant | None:
+        """What a process is waiting for that was ``wait`` waiting for a child or a pipe; None where it is for no child.
 
         ``apart`` are processes that are judged by themselves. Only children that write the pipe count; where the
         pipes cannot be seen, all.
         """
         children = [child for child in self._children(pid) if child not in apart]
-        if not children or seen.fifo:
+        if not children or wait.fifo:
             return None
-        for_child = waits_for_child(seen.channel)
-        wanted: frozenset[int] | None = None
+        for_child = waits_for_child(wait.channel)
+        pipes: frozenset[int] | None = None
         if not for_child:
-            wanted = frozenset((seen.pipe,)) if seen.pipe is not None else self._read_by(pid)
-            if wanted is not None and not wanted:
+            pipes = frozenset((wait.pipe,)) if wait.pipe is not None else self._read_by(pid)
+            if pipes is not None and not pipes:
                 return None
         best: Descendant | None = None
-        left = MOST_READ
+        budget = MOST_READ
         for child in children:
-            family = list(self._family(child, apart, left))
-            left -= len(family)
-            if for_child or wanted is None or any(self._writes(one, wanted) for one in family):
-                for one in family:
-                    found = self._at(now, one, "child" if for_child else seen.wait)
-                    if found is not None and (best is None or _rank(found) < _rank(best)):
-                        best = found
-            if left <= 0:
+            family = list(self._family(child, apart, budget))
+            budget -= len(family)
+            if for_child or pipes is None or any(self._writes(member, pipes) for member in family):
+                for member in family:
+                    descendant = self._at(now, member, "child" if for_child else wait.wait)
+                    if descendant is not None and (best is None or _rank(descendant) < _rank(best)):
+                        best = descendant
+            if budget <= 0:
                 break
         return best
 
@@ -77,20 +77,20 @@ class Descendants:
         except (OSError, ValueError):
             return []
 
-    def _family(self, pid: int, apart: Collection[int], most: int) -> Iterator[int]:
+    def _family(self, pid: int, apart: Collection[int], limit: int) -> Iterator[int]:
         """A child and its own descendants, parents first."""
         queue = [(pid, 0)]
-        for one, depth in queue:
+        for member, depth in queue:
             try:
-                stat = parse_stat(read_small(f"{self._proc}/{one}/stat"))
+                stat = parse_stat(read_small(f"{self._proc}/{member}/stat"))
             except OSError:
                 continue
-            if stat is None or stat.state in "ZX" or most <= 0:
+            if stat is None or stat.state in "ZX" or limit <= 0:
                 continue
-            most -= 1
-            yield one
+            limit -= 1
+            yield member
             if depth < MOST_GENERATIONS:
-                queue += [(child, depth + 1) for child in self._children(one) if child not in apart]
+                queue += [(child, depth + 1) for child in self._children(member) if child not in apart]
 
     def _at(self, now: float, pid: int, instead_of: str) -> Descendant | None:
         folder = f"{self._proc}/{pid}"
@@ -103,12 +103,12 @@ class Descendants:
             return None
         if stat.state == "R":
             return Descendant(RAN, pid=pid, instead_of=instead_of)
-        seen = self._look.at(now, pid, folder, channel)
-        if seen.wait == RAN:
+        wait = self._look.at(now, pid, folder, channel)
+        if wait.wait == RAN:
             # Asleep, and the kernel names no function.
             return Descendant("disk" if stat.state == "D" else "other", pid=pid, instead_of=instead_of)
         return Descendant(
-            seen.wait, seen.channel, seen.pipe, seen.fifo, seen.mount, seen.socket, seen.saves, pid, instead_of
+            wait.wait, wait.channel, wait.pipe, wait.fifo, wait.mount, wait.socket, wait.saves, pid, instead_of
         )  # fmt: skip
 
     def _read_by(self, pid: int) -> frozenset[int] | None:
@@ -116,15 +116,15 @@ class Descendants:
         mine = held(self._proc, pid)
         return None if mine is None else mine.reads - mine.writes
 
-    def _writes(self, pid: int, wanted: frozenset[int]) -> bool:
+    def _writes(self, pid: int, pipes: frozenset[int]) -> bool:
         """Whether a process writes one of these pipes; taken for granted where that cannot be seen."""
-        its = held(self._proc, pid)
+        ends = held(self._proc, pid)
         # A forked worker inherits both ends of every queue: a pipe that it also reads is not its output.
-        return its is None or bool(wanted & (its.writes - its.reads))
+        return ends is None or bool(pipes & (ends.writes - ends.reads))
 
 
-def _rank(seen: Seen) -> int:
-    return _RANKS.index(seen.wait) if seen.wait in _RANKS else len(_RANKS)
+def _rank(wait: ThreadWait) -> int:
+    return _RANKS.index(wait.wait) if wait.wait in _RANKS else len(_RANKS)
 
 
 # Looks between two readings, at random moments: a job whose step time divides the interval would otherwise always be
@@ -152,15 +152,15 @@ class _Turns:
     def __init__(self) -> None:
         self._next = 0
 
-    def take(self, pids: Sequence[int], most: int = MOST_AT_ONCE) -> Sequence[int]:
-        if len(pids) <= most:
+    def take(self, pids: Sequence[int], limit: int = MOST_AT_ONCE) -> Sequence[int]:
+        if len(pids) <= limit:
             return pids
         begin = self._next % len(pids)
-        self._next = begin + most
-        return [*pids[begin:], *pids[:begin]][:most]
+        self._next = begin + limit
+        return [*pids[begin:], *pids[:begin]][:limit]
 
 
-class LooksBetween:
+class RandomLooks:
     """Looks at what some processes wait for after each reading, on a thread of its own.
 
     ``also`` is called once between two readings, under ``lock``, for other reads that must not be in step with them.
@@ -169,7 +169,7 @@ class LooksBetween:
 
     def __init__(self, proc: str, look: WaitLook, also: Callable[[float], None]) -> None:
         self._proc = proc
-        self._also = also
+        self._look_inside = also
         self._at = look
         self._descendants = Descendants(proc, look)
         self._random: Random | None = None
@@ -186,14 +186,14 @@ class LooksBetween:
         self._due: list[float] = []
         self._last: float | None = None
         self._readings = 0
-        self._seen: dict[int, list[Seen]] = {}
+        self._waits: dict[int, list[ThreadWait]] = {}
         self.lock = threading.Lock()
 
-    def take(self) -> dict[int, list[Seen]]:
+    def take(self) -> dict[int, list[ThreadWait]]:
         """What each process was seen doing at the looks since the last call; a ``Descendant`` where that is for it."""
         with self.lock:
-            seen, self._seen = self._seen, {}
-        return seen
+            waits, self._waits = self._waits, {}
+        return waits
 
     def ask(
         self,
@@ -204,7 +204,7 @@ class LooksBetween:
     ) -> None:
         """Look at ``mains`` each time, and at ``others`` as often as fits, if the next reading comes about on time.
 
-        ``apart`` are processes that count as nobody's children, because they are judged by themselves; ``parents`` have
+        ``apart`` are processes that do not count as children, because they are judged by themselves; ``parents`` have
         or had children: others that poll do so for something else.
         """
         now = time.monotonic()
@@ -232,16 +232,16 @@ class LooksBetween:
         """Look at each moment that is due, until new ones are."""
         assert self._random is not None
         due = self._due
-        first, each = self._random.randrange(len(due)), max(LEAST_OTHERS, MOST_AT_ONCE // len(due))
+        first, other_limit = self._random.randrange(len(due)), max(LEAST_OTHERS, MOST_AT_ONCE // len(due))
         for number, moment in enumerate(due):
             if self._worker.stopping.wait(max(0.0, moment - time.monotonic())) or due is not self._due:
                 break
             with self.lock:
                 now = time.monotonic()
                 self._look(now, self._main_turns.take(self._mains))
-                self._look(now, self._other_turns.take(self._others, each))
+                self._look(now, self._other_turns.take(self._others, other_limit))
                 if number == first:
-                    self._also(now)
+                    self._look_inside(now)
         self._forget(self._files.keys() - {*self._mains, *self._others})
 
     def _look(self, now: float, pids: Sequence[int]) -> None:
@@ -254,21 +254,21 @@ class LooksBetween:
             except OSError:
                 self._forget((pid,))
                 continue
-            seen = self._at.at(now, pid, f"{self._proc}/{pid}", channel, files)
-            self._seen.setdefault(pid, []).append(self._for_whom(now, pid, seen))
+            wait = self._at.at(now, pid, f"{self._proc}/{pid}", channel, files)
+            self._waits.setdefault(pid, []).append(self._for_whom(now, pid, wait))
 
-    def _for_whom(self, now: float, pid: int, seen: Seen) -> Seen:
+    def _for_whom(self, now: float, pid: int, wait: ThreadWait) -> ThreadWait:
         """What its children do, where a process waits for them."""
-        is_for_another = seen.wait == "pipe" or (seen.wait == "queue" and pid in self._parents)
-        if is_for_another or waits_for_child(seen.channel):
-            doing = self._descendants.doing(now, pid, seen, self._apart)
-            if doing is None and seen.pipe is not None and pid in self._parents:
-                seen = self._at.pipe_now(now, pid, f"{self._proc}/{pid}", seen.channel)
-                doing = self._descendants.doing(now, pid, seen, self._apart)
+        is_for_another = wait.wait == "pipe" or (wait.wait == "queue" and pid in self._parents)
+        if is_for_another or waits_for_child(wait.channel):
+            doing = self._descendants.doing(now, pid, wait, self._apart)
+            if doing is None and wait.pipe is not None and pid in self._parents:
+                wait = self._at.pipe_now(now, pid, f"{self._proc}/{pid}", wait.channel)
+                doing = self._descendants.doing(now, pid, wait, self._apart)
             # A poll is for any of many things: it is for a child that does something.
-            if doing is not None and (seen.wait != "queue" or doing.wait in WORKS):
+            if doing is not None and (wait.wait != "queue" or doing.wait in WORKS):
                 return doing
-        return seen
+        return wait
 
     def _forget(self, pids: Iterable[int]) -> None:
         for pid in pids:

@@ -17,7 +17,7 @@ WEIGHED_APART = 20.0
 """Measuring memory takes at most a twentieth of a measurement's time."""
 
 
-class Sight:
+class ProcessTreeMeter:
     """Looks at a process and its descendants; ``begin`` forgets what was before the measurement."""
 
     def __init__(self, pid: int) -> None:
@@ -79,9 +79,9 @@ class Sight:
 
     def _weigh(self, samples: Iterable[ProcessSample]) -> None:
         begun = time.monotonic()
-        held = [size for sample in samples if (size := _pss(sample.pid)) is not None]
-        if held:
-            self.memory_bytes = max(self.memory_bytes or 0.0, sum(held))
+        sizes = [size for sample in samples if (size := _pss(sample.pid)) is not None]
+        if sizes:
+            self.memory_bytes = max(self.memory_bytes or 0.0, sum(sizes))
         ended = time.monotonic()
         self._weigh_next = ended + WEIGHED_APART * (ended - begun)
 
