@@ -12,6 +12,7 @@ from gputop.tui.screens.prompt import Ask
 from gputop.tui.screens.scrolling import RowsScreen
 from tests.support.fake_app import app_on, later
 from tests.support.frames import demo_frame
+from tests.support.steady_pilot import shown
 
 
 def _is_current(app: GputopApp) -> bool:
@@ -23,7 +24,7 @@ def _is_current(app: GputopApp) -> bool:
 async def test_what_a_page_covered_is_current_as_soon_as_it_closes() -> None:
     frame = demo_frame()
     app, source = app_on(frame)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("question_mark")
         assert isinstance(app.screen, RowsScreen)
         for second in (1.0, 2.0):
@@ -47,7 +48,7 @@ async def test_what_a_page_covered_is_current_as_soon_as_it_closes() -> None:
 async def test_beneath_a_question_the_screen_goes_on() -> None:
     frame = demo_frame()
     app, source = app_on(frame)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("f")
         source.next = later(frame)
         app.ready()

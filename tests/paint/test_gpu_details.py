@@ -24,6 +24,7 @@ from gputop.tui.screens.detail_screens import GpuDetailsScreen
 from gputop.tui.terminal.painted_lines import Lines
 from tests.support.frames import MOMENT, demo_frame
 from tests.support.scenes import GIB, T0, gpu, snap, train
+from tests.support.steady_pilot import shown
 
 SIZES = [(40, 10), (80, 24), (100, 30), (120, 36), (160, 48), (200, 60), (300, 100), (20, 5), (5, 3), (1, 1)]
 
@@ -251,7 +252,7 @@ class Host(App[None]):
 
 async def test_the_screen_scrolls_zooms_reads_and_closes() -> None:
     app = Host(demo_frame())
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await pilot.pause()
         assert {len(row) for row in app.rows()} == {100}
         await pilot.press("plus")
@@ -274,7 +275,7 @@ async def test_the_screen_scrolls_zooms_reads_and_closes() -> None:
 
 async def test_the_screen_follows_new_frames_and_sizes() -> None:
     app = Host(demo_frame())
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await pilot.pause()
         clock = app.rows()[0]
         app.frame = demo_frame(later_s=20)

@@ -15,6 +15,7 @@ from gputop.paint.view import View, hint_of, hint_row
 from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
+from tests.support.steady_pilot import shown
 
 
 def test_the_hint_can_be_turned_off() -> None:
@@ -60,7 +61,7 @@ def test_the_key_of_the_counters_is_named_while_they_are_held_or_were_let_go() -
 
 async def test_no_key_takes_the_line_away_and_a_click_on_it_is_its_key() -> None:
     app = GputopApp(View(hint=hint_of(KEYS)), "dark", playback_on(demo_frame()))
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.pause()
         await pilot.press("down", "up")
         await pilot.pause()

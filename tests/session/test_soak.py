@@ -28,6 +28,7 @@ from tests.bench.soak.wings import scraped, switched_on
 from tests.bench.terminal import Terminal
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
+from tests.support.steady_pilot import shown
 
 LONGEST_START_S = 60.0
 
@@ -199,7 +200,7 @@ async def _round(pilot: Pilot[Any]) -> None:
 async def test_screens_that_were_closed_leave_nothing_behind() -> None:
     frame = demo_frame()
     app = GputopApp(View(), "dark", playback_on(frame, Still()), access=ProcessControl())
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await _round(pilot)
         before = counts()
         for _ in range(ROUNDS):

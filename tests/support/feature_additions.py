@@ -96,7 +96,7 @@ FLEET_KEY = Addition(
 async def test_a_key_of_the_fleet_does_something_is_rebound_and_explained() -> None:
     for wanted, pressed in (({}, "O"), ({"sort_back": "f11"}, "f11")):
         app = FleetApp(FleetView(), "dark", FleetWatch(SimulatedFleet(9)), keys=wanted)
-        async with app.run_test(size=(100, 30)) as pilot:
+        async with shown(app, (100, 30)) as pilot:
             await pilot.press(pressed)
             await pilot.pause()
             assert app.view.sort == list(SORTS)[-1]

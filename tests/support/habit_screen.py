@@ -13,6 +13,7 @@ from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View
 from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import Asked, app_on
+from tests.support.steady_pilot import shown
 
 
 @asynccontextmanager
@@ -21,7 +22,7 @@ async def screen_after(
 ) -> AsyncIterator[tuple[GputopApp, Pilot[int]]]:
     """The demo's screen after some keys."""
     app, _ = app_on(frame, view, access)
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.press(*keys)
         yield app, pilot
 

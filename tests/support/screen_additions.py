@@ -54,7 +54,7 @@ KEY = Addition(
 async def test_a_key_runs_its_handler_is_rebound_and_explained() -> None:
     for wanted, pressed in (({}, "f11"), ({"added": "ctrl+b"}, "ctrl+b")):
         app = GputopApp(View(), "dark", playback_on(demo_frame(), Handed()), keys=wanted)
-        async with app.run_test(size=(100, 30)) as pilot:
+        async with shown(app, (100, 30)) as pilot:
             await pilot.press(pressed)
             await pilot.pause()
             assert app.view.message == "a key was added"
@@ -93,7 +93,7 @@ PAGE_KEY = Addition(
 async def test_a_key_of_a_page_does_something_is_rebound_and_explained() -> None:
     for wanted, pressed in (({}, "f11"), ({"help_added": "ctrl+b"}, "ctrl+b")):
         app = GputopApp(View(), "dark", playback_on(demo_frame(), Handed()), keys=wanted)
-        async with app.run_test(size=(100, 30)) as pilot:
+        async with shown(app, (100, 30)) as pilot:
             await pilot.press("question_mark")
             await pilot.pause()
             assert isinstance(app.screen, HelpScreen)
@@ -142,7 +142,7 @@ VIEW_KEY = Addition(
     """
 async def test_a_key_that_only_changes_what_is_shown_does_so_and_is_explained() -> None:
     app = GputopApp(View(), "dark", playback_on(demo_frame(), Handed()))
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await pilot.press("ctrl+g")
         assert app.view.sort == "rss_bytes"
     assert "sort by host memory" in page_text("keys")

@@ -16,6 +16,7 @@ from gputop.tui.screens.pages import HelpScreen
 from tests.support.fake_app import Asked, app_on, later, screen_text
 from tests.support.frames import demo_frame
 from tests.support.habit_screen import cursor, screen_after
+from tests.support.steady_pilot import shown
 
 
 async def test_26_tag_and_untag() -> None:
@@ -99,7 +100,7 @@ async def test_37_keep_the_cursor_on_its_process_while_the_order_changes() -> No
 
 async def test_38_pause_the_screen_and_go_on() -> None:
     app, source = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
 
         async def measured(seconds: float) -> float:
             """The time of the frame that shows after one more snapshot."""
@@ -212,7 +213,7 @@ async def test_a_preset_s_letters_end_a_process_after_a_question(preset: str, ke
 
     asked = Asked()
     app = GputopApp(View(), "dark", app_on()[0].playback, access=asked, keys=wanted_keys(preset, {}))
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press(*keys)
         assert type(app.screen).__name__ == "SignalScreen" and asked.sent == []
         assert (f"Send {name} to process" in screen_text(app)) is bool(name)

@@ -14,6 +14,7 @@ from gputop.tui.page_keys import ACTIONS, keys_of, page_bindings
 from gputop.tui.screens.findings_screen import FindingsScreen
 from gputop.tui.screens.pages import HelpScreen
 from tests.support.fake_app import app_on, screen_rows
+from tests.support.steady_pilot import shown
 
 MODULES = ("pages", "scrolling", "process_screens", "detail_screens", "findings_screen")
 SCREENS = [
@@ -56,7 +57,7 @@ def test_bindings_of_a_group_have_the_keys_of_the_table() -> None:
 
 async def test_a_page_key_of_the_users_own_works_and_stands_in_the_last_row() -> None:
     app, _ = app_on(keys={"list_close": "x", "findings_acknowledge": "Z"})
-    async with app.run_test(size=(120, 30)) as pilot:
+    async with shown(app, (120, 30)) as pilot:
         await pilot.press("A")
         assert isinstance(app.screen, FindingsScreen)
         assert "x closes" in screen_rows(app)[-1] and "Z acknowledge" in screen_rows(app)[-1]
@@ -68,7 +69,7 @@ async def test_a_page_key_of_the_users_own_works_and_stands_in_the_last_row() ->
 
 async def test_above_a_page_the_palette_offers_what_the_page_can_do() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(120, 30)) as pilot:
+    async with shown(app, (120, 30)) as pilot:
         await pilot.press("question_mark")
         assert isinstance(app.screen, HelpScreen)
         offered = {command.title: command.callback for command in app.get_system_commands(app.screen)}

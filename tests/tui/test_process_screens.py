@@ -29,6 +29,7 @@ from gputop.tui.screens.process_screens import ColumnsScreen, EnvironmentScreen,
 from gputop.tui.screens.prompt import Prompt
 from tests.support.fake_app import Asked, app_on, screen_text
 from tests.support.frames import demo_frame
+from tests.support.steady_pilot import shown
 
 SIZE = (160, 48)
 
@@ -58,7 +59,7 @@ def _starttime(pid: int) -> int:
 async def test_a_real_process_is_ended_only_after_the_question_was_answered(child: subprocess.Popen[bytes]) -> None:
     app, _ = app_on(_frame_with(child.pid, _starttime(child.pid)))
     app.access = ProcessControl()
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("f9", "y", "enter")
         assert f"Send SIGTERM to process {child.pid}?" in screen_text(app)
         assert "ml" in screen_text(app) and "sleep 600" in screen_text(app)
@@ -74,7 +75,7 @@ async def test_a_real_process_is_ended_only_after_the_question_was_answered(chil
 async def test_a_process_that_was_replaced_is_spared_and_the_screen_says_so(child: subprocess.Popen[bytes]) -> None:
     app, _ = app_on(_frame_with(child.pid, _starttime(child.pid) - 7))
     app.access = ProcessControl()
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("f9", "enter", "y")
         assert "not sent: it has ended and its pid belongs to another process" in screen_text(app)
         assert child.poll() is None
@@ -83,7 +84,7 @@ async def test_a_process_that_was_replaced_is_spared_and_the_screen_says_so(chil
 async def test_escape_leaves_the_question_then_the_list() -> None:
     asked = Asked()
     app, _ = app_on(access=asked)
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("K", "down", "down", "down", "enter")
         assert "Send SIGKILL" in screen_text(app)
         await pilot.press("escape")
@@ -96,7 +97,7 @@ async def test_escape_leaves_the_question_then_the_list() -> None:
 
 async def test_a_refusal_stays_on_the_screen_until_it_was_read() -> None:
     app, _ = app_on(access=Asked(refuse="permission denied: it belongs to ops"))
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("f9", "enter", "y", "y", "down")
         assert "not sent: permission denied: it belongs to ops" in screen_text(app)
         await pilot.press("escape")
@@ -109,7 +110,7 @@ async def test_the_same_process_on_two_gpus_gets_one_signal() -> None:
     both = (one, replace(one, gpu=7))
     asked = Asked()
     app, _ = app_on(replace(frame, snapshot=replace(frame.snapshot, processes=both)), access=asked)
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("home", "space", "space", "f9", "enter", "y")
         assert asked.sent == [(one.pid, signal.SIGTERM)]
         assert app.view.tagged == frozenset()
@@ -117,7 +118,7 @@ async def test_the_same_process_on_two_gpus_gets_one_signal() -> None:
 
 async def test_what_needs_live_processes_says_so_in_a_demo() -> None:
     app, _ = app_on()
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         for key in ("f9", "e", "d"):
             await pilot.press(key)
             assert "cannot be reached" in (app.view.message or "")
@@ -126,7 +127,7 @@ async def test_what_needs_live_processes_says_so_in_a_demo() -> None:
 
 async def test_secrets_are_masked_until_v_and_found_only_then() -> None:
     app, _ = app_on(access=Asked())
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("e")
         assert isinstance(app.screen, EnvironmentScreen)
         assert "hf_abc" not in screen_text(app) and "OMP_NUM_THREADS" in screen_text(app)
@@ -143,7 +144,7 @@ async def test_a_deep_look_asks_about_the_selected_process_and_its_busiest_loade
     busiest = max(loaders, key=lambda p: p.cpu_pct or 0.0)
     asked = Asked()
     app, _ = app_on(view=View(process=(4802, parent.starttime, parent.gpu)), access=asked)
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("d")
         assert isinstance(app.screen, StacksScreen)
         screen = app.screen
@@ -170,7 +171,7 @@ async def test_a_deep_look_that_fails_is_said_and_can_be_taken_again(monkeypatch
 
     monkeypatch.setattr(Asked, "look", fails_first)
     app, _ = app_on(access=asked)
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         for wanted in ("has failed: RecursionError", "3 of 3 looks"):
             await pilot.press("d")
             for _ in range(500):
@@ -188,7 +189,7 @@ async def test_a_deep_look_that_fails_is_said_and_can_be_taken_again(monkeypatch
 async def test_a_read_only_screen_copies_nothing_and_sends_nothing() -> None:
     asked = Asked()
     app, _ = app_on(view=View(read_only=True), access=asked)
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("f9")
         assert "read-only" in (app.view.message or "")
         await pilot.press("d")
@@ -200,7 +201,7 @@ async def test_a_read_only_screen_copies_nothing_and_sends_nothing() -> None:
 
 async def test_a_filter_acts_while_it_is_typed_and_escape_brings_the_old_one_back() -> None:
     app, _ = app_on(view=View(filter=parse("gpu:1")))
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("f")
         app.screen.query_one(Input).value = "gpu:3"
         await pilot.pause()
@@ -216,7 +217,7 @@ async def test_a_filter_acts_while_it_is_typed_and_escape_brings_the_old_one_bac
 
 async def test_letters_of_a_filter_are_no_commands_and_the_history_comes_back_with_the_arrow() -> None:
     app, _ = app_on()
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("f", *"quit", "enter")
         assert app.is_running and app.view.filter.text == "quit"
         await pilot.press("escape", "f", "up")
@@ -227,7 +228,7 @@ async def test_letters_of_a_filter_are_no_commands_and_the_history_comes_back_wi
 
 async def test_columns_are_chosen_moved_reset_and_left_alone() -> None:
     app, _ = app_on()
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("f2", "space", "down", "greater_than_sign", "enter")
         assert "gpu" not in app.view.columns
         assert app.view.columns.index("gpu_mem_bytes") < app.view.columns.index("user")
@@ -264,7 +265,7 @@ async def test_every_screen_is_full_and_safe_at_every_size(size: tuple[int, int]
     )
     processes = tuple(replace(p, static=hostile) for p in frame.snapshot.processes)
     app, _ = app_on(replace(frame, snapshot=replace(frame.snapshot, processes=processes)), View(glyphs=glyphs), Asked())
-    async with app.run_test(size=size) as pilot:
+    async with shown(app, size) as pilot:
         for key in ("e", "d", "u", "f2", "f9"):
             await pilot.press(key)
             assert len(app.screen_stack) == 2, key
@@ -286,7 +287,7 @@ def test_the_configurations_columns_are_the_screens() -> None:
 
 async def test_users_and_jobs_are_summed_and_enter_shows_theirs_only() -> None:
     app, _ = app_on()
-    async with app.run_test(size=SIZE) as pilot:
+    async with shown(app, SIZE) as pilot:
         await pilot.press("u")
         assert isinstance(app.screen, UsersScreen)
         assert "serve" in screen_text(app)

@@ -22,6 +22,7 @@ from gputop.tui.screens.box import TextBox
 from gputop.tui.terminal.painted_lines import MOST_BYTES, copy_sequence
 from tests.support.fake_app import app_on
 from tests.support.frames import demo_frame
+from tests.support.steady_pilot import shown
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_a_preset_only_gives_known_actions_keys_that_exist_and_the_user_s_own_wi
 
 async def test_y_copies_and_shows_what_is_selected_and_t_changes_the_colours() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("y")
         assert isinstance(app.screen, TextBox)
         assert "evidence" in app.screen.text
@@ -152,7 +153,7 @@ def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_scr
 
 async def test_the_palette_has_themes_columns_and_gpus_in_words() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.pause()
         offered = {command.title: command.callback for command in app.get_system_commands(app.screen)}
         assert {"theme: light", "sort by CPU%", "go to GPU 5"} <= set(offered)
@@ -216,7 +217,7 @@ async def test_every_column_stands_in_the_list_to_sort_by_and_its_letter_takes_i
     from gputop.paint.process_columns import COLUMNS, DEFAULT
 
     app, _ = app_on()
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with shown(app, (80, 24)) as pilot:
         for key in ("o", "f6"):
             await pilot.press(key)
             text = str(app.screen.query_one(Static).render())

@@ -16,6 +16,7 @@ from gputop.tui.screens.pages import HelpScreen
 from gputop.tui.screens.prompt import Ask
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
+from tests.support.steady_pilot import shown
 
 
 class Still:
@@ -66,7 +67,7 @@ def slow(command: str) -> Any:
 )
 async def test_every_screen_lives_through_a_terminal_of_one_cell(command: str) -> None:
     app = _app()
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await pilot.press("j")
         await app.action_act(command)
         await pilot.pause()
@@ -80,7 +81,7 @@ async def test_every_screen_lives_through_a_terminal_of_one_cell(command: str) -
 @pytest.mark.parametrize("command", COMMANDS)
 async def test_a_screen_that_is_closed_before_it_is_composed_does_no_harm(command: str) -> None:
     app = _app()
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await pilot.press("j")
         await app.action_act(command)
         assert len(app.screen_stack) == 2
@@ -99,7 +100,7 @@ async def test_a_screen_that_is_closed_before_it_is_composed_does_no_harm(comman
 )  # fmt: skip
 async def test_a_burst_of_keys_that_close_does_no_harm(command: str, burst: list[str]) -> None:
     app = _app()
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await pilot.press("ctrl+p") if command == "palette" else await app.action_act(command)
         await pilot.pause()
         assert len(app.screen_stack) == 2
@@ -110,7 +111,7 @@ async def test_a_burst_of_keys_that_close_does_no_harm(command: str, burst: list
 
 async def test_a_question_that_is_answered_twice_leaves_the_screen_below_open() -> None:
     app = _app()
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await app.action_act("help")
         await pilot.pause()
         app.push_screen(asked := Ask("jump to:"))
@@ -123,7 +124,7 @@ async def test_a_question_that_is_answered_twice_leaves_the_screen_below_open() 
 
 async def test_the_palette_may_be_paged_before_it_is_drawn() -> None:
     app = _app()
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await pilot.press("ctrl+p")
         await pilot.pause()
         app.screen.query_one(CommandList)._index_to_line.clear()
@@ -134,7 +135,7 @@ async def test_the_palette_may_be_paged_before_it_is_drawn() -> None:
 
 async def test_the_palette_may_close_twice() -> None:
     app = _app()
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await pilot.press("ctrl+p")
         await pilot.pause()
         palette = app.screen

@@ -25,6 +25,7 @@ from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import SIMULATED, SimulatedAccess, SimulatedSource
 from tests.support.fake_app import app_on, screen_text
 from tests.support.frames import MOMENT, demo_frame
+from tests.support.steady_pilot import shown
 
 
 @cache
@@ -67,7 +68,7 @@ def test_a_page_says_when_the_demo_shows_something_else_by_now() -> None:
 
 async def test_the_tour_is_paged_through_and_leaves_its_last_gpu_selected() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("f7")
         assert "gputop demo --tour" in screen_text(app)
         app.remedied = _after

@@ -16,12 +16,13 @@ from gputop.tui.screens.pages import HelpScreen
 from gputop.tui.terminal.painted_lines import Lines
 from tests.support.fake_app import app_on, screen_rows, wheel
 from tests.support.frames import demo_frame
+from tests.support.steady_pilot import shown
 
 
 @pytest.mark.parametrize("size", [(40, 10), (80, 24), (160, 48), (200, 60), (300, 100)])
 async def test_the_screen_is_full_at_every_size(size: tuple[int, int]) -> None:
     app, _ = app_on()
-    async with app.run_test(size=size) as pilot:
+    async with shown(app, size) as pilot:
         await pilot.pause()
         rows = screen_rows(app)
         assert len(rows) == size[1]
@@ -34,14 +35,14 @@ async def test_every_theme_draws(theme: str, monkeypatch: pytest.MonkeyPatch) ->
     if theme == "mono":
         monkeypatch.setenv("NO_COLOR", "1")
     app, _ = app_on(theme=theme)
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.pause()
         assert "BUSY, NOT WORKING" in "\n".join(screen_rows(app))
 
 
 async def test_a_painting_that_falls_into_the_way_out_is_dropped() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.pause()
         app.paint_soon()
         app.paint_soon()
@@ -53,7 +54,7 @@ async def test_a_painting_that_falls_into_the_way_out_is_dropped() -> None:
 
 async def test_what_comes_while_a_slow_picture_is_drawn_is_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.pause()
         now, drawn = [1000.0], list[float]()
         app._clock, app._painted = lambda: now[0], 0.0
@@ -70,7 +71,7 @@ async def test_what_comes_while_a_slow_picture_is_drawn_is_drawn_together(monkey
 
 async def test_a_resize_storm_ends_in_the_last_size() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         for width in range(60, 140, 7):
             await pilot.resize_terminal(width, 30)
         await pilot.pause(0.1)
@@ -79,7 +80,7 @@ async def test_a_resize_storm_ends_in_the_last_size() -> None:
 
 async def test_brackets_move_between_gpus_and_escape_goes_back() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         gpus = demo_frame().snapshot.gpus
         await pilot.press("]")
         assert app.view.gpu == gpus[1].static.uuid
@@ -91,7 +92,7 @@ async def test_brackets_move_between_gpus_and_escape_goes_back() -> None:
 
 async def test_j_and_k_move_in_the_process_table_and_tab_in_the_gpus() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.press("end")
         last = app.view.process
         await pilot.press("home", "j")
@@ -103,7 +104,7 @@ async def test_j_and_k_move_in_the_process_table_and_tab_in_the_gpus() -> None:
 
 async def test_sorting_by_letter_by_function_key_and_inverted() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.press("o", "c")
         assert (app.view.sort, app.view.inverted) == ("cpu_pct", False)
         await pilot.press("I")
@@ -124,7 +125,7 @@ async def test_sorting_by_letter_by_function_key_and_inverted() -> None:
 
 async def test_the_time_span_the_tree_and_the_layout_follow_their_keys() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.press("plus", "t", "c")
         assert (app.view.span_s, app.view.tree, app.view.layout) == (300.0, "all", "panes")
         await pilot.press("minus", "minus")
@@ -133,7 +134,7 @@ async def test_the_time_span_the_tree_and_the_layout_follow_their_keys() -> None
 
 async def test_help_opens_and_closes_with_every_key_for_it() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         for key in ("question_mark", "h", "f1"):
             await pilot.press(key)
             assert isinstance(app.screen, HelpScreen)
@@ -144,7 +145,7 @@ async def test_help_opens_and_closes_with_every_key_for_it() -> None:
 
 async def test_a_click_selects_a_gpu_a_process_and_a_sort_column() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         rows = screen_rows(app)
         await pilot.click(offset=(5, next(i for i, row in enumerate(rows) if row.startswith("─ 3  H100"))))
         assert app.view.gpu == demo_frame().snapshot.gpus[3].static.uuid
@@ -158,7 +159,7 @@ async def test_a_click_selects_a_gpu_a_process_and_a_sort_column() -> None:
 
 async def test_the_wheel_over_another_screen_leaves_the_process_table_where_it_was() -> None:
     app, _ = app_on(view=View(tree="all"))
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("question_mark")
         wheel(app)
         await pilot.pause()
@@ -173,14 +174,14 @@ async def test_the_wheel_over_another_screen_leaves_the_process_table_where_it_w
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])
 async def test_quitting(key: str) -> None:
     app, _ = app_on()
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with shown(app, (80, 24)) as pilot:
         await pilot.press(key)
     assert app.return_code == 0
 
 
 async def test_a_source_that_falls_silent_is_called_stale() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         app._clock = lambda: app._heard + 7.0  # the clock is a constructor argument; here it jumps
         app._watch()
         await pilot.pause(0.1)
@@ -190,7 +191,7 @@ async def test_a_source_that_falls_silent_is_called_stale() -> None:
 async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(capfd: pytest.CaptureFixture[str]) -> None:
     app, source = app_on()
     with pytest.raises(ZeroDivisionError):
-        async with app.run_test(size=(80, 24)) as pilot:
+        async with shown(app, (80, 24)) as pilot:
             app.playback.session.monitor.feed = lambda snapshot: 1 / 0  # type: ignore[method-assign,assignment,return-value]
             source.next = demo_frame().snapshot
             app.post_message(SnapshotReady())
@@ -203,7 +204,7 @@ async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(capfd: pytes
 @pytest.mark.slow
 async def test_the_palette_runs_every_command_by_name() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("ctrl+p")
         await pilot.pause(0.2)
         await pilot.press(*"show a longer time")
@@ -217,7 +218,7 @@ async def test_the_palette_runs_every_command_by_name() -> None:
 
 async def test_keys_of_ones_own_replace_the_usual_ones_and_stand_in_the_help() -> None:
     app, _ = app_on(keys={"findings": "f7", "quit": "x"})
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("A")
         assert len(app.screen_stack) == 1
         await pilot.press("f7")
@@ -230,11 +231,12 @@ async def test_keys_of_ones_own_replace_the_usual_ones_and_stand_in_the_help() -
 
 async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:
     wanted = replace(Settings(), theme="light", columns=("pid", "command"), keys={"layout": "x"})
-    changes = [Reload(wanted, [])]
+    changes: list[Reload] = []
     app, _ = app_on(reload=lambda now: changes.pop() if changes else None)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("x", "c")
         assert app.view.layout == "panes", "one of the two keys counts before"
+        changes.append(Reload(wanted, []))
         app._watch()
         await pilot.pause(0.1)
         assert app.view.columns == ("pid", "command")
@@ -247,7 +249,7 @@ async def test_a_changed_configuration_counts_while_the_screen_runs() -> None:
 async def test_a_broken_configuration_leaves_the_settings_in_force_and_says_why() -> None:
     changes = [Reload(None, ["config.toml: theme must be a text"])]
     app, _ = app_on(reload=lambda now: changes.pop() if changes else None)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         before = app.view.columns
         app._watch()
         await pilot.pause(0.1)

@@ -20,6 +20,7 @@ from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.node_app import GputopApp, newly_red
 from tests.support.fake_app import app_on, hand_in, screen_rows
 from tests.support.frames import MOMENT, demo_frame
+from tests.support.steady_pilot import shown
 
 
 def snapshots_of(count: int, start: int = 1) -> list[Snapshot]:
@@ -28,7 +29,7 @@ def snapshots_of(count: int, start: int = 1) -> list[Snapshot]:
 
 async def test_pausing_stands_on_the_past_of_this_run_and_p_goes_back_to_live() -> None:
     app, source = app_on()
-    async with app.run_test(size=(160, 60)) as pilot:
+    async with shown(app, (160, 60)) as pilot:
         await hand_in(app, source, pilot, snapshots_of(20))
         await pilot.press("p")
         assert app.frame is not None and app.frame.snapshot.t == MOMENT + 20
@@ -48,7 +49,7 @@ async def test_pausing_stands_on_the_past_of_this_run_and_p_goes_back_to_live() 
 
 async def test_jumping_to_a_time_and_to_a_time_that_is_none() -> None:
     app, source = app_on()
-    async with app.run_test(size=(160, 60)) as pilot:
+    async with shown(app, (160, 60)) as pilot:
         await hand_in(app, source, pilot, snapshots_of(20))
         await pilot.press("p", "J", *"-5s", "enter")
         assert app.frame is not None and app.frame.snapshot.t == MOMENT + 15
@@ -63,7 +64,7 @@ async def test_findings_are_listed_and_sticky_ones_are_acknowledged() -> None:
     app.playback.masked = app.playback.newest = frame
     acknowledged: list[tuple[int, str]] = []
     app.playback.acknowledge = lambda gpu, badge: acknowledged.append((gpu, badge))  # type: ignore[method-assign]
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("A")
         text = "\n".join(screen_rows(app))
         assert "findings" in text
@@ -82,7 +83,7 @@ async def test_recording_and_pictures_go_to_the_working_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     app, source = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.press("R")
         await hand_in(app, source, pilot, snapshots_of(5))
         await pilot.pause(0.1)
@@ -100,7 +101,7 @@ async def test_a_recording_that_cannot_be_written_is_one_line(tmp_path: Path, mo
     monkeypatch.chdir(gone)
     gone.rmdir()
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.press("R")
         await pilot.pause(0.1)
         assert "cannot record" in screen_rows(app)[1]
@@ -117,7 +118,7 @@ async def test_the_bell_rings_once_for_a_verdict_also_while_the_past_shows() -> 
     app, source = app_on(bell=True)
     bells: list[None] = []
     app.bell = lambda: bells.append(None)  # type: ignore[method-assign]
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await hand_in(app, source, pilot, snapshots_of(1))
         await pilot.press("p")
         bells.clear()
@@ -137,7 +138,7 @@ async def test_what_is_played_is_not_recorded_again(tmp_path: Path, monkeypatch:
     past = session.past()
     assert past is not None
     app = GputopApp(View(), "dark", Playback(player=Player(RecordedSource(past))))
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("R")
         assert app.view.message == "this is a recording already"
     assert list(tmp_path.iterdir()) == []
@@ -147,7 +148,7 @@ async def test_a_picture_is_in_the_theme_that_shows(tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     changes = [Reload(replace(Settings(), theme="light"), [])]
     app, _ = app_on(reload=lambda now: changes.pop() if changes else None)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         app._watch()
         await pilot.press("f8")
     (picture,) = tmp_path.iterdir()
@@ -160,7 +161,7 @@ async def test_what_is_recorded_is_what_is_judged(tmp_path: Path, monkeypatch: p
     app, source = app_on()
     snapshot = replace(snapshots_of(1)[0], t=MOMENT + 1)
     fine = replace(snapshot, gpus=tuple(replace(gpu, util_pct=79.99996) for gpu in snapshot.gpus))
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.press("R")
         await hand_in(app, source, pilot, [fine])
         assert app.frame is not None

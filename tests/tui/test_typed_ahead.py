@@ -13,6 +13,7 @@ from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import Asked, app_on, later
 from tests.support.frames import demo_frame
 from tests.support.pty_program import SCREEN_TAKEN, PtyProgram
+from tests.support.steady_pilot import shown
 
 ALTERNATE_SCREEN = "\x1b[?1049h"
 
@@ -33,7 +34,7 @@ def _burst(app: GputopApp, *keys: str) -> None:
 )
 async def test_keys_right_after_one_that_opens_a_prompt_arrive_in_it(keys: tuple[str, ...]) -> None:
     app, source = app_on(frame := demo_frame(), access=Asked())
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         source.next = later(frame)
         app.ready()
         await pilot.pause()
@@ -44,7 +45,7 @@ async def test_keys_right_after_one_that_opens_a_prompt_arrive_in_it(keys: tuple
 
 async def test_a_whole_filter_in_one_burst_is_applied_and_the_next_one_begins_with_it() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         _burst(app, "f", *"gpu:1", "^m")
         await pilot.pause()
         assert app.view.filter == parse("gpu:1")
@@ -56,7 +57,7 @@ async def test_a_whole_filter_in_one_burst_is_applied_and_the_next_one_begins_wi
 
 async def test_what_follows_enter_in_the_same_burst_is_for_the_screen_below() -> None:
     app, _ = app_on()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         _burst(app, "f", *"gpu:1", "^m", "f", *"2")
         await pilot.pause()
         assert app.screen.query_one(Input).value == "gpu:12"

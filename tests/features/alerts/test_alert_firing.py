@@ -25,6 +25,7 @@ from gputop.session.session import Session
 from gputop.sources.simulation.life import slurm
 from tests.support.fake_app import app_on, screen_text
 from tests.support.scenes import T0, gpu, snap, train
+from tests.support.steady_pilot import shown
 from tests.support.waiting import until
 
 
@@ -200,7 +201,7 @@ async def test_the_screen_lists_alerts_above_the_findings_and_silences_the_one_a
         session.take(snap(tick, gpu(), [train()]))
     app, source = app_on()
     app.playback.session = session
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         await pilot.press("A", "j", "s")
         rows = [row.rstrip() for row in screen_text(app).splitlines()]
         assert rows[0] == " alerts 2   shown only: gputop --alerts fires them"

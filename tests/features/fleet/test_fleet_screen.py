@@ -34,6 +34,7 @@ from gputop.paint.line import cells
 from gputop.paint.theme import THEMES
 from gputop.tui.screens.box import Menu
 from gputop.tui.screens.palette import Palette
+from tests.support.steady_pilot import shown
 
 HOSTILE = "n\x1b[2J\u202e\"x'\n;rm"
 
@@ -282,7 +283,7 @@ async def test_keys_lead_to_every_panel_and_back(tmp_path: Path, monkeypatch: py
     monkeypatch.chdir(tmp_path)
     answers = Answers()
     app = FleetApp(FleetView(), "dark", FleetWatch(answers))
-    async with app.run_test(size=(120, 36)) as pilot:
+    async with shown(app, (120, 36)) as pilot:
         await _settled(pilot, lambda: app.frame is not None)
         await _typed(pilot, "down", "enter")
         assert app.view.panel == "host" and app.view.host == rows_of(app.frame, FleetView())[1]
@@ -307,7 +308,7 @@ async def test_keys_lead_to_every_panel_and_back(tmp_path: Path, monkeypatch: py
 async def test_going_back_in_time_asks_at_that_time_and_p_returns() -> None:
     answers = Answers()
     app = FleetApp(FleetView(), "dark", FleetWatch(answers))
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await _settled(pilot, lambda: app.frame is not None)
         await _typed(pilot, "left")
         await _settled(pilot, lambda: app.frame.t == STARTED - 60.0)  # type: ignore[union-attr]
@@ -321,7 +322,7 @@ async def test_going_back_in_time_asks_at_that_time_and_p_returns() -> None:
 async def test_an_engine_that_fails_is_told_in_one_line_and_the_last_values_stay() -> None:
     answers = Answers()
     app = FleetApp(FleetView(), "dark", FleetWatch(answers))
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await _settled(pilot, lambda: app.frame is not None)
         answers.fails = "http://x: nobody listens there (connection refused)"
         app.watched.go_to(STARTED - 5.0)
@@ -337,7 +338,7 @@ async def test_an_engine_that_fails_is_told_in_one_line_and_the_last_values_stay
 
 async def test_a_theme_is_chosen_from_the_same_box_as_on_a_node() -> None:
     app = FleetApp(FleetView(), "dark", FleetWatch(Answers()))
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with shown(app, (100, 30)) as pilot:
         await _settled(pilot, lambda: app.frame is not None)
         await pilot.press("T", "down")
         assert isinstance(app.screen, Menu) and app.look.name == "light"

@@ -27,6 +27,7 @@ from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
 from tests.support.hostile import recording
 from tests.support.serving import Serving, environment, frame, gone, peak_mib
+from tests.support.steady_pilot import shown
 
 ROOT = Path(__file__).parents[3]
 HAS_WEB = importlib.util.find_spec("textual_serve") is not None
@@ -41,7 +42,7 @@ def served(test: Callable[..., object]) -> Callable[..., object]:
 async def test_a_viewer_writes_no_file_and_moves_about(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     app = ServedApp(View(), "dark", playback_on(demo_frame()))
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with shown(app, (120, 40)) as pilot:
         before = app.view.gpu
         for key in ("R", "f8", "ctrl+z", "f9", "e", "d"):
             await pilot.press(key)

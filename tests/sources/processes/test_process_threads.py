@@ -25,6 +25,7 @@ from gputop.tui.terminal.painted_lines import Lines
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
 from tests.support.scenes import SOME_THREADS, gpu, snap, train
+from tests.support.steady_pilot import shown
 
 
 def _fake(proc: Path, pid: int, tids: dict[int, tuple[str, str, str, str]], starttime: int = 500) -> None:
@@ -148,7 +149,7 @@ async def test_the_screen_reads_threads_while_it_is_open() -> None:
     frame = demo_frame()
     p = next(p for p in frame.snapshot.processes if p.role == "gpu")
     app = Host(frame, p)
-    async with app.run_test(size=(120, 60)) as pilot:
+    async with shown(app, (120, 60)) as pilot:
         await pilot.pause()
         assert "reading them" in "\n".join(app.rows())
         (reader,) = app.readers
@@ -169,7 +170,7 @@ async def test_the_screen_remembers_a_process_that_ends_while_it_is_looked_at() 
     p = train()
     frame = monitor.feed(snap(0, gpu(), [p]))
     app = Host(frame, p)
-    async with app.run_test(size=(100, 40)) as pilot:
+    async with shown(app, (100, 40)) as pilot:
         await pilot.pause()
         app.frame = monitor.feed(snap(1, gpu(), []))
         assert find(app.frame, key_of(p)) is None
@@ -196,7 +197,7 @@ def _main_screen(access: Access | None = None, view: View | None = None) -> Gput
 
 async def test_enter_opens_the_process_under_the_cursor_and_escape_goes_back() -> None:
     app = _main_screen(Access())
-    async with app.run_test(size=(140, 48)) as pilot:
+    async with shown(app, (140, 48)) as pilot:
         await pilot.press("home", "enter")
         assert isinstance(app.screen, ProcessDetailsScreen)
         await pilot.press("plus", "escape")
@@ -206,7 +207,7 @@ async def test_enter_opens_the_process_under_the_cursor_and_escape_goes_back() -
 
 async def test_enter_opens_the_gpu_while_the_focus_is_on_gpus_and_a_key_opens_it_anywhere() -> None:
     app = _main_screen()
-    async with app.run_test(size=(140, 48)) as pilot:
+    async with shown(app, (140, 48)) as pilot:
         await pilot.press("tab", "tab", "j", "enter")
         assert isinstance(app.screen, GpuDetailsScreen)
         await pilot.press("]", "escape")
@@ -218,7 +219,7 @@ async def test_enter_opens_the_gpu_while_the_focus_is_on_gpus_and_a_key_opens_it
 
 async def test_a_second_click_opens_what_the_first_has_selected() -> None:
     app = _main_screen()
-    async with app.run_test(size=(160, 48)) as pilot:
+    async with shown(app, (160, 48)) as pilot:
         await pilot.pause()
         lines = app.screen.query_one(Lines)
         rows = ["".join(s.text for s in strip) for strip in lines.render_lines(lines.size.region)]
@@ -236,7 +237,7 @@ async def test_a_second_click_opens_what_the_first_has_selected() -> None:
 async def test_a_demo_has_no_threads_to_read_and_live_has() -> None:
     access = Access()
     for app, words in ((_main_screen(), "not recorded"), (_main_screen(access), "reading them")):
-        async with app.run_test(size=(140, 90)) as pilot:
+        async with shown(app, (140, 90)) as pilot:
             await pilot.press("home", "enter")
             lines = app.screen.query_one(Lines)
             text = "".join(s.text for strip in lines.render_lines(lines.size.region) for s in strip)

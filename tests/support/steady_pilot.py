@@ -1,0 +1,60 @@
+"""A screen in a test, that is driven by keys and waited for until it has answered them, however busy the machine is.
+
+Textual's own pilot takes a process that is not given a core for an idle one, so that beside other tests a key's answer
+may not be there yet when the test looks at it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from textual.app import App
+from textual.pilot import Pilot
+
+from gputop.tui.painted_app import PaintedApp
+
+HOPS = 6
+"""So often is what one part of the screen tells the next one waited for: from a key to a screen that it opens are
+four, the program, the screen below, the screen above and what it shows."""
+PAINTS_WITHIN_S = 5.0
+"""A painting that is put off comes after a twentieth of a second: by then even where the loop gets a hundredth of its
+time."""
+
+
+class SteadyPilot(Pilot[Any]):
+    """Waits until each part of the screen has answered, and what is to be painted is painted."""
+
+    async def press(self, *keys: str) -> None:
+        for key in keys:
+            await super().press(key)
+            await self.settle()
+
+    async def pause(self, delay: float | None = None) -> None:
+        await super().pause(delay)
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Return once nothing that was asked so far is left to do. A program that has ended has nothing left."""
+        for _ in range(HOPS):
+            if not self.app.is_running or not self.app.screen_stack:
+                return
+            await super().pause(0)
+        last = asyncio.get_running_loop().time() + PAINTS_WITHIN_S
+        while _paints_soon(self.app) and asyncio.get_running_loop().time() < last:
+            await super().pause(0.005)
+
+
+def _paints_soon(app: App[Any]) -> bool:
+    return isinstance(app, PaintedApp) and app.is_running and app._paints_soon
+
+
+@asynccontextmanager
+async def shown(app: App[Any], size: tuple[int, int]) -> AsyncIterator[SteadyPilot]:
+    """Run a program on a screen of ``size`` columns and rows, and give it once its first picture is painted."""
+    async with app.run_test(size=size):
+        pilot = SteadyPilot(app)
+        await pilot.settle()
+        yield pilot
