@@ -12,12 +12,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.additions import ADDITIONS, Addition, apply, proofs
+from tests.support.command_line_additions import COMMAND_LINE_ADDITIONS
 from tests.support.feature_additions import FEATURE_ADDITIONS
 from tests.support.fleet_additions import FLEET_ADDITIONS
 from tests.support.screen_additions import SCREEN_ADDITIONS
+from tests.support.trial_additions import TRIAL_ADDITIONS
 
 ROOT = Path(__file__).parent.parent
-ALL = (*ADDITIONS, *SCREEN_ADDITIONS, *FEATURE_ADDITIONS, *FLEET_ADDITIONS)
+ALL = (
+    *ADDITIONS, *SCREEN_ADDITIONS, *COMMAND_LINE_ADDITIONS, *FEATURE_ADDITIONS, *FLEET_ADDITIONS, *TRIAL_ADDITIONS,
+)  # fmt: skip
 COPIED = ("gputop", "tests", "docs", "screenshots", "README.md", "pyproject.toml")
 CHECKS = (
     "tests/test_added.py",
@@ -25,12 +29,15 @@ CHECKS = (
     "tests/test_generated.py",
     "tests/test_vocabulary.py",
     "tests/test_architecture.py",
+    "tests/test_fault_matrix.py::test_rows_have_names_of_their_own_and_no_empty_cells",
+    "tests/test_fault_matrix.py::test_the_table_for_readers_has_a_line_for_each_row",
     "tests/test_hostile_names.py",
     "tests/diagnosis/test_diagnosis_report.py",
     "tests/features/alerts/test_alerts.py",
     "tests/features/export/test_export_page.py",
     "tests/features/fleet/test_fleet_deploy.py",
     "tests/features/fleet/test_fleet_queries.py",
+    "tests/features/web/test_web_gate.py::test_each_setting_is_either_for_a_viewer_or_it_is_not",
     "tests/paint/test_rebinding.py",
     "tests/paint/test_process_columns.py",
     "tests/paint/test_theme.py",

@@ -444,6 +444,7 @@ HEAD = '''"""What was added is everywhere: run in a copy of the tree by ``tests/
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -455,7 +456,7 @@ from gputop.cli import main
 from gputop.commands.completion import SCRIPTS
 from gputop.commands.registry import page_of
 from gputop.commands.command_line import live_parser
-from gputop.config import Settings, load
+from gputop.config import ConfigError, Settings, load
 from gputop.diagnosis.rules.feeding_rules import more_of
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.features.alerts.alert_judge import AlertChange
@@ -489,14 +490,22 @@ from gputop.sources.host import HostCollector
 from gputop.sources.processes.loaders import identify
 from gputop.sources.nvml.handle import Handle, MetricAnswers
 from gputop.sources.nvml.gpu_questions import SELDOM
+from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import snapshot_at
 from gputop.tui.node_app import GputopApp
 from gputop.tui.screens.pages import HelpScreen
+from tests.diagnosis.test_simulated_verdicts import assert_as_expected, watch
+from tests.e2e.case import all_cases
+from tests.e2e.watching import run_group
+from tests.faults.row import World
+from tests.faults.table import rows
+from tests.nvml.stand_in import Scenario
 from tests.proc_trees.one_job import JOB, collector_of, one_job
 from tests.support.exported import feed, gpu_of, read, snapshot_of, value
 from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
 from tests.support.scenes import HOST, T0, Watch, gpu, snap, train
+from tests.tools.screenshots import pictures
 
 
 def read_back(snapshot: Snapshot) -> Snapshot:

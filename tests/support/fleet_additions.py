@@ -1,4 +1,4 @@
-"""What a contributor adds to the fleet: a question, and an exporter, each in one file."""
+"""What a contributor adds to the fleet: a question, an exporter, a file for a cluster."""
 
 from __future__ import annotations
 
@@ -67,4 +67,28 @@ def test_an_exporter_is_looked_for_and_asked_in_its_own_names_and_units() -> Non
 """,
 )
 
-FLEET_ADDITIONS = (QUESTION, EXPORTER)
+CLUSTER_FILE = Addition(
+    "a file for a cluster",
+    2,
+    (
+        Patch(
+            "gputop/features/fleet/files/added.conf",
+            "# What a test adds for a cluster: which metric is utilisation there.\n# Nobody reads it.\nutil = @util\n",
+        ),
+        Patch(
+            "gputop/features/fleet/deploy.py",
+            """    conf, util = "added.conf", DIALECTS[names].signals["util_pct"].name
+    text_of_path[conf] = text_of_path[conf].replace("@util", util)
+""",
+            after='replace(f"image: {LOCAL_IMAGE}", f"image: {image}")\n',
+        ),
+    ),
+    """
+def test_a_file_for_a_cluster_is_written_under_the_names_of_its_exporter(tmp_path: Path) -> None:
+    for names, util in (("gputop", "gputop_gpu_utilization_ratio"), ("4.9", "DCGM_FI_DEV_GPU_UTIL")):
+        assert main(["fleet", "deploy", str(tmp_path / names), "--names", names]) == 0
+        assert f"util = {util}" in (tmp_path / names / "added.conf").read_text()
+""",
+)
+
+FLEET_ADDITIONS = (QUESTION, EXPORTER, CLUSTER_FILE)
