@@ -162,16 +162,18 @@ def without_screen(program: Program, scenario: Scenario, interval_s: float, effo
             environment = terminal_environment(program, scenario)
             nothing = subprocess.DEVNULL
             with subprocess.Popen(command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing) as running:
-                time.sleep(effort.warm_up_s)
-                begin, cpu = time.monotonic(), process_cpu_s(running.pid)
-                while (left := begin + effort.rest_s - time.monotonic()) > 0.0:
-                    if name == "export":
-                        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=left).read()
-                    time.sleep(min(SCRAPE_S, max(0.0, begin + effort.rest_s - time.monotonic())))
-                spent, elapsed = process_cpu_s(running.pid) - cpu, time.monotonic() - begin
-                if running.poll() is not None:
-                    raise OnceFailed(f"{' '.join(command)} ended with {running.returncode}")
-                running.terminate()
+                try:
+                    time.sleep(effort.warm_up_s)
+                    begin, cpu = time.monotonic(), process_cpu_s(running.pid)
+                    while (left := begin + effort.rest_s - time.monotonic()) > 0.0:
+                        if name == "export":
+                            urlopen(f"http://127.0.0.1:{port}/metrics", timeout=left).read()
+                        time.sleep(min(SCRAPE_S, max(0.0, begin + effort.rest_s - time.monotonic())))
+                    spent, elapsed = process_cpu_s(running.pid) - cpu, time.monotonic() - begin
+                    if running.poll() is not None:
+                        raise OnceFailed(f"{' '.join(command)} ended with {running.returncode}")
+                finally:
+                    running.terminate()
             samples[f"{name}_pct"] = [100.0 * spent / elapsed]
     return samples
 

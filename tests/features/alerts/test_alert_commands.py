@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -219,11 +220,16 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def recorder(scenario: Scenario, folder: Path, config: Path, *words: str) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def recorder(scenario: Scenario, folder: Path, config: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", RECORDER, str(folder), *words, "--config", str(config), "--interval", "0.25"]
-    return subprocess.Popen(
+    with subprocess.Popen(
         command, cwd=ROOT, env=scenario.environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @pytest.mark.slow
@@ -240,26 +246,26 @@ def test_record_and_export_fire_once_an_hour_and_what_runs_is_watched_over_after
         f'run = ["sh", "-c", "cat >>{out}; echo {{gpu}} >>{out}"]\n'
     )
     config.chmod(0o600)
-    done = recorder(scenario, runtime, config, "record", "--for", "1s", "-o", str(tmp_path / "r.jsonl"))
-    _, said = done.communicate(timeout=30)
+    with recorder(scenario, runtime, config, "record", "--for", "1s", "-o", str(tmp_path / "r.jsonl")) as done:
+        _, said = done.communicate(timeout=30)
     assert done.returncode == 0 and said.count("alert busy on GPU 0: sh ended with 0") == 1, said
     assert json.loads(out.read_text().splitlines()[0])["alert"] == "busy"
     # Within the hour nobody fires again: the file in the runtime directory knows.
-    again = recorder(scenario, runtime, config, "record", "--for", "1s", "-o", str(tmp_path / "s.jsonl"))
-    assert "alert" not in again.communicate(timeout=30)[1]
+    with recorder(scenario, runtime, config, "record", "--for", "1s", "-o", str(tmp_path / "s.jsonl")) as again:
+        assert "alert" not in again.communicate(timeout=30)[1]
     (runtime / "alerts").unlink()
-    exporter = recorder(scenario, runtime, config, "export", "--listen", "127.0.0.1:0")
-    until(lambda: out.read_text().count('"alert": "busy"') == 2)
-    exporter.terminate()
-    assert "sh ended with 0" in exporter.communicate(timeout=30)[1]
+    with recorder(scenario, runtime, config, "export", "--listen", "127.0.0.1:0") as exporter:
+        until(lambda: out.read_text().count('"alert": "busy"') == 2)
+        exporter.terminate()
+        assert "sh ended with 0" in exporter.communicate(timeout=30)[1]
     (runtime / "alerts").unlink()
     marker = f"27.{os.getpid()}"
     command = f'["sh", "-c", "sleep {marker}; echo late >>{out}"]\n'
     config.write_text(config.read_text().partition('["sh')[0] + command)
-    killed = recorder(scenario, runtime, config, "record", "-o", str(tmp_path / "t.jsonl"))
-    until(lambda: len(left(marker)) == 1)
-    killed.send_signal(signal.SIGKILL)
-    killed.communicate(timeout=30)
+    with recorder(scenario, runtime, config, "record", "-o", str(tmp_path / "t.jsonl")) as killed:
+        until(lambda: len(left(marker)) == 1)
+        killed.send_signal(signal.SIGKILL)
+        killed.communicate(timeout=30)
     (sleeping,) = left(marker)
     assert (runtime / "alerts").exists() and FiringLock([str(runtime)]).take(), "a lock ends with its process"
     # The command keeps its 30 s, and the program that sees to its end keeps watch.

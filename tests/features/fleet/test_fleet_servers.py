@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ SETTLED_S = 22.0
 
 
 class Node:
-    """``gputop export`` on the stand-in's eight GPUs, which can be started again on the same port."""
+    """``gputop export`` on the stand-in's eight GPUs, to be closed; it can be started again on its port."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.port = free_port()
@@ -38,12 +38,16 @@ class Node:
         self._process = self._started()
 
     def restart(self) -> None:
-        self.stop()
+        self.close()
         self._process = self._started()
 
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(30) == 0
+    def close(self) -> None:
+        self._process.terminate()
+        try:
+            assert self._process.wait(30) == 0
+        finally:
+            self._process.kill()
+            self._process.wait()
 
     def _started(self) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "gputop", "export", "--listen", f"127.0.0.1:{self.port}"]
@@ -65,8 +69,8 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     for index, gpu in enumerate(scenario.gpus):
         gpu.set(util=10 + 10 * index, temp_c=50 + index, power_w=300 + index)
     scenario.write()
-    node = Node(scenario)
-    with fleet() as port, nobody_listens() as dead:
+    # Without the engines the tests are skipped from inside: the exporter ends then, too.
+    with closing(Node(scenario)) as node, fleet() as port, nobody_listens() as dead:
         scrapes = f"  - job_name: live\n    static_configs: [{{targets: ['127.0.0.1:{node.port}']}}]\n"
         for names in ALL_NAMES:
             scrapes += (
@@ -82,7 +86,6 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         with engines(folder, scrapes, rules) as asked:
             time.sleep(SETTLED_S)
             yield Place(node, asked)
-    node.stop()
 
 
 def _asked(id: str, names: Names) -> str | None:
