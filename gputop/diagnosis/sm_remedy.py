@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from gputop.diagnosis import thresholds as at
 from gputop.model.derived import HARDWARE_SLOWDOWN, POWER_BRAKE, THERMAL
-from gputop.model.sm import COUNTERS_DENIED, COUNTERS_RELEASED
+from gputop.model.sm import LackKind
 from gputop.model.snapshot import GpuSample
 
 INTEGRATED = ("orin", "xavier", "thor", "tegra", "nvgpu")
@@ -47,9 +47,8 @@ SHORT = "measure SM: gputop doctor"
 def how_to_measure(gpu: GpuSample) -> str:
     """What to do, in one line; never empty."""
     static = gpu.static
-    return _advice(
-        static.name, static.architecture, bool(static.mig_enabled), static.mig_parent is not None, gpu.sm_reason
-    )
+    lack = None if gpu.sm_lack is None else gpu.sm_lack.kind
+    return _advice(static.name, static.architecture, bool(static.mig_enabled), static.mig_parent is not None, lack)
 
 
 MOST_POWER = 1.2
@@ -80,15 +79,15 @@ def power_word(gpu: GpuSample) -> str | None:
 
 
 @lru_cache(maxsize=64)
-def _advice(name: str, architecture: str | None, is_mig: bool, is_instance: bool, why: str | None) -> str:
+def _advice(name: str, architecture: str | None, is_mig: bool, is_instance: bool, lack: LackKind | None) -> str:
     low = name.lower()
     if is_instance:
         return OF_THIS_INSTANCE
     if is_mig:
         return OF_INSTANCES
-    if why is not None and COUNTERS_RELEASED in why:
+    if lack == "released":
         return RELEASED
-    if why is not None and COUNTERS_DENIED in why:
+    if lack == "denied":
         return DENIED
     if any(word in low for word in INTEGRATED) or architecture in OLDER:
         return NO_COUNTER

@@ -78,7 +78,7 @@ def lacks_sm(gpu: GpuSample) -> bool:
     """Whether the source in use measures other counters of this GPU, but not its SM activity."""
     return (
         gpu.sm_active_pct is None
-        and gpu.sm_reason is not None
+        and gpu.sm_lack is not None
         and any(
             value is not None
             for value in (gpu.tensor_active_pct, gpu.dram_active_pct, gpu.sm_occupancy_pct, gpu.graphics_active_pct)

@@ -169,10 +169,13 @@ class Redactor:
                 mig_parent=None if parent is None else self.device(parent),
             )
             _keep(self._gpus, gpu.static, static)
+        lack = gpu.sm_lack
+        if lack is not None:
+            lack = replace(lack, reasons=tuple(map(self.text, lack.reasons)), fix=self.text(lack.fix))
         return replace(
             self._without(gpu),
             static=static,
-            sm_reason=gpu.sm_reason and self.text(gpu.sm_reason),
+            sm_lack=lack,
             lost_reason=gpu.lost_reason and self.text(gpu.lost_reason),
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 from msgspec import Struct
 
@@ -102,5 +102,25 @@ COUNTERS_DENIED = "this driver lets only administrators read GPU counters"
 """Why the hardware counters give nothing to most users; what to do about it `gputop doctor` prints."""
 COUNTERS_RELEASED = "GPU counters released for other tools"
 """Why they give nothing after the user released them; the screen names the key that resumes them."""
+LackKind = Literal["collecting", "denied", "released"]
+LACK_KINDS: frozenset[str] = frozenset(get_args(LackKind))
+
+
+class SmLack(Struct, frozen=True):
+    """Why a GPU's SM activity is not measured: what each source says, the best first, and what would help if known.
+
+    ``kind`` is what code goes by: the source in use waits for the second of two samples, or the hardware counters are
+    denied to this user (``COUNTERS_DENIED``) or released by them (``COUNTERS_RELEASED``). Anything else is None.
+    """
+
+    reasons: tuple[str, ...]
+    fix: str = ""
+    kind: LackKind | None = None
+
+    @property
+    def words(self) -> str:
+        return "; ".join(filter(None, (", ".join(self.reasons), self.fix)))
+
+
 MEASURED = frozenset(name for name, row in SM_SOURCES.items() if row.measured)
 """Where an SM activity comes from that was measured, not bounded."""

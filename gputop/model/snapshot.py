@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gputop.model.feeders import MainLooks, Outsider, outsider_words
 from gputop.model.serving import ServerRow
-from gputop.model.sm import SmSource
+from gputop.model.sm import SmLack, SmSource
 from gputop.model.steps import StepPeriod, StepRow
 
 Role = Literal["gpu", "loader", "helper", "orphan"]
@@ -108,11 +108,16 @@ class GpuSample(Struct, frozen=True):
     sm_age_s: float | None = None
     sm_low_pct: float | None = None
     sm_high_pct: float | None = None
-    sm_reason: str | None = None
+    sm_lack: SmLack | None = None
     lost_reason: str | None = None
     lost_since: float | None = None
     asleep: bool | None = None
     unavailable: Mapping[str, str] = NOTHING_MISSING
+
+    @property
+    def sm_reason(self) -> str | None:
+        """``sm_lack`` in words."""
+        return None if self.sm_lack is None else self.sm_lack.words
 
     def __deepcopy__(self, _memo: dict[int, object]) -> GpuSample:
         """Itself: it never changes, so a copy of what remembers it can share it."""

@@ -117,7 +117,7 @@ def _counted(names: list[str], times: str) -> str:
 
 def _sm_fixes(gpus: Sequence[GpuSample]) -> list[str]:
     """How to get SM activity where a source measures all but that: panes often have no room to say it."""
-    fixes = dict.fromkeys((gpu.sm_reason or "").partition("; ")[2] for gpu in gpus if lacks_sm(gpu))
+    fixes = dict.fromkeys(gpu.sm_lack.fix for gpu in gpus if gpu.sm_lack is not None and lacks_sm(gpu))
     return [f"for SM activity {fix}" for fix in fixes if fix]
 
 

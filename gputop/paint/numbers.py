@@ -29,7 +29,8 @@ def sm_text(gpu: GpuSample, glyphs: Glyphs, *, red: bool, newest: bool = False) 
 
 def _is_coming(gpu: GpuSample) -> bool:
     """Whether SM activity is measured and only waits for its second sample."""
-    return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and (gpu.sm_reason or "").startswith("collecting")
+    lack = gpu.sm_lack
+    return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and lack is not None and lack.kind == "collecting"
 
 
 def number_labels(

@@ -9,7 +9,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.expression import Expression
-from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR, Glyphs
@@ -72,7 +71,7 @@ def hint_now(hint: Hint, gpus: Sequence[GpuSample]) -> Hint:
     rest = tuple(other for other in hint if other is not entry)
     if any(gpu.sm_source == "counters" for gpu in gpus):
         return (*rest[:1], entry, *rest[1:])
-    if any(COUNTERS_RELEASED in (gpu.sm_reason or "") for gpu in gpus):
+    if any(gpu.sm_lack is not None and gpu.sm_lack.kind == "released" for gpu in gpus):
         return (*rest[:1], (entry[0], "take counters again", COUNTERS), *rest[1:])
     return rest
 

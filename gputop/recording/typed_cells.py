@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, get_args
 
 from msgspec import Struct
 
 from gputop.model.feeders import NEVER, NOT_A_LOADER, MainLooks, Outsider, Rule, main_looks
 from gputop.model.quantity import MOST_TEXT, clean_text
+from gputop.model.sm import COUNTERS_DENIED, COUNTERS_RELEASED, LACK_KINDS, LackKind, SmLack
 from gputop.model.snapshot import CgroupName
 
 _MOST_PARTS = 64
@@ -81,6 +83,37 @@ def _name_parsed(words: str) -> CgroupName:
     return CgroupName(kind, number)
 
 
+def _lack_cell(lack: SmLack) -> list[Any]:
+    return [lack.reasons, lack.fix, lack.kind]
+
+
+def _lack_read(cell: Any) -> SmLack:
+    reasons, fix, kind = cell
+    return _lack(tuple(_few(reasons)), fix, kind)
+
+
+@lru_cache(maxsize=256)
+def _lack(reasons: tuple[str, ...], fix: str, kind: Any) -> SmLack:
+    """Once for all the frames that say the same. A kind of a newer version is none."""
+    return SmLack(tuple(map(clean_text, reasons)), clean_text(fix), kind if kind in LACK_KINDS else None)
+
+
+@lru_cache(maxsize=256)
+def _lack_parsed(words: str) -> SmLack:
+    """All reasons as one: where one of them ends is not told by words."""
+    kind: LackKind | None = None
+    if words.startswith("collecting"):
+        kind = "collecting"
+    elif COUNTERS_RELEASED in words:
+        kind = "released"
+    elif COUNTERS_DENIED in words:
+        kind = "denied"
+    reason, _, fix = words.partition("; ")
+    if not (reason and fix):
+        reason, fix = words, ""
+    return SmLack((reason,), fix, kind)
+
+
 def rule_in(why: str) -> str | None:
     """The rule behind the words of older recordings."""
     rules: tuple[str, ...] = get_args(Rule)
@@ -110,6 +143,7 @@ def _whole(value: object) -> int:
 
 
 TYPED: Mapping[str, TypedColumn] = {
+    "sm_lack": TypedColumn("sm_reason", _lack_cell, _lack_read, _lack_parsed),
     "main_looks": TypedColumn("main_waits", _looks_cell, _looks_read, _looks_parsed),
     "outsiders": TypedColumn("cpu_outsiders", _outsiders_cell, _outsiders_read, _outsiders_parsed),
     "batch_job": TypedColumn("job", _name_cell, _name_read, _name_parsed),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
 import stat
 from collections.abc import Callable, Collection, Mapping
@@ -27,7 +26,6 @@ from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
 from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
 from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, dcgm_counts, sm_fix
 from gputop.sources.local import LocalSource
-from gputop.sources.nvml.gpm import COLLECTING
 from gputop.sources.nvml.gpu_device import SPLIT
 from gputop.sources.one_reading import WAIT_S, OneReading
 
@@ -178,20 +176,21 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
         return source_row("gpm", True, f"measured over {seconds(gpu.sm_window_s or 0.0)}")
     other = gpu.sm_source != "gpm" and gpu.sm_source in MEASURED
     in_use = "it gave nothing, so another source is in use" if other else None
-    why = gpu.lost_reason or in_use or gpu.sm_reason or "another source is in use"
+    # The reasons of all sources, from the top.
+    reasons, kind = (gpu.sm_lack.reasons, gpu.sm_lack.kind) if gpu.sm_lack is not None else ((), None)
+    why = gpu.lost_reason or in_use or next(iter(reasons), "another source is in use")
     if is_split(gpu):
         fix = EACH_FIX
     elif gpu.lost_reason is not None:
         fix = "fix the GPU first"
-    elif why == COLLECTING:
+    elif kind == "collecting":
         fix = "give the driver longer: --wait 1m"
     else:
         others = sm_fix(gpu.static.name, gpu.static.architecture)
         fix = "none on this GPU: GPM needs Hopper or newer, and a driver that answers" + (
             f"; {others}" if others else ""
         )
-    # The reasons of all sources, from the top.
-    return source_row("gpm", False, re.split(r"; |, (?=(?:no )?dcgm)", why)[0], fix)
+    return source_row("gpm", False, why, fix)
 
 
 def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import SOFTWARE_THERMAL
+from gputop.model.sm import LackKind, SmLack
 from gputop.model.snapshot import GpuSample, ProcessStatic
 from tests.support.scenes import HOST, Watch, badges, gpu, snap, steady, train
 
 HALF: dict[str, Any] = {"util": 98.0, "sm": 48.0, "tensor_active_pct": 13.0, "dram": 20.0, "power_w": 450.0}
+NO_COUNTER = SmLack(("no counter",))
 HOLLOW: dict[str, Any] = {"util": 20.0, "sm": 0.2, "dram": 0.0, "tensor_active_pct": 0.0, "power_w": 40.0}
 STALLED: dict[str, Any] = {
     "util": 99.0, "sm": 90.0, "tensor_active_pct": 1.0, "fp64_active_pct": 0.0, "fp32_active_pct": 3.0,
@@ -131,7 +133,7 @@ def test_hollow_without_any_process_list_is_said_with_less_confidence() -> None:
 
 def test_a_broken_counter_or_a_source_that_does_not_measure_makes_nobody_hollow() -> None:
     assert steady(45, gpu(util=60.0, sm=0.0), [train()]).busy_not_working is None
-    bound = gpu(**{**HOLLOW, "sm_source": "bound", "sm_reason": "no counter"})
+    bound = gpu(**{**HOLLOW, "sm_source": "bound", "sm_lack": NO_COUNTER})
     assert steady(45, bound, [train()]).busy_not_working is None
 
 
@@ -290,7 +292,7 @@ def test_with_a_column_missing_less_is_said_and_never_praise(scene: dict[str, An
 def test_a_source_that_begins_in_the_middle_is_compared_with_the_util_of_its_own_samples() -> None:
     """Busy without a counter, then hardly busy with one: SM is low because hardly anything runs then."""
     watch = Watch()
-    blind = gpu(util=100.0, sm=None, dram=None, tensor_active_pct=None, sm_source="bound", sm_reason="no counter")
+    blind = gpu(util=100.0, sm=None, dram=None, tensor_active_pct=None, sm_source="bound", sm_lack=NO_COUNTER)
     watch.feed(snap(tick, blind, [train()]) for tick in range(40))
     seen = gpu(util=4.0, sm=3.0, dram=0.0, tensor_active_pct=0.0)
     watch.feed(snap(40 + tick, seen, [train()]) for tick in range(40))
@@ -301,7 +303,7 @@ def test_a_change_of_source_never_changes_what_is_said_into_something_else() -> 
     watch = Watch()
     watch.feed(snap(tick, gpu(sm=90.0), [train()]) for tick in range(60))
     watch.feed(snap(60 + tick, gpu(sm=89.0, sm_source="dcgm-exporter"), [train()]) for tick in range(60))
-    bound = gpu(sm=None, dram=None, tensor_active_pct=None, sm_source="bound", sm_reason="no counter")
+    bound = gpu(sm=None, dram=None, tensor_active_pct=None, sm_source="bound", sm_lack=NO_COUNTER)
     watch.feed(snap(120 + tick, bound, [train()]) for tick in range(60))
     assert {d.verdict for t, d in watch.said if t > 30} == {"healthy", "no_bottleneck_seen"}
     assert watch.said[-1][1].verdict == "no_bottleneck_seen"
@@ -311,7 +313,7 @@ def test_a_change_of_source_never_changes_what_is_said_into_something_else() -> 
 
 
 def unmeasured(name: str = "NVIDIA GeForce RTX 4090", architecture: str | None = "ada", **changes: Any) -> GpuSample:
-    blind = {"sm": None, "tensor_active_pct": None, "dram": None, "sm_source": "bound", "sm_reason": "no counter"}
+    blind = {"sm": None, "tensor_active_pct": None, "dram": None, "sm_source": "bound", "sm_lack": NO_COUNTER}
     sample = gpu(**{**blind, **changes})
     return replace(sample, static=replace(sample.static, name=name, architecture=architecture))
 
@@ -339,11 +341,12 @@ def test_a_gpu_without_an_sm_counter_is_told_how_to_get_it_measured(
 
 
 def test_counters_that_are_denied_or_released_need_no_other_advice() -> None:
-    from gputop.model.sm import COUNTERS_DENIED, COUNTERS_RELEASED
+    def lacking(kind: LackKind) -> SmLack:
+        return SmLack(("no counter",), kind=kind)
 
-    denied = steady(45, unmeasured(sm_reason=f"{COUNTERS_DENIED}; sudo …"), [train()])
+    denied = steady(45, unmeasured(sm_lack=lacking("denied")), [train()])
     assert "CAP_PERFMON" in denied.remedy and "--perf" not in denied.remedy
-    assert "P takes the counters again" in steady(45, unmeasured(sm_reason=COUNTERS_RELEASED), [train()]).remedy
+    assert "P takes the counters again" in steady(45, unmeasured(sm_lack=lacking("released")), [train()]).remedy
 
 
 @pytest.mark.parametrize(

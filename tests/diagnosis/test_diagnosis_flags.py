@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from gputop.model.sm import SmLack
 from tests.support.scenes import Watch, badges, gpu, snap, steady, train, workers
 
 
@@ -68,7 +69,7 @@ def test_a_mig_instance_without_util_is_judged_by_what_its_own_sm_proves() -> No
 
 @pytest.mark.parametrize("source", ["bound", "none"])
 def test_without_a_measured_sm_there_is_no_flag_and_the_reason_is_said(source: str) -> None:
-    sample = gpu(util=96.0, sm=8.0, sm_source=source, sm_reason="no SM counter on this GPU")
+    sample = gpu(util=96.0, sm=8.0, sm_source=source, sm_lack=SmLack(("no SM counter on this GPU",)))
     said = steady(45, sample, [train()])
     assert (said.verdict, said.busy_not_working, said.efficiency_pct) == ("no_bottleneck_seen", None, None)
     assert said.efficiency_reason == "no SM counter on this GPU"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gputop.commands.screen import first_hint
 from gputop.config import Settings
-from gputop.model.sm import COUNTERS_RELEASED, SmSource
+from gputop.model.sm import LackKind, SmLack, SmSource
 from gputop.paint.keys import KEYS
 from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
@@ -49,14 +49,15 @@ def test_a_low_screen_keeps_its_last_row() -> None:
 def test_the_key_of_the_counters_is_named_while_they_are_held_or_were_let_go() -> None:
     frame = demo_frame()
 
-    def last_row(source: SmSource, reason: str | None = None) -> str:
-        gpus = tuple(replace(gpu, sm_source=source, sm_reason=reason) for gpu in frame.snapshot.gpus)
+    def last_row(source: SmSource, kind: LackKind | None = None) -> str:
+        lack = SmLack(("no SM counter on this GPU",), kind=kind)
+        gpus = tuple(replace(gpu, sm_source=source, sm_lack=lack) for gpu in frame.snapshot.gpus)
         shown = replace(frame, snapshot=replace(frame.snapshot, gpus=gpus))
         return "".join(text for text, _ in main_screen(shown, View(hint=hint_of(KEYS)), 80, 24).rows[-1])
 
     assert "P release counters" in last_row("counters")
-    assert "P take counters again" in last_row("bound", f"GPU counters: {COUNTERS_RELEASED}")
-    assert "counters" not in last_row("gpm") + last_row("bound", "no SM counter on this GPU")
+    assert "P take counters again" in last_row("bound", "released")
+    assert "counters" not in last_row("gpm") + last_row("bound", "denied")
 
 
 async def test_no_key_takes_the_line_away_and_a_click_on_it_is_its_key() -> None:

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.sm import LackKind, SmLack
 from gputop.model.snapshot import CgroupName, GpuSample, GpuStatic
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
@@ -235,9 +236,10 @@ def test_code_in_a_remedy_is_not_broken_at_a_hyphen() -> None:
     assert not re.search(r"reduce- *$", _text(demo_frame(), View(), 120, 40), re.MULTILINE)
 
 
-@pytest.mark.parametrize(("reason", "said"), [("collecting: needs two samples", "…"), ("GPM: time-out", "n/a")])
-def test_what_comes_with_the_next_sample_is_no_missing_value(reason: str, said: str) -> None:
-    gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=60, sm_source="gpm", sm_reason=reason)
+@pytest.mark.parametrize(("kind", "said"), [("collecting", "…"), (None, "n/a")])
+def test_what_comes_with_the_next_sample_is_no_missing_value(kind: LackKind | None, said: str) -> None:
+    lack = SmLack(("collecting, by its words alone",), kind=kind)
+    gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=60, sm_source="gpm", sm_lack=lack)
     labels = number_labels(gpu, COLOUR, alarm=False, red=False)
     assert [row[1][0].strip() for row in labels] == ["60", said, said, said]
 

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.model.feeders import MainLooks, Outsider
+from gputop.model.sm import SmLack
 from gputop.recording.decode import Rounder
 from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, MEMBER_FRAMES, PROCESS_COLUMNS, RecordedColumn
 from gputop.sources.simulation.simulated import snapshot_at
@@ -21,6 +22,7 @@ ODD: dict[str, list[Any]] = {
     "flag": [None, True, False],
     "text": [None, "a", "b", "x\x1b[31m"],
     "main_looks": [None, MainLooks(), MainLooks((("lock", 2), ("run", 1)))],
+    "sm_lack": [None, SmLack(("a", "x\x1b[31m"), "b", "denied")],
     "outsiders": [None, (), (Outsider("eve", "x\x1b[31m", 12.0),)],
 }
 

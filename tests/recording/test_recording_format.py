@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 
 from gputop.model.feeders import LOOK_STATES, MainLooks, Outsider, main_looks
 from gputop.model.quantity import clean_text
+from gputop.model.sm import COUNTERS_DENIED, COUNTERS_RELEASED, LACK_KINDS, SmLack
 from gputop.model.snapshot import (
     Event,
     GpuSample,
@@ -69,6 +70,10 @@ TYPED_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "main_looks": st.one_of(
         st.none(),
         st.lists(st.tuples(st.sampled_from(sorted(LOOK_STATES)), st.integers(0, 999)), max_size=9).map(main_looks),
+    ),
+    "sm_lack": st.one_of(
+        st.none(),
+        st.builds(SmLack, st.lists(TEXTS, max_size=4).map(tuple), TEXTS, st.sampled_from((None, *sorted(LACK_KINDS)))),
     ),
     "outsiders": st.one_of(
         st.none(),
@@ -173,6 +178,7 @@ def test_a_column_that_was_not_recorded_is_none() -> None:
 
 
 LOOKS = MainLooks((("queue", 2), ("run", 1)))
+LACK = SmLack(("no GPM", COUNTERS_DENIED), "set a capability; or be root", "denied")
 OUTSIDERS = (Outsider("eve", "stress ng", 812.0), Outsider("bob", "cc1", 90.0))
 
 
@@ -180,9 +186,9 @@ def looked() -> tuple[dict[str, Any], dict[str, Any]]:
     """The lines of a frame whose host and first process have values of several parts."""
     given = frame(0)
     first = replace(given.processes[0], main_looks=LOOKS)
-    return lines_of(
-        replace(given, processes=(first, *given.processes[1:]), host=replace(given.host, outsiders=OUTSIDERS))
-    )
+    gpus = tuple(replace(gpu, sm_lack=LACK) for gpu in given.gpus)
+    host = replace(given.host, outsiders=OUTSIDERS)
+    return lines_of(replace(given, processes=(first, *given.processes[1:]), host=host, gpus=gpus))
 
 
 def test_values_of_several_parts_stand_beside_their_words_and_are_read_from_either() -> None:
@@ -220,18 +226,46 @@ def test_words_that_older_recordings_hold_become_values_as_far_as_they_can(words
 
 
 @pytest.mark.parametrize(
+    ("words", "lack"),
+    [
+        ("collecting: needs two samples", SmLack(("collecting: needs two samples",), kind="collecting")),
+        (f"no GPM, {COUNTERS_RELEASED}", SmLack((f"no GPM, {COUNTERS_RELEASED}",), kind="released")),
+        (f"{COUNTERS_DENIED}; be root; or ask", SmLack((COUNTERS_DENIED,), "be root; or ask", "denied")),
+        ("no SM here; switch it on", SmLack(("no SM here",), "switch it on")),
+        ("; odd; ", SmLack(("; odd; ",))),
+    ],
+)
+def test_why_older_recordings_lack_sm_becomes_a_value_of_the_same_words(words: str, lack: SmLack) -> None:
+    key, row = looked()
+    names, cells = key["gpu_cols"], row["gpus"][0]
+    cells[names.index("sm_reason")] = words
+    names[names.index("sm_lack")] = "a column of tomorrow"
+    (back,), _ = decoded(key, row)
+    assert back.gpus[0].sm_lack == lack and back.gpus[0].sm_reason == words
+
+
+def test_a_kind_of_lack_that_only_newer_versions_know_is_none() -> None:
+    key, row = looked()
+    row["gpus"][0][key["gpu_cols"].index("sm_lack")][2] = "a kind of tomorrow"
+    (back,), _ = decoded(key, row)
+    assert back.gpus[0].sm_lack == replace(LACK, kind=None) and back.gpus[1].sm_lack == LACK
+
+
+@pytest.mark.parametrize(
     ("column", "value"),
     [
         ("main_looks", [1]), ("main_looks", "queue 2"), ("main_looks", {"queue": -1}), ("main_looks", {"queue": "2"}),
         ("main_looks", {str(number): 1 for number in range(99)}), ("outsiders", {"eve": 3}), ("outsiders", 5),
         ("outsiders", [["eve", "x"]]), ("outsiders", [["eve", 7, 8]]), ("outsiders", [["eve", "x", 1e30]]),
-        ("outsiders", [["eve", "x", 1]] * 99),
+        ("outsiders", [["eve", "x", 1]] * 99), ("sm_lack", "no GPM"), ("sm_lack", [["no GPM"], ""]),
+        ("sm_lack", [[3], "", None]), ("sm_lack", [["x"] * 99, "", None]), ("sm_lack", [["x"], 3, None]),
     ],
     ids=str,
 )  # fmt: skip
 def test_a_frame_with_a_value_whose_parts_are_wrong_is_dropped(column: str, value: object) -> None:
     key, row = looked()
-    names, cells = ("host_cols", row["host"]) if column == "outsiders" else ("proc_cols", row["procs"][0])
+    rows = {"outsiders": ("host_cols", row["host"]), "sm_lack": ("gpu_cols", row["gpus"][0])}
+    names, cells = rows.get(column, ("proc_cols", row["procs"][0]))
     cells[key[names].index(column)] = value
     found, decoder = decoded(key, row)
     assert found == [] and decoder.damaged == 1
@@ -245,7 +279,7 @@ def test_a_newer_version_is_refused_with_what_to_do() -> None:
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("util_pct", "97"), ("util_pct", []), ("pstate", 1.5), ("sm_reason", 3), ("remap_failed", "no")],
+    [("util_pct", "97"), ("util_pct", []), ("pstate", 1.5), ("lost_reason", 3), ("remap_failed", "no")],
 )
 def test_a_frame_with_a_cell_of_a_wrong_kind_is_dropped(column: str, value: object) -> None:
     key, row = lines_of(frame(0))
@@ -305,14 +339,14 @@ def test_escape_and_direction_characters_never_come_out_of_a_recording() -> None
     evil = "a\x1b[2Jb\x07\u202ec\x9b\ud800\nd"
     static = replace(frame(0).gpus[0].static, name=evil)
     process = replace(frame(0).processes[0], static=ProcessStatic(evil, evil, evil), waiting_on=evil)
-    gpu = replace(frame(0).gpus[0], static=static, sm_reason=evil, unavailable={evil: evil})
+    gpu = replace(frame(0).gpus[0], static=static, sm_lack=SmLack((evil,), evil), unavailable={evil: evil})
     given = replace(
         frame(0), gpus=(gpu,), processes=(process,), notices=(evil,), machine=Machine(evil, evil, evil),
         events=(Event(T0, "mark", evil),), stale={evil: 1.0},
     )  # fmt: skip
     (back,) = read_back([given])
     # The repr escapes exactly what a terminal would obey.
-    assert repr(asdict(back)).count("a?[2Jb??c?? d") == 14
+    assert repr(asdict(back)).count("a?[2Jb??c?? d") == 15
     assert "\\" not in repr(asdict(back))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gputop.diagnosis.engine import Diagnoser
+from gputop.model.sm import SmLack
 from gputop.model.snapshot import GpuSample, GpuStatic
 from gputop.monitor import Monitor
 from gputop.output.ansi import plain_text
@@ -214,7 +215,7 @@ def test_gpus_that_something_else_keeps_awake_are_measured_again(tmp_path: Path)
 
 def asleep() -> GpuSample:
     why = "asleep: the kernel has switched this GPU off"
-    return GpuSample(GpuStatic(0, "PCI-0000:01:00.0", "NVIDIA GPU [10de:2684]"), sm_reason=why, asleep=True)
+    return GpuSample(GpuStatic(0, "PCI-0000:01:00.0", "NVIDIA GPU [10de:2684]"), sm_lack=SmLack((why,)), asleep=True)
 
 
 def test_a_sleeping_gpu_is_idle_for_sure_and_says_asleep() -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gputop.features.fleet.fleet_reading import GpuReading, JobName
 from gputop.features.fleet.simulated_fleet import SimulatedFleet
 from gputop.model.quantity import clean_text
+from gputop.model.sm import SmLack
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
 from gputop.recording.writer import RecordingWriter
 from tests.support.scenes import gpu, snap, train
@@ -54,9 +55,8 @@ def snapshot(t: float, *, clean: bool = False) -> Snapshot:
         if index >= 2:
             reasons["sm_active_pct"] = next(fact)
         lost = next(fact) if index == 3 else None
-        gpus.append(
-            replace(drawn, static=static, unavailable=reasons, power_w=None, sm_reason=next(fact), lost_reason=lost)
-        )
+        lack = SmLack((next(fact),))
+        gpus.append(replace(drawn, static=static, unavailable=reasons, power_w=None, sm_lack=lack, lost_reason=lost))
         for loader in (None, None, "torch", next(fact)):
             facts = ProcessStatic(
                 next(name), f"python {next(name)} {said}", next(fact), CgroupName("slurm", next(name)),

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.model.sm import SmOptions
-from gputop.model.snapshot import Snapshot
+from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.monitor import Monitor
 from gputop.sources import local
@@ -33,9 +33,10 @@ PATIENT_S = 30.0
 
 
 def plain(value: Any) -> Any:
-    """Records, mappings and tuples as what JSON knows."""
+    """Records, mappings and tuples as what JSON knows; of a GPU's sample also the words of why SM is lacking."""
     if isinstance(value, Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
+        names = (*value.__struct_fields__, *(("sm_reason",) if isinstance(value, GpuSample) else ()))
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return [plain(item) for item in value] if isinstance(value, tuple) else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from gputop.model.sm import SmLack
 from gputop.model.snapshot import CgroupName, Event, ProcessStatic, Snapshot
 from gputop.sources.simulation.life import slurm
 from tests.support.scenes import gpu, snap, train
@@ -23,7 +24,7 @@ def private_snapshot(t: float = 0.0) -> Snapshot:
         f"R1 comm {text}", None, "f00d",
     )  # fmt: skip
     other = replace(static, user="bob", contained_in=CgroupName("docker", "9f8e7d6c5b4a"))
-    first = gpu(0, unavailable={"power_w": text}, sm_reason=text, lost_reason=None)
+    first = gpu(0, unavailable={"power_w": text}, sm_lack=SmLack((text,), text), lost_reason=None)
     second = gpu(1)
     snapshot = snap(
         t,

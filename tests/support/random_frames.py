@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gputop.model.feeders import MainLooks
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
-from gputop.model.sm import SmSource
+from gputop.model.sm import SmLack, SmSource
 from gputop.model.snapshot import (
     CgroupName,
     Event,
@@ -88,7 +88,7 @@ def _gpu(draw: random.Random, index: int) -> GpuSample:
         sm_age_s=draw.choice((None, 0.0, 500.0)),
         sm_low_pct=draw.choice((None, 0.7)),
         sm_high_pct=draw.choice((None, 0.0, 100.0)),
-        sm_reason=_text(draw),
+        sm_lack=None if (why := _text(draw)) is None else SmLack((why,)),
         lost_reason=lost,
         lost_since=draw.choice((None, T0 - 1e6)) if lost else None,
         unavailable={key: "no reason at all" for key, value in values.items() if value is None},

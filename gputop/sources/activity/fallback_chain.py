@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gputop.model.sm import SmSource
+from gputop.model.sm import LackKind, SmLack, SmSource
 
 BAD_TICKS = 3
 PROBE_AGAIN_S = 60.0
@@ -35,25 +35,32 @@ class MeasuredActivity(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """Nothing yet, and nothing wrong: why. ``looking`` while it is not yet known whether this source exists."""
+    """Nothing yet, and nothing wrong: why. ``looking`` while it is not yet known whether this source exists.
+
+    ``kind`` is "collecting" of one that measures at its second sample.
+    """
 
     reason: str
     looking: bool = False
+    kind: LackKind | None = None
 
 
 class SmReadFailed(Exception):
     """No value this time. ``forever`` when asking again is pointless on this GPU; ``fix`` is what would help.
 
     ``resting`` when there is deliberately none while some condition lasts: the sources below are then asked at once,
-    and asking this one again costs nothing.
+    and asking this one again costs nothing. ``kind`` is "denied" or "released" of the hardware counters.
     """
 
-    def __init__(self, reason: str, forever: bool = False, fix: str = "", *, resting: bool = False) -> None:
+    def __init__(
+        self, reason: str, forever: bool = False, fix: str = "", *, resting: bool = False, kind: LackKind | None = None
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.forever = forever
         self.fix = fix
         self.resting = resting
+        self.kind = kind
 
 
 class SmReader(Protocol):
@@ -74,7 +81,12 @@ class ChainState(Struct, frozen=True):
 
     source: SmSource | None
     activity: MeasuredActivity | None = None
-    reason: str | None = None
+    lack: SmLack | None = None
+
+    @property
+    def reason(self) -> str | None:
+        """``lack`` in words."""
+        return None if self.lack is None else self.lack.words
 
 
 class _Step(Struct):
@@ -87,6 +99,7 @@ class _Step(Struct):
     retry_at: float = -inf
     reason: str = ""
     fix: str = ""
+    kind: LackKind | None = None
 
 
 class FallbackChain:
@@ -120,7 +133,7 @@ class FallbackChain:
             try:
                 got = step.sm_reader.read(now)
             except SmReadFailed as failure:
-                step.failed, step.reason, step.fix = True, failure.reason, failure.fix
+                step.failed, step.reason, step.fix, step.kind = True, failure.reason, failure.fix, failure.kind
                 if failure.forever:
                     step.retry_at = inf
                     continue
@@ -129,10 +142,10 @@ class FallbackChain:
                     continue
                 if self._still_bad(step, now):
                     continue
-                return ChainState(step.sm_reader.name, None, failure.reason)
+                return ChainState(step.sm_reader.name, None, SmLack((failure.reason,), kind=failure.kind))
             if isinstance(got, MeasuredActivity):
                 step.stands, step.failed, step.bad = True, False, 0
-                step.reason, step.fix = got.missing.get("sm_active_pct", ""), got.fix
+                step.reason, step.fix, step.kind = got.missing.get("sm_active_pct", ""), got.fix, None
                 if not step.reason:
                     return ChainState(step.sm_reader.name, got)
                 partly = partly or (step.sm_reader.name, got)
@@ -143,18 +156,17 @@ class FallbackChain:
                 if partly is not None:
                     break
                 stood = next((other.sm_reader.name for other in self._steps if other.stands), None)
-                return ChainState(stood, None, self._why())
+                return ChainState(stood, None, self._lack())
             # After a failure a source that only collects is still bad: it has dropped its pair and given no value.
             if step.failed and self._still_bad(step, now):
                 continue
             if partly is None or step.stands:
-                return ChainState(step.sm_reader.name, None, step.reason or got.reason)
+                lack = SmLack((step.reason,), kind=step.kind) if step.reason else SmLack((got.reason,), kind=got.kind)
+                return ChainState(step.sm_reader.name, None, lack)
         if partly is not None:
             name, activity = partly
-            return ChainState(
-                name, activity, "; ".join(filter(None, (activity.missing["sm_active_pct"], activity.fix)))
-            )
-        return ChainState(None, None, self._why())
+            return ChainState(name, activity, SmLack((activity.missing["sm_active_pct"],), activity.fix))
+        return ChainState(None, None, self._lack())
 
     def _from_top(self) -> Iterator[_Step]:
         yield from self._steps
@@ -167,7 +179,7 @@ class FallbackChain:
         """Never ask a source again: its values cannot be true."""
         for step in self._steps:
             if step.sm_reader.name == source:
-                step.retry_at, step.stands, step.reason, step.fix = inf, False, why, ""
+                step.retry_at, step.stands, step.reason, step.fix, step.kind = inf, False, why, "", None
                 step.sm_reader.close()
 
     def close(self) -> None:
@@ -182,11 +194,14 @@ class FallbackChain:
         step.bad, step.retry_at = 0, now + PROBE_AGAIN_S
         return True
 
-    def _why(self) -> str:
-        """All reasons from the top, then the most specific remedy."""
-        reasons = [step.reason for step in self._steps if step.reason] or [self._without]
-        fixes = [step.fix for step in self._steps if step.fix]
-        return "; ".join([", ".join(reasons), *fixes[-1:]])
+    def _lack(self) -> SmLack:
+        """All reasons from the top, and the most specific remedy."""
+        below = list(reversed(self._steps))
+        return SmLack(
+            tuple(step.reason for step in self._steps if step.reason) or (self._without,),
+            next((step.fix for step in below if step.fix), ""),
+            next((step.kind for step in below if step.kind), None),
+        )
 
 
 # Whether the hardware counters can be right beside NVML's utilisation: an independent check at each tick.

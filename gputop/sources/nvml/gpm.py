@@ -23,7 +23,7 @@ MIB = 1048576
 SM_METRIC = 2
 WORKS_PCT = 1.0
 """From this SM activity on, an engine at 0 is one that is not counted [judged]."""
-COLLECTING = "collecting: needs two samples"
+COLLECTING = Waiting("collecting: needs two samples", kind="collecting")
 
 METRICS: dict[int, tuple[str, float]] = {
     1: ("graphics_active_pct", 1.0),
@@ -82,7 +82,7 @@ class Gpm:
     def read(self, now: float) -> MeasuredActivity | Waiting:
         """The means since the sample before. Raises SmReadFailed, and LostGpu when the GPU itself is gone."""
         if self._first_at is not None and now - self._first_at < CLOSEST_PAIR_S:
-            return self._last or Waiting(COLLECTING)
+            return self._last or COLLECTING
         try:
             if not self._supported:
                 self._prepare()
@@ -166,7 +166,7 @@ class Gpm:
         before, self._first_at = self._first_at, now
         self._samples.reverse()
         if before is None or now - before > self._oldest_s:
-            return Waiting(COLLECTING)
+            return COLLECTING
         self._compute()
         values: dict[str, float] = {}
         missing = self._unknown.copy()

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.quantity import clean_text
-from gputop.model.sm import SmChoice
+from gputop.model.sm import SmChoice, SmLack
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.sources.activity.fallback_chain import ChainState, CrossCheck, FallbackChain, SmReader, bound
 from gputop.sources.gpu_process import GpuProcess
@@ -46,7 +46,7 @@ def sample_of(
     low, high = bound(values.get("util_pct"), static.sm_count) if bounded else (None, None)
     if standing.source is not None:
         # A source that merely missed a tick leaves a gap; one without an SM counter leaves the bound.
-        lasting = activity is not None and standing.reason is not None
+        lasting = activity is not None and standing.lack is not None
         return GpuSample(
             static,
             sm_source=standing.source,
@@ -54,7 +54,7 @@ def sample_of(
             sm_age_s=max(0.0, now - activity.t) if activity and activity.t is not None else None,
             sm_low_pct=low if lasting else None,
             sm_high_pct=high if lasting else None,
-            sm_reason=standing.reason,
+            sm_lack=standing.lack,
             unavailable=answers.missing,
             **values,
         )
@@ -63,7 +63,7 @@ def sample_of(
         sm_source="none" if high is None else "bound",
         sm_low_pct=low,
         sm_high_pct=high,
-        sm_reason=standing.reason,
+        sm_lack=standing.lack,
         unavailable=answers.missing,
         **values,
     )
@@ -268,14 +268,14 @@ class Device:
         return GpuSample(
             self.static,
             xid=xid if isinstance(xid, int) else None,
-            sm_reason=why,
+            sm_lack=None if why is None else SmLack((why,)),
             lost_reason=why,
             lost_since=since or self.lost_since,
         )
 
     def _asleep_sample(self, why: str) -> GpuSample:
         """The last facts, and the reason why nothing was asked."""
-        return GpuSample(self.static, sm_reason=why, asleep=True, unavailable=dict.fromkeys(GPU_METRICS, why))
+        return GpuSample(self.static, sm_lack=SmLack((why,)), asleep=True, unavailable=dict.fromkeys(GPU_METRICS, why))
 
     def lose(self, why: str, t: float) -> None:
         """Mark the GPU as lost from Unix time ``t`` on, until it is found again and read."""
@@ -297,7 +297,7 @@ class Device:
         into.values.update(seldom.values)
         into.missing.update(seldom.missing)
         standing = (
-            ChainState(None, None, SPLIT)
+            ChainState(None, None, SmLack((SPLIT,)))
             if self._split
             # Counters have the value of the moment at which they are read, which may be late with a slow driver.
             else self._cross_check.standing(self._chain, now + (monotonic() - begun), into.values.get("util_pct"))

@@ -12,6 +12,7 @@ from msgspec.structs import astuple
 
 from gputop.model.derived import IDLE
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
+from gputop.model.sm import SmLack
 from gputop.model.snapshot import FabricPort, GpuSample, GpuStatic
 from gputop.sources.fabric import (
     DEGRADED,
@@ -162,7 +163,9 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
     if since is not None:
         return GpuSample(plan.static, lost_reason=LOST_REASON, lost_since=since)
     if plan.life.asleep:
-        return GpuSample(plan.static, sm_reason=ASLEEP, asleep=True, unavailable=dict.fromkeys(GPU_METRICS, ASLEEP))
+        return GpuSample(
+            plan.static, sm_lack=SmLack((ASLEEP,)), asleep=True, unavailable=dict.fromkeys(GPU_METRICS, ASLEEP)
+        )
     life, chip, counter = plan.life, plan.chip, plan.life.counter
     now = (
         life.busy
@@ -190,6 +193,7 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
         **_errors(plan, t, started),
     }
     absent = GPU_METRICS.keys() - values.keys()
+    why = _SPLIT if split else counter.reason if counter.source == "bound" else None
     return GpuSample(
         plan.static,
         sm_source="none" if split else counter.source,
@@ -197,7 +201,7 @@ def sample_gpu(plan: GpuPlan, t: float, interval_s: float, started: float, share
         sm_age_s=None if split else counters.age_s,
         sm_low_pct=counters.low,
         sm_high_pct=counters.high,
-        sm_reason=_SPLIT if split else counter.reason if counter.source == "bound" else None,
+        sm_lack=None if why is None else SmLack((why,)),
         unavailable={**plan.unavailable, **dict.fromkeys(absent, _NOT_SIMULATED)} if absent else plan.unavailable,
         **values,
     )

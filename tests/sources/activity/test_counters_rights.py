@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gputop.model.sm import SmLack
 from gputop.sources.activity.counters import access
 from gputop.sources.activity.counters.access import (
     FOR_EVERYBODY,
@@ -257,12 +258,13 @@ class Scripted:
 
 def test_a_source_that_rests_is_passed_over_at_once_and_asked_again_each_time() -> None:
     value = MeasuredActivity({"sm_active_pct": 5.0}, {}, 1.0, 0.0)
-    sm_reader = Scripted(value, SmReadFailed("released", resting=True), SmReadFailed("released", resting=True), value)
+    let_go = SmReadFailed("let go", resting=True, kind="released")
+    sm_reader = Scripted(value, let_go, let_go, value)
     chain = FallbackChain([sm_reader])
     assert chain.read(0.0).source == "counters"
     for t in (1.0, 2.0):
         standing = chain.read(t)
-        assert (standing.source, standing.reason) == (None, "released")
+        assert (standing.source, standing.lack) == (None, SmLack(("let go",), kind="released"))
     assert chain.read(3.0).source == "counters"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gputop.model.sm import SmLack
 from gputop.sources.activity.choose_sources import SmReaders
 from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.activity.fallback_chain import (
@@ -154,7 +155,7 @@ def test_counters_without_sm_activity_are_used_where_nothing_below_measures_it(b
     chain = FallbackChain(
         [SmReader("gpm", SmReadFailed("no GPM", True)), SmReader("dcgm-exporter", partly()), SmReader("dcgmi", below)]
     )
-    assert chain.read(0.0) == ChainState("dcgm-exporter", partly(), "no SM here; switch it on")
+    assert chain.read(0.0) == ChainState("dcgm-exporter", partly(), SmLack(("no SM here",), "switch it on"))
 
 
 def test_sm_activity_from_below_goes_before_counters_without_it_from_above() -> None:
@@ -179,5 +180,6 @@ def test_all_reasons_are_told_with_the_most_specific_remedy() -> None:
             SmReader("dcgmi", SmReadFailed("refused", True, "start it")),
         ]
     )
+    assert chain.read(0.0).lack == SmLack(("no GPM", "no exporter", "refused"), "start it")
     assert chain.read(0.0).reason == "no GPM, no exporter, refused; start it"
     assert chain.read(inf).source is None

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.history import History
+from gputop.model.sm import SmLack
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
@@ -39,11 +40,12 @@ def sample(kind: str, sm: float) -> GpuSample:
     """A GPU at 97 % whose SM activity comes from a source; ``partly`` is an exporter without SM_ACTIVE."""
     if kind == "partly":
         given: dict[str, Any] = {"sm": None, "sm_source": "dcgm-exporter", "sm_window_s": 30.0, "sm_age_s": 12.0}
-        return gpu(util=97.0, sm_reason=f"dcgm-exporter exports no SM activity; {FIX}", **given)
+        return gpu(util=97.0, sm_lack=SmLack(("dcgm-exporter exports no SM activity",), FIX), **given)
     if kind in ("bound", "none"):
         nothing: dict[str, Any] = dict.fromkeys(("sm", "tensor_active_pct", "dram"))
         high = 97.0 if kind == "bound" else None
-        return gpu(util=97.0, sm_source=kind, sm_high_pct=high, sm_reason="no counter", sm_window_s=None, **nothing)
+        nothing |= {"sm_window_s": None, "sm_lack": SmLack(("no counter",))}
+        return gpu(util=97.0, sm_source=kind, sm_high_pct=high, **nothing)
     return gpu(util=97.0, sm=sm, sm_source=kind, sm_window_s=30.0 if kind == "dcgm-exporter" else 1.0)
 
 

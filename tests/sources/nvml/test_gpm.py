@@ -75,7 +75,7 @@ def measured(value: object) -> MeasuredActivity:
 def test_the_value_exists_from_the_second_sample_with_its_window(driver: Driver) -> None:
     driver.metrics = {2: 7.75, 20: 2.0, 60: 3.0}
     sm_reader = gpm()
-    assert sm_reader.read(10.0) == Waiting("collecting: needs two samples")
+    assert sm_reader.read(10.0) == Waiting("collecting: needs two samples", kind="collecting")
     got = measured(sm_reader.read(11.5))
     assert got.values["sm_active_pct"] == 7.75
     assert got.values["pcie_tx_bytes_per_s"] == 2 * 1048576

@@ -183,7 +183,7 @@ class CountersClient:
         if pci in self._hung:
             raise SmReadFailed("GPU counters: a call on this GPU hung, so they are left alone for this run", True)
         if self._released:
-            raise SmReadFailed(COUNTERS_RELEASED, resting=True)
+            raise SmReadFailed(COUNTERS_RELEASED, resting=True, kind="released")
         with self._lock:
             self._asked_at[pci] = monotonic()
             if self._library is None:
@@ -210,8 +210,10 @@ class CountersClient:
         state = self._states.get(pci)
         if state is not None and state.state != "ok":
             state_text = clean_text(state.why)[:200] or state.state
-            fix = shortest_fix(rights(self._driver, self._proc)) if state.state == "denied" else ""
-            raise SmReadFailed(state_text, resting=True, fix=fix)
+            if state.state == "denied":
+                fix = shortest_fix(rights(self._driver, self._proc))
+                raise SmReadFailed(state_text, resting=True, fix=fix, kind="denied")
+            raise SmReadFailed(state_text, resting=True)
         newest = self._newest.get(pci)
         if newest is None:
             if (why := self._doubts.get(pci)) is not None:
