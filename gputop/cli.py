@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from gputop.commands.interrupt import INTERRUPTED, raise_again
 from gputop.commands.registry import LIVE, module_of
-from gputop.output.messages import FAILED, USAGE_ERROR, discard_output, is_lost, say, settle
+from gputop.output.messages import FAILED, USAGE_ERROR, discard_output, in_ascii, is_lost, say, settle
 
 if TYPE_CHECKING:
     import argparse
@@ -72,6 +72,8 @@ def _run(words: Sequence[str], *, has_stdout: bool) -> int:
         settings, warnings = load(getattr(args, "config", None), os.environ, vars(args))
         for warning in warnings:
             say(warning)
+    if settings.ascii:
+        in_ascii(sys.stderr)
     if needs.output != "terminal":
         # A screen's guard listens to signals itself, from before it changes the terminal.
         raise_again()

@@ -195,7 +195,7 @@ WIDTH = 80
 def overview() -> str:
     """What ``gputop --help`` prints: at most 48 lines of 80 columns."""
     width = max(map(len, commands())) + 4
-    lines = ["usage: gputop [OPTIONS] [COMMAND] …", ""]
+    lines = ["usage: gputop [OPTIONS] [COMMAND] ...", ""]
     lines += wrapped("top for GPUs: utilisation against real SM activity, and why the rest is not work.", WIDTH)
     lines += ["Without a command: the live screen, where ? explains every key and number.", ""]
     for purpose, summaries in groups().items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gputop.commands.argument_parser import selectable, waiting
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import redactor_of, wait_of
+from gputop.commands.shared_options import redactor_of, stdout_is_text, wait_of
 from gputop.config import Settings
 from gputop.model.feature_table import FEATURES, resolve
 from gputop.model.sm import sm_options
@@ -38,6 +38,8 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    if not args.json:
+        stdout_is_text(settings)
     if args.bundle is None:
         report = _examined(args, settings)
         redactor = redactor_of(settings)

@@ -7,16 +7,19 @@ import shutil
 import sys
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from gputop.commands.argument_parser import COMMON, nearest
 from gputop.commands.command_line import WIDTH, command_parser, live_parser, overview
 from gputop.commands.config_file import assignment
 from gputop.commands.needs import Needs
 from gputop.commands.registry import TOPICS, commands, commands_and_parts, page_of
+from gputop.commands.shared_options import prints_ascii, stdout_is_text
 from gputop.config import FILE_ONLY, Settings, declared
 from gputop.model.source import UsageError
 from gputop.output.document import Document, page, section
 from gputop.output.man_page import ENVIRONMENT, EXIT, help_text, option_names
-from gputop.paint.glyphs import ascii_only
+from gputop.paint.glyphs import ASCII, keys_shown
 
 WITH_ROWS = ("keys", "settings", "metrics", "verdicts")
 """The topics in which a single row can be looked up."""
@@ -29,8 +32,11 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    # The configuration is not read, so the flag is asked itself.
+    settings = replace(settings, ascii=getattr(args, "ascii", False))
+    stdout_is_text(settings)
     text = overview() if args.topic is None else _about(args.topic)
-    sys.stdout.write(text if sys.stdout.encoding.lower().startswith("utf") else ascii_only(text))
+    sys.stdout.write(keys_shown(text, ASCII) if args.topic == "keys" and prints_ascii(settings) else text)
     return 0
 
 

@@ -14,7 +14,7 @@ from gputop.commands.argument_parser import seconds
 from gputop.config import Settings
 from gputop.model.feature_table import FEATURES, resolve
 from gputop.model.source import UsageError
-from gputop.output.messages import say
+from gputop.output.messages import in_ascii, say
 from gputop.output.private_file import write_private
 
 if TYPE_CHECKING:
@@ -197,6 +197,12 @@ def prints_ascii(settings: Settings, path: str | None = None) -> bool:
 
     env, encoding = (os.environ, sys.stdout.encoding) if path is None else ({}, "utf-8")
     return choose(env, encoding, theme="auto", ascii_only=settings.ascii, no_color=True).glyphs.name == "ascii"
+
+
+def stdout_is_text(settings: Settings) -> None:
+    """Stdout carries text for people from here on, and not data, whose names stay as they are: ``--ascii`` holds."""
+    if prints_ascii(settings):
+        in_ascii(sys.stdout)
 
 
 def wait_of(args: argparse.Namespace) -> float:

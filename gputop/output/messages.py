@@ -6,6 +6,7 @@ import codecs
 import io
 import os
 import sys
+from typing import TextIO
 
 FAILED, USAGE_ERROR = 1, 2
 """Exit status where something failed, such as a full disk; of a wrong command line or configuration."""
@@ -86,6 +87,12 @@ def settle() -> bool:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=PLAIN)
     return open_stdout
+
+
+def in_ascii(stream: TextIO) -> None:
+    """What is written to a standard stream from here on has ASCII characters only."""
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(encoding="ascii", errors=PLAIN)
 
 
 def discard_output() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from gputop.cli import main
 from gputop.commands.command_line import parse
-from gputop.commands.registry import TOPICS, commands, is_command
+from gputop.commands.registry import TOPICS, commands, commands_and_parts, is_command
 from gputop.commands.shared_options import filter_of
 from gputop.paint.process_filter import parse as parse_filter
 from tests.nvml.stand_in import Scenario
@@ -354,10 +354,35 @@ def test_where_no_thread_can_be_started_one_line_says_which_limit_is_reached(
         ["compare", *(str(TELEMETRY / f"train_{which}.gputop.jsonl.gz") for which in ("untuned", "tuned"))],
         ["diagnose", str(TELEMETRY / "train_tuned.gputop.jsonl.gz")],
         ["fleet", "diagnose", "demo"],
+        ["fleet", "queries"],
+        ["doctor"],
+        *(["help", topic] for topic in (*TOPICS, "util")),
     ],
 )  # fmt: skip
 def test_a_text_has_no_character_that_ascii_does_not_have_where_so_asked(
-    words: list[str], capsys: pytest.CaptureFixture[str]
+    words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TMUX", "doctor then has an arrow")
+    monkeypatch.setenv("COLORTERM", "")
+    main(words)
+    questions = capsys.readouterr().out.count("?")
     main(["--ascii", *words])
+    assert (told := capsys.readouterr().out).isascii() and told.count("?") == questions
+
+
+def test_a_message_keeps_to_ascii_and_data_keeps_its_names_where_so_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--ascii", "report", str(tmp_path / "Ä" / "r.jsonl")]) == 2
+    assert (said := capsys.readouterr().err) and said.isascii()
+    config = tmp_path / "config.toml"
+    config.write_text('ascii = true\ngpus = "Ä"')
+    assert main(["--config", str(config), "config"]) == 0
+    assert 'gpus = "Ä"' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["", *commands_and_parts()])
+def test_the_help_of_a_command_is_for_any_terminal(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*words.split(), "--help"])
     assert capsys.readouterr().out.isascii()

@@ -18,7 +18,7 @@ from msgspec.structs import asdict
 
 from gputop.commands.argument_parser import selectable, waiting
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import recording_filter_of, wait_of
+from gputop.commands.shared_options import recording_filter_of, stdout_is_text, wait_of
 from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_judge import DryRun, WouldFire
 from gputop.features.alerts.alert_table import Alert
@@ -254,6 +254,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if not alerts:
         file = configuration_file(args)
         raise UsageError(f"no [[alert]] in {file}; `gputop help alerts` shows how to write one")
+    if not args.json:
+        stdout_is_text(settings)
     if args.test is not None:
         if args.file is not None or args.json:
             raise UsageError("--test fires an alert: it takes no recording and prints no JSON")

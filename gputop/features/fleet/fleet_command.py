@@ -33,7 +33,7 @@ def prometheus_options(command: argparse.ArgumentParser) -> None:
     add("--prom", metavar="URL", help="Prometheus, VictoriaMetrics, Thanos or Mimir; also GPUTOP_PROM_URL")
     add("--cluster", metavar="NAME", help="a cluster of the configuration file, from its table [fleet.NAME]")
     add("--select", metavar="MATCHERS", help="only series that match, such as 'cluster=\"a\"'")
-    text = "file of HTTP headers, one a line, such as Authorization: Bearer …; only you may be able to read it"
+    text = "file of HTTP headers, one a line, such as Authorization: Bearer TOKEN; only you may be able to read it"
     add("--header-file", metavar="FILE", help=text)
     add("--prom-ca", metavar="FILE", help="CA certificates to check the server's certificate with")
 

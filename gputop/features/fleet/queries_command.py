@@ -7,6 +7,7 @@ import sys
 
 from gputop.commands.argument_parser import nearest
 from gputop.commands.needs import Needs
+from gputop.commands.shared_options import stdout_is_text
 from gputop.config import Settings
 from gputop.features.fleet.address import checked_select
 from gputop.features.fleet.fleet_question import MODES, FleetQuestion
@@ -38,6 +39,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.id is not None and args.id not in queries:
         raise UsageError(f"no query {args.id!r}{nearest(args.id, queries)}; `gputop fleet queries` lists them")
     scope = rule_scope(args.names, checked_select(args.select), price=own_price(settings.price))
+    stdout_is_text(settings)
     if args.id is not None:
         sys.stdout.write(_query_text(queries[args.id], scope))
         return 0

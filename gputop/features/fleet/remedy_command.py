@@ -19,6 +19,7 @@ from typing import BinaryIO
 import msgspec
 
 from gputop.commands.needs import Needs
+from gputop.commands.shared_options import stdout_is_text
 from gputop.config import Settings
 from gputop.features.fleet.fleet_command import asked_fleet, prometheus_options
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
@@ -108,6 +109,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if settings.redact:
         raise UsageError("a scheduler needs the names of nodes, and redact hides them: use one of them")
     kinds = _kinds(args.what, args.by)
+    stdout_is_text(settings)
     if args.act is None:
         frame, on = _read_fleet(args, settings, kinds)
         return _print_proposed(*_proposed(frame, on, args, kinds), _limits(args.most), kinds)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import redacted_source, redactor_of
+from gputop.commands.shared_options import redacted_source, redactor_of, stdout_is_text
 from gputop.config import Settings
 from gputop.features.prove.experiment import ProofVerdict, verdict
 from gputop.features.prove.prove_report import HEAD, conclusion, data, headline, picture, row, text
@@ -50,6 +50,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     for target in filter(None, (path, report)):
         if not target.parent.is_dir():
             raise UsageError(f"cannot write {target}: no directory {target.parent}")
+    if not args.json:
+        stdout_is_text(settings)
     # A script that ends gputop by a signal must leave nothing on the GPU either.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if args.links:

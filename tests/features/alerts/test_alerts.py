@@ -288,10 +288,12 @@ def test_a_recording_says_what_would_have_fired_and_runs_nothing(
 ) -> None:
     trap = tmp_path / "ran"
     base = '[[alert]]\nname = "busy"\nwhen = "state:busy_not_working"\nfor = "10s"\n'
-    path = str(_file(tmp_path, f'{base}run = ["touch", "{trap}", "--token", "hunter2", "{{gpu}}"]\n'))
+    path = str(_file(tmp_path, f'{base}run = ["touch", "{trap}", "--token", "hunter2", "→ {{gpu}}"]\n'))
     assert main(["alerts", VECTOR, "--config", path]) == 1
     printed = capsys.readouterr().out
     assert "would run: touch" in printed and "busy" in printed and "hunter2" not in printed
+    assert main(["--ascii", "alerts", VECTOR, "--config", path]) == 1
+    assert "→ 0" in printed and "=> 0" in capsys.readouterr().out
     assert main(["alerts", VECTOR, "--json", "--config", path]) == 1
     data = json.loads(capsys.readouterr().out)
     (fired,) = data["fired"]

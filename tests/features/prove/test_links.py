@@ -121,6 +121,8 @@ def test_one_gpu_has_the_host_s_link_alone_and_a_slow_one_is_told(nvml_scenario:
     scenario = idle(nvml_scenario(1))
     scenario.gpus[0].set(pcie_width=4)
     cuda.write(from_host=13, to_host=13)
+    status, out, _ = proving(scenario, cuda, "--ascii")
+    assert out.isascii() and out.count("host => GPU 0") == 3 and out.count(" x PCIe") == 2
     status, out, err = proving(scenario, cuda, "--json")
     report = json.loads(out)
     assert (status, report["exit_status"], len(report["links"])) == (1, 1, 2), err
