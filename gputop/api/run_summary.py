@@ -21,7 +21,7 @@ from gputop.diagnosis.job_steps import growth_remedy
 from gputop.model.quantity import duration, length, memory, step_time
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame
-from gputop.output.document import Document, Items, Paragraph, html, part, plain
+from gputop.output.document import Document, Items, Notes, html, part, plain
 from gputop.output.report_text import MOST_FINDINGS, PageParts, report_data, report_document, step_lines
 from gputop.recording.decode import Decoder
 from gputop.recording.format import SUFFIXES, Damage, RecordingError, parse_line, step_rows
@@ -285,7 +285,7 @@ class Summary(Struct, frozen=True):
             Items(tuple(self._own_step_lines())),
             *part("Memory", Items(tuple(gpu_memory.text for gpu_memory in self.memory))),
         )
-        return replace(document, blocks=(*document.blocks, *job_blocks, Paragraph(cost_words(self.cost))))
+        return replace(document, blocks=(*document.blocks, *job_blocks, Notes((cost_words(self.cost),))))
 
     def _own_step_lines(self) -> list[str]:
         """What only the program itself knows of its steps."""

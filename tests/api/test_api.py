@@ -61,6 +61,7 @@ def test_a_watch_gives_means_verdicts_and_a_summary_in_three_forms(tmp_path: Pat
     summary = w.summary()
     assert "train <b>" in summary.text and str(summary) == summary.text
     assert "GPU 0: 20 GiB of 80 GiB at most, 60 GiB free; the batch could grow to about 3.8 ×" in summary.text
+    assert summary.text.splitlines()[-1].startswith("note: gputop itself: ")
     data = summary.to_dict()
     assert (data["schema"], data["frames"], data["memory"][0]["headroom_bytes"]) == (1, 4, 60 * GIB)
     page = summary._repr_html_()
