@@ -111,7 +111,7 @@ def _exit_status(report: TraceReport, fail_on: str) -> int:
     """1 if a verdict is at least as bad as the user's threshold, else 0; a straggler counts as a finding, too."""
     if fail_on == "none":
         return 0
-    worst = max(severity(gpu.said.level) for rank in report.ranks for gpu in rank.gpus)
+    worst = max(severity(gpu.verdict.level) for rank in report.ranks for gpu in rank.gpus)
     return FOUND if worst >= severity(fail_on) or report.straggler is not None else 0
 
 

@@ -72,7 +72,7 @@ def _rank(rank: RankReport) -> dict[str, Any]:
 
 def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
     """One GPU: its numbers and its verdict."""
-    m, verdict = gpu.measures, gpu.said
+    m, verdict = gpu.measures, gpu.verdict
     return {
         "index": m.index,
         "name": m.name,
@@ -95,7 +95,7 @@ def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
         "queue_empty_pct": None if m.queue is None else _round(m.queue.empty_pct),
         "launch_delay_us": None if m.queue is None else _round(m.queue.delay_us),
         "median_kernel_us": _round(m.median_kernel_us),
-        "verdict": verdict.verdict,
+        "verdict": verdict.id,
         "title": full_title(verdict.title, verdict.flag),
         "level": verdict.level,
         "cause": verdict.cause,
@@ -302,7 +302,7 @@ def comparison_document(comparison: TraceComparison) -> Document:
     """What the second trace does otherwise, the result first."""
     gpus = [comparison.gpus] if comparison.gpus else []
     both = zip(("before", "after"), comparison.names, (comparison.before, comparison.after), strict=True)
-    verdicts = [Verdict(gpu.said.level, f"{when}: {gpu.said.headline}", name) for when, name, gpu in both]
+    verdicts = [Verdict(gpu.verdict.level, f"{when}: {gpu.verdict.headline}", name) for when, name, gpu in both]
     rows = tuple(
         (row.label, _number(row.before), _number(row.after), _change(row), row.unit) for row in comparison.rows
     )

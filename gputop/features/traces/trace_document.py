@@ -101,7 +101,7 @@ def worst(report: TraceReport) -> RankReport:
 
 
 def _badness(gpu: TraceGpuReport) -> tuple[int, float]:
-    return severity(gpu.said.level), gpu.measures.share_pct["idle"]
+    return severity(gpu.verdict.level), gpu.measures.share_pct["idle"]
 
 
 def _overview(report: TraceReport) -> Iterator[Block]:
@@ -114,7 +114,7 @@ def _overview(report: TraceReport) -> Iterator[Block]:
 
 
 def _rank_row(rank: RankReport, gpu: TraceGpuReport) -> tuple[Cell, ...]:
-    m, verdict = gpu.measures, gpu.said
+    m, verdict = gpu.measures, gpu.verdict
     name = f"{rank.rank}" if len(rank.gpus) == 1 else f"{rank.rank}:{m.index}"
     figures = (m.step_median_ms, *(m.share_pct[share] for share in SHARES), m.idle_cause_pct["data"])
     return (name, Bar(_shares(m)), *(f"{value:.1f}" for value in figures), LevelText(verdict.level, verdict.headline))
@@ -163,16 +163,14 @@ def ms(value: float) -> str:
 
 
 def _gpu(gpu: TraceGpuReport, extent: Extent, top: int) -> Iterator[Block]:
-    m, trace_verdict = gpu.measures, gpu.said
+    m, verdict = gpu.measures, gpu.verdict
     best, gain = gpu.best_case_step_ms, ""
     if best is not None and gpu.gain_pct:
         unit = " a step" if m.named_steps else ""
         gain = f"at best {ms(best)} ms{unit} instead of {ms(m.step_median_ms)} (−{gpu.gain_pct:.0f} %)"
-    aside = f"{trace_verdict.verdict} · confidence {trace_verdict.confidence}"
-    also = tuple(("also", note) for note in trace_verdict.notes)
-    yield Verdict(
-        trace_verdict.level, trace_verdict.headline, aside, trace_verdict.evidence, trace_verdict.remedy, gain, also
-    )
+    aside = f"{verdict.id} · confidence {verdict.confidence}"
+    also = tuple(("also", note) for note in verdict.notes)
+    yield Verdict(verdict.level, verdict.headline, aside, verdict.evidence, verdict.remedy, gain, also)
     yield Figures(tuple(_figures(m)))
     yield from part("Where a step goes" if m.named_steps else "Where the time goes", Breakdown(_shares(m)))
     if m.share_pct["idle"] >= LEAST_SHOWN:

@@ -65,7 +65,8 @@ class TraceReport(Struct, frozen=True):
     @property
     def verdict(self) -> str:
         """The id of the worst verdict over all ranks and GPUs."""
-        return max((gpu.said for rank in self.ranks for gpu in rank.gpus), key=lambda s: severity(s.level)).verdict
+        verdicts = (gpu.verdict for rank in self.ranks for gpu in rank.gpus)
+        return max(verdicts, key=lambda verdict: severity(verdict.level)).id
 
 
 def trace_files(paths: Iterable[str]) -> list[str]:

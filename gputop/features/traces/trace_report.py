@@ -87,7 +87,7 @@ class TraceVerdict(Struct, frozen=True):
     ``saves_pct`` is the share of a step that would go if the cause were gone, None where no share can be named.
     """
 
-    verdict: str
+    id: str
     level: Level
     title: str
     headline: str
@@ -168,7 +168,7 @@ class TraceGpuReport(Struct, frozen=True):
     """One GPU of one trace: its numbers and what they say."""
 
     measures: Measures
-    said: TraceVerdict
+    verdict: TraceVerdict
 
     @property
     def best_case_step_ms(self) -> float | None:
@@ -182,8 +182,8 @@ class TraceGpuReport(Struct, frozen=True):
     @property
     def gain_pct(self) -> float | None:
         """The share of a step that could go with the cause; None where no share can be named."""
-        saves = self.said.saves_pct
-        if saves is not None and self.said.cause in _OF_THE_HOST:
+        saves = self.verdict.saves_pct
+        if saves is not None and self.verdict.cause in _OF_THE_HOST:
             return min(100.0, saves + self.measures.other_streams_pct)
         return saves
 

@@ -70,7 +70,7 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
     name = conclusion.flag is not None and full_title(row.title, conclusion.flag, alarm=True)
     title = row.title
     return TraceVerdict(
-        verdict=conclusion.id,
+        id=conclusion.id,
         level=conclusion.level,
         title=title,
         headline=f"{name or title.removeprefix('starved: ').upper()}: {conclusion.because}",

@@ -37,8 +37,8 @@ def test_a_launch_call_of_400_ms_loads_a_module_and_is_no_slow_launching(tmp_pat
     report = judge(tmp_path, maker.document())
     assert idle_us(report, "module_load") == pytest.approx(399_000, abs=50)
     assert idle_us(report, "launch_latency") < 60
-    assert (report.said.verdict, report.said.cause) == ("main_process", "module_load")
-    assert "warm-up" in report.said.remedy and "CUDA graphs" not in report.said.remedy
+    assert (report.verdict.id, report.verdict.cause) == ("main_process", "module_load")
+    assert "warm-up" in report.verdict.remedy and "CUDA graphs" not in report.verdict.remedy
 
 
 def test_the_loading_of_a_module_by_a_call_of_its_own_counts_as_that(tmp_path: Path) -> None:
@@ -68,8 +68,8 @@ def test_a_kernel_that_waits_400_ms_for_an_event_waits_on_the_device_and_no_host
     report = judge(tmp_path, maker.document())
     assert idle_us(report, "dependency") == pytest.approx(400_000 - 54, abs=1)
     assert (idle_us(report, "launching"), idle_us(report, "launch_latency")) == (41, 54)
-    assert (report.said.verdict, report.said.cause) == ("stream_wait", "dependency")
-    assert "stream 3 waits before waiting_kernel, after first_kernel on stream 7: 1 ×" in report.said.evidence[1]
+    assert (report.verdict.id, report.verdict.cause) == ("stream_wait", "dependency")
+    assert "stream 3 waits before waiting_kernel, after first_kernel on stream 7: 1 ×" in report.verdict.evidence[1]
     (row,) = report.measures.stream_waits
     assert (row.kernel, row.stream, row.after_stream, row.times) == ("waiting_kernel", 3, 7, 1)
 
@@ -80,8 +80,8 @@ def test_a_wait_inside_of_a_graph_says_so_and_is_not_called_unseen(tmp_path: Pat
     for n in range(10):
         maker.work("node", 2000 + n * 1000, 100, 7)
     report = judge(tmp_path, maker.document())
-    assert report.said.verdict == "stream_wait" and report.said.confidence == "medium"
-    assert "waits inside of a graph before node, after node: 9 ×" in report.said.evidence[1]
+    assert report.verdict.id == "stream_wait" and report.verdict.confidence == "medium"
+    assert "waits inside of a graph before node, after node: 9 ×" in report.verdict.evidence[1]
 
 
 def test_200_ms_of_python_before_a_launch_is_other_work_with_its_name_and_remedy(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_200_ms_of_python_before_a_launch_is_other_work_with_its_name_and_remedy
             maker.launch(length=1000)
         maker.t = max(maker.t, maker.free - 100)
         maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
-    said = judge(tmp_path, maker.document()).said
-    assert (said.verdict, said.cause) == ("main_process", "host_work")
+    said = judge(tmp_path, maker.document()).verdict
+    assert (said.id, said.cause) == ("main_process", "host_work")
     assert "it does other work before it launches" in said.headline
     assert any("image_transforms.py(390): normalize 6" in line for line in said.evidence)
     assert "DataLoader" in said.remedy and "CUDA graphs" not in said.remedy
@@ -111,9 +111,9 @@ def test_two_known_causes_of_less_than_half_each_are_not_called_unseen(tmp_path:
         maker.launch("waiting", length=1000, latency=5_000)
         maker.t = maker.free - 50
         maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
-    m, said = (report := judge(tmp_path, maker.document())).measures, report.said
+    m, said = (report := judge(tmp_path, maker.document())).measures, report.verdict
     assert m.share_pct["idle"] / 2.0 > m.idle_cause_pct["dependency"] > 20.0
-    assert said.verdict == "main_process" and said.cause == "launch_bound"
+    assert said.id == "main_process" and said.cause == "launch_bound"
 
 
 def test_the_best_case_of_late_launches_lets_other_streams_run_beside_the_busiest(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_the_best_case_of_late_launches_lets_other_streams_run_beside_the_busies
         maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
     report = judge(tmp_path, maker.document())
     m = report.measures
-    assert report.said.cause == "launch_bound"
+    assert report.verdict.cause == "launch_bound"
     assert m.other_streams_pct == pytest.approx(28.5, abs=1.0)
     assert report.best_case_step_ms == pytest.approx(4.0, abs=0.1)
 
@@ -150,8 +150,8 @@ def test_what_no_rule_takes_is_named_by_its_largest_loss_and_fails_a_gate(
     status, text = trace_said(capsys, path)
     assert status == 1
     assert "COMMUNICATION: 58 % compute; the largest loss is communication, 19 %" in text
-    said = judge(tmp_path, maker.document()).said
-    assert (said.verdict, said.level, said.cause) == ("communication", "yellow", "communication")
+    said = judge(tmp_path, maker.document()).verdict
+    assert (said.id, said.level, said.cause) == ("communication", "yellow", "communication")
 
 
 def test_a_file_of_nothing_but_a_memset_is_too_little_to_judge(tmp_path: Path) -> None:

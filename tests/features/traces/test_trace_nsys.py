@@ -91,8 +91,8 @@ def judge(path: Path, step: str | None = None) -> TraceGpuReport:
 @pytest.mark.parametrize("tables", [OLD, NEW], ids=["old", "new"])
 def test_exports_of_several_versions_give_the_same_verdict(tables: dict[str, str], tmp_path: Path) -> None:
     report = judge(export(tmp_path / "x.sqlite", tables, job(tables)))
-    m, said = report.measures, report.said
-    assert (said.verdict, said.cause) == ("main_process", "sync_points")
+    m, said = report.measures, report.verdict
+    assert (said.id, said.cause) == ("main_process", "sync_points")
     assert (m.name, m.sm_count) == ("NVIDIA H100", 132)
     assert m.kernels[0].name == "gemm" and m.kernels[0].calls == 10
     assert m.sm_high_pct == pytest.approx(m.util_pct / 2.0) and m.sm_source == "bound"
@@ -148,10 +148,10 @@ def test_page_faults_of_unified_memory_are_said_with_what_they_cost(tmp_path: Pa
     found = report.measures.page_faults
     assert found is not None
     assert (found.gpu_faults, found.faults_ms, found.cpu_faults, found.moved_bytes) == (120, 0.3, 2, 2_500_000)
-    (note,) = (note for note in report.said.notes if "unified memory" in note)
+    (note,) = (note for note in report.verdict.notes if "unified memory" in note)
     assert "120 page faults of the GPU, 0.3 ms to handle them, 2.5 MB moved" in note and "cudaMemPrefetch" in note
     plain = judge(export(tmp_path / "y.sqlite", NEW, job(NEW)))
-    assert plain.measures.page_faults is None and not any("unified" in note for note in plain.said.notes)
+    assert plain.measures.page_faults is None and not any("unified" in note for note in plain.verdict.notes)
 
 
 def test_rows_that_make_no_sense_are_counted(tmp_path: Path) -> None:
@@ -214,6 +214,6 @@ def test_a_file_that_another_program_has_locked_is_read(tmp_path: Path) -> None:
     other = sqlite3.connect(path)
     other.execute("BEGIN EXCLUSIVE")
     try:
-        assert judge(path).said.verdict == "main_process"
+        assert judge(path).verdict.id == "main_process"
     finally:
         other.close()

@@ -90,7 +90,7 @@ def test_the_layout_of_old_versions_gives_the_same_verdict(tmp_path: Path) -> No
     new = read(tmp_path / "new.json", text_of(planted("single_process")))
     old = read(tmp_path / "old.json", text_of(old_layout(planted("single_process"))))
     assert old.gpu.start == new.gpu.start and old.gpu.stream == new.gpu.stream
-    assert [gpu.said for gpu in analyse(old)] == [gpu.said for gpu in analyse(new)]
+    assert [gpu.verdict for gpu in analyse(old)] == [gpu.verdict for gpu in analyse(new)]
     assert old.begin_unix_s == pytest.approx(1_600_000_000.0, abs=1.0)
 
 
@@ -100,7 +100,7 @@ def test_rocm_has_no_occupancy_other_names_of_calls_and_grids_in_place_of_blocks
     content = text_of(planted("sync_points")).replace(b'"cuda', b'"hip').replace(b'"hip_runtime', b'"cuda_runtime')
     content = re.sub(rb'"(blocks per SM|est. achieved occupancy %)": [\d.]+', rb'"x": 0', content)
     (gpu,) = analyse(read(tmp_path / "t.json", content))
-    assert gpu.said.cause == "sync_points"
+    assert gpu.verdict.cause == "sync_points"
     (same,) = analyse(read(tmp_path / "cuda.json", text_of(planted("sync_points"))))
     assert gpu.measures.sm_high_pct == pytest.approx(same.measures.sm_high_pct)
     assert (gpu.measures.sm_source, gpu.measures.occupancy_pct) == ("bound", None)
@@ -180,7 +180,7 @@ def test_a_torn_file_gives_what_is_there_and_says_so(packed: bool, tmp_path: Pat
     assert trace.truncated and trace.dropped_events == 0
     assert WHOLE // 3 < len(trace.gpu) < WHOLE
     (gpu,) = analyse(trace)
-    assert gpu.said.confidence == "low" and any("end of the file is missing" in note for note in gpu.said.notes)
+    assert gpu.verdict.confidence == "low" and any("end of the file is missing" in note for note in gpu.verdict.notes)
 
 
 def only(category: str, **more: Any) -> bytes:

@@ -45,7 +45,7 @@ def judge(path: Path, document: Any) -> TraceGpuReport:
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_each_cause_gets_the_same_verdict_as_a_trace_and_as_a_recording(cause: str, tmp_path: Path) -> None:
-    said = judge(tmp_path / "t.json", planted(cause)).said
+    said = judge(tmp_path / "t.json", planted(cause)).verdict
     sample, processes, recorded = RECORDED[cause]
     writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
     for tick in range(60):
@@ -55,11 +55,11 @@ def test_each_cause_gets_the_same_verdict_as_a_trace_and_as_a_recording(cause: s
     for snapshot in read_snapshots(str(tmp_path / "r.jsonl.gz")):
         shown = watch.diagnoser.observe(snapshot)[0]
     assert shown.verdict == recorded
-    assert said.verdict == CAUSES[cause][1]
+    assert said.id == CAUSES[cause][1]
     if cause == "workers":
-        assert (said.verdict, recorded) == ("dataloader_wait", "dataloader_cpu")
+        assert (said.id, recorded) == ("dataloader_wait", "dataloader_cpu")
     else:
-        assert said.verdict == recorded
+        assert said.id == recorded
         assert said.title == shown.title
         assert said.flag == shown.busy_not_working
 
@@ -67,8 +67,8 @@ def test_each_cause_gets_the_same_verdict_as_a_trace_and_as_a_recording(cause: s
 def test_every_verdict_is_of_the_catalogue_and_names_its_evidence(tmp_path: Path) -> None:
     rows = {row.id: row for row in verdict_rows()}
     for cause in CAUSES:
-        said = judge(tmp_path / f"{cause}.json", planted(cause)).said
-        assert said.title == rows[said.verdict].title
+        said = judge(tmp_path / f"{cause}.json", planted(cause)).verdict
+        assert said.title == rows[said.id].title
         assert said.evidence and all(said.evidence)
         assert bool(said.remedy) == (said.level in ("yellow", "red", "info"))
 
@@ -80,11 +80,11 @@ def test_every_verdict_is_of_the_catalogue_and_names_its_evidence(tmp_path: Path
 )  # fmt: skip
 def test_the_cause_says_which_fix_the_best_case_is_of(cause: str, narrower: str | None, tmp_path: Path) -> None:
     report = judge(tmp_path / "t.json", planted(cause))
-    assert report.said.cause == narrower
+    assert report.verdict.cause == narrower
     if narrower is None:
         assert report.best_case_step_ms is None
     else:
-        saved = report.said.saves_pct
+        saved = report.verdict.saves_pct
         assert saved is not None and saved > 20.0
         assert report.best_case_step_ms == pytest.approx(report.measures.step_median_ms * (1.0 - saved / 100.0))
 
@@ -128,7 +128,7 @@ def test_measured_sm_takes_the_place_of_the_bound(sm: float, verdict: str, tmp_p
     report = judge(tmp_path / "t.json", measured_sm(sm))
     m = report.measures
     assert (m.sm_active_pct, m.sm_high_pct, m.sm_source) == (sm, None, "kineto")
-    assert report.said.verdict == verdict
+    assert report.verdict.id == verdict
 
 
 def test_products_in_fp32_are_not_called_healthy_however_much_of_the_chip_they_fill(tmp_path: Path) -> None:
@@ -136,13 +136,13 @@ def test_products_in_fp32_are_not_called_healthy_however_much_of_the_chip_they_f
     for event in document["traceEvents"]:
         if event.get("cat") == "kernel":
             event["name"] = "ampere_sgemm_128x64_tn"
-    assert judge(tmp_path / "t.json", document).said.verdict == "working"
+    assert judge(tmp_path / "t.json", document).verdict.id == "working"
 
 
 def test_a_bound_of_eighty_is_not_called_healthy(tmp_path: Path) -> None:
     report = judge(tmp_path / "t.json", planted("busy"))
     assert report.measures.sm_high_pct == pytest.approx(100.0, abs=0.1)
-    assert (report.said.verdict, report.measures.sm_source) == ("no_bottleneck_seen", "bound")
+    assert (report.verdict.id, report.measures.sm_source) == ("no_bottleneck_seen", "bound")
 
 
 def test_stacks_few_steps_and_fp32_products_are_said(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_stacks_few_steps_and_fp32_products_are_said(tmp_path: Path) -> None:
     document["traceEvents"].append(
         {"ph": "X", "cat": "python_function", "name": "train.py(3): f", "pid": 1, "tid": 1, "ts": 1000, "dur": 5}
     )
-    said = judge(tmp_path / "t.json", document).said
+    said = judge(tmp_path / "t.json", document).verdict
     assert said.confidence == "medium"
     text = "\n".join(said.notes)
     assert "upper bounds" in text and "only 2 steps" in text and "bf16 autocast" in text
@@ -167,5 +167,5 @@ def test_a_long_wait_without_idle_time_after_it_is_no_sync_point(tmp_path: Path)
          "dur": 1500, "args": {}}
     )  # fmt: skip
     report = judge(tmp_path / "t.json", document)
-    assert report.said.verdict == "no_bottleneck_seen"
+    assert report.verdict.id == "no_bottleneck_seen"
     assert report.measures.syncs[0].idle_after_ms == 0.0
