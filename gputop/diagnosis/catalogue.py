@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import LOST_CONDITION
+from gputop.diagnosis.types import Level
 
 
 class VerdictRow(Struct, frozen=True):
@@ -52,21 +53,23 @@ STREAM_WAIT = VerdictRow(
 """Work that was launched in time and began late: live, nothing tells it from a host that is late."""
 OF_TRACES = (DATALOADER_WAIT, STREAM_WAIT)
 """Verdicts that only a trace can get."""
+FAMILIES = (
+    ("gate", GATES),
+    ("idle", IDLE_FAMILY),
+    ("starved", STARVED + UNATTRIBUTED),
+    ("busy", BUSY),
+    ("working", END),
+)
 
 
 def verdict_rows() -> tuple[VerdictRow, ...]:
     """Every verdict once, in the order in which the rules are asked."""
-    families = (
-        ("gate", GATES),
-        ("idle", IDLE_FAMILY),
-        ("starved", STARVED + UNATTRIBUTED),
-        ("busy", BUSY),
-        ("working", END),
-    )
     rows: dict[str, VerdictRow] = {}
-    for family, rules in families:
+    for family, rules in FAMILIES:
         for rule in rules:
-            row = VerdictRow(rule.id, family, rule.title, rule.condition, rule.levels, rule.remedy, rule.checked)
+            row = VerdictRow(
+                rule.id, family, rule.title, rule.condition, rule.levels or rule.level, rule.remedy, rule.checked
+            )
             rows.setdefault(rule.id, row)
         rows.update((row.id, row) for row in OF_TRACES if row.family == family)
     return tuple(rows.values())
@@ -76,6 +79,12 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
 def titles() -> Mapping[str, str]:
     """The title of each verdict by its id; an id that no rule has any more is its own."""
     return {row.id: row.title for row in verdict_rows()}
+
+
+@lru_cache(maxsize=1)
+def usual_levels() -> Mapping[str, Level]:
+    """The usual level of each verdict of a running GPU by its id."""
+    return {rule.id: rule.level for _, rules in FAMILIES for rule in rules}
 
 
 def badge_rows() -> tuple[BadgeRow, ...]:

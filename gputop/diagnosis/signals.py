@@ -12,6 +12,7 @@ from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.hysteresis import Holds, Stands, WindowMeans, next_flag, ratio
 from gputop.diagnosis.types import Flag
 from gputop.model.feeders import Feeders, MainWaits, Outsider
+from gputop.model.sm import SmLack
 from gputop.model.steps import StepPeriod
 
 WINDOW_S = 30.0
@@ -80,7 +81,7 @@ class Signals(Struct, frozen=True):
     tensor: float | None
     fp32: float | None
     dram: float | None
-    sm_off: str | None
+    sm_off: SmLack | None
     """Why SM is not used; None when it was measured."""
     measure: str
     """What to do to have SM measured on this GPU."""

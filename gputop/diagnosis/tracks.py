@@ -50,7 +50,7 @@ from gputop.diagnosis.window import (
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import SERVED_BY_PARENT, MainWaits
 from gputop.model.quantity import duration
-from gputop.model.sm import MEASURED
+from gputop.model.sm import MEASURED, SmLack
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample, Lasting
 
 # When what is remembered says nothing any more: a job that begins to work, and a cause that has changed.
@@ -447,7 +447,7 @@ class GpuTrack:
             self._startup = Startup()
             self._restart()
 
-    def _sm_off(self, gpu: GpuSample) -> str | None:
+    def _sm_off(self, gpu: GpuSample) -> SmLack | None:
         """Why SM activity does not count now; keeps two sources apart and notices a broken counter."""
         source = gpu.sm_source
         if source != self._sm_source:
@@ -456,13 +456,13 @@ class GpuTrack:
             self._sm_source = source
             self._zeros = 0
         if is_split(gpu):
-            return "MIG: whole-GPU SM activity says nothing about an instance"
+            return SmLack(("MIG: whole-GPU SM activity says nothing about an instance",))
         if source not in MEASURED:
-            return gpu.sm_reason or "no SM counter"
+            return gpu.sm_lack or SmLack(("no SM counter",))
         if lacks_sm(gpu) and self.window.mean(col.SM) is None:
-            return gpu.sm_reason
+            return gpu.sm_lack
         if is_stale(gpu) and self.window.mean(col.SM) is None:
-            return f"the last SM activity is {gpu.sm_age_s or 0.0:.0f} s old"
+            return SmLack((f"the last SM activity is {gpu.sm_age_s or 0.0:.0f} s old",))
         sm = gpu.sm_active_pct
         if sm is not None and sm > 0.0:
             self._zeros = 0
@@ -470,11 +470,12 @@ class GpuTrack:
             self._zeros += 1
             if self._zeros == FAULT_SAMPLES:
                 self.window.forget(col.SM, col.U_OF_SM)
-        return "the SM counter reads 0 while the GPU works" if self._zeros >= FAULT_SAMPLES else None
+        return SmLack(("the SM counter reads 0 while the GPU works",)) if self._zeros >= FAULT_SAMPLES else None
 
     def _signals(
         self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, host: HostSample,
-        sm_off: str | None, capacity: float | None, util: float | None, fabric: FabricSignals | None, *, listed: bool,
+        sm_off: SmLack | None, capacity: float | None, util: float | None, fabric: FabricSignals | None, *,
+        listed: bool,
     ) -> Signals:  # fmt: skip
         window = self.window
         mean = window.means()

@@ -31,6 +31,8 @@ STATE_WORDS: Mapping[State, str] = MappingProxyType({
 })  # fmt: skip
 NOT_WORK: tuple[State, ...] = ("busy_not_working", "starved", "idle_allocated", "idle")
 NOT_WORKING = STATE_WORDS["busy_not_working"]
+NO_HOST = "no host signals"
+"""That nothing is known of what the host did."""
 NOT_WORKING_ALARM = NOT_WORKING.upper()
 
 
@@ -145,6 +147,8 @@ class GpuDiagnosis(Struct, frozen=True):
     means: Means | None = None
     """None while nothing can be judged, as of a lost GPU."""
     plain_title: str = ""
+    host_reason: str | None = None
+    """Why it is not known what the host did while the GPU was idle; None where it is, or does not matter."""
 
     def __repr__(self) -> str:
         """One line for a log or a notebook; ``str`` of the fields would be two thousand characters."""

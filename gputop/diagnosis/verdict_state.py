@@ -28,7 +28,7 @@ from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
 from gputop.diagnosis.thresholds import COMM_NVLINK_LEAVE
 from gputop.diagnosis.tracks import GpuTrack
-from gputop.diagnosis.types import Badge, Flag, GpuDiagnosis, Level, Means, State
+from gputop.diagnosis.types import NO_HOST, Badge, Flag, GpuDiagnosis, Level, Means, State
 from gputop.diagnosis.verdict_log import VerdictTimeline
 from gputop.diagnosis.window import FP64
 from gputop.model.feeders import Cause, Feeders
@@ -262,7 +262,7 @@ Figure = tuple[str, float | None]
 def efficiency(s: Signals) -> tuple[float | None, str | None]:
     """SM / util x 100 of the means, or None and why."""
     if s.sm_off is not None:
-        return None, s.sm_off
+        return None, s.sm_off.words
     if s.n < s.least:
         return None, "collecting"
     if s.sm is None:
@@ -388,6 +388,7 @@ class GpuState:
             feeders,
             None if s is None else _means(s, self.track.window.mean(FP64)),
             result.plain_title or result.title or rule.title,
+            None if s is None or s.host or not _asks_the_host(s) else s.host_reason,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
@@ -485,17 +486,19 @@ def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
         notes = (*notes, f"while kernels run they use {chip_share(s)} of the SMs")
     if s.sm_off is not None:
         # A note need not repeat what the evidence and the remedy already say.
-        is_mentioned = any(s.sm_off in line for line in result.evidence)
-        notes = (
-            *notes,
-            f"cannot say whether it really works: {s.sm_off.partition('; ')[0] if is_mentioned else s.sm_off}",
-        )
+        is_mentioned = any(s.sm_off.words in line for line in result.evidence)
+        notes = (*notes, f"cannot say whether it really works: {s.sm_off.why if is_mentioned else s.sm_off.words}")
     if not s.util_known:
         return (*notes, "util is not measured on a MIG instance: starvation and busy-not-working are not judged")
-    if s.idle < IDLE_PCT or s.quiet or s.n < s.least:
+    if not _asks_the_host(s):
         return notes
     if not s.host:
-        notes = (*notes, f"no host signals: {s.host_reason}")
+        notes = (*notes, f"{NO_HOST}: {s.host_reason}")
     if not s.waits_known:
         notes = (*notes, "network evidence needs root: the loaders' wait channels are hidden")
     return notes
+
+
+def _asks_the_host(s: Signals) -> bool:
+    """Whether it matters what the host did: idle enough, and not for good."""
+    return s.util_known and s.idle >= IDLE_PCT and not s.quiet and s.n >= s.least

@@ -118,8 +118,14 @@ class SmLack(Struct, frozen=True):
     kind: LackKind | None = None
 
     @property
+    def why(self) -> str:
+        """The reasons in words, without what would help."""
+        return ", ".join(self.reasons)
+
+    @property
     def words(self) -> str:
-        return "; ".join(filter(None, (", ".join(self.reasons), self.fix)))
+        """The reasons, and after a semicolon what would help."""
+        return "; ".join(filter(None, (self.why, self.fix)))
 
 
 MEASURED = frozenset(name for name, row in SM_SOURCES.items() if row.measured)

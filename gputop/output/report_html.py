@@ -91,7 +91,7 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     finding = _main_finding(pictured.report.findings, gpu)
     title = finding.text if finding is not None else STATE_WORDS[state]
     level = finding.level if finding is not None else LEVEL_OF[state]
-    red = title.startswith(NOT_WORKING)
+    red = finding.is_not_working if finding is not None else state == "busy_not_working"
     head = element(
         "header",
         element("b", f"GPU {gpu.label}"),

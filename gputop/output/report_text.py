@@ -211,7 +211,8 @@ def report_data(report: JobReport) -> dict[str, Any]:
             for gpu in report.gpus
         ],
         "findings": [
-            {key: getattr(finding, key) for key in FindingReport.__struct_fields__} for finding in report.findings
+            {key: getattr(finding, key) for key in FindingReport.__struct_fields__ if key != "is_not_working"}
+            for finding in report.findings
         ],
         "finding_groups": [_group_data(group) for group in alike(report.findings)],
         "step_periods": [period_value(period) for period in report.periods],

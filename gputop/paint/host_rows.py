@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.types import Attribution
+from gputop.diagnosis.types import NO_HOST, Attribution
 from gputop.model.quantity import terminal_safe
 from gputop.model.serving import server_forms
 from gputop.model.snapshot import FabricPort
@@ -155,7 +155,7 @@ def _why_not(frame: Frame, view: View) -> str:
         return "no GPU is idle enough (20 % of its window) to ask what the host did meanwhile"
     chosen = frame.diagnoses[selected_gpu(frame, view)]
     d = chosen if chosen in starved else starved[0]
-    reason = next((note for note in d.notes if "host" in note), "no host signals")
+    reason = NO_HOST if d.host_reason is None else f"{NO_HOST}: {d.host_reason}"
     return f"what the host did while GPU {d.index} was idle is unknown: {reason}"
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from msgspec import Struct
 
-from gputop.diagnosis.catalogue import verdict_rows
+from gputop.diagnosis.catalogue import titles, usual_levels
 from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level, full_title
 from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.quantity import duration, terminal_safe, which_gpus, wrapped
@@ -19,7 +17,6 @@ from gputop.paint.view import View
 # The verdicts of one GPU: as a strip under the charts, and as a list with durations and reasons.
 
 LEAST_NAME = 6
-LEVELS: tuple[Level, ...] = ("grey-green", "green", "info", "yellow", "red", "grey")
 
 
 class VerdictSpan(Struct, frozen=True):
@@ -30,16 +27,6 @@ class VerdictSpan(Struct, frozen=True):
     level: Level
     title: str
     evidence: str
-
-
-@cache
-def _verdict_titles() -> dict[str, tuple[Level, str]]:
-    """Level and title of each verdict, for those whose finding has been dropped: it is kept for 500 changes only."""
-    rows: dict[str, tuple[Level, str]] = {}
-    for row in verdict_rows():
-        level: Level = next((level for level in LEVELS if row.level.startswith(level)), "grey")
-        rows[row.id] = (level, row.title)
-    return rows
 
 
 def verdict_spans(frame: Frame, d: GpuDiagnosis, limit: int | None = None) -> list[VerdictSpan]:
@@ -61,7 +48,8 @@ def verdict_spans(frame: Frame, d: GpuDiagnosis, limit: int | None = None) -> li
             if finding is not None:
                 level, title, evidence = finding.level, finding.text, finding.evidence
             else:
-                (level, title), evidence = _verdict_titles().get(verdict, ("grey", verdict)), ""
+                # Of more than the last 500 changes no finding is kept.
+                level, title, evidence = usual_levels().get(verdict, "grey"), titles().get(verdict, verdict), ""
         title = full_title(terminal_safe(title), flag, alarm=True)
         listed.append(VerdictSpan(t, end, level, title, terminal_safe(evidence)))
     return listed

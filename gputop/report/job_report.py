@@ -59,6 +59,8 @@ class FindingReport(Struct, frozen=True):
     remedy: str
     gain_s: float = 0.0
     """GPU time that curing this alone would win at most, seconds: what the GPU did not do while it stood."""
+    is_not_working: bool = False
+    """Whether the GPU was busy and not working."""
 
 
 class Fix(Struct, frozen=True):
@@ -224,6 +226,7 @@ class _Spell:
         self.gain_s = 0.0
         self.level: Level = "info"
         self.text = self.evidence = self.remedy = ""
+        self.is_not_working = False
 
 
 class ReportBuilder:
@@ -333,6 +336,7 @@ class ReportBuilder:
             if spell is not None:
                 spell.level, spell.text, spell.remedy = d.level, text, d.remedy
                 spell.evidence = d.evidence[0] if d.evidence else ""
+                spell.is_not_working = d.busy_not_working is not None
                 spell.gain_s += undone_share(gpu, d) * seconds
         for badge in d.badges:
             spell = self._spell(d.index, "badge", badge.id, t, seconds)
@@ -366,7 +370,7 @@ class ReportBuilder:
         findings = [
             FindingReport(
                 gpu, "verdict" if kind == "verdict" else "badge", name, s.level, s.text, s.first_t, s.after_s,
-                s.seconds, s.spells, s.evidence, s.remedy, s.gain_s,
+                s.seconds, s.spells, s.evidence, s.remedy, s.gain_s, s.is_not_working,
             )
             for (gpu, kind, name), s in self._spells.items()
         ]  # fmt: skip

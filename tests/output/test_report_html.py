@@ -72,6 +72,14 @@ def test_a_report_page_says_what_the_gpu_did_and_shows_it(flagged: Pictured) -> 
     assert "/ 100" not in page
 
 
+def test_a_gpu_that_does_not_work_is_an_alarm_whatever_its_words(flagged: Pictured) -> None:
+    other_words = tuple(replace(finding, text="small kernels") for finding in flagged.report.findings)
+    for findings in (flagged.report.findings, other_words, ()):
+        page = report_html(replace(flagged, report=replace(flagged.report, findings=findings)))
+        assert page.count('<header class="alarm">') == 1
+    assert all("is_not_working" not in finding for finding in report_data(flagged.report)["findings"])
+
+
 def test_a_page_of_a_day_of_eight_gpus_stays_below_two_megabytes(flagged: Pictured) -> None:
     ((uuid, columns),) = flagged.lanes.items()
     busy = tuple(LaneColumn(40 + i % 50, i % 40, i % 3 == 0, "red", f"busy, not working: {i}") for i in range(COLUMNS))

@@ -242,7 +242,7 @@ VERDICT = Addition(
     title="an added verdict",
     short="added",
     condition="util is 96.5 %, as a test has it",
-    levels="info",
+    level="info",
     state="working",
     holds=lambda s: s.u == 96.5,
     tell=lambda s: RuleResult("info", (_numbers(s),), "take it away again", "take it away"),

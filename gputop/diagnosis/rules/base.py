@@ -36,8 +36,9 @@ class RuleResult(Struct, frozen=True):
 class Rule(Struct, frozen=True):
     """One verdict.
 
-    ``condition`` is the condition in words, ``levels`` the levels in words, ``remedy`` what helps in general: the
-    help and docs/verdicts.md are made of them. ``short`` has at most 24 characters. ``state`` is where the time goes.
+    ``condition`` is the condition in words, ``level`` the usual level, ``levels`` all of them in words where there are
+    others, ``remedy`` what helps in general: the help and docs/verdicts.md are made of them. ``short`` has at most 24
+    characters. ``state`` is where the time goes.
     ``checked`` says on which loads of real GPUs the rule was tried; empty where that is said for its whole family.
     """
 
@@ -45,12 +46,13 @@ class Rule(Struct, frozen=True):
     title: str
     short: str
     condition: str
-    levels: str
+    level: Level
     state: State
     holds: Callable[[Signals], bool]
     tell: Callable[[Signals], RuleResult]
     remedy: str = ""
     checked: str = ""
+    levels: str = ""
 
 
 class BadgeRule(Struct, frozen=True):
@@ -85,7 +87,7 @@ COLLECTING = Rule(
     title="collecting",
     short="collecting",
     condition=f"fewer than {LEAST_SAMPLES} samples",
-    levels="grey",
+    level="grey",
     state="unmeasured",
     holds=_too_few,
     tell=_collecting,
@@ -135,7 +137,7 @@ STARTUP = Rule(
     "do not come again and again, or the GPU "
     "is idle while its process (≥ 1 GiB held) computes on the CPU (main thread ≥ 50 % or tree ≥ 0.5 core); not where "
     f"a kernel ran in {STEPS_S:.0f} of 15 s while the main thread waited for workers that work",
-    levels="grey",
+    level="grey",
     state="unmeasured",
     holds=_startup,
     tell=_starting,

@@ -42,7 +42,7 @@ MEMORY_BANDWIDTH = Rule(
     short="memory-bandwidth-bound",
     condition=f"util ≥ {at.MEMORY_UTIL:.0f} %, DRAM / util ≥ {at.MEMORY_RATIO:g} (leaves at "
     f"{at.MEMORY_RATIO_LEAVE:g}); where util is not measured, DRAM ≥ {at.MEMORY_DRAM:.0f} % of its peak",
-    levels="info",
+    level="info",
     state="working",
     holds=lambda s: s.holds.memory,
     tell=_tell_memory,
@@ -90,7 +90,7 @@ COMMUNICATION = Rule(
     short="communication",
     condition="A, B or C, tensor < 10 % and (NVLink ≥ 10 % or PCIe both ways ≥ 30 %); suspected with NCCL threads, "
     "DRAM < 15 % and power < 50 %",
-    levels="red",
+    level="red",
     state="busy_not_working",
     holds=lambda s: s.flag is not None and (s.holds.moves_data or (s.nccl and s.holds.rests)),
     tell=_tell_communication,
@@ -130,6 +130,7 @@ SMALL_KERNELS = Rule(
     title="small kernels",
     short="small kernels",
     condition="A, B or C, not memory-bound, not communication; with the main thread ≥ 90 % runnable: launch-bound",
+    level="red",
     levels="red for A and C, yellow for B",
     state="busy_not_working",
     holds=lambda s: s.flag is not None and s.dram is not None,
@@ -157,6 +158,7 @@ LOW_SM = Rule(
     title="low SM activity",
     short="low SM activity",
     condition="A, B or C, DRAM not measured",
+    level="red",
     levels="red for A and C, yellow for B",
     state="busy_not_working",
     holds=lambda s: s.flag is not None and s.dram is None,
@@ -186,7 +188,7 @@ STALLED = Rule(
     short="nothing computed",
     condition=f"SM ≥ {at.STALLED_SM:.0f} % (leaves at {at.STALLED_SM_LEAVE:.0f} %), and tensor, FP64, FP32, FP16, INT, "
     f"DRAM, PCIe and NVLink all measured and each < {at.STALLED_PIPE:.0f} % (leaves at {at.STALLED_PIPE_LEAVE:.0f} %)",
-    levels="yellow",
+    level="yellow",
     state="working",
     holds=lambda s: s.holds.stalled and not s.holds.half and not s.graphics,
     tell=_tell_stalled,
@@ -234,6 +236,7 @@ NO_TENSOR_CORES = Rule(
     condition=f"SM ≥ {at.TENSOR_SM:.0f} %, tensor < {at.LITTLE_TENSOR:.0f} %, tensor / SM < {at.LITTLE_TENSOR_RATIO:g} "
     f"(leaves at {at.LITTLE_TENSOR_RATIO_LEAVE:g}) and DRAM / util < {at.MUCH_DRAM_RATIO:g} for {at.TENSOR_FOR_S:.0f} "
     f"s; not with FP64 ≥ {at.SOME_FP64:.0f} % or rendering",
+    level="yellow",
     levels=f"yellow with FP32 ≥ {at.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, else info",
     state="working",
     holds=lambda s: s.little_tensor_s >= at.TENSOR_FOR_S and not s.graphics,
@@ -295,6 +298,7 @@ HALF_WORKING = Rule(
     short="half working",
     condition=f"util ≥ {at.HALF_UTIL:.0f} % (leaves at {at.HALF_UTIL_LEAVE:.0f} %), SM / util < {at.HALF_RATIO:g} "
     f"(leaves at {at.HALF_RATIO_LEAVE:g}), DRAM / util < {at.MUCH_DRAM_RATIO:g}",
+    level="yellow",
     levels="yellow; info where it waits for a straggler",
     state="working",
     holds=lambda s: s.holds.half,
@@ -332,7 +336,7 @@ HEALTHY = Rule(
     condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %, SM ≥ {at.HEALTHY_SM:.0f} % (or tensor ≥ {at.HEALTHY_TENSOR:.0f} %), "
     f"and a second witness: tensor / SM ≥ {at.WITNESS_TENSOR_RATIO:g}, DRAM / util ≥ {at.MUCH_DRAM_RATIO:g}, or FP64, "
     f"FP32, FP16 or INT ≥ {at.WITNESS_PIPE:.0f} %; nothing else",
-    levels="green",
+    level="green",
     state="working",
     holds=lambda s: s.holds.broad and s.holds.witness,
     tell=lambda s: RuleResult("green", (f"healthy: {_numbers(s)}",), confidence="high", notes=_few_warps(s)),
@@ -355,7 +359,7 @@ WORKING = Rule(
     short="working",
     condition=f"util ≥ {at.WORKING_UTIL:.0f} %, SM measured, nothing else; confidence medium below SM "
     f"{at.HEALTHY_SM:.0f} % or without a second witness",
-    levels="green",
+    level="green",
     state="working",
     holds=lambda s: s.u >= at.WORKING_UTIL and s.sm is not None,
     tell=_tell_working,
@@ -371,7 +375,7 @@ def _tell_unseen(s: Signals) -> RuleResult:
     line = f"util {pct(s.u)}"
     if s.power is not None:
         line += f", power {share(s.power)} of its limit"
-    evidence = f"{line}; {s.sm_off or 'SM activity was not measured'}"
+    evidence = f"{line}; {'SM activity was not measured' if s.sm_off is None else s.sm_off.words}"
     if s.holds.at_power_limit and (s.power or 0.0) <= MOST_POWER:
         return RuleResult("grey-green", (evidence,), s.measure, SHORT, "medium", (f"at its power limit: {WORKS_HARD}",))
     if s.holds.draws_little and max(s.thermal, s.brake) < HELD_DOWN:
@@ -386,6 +390,7 @@ NO_BOTTLENECK_SEEN = Rule(
     condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %, SM not measured. Power is the only witness: from "
     f"{100 * at.FULL_POWER:.0f} % of its limit on the GPU works hard; below {100 * at.LOW_POWER:.0f} % with util ≥ "
     f"{at.LOW_POWER_UTIL:.0f} % it draws little for a busy one",
+    level="grey-green",
     levels="grey-green, grey where it draws little",
     state="unmeasured",
     holds=lambda s: s.sm is None,

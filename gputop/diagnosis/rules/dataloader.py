@@ -203,6 +203,7 @@ DATALOADER_CPU = Rule(
     condition="idle ≥ 20 %, the busiest feeder (loader, helper or host thread) busy with the next batch in at least "
     "half of the idle time (lower bound) and most of that runnable, the main thread neither running nor in a wait of "
     "its own",
+    level="yellow",
     levels="yellow, red from 50 % idle",
     state="starved",
     holds=_cpu,
@@ -296,6 +297,7 @@ DATALOADER_DISK = Rule(
     condition="idle ≥ 20 % and the busiest feeder in disk or network wait in at least half of the idle time (lower "
     "bound; polling counts where its sockets receive data); or by elimination: main waits for a batch, no feeder runs "
     "or waits for a disk, and they poll",
+    level="yellow",
     levels="yellow, red from 50 % idle",
     state="starved",
     holds=_disk,
@@ -308,6 +310,7 @@ DATALOADER_NETWORK = Rule(
     title=DATALOADER_DISK.title,
     short=DATALOADER_DISK.short,
     condition=DATALOADER_DISK.condition,
+    level=DATALOADER_DISK.level,
     levels=DATALOADER_DISK.levels,
     state="starved",
     holds=_network,

@@ -80,7 +80,7 @@ LOW_DEMAND = Rule(
     short="low demand",
     condition="idle ≥ 20 %, no loaders, and the command is a server (vllm, sglang, tritonserver, …) or the main thread "
     "waits for connections on a listening socket in half of the idle time, or for a parent that has one",
-    levels="info",
+    level="info",
     state="idle_allocated",
     holds=_low_demand,
     tell=_tell_low_demand,
@@ -130,7 +130,7 @@ CHECKPOINT_PAUSE = Rule(
     short="starved: checkpoint",
     condition="a pause of 1–60 s without a kernel in which the job's processes write ≥ 50 MB/s, or at any rate while "
     "the main thread waits for what it writes in ≥ 40 % of it",
-    levels="info",
+    level="info",
     state="starved",
     holds=lambda s: bool(s.pauses) and _checkpoint(s) is not None,
     tell=_tell_checkpoint,
@@ -172,7 +172,7 @@ WORKER_RESTART = Rule(
     title="starved: worker restarts",
     short="starved: worker restarts",
     condition="idle ≥ 20 %, ≥ 4 new loaders a minute, and pauses of ≥ 1 s without a kernel when they start",
-    levels="yellow",
+    level="yellow",
     state="starved",
     holds=_worker_restart,
     tell=_tell_worker_restart,
@@ -222,7 +222,7 @@ PCIE_TRANSFER = Rule(
     title="starved: PCIe transfers",
     short="starved: PCIe transfers",
     condition="PCIe ≥ 30 % of the link and ≥ idle/2 with idle ≥ 20 %, or ≥ 70 %; one direction only (both are NCCL)",
-    levels="yellow",
+    level="yellow",
     state="starved",
     holds=_pcie,
     tell=_tell_pcie,
@@ -339,6 +339,7 @@ STARVED_UNATTRIBUTED = Rule(
     short="starved: cause not seen",
     condition=f"idle ≥ {IDLE:.0f} % (leaves at {IDLE_LEAVE:.0f} %) and none of the above; without a visible process "
     "and without the host's side idle is a fact, and is counted as idle",
+    level="yellow",
     levels="yellow; grey without processes",
     state="starved",
     holds=lambda s: s.holds.waits,
@@ -445,6 +446,7 @@ MAIN_PROCESS = Rule(
     "or in the pauses of 2 s and more), or waiting for a disk, the network or a timer of its own in ≥ 40 % of it; for "
     "a disk, the network or the reader of a pipe in ≥ 80 % of it no bound is asked for; or the one or the other in "
     "half of it while no feeder works",
+    level="yellow",
     levels="yellow, red from 50 % idle",
     state="starved",
     holds=_main_process,
