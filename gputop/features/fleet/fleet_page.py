@@ -54,109 +54,129 @@ OWN = (
 )  # fmt: skip
 """Series that follow from no key of the catalogue: name, what it is, labels besides those of a GPU."""
 
+# What the page says before its tables, a tuple of paragraphs a subject.
+
+EXPORTED = (
+    "`gputop export` gives this node's metrics, states and verdicts to Prometheus: a server on 127.0.0.1:9401 "
+    "(`--listen`, TLS with `--tls-cert`, client certificates with `--client-ca`), or `--textfile FILE.prom` for "
+    "node_exporter, or one page with `--once`. A certificate that is renewed is taken with the next connection. "
+    "A scrape reads the newest frame and never waits for the driver.",
+    "Every GPU's series has the labels gpu and uuid, and mig for an instance. What is late or not measured is "
+    "absent and never 0; counters keep their value meanwhile, begin at 0 with the exporter, and are not stored. "
+    "How long a value of SM activity covers, and how old it is (gputop_gpu_sm_window_seconds, "
+    "gputop_gpu_sm_age_seconds), is there where its source is slower than a second or measures nothing. No "
+    "label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on "
+    "one GPU each has its gputop_job_info. `--redact` holds here, too.",
+    "In Slurm a job is known by its number, from its cgroup: where Slurm tracks processes without cgroups "
+    "(proctrack/linuxproc, proctrack/pgid) it has none here. In Kubernetes a job is known by its pod's UID, "
+    "from its cgroup. `--pod-resources PATH` names the pods, too, as the kubelet assigns them by UUID; it takes "
+    "the extra export (gRPC, some 20 MB of memory) and a right to the kubelet's socket, "
+    "/var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource claims (DRA) are not "
+    "reported.",
+    "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
+    "`gputop fleet deploy DIR` writes rules with their unit tests, three Grafana dashboards, Kubernetes "
+    "manifests, a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules "
+    "and panels of what time without work cost, with the price as a variable of the dashboards. The exporter "
+    "receives the steps of all users' jobs on /run/gputop/steps.sock where it may bind that socket, otherwise "
+    "those of its own user.",
+    "`--dcgm-names` adds the same values under the names of dcgm-exporter, for dashboards that were made for "
+    "it. Beside a dcgm-exporter that runs, sums over these names count every GPU twice. The DCGM names from 4.9 "
+    "on are those of DCGM's field documentation; what it does not name keeps the older name.",
+)
+"""What one node gives, and what is made of it."""
+SEEN = (
+    "`gputop fleet --prom URL` shows a whole cluster from the Prometheus, VictoriaMetrics, Thanos or Mimir that "
+    "is already there; nothing is installed on the nodes where dcgm-exporter runs. Its questions are read-only, "
+    "at most ten a refresh and three at once: utilisation, SM activity and what the nodes conclude each time; "
+    "memory, power and idleness at every second one; which GPUs and jobs there are at every fourth; the last "
+    "hour once, in parts. An engine that hangs costs 10 s once a refresh. `--json`, `--csv`, `gputop fleet "
+    "diagnose` and `gputop screenshot fleet` give the same without a screen, and `gputop fleet demo` needs no "
+    "server. What `diagnose` names first is not there; then what loses the most GPU time now, whatever its "
+    "colour: a job that began ten minutes ago may stand above one that has lost more hours.",
+    "What was known within the last day does not vanish. A host is down where its target is scraped and does "
+    "not answer twice in a row, or where nobody renews its text file; late where its exporter says that the "
+    "driver does not answer; gone where nothing lists its target any more. A GPU is lost where its host answers "
+    "without it, or says that the driver cannot read it. How old values are is told and changes no state, nor "
+    "does a question that fails, a missed scrape, or a pause of the engine: the last answer stays, and what was "
+    "never answered is not judged. Only where an engine has no `up` at all is a host down by the age of its "
+    "values.",
+    "The state of a GPU is the first that holds over five minutes: down, late or lost; gputop's own state where "
+    "it runs on the node; idle, holding memory or not, where the 95th percentile of utilisation is below 5 %, "
+    "and `allocated, unused` where a job holds it meanwhile (by the scheduler's label of dcgm-exporter, or by "
+    "the kubelet, `gputop_pod_info`, while no process is there); busy, not working, by flag A or B, and by C "
+    "with a job's label; starved up to 80 % utilisation with a job's label; not measured without SM activity; "
+    "working. The rules record it each minute as `gputop:gpu:state` (1 working, 2 busy, not working, 3 starved, "
+    "4 idle, holding memory, 5 idle, 6 not measured, 7 allocated, unused), the part of the minute that was no "
+    "work as `gputop:gpu:lost`, and whose GPU it is as `gputop:gpu:owner`; hours, shares and costs are sums of "
+    "these by cluster. The label `names` says under whose names they were made. Alerts carry `hostname`, "
+    "`job_id`, `user`, `k8s_namespace` and `k8s_pod`; a host is called by its label, or by its address without "
+    "the port.",
+    "Several clusters in one engine are told apart by the label `cluster` (or `cluster_name`, `cluster_id`, "
+    "`k8s_cluster_name`, `k8s_cluster`), which Prometheus adds by `external_labels`; where two machines answer "
+    "under one name and nothing tells them apart the screen says so, and `--select` shows one cluster.",
+)
+"""A whole fleet on the screen: where it comes from, and when a host or a GPU is what."""
+REMEDIED = (
+    "`gputop fleet remedy --by slurm` (or `kubernetes`) prints commands and runs none. `--what` says which: "
+    "`set-aside` (the default) drains or cordons nodes whose GPU is lost, or whose count of uncorrected memory "
+    "errors since the driver was loaded rose within the last hour; `requeue` requeues a Slurm job of which "
+    "every GPU announced steps and none came for 30 minutes (what it does after its last step, evaluate or "
+    "write for so long, it must announce as well); `tell` tells the owner of a GPU on which no kernel ran for "
+    "30 minutes, by `scontrol notify` or an event of the pod, once a day. `--act FILE` runs them, by scontrol "
+    "or kubectl, and keeps in FILE what was done. Each loss of a GPU and each rise of a count is answered once, "
+    "a job is requeued once, and `--most` nodes and jobs an hour are acted on: a node that somebody took back "
+    "is set aside again only for something new. A node that is set aside already keeps its reason; nothing is "
+    "ever taken back. It acts on no verdict, on no answer that is not whole, and on no two clusters at once. "
+    "What a host cannot be blamed for is named and left alone: a host of dcgm-exporter's that shows no GPU at "
+    "all. A timer runs it each minute, such as systemd/gputop-remedy.timer of `fleet deploy`; two runs with one "
+    "FILE never act at once. It believes what this Prometheus scrapes: where others can add targets, narrow it "
+    "to your exporters by --select. In Kubernetes it needs the rights to get and patch nodes, to get pods and "
+    "to create events: kubernetes/remedy-rbac.yaml.",
+)
+"""What is done about it, where somebody asks for that."""
+SIZES = (
+    "What to run at which size. A page has some 57 series a GPU and 50 a host; 1,000 hosts of 8 GPUs under "
+    "dcgm-exporter's names are 73,000 series, for which a Prometheus took 641 MB and a VictoriaMetrics 255 MB "
+    "after 40 minutes. Up to some 1,000 hosts one engine is enough, with the rules in it. For more shard the "
+    "engine (VictoriaMetrics' cluster, Mimir, Thanos), evaluate the rules where the data is, draw dashboards "
+    "from the recorded series; `gputop export --without clocks,codecs,pipes` leaves families out that no rule "
+    "asks for, and prometheus/scrape.yml has the same as a relabelling rule. Without throttle, ecc, links or "
+    "hours the rules on them never fire, and without ecc no remedy sees memory errors.",
+    "Up to 10,000 GPUs the screen and `diagnose` ask for every GPU. Beyond, they read what the rules record of "
+    "each host by owner (`gputop:host:gpus_in_state`, `util`, `sm`, `power`, `lost`, `address`), and GPUs only "
+    "on the hosts in sight and in jobs that an alert says are held up; there cells show states until the GPUs "
+    "are read, a lost GPU is in no job's count, and a straggler without an alert is not found. Without these "
+    "series every GPU is asked for, however many, and the screen says so; `--json` and `--csv` always ask for "
+    "every GPU. Measured on two virtual cores with Prometheus and the screen on them, and little else: 1,000 hosts "
+    "of 8 GPUs one by one, first screen 1.7 s, refresh 0.7 s, 91 MB; 10,000 hosts of 8 by sums, first screen "
+    "2.0 s, refresh 0.9 s, 132 MB, cells of the rows in sight 0.4 s later. Beside other programs (a load of 8 to "
+    "11) the latter took 4.2 s and 1.3 s, on VictoriaMetrics 4.2 s, 1.5 s and 185 MB. The rules of three kinds of "
+    "names for 1,000 hosts took Prometheus 8.7 s of each minute at a load of 8. "
+    "`python -m tests.bench.fleet_cost` measures it again.",
+)
+"""What fleets of any size cost."""
+SET_UP = (
+    "A table `[fleet.prod]` in the configuration names a cluster for `--cluster prod`: `url`, and where needed "
+    "`select` (label matchers), `header_file` (a line such as `X-Scope-OrgID: team` for a tenant of Mimir), "
+    "`token_file` and `ca`. The only table is taken without `--cluster`. Files with secrets must be readable by "
+    "their owner alone, and are sent over https or to this machine only; GPUTOP_PROM_TOKEN_FILE belongs to "
+    "GPUTOP_PROM_URL and `--prom`, and goes to no named cluster. With `--redact` hosts, users, jobs and UUIDs "
+    "are numbers on the fleet's screen and in its data, too.",
+)
+"""A cluster by its name."""
+STRAGGLERS = (
+    "A straggler is one within its job: the rank whose steps take more than 1.1 times the others' median, where "
+    "at least three ranks announce them; else, while all are busy, the GPU whose SM activity (power where that "
+    "is not exported) lies above the others' by 15 points and three deviations, since those who wait for it "
+    "spin at low SM activity; or the one GPU that starves while all others are busy. Ranks that wait for each "
+    "other in every step have equal steps: where all of them say what they waited (`gputop_step_wait_seconds`), "
+    "their steps without the wait are compared, elsewhere the other two rules find theirs.",
+)
+"""Who holds up a job."""
+
 
 def fleet_page() -> Document:
-    text = (
-        "`gputop export` gives this node's metrics, states and verdicts to Prometheus: a server on 127.0.0.1:9401 "
-        "(`--listen`, TLS with `--tls-cert`, client certificates with `--client-ca`), or `--textfile FILE.prom` for "
-        "node_exporter, or one page with `--once`. A certificate that is renewed is taken with the next connection. "
-        "A scrape reads the newest frame and never waits for the driver.",
-        "Every GPU's series has the labels gpu and uuid, and mig for an instance. What is late or not measured is "
-        "absent and never 0; counters keep their value meanwhile, begin at 0 with the exporter, and are not stored. "
-        "How long a value of SM activity covers, and how old it is (gputop_gpu_sm_window_seconds, "
-        "gputop_gpu_sm_age_seconds), is there where its source is slower than a second or measures nothing. No "
-        "label holds a command line or an environment; `--processes` adds pid, user and name. Of several jobs on "
-        "one GPU each has its gputop_job_info. `--redact` holds here, too.",
-        "In Slurm a job is known by its number, from its cgroup: where Slurm tracks processes without cgroups "
-        "(proctrack/linuxproc, proctrack/pgid) it has none here. In Kubernetes a job is known by its pod's UID, "
-        "from its cgroup. `--pod-resources PATH` names the pods, too, as the kubelet assigns them by UUID; it takes "
-        "the extra export (gRPC, some 20 MB of memory) and a right to the kubelet's socket, "
-        "/var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource claims (DRA) are not "
-        "reported.",
-        "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
-        "`gputop fleet deploy DIR` writes rules with their unit tests, three Grafana dashboards, Kubernetes "
-        "manifests, a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules "
-        "and panels of what time without work cost, with the price as a variable of the dashboards. The exporter "
-        "receives the steps of all users' jobs on /run/gputop/steps.sock where it may bind that socket, otherwise "
-        "those of its own user.",
-        "`--dcgm-names` adds the same values under the names of dcgm-exporter, for dashboards that were made for "
-        "it. Beside a dcgm-exporter that runs, sums over these names count every GPU twice. The DCGM names from 4.9 "
-        "on are those of DCGM's field documentation; what it does not name keeps the older name.",
-        "`gputop fleet --prom URL` shows a whole cluster from the Prometheus, VictoriaMetrics, Thanos or Mimir that "
-        "is already there; nothing is installed on the nodes where dcgm-exporter runs. Its questions are read-only, "
-        "at most ten a refresh and three at once: utilisation, SM activity and what the nodes conclude each time; "
-        "memory, power and idleness at every second one; which GPUs and jobs there are at every fourth; the last "
-        "hour once, in parts. An engine that hangs costs 10 s once a refresh. `--json`, `--csv`, `gputop fleet "
-        "diagnose` and `gputop screenshot fleet` give the same without a screen, and `gputop fleet demo` needs no "
-        "server. What `diagnose` names first is not there; then what loses the most GPU time now, whatever its "
-        "colour: a job that began ten minutes ago may stand above one that has lost more hours.",
-        "What was known within the last day does not vanish. A host is down where its target is scraped and does "
-        "not answer twice in a row, or where nobody renews its text file; late where its exporter says that the "
-        "driver does not answer; gone where nothing lists its target any more. A GPU is lost where its host answers "
-        "without it, or says that the driver cannot read it. How old values are is told and changes no state, nor "
-        "does a question that fails, a missed scrape, or a pause of the engine: the last answer stays, and what was "
-        "never answered is not judged. Only where an engine has no `up` at all is a host down by the age of its "
-        "values.",
-        "The state of a GPU is the first that holds over five minutes: down, late or lost; gputop's own state where "
-        "it runs on the node; idle, holding memory or not, where the 95th percentile of utilisation is below 5 %, "
-        "and `allocated, unused` where a job holds it meanwhile (by the scheduler's label of dcgm-exporter, or by "
-        "the kubelet, `gputop_pod_info`, while no process is there); busy, not working, by flag A or B, and by C "
-        "with a job's label; starved up to 80 % utilisation with a job's label; not measured without SM activity; "
-        "working. The rules record it each minute as `gputop:gpu:state` (1 working, 2 busy, not working, 3 starved, "
-        "4 idle, holding memory, 5 idle, 6 not measured, 7 allocated, unused), the part of the minute that was no "
-        "work as `gputop:gpu:lost`, and whose GPU it is as `gputop:gpu:owner`; hours, shares and costs are sums of "
-        "these by cluster. The label `names` says under whose names they were made. Alerts carry `hostname`, "
-        "`job_id`, `user`, `k8s_namespace` and `k8s_pod`; a host is called by its label, or by its address without "
-        "the port.",
-        "Several clusters in one engine are told apart by the label `cluster` (or `cluster_name`, `cluster_id`, "
-        "`k8s_cluster_name`, `k8s_cluster`), which Prometheus adds by `external_labels`; where two machines answer "
-        "under one name and nothing tells them apart the screen says so, and `--select` shows one cluster.",
-        "`gputop fleet remedy --by slurm` (or `kubernetes`) prints commands and runs none. `--what` says which: "
-        "`set-aside` (the default) drains or cordons nodes whose GPU is lost, or whose count of uncorrected memory "
-        "errors since the driver was loaded rose within the last hour; `requeue` requeues a Slurm job of which "
-        "every GPU announced steps and none came for 30 minutes (what it does after its last step, evaluate or "
-        "write for so long, it must announce as well); `tell` tells the owner of a GPU on which no kernel ran for "
-        "30 minutes, by `scontrol notify` or an event of the pod, once a day. `--act FILE` runs them, by scontrol "
-        "or kubectl, and keeps in FILE what was done. Each loss of a GPU and each rise of a count is answered once, "
-        "a job is requeued once, and `--most` nodes and jobs an hour are acted on: a node that somebody took back "
-        "is set aside again only for something new. A node that is set aside already keeps its reason; nothing is "
-        "ever taken back. It acts on no verdict, on no answer that is not whole, and on no two clusters at once. "
-        "What a host cannot be blamed for is named and left alone: a host of dcgm-exporter's that shows no GPU at "
-        "all. A timer runs it each minute, such as systemd/gputop-remedy.timer of `fleet deploy`; two runs with one "
-        "FILE never act at once. It believes what this Prometheus scrapes: where others can add targets, narrow it "
-        "to your exporters by --select. In Kubernetes it needs the rights to get and patch nodes, to get pods and "
-        "to create events: kubernetes/remedy-rbac.yaml.",
-        "What to run at which size. A page has some 57 series a GPU and 50 a host; 1,000 hosts of 8 GPUs under "
-        "dcgm-exporter's names are 73,000 series, for which a Prometheus took 641 MB and a VictoriaMetrics 255 MB "
-        "after 40 minutes. Up to some 1,000 hosts one engine is enough, with the rules in it. For more shard the "
-        "engine (VictoriaMetrics' cluster, Mimir, Thanos), evaluate the rules where the data is, draw dashboards "
-        "from the recorded series; `gputop export --without clocks,codecs,pipes` leaves families out that no rule "
-        "asks for, and prometheus/scrape.yml has the same as a relabelling rule. Without throttle, ecc, links or "
-        "hours the rules on them never fire, and without ecc no remedy sees memory errors.",
-        "Up to 10,000 GPUs the screen and `diagnose` ask for every GPU. Beyond, they read what the rules record of "
-        "each host by owner (`gputop:host:gpus_in_state`, `util`, `sm`, `power`, `lost`, `address`), and GPUs only "
-        "on the hosts in sight and in jobs that an alert says are held up; there cells show states until the GPUs "
-        "are read, a lost GPU is in no job's count, and a straggler without an alert is not found. Without these "
-        "series every GPU is asked for, however many, and the screen says so; `--json` and `--csv` always ask for "
-        "every GPU. Measured on two virtual cores with Prometheus and the screen on them, and little else: 1,000 hosts "
-        "of 8 GPUs one by one, first screen 1.7 s, refresh 0.7 s, 91 MB; 10,000 hosts of 8 by sums, first screen "
-        "2.0 s, refresh 0.9 s, 132 MB, cells of the rows in sight 0.4 s later. Beside other programs (a load of 8 to "
-        "11) the latter took 4.2 s and 1.3 s, on VictoriaMetrics 4.2 s, 1.5 s and 185 MB. The rules of three kinds of "
-        "names for 1,000 hosts took Prometheus 8.7 s of each minute at a load of 8. "
-        "`python -m tests.bench.fleet_cost` measures it again.",
-        "A table `[fleet.prod]` in the configuration names a cluster for `--cluster prod`: `url`, and where needed "
-        "`select` (label matchers), `header_file` (a line such as `X-Scope-OrgID: team` for a tenant of Mimir), "
-        "`token_file` and `ca`. The only table is taken without `--cluster`. Files with secrets must be readable by "
-        "their owner alone, and are sent over https or to this machine only; GPUTOP_PROM_TOKEN_FILE belongs to "
-        "GPUTOP_PROM_URL and `--prom`, and goes to no named cluster. With `--redact` hosts, users, jobs and UUIDs "
-        "are numbers on the fleet's screen and in its data, too.",
-        "A straggler is one within its job: the rank whose steps take more than 1.1 times the others' median, where "
-        "at least three ranks announce them; else, while all are busy, the GPU whose SM activity (power where that "
-        "is not exported) lies above the others' by 15 points and three deviations, since those who wait for it "
-        "spin at low SM activity; or the one GPU that starves while all others are busy. Ranks that wait for each "
-        "other in every step have equal steps: where all of them say what they waited (`gputop_step_wait_seconds`), "
-        "their steps without the wait are compared, elsewhere the other two rules find theirs.",
-    )
+    text = (*EXPORTED, *SEEN, *REMEDIED, *SIZES, *SET_UP, *STRAGGLERS)
     return page("Fleet", text, (_names(), _own(), _others(), *_queries(), _alerts()))
 
 
