@@ -177,22 +177,7 @@ class Member:
             return self._sample
         self._reading, self._context = reading, context
         shares = None if feed is None or feed.unread else feed.shares
-        missing = dict(reading.unavailable)
-        if throttled is None:
-            missing["throttled_pct"] = (throttling and throttling.reason) or "its cgroup cannot be read"
         hidden = reading.unavailable.get("waiting_on") if shares is not None and shares.useful == shares.cpu else None
-        if hidden is not None:
-            # A wait that may not be seen does not count as no wait.
-            missing.update(dict.fromkeys(_FEED_WAITS, hidden))
-        if feed is not None and feed.why_blind is not None:
-            missing["net_rx_bytes_per_s"] = feed.why_blind
-        if gpu_process is not None:
-            missing.update(gpu_process.unavailable)
-            if threads is None:
-                for key in ("nccl", "pin_memory", "pool_threads", "pool_run_pct", "framework"):
-                    missing[key] = "its threads cannot be listed"
-            elif threads.pool_run_pct is None:
-                missing["pool_run_pct"] = NO_SCHEDSTAT if reading.main_run_ns is None else NEEDS_TWO
         self._sample = ProcessSample(
             pid=self.pid,
             starttime=stat.starttime,
@@ -223,10 +208,32 @@ class Member:
             framework=threads.framework if threads else None,
             feeder_threads=feeder_threads,
             static=self.static(threads.loader if threads else None),
-            unavailable=missing,
+            unavailable=self._missing(reading, gpu_process, feed, hidden),
             **({} if feed is None else _columns_of(feed, shares, _FEED_WAITS if hidden is not None else ())),
         )
         return self._sample
+
+    def _missing(
+        self, reading: ProcessReading, gpu_process: GpuProcess | None, feed: FeedReading | None, hidden: str | None
+    ) -> dict[str, str]:
+        """Why values are not there, by their keys. ``hidden`` is why a feeder's waits may not be seen, where they may
+        not: such a wait does not count as no wait."""
+        missing = dict(reading.unavailable)
+        throttling, threads = self.throttling, self.seen_threads
+        if throttling is None or throttling.throttled_pct is None:
+            missing["throttled_pct"] = (throttling and throttling.reason) or "its cgroup cannot be read"
+        if hidden is not None:
+            missing.update(dict.fromkeys(_FEED_WAITS, hidden))
+        if feed is not None and feed.why_blind is not None:
+            missing["net_rx_bytes_per_s"] = feed.why_blind
+        if gpu_process is not None:
+            missing.update(gpu_process.unavailable)
+            if threads is None:
+                for key in ("nccl", "pin_memory", "pool_threads", "pool_run_pct", "framework"):
+                    missing[key] = "its threads cannot be listed"
+            elif threads.pool_run_pct is None:
+                missing["pool_run_pct"] = NO_SCHEDSTAT if reading.main_run_ns is None else NEEDS_TWO
+        return missing
 
 
 @lru_cache(maxsize=64)

@@ -70,6 +70,31 @@ class _Disk(Struct):
     reason: str | None = None
 
 
+class _Shares(Struct):
+    """CPU times between two readings in percent of one core; None where they were not measured."""
+
+    cpu: float | None = None
+    run: float | None = None
+    children: float | None = None
+    wait: float | None = None
+    main_run: float | None = None
+    main_wait: float | None = None
+
+
+def _shares(stat: Stat, main: tuple[int, int] | None, last: _Counters, elapsed: float) -> _Shares:
+    """What the counters grew by since ``last``, ``elapsed`` seconds ago."""
+    cpu = max(0.0, (stat.cpu_ticks - last.cpu_ticks) / _TICKS_PER_S / elapsed * 100.0)
+    children = max(0.0, (stat.children_ticks - last.children_ticks) / _TICKS_PER_S / elapsed * 100.0)
+    if main is None or last.main is None:
+        return _Shares(cpu, cpu, children)
+    # The caller's clock and the kernel's differ by the time between the two reads: never above 100.
+    main_run = min(100.0, max(0.0, (main[0] - last.main[0]) / elapsed / 1e7))
+    main_wait = min(100.0, max(0.0, (main[1] - last.main[1]) / elapsed / 1e7))
+    # ``stat`` counts all threads but in ticks of 10 ms; for one thread schedstat is the better number.
+    run = main_run if stat.threads == 1 else max(main_run, cpu)
+    return _Shares(cpu, run, children, main_wait, main_run, main_wait)
+
+
 class WatchedProcess:
     """A process by identity (pid, start time). Each ``read`` takes up to four small reads of files that stay open.
 
@@ -157,31 +182,24 @@ class WatchedProcess:
         too_soon = 0.0 < elapsed < LEAST_WINDOW_S
         if not too_soon:
             self._last = _Counters(now, stat.cpu_ticks, main, stat.children_ticks)
-        children = cpu = run = wait = main_run = main_wait = None
+        shares = _Shares()
         measured = last is not None and elapsed >= LEAST_WINDOW_S
         if last is None or not measured:
             reason = NEEDS_TWO if last is None or too_soon else CLOCK_STEPPED
             for key in ("cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct"):
                 missing.setdefault(key, reason)
         else:
-            cpu = run = max(0.0, (stat.cpu_ticks - last.cpu_ticks) / _TICKS_PER_S / elapsed * 100.0)
-            children = max(0.0, (stat.children_ticks - last.children_ticks) / _TICKS_PER_S / elapsed * 100.0)
-            if main and last.main:
-                # The caller's clock and the kernel's differ by the time between the two reads: never above 100.
-                main_run = min(100.0, max(0.0, (main[0] - last.main[0]) / elapsed / 1e7))
-                main_wait = wait = min(100.0, max(0.0, (main[1] - last.main[1]) / elapsed / 1e7))
-                # ``stat`` counts all threads but in ticks of 10 ms; for one thread schedstat is the better number.
-                run = main_run if stat.threads == 1 else max(main_run, cpu)
-            elif main:
+            shares = _shares(stat, main, last, elapsed)
+            if main and last.main is None:
                 for key in ("wait_pct", "main_run_pct", "main_wait_pct"):
                     missing[key] = NEEDS_TWO
         reading = ProcessReading(
             stat,
-            cpu,
-            run,
-            wait,
-            main_run,
-            main_wait,
+            shares.cpu,
+            shares.run,
+            shares.wait,
+            shares.main_run,
+            shares.main_wait,
             waiting_on,
             float(stat.rss_pages * _PAGE_BYTES),
             disk.read_bytes_per_s,
@@ -189,7 +207,7 @@ class WatchedProcess:
             main[0] if main else None,
             missing or NOTHING_MISSING,
             self._wait if sleeps else SEEN_STOPPED if stat.state in STOPPED_STATES else None,
-            children,
+            shares.children,
         )
         # Bytes counted before it fell asleep belong to the reading after that, so they must have been asked for since.
         settled = self._io_reason is not None or (
