@@ -6,7 +6,7 @@ import pytest
 from textual.app import App
 from textual.command import CommandList, CommandPalette, Hit
 from textual.containers import VerticalScroll
-from textual.widgets import Input
+from textual.widgets import Input, Static
 
 from gputop.paint.glyphs import ASCII
 from gputop.paint.process_filter import may_become_field
@@ -64,6 +64,14 @@ async def test_in_an_ascii_terminal_the_frame_is_of_its_characters() -> None:
         await pilot.press("o")
         assert isinstance(app.screen, Menu)
         assert app.screen._box.styles.border_top[0] == "ascii"
+
+
+async def test_in_an_ascii_terminal_a_text_to_copy_is_shown_in_its_characters() -> None:
+    app, _ = app_on(view=View(glyphs=ASCII))
+    async with shown(app, (120, 40)) as pilot:
+        await app.push_screen(TextBox("copied", "util ≥ 95 % → a larger batch"))
+        await pilot.pause()
+        assert str(app.screen.query_one(Static).content) == "util >= 95 % => a larger batch"
 
 
 async def test_the_palette_finds_words_and_not_strewn_letters() -> None:

@@ -17,7 +17,7 @@ from textual.theme import Theme as BoxTheme
 from textual.widget import Widget
 from textual.widgets import Static
 
-from gputop.paint.glyphs import Glyphs, keys_shown
+from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
 from gputop.paint.theme import PALETTES, THEMES, Theme
 from gputop.tui.page_keys import USUAL, ClosesOnce, hint, page_bindings
 
@@ -110,7 +110,8 @@ class TextBox(ModalScreen[None], ClosesOnce[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(can_focus=False):
-            yield Static(self.text.rstrip("\n"), markup=False)
+            text = self.text.rstrip("\n")
+            yield Static(ascii_only(text) if is_ascii(self.app) else text, markup=False)
 
     def on_mount(self) -> None:
         box = self.query_one(VerticalScroll)
