@@ -23,7 +23,7 @@ from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.nvml.nvml_session import LOOK_S
 from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
 from gputop.sources.own_process import OwnCostMeter
-from gputop.sources.procfs import read_small
+from gputop.sources.procfs import make_room, read_small
 from gputop.sources.readers import HUNG_S, Readers, ReadTwice, Schedule
 
 START_WAIT_S = 1.0
@@ -298,6 +298,7 @@ def open_local(
     ``own_process`` its snapshots do not say what gputop itself costs, for callers that do not show that. Raises
     UsageError for an invalid address of an exporter.
     """
+    make_room()
     return LocalSource(
         settings.interval if interval_s is None else interval_s,
         settings.gpus or None,

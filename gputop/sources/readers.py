@@ -143,7 +143,7 @@ class Readers:
 # one that waits for the answer takes its steps. Between the two looks there is nothing to do, so the command imports
 # there what it prints with.
 
-APART_S = 0.12
+APART_S = 0.11
 """From the end of the first reading of the GPUs to the second one. NVIDIA asks for more than 100 ms between two samples
 of GPM, since its counters are refreshed no sooner (nvmlGpmMetricsGet); nothing else of the GPUs needs as long."""
 ONCE_PROC_GRACE_S = 0.8

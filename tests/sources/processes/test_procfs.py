@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -167,3 +168,22 @@ def test_state_d_of_drivers_locks_and_vfork_is_never_a_disk_and_sockets_need_pro
     for channel in ("wait_woken", "__skb_wait_for_more_packets", "sk_wait_data"):
         assert needs_proof(channel)
     assert not needs_proof("tcp_recvmsg") and not needs_proof("unix_stream_read_generic")
+
+
+def test_the_table_of_open_files_grows_at_once_and_nothing_stays_open() -> None:
+    words = (
+        "from gputop.sources.procfs import make_room\nimport os\nbefore = os.listdir('/proc/self/fd')\nmake_room()\n"
+    )
+    shown = (
+        "print(before == os.listdir('/proc/self/fd'), open('/proc/self/status').read().split('FDSize:')[1].split()[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", words + shown], capture_output=True, text=True, check=True)
+    same, size = done.stdout.split()
+    assert same == "True" and int(size) >= min(resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2, 4096)
+
+
+def test_room_is_not_made_where_no_file_may_be_opened() -> None:
+    words = (
+        "import gputop.sources.procfs as p, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (1, 1))\np.make_room()"
+    )
+    assert subprocess.run([sys.executable, "-c", words], check=False).returncode == 0
