@@ -505,6 +505,7 @@ from tests.support.exported import feed, gpu_of, read, snapshot_of, value
 from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
 from tests.support.scenes import HOST, T0, Watch, gpu, snap, train
+from tests.support.steady_pilot import shown
 from tests.tools.screenshots import pictures
 
 

@@ -72,12 +72,12 @@ CLUSTER_FILE = Addition(
     2,
     (
         Patch(
-            "gputop/features/fleet/files/added.conf",
+            "gputop/features/fleet/files/util.conf",
             "# What a test adds for a cluster: which metric is utilisation there.\n# Nobody reads it.\nutil = @util\n",
         ),
         Patch(
             "gputop/features/fleet/deploy.py",
-            """    conf, util = "added.conf", DIALECTS[names].signals["util_pct"].name
+            """    conf, util = "util.conf", DIALECTS[names].signals["util_pct"].name
     text_of_path[conf] = text_of_path[conf].replace("@util", util)
 """,
             after='replace(f"image: {LOCAL_IMAGE}", f"image: {image}")\n',
@@ -87,7 +87,7 @@ CLUSTER_FILE = Addition(
 def test_a_file_for_a_cluster_is_written_under_the_names_of_its_exporter(tmp_path: Path) -> None:
     for names, util in (("gputop", "gputop_gpu_utilization_ratio"), ("4.9", "DCGM_FI_DEV_GPU_UTIL")):
         assert main(["fleet", "deploy", str(tmp_path / names), "--names", names]) == 0
-        assert f"util = {util}" in (tmp_path / names / "added.conf").read_text()
+        assert f"util = {util}" in (tmp_path / names / "util.conf").read_text()
 """,
 )
 
