@@ -13,6 +13,7 @@ from time import monotonic
 
 from gputop.model.source import SourceError, UsageError
 from gputop.sources.machine_reader import LEAST_HOST_S, HostReading, MachineReader
+from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.system.worker import Worker
 
@@ -139,13 +140,11 @@ class Readers:
 
 # The two looks of a command that reads once, as rates and SM activity need them: a small loop that ends.
 #
-# A look is a reading of the GPUs, then a pass over the host and its processes. The loop has no thread of its own: the
+# A look is a reading of the GPUs, then a pass over the host and its processes. The second look follows as soon as two
+# samples of GPM may follow each other; nothing else of the GPUs needs as long. The loop has no thread of its own: the
 # one that waits for the answer takes its steps. Between the two looks there is nothing to do, so the command imports
 # there what it prints with.
 
-APART_S = 0.11
-"""From the end of the first reading of the GPUs to the second one. NVIDIA asks for more than 100 ms between two samples
-of GPM, since its counters are refreshed no sooner (nvmlGpmMetricsGet); nothing else of the GPUs needs as long."""
 ONCE_PROC_GRACE_S = 0.8
 """How long a pass over /proc is waited for after a reading of the GPUs; after the second one only where a pass before
 has seen the GPUs' processes: there is no next tick for what comes too late on a loaded machine."""
@@ -217,7 +216,7 @@ class ReadTwice(Readers):
     def _due(self) -> float:
         """When the GPUs are to be read again: after the second reading only where an exporter is waited for."""
         if self.readings == 1 and self._nvml.error is None:
-            return self._reading_at + (APART_S if self._published_readings else ONCE_PROC_GRACE_S)
+            return self._reading_at + (CLOSEST_PAIR_S if self._published_readings else ONCE_PROC_GRACE_S)
         return self._reading_at + self._interval_s
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from gputop.sources.readers import APART_S
+from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 
 MOST_TIMES = 1.5
 """A ratio so many times README's is a regression. Machines differ by less: both programs are measured on the same one
@@ -13,7 +13,7 @@ MOST_TIMES = 1.5
 MORE_TIMES = {"cpu_key_pct": 3.0, "once_ms": 2.5}
 """While a key is held nvitop wants a core of its own: where the machine lends it half of one, the ratio doubles. And
 of printing once a tenth of a second is left to compare, a few runs of which differ by half."""
-ONCE_WINDOW_MS = 1000.0 * APART_S
+ONCE_WINDOW_MS = 1000.0 * CLOSEST_PAIR_S
 """So long gputop waits between its two looks on any machine: only the rest of printing once is compared."""
 ROWS = {
     "first complete frame": "first_frame_ms",

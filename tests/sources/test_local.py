@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from gputop.model.metrics import GPU_METRICS
-from gputop.sources.readers import APART_S
+from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from tests.nvml.stand_in import GIB, MIB, Failure, Process, Scenario, split, uuid_of
 from tests.support.local_run import CALM_S, Run
 
@@ -58,7 +58,7 @@ def test_one_snapshot_has_the_librarys_exact_values(nvml_scenario: MakeScenario)
     assert abs(got["sm_active_pct"] - 7.84) < 0.5
     assert got["sm_source"] == "gpm"
     # The distance of the two looks, and what a crowded machine adds.
-    assert APART_S <= got["sm_window_s"] < CALM_S
+    assert CLOSEST_PAIR_S <= got["sm_window_s"] < CALM_S
     assert got["static"] == {
         "index": 1,
         "uuid": uuid_of(1),

@@ -17,8 +17,9 @@ from gputop.sources import readers as schedules
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
 from gputop.sources.machine_reader import HostReading, MachineReader
+from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from gputop.sources.nvml.gpu_device import GpusReading
-from gputop.sources.readers import APART_S, LEAST_HOST_S, LIVE_PROC_GRACE_S, NOTHING_READ, Readers, Schedule
+from gputop.sources.readers import LEAST_HOST_S, LIVE_PROC_GRACE_S, NOTHING_READ, Readers, Schedule
 
 PATIENCE_S = 5.0
 
@@ -173,7 +174,7 @@ def test_two_looks_are_apart_as_rates_need_it_however_long_the_first_one_took(mo
 
     def read_host(*_: object, knew_gpus: bool, **__: object) -> HostReading:
         begun = time.monotonic()
-        time.sleep(2 * APART_S)
+        time.sleep(2 * CLOSEST_PAIR_S)
         proc.append((begun, time.monotonic()))
         return HostReading(HostSample(), (), (), knew_gpus)
 
@@ -187,7 +188,7 @@ def test_two_looks_are_apart_as_rates_need_it_however_long_the_first_one_took(mo
     finally:
         source.close()
     (first, second), ((_, ended), (begun, _)) = gpus, proc
-    assert second - first >= APART_S and begun - ended >= LEAST_HOST_S
+    assert second - first >= CLOSEST_PAIR_S and begun - ended >= LEAST_HOST_S
 
 
 def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_answer(

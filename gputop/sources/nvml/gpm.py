@@ -14,8 +14,8 @@ import pynvml
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.nvml.handle import BOUNDS, LOST_CODES, NEVER_CODES, Handle, LostGpu, reason
 
-CLOSEST_PAIR_S = 0.12
-"""Pairs closer than about 100 ms give NaN: NVIDIA asks for more than that (nvmlGpmMetricsGet)."""
+CLOSEST_PAIR_S = 0.11
+"""Pairs closer than about 100 ms give NaN: NVIDIA asks for more than that (nvmlGpmMetricsGet). A tenth to spare."""
 OLDEST_PAIR_INTERVALS = 10
 ROUNDING_PCT = 0.5
 """By how much a percentage may exceed 100 through rounding alone."""
