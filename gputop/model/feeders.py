@@ -104,7 +104,7 @@ class Feeders(Struct, frozen=True):
 
 
 class MainWaits(Struct, frozen=True):
-    """What the main thread of a GPU's process waited for: shares 0–1 of the window."""
+    """What the main thread of a GPU's process waited for, beside running and queued time: shares 0–1 of the time."""
 
     disk: float = 0.0
     network: float = 0.0

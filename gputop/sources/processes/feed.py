@@ -12,21 +12,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from gputop.model.feeders import NO_SHARES, FeederShares, MainLooks
-
-
-class MainShares(Struct, frozen=True):
-    """What a main thread waited for, beside its running and queued time: shares 0–1 of the time."""
-
-    disk: float = 0.0
-    network: float = 0.0
-    lock: float = 0.0
-    sleep: float = 0.0
-    poll: float = 0.0
-    pipe: float = 0.0
-    write: float = 0.0
-    other: float = 0.0
-    unread: float = 0.0
+from gputop.model.feeders import NO_SHARES, FeederShares, MainLooks, MainWaits
 
 
 class FeedReading(Struct, frozen=True):
@@ -42,7 +28,7 @@ class FeedReading(Struct, frozen=True):
     """Threads were not read: something else explains the waiting."""
     main_looks: MainLooks | None = None
     """What the main thread waited for at some random moments; None where that is not known."""
-    main: MainShares | None = None
+    main: MainWaits | None = None
     """The same as shares; None where it was not looked at."""
     saves: float = 0.0
     """The part of its time in which the main thread waits for a file to be written."""
@@ -123,15 +109,15 @@ _PLACE_OF = {name: _PLACE[name] for name in ("disk", "network", "lock", "sleep",
 _OTHER = _PLACE["other"]
 
 
-def main_shares_of(rest: float, waits: Mapping[str, float]) -> MainShares:
+def main_waits_of(rest: float, waits: Mapping[str, float]) -> MainWaits:
     """The part ``rest`` of a main thread's time by what it waited for."""
     if not waits:
-        return MainShares(unread=rest)
-    parts = dict.fromkeys(MainShares.__struct_fields__, 0.0)
+        return MainWaits(unread=rest)
+    parts = dict.fromkeys(MainWaits.__struct_fields__, 0.0)
     for wait, share in waits.items():
         name = "poll" if wait == "queue" else wait
         parts[name if name in parts else "other"] += rest * share
-    return MainShares(**parts)
+    return MainWaits(**parts)
 
 
 def inherited(feeder: FeederShares, other: FeederShares) -> FeederShares:

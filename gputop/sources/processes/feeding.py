@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gputop.model.feeders import NO_SHARES, FeederShares, main_looks
 from gputop.sources.processes.between_readings import Descendant, RandomLooks, WaitingGpus
-from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_shares_of, shares_of
+from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_waits_of, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.pointers import CHILD, Pointers, SocketProof, Waiter
@@ -252,7 +252,7 @@ class Feeding:
         watch, looks = self._watches[pid], self._looks.get(pid)
         rest = max(0.0, 1.0 - (reading.main_run_pct + (reading.main_wait_pct or 0.0)) / 100.0)
         hidden = not _names_channels(reading) and not watch.looked
-        main = main_shares_of(rest, {} if hidden else watch.recent.waits(now))
+        main = main_waits_of(rest, {} if hidden else watch.recent.waits(now))
         main_seen = main_looks((_word(look), 1) for look in looks) if looks else None
         return replace(feed, main_looks=main_seen, main=main, saves=rest * watch.saves.waits(now).get("saves", 0.0))
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from msgspec.structs import astuple, replace
 
-from gputop.model.feeders import BESIDE, FeederShares
+from gputop.model.feeders import BESIDE, FeederShares, MainWaits
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.processes.feed import FeedReading, MainShares
+from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeder_threads import HostThreads, Threads
 from gputop.sources.processes.loaders import BUSY_HELPER_SHARE, busy_helper
 from gputop.sources.processes.process_facts import Facts
@@ -260,12 +260,12 @@ def _columns_of(feed: FeedReading, shares: FeederShares | None, hidden: Sequence
     return columns
 
 
-def _in_percent(prefix: str, shares: FeederShares | MainShares) -> dict[str, Any]:
+def _in_percent(prefix: str, shares: FeederShares | MainWaits) -> dict[str, Any]:
     keys = _keys(prefix, type(shares))
     # Most shares are 0, and rounding takes longer than all else here.
     return {key: share and round(100.0 * share, 1) for key, share in zip(keys, astuple(shares), strict=True)}
 
 
 @cache
-def _keys(prefix: str, kind: type[FeederShares] | type[MainShares]) -> tuple[str, ...]:
+def _keys(prefix: str, kind: type[FeederShares] | type[MainWaits]) -> tuple[str, ...]:
     return tuple(f"{prefix}_{name}_pct" for name in kind.__struct_fields__)

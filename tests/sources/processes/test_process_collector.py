@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gputop.model.feeders import FeederShares, MainLooks
+from gputop.model.feeders import FeederShares, MainLooks, MainWaits
 from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.feed import FeedReading, MainShares
+from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeder_threads import Threads
 from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.process_facts import Facts, JobIdentity
@@ -264,7 +264,7 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
         **{**rates, "stat": stat, "waiting_on": "lock", "unavailable": {"io": "x"}, "wait_seen": None}
     )
     shares = FeederShares(*(number / 100.0 for number in range(1, 10)))
-    main = MainShares(*(number / 100.0 for number in range(11, 20)))
+    main = MainWaits(*(number / 100.0 for number in range(11, 20)))
     feed = FeedReading(
         shares, "socket", 77, 78.0, True, None, False, MainLooks((("lock", 2),)), main, mount="/mnt", saves=0.21
     )
@@ -279,7 +279,7 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     wanted = {
         **{name: rates[name] for name in same},
         **{f"feed_{name}_pct": float(number) for number, name in enumerate(FeederShares.__struct_fields__, 1)},
-        **{f"main_{name}_pct": float(number) for number, name in enumerate(MainShares.__struct_fields__, 11)},
+        **{f"main_{name}_pct": float(number) for number, name in enumerate(MainWaits.__struct_fields__, 11)},
         "mount": "/mnt", "main_saves_pct": 21.0,
         "pid": 7, "starttime": 100, "ppid": 3, "role": "gpu", "gpu": 2, "gpu_mem_bytes": 91.0, "gpu_time_pct": 92.0,
         "type": "C", "state": "S", "main_state": "S", "waiting_on": "lock", "threads": 6, "throttled_pct": None,
