@@ -7,13 +7,18 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import starmap
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec import ValidationError, convert
 
 from gputop.config import ConfigError, Reload, Settings, apply, default_path, load, read
 from gputop.model.feature_table import hook, key_tables
-from gputop.model.fleet_settings import SECRET
+from gputop.model.fleet_settings import SECRET, fault_of
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
+
+if TYPE_CHECKING:
+    from gputop.paint.keys import KeyProblem
 
 
 def problems(path: Path) -> list[str]:
@@ -31,20 +36,13 @@ def problems(path: Path) -> list[str]:
         try:
             settings = apply(settings, {name: value}, "", warnings)
         except ConfigError as error:
-            if name == "alert" and (alert_problems := _alert_problems(lines, value)):
-                lines_and_texts += alert_problems
-            else:
-                warnings.append(str(error))
-        texts = [text.removeprefix(": ") for text in warnings]
-        lines_and_texts += [
-            (_cluster_line(lines, text) if name == "fleet" else _line_of(lines, "", name), text) for text in texts
-        ]
-    for text in key_problems(settings.keys):
-        # The action that it begins with: one that may be meant instead comes last.
-        matches = ((name, re.search(rf"\b{re.escape(name)}\b", text)) for name in settings.keys)
-        named = {match.start(): name for name, match in matches if match is not None}
-        action = named[min(named)] if named else ""
-        lines_and_texts.append((_line_of(lines, "keys", action), text))
+            of_tables = {"alert": _alert_problems, "fleet": _cluster_problems}
+            found = of_tables[name](lines, value) if name in of_tables else []
+            lines_and_texts += found or [(_line_of(lines, "", name), str(error))]
+        lines_and_texts += [(_line_of(lines, "", name), text.removeprefix(": ")) for text in warnings]
+    lines_and_texts += [
+        (_line_of(lines, "keys", problem.action), problem.words) for problem in key_problems(settings.keys)
+    ]
     return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(lines_and_texts)]
 
 
@@ -67,22 +65,25 @@ def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
     return lines_and_texts
 
 
-def _cluster_line(lines: list[str], text: str) -> int:
-    """The line that a message about a table ``[fleet.NAME]`` is about."""
-    about = re.match(r"\[(fleet\.[^\]]+)\](?:: no field '([^']*)')?", text)
-    return 0 if about is None else _line_of(lines, about[1], about[2] or about[1])
+def _cluster_problems(lines: list[str], clusters: Any) -> list[tuple[int, str]]:
+    """What is wrong with the tables ``[fleet.NAME]``, with its line; nothing where these are not tables of texts."""
+    try:
+        fault = fault_of(convert(clusters, dict[str, dict[str, str]]))
+    except ValidationError:
+        return []
+    return [] if fault is None else [(_line_of(lines, fault.table, fault.field or fault.table), fault.words)]
 
 
-def key_problems(user_keys: Mapping[str, str]) -> list[str]:
-    """What is wrong with the ``[keys]`` table, one line each."""
+def key_problems(user_keys: Mapping[str, str]) -> list[KeyProblem]:
+    """What is wrong with the ``[keys]`` table."""
     from gputop.paint.keys import KEYS, REPLAY_KEYS, page_tables, rebound
 
     tables = (KEYS, REPLAY_KEYS, *page_tables(), *(table for _, table in key_tables()))
-    texts: list[str] = []
+    problems: list[KeyProblem] = []
     for table in tables:
         elsewhere = {key.id for other in tables if other is not table for key in other}
-        texts += rebound(table, user_keys, elsewhere - {key.id for key in table})[1]
-    return list(dict.fromkeys(texts))
+        problems += rebound(table, user_keys, elsewhere - {key.id for key in table})[1]
+    return list(dict.fromkeys(problems))
 
 
 def _line_of(lines: list[str], table: str, name: str) -> int:

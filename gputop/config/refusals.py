@@ -75,7 +75,8 @@ def objection(setting: str, value: Any) -> str | None:
     if setting == "fleet":
         from gputop.model.fleet_settings import fault_of
 
-        return fault_of(value)
+        fault = fault_of(value)
+        return None if fault is None else fault.words
     check: Callable[[Any], str | None] | None = hook("settings", setting)
     return None if check is None else check(value)
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 
+from msgspec import Struct
+
 FIELDS: Mapping[str, str] = MappingProxyType({
     "url": "address of Prometheus, VictoriaMetrics, Thanos or Mimir",
     "select": 'label matchers that every series gets, such as cluster="a"',
@@ -20,24 +22,34 @@ SECRET = ("header_file", "token_file")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
 
 
-def fault_of(clusters: Mapping[str, Mapping[str, str]]) -> str | None:
+class ClusterFault(Struct, frozen=True):
+    """What is wrong with a cluster's table, in words; ``field`` is the one that is, empty where all of it is meant."""
+
+    table: str
+    words: str
+    field: str = ""
+
+
+def fault_of(clusters: Mapping[str, Mapping[str, str]]) -> ClusterFault | None:
     """What is wrong with the first of these tables that is wrong. Addresses are not quoted: they may hold passwords."""
-    for name, table in clusters.items():
+    for name, fields in clusters.items():
+        table = f"fleet.{name}"
         if not _NAME.fullmatch(name):
-            return f"[fleet.{name!r}]: a cluster's name is made of up to 40 letters, digits, dots and hyphens"
-        for field in table:
+            words = f"[fleet.{name!r}]: a cluster's name is made of up to 40 letters, digits, dots and hyphens"
+            return ClusterFault(table, words)
+        for field in fields:
             if field not in FIELDS:
                 near = get_close_matches(field, FIELDS, 1)
-                return f"[fleet.{name}]: no field {field!r}: " + (
-                    f"did you mean {near[0]}?" if near else f"it takes {', '.join(FIELDS)}"
-                )
-        url = table.get("url", "")
+                others = f"did you mean {near[0]}?" if near else f"it takes {', '.join(FIELDS)}"
+                return ClusterFault(table, f"[{table}]: no field {field!r}: {others}", field)
+        url = fields.get("url", "")
         if not url:
-            return f"[fleet.{name}] needs url, the address of its Prometheus"
+            return ClusterFault(table, f"[{table}] needs url, the address of its Prometheus")
         if not re.match(r"https?://[^/]", url):
-            return f"[fleet.{name}]: url must begin with http:// or https://"
+            return ClusterFault(table, f"[{table}]: url must begin with http:// or https://")
         if "@" in url.partition("://")[2].partition("/")[0]:
-            return f"[fleet.{name}]: no user or password in the url: put them into a file, header_file or token_file"
+            words = f"[{table}]: no user or password in the url: put them into a file, header_file or token_file"
+            return ClusterFault(table, words)
     return None
 
 

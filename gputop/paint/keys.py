@@ -310,15 +310,22 @@ def _split(text: str) -> list[str]:
     return [part.strip() or "," for part in text.replace(",,", ",comma").split(",")] if text.strip() else []
 
 
+class KeyProblem(Struct, frozen=True):
+    """What could not be bound, in one line, and the user's action that it comes from."""
+
+    action: str
+    words: str
+
+
 def rebound(
     keys: Sequence[Key], user_keys: Mapping[str, str], elsewhere: Collection[str] = ()
-) -> tuple[tuple[Key, ...], list[str]]:
-    """The table with the user's keys in it, and what could not be done, one line each.
+) -> tuple[tuple[Key, ...], list[KeyProblem]]:
+    """The table with the user's keys in it, and what could not be done.
 
     ``user_keys`` maps binding ids to keys separated by commas; an empty text removes an action's keys. Ids in
     ``elsewhere`` belong to another table and are passed over. What is wrong leaves the default in force.
     """
-    problems: list[str] = []
+    problems: list[KeyProblem] = []
     taken: dict[str, str] = {}
     chosen: dict[str, list[str]] = {}
     ids = [key.id for key in keys]
@@ -329,7 +336,8 @@ def rebound(
             from difflib import get_close_matches
 
             near = get_close_matches(key_id, [*ids, *elsewhere], 1)
-            problems.append(f"no action {key_id!r} to bind" + (f"; did you mean {near[0]}?" if near else ""))
+            meant = f"; did you mean {near[0]}?" if near else ""
+            problems.append(KeyProblem(key_id, f"no action {key_id!r} to bind{meant}"))
             continue
         names = _names(key_id, text, taken, problems)
         if names or not text.strip():
@@ -338,22 +346,23 @@ def rebound(
     return tuple(_with(key, chosen.get(key.id), taken, problems) for key in keys), problems
 
 
-def _names(key_id: str, text: str, taken: Mapping[str, str], problems: list[str]) -> list[str]:
+def _names(key_id: str, text: str, taken: Mapping[str, str], problems: list[KeyProblem]) -> list[str]:
     names: list[str] = []
     for part in _split(text):
         name = key_name(part)
         if name is None:
-            problems.append(f"{key_id}: no terminal sends a key {part!r}")
+            problems.append(KeyProblem(key_id, f"{key_id}: no terminal sends a key {part!r}"))
         elif name == ALWAYS_QUITS and key_id != INTERRUPT:
-            problems.append(f"{key_id}: {name} always quits; choose another key")
+            problems.append(KeyProblem(key_id, f"{key_id}: {name} always quits; choose another key"))
         elif name in taken:
-            problems.append(f"{shown_key(name)} is bound to {taken[name]} and to {key_id}: {taken[name]} has it")
+            words = f"{shown_key(name)} is bound to {taken[name]} and to {key_id}: {taken[name]} has it"
+            problems.append(KeyProblem(taken[name], words))
         elif name not in names:
             names.append(name)
     return names
 
 
-def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems: list[str]) -> Key:
+def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems: list[KeyProblem]) -> Key:
     if names is not None:
         if key.id == INTERRUPT and ALWAYS_QUITS not in names:
             names = [*names, ALWAYS_QUITS]
@@ -364,7 +373,7 @@ def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems:
         return key
     if not remaining:
         lost = " and ".join(f"{shown_key(name)} is now {taken[name]}" for name in usual)
-        problems.append(f"{key.id} has no key left: {lost}; give it another one")
+        problems.append(KeyProblem(taken[usual[0]], f"{key.id} has no key left: {lost}; give it another one"))
     return replace(key, keys=",".join(remaining), shown=_joined(remaining))
 
 

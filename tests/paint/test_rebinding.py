@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.keys import _character_to_key
 
-from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, key_name, rebound, shown_key
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, KeyProblem, key_name, rebound, shown_key
 
 SMALL = (
     Key("quit", "q", "q", "quit", "x"),
@@ -60,7 +60,7 @@ def test_a_comma_can_be_bound() -> None:
 def test_a_key_that_was_given_away_leaves_its_action_and_that_is_said() -> None:
     keys, problems = rebound(SMALL, {"quit": "p"})
     assert _keys(keys) == {"quit": "p", "pause": ""}
-    assert problems == ["pause has no key left: p is now quit; give it another one"]
+    assert problems == [KeyProblem("quit", "pause has no key left: p is now quit; give it another one")]
 
 
 def test_two_actions_cannot_have_the_same_key() -> None:
@@ -68,13 +68,13 @@ def test_two_actions_cannot_have_the_same_key() -> None:
     keys, problems = rebound(table, {"pause": "z", "tree": "z"})
     assert _keys(keys)["pause"] == "z"
     assert _keys(keys)["tree"] == "t"
-    assert problems == ["z is bound to pause and to tree: pause has it"]
+    assert problems == [KeyProblem("pause", "z is bound to pause and to tree: pause has it")]
 
 
 def test_the_screen_can_always_be_left() -> None:
     keys, problems = rebound(SMALL, {"quit": "", "pause": "q,ctrl+c", "interrupt": "x"})
     assert {key.id: key.keys for key in keys} == {"quit": "", "pause": "q", "interrupt": "x,ctrl+c"}
-    assert problems == ["pause: ctrl+c always quits; choose another key"]
+    assert problems == [KeyProblem("pause", "pause: ctrl+c always quits; choose another key")]
 
 
 def test_an_action_can_go_without_a_key() -> None:
@@ -83,5 +83,5 @@ def test_an_action_can_go_without_a_key() -> None:
 
 
 def test_an_unknown_action_is_named_with_the_nearest_one() -> None:
-    assert rebound(SMALL, {"pasue": "x"})[1] == ["no action 'pasue' to bind; did you mean pause?"]
+    assert rebound(SMALL, {"pasue": "x"})[1] == [KeyProblem("pasue", "no action 'pasue' to bind; did you mean pause?")]
     assert not rebound(SMALL, {"jump": "x"}, elsewhere=("jump",))[1]

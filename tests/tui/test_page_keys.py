@@ -46,7 +46,7 @@ def test_the_manual_lists_the_keys_of_pages() -> None:
 def test_a_wrong_page_key_is_told_and_a_right_one_is_taken() -> None:
     assert key_problems({"findings_acknowledge": "x"}) == []
     (problem,) = key_problems({"findings_acknowlege": "x"})
-    assert "did you mean findings_acknowledge?" in problem
+    assert "did you mean findings_acknowledge?" in problem.words
     changed = {key.id: key.shown for key in page_keys({"list_close": "x"})}
     assert changed["list_close"] == "x" and changed["findings_close"] == "A"
 
