@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from gputop.api.step_phases import PhaseSampler
+from gputop.diagnosis.thresholds import NOTICED_WAIT, SLOW_APART, SLOW_STEP, WARM_UP_FACTOR
 from gputop.model.quantity import step_time
 from gputop.model.steps import StepRow
 
@@ -166,23 +167,17 @@ def row_of(
 
 # The spread of a process's steps, and what the machine did while the slow ones ran.
 
-SLOW_TAIL = 2.0
-"""From this ratio of the 99th percentile to the median on, slow steps are reported."""
 MOST_KEPT = 20_000
 """Step lengths kept; beyond that every second one is dropped, so that the whole run stays represented."""
 LEAST_STEPS = 100
-NOTICED = 0.05
-"""From this share of the steps on, waiting for batches has a remedy."""
 WARM_UP = 30
-WARM_UP_FACTOR = 2.0
+"""Steps among which the warm-up is looked for."""
 _SIGNS = (
     ("psi_cpu_pct", "tasks waited for a core", "%"),
     ("psi_io_pct", "tasks waited for the disk", "%"),
     ("psi_mem_pct", "tasks waited for memory", "%"),
     ("cpu_pct", "the cores were busy", "%"),
 )
-_LEAST_APART = 15.0
-"""Points between slow and other steps from which on a difference is named."""
 
 
 class StepSummary(Struct, frozen=True):
@@ -207,7 +202,7 @@ class StepSummary(Struct, frozen=True):
             return ""
         text = f"waits {step_time(self.data_wait_s)} of each step for its batch ({self.data_wait_pct:.0f} %)"
         remedy = "; gputop loader finds how many workers it takes"
-        return text + (remedy if self.data_wait_pct >= 100.0 * NOTICED else "")
+        return text + (remedy if self.data_wait_pct >= 100.0 * NOTICED_WAIT else "")
 
 
 class StepTail:
@@ -244,7 +239,7 @@ class StepTail:
         lengths = sorted(length for length, _ in steps)
         p50 = median(lengths)
         p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
-        words = self._slow_words(steps, p50, p99) if len(steps) >= LEAST_STEPS and p99 > SLOW_TAIL * p50 else ""
+        words = self._slow_words(steps, p50, p99) if len(steps) >= LEAST_STEPS and p99 > SLOW_STEP * p50 else ""
         wait_s, of_s, steps_with_waits = self._waited
         waited = (wait_s / steps_with_waits, 100.0 * wait_s / of_s) if steps_with_waits and of_s > 0.0 else (None, None)
         return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words, *waited)
@@ -263,10 +258,10 @@ class StepTail:
         text = f"slow steps: the 99th percentile is {step_time(p99)}, {p99 / p50:.1f} × the median"
         signs_found = []
         for place, (_, words, unit) in enumerate(_SIGNS):
-            slow = [signs[place] for length, signs in steps if length > SLOW_TAIL * p50]
-            rest = [signs[place] for length, signs in steps if length <= SLOW_TAIL * p50]
+            slow = [signs[place] for length, signs in steps if length > SLOW_STEP * p50]
+            rest = [signs[place] for length, signs in steps if length <= SLOW_STEP * p50]
             of_slow, of_rest = _mean(slow), _mean(rest)
-            if of_slow is not None and of_rest is not None and of_slow - of_rest >= _LEAST_APART:
+            if of_slow is not None and of_rest is not None and of_slow - of_rest >= SLOW_APART:
                 signs_found.append(f"{words} {of_slow:.0f} {unit} ({of_rest:.0f} {unit} otherwise)")
         return (
             f"{text}; in them {', '.join(signs_found)}"

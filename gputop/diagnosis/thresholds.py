@@ -1,4 +1,5 @@
-"""The thresholds of a GPU, each with the value at which its rule enters and the one at which it leaves; and a trace's.
+"""The thresholds of a GPU, each with the value at which its rule enters and the one at which it leaves; a trace's; and
+those of steps, comparisons, links and of what is told.
 
 Ratios are of means over busy time: r = SM / util, d = DRAM / util, x = tensor / SM. Util, SM and the pipes are in
 percent, ratios and shares of a limit from 0 to 1. What was recorded on real GPUs, and how far each threshold lies from
@@ -121,6 +122,9 @@ DEMAND_SLOW_LEAVE: Final = 12.0
 """Percent of idle time from which on a GPU waits for something (TensorFlow's input-pipeline analyzer). Where requests
 come and go by chance, the idle time of half a minute does too: there a slower mean decides with it."""
 DEMAND_SLOW_S: Final = 60.0
+SURELY_BUSY_UTIL: Final = 10.0
+"""From this mean on the 95th percentile of util is above 5 % whatever the rest did: 0.95 x 5 + 0.05 x 100 is less. For
+a fleet that keeps no percentile."""
 
 # --- what holds a job's other ranks up ------------------------------------------------------------------------------
 
@@ -163,10 +167,17 @@ SLOW_FAULTS: Final = 1.0
 
 # --- steps and ranks ------------------------------------------------------------------------------------------------
 
+WARM_UP_FACTOR: Final = 2.0
+"""Steps at the beginning that take more than so many times the median of the first thirty are warm-up: they compile,
+allocate and fill caches [judged]."""
 FEWEST_STEPS: Final = 3
 """With fewer no step is typical, and no verdict certain."""
 SLOW_STEP: Final = 2.0
-"""A step is slow from this many times the median on."""
+"""A step is slow from this many times the median on. A run's slow steps are told where its 99th percentile is one."""
+SLOW_APART: Final = 15.0
+"""Points between slow and other steps from which on it is told what the machine did otherwise [judged]."""
+NOTICED_WAIT: Final = 0.05
+"""Share of a step from which on its wait for a batch is worth a remedy: a loader below it is quick enough [judged]."""
 SAME_STEP_PCT: Final = 2.0
 """Steps whose medians differ by less are about as fast [judged]."""
 LATE_PCT: Final = 5.0
@@ -180,6 +191,20 @@ SAME_RATIO: Final = 0.02
 """Differences below one point, or below 2 % of a quantity without a scale, are called the same [judged]."""
 CLEAR_POINTS: Final = 10.0
 """A difference of WORK that is told beside equal shares of time [judged]."""
+SLOWER_PCT: Final = 5.0
+"""A comparison of traces fails where a step takes so many percent longer and the user names no limit [judged]."""
+
+# --- what a link carries, and what holds a GPU's memory -------------------------------------------------------------
+
+LINK_SHARE: Final = 0.7
+PCIE_PAIR_SHARE: Final = 0.5
+"""Of a link's peak, from which on it is right [judged]: packets and their headers leave 80 to 90 %; a switch or a
+socket between two GPUs on PCIe takes more."""
+LINK_OF_BEST: Final = 0.7
+"""Of the fastest NVLink pair, below which another pair is slow although no peak of a pair is known [judged]."""
+FRAGMENTED_PCT: Final = 20.0
+FRAGMENTED_BYTES: Final = 1 << 30
+"""Free memory that cannot be given back is a finding from this share of the reserved and so many bytes on [judged]."""
 
 # --- what is told ---------------------------------------------------------------------------------------------------
 
@@ -187,3 +212,9 @@ LEAST_GAIN: Final = 0.05
 """A fix that would win less of the judged GPU time is not proposed [judged]."""
 LEAST_USED_PCT: Final = 1.0
 """Utilisation below which nothing is known of what a GPU's job needs [judged]."""
+WIDE_GAP: Final = 10.0
+"""Points between UTIL and SM from which on the gap has a colour of its own [judged]."""
+FEEDER_STANDS_OUT: Final = 0.1
+"""Share of time by which the busiest feeder exceeds the mean of all from which on it is shown beside it [judged]."""
+AWAKE_PCT: Final = 50.0
+"""What ran for more than this percentage of one core since the last look is not called asleep [judged]."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gputop.diagnosis.sm_remedy import power_word
+from gputop.diagnosis.thresholds import WIDE_GAP
 from gputop.model import quantity
 from gputop.model.derived import gap_pct, throttle_words, work
 from gputop.model.metrics import GPU_METRICS, Metric
@@ -33,6 +34,11 @@ def _is_coming(gpu: GpuSample) -> bool:
     return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and lack is not None and lack.kind == "collecting"
 
 
+def gap_style(gap: float | None, *, alarm: bool) -> str:
+    """How a gap in points is drawn; ``alarm`` is that of a GPU that is busy and not working."""
+    return "value.alarm" if alarm else "value.gap" if gap is not None and gap >= WIDE_GAP else "dim"
+
+
 def number_labels(
     gpu: GpuSample, glyphs: Glyphs, rows: int = 4, *, alarm: bool, red: bool, newest: bool = False
 ) -> list[list[Span]]:
@@ -46,10 +52,10 @@ def number_labels(
     if rows <= len(labels):
         return labels[:rows]
     gap, effort = gap_pct(gpu), work(gpu)
-    gap_style = "dim" if gap is None or newest else "value.alarm" if alarm else "value.gap" if gap >= 10 else "dim"
+    style = "dim" if gap is None or newest else gap_style(gap, alarm=alarm)
     absent = glyphs.more if _is_coming(gpu) else NOT_MEASURED
     labels += [
-        [("  GAP  ", "dim"), (f"{absent:>4}" if gap is None else pct(gap, 4), gap_style)],
+        [("  GAP  ", "dim"), (f"{absent:>4}" if gap is None else pct(gap, 4), style)],
         [
             ("  WORK ", "dim"),
             (pct(effort.pct, 4) if effort else f"{absent:>4}", strong if effort else "dim"),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct, field
 
 from gputop.diagnosis.rules.feeding_rules import THROTTLED
+from gputop.diagnosis.thresholds import AWAKE_PCT
 from gputop.model import quantity
 from gputop.model.inspection import SocketGroup, SocketList, ThreadList, ThreadSample
 from gputop.model.quantity import NOT_MEASURED, count, duration, rate, terminal_safe
@@ -195,10 +196,6 @@ DEEPEST = 64
 """Ancestors followed before a chain counts as a loop."""
 ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper", "orphan": "orphan"}
 STATE_WORDS = {"R": "runs", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "stopped", "t": "traced", "I": "idle"}
-
-
-AWAKE_PCT = 50.0
-"""What ran for more than this share of one core since the last look is not called asleep."""
 
 
 def is_awake(state: str | None, run_pct: float | None) -> bool:

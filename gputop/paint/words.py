@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
 from gputop.diagnosis.sm_remedy import power_word
-from gputop.diagnosis.thresholds import TOLD_SLOWER
+from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT, TOLD_SLOWER
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
     NOT_WORKING_ALARM,
@@ -423,8 +423,6 @@ def _slowest_rank(steps: Sequence[StepPace], name: str) -> StepPace | None:
 
 # Feeders in the words of the screen: the busiest one beside the mean, the main thread's waits, who takes the cores.
 
-STANDS_OUT = 0.1
-"""The busiest feeder is shown beside the mean of all from this difference on."""
 LANE_STATES = {
     "loader_run_pct": "run",
     "loader_wait_pct": "queued",
@@ -441,7 +439,7 @@ def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
     if feeders is None or state is None or feeders.n < 2:
         return None
     busiest: float = getattr(feeders.busiest, state)
-    return busiest if busiest - getattr(feeders.mean, state) >= STANDS_OUT else None
+    return busiest if busiest - getattr(feeders.mean, state) >= FEEDER_STANDS_OUT else None
 
 
 def feeder_fields(a: Attribution) -> list[Field]:

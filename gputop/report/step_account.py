@@ -11,11 +11,11 @@ from math import sqrt
 
 from msgspec import Struct
 
+from gputop.diagnosis.thresholds import WARM_UP_FACTOR
 from gputop.model.steps import StepRow
 
 WARM_UP_ROWS = 30
-WARM_UP_FACTOR = 2.0
-"""Leading announcements whose mean step is more than so many times the median of the first thirty are warm-up."""
+"""Announcements among which the warm-up is looked for."""
 MOST_RUNS = 256
 
 

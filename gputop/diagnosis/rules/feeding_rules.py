@@ -42,7 +42,8 @@ SURELY = 0.3
 """Where a main thread that waits for no other process must have run in so much of the idle time, it ran in the rest as
 well [judged]."""
 OUTSIDERS_OF_CORES = 0.25
-"""A program that takes a quarter of the cores or more is named [judged]."""
+LEAST_TAKEN = 0.5
+"""A program that takes a quarter of the cores or more is named, and another GPU's job from half a core on [judged]."""
 HELD_BY_DEBUGGER = ("let the debugger or tracer that holds the process go on, or detach it", "detach the debugger")
 RESTARTING = 0.5
 """Share of the idle time that lies in pauses beside the birth of all loaders from which on it is theirs."""
@@ -244,8 +245,8 @@ class CoresTaken(Protocol):
 
 def takers_of_cores(s: CoresTaken) -> tuple[Outsider, ...]:
     """Other GPU jobs, and the programs of a user that take a quarter of the cores, of half a core at least."""
-    least_pct = max(50.0, 100.0 * OUTSIDERS_OF_CORES * (s.cores or 0.0))
-    jobs = [o for o in s.outsiders if o.gpu is not None and o.cpu_pct >= 50.0]
+    least_pct = max(100.0 * LEAST_TAKEN, 100.0 * OUTSIDERS_OF_CORES * (s.cores or 0.0))
+    jobs = [o for o in s.outsiders if o.gpu is not None and o.cpu_pct >= 100.0 * LEAST_TAKEN]
     return tuple([*jobs, *[o for o in s.outsiders if o.gpu is None and o.cpu_pct >= least_pct]][:3])
 
 
@@ -255,7 +256,7 @@ def taken_by(s: CoresTaken) -> str | None:
     words = [f"{_outsider(o)} {o.cpu_pct / 100.0:.1f} cores" for o in named]
     total = s.outsider_cores or 0.0
     named_cores = sum(o.cpu_pct for o in named if o.gpu is None) / 100.0
-    if total >= max(0.5, OUTSIDERS_OF_CORES * (s.cores or 0.0)) and total - named_cores >= 0.5:
+    if total >= max(LEAST_TAKEN, OUTSIDERS_OF_CORES * (s.cores or 0.0)) and total - named_cores >= LEAST_TAKEN:
         words.append(f"all programs outside the GPU jobs {total:.1f} cores")
     return ", ".join(words) or None
 

@@ -13,6 +13,7 @@ from gputop.model.quantity import memory, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span, folded, pct, shorten, whole
+from gputop.paint.numbers import gap_style
 
 LABEL, NUMBERS, WITH_WORDS = 6, 6, 11
 """Cells beside a chart: the GPU and the axis at its left; numbers at its right, and with what they are."""
@@ -137,7 +138,7 @@ def _chart(gpu: Gpu, group: GpuGroup, view: FleetView, size: int, tall: int) -> 
     numbers: list[Span] = [
         (pct(read.util_pct, 4), "strong"),
         (pct(read.sm_active_pct, 4), "strong" if alarm else "value.sm" if measured else "dim"),
-        (pct(gap, 4), "value.alarm" if alarm else "value.gap" if (gap or 0) >= 10 else "dim"),
+        (pct(gap, 4), gap_style(gap, alarm=alarm)),
     ]
     down = gpu.state in ABSENT
     if down:

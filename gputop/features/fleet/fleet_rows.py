@@ -17,6 +17,7 @@ from gputop.model.quantity import count, terminal_safe
 from gputop.paint.charts import bar, gap_chart
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span, Target, fit, pct
+from gputop.paint.numbers import gap_style
 
 # A fleet's GPUs as cells of two or three columns: red above green is visible even at that size.
 
@@ -207,7 +208,7 @@ def _sm(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
 def _gap(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
     gap = None if group.down else group.gap_pct
     alarm = group.verdict.state == "busy_not_working"
-    return _number(gap, size, "value.alarm" if alarm else "value.gap" if gap is not None and gap >= 10 else "dim")
+    return _number(gap, size, gap_style(gap, alarm=alarm))
 
 
 def _power(group: GpuGroup, view: FleetView, size: int) -> list[Span]:

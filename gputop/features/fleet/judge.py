@@ -15,7 +15,7 @@ from gputop.diagnosis.catalogue import verdict_rows
 from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.rules.base import HELD_BYTES
 from gputop.diagnosis.signals import busy_not_working
-from gputop.diagnosis.thresholds import FLAG_A_UTIL
+from gputop.diagnosis.thresholds import FLAG_A_UTIL, SURELY_BUSY_UTIL
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, Flag, Level
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, GpuReading, GpuState, JobName
@@ -40,8 +40,6 @@ LEVELS: Mapping[FleetState, Level] = MappingProxyType({
 """The level in which a state is drawn."""
 BUSY_UTIL = FLAG_A_UTIL
 """Above this utilisation a GPU is not called starved: without SM activity its work is unknown."""
-SURELY_BUSY_UTIL = 10.0
-"""From this mean on the 95th percentile is above 5 % whatever the rest did: 0.95 x 5 + 0.05 x 100 is less."""
 
 
 def state_of(gpu: GpuReading, *, down: str = "") -> tuple[FleetState, str]:

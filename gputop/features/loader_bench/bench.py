@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.thresholds import NOTICED_WAIT
 from gputop.features.loader_bench.bench_child import Loadable, measured_restart, measured_row, row_here
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderReport, LoaderSetting, Restart, Room, Shares
 from gputop.model.quantity import GIB
@@ -23,9 +24,8 @@ MORE_PREFETCH = (4, 8)
 LEAST_GAIN = 0.05
 """Two doublings that gain less than this together are the end of the climb."""
 ENOUGH = 0.8
-"""A batch must be ready within this part of a step: loaders and steps vary."""
-UNNOTICED = 0.05
-"""The same without workers, where nothing is loaded while the step runs: the loop waits for each batch."""
+"""A batch must be ready within this part of a step: loaders and steps vary. Without workers nothing is loaded while the
+step runs, and the loop waits for each batch: there ``NOTICED_WAIT`` is the bound."""
 WITHIN = 1.05
 """Relative to the best: without a step time the smallest setting this close to it is the answer."""
 MOSTLY = 0.5
@@ -65,7 +65,7 @@ def keeps_up(row: BenchRow, need_ms: float | None) -> bool:
     """Whether a job whose batches are needed in ``need_ms`` would not notice this loader."""
     if row.batch_ms is None or need_ms is None:
         return False
-    return row.batch_ms <= (need_ms if row.setting.workers else UNNOTICED / ENOUGH * need_ms)
+    return row.batch_ms <= (need_ms if row.setting.workers else NOTICED_WAIT / ENOUGH * need_ms)
 
 
 def is_enough(rows: Sequence[BenchRow], need_ms: float | None) -> bool:
@@ -174,7 +174,7 @@ def taking_of(best: BenchRow | None, step_ms: float | None) -> str:
     no step is known. Empty elsewhere."""
     if best is None or best.take_ms is None or best.batch_ms is None:
         return ""
-    if best.take_ms <= (MOSTLY * best.batch_ms if step_ms is None else UNNOTICED * step_ms):
+    if best.take_ms <= (MOSTLY * best.batch_ms if step_ms is None else NOTICED_WAIT * step_ms):
         return ""
     of = "" if step_ms is None else f" of each step of {step_ms:.0f} ms"
     pinned = "" if best.setting.pin_memory else "; with a GPU also pin_memory=True, whose thread takes them in advance"

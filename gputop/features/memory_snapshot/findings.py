@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gputop.diagnosis.thresholds import FRAGMENTED_BYTES, FRAGMENTED_PCT
 from gputop.diagnosis.types import Level
 from gputop.features.memory_snapshot.memory_analysis import DeviceReport, Growth, MemoryReport, OutOfMemory
 from gputop.features.memory_snapshot.stacks import Category
 from gputop.model.quantity import memory_size
 
-FRAGMENTED_PCT, FRAGMENTED_BYTES = 20.0, 1 << 30
-"""Free memory that cannot be given back is a finding from this share of the reserved and so many bytes on [judged]."""
 EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, set before the program's first allocation"
 FEWER_SIZES = (
     "fewer different sizes: pad batches to a few lengths, allocate what lives long first; empty_cache() between phases"

@@ -11,6 +11,8 @@ from msgspec import Struct
 from gputop.model.sm import MEASURED, SmSource
 
 TOLERANCE_PCT = 2.0
+FULL_UTIL = 95.0
+"""Utilisation from which on a stage is told to have looked fully busy: its first and last sample may hold a pause."""
 Kind = Literal["idle", "spin", "tiny", "copy"]
 
 
@@ -98,8 +100,8 @@ def verdict(results: Sequence[Result], why_not: str = "") -> ProofVerdict:
     """What the experiment shows; ``why_not`` is why SM activity is not measured, if it is not."""
     judged = [r for r in results if r.stage.expected_pct is not None]
     working = [r for r in results if r.stage.kind != "idle"]
-    full = sum((r.util_pct or 0.0) >= 95.0 for r in working)
-    util_words = f"Utilisation was at least 95 % in {full} of {len(working)} stages with work."
+    full = sum((r.util_pct or 0.0) >= FULL_UTIL for r in working)
+    util_words = f"Utilisation was at least {FULL_UTIL:.0f} % in {full} of {len(working)} stages with work."
     if not judged or all(r.sm_pct is None for r in judged):
         bound = "Of SM activity only a bound is known here: at most the utilisation."
         return ProofVerdict(3, f"SM activity is not measured. {bound} {util_words}", why_not)

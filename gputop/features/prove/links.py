@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from gputop import __version__
 from gputop.config import Settings
+from gputop.diagnosis.thresholds import LINK_OF_BEST, LINK_SHARE, PCIE_PAIR_SHARE
 from gputop.diagnosis.window import PCIE_LANE_BYTES
 from gputop.features.prove.experiment import ProofVerdict
 from gputop.features.prove.prove_run import READY_S, Experiment, Kernels, KernelsFailed, Watched
@@ -28,11 +29,8 @@ from gputop.sources.local import open_local
 # What is right: each link against its peak and against the others. Pure.
 
 Way = Literal["host", "nvlink", "pcie", "through the host"]
-LEAST_SHARE: Mapping[Way, float] = {"host": 0.7, "nvlink": 0.7, "pcie": 0.5}
-"""Of a link's peak, from which on it is right [judged]: packets and their headers leave 80 to 90 %; a switch or a
-socket between two GPUs on PCIe takes more."""
-LEAST_OF_BEST = 0.7
-"""Of the fastest NVLink pair, below which another pair is slow although no peak of a pair is known [judged]."""
+LEAST_SHARE: Mapping[Way, float] = {"host": LINK_SHARE, "nvlink": LINK_SHARE, "pcie": PCIE_PAIR_SHARE}
+"""Of a link's peak, from which on it is right."""
 
 
 class Link(Struct, frozen=True):
@@ -96,7 +94,7 @@ def _judged(link: Link, gpus: Mapping[int, GpuSample], best: float) -> Link:
         return replace(link, why="its peak is not known")
     if link.share >= LEAST_SHARE[link.way]:
         return replace(link, ok=True)
-    if link.way == "nvlink" and link.bytes_per_s >= LEAST_OF_BEST * best:
+    if link.way == "nvlink" and link.bytes_per_s >= LINK_OF_BEST * best:
         return replace(link, why="as fast as the other pairs: how many of the NVLinks join this pair is not known")
     return replace(link, ok=False, why=_likely(link, gpus))
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct, to_builtins
 
 from gputop import __version__
-from gputop.features.prove.experiment import ProofVerdict, Result
+from gputop.features.prove.experiment import FULL_UTIL, ProofVerdict, Result
 from gputop.features.prove.prove_run import Proof
 from gputop.model.quantity import clean_text, terminal_safe, wrapped
 from gputop.model.sm import MEASURED, SM_SOURCES
@@ -63,7 +63,7 @@ def row(result: Result) -> str:
     )
     power = "n/a" if result.power_w is None else f"{result.power_w:.0f} W"
     note = ""
-    if stage.kind == "spin" and stage.blocks == 1 and (result.util_pct or 0.0) >= 95.0:
+    if stage.kind == "spin" and stage.blocks == 1 and (result.util_pct or 0.0) >= FULL_UTIL:
         note = f" ← nvidia-smi: {result.util_pct:.0f}"
     elif result.dram_pct is not None and stage.kind == "copy":
         note = f"   DRAM {result.dram_pct:.0f}"

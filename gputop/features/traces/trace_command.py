@@ -14,6 +14,7 @@ from gputop.commands.argument_parser import ListAction
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import deliver, form_of, prints_ascii, redactor_of
 from gputop.config import Settings
+from gputop.diagnosis.thresholds import SLOWER_PCT
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.read import NSYS_REPORT
 from gputop.features.traces.recorded_window import RecordedWindow, recorded_window
@@ -29,8 +30,6 @@ NEEDS = Needs()
 FOUND = 1
 TOP = 10
 LEVELS = ("red", "yellow", "none")
-SLOWER = 5.0
-"""Percent by which a step may be slower before a comparison fails, where the user does not say."""
 _PROGRESS_AFTER_S = 1.0
 _EXPORT_S = 3600.0
 
@@ -51,9 +50,8 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--compare", action="store_true", help="two traces: is the second slower, and what does it do otherwise")
     add("--with", dest="recording", metavar="REC", help="show a recording of the same time beside it")
     add("--export", action="store_true", help="run `nsys export` on .nsys-rep files first")
-    text = (
-        f"exit with 1 from this level up: red, yellow (default), none; with --compare slower:N (%%, default {SLOWER:g})"
-    )
+    slower = f"with --compare slower:N (%%, default {SLOWER_PCT:g})"
+    text = f"exit with 1 from this level up: red, yellow (default), none; {slower}"
     add("--fail-on", type=_limit, metavar="{red,yellow,none,slower:N}", help=text)
 
 
@@ -170,7 +168,7 @@ def _compared(reports: list[TraceReport], form: str, args: argparse.Namespace) -
     deliver(text, args.output)
     if isinstance(args.fail_on, str):
         return _exit_status(reports[-1], args.fail_on)
-    limit = SLOWER if args.fail_on is None else args.fail_on
+    limit = SLOWER_PCT if args.fail_on is None else args.fail_on
     return FOUND if comparison.change_pct is not None and comparison.change_pct > limit else 0
 
 
