@@ -8,7 +8,7 @@ from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_rows import state_style
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.gpu_group import Gpu, GpuGroup
-from gputop.features.fleet.judge import ABSENT, WORDS, remedy_of, titles
+from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, remedy_of, titles
 from gputop.model.quantity import memory, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import Glyphs
@@ -219,7 +219,7 @@ def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
     )
     if (title := own_title) and title != words:
         words = title if gpu.state != "busy_not_working" else f"{words}: {title}"
-    glyph = glyphs.times if gpu.state in ABSENT else glyphs.level(state_style(gpu).removeprefix("level."))
+    glyph = glyphs.times if gpu.state in ABSENT else glyphs.level(LEVELS[gpu.state])
     words = f"{glyph} {words}"
     line.add(shorten(words, max(1, width - line.width - 1), glyphs.more), state_style(gpu))
     if width >= 100:
