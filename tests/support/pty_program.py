@@ -27,6 +27,8 @@ SCREEN_TAKEN = "\x1b[?2004h"
 """Textual writes it last when it takes a terminal: from here on keys are obeyed."""
 FOREVER_S = 60.0
 """What has not come by then never comes, however slow the machine."""
+LAST_WORDS_S = 0.1
+"""How long more of what a program wrote last is waited for: a terminal hands it over a few kilobytes at a time."""
 
 
 def in_time_s(start_s: float) -> float:
@@ -162,7 +164,8 @@ class PtyProgram:
                 break
             assert time.monotonic() - begun < timeout_s, "the program did not end"
         took = time.monotonic() - begun
-        self._drain(0.1)
+        while self._drain(LAST_WORDS_S):
+            pass
         return took
 
     def is_restored(self) -> bool:
@@ -176,13 +179,16 @@ class PtyProgram:
             and tail.rfind(b"\x1b[?2004l") > tail.rfind(SCREEN_TAKEN.encode())
         )
 
-    def _drain(self, seconds: float) -> None:
+    def _drain(self, seconds: float) -> bool:
+        """Take what has been written, and wait for it so long at most; whether there was any."""
+        before = len(self.written)
         while select.select([self.terminal], [], [], seconds)[0]:
             try:
                 data = os.read(self.terminal, 65536)
             except OSError:
-                return
+                break
             if not data:
-                return
+                break
             self.written += data
             seconds = 0.0
+        return len(self.written) > before

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,9 +21,9 @@ from gputop.model.source import UsageError
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help_rows import Selected, help_rows
-from gputop.tui.terminal.guard import ENDING
+from gputop.tui.terminal.guard import ENDING, RESTORE
 from tests.nvml.stand_in import Process, Scenario
-from tests.support.pty_program import PtyProgram
+from tests.support.pty_program import ROOT, PtyProgram
 
 READY = "NOT WORKING"
 DEMO = ("demo", "small_kernels")
@@ -241,3 +243,28 @@ def test_a_terminal_of_unknown_kind_is_called_what_it_is(
         monkeypatch.setenv("TERM", kind)
     with pytest.raises(UsageError, match=f"^{said}.*`gputop once`"):
         screen_terminal(Settings())
+
+
+WRITES_ON = """
+import os
+from gputop.tui.terminal.guard import TerminalGuard
+guard = TerminalGuard()
+os.write(2, b"before")
+guard.restore()
+os.write(2, b"a picture of another thread")
+"""
+
+
+def test_what_is_written_after_the_terminal_was_restored_does_not_reach_it() -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execve(sys.executable, [sys.executable, "-c", WRITES_ON], {**os.environ, "PYTHONPATH": str(ROOT)})
+    written = b""
+    with suppress(OSError):
+        # At the end the terminal has no other side.
+        while data := os.read(terminal, 65536):
+            written += data
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert status == 0
+    assert written.endswith(RESTORE)

@@ -129,19 +129,23 @@ class TerminalGuard:
             self.leave(self.asked_status or status)
 
     def restore(self) -> None:
-        """Give the terminal back without ever blocking."""
-        descriptor = sys.__stderr__.fileno() if sys.__stderr__ else 2
+        """Give the terminal back without ever blocking, for a process that then ends."""
+        descriptor = terminal = sys.__stderr__.fileno() if sys.__stderr__ else 2
         with contextlib.suppress(OSError):
-            os.set_blocking(descriptor, False)
+            terminal = os.dup(descriptor)
+            # What other threads go on to write is dropped: a picture behind the last words would stay.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+        with contextlib.suppress(OSError):
+            os.set_blocking(terminal, False)
         for _ in range(ATTEMPTS):
             # A thread that hangs in a write to a full terminal holds the terminal's write lock. Interrupted, it tries
             # again and gives up, because the descriptor no longer blocks; then what was not read is dropped.
             _interrupt_other_threads()
             time.sleep(ATTEMPT_S)
             with contextlib.suppress(termios.error, OSError):
-                termios.tcflush(descriptor, termios.TCOFLUSH)
+                termios.tcflush(terminal, termios.TCOFLUSH)
             try:
-                written = os.write(descriptor, RESTORE)
+                written = os.write(terminal, RESTORE)
             except BlockingIOError:
                 continue
             except OSError:
@@ -150,7 +154,7 @@ class TerminalGuard:
                 break
         self._restore_attributes()
         with contextlib.suppress(OSError):
-            os.set_blocking(descriptor, True)
+            os.set_blocking(terminal, True)
 
     def mute(self) -> None:
         """Stop echo and line mode: what is typed while the program loads is for the program.
