@@ -7,11 +7,14 @@ may not be there yet when the test looks at it.
 from __future__ import annotations
 
 import asyncio
+import unicodedata
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from textual.app import App
+from textual.events import Key
+from textual.keys import KEY_NAME_REPLACEMENTS, key_to_character
 from textual.pilot import Pilot
 
 from gputop.tui.painted_app import PaintedApp
@@ -29,11 +32,12 @@ class SteadyPilot(Pilot[Any]):
 
     async def press(self, *keys: str) -> None:
         for key in keys:
-            await super().press(key)
+            self.app.post_message(Key(key, key_to_character(key)) if len(key) > 1 else Key(_name(key), key))
             await self.settle()
 
     async def pause(self, delay: float | None = None) -> None:
-        await super().pause(delay)
+        if delay is not None:
+            await asyncio.sleep(delay)
         await self.settle()
 
     async def settle(self) -> None:
@@ -45,6 +49,14 @@ class SteadyPilot(Pilot[Any]):
         last = asyncio.get_running_loop().time() + PAINTS_WITHIN_S
         while _paints_soon(self.app) and asyncio.get_running_loop().time() < last:
             await super().pause(0.005)
+
+
+def _name(character: str) -> str:
+    """What Textual calls the key of a character."""
+    if character.isalnum():
+        return character
+    name = unicodedata.name(character).lower().replace("-", "_").replace(" ", "_")
+    return KEY_NAME_REPLACEMENTS.get(name, name)
 
 
 def _paints_soon(app: App[Any]) -> bool:
