@@ -367,14 +367,16 @@ def test_a_text_has_no_character_that_ascii_does_not_have_where_so_asked(
     main(words)
     questions = capsys.readouterr().out.count("?")
     main(["--ascii", *words])
-    assert (told := capsys.readouterr().out).isascii() and told.count("?") == questions
+    told = capsys.readouterr().out
+    assert told.isascii() and told.count("?") == questions
 
 
 def test_a_message_keeps_to_ascii_and_data_keeps_its_names_where_so_asked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--ascii", "report", str(tmp_path / "Ä" / "r.jsonl")]) == 2
-    assert (said := capsys.readouterr().err) and said.isascii()
+    said = capsys.readouterr().err
+    assert said and said.isascii()
     config = tmp_path / "config.toml"
     config.write_text('ascii = true\ngpus = "Ä"')
     assert main(["--config", str(config), "config"]) == 0

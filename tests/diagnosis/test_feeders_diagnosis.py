@@ -528,9 +528,11 @@ def _slow_steps(seconds: int, *processes: ProcessSample, util: float = 5.0, ever
 
 def test_slow_steps_are_judged_before_a_minute_has_passed() -> None:
     fed = _slow_steps(60, main_of(poll=97.0), *feeders({"run": 98.0}, {"run": 97.0}))
-    assert (first := fed.first(lambda d: d.verdict == "dataloader_cpu")) is not None and first <= 5 + 20
+    first = fed.first(lambda d: d.verdict == "dataloader_cpu")
+    assert first is not None and first <= 5 + 20
     alone = _slow_steps(60, main_of(run=97.0))
-    assert (first := alone.first(lambda d: d.verdict == "main_process")) is not None and first <= 5 + 32
+    first = alone.first(lambda d: d.verdict == "main_process")
+    assert first is not None and first <= 5 + 32
     # Kernels now and then while a model is loaded are no steps.
     loads = _slow_steps(58, main_of(disk=97.0), every=9)
     assert loads.first(lambda d: d.verdict not in ("collecting", "startup", "idle")) is None

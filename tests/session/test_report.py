@@ -255,7 +255,8 @@ def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_i
     monkeypatch.setattr("gputop.commands.simulated_node.PAST_S", 60.0)
     for words, status in (("diagnose", 1), ("report", 0)):
         assert main([words, "demo", "dataloader_io"]) == status
-        assert "node-17 (simulated)" in (text := capsys.readouterr().out) and "starved: dataloader, I/O-bound" in text
+        text = capsys.readouterr().out
+        assert "node-17 (simulated)" in text and "starved: dataloader, I/O-bound" in text
         assert main([words, "demo", "dataloader_io", "--json", "--redact"]) == status
         shown = json.loads(capsys.readouterr().out)
         assert (shown["simulated"], shown["host"], len(shown["gpus"])) == (True, "host1", 1)
