@@ -57,7 +57,7 @@ for module in pkgutil.walk_packages(gputop.__path__, "gputop."):
     except Exception as error: wrong.append(f"{module.name}: {type(error).__name__}: {error}")
 print("; ".join(wrong) or "ok")
 """
-MAY_LACK = "aiohttp,apprise,keras,lightning,mcp,pydantic,pytorch_lightning,tensorflow,textual_serve,torch,transformers"
+MAY_LACK = "aiohttp,keras,lightning,mcp,pydantic,pytorch_lightning,tensorflow,textual_serve,torch,transformers"
 """What modules of gputop may ask for that is not installed: extras, and frameworks that only their users have."""
 LONGEST_S = 120.0
 
