@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from heapq import nlargest
 from itertools import compress, islice
-from operator import le
+from operator import le, sub
 
 from msgspec import Struct
 
@@ -315,6 +315,12 @@ CAUSES = (
     _DATA, _MODULE_LOAD, _ALLOCATOR, _HOST_WORK, _AFTER_SYNC, _LAUNCHING, _LATENCY, _DEPENDENCY, _KERNEL_GAP, _UNKNOWN,
 ) = range(len(CAUSES))  # fmt: skip
 LONGEST_GAPS = 40
+LONG_PART = 0.05
+"""Of the window: a gap from here on is looked at by itself, since it can decide a verdict alone."""
+START_CALL_NS = 50_000_000
+"""A call for memory or a module that takes as long starts a library: a caching allocator's own take under 10 ms."""
+RECURS = 0.25
+"""A cause that elsewhere takes less than this of what it takes in one gap or step happened once."""
 _NEARBY = 64
 
 
@@ -330,6 +336,22 @@ class Gap(Struct, frozen=True):
     def length(self) -> int:
         """Nanoseconds."""
         return self.end - self.begin
+
+
+class LongIdle(Struct, frozen=True):
+    """A gap that is a good part of the window: nanoseconds by cause, in step number ``row`` of the window."""
+
+    gap: Gap
+    row: int
+    spent: list[int]
+
+
+class OnceIdle(Struct, frozen=True):
+    """Idle time of one cause that has not been seen to come again: in ``gap``, ``spent`` nanoseconds of it."""
+
+    cause: str
+    gap: Gap
+    spent: int
 
 
 class StreamWait(Struct, frozen=True):
@@ -351,7 +373,8 @@ class IdleTime(Struct):
 
     ``by_step`` has a row per step with a sum for each of ``CAUSES``. ``host`` holds the late host's moments by thread,
     ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps in the order of time,
-    ``working`` the moments of ``host_work`` by thread, ``waits`` how often and how long a stream waited.
+    ``working`` the moments of ``host_work`` by thread, ``waits`` how often and how long a stream waited, ``long`` each
+    gap of at least ``LONG_PART`` of the window.
     """
 
     by_step: list[list[int]]
@@ -360,19 +383,44 @@ class IdleTime(Struct):
     longest: list[Gap]
     working: dict[int, Intervals]
     waits: dict[StreamWait, tuple[int, int]]
+    long: list[LongIdle]
 
     def by_cause(self) -> dict[str, int]:
         """The sums over all steps."""
         return {cause: sum(row[at] for row in self.by_step) for at, cause in enumerate(CAUSES)}
 
 
+def happened_once(idle: IdleTime, window: int, *, named: bool) -> list[OnceIdle]:
+    """The long gaps, by cause, that come again in no other step; ``named``: the window's steps were announced.
+
+    Where only one step was announced its gaps are the step's own, and where none was, one gap has to stand for all
+    others. Memory and modules are the exception: one step does not tell a program's start from its loop.
+    """
+    rows = idle.by_step
+    once = []
+    for long in idle.long:
+        for cause, spent in enumerate(long.spent):
+            if spent < LONG_PART * window:
+                continue
+            starts = cause in (_ALLOCATOR, _MODULE_LOAD)
+            if len(rows) > 1:
+                elsewhere = sum(row[cause] for at, row in enumerate(rows) if at != long.row)
+                single = elsewhere < RECURS * spent
+            elif starts and (named or spent >= START_CALL_NS):
+                single = True
+            else:
+                single = not named and rows[0][cause] - spent < RECURS * spent
+            if single:
+                once.append(OnceIdle(CAUSES[cause], long.gap, spent))
+    return sorted(once, key=lambda row: -row.spent)
+
+
 def idle_time(trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: list[int], host: HostCauses) -> IdleTime:
     """Every gap between ``boundaries`` with its cause. ``busy`` is the union of the device's events."""
     begin, end = boundaries[0], boundaries[-1]
     idle = subtract([(begin, end)], busy) if end > begin else []
-    result = IdleTime([[0] * len(CAUSES) for _ in boundaries[1:]], {}, {}, [], {}, {})
-    start, launch = events.start, events.launch
-    call_start, call_thread = trace.calls.start, trace.calls.thread
+    result = IdleTime([[0] * len(CAUSES) for _ in boundaries[1:]], {}, {}, [], {}, {}, [])
+    start = events.start
     graphs = {number for number, text in enumerate(trace.names.texts) if GRAPH_LAUNCH.match(text)}
     gaps: list[Gap] = []
     row = at = 0
@@ -381,23 +429,40 @@ def idle_time(trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: l
             row += 1
         at = bisect_right(start, last - 1, at)
         sums = result.by_step[row]
-        number = launch[at] if at < len(start) and start[at] == last else ABSENT
-        if number == ABSENT:
-            sums[_UNKNOWN] += last - first
-            gaps.append(Gap(first, last, ABSENT, (first, first)))
-            continue
-        thread = call_thread[number]
-        # The host had not launched it until then; from there on it is launched, or being launched.
-        until = min(max(call_start[number], first), last)
-        _gpu_time(result, trace, events, (first, until, last), (at, number, begin), graphs, sums)
-        if until == first:
-            gaps.append(Gap(first, last, thread, (first, first)))
-            continue
-        _host_time(result, host, thread, first, until, sums, leading=first == begin)
-        result.host.setdefault(thread, []).append((first, until))
-        gaps.append(Gap(first, last, thread, (first, until)))
+        before = sums[:] if last - first >= LONG_PART * (end - begin) else None
+        gap = _gap(result, trace, events, (first, last), (at, begin), graphs, sums, host)
+        gaps.append(gap)
+        if before is not None:
+            result.long.append(LongIdle(gap, row, list(map(sub, sums, before))))
     result.longest = sorted(nlargest(LONGEST_GAPS, gaps, key=lambda gap: gap.length), key=lambda gap: gap.begin)
     return result
+
+
+def _gap(
+    result: IdleTime,
+    trace: Trace,
+    events: DeviceEvents,
+    idle: Interval,
+    where: tuple[int, int],
+    graphs: set[int],
+    sums: list[int],
+    host: HostCauses,
+) -> Gap:
+    """Add one gap to its causes; ``where`` is the event that ends it, and the window's begin."""
+    first, last = idle
+    at, begin = where
+    number = events.launch[at] if at < len(events) and events.start[at] == last else ABSENT
+    if number == ABSENT:
+        sums[_UNKNOWN] += last - first
+        return Gap(first, last, ABSENT, (first, first))
+    thread = trace.calls.thread[number]
+    # The host had not launched it until then; from there on it is launched, or being launched.
+    until = min(max(trace.calls.start[number], first), last)
+    _gpu_time(result, trace, events, (first, until, last), (at, number, begin), graphs, sums)
+    if until > first:
+        _host_time(result, host, thread, first, until, sums, leading=first == begin)
+        result.host.setdefault(thread, []).append((first, until))
+    return Gap(first, last, thread, (first, until))
 
 
 def _gpu_time(

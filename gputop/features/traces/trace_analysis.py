@@ -44,16 +44,27 @@ from gputop.features.traces.timeline import (
     DeviceEvents,
     HostCauses,
     IdleTime,
+    OnceIdle,
     busiest_stream_ns,
     busy,
     device_events,
     devices_of,
+    happened_once,
     idle_time,
     launches,
     sync_rows,
     underneath,
 )
-from gputop.features.traces.trace_report import LongGap, Measures, StepShare, StreamWaitRow, TraceGpuReport, Under
+from gputop.features.traces.trace_report import (
+    HOST_CAUSES,
+    LongGap,
+    Measures,
+    OnceRow,
+    StepShare,
+    StreamWaitRow,
+    TraceGpuReport,
+    Under,
+)
 from gputop.features.traces.trace_steps import HostStep, TraceStep, host_steps, proposed_range, step_rows
 from gputop.features.traces.trace_verdict import judged
 
@@ -187,7 +198,8 @@ def _measures(
     bound = None if measured else sm_high_pct(events, begin, end)
     spent, calls = time_and_calls(events, begin, end)
     kernels = kernel_rows(trace, spent, calls, window)
-    under, at_work, gaps = _underneath(trace, idle, window, begin)
+    once = happened_once(idle, window, named=named)
+    under, at_work, gaps, in_once = _underneath(trace, idle, window, begin, once)
     unix = trace.begin_unix_s
     return Measures(
         index=events.index,
@@ -229,6 +241,10 @@ def _measures(
         collectives=tuple(comm_rows(trace, events, begin, end)),
         stream_waits=_stream_waits(trace, idle, window),
         at_work=at_work,
+        once=tuple(
+            OnceRow(row.cause, name, row.spent / 1e6, 100.0 * row.spent / window)
+            for row, name in zip(once, in_once, strict=True)
+        ),
         other_streams_pct=100.0 * max(0, length(when.any) - busiest_stream_ns(trace, events, begin, end)) / window,
         page_faults=trace.page_faults.get(events.index),
         range_hint=host.range_hint,
@@ -276,15 +292,15 @@ def _steps_table(rows: list[TraceStep], by_step: list[list[int]], idle: IdleTime
 
 
 def _underneath(
-    trace: Trace, idle: IdleTime, window: int, begin: int
-) -> tuple[tuple[Under, ...], tuple[Under, ...], tuple[LongGap, ...]]:
+    trace: Trace, idle: IdleTime, window: int, begin: int, once: list[OnceIdle]
+) -> tuple[tuple[Under, ...], tuple[Under, ...], tuple[LongGap, ...], list[str]]:
     """What the host was in while the GPU waited for it: in all, in its own long work, and in each of the longest gaps.
 
-    Shares are of the window, those of a gap of the gap.
+    Shares are of the window, those of a gap of the gap. At last one name for each gap that happened once.
     """
     longest = sorted(idle.longest, key=lambda gap: -gap.length)[:_LONGEST_SHOWN]
     apart: dict[tuple[int, Interval], dict[str, int]] = {
-        (gap.thread, gap.host): {} for gap in longest if gap.host[1] > gap.host[0]
+        (gap.thread, gap.host): {} for gap in (*longest, *(row.gap for row in once)) if gap.host[1] > gap.host[0]
     }
     times = underneath(trace, idle.host, apart)
     gaps = tuple(
@@ -292,7 +308,14 @@ def _underneath(
         for gap in longest
     )
     at_work = underneath(trace, idle.working, {}) if idle.working else {}
-    return _top(times, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), gaps
+    in_once = [_top(apart.get((row.gap.thread, row.gap.host), {}), row.gap.length, 1) for row in once]
+    names = [
+        "modules' loading" if row.cause == "module_load"
+        else rows[0].name if rows and row.cause in HOST_CAUSES
+        else "a wait on the device"
+        for row, rows in zip(once, in_once, strict=True)
+    ]  # fmt: skip
+    return _top(times, window, MOST_UNDER), _top(at_work, window, MOST_UNDER), gaps, names
 
 
 def _top(times: dict[str, int], whole: int, limit: int) -> tuple[Under, ...]:

@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 
@@ -25,6 +24,7 @@ from gputop.features.traces.trace_report import severity
 from gputop.model.source import UsageError
 from gputop.output.document import MOST_WIDTH, html, plain
 from gputop.output.snapshot_data import json_text
+from gputop.system.children import TooLate, finished, the_users
 
 NEEDS = Needs()
 FOUND = 1
@@ -215,9 +215,9 @@ def _exported(path: str) -> str:
     target = path.removesuffix(NSYS_REPORT) + ".sqlite"
     command = [nsys, "export", "--type", "sqlite", "--force-overwrite=true", "--output", target, os.path.abspath(path)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_EXPORT_S, check=False)
-    except subprocess.TimeoutExpired:
+        done = finished(command, the_users(), _EXPORT_S)
+    except TooLate:
         raise UsageError(f"nsys export did not end within {_EXPORT_S / 60:.0f} minutes") from None
-    if done.returncode:
-        raise UsageError(f"nsys export failed: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")
+    if done.status:
+        raise UsageError(f"nsys export failed: {(done.err.strip().splitlines() or ['no message'])[-1]}")
     return target

@@ -111,6 +111,9 @@ def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
             {"phase": phase, "iterations": many, "median_ms": _round(middle)} for phase, many, middle in phases(m)
         ],
         "at_work": [{"name": row.name, "pct": _round(row.pct)} for row in m.at_work],
+        "once": [
+            {"cause": row.cause, "name": row.name, "ms": _round(row.ms), "pct": _round(row.pct)} for row in m.once
+        ],
         "page_faults": None
         if m.page_faults is None
         else {

@@ -10,7 +10,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from statistics import mean, median
 from time import perf_counter
 from typing import Literal
@@ -23,7 +22,7 @@ from gputop.features.traces.columns import COMM, Trace, TraceError
 from gputop.features.traces.read import NSYS_REPORT, read_trace
 from gputop.features.traces.trace_analysis import StepChoice, analyse
 from gputop.features.traces.trace_report import Measures, RankReport, severity
-from gputop.sources.own_process import die_with_parent
+from gputop.system.children import pool
 
 SUFFIXES = (".json", ".json.gz", ".sqlite")
 MOST_PROCESSES = 4
@@ -119,8 +118,8 @@ def _read_all(
         yield files[0], _read(files[0], choice, progress)
         return
     most = min(os.cpu_count() or 1, MOST_PROCESSES, len(files))
-    with ProcessPoolExecutor(most, initializer=die_with_parent) as pool:
-        results = pool.map(_read, files, [choice] * len(files))
+    with pool(most) as processes:
+        results = processes.map(_read, files, [choice] * len(files))
         for done, (path, rank) in enumerate(zip(files, results, strict=True), 1):
             if progress is not None:
                 progress(done, len(files))

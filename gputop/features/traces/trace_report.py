@@ -79,6 +79,15 @@ class LongGap(Struct, frozen=True):
     under: tuple[Under, ...]
 
 
+class OnceRow(Struct, frozen=True):
+    """Idle time of one cause that was not seen to come again: what the host was in, how long, and its share."""
+
+    cause: str
+    name: str
+    ms: float
+    pct: float
+
+
 class TraceVerdict(Struct, frozen=True):
     """The verdict on one GPU: the id, title and remedy of the diagnosis' catalogue, with what proves it here.
 
@@ -106,7 +115,9 @@ class Measures(Struct, frozen=True):
     ``bus_exposed_pct`` is the part of the exposed copies that crosses the bus, ``pageable_copies`` counts those from
     or to pageable memory, ``iterator`` is the DataLoader's. ``sm_active_pct`` is measured, ``sm_high_pct`` a bound.
     ``other_streams_pct`` is the time in which only streams ran that are not the busiest one: what could run beside it.
-    ``at_work`` is what the host did in ``host_work``. ``range_hint`` begins the names of ranges that could be steps.
+    ``at_work`` is what the host did in ``host_work``. ``once`` is the part of the idle time that was not seen to come
+    again, which stays in all shares and alone decides nothing. ``range_hint`` begins the names of ranges that could be
+    steps.
     """
 
     index: int
@@ -143,6 +154,7 @@ class Measures(Struct, frozen=True):
     collectives: tuple[CommRow, ...]
     stream_waits: tuple[StreamWaitRow, ...]
     at_work: tuple[Under, ...]
+    once: tuple[OnceRow, ...]
     other_streams_pct: float
     page_faults: PageFaults | None
     range_hint: str | None

@@ -8,14 +8,15 @@ the step that asked for it.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from fnmatch import translate
 from glob import escape
 from typing import Literal
 
 from msgspec import Struct
 
-from gputop.features.traces.columns import ABSENT, ANNOTATION, OPERATOR, Trace, length, union
+from gputop.diagnosis.thresholds import HOST_WORK_NS, LATENCY_NS
+from gputop.features.traces.columns import ABSENT, ANNOTATION, COPY, OPERATOR, Trace, length, union
 from gputop.features.traces.timeline import DeviceEvents
 
 _PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
@@ -140,7 +141,8 @@ def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list
     if not len(events):
         return []
     if not steps:
-        return [TraceStep("", events.start[0], max(events.end), len(events))]
+        begin = _first_work(events)
+        return [TraceStep("", begin, max(events.end), len(events) - bisect_left(events.start, begin))]
     begins = [step.begin for step in steps]
     ends = list(begins)
     counts = [0] * len(steps)
@@ -154,9 +156,30 @@ def step_rows(trace: Trace, events: DeviceEvents, steps: list[HostStep]) -> list
         counts[owner] += 1
         if end > ends[owner]:
             ends[owner] = end
-    rows, boundary = [], begins[0]
+    rows: list[TraceStep] = []
+    boundary = events.start[0] if _cut_off(trace, events, begins[0]) else begins[0]
     for step, last, count in zip(steps, ends, counts, strict=True):
         until = max(boundary, last) if count else boundary
         rows.append(TraceStep(step.name, boundary, until, count, step.phase))
         boundary = until
     return rows
+
+
+def _first_work(events: DeviceEvents) -> int:
+    """When the first kernel begins, with the copies right before it: what lies before is the program's start."""
+    first = next((at for at, kind in enumerate(events.kind) if kind != COPY), 0)
+    while first and events.start[first] - events.end[first - 1] < HOST_WORK_NS:
+        first -= 1
+    return events.start[first]
+
+
+def _cut_off(trace: Trace, events: DeviceEvents, begin: int) -> bool:
+    """Whether the GPU was at work at ``begin`` on what the trace does not hold.
+
+    So it was where the first event of all begins long after it was launched, or was launched before: servers that
+    schedule ahead are a step ahead of their GPU.
+    """
+    first, launch = events.start[0], events.launch[0]
+    if first <= begin or not len(trace.calls):
+        return False
+    return launch == ABSENT or trace.calls.start[launch] < begin or first - trace.calls.end[launch] > LATENCY_NS

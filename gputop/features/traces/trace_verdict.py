@@ -44,6 +44,9 @@ WARM_UP = (
     "profile after a warm-up (schedule(wait=…, warmup=…)): each kernel's module is loaded at its first launch; "
     "CUDA_MODULE_LOADING=EAGER loads all at the start"
 )
+MORE_STEPS = "profile several steps, with profiler.step() after each one: what comes again in them is the cause"
+MOSTLY_ONCE = 0.5
+"""Where less of the window than this comes again, the window is of a start and not of work."""
 PREFETCH = "cudaMemPrefetchAsync or cudaMemAdvise before the kernels, or device memory that is copied to explicitly"
 _SAME_SHAPES = (
     "keep tensor shapes constant, no empty_cache() in the loop, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
@@ -65,15 +68,19 @@ class _Conclusion(Struct, frozen=True):
 
 def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
     """The verdict on one GPU's numbers. ``stacks``: the trace holds Python's functions, which slow the host."""
-    conclusion = _starved(m) or _working(m)
+    conclusion = _with_once(m) if m.once else _starved(m) or _working(m)
     row = _ROWS[conclusion.id]
     name = conclusion.flag is not None and full_title(row.title, conclusion.flag, alarm=True)
     title = row.title
+    head = title.removeprefix("starved: ")
+    not_judged, _, seen = head.partition(": ")
+    if seen:
+        head = not_judged if conclusion.level == "grey" else seen
     return TraceVerdict(
         id=conclusion.id,
         level=conclusion.level,
         title=title,
-        headline=f"{name or title.removeprefix('starved: ').upper()}: {conclusion.because}",
+        headline=f"{name or head.upper()}: {conclusion.because}",
         flag=conclusion.flag,
         cause=conclusion.cause,
         confidence=_confidence(trace, m, stacks),
@@ -82,6 +89,38 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
         notes=_notes(trace, m, conclusion, stacks),
         saves_pct=conclusion.saves,
     )
+
+
+def _with_once(m: Measures) -> _Conclusion:
+    """What comes again decides, as shares of the time without what was seen once; that is named beside it."""
+    left = 1.0 - sum(row.pct for row in m.once) / 100.0
+    causes = dict(m.idle_cause_pct)
+    for row in m.once:
+        causes[row.cause] -= row.pct
+    shares = dict(m.share_pct) | {"idle": sum(causes.values())}
+    rest = replace(
+        m,
+        share_pct={part: share / left for part, share in shares.items()},
+        idle_cause_pct={cause: share / left for cause, share in causes.items()},
+        bus_exposed_pct=m.bus_exposed_pct / left,
+        util_pct=min(100.0, m.util_pct / left),
+        sm_active_pct=None if m.sm_active_pct is None else min(100.0, m.sm_active_pct / left),
+        sm_high_pct=None if m.sm_high_pct is None else min(100.0, m.sm_high_pct / left),
+    )
+    conclusion = _starved(rest) or _working(rest)
+    longest = m.once[0]
+    line = f"once: {', '.join(f'{row.name} {_time(row.ms)} ({row.pct:.0f} %)' for row in m.once[:3])}"
+    if m.share_pct["idle"] < IDLE_PCT or (left > MOSTLY_ONCE and conclusion.level in ("red", "yellow")):
+        return replace(conclusion, evidence=(*conclusion.evidence, f"{line}: in no share of this"))
+    sentence = f"once: {longest.name} {_time(longest.ms)}, {longest.pct:.0f} % of the time"
+    evidence = (line, *(f"of the rest: {words}" for words in conclusion.evidence[:1]))
+    if longest.cause in ("allocator", "module_load"):
+        return _Conclusion("startup", "info", sentence, evidence, WARM_UP)
+    return _Conclusion("no_bottleneck_seen", "grey", sentence, evidence, MORE_STEPS)
+
+
+def _time(ms: float) -> str:
+    return f"{ms / 1000.0:.1f} s" if ms >= 1000.0 else f"{ms:.3g} ms"
 
 
 def is_launch_bound(m: Measures) -> bool:
@@ -163,12 +202,13 @@ def _late_host(m: Measures, level: Level) -> _Conclusion:
     """The main process, by the largest of what it did."""
     causes, idle = m.idle_cause_pct, m.share_pct["idle"]
     launching = causes["launching"] + causes["launch_latency"]
+    again = "in the loop" if m.named_steps and m.steps > 1 else "again and again"
     kinds: dict[str, tuple[float, str, str]] = {
         "launch_bound": (launching, "it launches too slowly", LARGER_WORK),
         "host_work": (causes["host_work"], "it does other work before it launches", OUT_OF_THE_STEP),
         "module_load": (causes["module_load"], "it loads kernels' modules at their first launch", WARM_UP),
         "sync_points": (causes["after_sync"], "it stops to wait for the GPU", LIGHTER_HOST),
-        "allocator": (causes["allocator"], "it allocates device memory in the loop", _SAME_SHAPES),
+        "allocator": (causes["allocator"], f"it allocates device memory {again}", _SAME_SHAPES),
         "data": (causes["data"], "it waits for data", IN_WORKERS),
     }
     cause = max(kinds, key=lambda kind: kinds[kind][0])

@@ -37,8 +37,108 @@ def test_a_launch_call_of_400_ms_loads_a_module_and_is_no_slow_launching(tmp_pat
     report = judge(tmp_path, maker.document())
     assert idle_us(report, "module_load") == pytest.approx(399_000, abs=50)
     assert idle_us(report, "launch_latency") < 60
-    assert (report.verdict.id, report.verdict.cause) == ("main_process", "module_load")
+    assert (report.verdict.id, report.verdict.level) == ("startup", "info")
     assert "warm-up" in report.verdict.remedy and "CUDA graphs" not in report.verdict.remedy
+
+
+def stepped(tmp_path: Path, slow: set[int], call: str = "cudaMalloc", us: int = 60_000) -> TraceGpuReport:
+    """Four steps of 100 ms of kernels; in some of them a call of 60 ms comes first."""
+    maker = TraceMaker()
+    for step in range(4):
+        begin = maker.t
+        if step in slow:
+            maker.t = max(maker.t, maker.free)
+            maker.call(call, maker.t, maker.t + us)
+            maker.t += us
+        for _ in range(100):
+            maker.launch(length=1000)
+        maker.t = max(maker.t, maker.free - 100)
+        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
+    return judge(tmp_path, maker.document())
+
+
+def test_memory_that_is_allocated_in_several_steps_is_the_loop_s_and_in_one_step_the_start_s(tmp_path: Path) -> None:
+    loop = stepped(tmp_path, {1, 2, 3})
+    assert (loop.verdict.id, loop.verdict.cause, loop.verdict.level) == ("main_process", "allocator", "yellow")
+    assert "in the loop" in loop.verdict.headline and not loop.measures.once
+    start = stepped(tmp_path, {1}, us=300_000)
+    assert (start.verdict.id, start.verdict.level) == ("startup", "info")
+    assert start.verdict.headline == "STARTING UP: once: cudaMalloc 300 ms, 43 % of the time"
+    assert start.measures.share_pct["idle"] == pytest.approx(43.0, abs=1.0)
+
+
+def test_what_happened_once_hides_nothing_that_comes_again(tmp_path: Path) -> None:
+    """A start of 4 s, and a loop that waits a third of the time: it is the cause, the start stands beside it."""
+    maker = TraceMaker()
+    maker.launch(length=1000)
+    maker.call("cudaFree", maker.free + 10, maker.free + 4_000_000)
+    maker.t = maker.free + 4_000_000
+    for _ in range(100):
+        maker.launch(length=30_000)
+        maker.t = maker.free + 10
+        maker.wait()
+        maker.t += 20_000
+    said = (report := judge(tmp_path, maker.document())).verdict
+    assert (said.id, said.level) == ("main_process", "yellow") and "in the loop" not in said.headline
+    assert said.evidence[-1] == "once: cudaFree 4.0 s (45 %): in no share of this"
+    assert report.measures.share_pct["idle"] > 60.0
+
+
+def test_without_steps_memory_that_is_allocated_often_is_told_without_a_loop(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    for _ in range(50):
+        maker.t = max(maker.t, maker.free)
+        maker.call("cudaMalloc", maker.t, maker.t + 2_000)
+        maker.t += 2_000
+        maker.launch(length=1_000)
+    said = judge(tmp_path, maker.document()).verdict
+    assert (said.id, said.cause, said.level) == ("main_process", "allocator", "red")
+    assert "it allocates device memory again and again" in said.headline
+
+
+def test_two_long_calls_of_a_start_make_no_loop_where_no_steps_are(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    for us in (5_179_000, 2_810_000):
+        maker.launch(length=1_000_000)
+        maker.call("cudaFree", maker.free + 10, maker.free + us)
+        maker.t = maker.free + us
+    maker.launch(length=6_000_000)
+    said = judge(tmp_path, maker.document()).verdict
+    assert (said.id, said.level) == ("startup", "info")
+
+
+def test_a_step_begins_where_its_gpu_was_seen_if_it_worked_on_what_the_file_does_not_hold(tmp_path: Path) -> None:
+    """A server launches a step while its GPU runs the one before, which was launched before the trace began."""
+    maker = TraceMaker()
+    begin = maker.t
+    maker.free = maker.t + 150_000
+    for _ in range(150):
+        maker.launch(length=1_000)
+    maker.span("execute_context_0", begin, maker.t, "user_annotation")
+    report = judge(tmp_path, maker.document(), StepChoice("execute_"))
+    assert report.measures.window_ms == pytest.approx(150.0)
+    assert report.measures.share_pct["idle"] == 0.0 and report.verdict.level != "red"
+
+
+def test_a_step_whose_first_launch_is_late_keeps_what_lies_before_it(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    begin = maker.t
+    maker.t += 100_000
+    for _ in range(100):
+        maker.launch(length=1_000)
+    maker.span("step", begin, maker.t, "user_annotation")
+    report = judge(tmp_path, maker.document(), StepChoice("step"))
+    assert report.measures.share_pct["idle"] == pytest.approx(50.0, abs=0.1)
+    assert report.verdict.level == "red"
+
+
+def test_without_steps_the_window_begins_at_the_first_kernel_and_the_copies_right_before_it(tmp_path: Path) -> None:
+    maker = TraceMaker()
+    maker.launch("Memcpy HtoD (Pinned -> Device)", 500, cat="gpu_memcpy")
+    maker.t = maker.free + 900_000
+    maker.launch("Memcpy HtoD (Pinned -> Device)", 700, cat="gpu_memcpy")
+    maker.launch(length=100_000)
+    assert judge(tmp_path, maker.document()).measures.window_ms == pytest.approx(100.7)
 
 
 def test_the_loading_of_a_module_by_a_call_of_its_own_counts_as_that(tmp_path: Path) -> None:
@@ -68,8 +168,8 @@ def test_a_kernel_that_waits_400_ms_for_an_event_waits_on_the_device_and_no_host
     report = judge(tmp_path, maker.document())
     assert idle_us(report, "dependency") == pytest.approx(400_000 - 54, abs=1)
     assert (idle_us(report, "launching"), idle_us(report, "launch_latency")) == (41, 54)
-    assert (report.verdict.id, report.verdict.cause) == ("stream_wait", "dependency")
-    assert "stream 3 waits before waiting_kernel, after first_kernel on stream 7: 1 ×" in report.verdict.evidence[1]
+    assert (report.verdict.id, report.verdict.level) == ("no_bottleneck_seen", "grey")
+    assert report.verdict.headline == "NOT JUDGED: once: a wait on the device 400 ms, 98 % of the time"
     (row,) = report.measures.stream_waits
     assert (row.kernel, row.stream, row.after_stream, row.times) == ("waiting_kernel", 3, 7, 1)
 

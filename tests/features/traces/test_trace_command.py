@@ -194,7 +194,7 @@ def test_a_part_of_the_steps_and_fewer_kernels(trace: str, capsys: pytest.Captur
         (["--ranks", "7"], "no rank 7"),
         (["--compare"], "--compare takes two traces"),
         (["--with", "/nothing.jsonl.gz"], "/nothing.jsonl.gz"),
-        (["--json", "--html"], "exclude each other"),
+        (["--json", "--html"], "not allowed with argument"),
         (["-o", "/nowhere/x.html"], "/nowhere/x.html"),
         (["--fail-on", "blue"], "--fail-on"),
         (["--fail-on", "slower:5"], "belongs to --compare"),
