@@ -122,7 +122,9 @@ def _checked(text: str) -> tuple[str, bool]:
 def _private(path: str, option: str) -> str:
     """The text of a file that no other user can read."""
     try:
-        # It may come by a pipe: --header-file <(print-headers).
+        if stat.S_ISFIFO(os.lstat(path).st_mode):
+            raise UsageError(f"{option}: {path} is a named pipe: give a file, or <(print-headers)")
+        # It may come by a pipe of the shell: --header-file <(print-headers).
         with open(path, "rb", opener=without_waiting) as file:
             mode = os.fstat(file.fileno())
             if stat.S_ISREG(mode.st_mode) and mode.st_mode & 0o077:

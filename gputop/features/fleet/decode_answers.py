@@ -30,7 +30,7 @@ from gputop.features.fleet.exporter_names import (
     job_of_pod,
     plausible,
 )
-from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, FleetError, JobName
+from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, FiringAlert, FleetError, JobName
 from gputop.features.fleet.plan import (
     DIALECT_LABEL,
     EXPORTER,
@@ -459,3 +459,19 @@ def labels_of(metric: Raw) -> dict[str, str]:
             return _LABELS.decode(bytes(metric).decode(errors="replace"))
     except (msgspec.DecodeError, RecursionError):
         raise FleetError("an answer with labels that are not Prometheus': is this its address?") from None
+
+
+MOST_ALERTS = 500
+
+
+def firing_alerts(firing: Sequence[dict[str, str]]) -> tuple[FiringAlert, ...]:
+    """Alerts by name and host, from the labels of their series."""
+    alerts = []
+    for row in firing:
+        if name := row.get("alertname"):
+            labels = {clean_text(key): clean_text(value) for key, value in sorted(row.items())}
+            severity = labels.get("severity", "")
+            for internal in ("__name__", "alertname", "alertstate", "severity"):
+                labels.pop(internal, None)
+            alerts.append(FiringAlert(clean_text(name), severity, clean_text(host_of(row)), labels))
+    return tuple(sorted(alerts, key=lambda alert: (alert.name, alert.host))[:MOST_ALERTS])

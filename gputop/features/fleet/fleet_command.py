@@ -59,9 +59,9 @@ def asked_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
 
 def watched_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
     """The same, of whose GPUs only those that are looked at are asked for where they are many. Raises UsageError."""
-    from gputop.features.fleet.summed_fleet import LargeFleet
+    from gputop.features.fleet.prometheus import MOST_GPUS, PrometheusFleet
 
-    return redacted(LargeFleet(*_engine(args, settings)), settings)
+    return redacted(PrometheusFleet(*_engine(args, settings), most_gpus=MOST_GPUS), settings)
 
 
 def _engine(args: argparse.Namespace, settings: Settings) -> tuple[Client, str, str, Callable[[], float]]:
@@ -104,18 +104,14 @@ def moment_of(text: str | None, now: float) -> float | None:
 
 def frame_once(fleet: AskedFleet, at: float | None) -> FleetFrame:
     """One frame with its last hour. Raises SourceError where there is none."""
-    from msgspec.structs import replace
-
     from gputop.features.fleet.fleet_frame import fleet_frame
-    from gputop.features.fleet.fleet_reading import FleetError
+    from gputop.features.fleet.fleet_reading import FleetError, with_hour
 
     try:
         read = fleet.ask(at)
-        while fleet.more(read.t):
-            pass
+        return fleet_frame(with_hour(read, fleet.hour(read.t)))
     except FleetError as error:
         raise SourceError(str(error)) from None
-    return fleet_frame(replace(read, lost=fleet.hour(read.t), lost_s=fleet.hour_s(read.t)))
 
 
 def write_data(frame: FleetFrame, *, as_csv: bool) -> int:

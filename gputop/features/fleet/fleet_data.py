@@ -5,19 +5,26 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import Level
 from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_host
 from gputop.features.fleet.fleet_frame import FleetFrame
-from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading, JobName, Lost
+from gputop.features.fleet.fleet_reading import (
+    FiringAlert,
+    FleetError,
+    FleetReading,
+    GpuReading,
+    JobName,
+    LastHour,
+    Lost,
+)
 from gputop.features.fleet.gpu_group import OF_JOBS, Gpu, GpuGroup, worst_first
-from gputop.features.fleet.hours import History
+from gputop.features.fleet.host_history import History
 from gputop.features.fleet.judge import (
     ABSENT_REMEDIES,
     STEPS,
@@ -28,7 +35,7 @@ from gputop.features.fleet.judge import (
     step_times,
     titles,
 )
-from gputop.model.quantity import count
+from gputop.model.quantity import count, rounded
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmSource
 
@@ -42,6 +49,8 @@ VALUES = (
     "mem_used_bytes",
 )  # fmt: skip
 """Keys of the metric catalogue, in its units."""
+DIGITS = 4
+"""After the point, of every number."""
 
 
 def gpu_data(gpu: Gpu) -> dict[str, Any]:
@@ -52,16 +61,16 @@ def gpu_data(gpu: Gpu) -> dict[str, Any]:
         "uuid": read.uuid or None,
         "name": read.model or None,
         "names": read.names or None,
-        **{key: _clean(getattr(read, key)) for key in VALUES},
-        "gap_pct": _clean(gpu.gap_pct),
+        **{key: getattr(read, key) for key in VALUES},
+        "gap_pct": gpu.gap_pct,
         "sm_source": sm_source(gpu),
         "state": gpu.state,
         "state_by": gpu.by,
         "verdict": read.own_verdict,
         "job": read.job or None,
         "user": read.user or None,
-        "step_s": _clean(read.step_s),
-        "step_wait_s": _clean(read.step_wait_s),
+        "step_s": read.step_s,
+        "step_wait_s": read.step_wait_s,
     }
 
 
@@ -73,51 +82,46 @@ def sm_source(gpu: Gpu) -> SmSource | str:
 def fleet_data(frame: FleetFrame) -> dict[str, Any]:
     """The JSON object of a frame (schema 1); hosts are in the order in which they need attention."""
     read = frame.read
-    return {
+    data = {
         "schema": SCHEMA,
-        "t": _clean(read.t),
+        "t": read.t,
         "source": read.source,
         "names": list(read.names),
-        "age_s": _clean(read.age_s),
+        "age_s": read.age_s,
         "counts": dict(frame.counts),
         "hosts_down": sum(down.kind == "down" for down in read.down.values()),
         "hosts_late": sum(down.kind == "late" for down in read.down.values()),
-        "hosts_gone": [
-            {"host": host, "gpus": gone.gpus, "age_s": _clean(gone.since_s)} for host, gone in read.gone.items()
-        ],
-        "not_work_gpu_h": _clean(frame.not_work_gpu_h),
-        "not_work_span_s": None if read.lost is None else _clean(read.lost_s),
+        "hosts_gone": [{"host": host, "gpus": gone.gpus, "age_s": gone.since_s} for host, gone in read.gone.items()],
+        "not_work_gpu_h": frame.not_work_gpu_h,
+        "not_work_span_s": None if read.lost is None else read.lost_s,
         "hosts": [_host(group) for group in sorted(frame.hosts, key=worst_first)],
-        "stragglers": [
-            {
-                "host": entry.host, "gpu": entry.gpu, "job": entry.job, "user": entry.user or None, "kind": entry.kind,
-                "by": entry.by, "value": _clean(entry.value), "median": _clean(entry.median), "gpus": entry.gpus,
-            }
-            for entry in frame.stragglers
-        ],
+        "stragglers": [_row(entry) for entry in frame.stragglers],
         "waste": [
-            {"job": row.job or None, "user": row.user or None, "cause": row.cause, "gpu_h": _clean(row.gpu_h)}
+            {"job": row.job or None, "user": row.user or None, "cause": row.cause, "gpu_h": row.gpu_h}
             for row in frame.waste
         ],
-        "alerts": [
-            {"name": entry.name, "severity": entry.severity or None, "host": entry.host or None,
-            "labels": dict(entry.labels)}
-            for entry in frame.alerts
-        ],
+        "alerts": [_row(entry) for entry in frame.alerts],
         "problems": list(frame.problems),
-    }  # fmt: skip
+    }
+    rounded_data: dict[str, Any] = rounded(data, DIGITS)
+    return rounded_data
+
+
+def _row(entry: Straggler | FiringAlert) -> dict[str, Any]:
+    """A struct of the shape that its JSON has; an empty text is null."""
+    return {key: None if value == "" else value for key, value in to_builtins(entry, enc_hook=str).items()}
 
 
 def _host(group: GpuGroup) -> dict[str, Any]:
     return {
         "host": group.name,
         "state": "up" if group.down is None else group.down.kind,
-        "age_s": None if group.down is None else _clean(group.down.since_s),
+        "age_s": None if group.down is None else group.down.since_s,
         "verdict": group.verdict.state,
         "says": group.verdict.text,
         "job": ", ".join(group.jobs) or None,
         "user": ", ".join(group.users) or None,
-        "waste_gpu_h": _clean(group.waste_gpu_h),
+        "waste_gpu_h": group.waste_gpu_h,
         "gpu_states": {state: n for state, n in group.counts.items() if n},
         "gpus": [gpu_data(gpu) for gpu in group.gpus],
     }
@@ -134,7 +138,7 @@ def fleet_csv(frame: FleetFrame) -> str:
     writer: csv.DictWriter[str] | None = None
     for group in sorted(frame.hosts, key=worst_first):
         for gpu in group.gpus:
-            row = {"t": _clean(frame.t), "host": group.name, **gpu_data(gpu)}
+            row = rounded({"t": frame.t, "host": group.name, **gpu_data(gpu)}, DIGITS)
             if writer is None:
                 writer = csv.DictWriter(out, list(row), lineterminator="\n")
                 writer.writeheader()
@@ -147,10 +151,6 @@ def _cell(value: object) -> object:
     if value is None:
         return ""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
-
-
-def _clean(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(value, 4)
 
 
 # A fleet as ``--redact`` shows it: users, hosts, jobs and UUIDs as numbers, before anything is made of a reading.
@@ -209,14 +209,9 @@ class RedactedFleet:
             is_redacted=True,
         )
 
-    def more(self, t: float) -> bool:
-        return self._fleet.more(t)
-
-    def hour_s(self, t: float) -> float:
-        return self._fleet.hour_s(t)
-
-    def hour(self, t: float) -> Sequence[Lost] | None:
-        return self._lost(self._fleet.hour(t))
+    def hour(self, t: float) -> LastHour | None:
+        hour = self._with_redacted_errors(lambda: self._fleet.hour(t))
+        return None if hour is None else replace(hour, lost=self._lost(hour.lost))
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
         real_hosts = [self._hosts[host] for host in hosts if host in self._hosts]

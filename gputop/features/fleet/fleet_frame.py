@@ -9,11 +9,20 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gputop.features.fleet.address import ssh_command
 from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading, JobName
-from gputop.features.fleet.gpu_group import Gpu, GpuGroup, host_groups, powers_of, share_groups, whole_jobs
+from gputop.features.fleet.gpu_group import (
+    Gpu,
+    GpuGroup,
+    Hours,
+    host_groups,
+    hours_by,
+    powers_of,
+    share_groups,
+    waste_and_idle,
+    whole_jobs,
+)
 from gputop.features.fleet.judge import (
     ABSENT,
     FLEET_NOT_WORK,
@@ -118,72 +127,48 @@ class FleetFrame(Struct, frozen=True, dict=True):
 
 
 def fleet_frame(read: FleetReading) -> FleetFrame:
-    """The frame of a reading."""
+    """The frame of a reading. Of a large fleet, which is read from shares, only some GPUs are known one by one."""
     kinds = {host: down.kind for host, down in read.down.items()}
     gpus = [Gpu(gpu, *state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
     straggling = stragglers(whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in ABSENT]))
-    if read.shares:
-        return _of_shares(read, gpus, straggling)
+    hosts = host_groups(read, gpus, straggling) if read.shares else _hosts(read, gpus, straggling)
+    counts: Counter[FleetState] = Counter()
+    for host in hosts:
+        counts.update(host.counts)
+    notes = [] if read.shares else _missing(gpus)
+    return FleetFrame(
+        read,
+        hosts,
+        {state: counts[state] for state in FLEET_STATES},
+        tuple(straggling),
+        _waste(gpus, read),
+        (*read.problems, *notes, *([read.lost_note] if read.lost_note else ())),
+    )
+
+
+def _hosts(read: FleetReading, gpus: Sequence[Gpu], straggling: Sequence[Straggler]) -> tuple[GpuGroup, ...]:
     by_host: dict[str, list[Gpu]] = defaultdict(list)
     for gpu in gpus:
         by_host[gpu.read.host].append(gpu)
     for host in read.down:
         by_host.setdefault(host, [])
-    context = Context(read, straggling)
-    hosts = tuple(context.group(name, members, read.down.get(name)) for name, members in by_host.items())
-    counts = Counter(gpu.state for gpu in gpus)
-    return FleetFrame(
-        read,
-        hosts,
-        {state: counts[state] for state in FLEET_STATES},
-        tuple(straggling),
-        _waste(gpus, read),
-        (*read.problems, *_missing(gpus)),
-    )
-
-
-def _of_shares(read: FleetReading, gpus: Sequence[Gpu], straggling: Sequence[Straggler]) -> FleetFrame:
-    """The frame of a large fleet, of which only some GPUs are known one by one."""
-    hosts = host_groups(read, gpus, straggling)
-    counts: Counter[FleetState] = Counter()
-    for host in hosts:
-        counts.update(host.counts)
-    return FleetFrame(
-        read,
-        hosts,
-        {state: counts[state] for state in FLEET_STATES},
-        tuple(straggling),
-        _waste(gpus, read),
-        read.problems,
-    )
+    context, hours = Context(straggling), hours_by(read, "host")
+    return tuple(context.group(name, members, hours, read.down.get(name)) for name, members in by_host.items())
 
 
 class Context:
-    """Stragglers and lost hours of a reading, looked up by GPU and job."""
+    """Stragglers of a reading, looked up by GPU and job."""
 
-    def __init__(self, read: FleetReading, straggling: Sequence[Straggler]) -> None:
-        self._read = read
+    def __init__(self, straggling: Sequence[Straggler]) -> None:
         self._straggles = {(straggler.host, straggler.gpu): straggler for straggler in straggling}
         self._of_job = {straggler.job: straggler for straggler in straggling}
-        self._lost: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
-        for lost in read.lost or ():
-            self._lost[lost.host, lost.gpu][lost.state == "idle"] += lost.gpu_h
 
-    def lost_by(self, by: str) -> dict[str, float]:
-        """GPU-hours that each ``job`` or ``user`` did not use, nobody's idle ones left out."""
-        sums: dict[str, float] = defaultdict(float)
-        for lost in self._read.lost or ():
-            if lost.state != "idle":
-                sums[getattr(lost, by)] += lost.gpu_h
-        return sums
-
-    def group(self, name: str, gpus: Iterable[Gpu], down: Down | None = None) -> GpuGroup:
+    def group(self, name: str, gpus: Iterable[Gpu], hours: Hours | None, down: Down | None = None) -> GpuGroup:
         """These GPUs as one group."""
         members = tuple(sorted(gpus, key=_by_number))
         reads = [gpu.read for gpu in members]
-        hour_is_known = self._read.lost is not None
-        lost = [self._lost[gpu.host, gpu.gpu] for gpu in reads if (gpu.host, gpu.gpu) in self._lost]
         straggling = [self._straggles[gpu.host, gpu.gpu] for gpu in reads if (gpu.host, gpu.gpu) in self._straggles]
+        waste, idle = waste_and_idle(hours, name)
         gaps = [gpu.gap_pct for gpu in members]
         return GpuGroup(
             name,
@@ -196,8 +181,8 @@ class Context:
             _mean(gpu.sm_active_pct for gpu in reads),
             _mean(gaps),
             _sum(gpu.power_w for gpu in reads),
-            sum((pair[0] for pair in lost), 0.0) if hour_is_known else None,
-            sum((pair[1] for pair in lost), 0.0) if hour_is_known else None,
+            waste,
+            idle,
             len(straggling),
             down,
         )
@@ -209,17 +194,9 @@ def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[GpuGroup,
         for gpu in host.gpus:
             by_name[getattr(gpu.read, by)].append(gpu)
     without = by_name.pop("", None)
-    context = Context(frame.read, frame.stragglers)
-    hour_is_known = frame.read.lost is not None
-    sums = context.lost_by(by)
-    # What its GPUs lost before the job began is not counted.
-    named = [
-        replace(context.group(name, members), waste_gpu_h=sums.get(name, 0.0), idle_gpu_h=0.0)
-        if hour_is_known
-        else context.group(name, members)
-        for name, members in by_name.items()
-    ]
-    return (*named, context.group("", without)) if without else tuple(named)
+    context, hours = Context(frame.stragglers), hours_by(frame.read, by)
+    named = [context.group(name, members, hours) for name, members in by_name.items()]
+    return (*named, context.group("", without, hours)) if without else tuple(named)
 
 
 def _by_number(gpu: Gpu) -> tuple[str, tuple[int, ...], str]:
@@ -256,15 +233,17 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
         key = (lost.job, lost.user, cause, lost.state)
         hours[key] += lost.gpu_h
         members[key].add((lost.host, lost.gpu))
-    sizes: Mapping[tuple[str, str, str], int] = {
-        (share.host, share.job, share.user): share.gpus for share in read.shares
-    }
+    sizes: Counter[tuple[str, str, str]] = Counter()
+    for share in read.shares:
+        sizes[share.host, share.job, share.user] += share.gpus
+    if not read.shares:
+        sizes.update((gpu.read.host, gpu.read.job, gpu.read.user) for gpu in gpus)
     rows = [WastedHours(*key, gpu_h, _size(members[key], key, sizes)) for key, gpu_h in hours.items() if gpu_h > 0.0]
     return tuple(sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause)))
 
 
 def _size(members: set[tuple[str, str]], key: tuple[str, ...], sizes: Mapping[tuple[str, str, str], int]) -> int:
-    """How many GPUs these are: of a share all that its owner has on that host."""
+    """How many GPUs these are: of a host all that the owner has there now."""
     job, user = key[:2]
     return sum(1 if gpu else sizes.get((host, job, user), 0) for host, gpu in members)
 

@@ -74,7 +74,7 @@ EXPORTED = (
     "/var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource claims (DRA) are not "
     "reported.",
     "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
-    "`gputop fleet deploy DIR` writes rules with their unit tests, three Grafana dashboards, Kubernetes "
+    "`gputop fleet deploy DIR` writes rules with their unit tests, two Grafana dashboards, Kubernetes "
     "manifests, a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules "
     "and panels of what time without work cost, with the price as a variable of the dashboards. The exporter "
     "receives the steps of all users' jobs on /run/gputop/steps.sock where it may bind that socket, otherwise "
@@ -88,8 +88,9 @@ SEEN = (
     "`gputop fleet --prom URL` shows a whole cluster from the Prometheus, VictoriaMetrics, Thanos or Mimir that "
     "is already there; nothing is installed on the nodes where dcgm-exporter runs. Its questions are read-only, "
     "at most ten a refresh and three at once: utilisation, SM activity and what the nodes conclude each time; "
-    "memory, power and idleness at every second one; which GPUs and jobs there are at every fourth; the last "
-    "hour once, in parts. An engine that hangs costs 10 s once a refresh. `--json`, `--csv`, `gputop fleet "
+    "memory, power and idleness at every second one; which GPUs and jobs there are at every fourth. The last "
+    "hour is what the rules of `gputop fleet deploy` recorded of it, once a minute; without them it is not known, and "
+    "every output says so. An engine that hangs costs 10 s once a refresh. `--json`, `--csv`, `gputop fleet "
     "diagnose` and `gputop screenshot fleet` give the same without a screen, and `gputop fleet demo` needs no "
     "server. What `diagnose` names first is not there; then what loses the most GPU time now, whatever its "
     "colour: a job that began ten minutes ago may stand above one that has lost more hours.",
@@ -117,21 +118,17 @@ SEEN = (
 )
 """A whole fleet on the screen: where it comes from, and when a host or a GPU is what."""
 REMEDIED = (
-    "`gputop fleet remedy --by slurm` (or `kubernetes`) prints commands and runs none. `--what` says which: "
-    "`set-aside` (the default) drains or cordons nodes whose GPU is lost, or whose count of uncorrected memory "
-    "errors since the driver was loaded rose within the last hour; `requeue` requeues a Slurm job of which "
-    "every GPU announced steps and none came for 30 minutes (what it does after its last step, evaluate or "
-    "write for so long, it must announce as well); `tell` tells the owner of a GPU on which no kernel ran for "
-    "30 minutes, by `scontrol notify` or an event of the pod, once a day. `--act FILE` runs them, by scontrol "
-    "or kubectl, and keeps in FILE what was done. Each loss of a GPU and each rise of a count is answered once, "
-    "a job is requeued once, and `--most` nodes and jobs an hour are acted on: a node that somebody took back "
-    "is set aside again only for something new. A node that is set aside already keeps its reason; nothing is "
-    "ever taken back. It acts on no verdict, on no answer that is not whole, and on no two clusters at once. "
-    "What a host cannot be blamed for is named and left alone: a host of dcgm-exporter's that shows no GPU at "
-    "all. A timer runs it each minute, such as systemd/gputop-remedy.timer of `fleet deploy`; two runs with one "
-    "FILE never act at once. It believes what this Prometheus scrapes: where others can add targets, narrow it "
-    "to your exporters by --select. In Kubernetes it needs the rights to get and patch nodes, to get pods and "
-    "to create events: kubernetes/remedy-rbac.yaml.",
+    "`gputop fleet remedy --by slurm` (or `kubernetes`) prints commands and runs none: they drain or cordon nodes "
+    "whose GPU is lost, or whose count of uncorrected memory errors since the driver was loaded rose within the "
+    "last hour. `--act FILE` runs them, by scontrol or kubectl, and keeps in FILE what was done. Each loss of a GPU "
+    "and each rise of a count is answered once, and `--most` nodes an hour are acted on: a node that somebody took "
+    "back is set aside again only for something new. A node that is set aside already keeps its reason; nothing is "
+    "ever taken back. It acts on no verdict, on no answer that is not whole, and on no two clusters at once. What "
+    "is not the name of one node, such as `ALL` or a set of nodes, is refused, and what a host cannot be blamed for "
+    "is named and left alone: a host of dcgm-exporter's that shows no GPU at all. A timer runs it each minute, such "
+    "as systemd/gputop-remedy.timer of `fleet deploy`; two runs with one FILE never act at once. It believes what "
+    "this Prometheus scrapes: where others can add targets, narrow it to your exporters by --select. In Kubernetes "
+    "it needs the rights to get and patch nodes: kubernetes/remedy-rbac.yaml.",
 )
 """What is done about it, where somebody asks for that."""
 SIZES = (
@@ -146,7 +143,7 @@ SIZES = (
     "each host by owner (`gputop:host:gpus_in_state`, `util`, `sm`, `power`, `lost`, `address`), and GPUs only "
     "on the hosts in sight and in jobs that an alert says are held up; there cells show states until the GPUs "
     "are read, a lost GPU is in no job's count, and a straggler without an alert is not found. Without these "
-    "series every GPU is asked for, however many, and the screen says so; `--json` and `--csv` always ask for "
+    "series every GPU is asked for, however many, and a line says so; `--json` and `--csv` always ask for "
     "every GPU. Measured on two virtual cores with Prometheus and the screen on them, and little else: 1,000 hosts "
     "of 8 GPUs one by one, first screen 1.7 s, refresh 0.7 s, 91 MB; 10,000 hosts of 8 by sums, first screen "
     "2.0 s, refresh 0.9 s, 132 MB, cells of the rows in sight 0.4 s later. Beside other programs (a load of 8 to "

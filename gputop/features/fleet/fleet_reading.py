@@ -131,7 +131,8 @@ class Gone(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """GPU-hours of the last hour that were not work: of one GPU, under the job that it then had."""
+    """GPU-hours of the last hour that were not work: of one GPU, or of all of a host where ``gpu`` is empty, under the
+    job that it then had."""
 
     host: str
     gpu: str
@@ -139,6 +140,14 @@ class Lost(Struct, frozen=True):
     user: str
     state: GpuState
     gpu_h: float
+
+
+class LastHour(Struct, frozen=True):
+    """The GPU time lost in the last ``span_s`` seconds; ``lost`` is None where nothing records it, as ``note`` says."""
+
+    lost: Sequence[Lost] | None
+    span_s: float = HOUR_S
+    note: str = ""
 
 
 class FiringAlert(Struct, frozen=True):
@@ -182,9 +191,9 @@ class FleetReading(Struct, frozen=True):
     last values that were read. The GPUs of hosts that are ``gone`` are in no other list.
 
     Where there are ``shares`` the fleet is read from them, ``gpus`` are those of some hosts alone, ``missing`` is how
-    many GPUs a host had within the last day and has no more, and ``lost`` names no GPU.
+    many GPUs a host had within the last day and has no more.
     ``age_s`` is how old the newest value is. ``lost`` is None until the last hour was read, and then spans ``lost_s``
-    seconds. ``problems`` are one line each, for people.
+    seconds; ``lost_note`` is why it stays None. ``problems`` are one line each, for people.
     """
 
     t: float
@@ -200,5 +209,11 @@ class FleetReading(Struct, frozen=True):
     gone: Mapping[str, Gone] = {}
     shares: Sequence[HostShare] = ()
     missing: Mapping[str, int] = {}
+    lost_note: str = ""
     is_redacted: bool = False
     """Whether hosts, users, jobs and UUIDs are numbers: no command can name a host then."""
+
+
+def with_hour(read: FleetReading, hour: LastHour | None) -> FleetReading:
+    """The reading with its last hour, where that was read."""
+    return read if hour is None else replace(read, lost=hour.lost, lost_s=hour.span_s, lost_note=hour.note)

@@ -307,7 +307,9 @@ def waste_row(row: WastedHours, most_hours: float, view: FleetView, width: int, 
     hours = _hours(row, view)
     drawn = 24 if width >= 110 else 10 if width >= 60 else 0
     room = max(12, width - line.width - len(hours) - 2 - (drawn + 1 if drawn else 0))
-    line.add(fit(f"{cause_words(row.cause)}, {count(row.gpus, 'GPU')}", room, glyphs.more), style).add(" ")
+    # A job that has ended has none any more.
+    gpus = f", {count(row.gpus, 'GPU')}" if row.gpus else ""
+    line.add(fit(f"{cause_words(row.cause)}{gpus}", room, glyphs.more), style).add(" ")
     if drawn:
         # Hours outside of any job are not a job's waste, so they get no bar for comparison.
         most_hours = 0.0 if row.state == "idle" else most_hours
@@ -376,7 +378,11 @@ NOTHING = {
     "waste": "nothing was lost in the last hour",
     "alerts": "no alert fires; `gputop fleet deploy` writes rules for Prometheus",
 }
-NOT_READ = "the last hour is being read"
+
+
+def not_read(frame: FleetFrame, glyphs: Glyphs) -> str:
+    """Why there is no last hour."""
+    return frame.read.lost_note or f"the last hour is being read{glyphs.more}"
 
 
 def no_straggler(frame: FleetFrame) -> str:
@@ -389,5 +395,5 @@ def nothing(frame: FleetFrame, view: FleetView, glyphs: Glyphs) -> str:
     if view.panel == "stragglers" and frame.read.shares:
         return no_straggler(frame)
     if view.panel == "waste" and frame.read.lost is None:
-        return f"{NOT_READ}{glyphs.more}"
+        return not_read(frame, glyphs)
     return NOTHING.get(view.panel, "no row passes the filter; esc takes it away")

@@ -188,6 +188,8 @@ WHOLE_HOUR_S = 3400.0
 def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
     """What jobs lost in the last hour and, apart from it, what no job used: a long and a short form, and the style."""
     lost = frame.not_work_gpu_h
+    if lost is None and frame.read.lost_note:
+        return "last hour: no rules record it", "last hour: no rules", "dim"
     if lost is None:
         return "last hour: being read", "last hour: …", "dim"
     idle = sum(row.gpu_h for row in frame.waste if row.state == "idle")
@@ -348,7 +350,8 @@ def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[R
     left_rows = [fleet_host.rule("waste by job, last hour", "w: all", half - 1, view.glyphs)]
     left_rows += [fleet_lists.waste_row(row, most_hours, view, half - 1) for row in wasted]
     if frame.read.lost is None:
-        left_rows.append(Line().add(f"  {fleet_lists.NOT_READ}{view.glyphs.more}", "dim").row(half - 1))
+        words = shorten(fleet_lists.not_read(frame, view.glyphs), half - 3)
+        left_rows.append(Line().add(f"  {words}", "dim").row(half - 1))
     alerts = f"A: alerts {len(frame.alerts)}" if frame.alerts else "no alerts"
     size = width - half
     title = f"stragglers {len(frame.stragglers)}" if frame.stragglers else "stragglers"
@@ -364,7 +367,7 @@ def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[R
 def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
     """What is wrong with the engine or the exporters, each in one row."""
     problems = [view.error] if view.error else []
-    problems += [problem for problem in frame.problems if problem not in problems]
+    problems += [text for text in frame.problems if text not in (*problems, frame.read.lost_note)]
     return [
         Line().add(f" {shorten(terminal_safe(text), width - 2)}", "level.yellow").row(width) for text in problems[:2]
     ]

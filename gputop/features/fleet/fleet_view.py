@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.gpu_group import GpuGroup, worst_first
-from gputop.features.fleet.hours import History
+from gputop.features.fleet.host_history import History
 from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.paint.glyphs import COLOUR, Glyphs
 from gputop.paint.keys import Key

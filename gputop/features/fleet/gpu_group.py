@@ -111,7 +111,7 @@ def host_groups(read: FleetReading, gpus: Iterable[Gpu], straggling: Sequence[St
         by_host[share.host].append(share)
     for host in (*read.down, *read.missing):
         by_host.setdefault(host, [])
-    hours = _hours(read, "host")
+    hours = hours_by(read, "host")
     straggling_on: dict[str, list[Straggler]] = defaultdict(list)
     for straggler in straggling:
         straggling_on[straggler.host].append(straggler)
@@ -140,7 +140,7 @@ def share_groups(
     for share in read.shares:
         members[getattr(share, by)].append(share)
     without = members.pop("", None)
-    hours = _hours(read, by)
+    hours = hours_by(read, by)
     straggling_in: dict[str, list[Straggler]] = defaultdict(list)
     for straggler in straggling:
         straggling_in[getattr(straggler, by)].append(straggler)
@@ -150,7 +150,15 @@ def share_groups(
     return tuple(groups)
 
 
-def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | None:
+Hours = Mapping[str, tuple[float, float]]
+
+
+def waste_and_idle(hours: Hours | None, name: str) -> tuple[float, float] | tuple[None, None]:
+    """The hours of one host, job or user; None where the last hour is not known."""
+    return (None, None) if hours is None else hours.get(name, (0.0, 0.0))
+
+
+def hours_by(read: FleetReading, by: str) -> Hours | None:
     """GPU-hours of the last hour by host, job or user: what somebody did not use, and what nobody used."""
     if read.lost is None:
         return None
@@ -166,7 +174,7 @@ def _group(
     name: str,
     shares: Sequence[HostShare],
     read: FleetReading,
-    hours: Mapping[str, tuple[float, float]] | None,
+    hours: Hours | None,
     straggling: Sequence[Straggler],
 ) -> GpuGroup:
     down = read.down.get(name) if not shares or shares[0].host == name else None
@@ -179,7 +187,7 @@ def _group(
             counts["late" if of_host.kind == "late" else "down"] += share.gpus
     if missing := read.missing.get(name, 0):
         counts["lost" if down is None else "late" if down.kind == "late" else "down"] += missing
-    waste, idle = (None, None) if hours is None else hours.get(name, (0.0, 0.0))
+    waste, idle = waste_and_idle(hours, name)
     power = [share.power_w for share in shares if share.power_w is not None]
     return GpuGroup(
         name,

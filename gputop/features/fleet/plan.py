@@ -12,14 +12,11 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
-from gputop.diagnosis.types import NOT_WORK
 from gputop.features.fleet import promql
 from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DETAIL_KEYS, DIALECTS, STATE_KEYS, Dialect
 from gputop.features.fleet.fleet_reading import WINDOW_S
 from gputop.features.fleet.promql import (
     Scope,
-    any_of,
-    each_once,
     max_by,
     mean_seconds,
     over,
@@ -115,17 +112,6 @@ def samples(select: str) -> str:
         marked(f"max({over('count_over_time', _first(dialect, select), WINDOW_S)})", dialect.id)
         for dialect in DIALECTS.values()
     )
-
-
-def spacing(dialects: Iterable[Dialect], select: str) -> str:
-    """The seconds between two scrapes by address, from the times of samples: right where an engine has but a minute of
-    data."""
-    parts = []
-    for dialect in dialects:
-        times = f"timestamp({_first(dialect, select)})[{window(WINDOW_S)}:5s]"
-        spread = f"max_over_time({times}) - min_over_time({times})"
-        parts.append(marked(f"min by (instance) (({spread}) / (changes({times}) > 0))", SPACING))
-    return union(parts)
 
 
 def _first(dialect: Dialect, select: str) -> str:
@@ -246,26 +232,3 @@ def node_facts(schema: FleetSchema, select: str) -> str:
         q = schema.scope("jobstats", select)
         parts.append(marked(q.per_gpu(q.series("nvidia_gpu_jobId")), JOB_ID))
     return union(parts)
-
-
-def counted(series: str) -> str:
-    """How many samples a window has."""
-    return each_once("count_over_time", series, WINDOW_S)
-
-
-def own_states(schema: FleetSchema, select: str) -> str:
-    """Seconds by state of a window, of nodes that count them."""
-    q = schema.scope("gputop", select)
-    seconds = q.over("increase", q.series("gputop_gpu_state_seconds_total", any_of("state", NOT_WORK)))
-    return schema.marked(f"{q.per_gpu(seconds, 'state')} > 0.5", q)
-
-
-def own_samples(schema: FleetSchema, select: str) -> tuple[str, str, str]:
-    """How many samples of a window there are of each GPU; how many of them name each job, and each pod that the kubelet
-    gave it to."""
-    q = schema.scope("gputop", select)
-    infos = (("gputop_job_info", JOB_LABELS), ("gputop_pod_info", POD_LABELS))
-    counts = [q.per_gpu(counted(q.exported("util_pct")))]
-    counts += [q.per_gpu(counted(q.series(name)), *labels) for name, labels in infos]
-    all_gpus, jobs, pods = (schema.marked(count, q) for count in counts)
-    return all_gpus, jobs, pods

@@ -1,19 +1,21 @@
 """A fleet read from its Prometheus: queries, remembers what seldom changes, and gives readings.
 
+What the rules record is read where it is there: the last hour always, the hosts of a large fleet as well.
+
 Live queries carry no time, so that a wrong clock here does no harm; going back in time queries everything at that
 time. At most ten queries per refresh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
 
 from msgspec.structs import replace
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.types import STATES, State
-from gputop.features.fleet import hours, plan
+from gputop.features.fleet import host_history, plan
 from gputop.features.fleet.client import Client
 from gputop.features.fleet.decode_answers import (
     GpuIdentity,
@@ -21,11 +23,12 @@ from gputop.features.fleet.decode_answers import (
     Remembered,
     SeriesFacts,
     SeriesKey,
+    firing_alerts,
     in_units,
     place_of,
     series_facts,
 )
-from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS, host_of
+from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS
 from gputop.features.fleet.fleet_inventory import DAY_S, Engine, FleetAnswers, FleetInventory, values
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
@@ -35,20 +38,21 @@ from gputop.features.fleet.fleet_reading import (
     FleetReading,
     Gone,
     GpuReading,
-    Lost,
+    LastHour,
     filled,
+    with_hour,
 )
-from gputop.features.fleet.hours import History, LastHour
+from gputop.features.fleet.host_history import History
 from gputop.features.fleet.plan import DIALECT_LABEL, FleetSchema
+from gputop.features.fleet.promql import any_of
+from gputop.features.fleet.recorded_hosts import RecordedHosts, RecordedHour, name_among
 from gputop.features.fleet.remedy_grounds import Grounds, grounds
-from gputop.model.quantity import clean_text
 
 # What every GPU does now, or did at a moment: the queries of a refresh, and the reading made of the answers.
 #
 # The state of every GPU is queried at each refresh, slowly changing values at every second one; in between these keep
 # their last answer.
 
-MOST_ALERTS = 500
 LEAST_SILENCE_S = 60.0
 """Where no ``up`` is known, a host is down after so long without a new value, or after four scrapes, beside others that
 have new ones."""
@@ -299,44 +303,54 @@ class Present:
             self._last_seen = {place: t for place, t in self._last_seen.items() if place in places}
 
 
-def firing_alerts(firing: Sequence[dict[str, str]]) -> tuple[FiringAlert, ...]:
-    """Alerts by name and host, from the labels of their series."""
-    alerts = []
-    for row in firing:
-        if name := row.get("alertname"):
-            labels = {clean_text(key): clean_text(value) for key, value in sorted(row.items())}
-            severity = labels.get("severity", "")
-            for internal in ("__name__", "alertname", "alertstate", "severity"):
-                labels.pop(internal, None)
-            alerts.append(FiringAlert(clean_text(name), severity, clean_text(host_of(row)), labels))
-    return tuple(sorted(alerts, key=lambda alert: (alert.name, alert.host))[:MOST_ALERTS])
-
-
-IDENTITIES_EVERY, DISCOVERY_EVERY = 4, 40
-"""Refreshes between two looks for new GPUs and jobs, and for new metric names."""
+IDENTITIES_EVERY, DISCOVERY_EVERY, SIZE_EVERY = 4, 40, 40
+"""Refreshes between two looks for new GPUs and jobs, for new metric names, and at how large the fleet is."""
 FORGETS_EVERY = 8
 """Refreshes after which labels of vanished series are forgotten."""
 LEAST_INTERVAL_S = 10.0
 MOST_SKEW_S = 60.0
+MOST_GPUS = 10_000
+"""From here on a fleet is read from what its rules record of hosts: up to here a refresh GPU by GPU takes less than a
+second."""
+MOST_LOOKED_AT = 64
+"""Hosts of a large fleet whose GPUs are asked for at once."""
+LONGEST_MATCHER = 600
+"""Characters of addresses in a selector: VictoriaMetrics takes 16 kB a query, and one has up to 18 selectors."""
 
 
 class PrometheusFleet:
-    """One engine. Not for several threads at once. Every method blocks."""
+    """One engine. Not for several threads at once. Every method blocks.
+
+    Each GPU is asked for, but of more than ``most_gpus`` that the rules record: hosts and jobs are then what these
+    record, and GPUs are asked for on the hosts in sight, each part of them by a reader of its own. The last hour is
+    what the rules record, however large the fleet.
+    """
 
     def __init__(
-        self, client: Client, source: str, select: str, clock: Callable[[], float], *, keeps_past: bool = True
+        self,
+        client: Client,
+        source: str,
+        select: str,
+        clock: Callable[[], float],
+        *,
+        most_gpus: int | None = None,
+        keeps_past: bool = True,
     ) -> None:
-        """``clock`` is Unix time, and only compared with the engine's. With ``keeps_past`` GPUs are known that were
-        there within the last day."""
+        """``clock`` is Unix time, and only compared with the engine's. Without ``most_gpus`` every GPU is asked for.
+        With ``keeps_past`` GPUs are known that were there within the last day."""
         self.source = source
-        self._keeps_past = keeps_past
-        self._clock = clock
+        self._most_gpus, self._keeps_past, self._clock = most_gpus, keeps_past, clock
         self._engine = Engine(client, select)
         self._inventory = FleetInventory(self._engine)
         self._present = Present(self._engine, self._inventory)
-        self._hour = LastHour(self._engine, self._inventory)
+        self._records = RecordedHosts(self._engine)
+        self._hour = RecordedHour(self._engine)
         self._refreshes = 0
         self._past: float | None = None
+        self._is_large = False
+        self._parts: dict[tuple[str, ...], PrometheusFleet] = {}
+        self._part_of: dict[str, PrometheusFleet] = {}
+        self._gpus: Sequence[GpuReading] = ()
 
     @property
     def interval_s(self) -> float:
@@ -352,57 +366,143 @@ class PrometheusFleet:
         self._engine.client.begin()
         if at != self._past:
             self._past, self._refreshes = at, 0
-            self._present = Present(self._engine, self._inventory)
+            self._present, self._records = Present(self._engine, self._inventory), RecordedHosts(self._engine)
+            self._parts, self._part_of, self._gpus = {}, {}, ()
+        if self._refreshes % SIZE_EVERY == 0:
+            self._is_large = self._is_recorded_large(at)
+        reading = None
+        if self._is_large:
+            reading = self._records.ask(at, self.source, self._clock())
+            # Without shares the rules are not evaluated any more.
+            self._is_large = bool(reading.shares)
+        if reading is None or not self._is_large:
+            reading = self._every_gpu(at)
+        else:
+            reading = replace(reading, gpus=self._gpus)
+        self._refreshes += 1
+        return with_hour(reading, self._hour.at(reading.t))
+
+    def _is_recorded_large(self, at: float | None) -> bool:
+        if self._most_gpus is None:
+            return False
+        try:
+            return self._records.size(at) > self._most_gpus
+        except FleetError:
+            return self._is_large
+
+    def _every_gpu(self, at: float | None) -> FleetReading:
         problems: list[str] = []
         if self._inventory.schema is None or self._refreshes % DISCOVERY_EVERY == 0:
             self._inventory.discover(at, self._clock())
-        if self._refreshes % IDENTITIES_EVERY == 0:
+        if not self._inventory.identities or self._refreshes % IDENTITIES_EVERY == 0:
             problems += self._inventory.identify(
                 at, self._clock(), looks_back=self._refreshes == 0 and self._keeps_past
             )
         if self._refreshes % FORGETS_EVERY == 0:
             self._inventory.turn()
             self._present.turn()
-        self._refreshes += 1
         reading, t = self._present.ask(at, self.source, self._clock())
         ahead = 0.0 if t is None else t - self._clock()
         if at is None and abs(ahead) > MOST_SKEW_S:
             side = "ahead of" if ahead > 0 else "behind"
             problems.append(f"the engine's clock is {abs(ahead):.0f} s {side} this machine's")
-        all_problems = tuple(dict.fromkeys((*reading.problems, *problems, *self._inventory.notes())))
-        lost = self._hour.lost(reading.t)
-        return replace(reading, lost=lost, lost_s=self._hour.span_s(reading.t), problems=all_problems)
+        if self._most_gpus is not None and len(reading.gpus) > self._most_gpus:
+            n = len(reading.gpus)
+            problems.append(f"{n:,} GPUs one by one: with the rules of `gputop fleet deploy` their sums are read")
+        return replace(reading, problems=tuple(dict.fromkeys((*reading.problems, *problems, *self._inventory.notes()))))
 
-    def hour(self, t: float) -> list[Lost] | None:
-        """The GPU time lost in the hour before ``t``, None until ``more`` has read it."""
-        return self._hour.lost(t)
-
-    def hour_s(self, t: float) -> float:
-        """For how much of the hour before ``t`` there is anything, in seconds."""
-        return self._hour.span_s(t)
-
-    def more(self, t: float) -> bool:
-        """Read the next part of the hour before ``t``; whether there was one. At most nine questions."""
-        return self._hour.more(t)
+    def hour(self, t: float) -> LastHour | None:
+        """The GPU time lost in the hour before ``t``, asked for at most once a minute; None where it was not answered.
+        At most two questions."""
+        if self._is_large:
+            return self._hour.read(t, self._records.name, self._records.preferred)
+        identities = self._inventory.identities
+        preferred = {identity.host: key.dialect for key, identity in reversed(identities.items())}
+        return self._hour.read(t, name_among(identities.values()), preferred)
 
     @property
     def clusters(self) -> str:
         """The label that tells several clusters apart; empty where there is one."""
         return "" if self._inventory.schema is None else self._inventory.schema.cluster
 
-    def grounds(self, *, silent: bool, idle: bool) -> Grounds:
+    def grounds(self) -> Grounds:
         """What a remedy may stand on, after ``ask``. Raises FleetError."""
         self._engine.client.begin()
-        return grounds(self._engine, self._inventory, silent=silent, idle=idle)
+        return grounds(self._engine, self._inventory)
+
+    # -- the hosts in sight -------------------------------------------------------------------------------------------
+
+    def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
+        """The GPUs of these hosts, and of those on which a job is held up; None where ``ask`` gives every GPU. Raises
+        FleetError."""
+        if not self._is_large:
+            return None
+        addresses = self._records.addresses
+        wanted_hosts = dict.fromkeys((*hosts, *self._records.of_straggling_jobs()))
+        chosen = [host for host in wanted_hosts if host in addresses][:MOST_LOOKED_AT]
+        before, self._parts, self._part_of = self._parts, {}, {}
+        gpus: list[GpuReading] = []
+        for part in _parts(chosen, addresses):
+            instances = tuple(sorted({address for host in part for address in addresses[host] if address}))
+            fleet = before.get(instances) or self._narrowed(instances)
+            self._parts[instances] = fleet
+            self._part_of.update(dict.fromkeys(part, fleet))
+            shown = {_plain(host): host for host in part}
+            gpus += [
+                replace(gpu, host=shown.get(gpu.host, gpu.host))
+                for gpu in fleet.ask(at).gpus
+                if gpu.host in shown or gpu.host in part
+            ]
+        self._gpus = gpus
+        return gpus
+
+    def _narrowed(self, instances: Sequence[str]) -> PrometheusFleet:
+        """These addresses as a fleet of their own, asked GPU by GPU."""
+        select = ",".join(part for part in (any_of("instance", instances), self._engine.select) if part)
+        return PrometheusFleet(self._engine.client, self.source, select, self._clock, keeps_past=False)
+
+    def _part(self, host: str) -> PrometheusFleet | None:
+        """The reader of this host's GPUs in a large fleet; None where nothing is known of it."""
+        addresses = self._records.addresses
+        if host not in self._part_of and host in addresses:
+            part = self._part_of[host] = self._narrowed(sorted(address for address in addresses[host] if address))
+            part.ask(self._past)
+        return self._part_of.get(host)
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         """Utilisation and SM activity of a host's GPUs over the time before ``t``. Raises FleetError."""
         self._engine.client.begin()
-        return hours.history(self._engine, self._inventory, host, t, span_s, columns)
-
-    def look(self, hosts: Sequence[str], at: float | None) -> None:
-        """Nothing more: ``ask`` gives every GPU."""
+        if self._is_large:
+            part = self._part(host)
+            return {} if part is None else part.history(_plain(host), t, span_s, columns)
+        return host_history.history(self._engine, self._inventory, host, t, span_s, columns)
 
     def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
         """What is queried only for the hosts on screen, by host and GPU. Raises FleetError."""
-        return hours.details(self._engine, self._inventory, hosts, at)
+        if not self._is_large:
+            return host_history.details(self._engine, self._inventory, hosts, at)
+        by_gpu: dict[tuple[str, str], Mapping[str, float]] = {}
+        for host in hosts:
+            if (part := self._part(host)) is not None:
+                by_gpu |= {(host, gpu): values for (_, gpu), values in part.details([_plain(host)], at).items()}
+        return by_gpu
+
+
+def _plain(host: str) -> str:
+    """The host without its cluster."""
+    return host.rpartition("/")[2]
+
+
+def _parts(hosts: Sequence[str], addresses: Mapping[str, set[str]]) -> Iterator[list[str]]:
+    """The hosts in parts whose addresses fit into a selector, and of which none has two hosts of one name."""
+    part: list[str] = []
+    length = 0
+    for host in hosts:
+        added_length = sum(len(any_of("", (address,))) for address in addresses[host])
+        if part and (length + added_length > LONGEST_MATCHER or _plain(host) in map(_plain, part)):
+            yield part
+            part, length = [], 0
+        part.append(host)
+        length += added_length
+    if part:
+        yield part

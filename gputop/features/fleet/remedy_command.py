@@ -1,4 +1,4 @@
-"""Act on what a fleet cannot mend itself: nodes with failing GPUs, jobs that hang, GPUs that idle. Only when told to.
+"""Set nodes aside whose GPUs fail: drained or cordoned, and only when told to.
 
 Exit 0: nothing to do, 1: there is, done or not, 3: no fleet answers.
 """
@@ -10,7 +10,6 @@ import fcntl
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ from gputop.features.fleet.fleet_command import asked_fleet, prometheus_options
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.prometheus import PrometheusFleet
-from gputop.features.fleet.remedies import KINDS, Remedy, What, due, forget, remedies
+from gputop.features.fleet.remedies import Remedy, due, forget, remedies
 from gputop.features.fleet.remedy_grounds import Grounds
 from gputop.features.fleet.schedulers import Outcome, apply
 from gputop.model.quantity import HOUR_S, clean_text, terminal_safe
@@ -83,23 +82,18 @@ def acts_in(path: Path) -> Iterator[Acts]:
 NEEDS = Needs()
 FOUND = 1
 MOST = 2
-"""Nodes and jobs an hour, unless told: a fleet that seems to fail as a whole is looked at by people first."""
-MOST_TOLD = 100
-"""Owners told an hour."""
+"""Nodes an hour, unless told: a fleet that seems to fail as a whole is looked at by people first."""
+DID = "did set-aside "
+"""Before a node and a moment: one act, beside what it answered."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
     prometheus_options(command)
     add = command.add_argument
     add("--by", choices=("slurm", "kubernetes"), required=True, help="by scontrol, or by kubectl")
-    text = (
-        f"what to do, of {', '.join(KINDS)}, with commas: drain or cordon nodes with failing GPUs, requeue Slurm jobs "
-        "whose steps stopped half an hour ago, tell owners of idle GPUs (default set-aside)"
-    )
-    add("--what", metavar="KINDS", default="set-aside", help=text)
     text = "do it, by scontrol or kubectl, and keep in FILE what was done; without it the commands are printed only"
     add("--act", metavar="FILE", help=text)
-    text = f"nodes, and jobs to requeue, to act on within an hour, the rest later (default {MOST})"
+    text = f"nodes to act on within an hour, the rest later (default {MOST})"
     add("--most", type=int, default=MOST, metavar="N", help=text)
 
 
@@ -108,56 +102,39 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"--most must be 1 or more, not {args.most}")
     if settings.redact:
         raise UsageError("a scheduler needs the names of nodes, and redact hides them: use one of them")
-    kinds = _kinds(args.what, args.by)
     stdout_is_text(settings)
     if args.act is None:
-        frame, on = _read_fleet(args, settings, kinds)
-        return _print_proposed(*_proposed(frame, on, args, kinds), _limits(args.most), kinds)
+        return _print_proposed(*remedies(*_read_fleet(args, settings), args.by), args.most)
     with acts_in(Path(args.act)) as acts:
         # Before anything is done: what cannot be remembered would be done again.
         acts.keep(time.time())
-        frame, on = _read_fleet(args, settings, kinds)
+        frame, on = _read_fleet(args, settings)
         forget(acts.done, frame, on)
-        proposed, odd = _proposed(frame, on, args, kinds)
-        new = due(proposed, acts.done, time.time())
+        proposed, odd = remedies(frame, on, args.by)
+        new = due(proposed, acts.done)
         later = []
         for remedy in new:
             now = time.time()
-            if _of_the_hour(acts.done, remedy.what, now) >= _limits(args.most)[remedy.what]:
+            if _of_the_hour(acts.done, now) >= args.most:
                 later.append(remedy)
                 continue
-            outcome = apply(remedy, now)
+            outcome = apply(remedy)
             _say(remedy, outcome)
             if outcome.kind in ("done", "settled"):
                 acts.done.update(dict.fromkeys(remedy.keys, now))
             if outcome.kind == "done":
-                acts.done[f"did {remedy.what} {remedy.about} {now:.3f}"] = now
+                acts.done[f"{DID}{remedy.node} {now:.3f}"] = now
             acts.keep(now)
         acts.keep(time.time())
         _rest(later, odd)
         return FOUND if new or odd else 0
 
 
-def _kinds(text: str, by: str) -> tuple[What, ...]:
-    """The kinds of remedies that are named. Raises UsageError."""
-    words = [word.strip() for word in text.split(",")]
-    for word in words:
-        if word not in KINDS:
-            raise UsageError(f"--what takes {', '.join(KINDS)}, with commas, not {word!r}")
-    if by == "kubernetes" and "requeue" in words:
-        raise UsageError("--what requeue is Slurm's: in Kubernetes the job's own controller begins it anew")
-    return tuple(kind for kind in KINDS if kind in words)
+def _of_the_hour(done: Mapping[str, float], now: float) -> int:
+    return sum(key.startswith(DID) and now - at < HOUR_S for key, at in done.items())
 
 
-def _limits(most_acts: int) -> Mapping[What, int]:
-    return {"set-aside": most_acts, "requeue": most_acts, "tell": MOST_TOLD}
-
-
-def _of_the_hour(done: Mapping[str, float], kind: What, now: float) -> int:
-    return sum(key.startswith(f"did {kind} ") and now - at < HOUR_S for key, at in done.items())
-
-
-def _read_fleet(args: argparse.Namespace, settings: Settings, kinds: tuple[What, ...]) -> tuple[FleetFrame, Grounds]:
+def _read_fleet(args: argparse.Namespace, settings: Settings) -> tuple[FleetFrame, Grounds]:
     """The fleet now. Raises SourceError where the answer is not whole: what is not known is no reason to act."""
     fleet = asked_fleet(args, settings)
     assert isinstance(fleet, PrometheusFleet), "nothing is redacted here"
@@ -167,47 +144,27 @@ def _read_fleet(args: argparse.Namespace, settings: Settings, kinds: tuple[What,
             raise SourceError(f"not acting on an answer that is not whole: {read.problems[0]}")
         if fleet.clusters:
             raise UsageError(f"several clusters answer, told apart by {fleet.clusters}: name one by --select")
-        return fleet_frame(read), fleet.grounds(silent="requeue" in kinds, idle="tell" in kinds)
+        return fleet_frame(read), fleet.grounds()
     except FleetError as error:
         raise SourceError(str(error)) from None
     finally:
         fleet.close()
 
 
-def _proposed(
-    frame: FleetFrame, on: Grounds, args: argparse.Namespace, kinds: tuple[What, ...]
-) -> tuple[list[Remedy], list[str]]:
-    proposed, odd = remedies(frame, on, args.by)
-    return [remedy for remedy in proposed if remedy.what in kinds], odd if "set-aside" in kinds else []
-
-
-def _print_proposed(proposed: list[Remedy], odd: list[str], limits: Mapping[What, int], kinds: tuple[What, ...]) -> int:
-    counts: Counter[What] = Counter()
-    later = []
-    for remedy in proposed:
-        counts[remedy.what] += 1
-        if counts[remedy.what] > limits[remedy.what]:
-            later.append(remedy)
-        else:
-            sys.stdout.write(f"would run: {_words(remedy)}\n")
-    _rest(later, odd)
+def _print_proposed(proposed: list[Remedy], odd: list[str], most: int) -> int:
+    for remedy in proposed[:most]:
+        sys.stdout.write(f"would run: {_words(remedy)}\n")
+    _rest(proposed[most:], odd)
     if proposed:
         sys.stdout.write("nothing was done; --act FILE does it\n")
     elif not odd:
-        sys.stdout.write(f"nothing to do: {'; '.join(_NOTHING[kind] for kind in kinds)}\n")
+        sys.stdout.write("nothing to do: no GPU is lost, and no count of uncorrected memory errors rose\n")
     return FOUND if proposed or odd else 0
-
-
-_NOTHING: Mapping[What, str] = {
-    "set-aside": "no GPU is lost, and no count of uncorrected memory errors rose",
-    "requeue": "no job announced steps and stopped",
-    "tell": "no GPU of a job did nothing for 30 minutes",
-}
 
 
 def _rest(later: list[Remedy], odd: list[str]) -> None:
     if later:
-        sys.stdout.write(f"and {len(later)} more, {later[0].about} first: --most\n")
+        sys.stdout.write(f"and {len(later)} more, {later[0].node} first: --most\n")
     for line in odd:
         sys.stdout.write(f"left alone: {terminal_safe(clean_text(line))}\n")
 

@@ -24,7 +24,7 @@ from gputop.features.fleet.fleet_reading import (
     JobName,
     Lost,
 )
-from gputop.features.fleet.hours import History
+from gputop.features.fleet.host_history import History
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.sources.simulation.noise import chance, drift
 
@@ -248,17 +248,8 @@ class SimulatedFleet:
         alerts = tuple(_alert(host, host_down) for host, host_down in down.items())
         return FleetReading(t, self.source, gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
 
-    def more(self, t: float) -> bool:
+    def hour(self, t: float) -> None:
         """Nothing more to read: ``ask`` gives all of the last hour."""
-        return False
-
-    def hour(self, t: float) -> Sequence[Lost] | None:
-        """What the last hour lost."""
-        return self.ask(t).lost
-
-    def hour_s(self, t: float) -> float:
-        """The whole hour is known."""
-        return HOUR_S
 
     def look(self, hosts: Sequence[str], at: float | None) -> None:
         """Nothing more: ``ask`` gives every GPU."""

@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, Lost
-from gputop.features.fleet.hours import History
+from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, LastHour, with_hour
+from gputop.features.fleet.host_history import History
 from gputop.model.quantity import clean_text
 from gputop.system.worker import Worker
 
@@ -28,9 +28,7 @@ class AskedFleet(Protocol):
     @property
     def interval_s(self) -> float: ...
     def ask(self, at: float | None = None) -> FleetReading: ...
-    def more(self, t: float) -> bool: ...
-    def hour(self, t: float) -> Sequence[Lost] | None: ...
-    def hour_s(self, t: float) -> float: ...
+    def hour(self, t: float) -> LastHour | None: ...
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None: ...
     def history(self, host: str, t: float, span_s: float, columns: int) -> History: ...
     def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]: ...
@@ -65,6 +63,7 @@ class FleetWatch:
         self._due, self._asked_at = clock(), object()
         self._looked: object = None
         self._seen: object = None
+        self._hour_of: float | None = None
         self._worker = Worker("fleet", self._turn, again=self._pause_s, close=fleet.close)
 
     def start(self, notify: Callable[[], None]) -> None:
@@ -110,8 +109,8 @@ class FleetWatch:
 
     # -- the thread -------------------------------------------------------------------------------------------------
 
-    def _turn(self) -> bool:
-        """Ask for what is due and for what has come on screen; whether more is to be read at once."""
+    def _turn(self) -> None:
+        """Ask for what is due and for what has come on screen, and then for the last hour."""
         at = self._at
         if self._clock() >= self._due or at is not self._asked_at:
             self._guarded(lambda: self._refresh(at))
@@ -124,21 +123,23 @@ class FleetWatch:
         if host is not None and frame is not None and (host, frame.t) != self._seen:
             self._seen = (host, t) = (host, frame.t)
             self._guarded(lambda: self._read_history(host, t))
-        return not self._worker.stopping.is_set() and self._guarded(self._read_more)
+        if frame is not None and frame.t != self._hour_of and not self._worker.stopping.is_set():
+            self._hour_of = hour_t = frame.t
+            self._guarded(lambda: self._read_hour(hour_t))
 
     def _pause_s(self) -> float:
-        return 0.0 if self._worker.latest else max(0.05, self._due - self._clock())
+        return max(0.05, self._due - self._clock())
 
-    def _guarded(self, work: Callable[[], bool | None]) -> bool:
-        """What the work gives. Whatever goes wrong in it is shown, and the loop goes on: no answer ends the screen."""
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do the work. Whatever goes wrong in it is shown, and the loop goes on: no answer ends the screen."""
         try:
-            return bool(work())
+            work()
+            return
         except FleetError as error:
             text = str(error)
         except Exception as error:  # noqa: BLE001  # an answer that nobody thought of
             text = unexpected(error)
         self._show(replace(self.shown, error=text))
-        return False
 
     def _refresh(self, at: float | None) -> None:
         try:
@@ -152,16 +153,11 @@ class FleetWatch:
         if at is self._at or at == self._at:
             self._show(replace(self.shown, frame=frame, error=None))
 
-    def _read_more(self) -> bool:
-        """Read the next part of the last hour; whether there was one."""
-        frame = self.shown.frame
-        if frame is None or not self.fleet.more(frame.t):
-            return False
-        lost = self.fleet.hour(frame.t)
-        if lost is not None:
-            read = replace(frame.read, lost=lost, lost_s=self.fleet.hour_s(frame.t))
-            self._show(replace(self.shown, frame=fleet_frame(read)))
-        return True
+    def _read_hour(self, t: float) -> None:
+        """Read the last hour, where the newest answer did not have it yet."""
+        hour, frame = self.fleet.hour(t), self.shown.frame
+        if hour is not None and frame is not None and (hour.lost, hour.note) != (frame.read.lost, frame.read.lost_note):
+            self._show(replace(self.shown, frame=fleet_frame(with_hour(frame.read, hour))))
 
     def _look(self, hosts: Sequence[str]) -> None:
         """Read the GPUs of the hosts on screen, where not all are known."""

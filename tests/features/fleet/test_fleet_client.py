@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -133,6 +134,38 @@ def test_an_engine_that_hangs_costs_the_deadline_once_and_is_asked_nothing_more_
         errors = [*client.ask([PromQuery(f"up{i}") for i in range(9)]), *client.ask([PromQuery("more")])]
         assert {str(error) for error in errors} == {"http://127.0.0.1:9: no answer within 10 s"}
         assert 1 <= len(opened) <= MOST_AT_ONCE and now[0] - begun < 11.0
+
+
+def test_a_question_without_an_answer_in_time_ends_the_wait_of_one_that_has_time_left() -> None:
+    """Each question's thread has a clock of its own: the first one's runs out, the other's stands still."""
+    mine, turns, both = threading.local(), itertools.count(), threading.Barrier(2)
+
+    class Silent(httpcore.NetworkStream):
+        def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+            mine.looks = getattr(mine, "looks", 0) + 1
+            if mine.looks == 1:
+                both.wait(30.0)
+                mine.now = 11.0 * (next(turns) == 0)
+            if mine.looks > 1000:
+                return b""
+            time.sleep(0.001)
+            raise httpcore.ReadTimeout
+
+        def write(self, buffer: bytes, timeout: float | None = None) -> None: ...
+
+        def close(self) -> None: ...
+
+        def get_extra_info(self, info: str) -> None: ...
+
+    class Opens(httpcore.NetworkBackend):
+        def connect_tcp(self, *_: object, **__: object) -> Silent:
+            return Silent()
+
+    address = address_of("http://127.0.0.1:9", {})
+    client = Client(address, backend=Opens(), clock=lambda: float(getattr(mine, "now", 0.0)))
+    errors = client.ask([PromQuery("up"), PromQuery("more")])
+    client.close()
+    assert {str(error) for error in errors} == {"http://127.0.0.1:9: no answer within 10 s"}
     client.close()
 
 

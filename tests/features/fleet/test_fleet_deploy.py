@@ -24,7 +24,7 @@ from gputop.model.prometheus_names import gpu_series
 
 WANTED = {
     "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml", "prometheus/scrape.yml",
-    "grafana/gputop-fleet.json", "grafana/gputop-node.json", "grafana/gputop-job.json", "alertmanager/alertmanager.yml",
+    "grafana/gputop-fleet.json", "grafana/gputop-job.json", "alertmanager/alertmanager.yml",
     "kubernetes/daemonset.yaml", "kubernetes/servicemonitor.yaml", "kubernetes/Dockerfile",
     "systemd/gputop-export.service", "systemd/gputop-remedy.service", "systemd/gputop-remedy.timer",
     "slurm/prolog.sh", "slurm/epilog.sh", "compose.yaml",
@@ -42,7 +42,7 @@ def test_every_file_is_there_says_how_to_use_it_and_holds_no_placeholder(names: 
             assert board["description"] and len(asked) > (8 if "job.json" in path else 20)
             assert not [expr for expr in asked if "@" in expr]
             assert {variable["name"] for variable in board["templating"]["list"]} >= {"cluster", "host", "gpu", "job"}
-            assert re.search(r"/d/gputop-(fleet|node)", board["links"][0]["url"])
+            assert re.search(r"/d/gputop-(fleet|job)", board["links"][0]["url"])
             assert ("DCGM_" in " ".join(asked)) == (names != "gputop")
         else:
             words = [line for line in text.splitlines()[:4] if line.startswith("#") and not line.startswith("#!")]
@@ -394,9 +394,9 @@ def test_the_shell_scripts_hold_no_job_up(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, b"")
 
 
-def test_every_query_has_a_panel_or_is_left_to_the_other_dashboard() -> None:
+def test_every_query_has_a_panel() -> None:
     made = files("gputop")
-    text = made["grafana/gputop-fleet.json"] + made["grafana/gputop-node.json"]
+    text = made["grafana/gputop-fleet.json"]
     left_out = {query.id for query in library().values() if json.dumps(query.title)[1:-1] not in text}
     assert left_out == {query.id for query in library().values() if query.needs_price}
 
@@ -425,18 +425,12 @@ def test_money_is_shown_at_the_given_price_alone_and_the_price_stands_beside_it(
     assert "cost" not in without[rules]
     assert {f"gputop:fleet:{id}" for id in wanted} <= set(re.findall(r"record: (\S+)", priced[rules]))
     assert "2.5 a GPU-hour" in priced[rules] and "* 2.5" in priced[rules]
-    shown = set()
-    for path in ("grafana/gputop-fleet.json", "grafana/gputop-node.json"):
-        assert "price" not in without[path] and "Cost" not in without[path]
-        board = json.loads(priced[path])
-        (variable,) = [row for row in board["templating"]["list"] if row["name"] == "price"]
-        assert (variable["query"], variable["current"]["value"], variable["label"]) == (
-            "2.5", "2.5", "Price of a GPU-hour",
-        )  # fmt: skip
-        asked = {panel["title"]: panel["targets"][0]["expr"] for panel in board["panels"] if panel.get("targets")}
-        costs = {
-            query.id: asked[query.title] for query in library().values() if query.title in asked and query.needs_price
-        }
-        assert all("$price" in expr for expr in costs.values())
-        shown |= set(costs)
-    assert shown == wanted
+    path = "grafana/gputop-fleet.json"
+    assert "price" not in without[path] and "Cost" not in without[path]
+    board = json.loads(priced[path])
+    (variable,) = [row for row in board["templating"]["list"] if row["name"] == "price"]
+    assert (variable["query"], variable["current"]["value"], variable["label"]) == ("2.5", "2.5", "Price of a GPU-hour")
+    asked = {panel["title"]: panel["targets"][0]["expr"] for panel in board["panels"] if panel.get("targets")}
+    costs = {query.id: asked[query.title] for query in library().values() if query.title in asked and query.needs_price}
+    assert all("$price" in expr for expr in costs.values())
+    assert set(costs) == wanted

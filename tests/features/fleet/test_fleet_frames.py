@@ -235,6 +235,15 @@ def test_json_and_csv_have_every_gpu_null_where_nothing_was_measured(frame: Flee
     assert {row["sm_active_pct"] for row in rows if row["state"] == "unmeasured"} == {""}
 
 
+def test_numbers_have_four_digits_and_what_is_no_number_is_null() -> None:
+    frame = fleet_frame(FleetReading(1.23456, "x", (replace(BUSY, util_pct=97.123456, power_w=float("nan")),)))
+    data = fleet_data(frame)
+    (gpu,) = data["hosts"][0]["gpus"]
+    assert (data["t"], gpu["util_pct"], gpu["power_w"]) == (1.2346, 97.1235, None)
+    (row,) = csv.DictReader(io.StringIO(fleet_csv(frame)))
+    assert (row["t"], row["util_pct"], row["power_w"]) == ("1.2346", "97.1235", "")
+
+
 def test_what_a_cluster_has_no_data_of_is_not_zero() -> None:
     frame = fleet_frame(FleetReading(1.0, "x", (replace(BUSY, util_pct=None, sm_active_pct=None, power_w=None),)))
     (host,) = frame.hosts

@@ -58,7 +58,7 @@ def test_hosts_and_jobs_that_were_replaced_are_forgotten() -> None:
     fleet = PrometheusFleet(client, "http://prom", "", lambda: engine.t)
     for _ in range(REFRESHES):
         read = fleet.ask()
-        fleet.more(engine.t)
+        fleet.hour(engine.t)
         engine.first += NEW
         engine.t += 15.0
     shown = {gpu.host for gpu in read.gpus}

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading, JobName
+from gputop.features.fleet.fleet_reading import Down, FleetReading, GpuReading
 from gputop.features.fleet.remedies import due, forget, remedies
 from gputop.features.fleet.remedy_command import acts_in
-from gputop.features.fleet.remedy_grounds import Grounds, IdleGpu, JobOwner, SilentJob, owner_of, silent_jobs
+from gputop.features.fleet.remedy_grounds import Grounds
+from gputop.features.fleet.schedulers import apply
 from tests.features.fleet.test_fleet_histories import Series, dcgm, gpu_of, lines, merged
 from tests.support.engines import backfill, missing, prometheus
 
@@ -33,13 +33,13 @@ def test_a_lost_gpu_and_a_rise_of_errors_are_answered_once_each_and_a_verdict_ne
     idle = GpuReading("n3", "0", "GPU-3", own_state="busy_not_working")
     frame = _frame(_lost("n1", "7", "GPU-7"), idle, _lost("a/n2", "0", "GPU-2"))
     found, odd = remedies(frame, Grounds(risen={("n3", "0"): ("GPU-3", 4)}), "slurm")
-    assert [one.about for one in found] == ["n1", "n3"] and odd == ["no scheduler has a node of the name a/n2"]
+    assert [one.node for one in found] == ["n1", "n3"] and odd == ["no scheduler has one node of the name a/n2"]
     assert found[0].command == ("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=gputop: GPU 7 lost")
     assert found[1].keys == ("ecc GPU-3 4",)
     done = dict.fromkeys([key for one in found for key in one.keys], 1.0)
-    assert due(found, done, 9e9) == []
+    assert due(found, done) == []
     again, _ = remedies(frame, Grounds(risen={("n3", "0"): ("GPU-3", 5)}), "kubernetes")
-    assert [one.command for one in due(again, done, 9e9)] == [("kubectl", "cordon", "n3")]
+    assert [one.command for one in due(again, done)] == [("kubectl", "cordon", "n3")]
 
 
 def test_two_gpus_of_a_node_at_once_are_one_command_with_both_reasons() -> None:
@@ -65,83 +65,33 @@ def test_a_gpu_that_gave_values_within_five_minutes_or_an_exporter_without_any_g
     found, _ = remedies(
         _frame(*bare[1:], GpuReading("n1", "0", "u0", names="legacy", util_pct=1.0)), Grounds(), "slurm"
     )
-    assert [one.about for one in found] == ["n1"]
+    assert [one.node for one in found] == ["n1"]
     down = {"n1": Down(100.0, "the exporter does not answer")}
     assert remedies(_frame(*bare, down=down), Grounds(), "slurm")[0] == []
 
 
-@pytest.mark.parametrize("name", ["-n1", "n 1", "n1,n2", "n[1-99]", "", "n1;reboot", "n1\n"])
+@pytest.mark.parametrize("name", ["-n1", "n 1", "n1,n2", "n[1-99]", "", "n1;reboot", "n1\n", "ALL", "all", "DEFAULT"])
 def test_a_host_that_a_scheduler_could_take_for_something_else_is_named_and_left_alone(name: str) -> None:
     found, odd = remedies(_frame(_lost(name, "0", "u")), Grounds(), "slurm")
-    assert not found and odd == [f"no scheduler has a node of the name {name}"]
+    assert not found and odd == [f"no scheduler has one node of the name {name}"]
 
 
-def _silent(
-    steps: dict[tuple[str, str, str], float], jobs: list[tuple[str, str, str]], newest: dict[str, float]
-) -> list[SilentJob]:
-    """Steps and jobs by address, GPU and job."""
-    return silent_jobs(
-        (({"instance": at, "gpu": gpu, "job_id": job}, t) for (at, gpu, job), t in steps.items()),
-        (({"instance": at, "gpu": gpu, "job_id": job}, 1.0) for at, gpu, job in jobs),
-        (({"instance": at}, t) for at, t in newest.items()),
-        ("instance",), {("a",): "n1", ("b",): "n2"}, 10_000.0,
-    )  # fmt: skip
+def test_a_host_that_is_not_in_sight_is_left_alone() -> None:
+    found, odd = remedies(_frame(), Grounds(risen={("n3", "0"): ("GPU-3", 4)}), "slurm")
+    assert not found and odd == ["no scheduler has one node of the name n3"]
 
 
-def test_a_job_is_silent_only_where_every_gpu_announced_steps_and_all_stopped_half_an_hour_ago() -> None:
-    jobs = [("a", "0", "7"), ("b", "0", "7")]
-    steps, newest = {("a", "0", "7"): 8000.0, ("b", "0", "7"): 8100.0}, {"a": 9990.0, "b": 9950.0}
-    assert _silent(steps, jobs, newest) == [SilentJob("7", ("n1", "n2"), 2, 8100.0, 1850.0)]
-    assert not _silent({**steps, ("b", "0", "7"): 8200.0}, jobs, newest), "a step on one of them"
-    assert not _silent({("a", "0", "7"): 8000.0}, jobs, newest), "steps were never announced on one of them"
-    assert not _silent(steps, [*jobs, ("b", "1", "7")], newest), "it has one more GPU, of which nothing is known"
-    assert not _silent(steps, jobs, {"a": 9990.0}), "one exporter does not say how new its values are"
-    assert not _silent(steps, jobs, {"a": 9990.0, "b": 9800.0}), "one exporter has old values"
-    assert not _silent(steps, [(at, gpu, "7;8") for at, gpu, _ in jobs], newest)
-    # Another job's silence on the same GPU is its own.
-    assert [one.job_id for one in _silent({**steps, ("a", "0", "8"): 9900.0}, [*jobs, ("a", "0", "8")], newest)] == [
-        "7"
-    ]
-
-
-def test_a_job_that_hangs_is_requeued_once_and_never_by_a_verdict_or_where_a_host_is_silent() -> None:
-    job = SilentJob("7", ("n1", "n2"), 2, 8100.0, 1850.0)
-    frame = _frame(
-        GpuReading("n1", "0", "u", own_state="busy_not_working", own_verdict="communication", job=JobName("slurm", "9"))
-    )
-    (one,), _ = remedies(frame, Grounds(silent=[job]), "slurm")
-    assert one.command == ("scontrol", "requeue", "incomplete", "7")
-    assert due([one], {}, 1.0) == [one] and due([one], {"requeue 7": 1.0}, 9e9) == []
-    assert remedies(frame, Grounds(silent=[job]), "kubernetes")[0] == []
-    late = _frame(down={"n2": Down(1.0, "late", "late")})
-    assert remedies(late, Grounds(silent=[job]), "slurm")[0] == []
-
-
-def test_an_owner_is_told_once_a_day_of_all_idle_gpus_of_the_job() -> None:
-    job, pod = JobOwner(job_id="7"), JobOwner(namespace="team-a", pod="train-0")
-    idle = [IdleGpu(job, "n2", "1"), IdleGpu(job, "n1", "3"), IdleGpu(job, "n1", "0"), IdleGpu(pod, "n1", "5")]
-    (one,), _ = remedies(_frame(), Grounds(idle=idle), "slurm")
-    assert one.command[:3] == ("scontrol", "notify", "7")
-    assert one.text == "gputop: 3 GPUs of this job did nothing for 30 minutes: n1 GPU 0+3, n2 GPU 1"
-    assert due([one], {"told job 7": 0.0}, 86399.0) == [] and due([one], {"told job 7": 0.0}, 86400.0) == [one]
-    (two,), _ = remedies(_frame(), Grounds(idle=idle), "kubernetes")
-    assert two.about == "pod team-a/train-0" and "1 GPU of this pod" in two.text
-
-
-def test_an_owner_is_taken_from_labels_that_a_scheduler_understands_alone() -> None:
-    own, dcgm = DIALECTS["gputop"], DIALECTS["legacy"]
-    assert owner_of({"scheduler": "slurm", "job_id": "12"}, own, ()) == JobOwner(job_id="12")
-    assert owner_of({"scheduler": "pbs", "job_id": "12"}, own, ()) is None
-    assert owner_of({"scheduler": "slurm", "job_id": "--all"}, own, ()) is None
-    pod = {"k8s_namespace_name": "a", "k8s_pod_name": "train-0"}
-    assert owner_of(pod, own, ()) == JobOwner(namespace="a", pod="train-0")
-    assert owner_of({**pod, "k8s_pod_name": "--all"}, own, ()) is None
-    assert owner_of({"hpc_job": "9"}, dcgm, ()) == JobOwner(job_id="9")
-    scraped = {"pod": "exporter-1", "namespace": "gpu"}
-    assert owner_of(scraped, dcgm, {"exporter-1"}) is None
-    assert owner_of({**scraped, "exported_pod": "p", "exported_namespace": "b"}, dcgm, {"exporter-1"}) == JobOwner(
-        "", "b", "p"
-    )
+@pytest.mark.parametrize("shown", ["NodeName=n1 State=IDLE\nNodeName=n2 State=IDLE", "NodeName=n2 State=IDLE", ""])
+def test_what_slurm_knows_as_no_node_or_as_several_is_left_alone(
+    shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scontrol = tmp_path / "scontrol"
+    scontrol.write_text(f'#!/bin/sh\n[ "$2" = show ] && {{ echo "{shown}"; exit; }}\ntouch {tmp_path}/drained\n')
+    scontrol.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (one,), _ = remedies(_frame(_lost("gpunodes", "0", "u")), Grounds(), "slurm")
+    assert apply(one) == ("left", "gpunodes is not the name of one node there")
+    assert not (tmp_path / "drained").exists()
 
 
 def test_a_run_that_is_killed_while_it_writes_leaves_a_file_that_can_be_read(
@@ -173,9 +123,6 @@ def test_where_nothing_can_be_remembered_nothing_is_done(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--by", "slurm", "--what", "reboot"], "reboot"),
-        (["--by", "slurm", "--what", ""], "set-aside"),
-        (["--by", "kubernetes", "--what", "tell,requeue"], "Slurm"),
         (["--by", "slurm", "--most", "0"], "--most"),
     ],
 )
@@ -206,7 +153,7 @@ def test_nothing_is_done_before_it_is_told_and_then_once(
     tools.mkdir()
     scontrol = tools / "scontrol"
     scontrol.write_text(
-        f'#!/bin/sh\n[ -e {tmp_path}/fails ] && exit 1\n[ "$2" = show ] && {{ echo "State=IDLE"; exit; }}\n'
+        f'#!/bin/sh\n[ -e {tmp_path}/fails ] && exit 1\n[ "$2" = show ] && {{ echo "NodeName=$4 State=IDLE"; exit; }}\n'
         f'echo "$@" >>{calls}\n'
     )
     scontrol.chmod(0o755)

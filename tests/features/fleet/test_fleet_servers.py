@@ -134,7 +134,7 @@ def test_both_planted_stragglers_are_found_and_no_other_of_800(place: Place, eng
 def test_every_panel_of_the_dashboards_shows_something(place: Place, names: Names) -> None:
     made = files(names, 2.5)
     shown: dict[str, str] = {}
-    for file in ("grafana/gputop-fleet.json", "grafana/gputop-node.json"):
+    for file in ("grafana/gputop-fleet.json", "grafana/gputop-job.json"):
         for panel in json.loads(made[file])["panels"]:
             for target in panel.get("targets", ()):
                 query = re.sub(r"\$(cluster|host|gpu|job)", ".*", target["expr"]).replace(":1m]", ":5s]")

@@ -14,8 +14,10 @@ from msgspec import Raw
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError, SeriesRow
 from gputop.features.fleet.decode_answers import labels_of
-from gputop.features.fleet.fleet_data import findings
+from gputop.features.fleet.fleet_command import frame_once
+from gputop.features.fleet.fleet_data import findings, fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.fleet_inventory import Engine
 from gputop.features.fleet.fleet_reading import (
     NO_JOB,
     Down,
@@ -24,17 +26,20 @@ from gputop.features.fleet.fleet_reading import (
     GpuReading,
     HostShare,
     JobName,
+    LastHour,
     Lost,
 )
 from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_shares import HostNames, lost_of, owner_of, recorded_host, shares_of
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts, parse, passes
 from gputop.features.fleet.gpu_group import GpuGroup, worst_first
+from gputop.features.fleet.host_records import HostNames, lost_of, owner_of, recorded_host, shares_of
+from gputop.features.fleet.judge import judged, lost_hours
+from gputop.features.fleet.prometheus import MOST_GPUS, PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL
+from gputop.features.fleet.recorded_hosts import NO_RULES, RecordedHosts
 from gputop.features.fleet.rules import recorded
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.state_rules import HOST_ADDRESS
-from gputop.features.fleet.summed_fleet import LargeFleet, SummedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
 from tests.support.engines import imported, missing, victoria
 from tests.support.fleet_pages import past
@@ -72,8 +77,8 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FleetFram
         imported(url, past(FLEET, STARTED, 2700.0, 60.0))
         evaluate(url, STARTED - 1800.0, HOST_ADDRESS)
         evaluate(url, STARTED)
-        whole = LargeFleet(Client(address_of(url, {})), url, "", lambda: STARTED)
-        summed = LargeFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=100)
+        whole = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=MOST_GPUS)
+        summed = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=100)
         every = fleet_frame(whole.ask(STARTED))
         assert whole.look(["node-001"], STARTED) is None and not every.read.shares
         sums = fleet_frame(summed.ask(STARTED))
@@ -211,20 +216,19 @@ def test_recorded_labels_name_owner_and_host_and_one_exporter_of_two_is_read() -
     several = HostNames({}, (twice, other))
     shares = shares_of([(twice, 8.0), (other, 4.0), (odd, 3.0), (other._replace(what="idle"), -1e300)], [], several)
     assert [(share.host, share.gpus) for share in shares] == [("a/n1", 8), ("b/n1", 4)]
-    assert not lost_of([(odd, 5.0), (other, float("1e300"))], several, {})
+    assert not lost_of([(odd, 5.0), (other, float("1e300"))], several.of, {})
 
 
+@pytest.mark.slow
+@needs_engine
 def test_an_engine_without_these_rules_is_asked_for_every_gpu(tmp_path: Path) -> None:
-    class Empty(SummedFleet):
-        def size(self, at: float | None) -> int:
-            return 0
-
-    fleet = LargeFleet(Client(address_of("http://127.0.0.1:9", {})), "x", "", lambda: STARTED, most_gpus=10)
-    fleet._summed = Empty(Client(address_of("http://127.0.0.1:9", {})), "x", "", lambda: STARTED)
-    fleet._whole = SimulatedFleet(20)  # type: ignore[assignment]
-    read = fleet.ask(STARTED)
-    assert not read.shares and "one by one" in read.problems[-1] and "fleet deploy" in read.problems[-1]
-    fleet.close()
+    with victoria(tmp_path) as url:
+        imported(url, past(SimulatedFleet(20), STARTED, 900.0, 60.0))
+        fleet = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=10)
+        read = fleet.ask(STARTED)
+        assert not read.shares and len(read.gpus) == 160 and fleet.look(["node-001"], STARTED) is None
+        assert "one by one" in read.problems[-1] and "fleet deploy" in read.problems[-1]
+        fleet.close()
 
 
 def test_the_watch_reads_the_gpus_of_the_rows_in_sight_and_again_when_others_are() -> None:
@@ -276,17 +280,23 @@ def test_no_failed_question_and_no_rule_that_is_not_evaluated_makes_a_gpu_vanish
             ]
 
         client.ask = ask
-        fleet = LargeFleet(client, url, "", lambda: STARTED, most_gpus=10)
+        fleet = PrometheusFleet(client, url, "", lambda: STARTED, most_gpus=10)
         true = fleet_frame(fleet.ask(STARTED)).counts
         assert true["lost"] == 1 and true["late"] == 8
         # Each is in one question alone.
-        labels = ("max without (back)", "ALERTS", "gputop:host:util", "gputop_host_info", "by (instance) ({__name__")
+        labels = (
+            "max without (back)",
+            "ALERTS",
+            "gputop:host:util",
+            "gputop_host_info",
+            "count by (instance) ({__name__",
+        )
         for text in labels:
             failing[0] = text
             for _ in range(2):
                 frame = fleet_frame(fleet.ask(STARTED))
                 assert frame.counts == true, text
-            anew = LargeFleet(client, url, "", lambda: STARTED, most_gpus=10)
+            anew = PrometheusFleet(client, url, "", lambda: STARTED, most_gpus=10)
             found = fleet_frame(anew.ask(STARTED))
             # Before it was ever answered a host that is down is not known to be.
             assert found.counts["lost"] <= 1 and found.counts["working"] >= true["working"], text
@@ -325,7 +335,95 @@ def test_hosts_that_come_and_go_are_forgotten_by_and_by() -> None:
                 for query in queries
             ]
 
-    fleet = SummedFleet(Renewed(), "x", "", lambda: STARTED)  # type: ignore[arg-type]
+    hosts = RecordedHosts(Engine(Renewed(), ""))  # type: ignore[arg-type]
     for _ in range(200):
-        assert fleet.ask().shares
-    assert len(fleet._addresses) <= 2 * 20 and len(fleet._recorded) <= 200
+        assert hosts.ask(None, "x", STARTED).shares
+    assert len(hosts.addresses) <= 2 * 20 and len(hosts._recorded) <= 200
+
+
+@pytest.mark.slow
+@needs_engine
+def test_the_last_hour_is_what_the_rules_recorded_under_the_names_of_the_gpus(tmp_path: Path) -> None:
+    small = SimulatedFleet(24)
+    with victoria(tmp_path) as url:
+        imported(url, past(small, STARTED, 2700.0, 60.0))
+        every = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED)
+        every.ask(STARTED)
+        assert every.hour(STARTED) == LastHour(None, 3600.0, NO_RULES)
+        minutes = 3
+        for minute in range(minutes):
+            evaluate(url, STARTED - 60.0 * minute)
+        every = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED)
+        sums = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=10)
+        wanted = {}
+        for gpu in small.ask(STARTED).gpus:
+            state, _ = judged(gpu)
+            if (gpu_h := lost_hours(state, gpu.util_pct, minutes / 60.0)) > 0.0 and gpu.job and not gpu.is_lost:
+                wanted[gpu.host] = wanted.get(gpu.host, 0.0) + gpu_h
+        for fleet in (every, sums):
+            read = fleet.ask(STARTED)
+            hour = fleet.hour(STARTED)
+            assert hour is not None and hour.lost is not None and hour.span_s == 60.0 * minutes and not hour.note
+            assert fleet.hour(STARTED) is hour, "once a minute"
+            found: dict[str, float] = {}
+            for lost in hour.lost:
+                if lost.job:
+                    found[lost.host] = found.get(lost.host, 0.0) + lost.gpu_h
+            owners = {(gpu.host, gpu.job, gpu.user) for gpu in read.gpus} or {
+                (share.host, share.job, share.user) for share in read.shares
+            }
+            assert {(lost.host, lost.job, lost.user) for lost in hour.lost} <= owners
+            assert set(wanted) - set(read.down) <= set(found)
+            for host in set(wanted) - set(read.down):
+                assert found[host] == pytest.approx(wanted[host], rel=0.1, abs=0.01), host
+            again = fleet_frame(fleet.ask(STARTED))
+            assert again.not_work_gpu_h == pytest.approx(sum(lost.gpu_h for lost in hour.lost))
+            assert all(row.gpus for row in again.waste)
+            fleet.close()
+
+
+class Answers:
+    """An engine that answers every question with one series of this value, or with none."""
+
+    def __init__(self, value: str | None) -> None:
+        self.value = value
+
+    def begin(self) -> None: ...
+    def close(self) -> None: ...
+
+    def names(self, *_: object) -> list[str]:
+        return ["gputop_up", "gputop_gpu_utilization_ratio", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE"]
+
+    def ask(self, queries: Sequence[PromQuery]) -> list[Answer]:
+        return [Answer(self._rows(query)) for query in queries]
+
+    def _rows(self, query: PromQuery) -> list[SeriesRow]:
+        if self.value is None and "modelName" not in query.promql:
+            return []
+        labels = '"instance":"n1:9400","Hostname":"n1","gpu":"0","UUID":"GPU-1","gputop_names":"legacy"'
+        more = '"state":"idle","code":"2","names":"legacy","hpc_job":"7","alertname":"A"'
+        return [SeriesRow(Raw(f"{{{labels},{more}}}".encode()), (STARTED, self.value or "1"), [(STARTED, "0")])]
+
+
+@pytest.mark.parametrize("most_gpus", [None, -1, 0])
+@pytest.mark.parametrize("value", ["0", "-0", "NaN", "-1", "1e308"])
+def test_no_count_of_an_engine_ends_an_output(value: str, most_gpus: int | None) -> None:
+    client: Any = Answers(value)
+    fleet = PrometheusFleet(client, "x", "", lambda: STARTED, most_gpus=most_gpus)
+    for _ in range(3):
+        frame = frame_once(fleet, None)
+        assert fleet_json(frame) and fleet_csv(frame) is not None and findings(frame) is not None
+        fleet.look(["n1"], None)
+        fleet.history("n1", STARTED, 3600.0, 60)
+        for panel in ("hosts", "jobs", "users", "stragglers", "waste", "alerts"):
+            assert fleet_screen(frame, FleetView(panel=panel), 120, 40).rows
+
+
+def test_where_no_rule_records_the_last_hour_every_output_says_so() -> None:
+    client: Any = Answers(None)
+    frame = frame_once(PrometheusFleet(client, "x", "", lambda: STARTED), None)
+    assert NO_RULES in fleet_json(frame) and '"not_work_gpu_h": null' in fleet_json(frame)
+    for width in (80, 160):
+        rows = fleet_screen(frame, FleetView(panel="waste"), width, 40).rows
+        text = "\n".join("".join(part for part, _ in row) for row in rows)
+        assert "no rules of `gputop fleet deploy` record it" in text and "being read" not in text

@@ -1,9 +1,9 @@
-"""A large fleet from the series that the rules record of each host: questions, and answers decoded. Pure."""
+"""What the rules record of each host: the questions, and their answers decoded. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gputop.features.fleet import promql
@@ -65,8 +65,8 @@ def lost(select: str) -> str:
 
 
 def minutes(select: str) -> str:
-    """For how many minutes of the last hour the rules recorded anything."""
-    return f"max({each_once('count_over_time', selector(HOST_LOST, select), HOUR_S)})"
+    """For how many minutes of the last hour the rules recorded GPUs, whether or not these lost any time."""
+    return f"max({each_once('count_over_time', selector(HOST_ADDRESS, select), HOUR_S)})"
 
 
 def addresses(select: str) -> str:
@@ -95,14 +95,12 @@ def troubles(select: str, scrape_s: float) -> str:
 
 
 def answering(instances: Sequence[str], select: str) -> str:
-    """Whether these addresses are still scraped, and answer."""
-    return selector("up", promql.any_of("instance", instances), select)
-
-
-def measured(instances: Sequence[str], select: str) -> str:
-    """How many GPUs these addresses give utilisation of, recorded or not."""
+    """Of these addresses those that are still scraped and answer, and under ``HOST`` those that give utilisation,
+    recorded or not."""
+    matchers = (promql.any_of("instance", instances), select)
     names = [DIALECTS[name].signals["util_pct"].name for name in ALL_NAMES]
-    return f"count by (instance) ({promql.named(names, promql.any_of('instance', instances), select)})"
+    measured = f"count by (instance) ({promql.named(names, *matchers)})"
+    return promql.union([marked(selector("up", *matchers), UP), marked(measured, HOST)])
 
 
 def host_info(select: str) -> str:
@@ -202,7 +200,9 @@ def shares_of(
             counts.items()]  # fmt: skip
 
 
-def lost_of(rows: Sequence[tuple[RecordedHost, float]], names: HostNames, by: Mapping[str, str]) -> list[Lost]:
+def lost_of(
+    rows: Sequence[tuple[RecordedHost, float]], name: Callable[[RecordedHost], str], preferred: Mapping[str, str]
+) -> list[Lost]:
     """The last hour by host, owner and state."""
     jobs = names_of_numbers(recorded.job for recorded, _ in rows)
     return [
@@ -210,5 +210,5 @@ def lost_of(rows: Sequence[tuple[RecordedHost, float]], names: HostNames, by: Ma
         for recorded, value in rows
         if recorded.what in GPU_STATES
         and 0.0 < value < 1e6
-        and by.get(host := names.of(recorded), recorded.names) == recorded.names
+        and preferred.get(host := name(recorded), recorded.names) == recorded.names
     ]
