@@ -20,6 +20,7 @@ from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
 from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
+from gputop.model.run_identity import digest
 from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Lasting, Snapshot
@@ -50,6 +51,17 @@ class Frame(Struct, frozen=True):
     fabric: FabricSignals | None = None
     periods: tuple[StepPeriod, ...] = ()
     """The steps of jobs as their GPUs' rhythm shows them, whether or not the jobs announce them."""
+
+
+def in_runs(snapshot: Snapshot) -> tuple[StepRow, ...]:
+    """The announced steps; those of older recordings and programs with what stands for their run, the batch job."""
+    if all(row.run is not None for row in snapshot.steps):
+        return snapshot.steps
+    jobs = {p.pid: p.static.batch_job for p in snapshot.processes if p.static.batch_job is not None}
+    return tuple(
+        replace(row, run=digest(job.words)) if row.run is None and (job := jobs.get(row.pid)) else row
+        for row in snapshot.steps
+    )
 
 
 def stepping_on(snapshot: Snapshot, process: StepPace | StepRow) -> frozenset[int]:
@@ -172,7 +184,7 @@ class Monitor:
         while len(self._seen_uuids) > max(MOST_GPUS, len(snapshot.gpus)):
             self._forget(next(iter(self._seen_uuids)))
         findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
-        self._steps.observe(snapshot.t, snapshot.steps)
+        self._steps.observe(snapshot.t, in_runs(snapshot))
         paces, fabric = tuple(map(self._with_growth, self._steps.paces(snapshot.t))), self._diagnoser.fabric
         self.latest = Frame(
             snapshot, diagnoses, self._history, self._processes, findings, waste, paces, fabric, self._diagnoser.periods

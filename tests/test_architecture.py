@@ -32,9 +32,9 @@ SCREENS_OF_FEATURES = (
     "gputop.features.fleet.fleet_key_handlers",
     "gputop.features.web.served_driver",
 )
-DRIVERS = ("tui/terminal/driver.py", "features/web/served_driver.py")
+DRIVERS = ("tui/terminal/driver.py",)
 """A driver is itself one of Textual's inner parts, and cannot be written without others of them."""
-OF_ARGPARSE = ("commands/argument_parser.py", "commands/help.py", "output/man_page.py")
+OF_ARGPARSE = ("commands/argument_parser.py", "commands/completion.py", "commands/help.py")
 """It has no public way to the options that a parser knows: one parser, and the pages made of it."""
 PUBLIC = frozenset(("_fields", "_asdict", "_replace", "_make", "_typeshed"))
 """What is documented in spite of its underscore: NamedTuple's, and the types of the standard library's protocols."""

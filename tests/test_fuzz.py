@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.expression import ExpressionError
-from gputop.model.snapshot import GpuSample, HostSample, ProcessSample, Snapshot
+from gputop.model.snapshot import FeedTime, GpuSample, HostSample, MainTime, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.snapshot_data import gpu_csv, json_text, snapshot_data
 from gputop.paint.detail_page import DetailsView
@@ -47,6 +47,8 @@ def same(kind: type[Struct], before: Any, after: Any) -> None:
     """All that is absent stays absent, whole numbers stay what they are, others keep three digits."""
     for name in kind.__struct_fields__:
         a, b = getattr(before, name), getattr(after, name)
+        if isinstance(a, (FeedTime, MainTime)):
+            same(type(a), a, b)
         if isinstance(a, float) and b is not None and not isinstance(b, str):
             assert b == pytest.approx(a, rel=1e-3, abs=1e-3), name
         elif isinstance(a, (int, float)) or a is None:

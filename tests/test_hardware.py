@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gputop.features.prove.experiment import Stage
+from gputop.features.prove.experiment import Message, Ready, Stage
 from gputop.sources.own_process import PERFMON, Capabilities
 from tests.hardware import beside, checks, load, steps
 from tests.hardware.__main__ import Done, main, report, run
@@ -73,7 +73,7 @@ def test_every_source_is_proved_and_every_cause_has_its_job(tmp_path: Path) -> N
 
 Scripted = Callable[..., None]
 TAKES_A_WHILE = "on a terminal, beside nvitop"
-SAMPLE = '{"v": 1, "t": "s", "pci": "0000:01:00.0"}'
+SAMPLE = '{"t": "s", "pci": "0000:01:00.0"}'
 
 
 class FakeKernels:
@@ -82,13 +82,14 @@ class FakeKernels:
     def __init__(self, uuid: str) -> None:
         assert uuid == "GPU-1"
 
-    def ready(self) -> dict[str, int]:
-        return {"multiprocessors": 132}
+    def ready(self) -> Ready:
+        return Ready(132)
 
     def begin(self, stage: Stage) -> None:
         assert stage.blocks == 66
 
-    def check(self) -> None: ...
+    def heard(self) -> list[Message]:
+        return []
 
     def close(self) -> None: ...
 

@@ -65,3 +65,22 @@ def test_a_tag_that_package_and_changelog_do_not_know_is_refused(tree: Path) -> 
     assert notes.returncode == 0 and notes.stdout.strip() and not re.search("^## ", notes.stdout, re.MULTILINE)
     wrong = step(tree, STEPS[1], "v9.9.9")
     assert wrong.returncode == 1 and "pyproject.toml" in wrong.stderr and "changelog" in wrong.stderr
+
+
+def test_every_dependency_is_bounded_on_both_sides() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    before_tools = text.partition("[tool.")[0]
+    requirements = re.findall(r'"([A-Za-z][\w.-]*)((?:>=|<|==|~=)[^";]*)', before_tools)
+    assert {name for name, _ in requirements} >= {"textual", "nvidia-ml-py", "msgspec", "psutil", "tomli"}
+    for name, bounds in requirements:
+        assert re.fullmatch(r">=[\d.]+,<[\d.]+|==[\d.!]+", bounds), (name, bounds)
+
+
+def test_every_dependency_is_one_that_the_program_imports() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    declared = re.findall(r'"([\w-]+)>=', text.partition("dependencies = [")[2].partition("]")[0])
+    modules = {"nvidia-ml-py": "pynvml"}
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "gputop").rglob("*.py"))
+    for name in declared:
+        assert re.search(rf"^\s*(?:from|import) {modules.get(name, name)}\b", sources, re.MULTILINE), name
+    assert len(declared) >= 5

@@ -96,10 +96,6 @@ class Measuring:
         """Where others send their steps to; None where nothing is heard."""
         return self._source.socket_path if isinstance(self._source, Marked) else None
 
-    def is_member(self, pid: int) -> bool:
-        """Whether a process belongs to the job whose GPUs are watched."""
-        return self._gpus is None or self._gpus.is_member(pid)
-
     def shown(self, row: StepRow) -> StepRow:
         """A row of another process as reports show it."""
         return row if self._redactor is None else replace(row, name=self._redactor.run(row.name))

@@ -11,9 +11,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from gputop.model.run_identity import Started, run_of
 from gputop.model.snapshot import ProcessSample, Snapshot
 from gputop.session.session import OwnGpus
 from gputop.sources.cgroup import cgroup_text
+from gputop.sources.procfs import parse_stat, read_small
 
 Ranks = Literal["node", "0", "all"]
 RANKS: tuple[Ranks, ...] = ("node", "0", "all")
@@ -51,6 +53,27 @@ def role_of(ranks: Ranks, environ: Mapping[str, str]) -> Role:
     if ranks == "0" and rank not in (None, 0):
         return Role(rank, local, False, f"rank {rank} counts its steps; rank 0 samples")
     return Role(rank, local, True)
+
+
+def own_run(environ: Mapping[str, str]) -> str:
+    """The run whose rank this process is."""
+    process = sys.modules.get("multiprocessing.process")
+    parent = None if process is None else process.parent_process()
+    pid = os.getpid()
+    started = Started(
+        os.geteuid(), os.uname().nodename, f"{pid} {_began(pid)}",
+        None if parent is None else f"{parent.pid} {_began(parent.pid)}", _group_rank() is not None,
+    )  # fmt: skip
+    return run_of(environ, started).id
+
+
+def _began(pid: int | None) -> int | None:
+    """When a process began, in the kernel's ticks: with it a pid is a name for good."""
+    try:
+        stat = parse_stat(read_small(f"/proc/{pid}/stat"))
+    except OSError:
+        return None
+    return None if stat is None else stat.starttime
 
 
 def unwatched_child(environ: Mapping[str, str], *, children: bool) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gputop.api.step_phases import Phases, by_phase
 from gputop.api.work import StepWork, rates_of
 from gputop.model.quantity import clean_text
+from gputop.model.snapshot import value
 from gputop.model.steps import StepRow
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ class FrameMeans:
             for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
                 place = f"gputop/gpu{gpu.static.index}/"
                 for key in self._gpu_keys:
-                    self._add(place + key, getattr(gpu, key))
+                    self._add(place + key, value(gpu, key))
                 self._add(place + "efficiency_pct", diagnosis.efficiency_pct)
                 self._last[place + "busy_not_working"] = FLAGS[diagnosis.busy_not_working]
                 if diagnosis.state != "unmeasured":
@@ -312,7 +313,7 @@ class FrameMeans:
                     self._starved[1] += 1
         if "proc" not in snapshot.repeats:
             for key in self._host_keys:
-                self._add(f"gputop/{key}", getattr(snapshot.host, key))
+                self._add(f"gputop/{key}", value(snapshot.host, key))
 
     def add_steps(self, rows: Iterable[StepRow]) -> None:
         """Add this process's own steps."""

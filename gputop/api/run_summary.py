@@ -199,15 +199,15 @@ class EarlierRuns(Struct, frozen=True):
         return f"as fast as the {of}: {change}"
 
 
-def earlier_runs(target: str, name: str, *, before: float) -> EarlierRuns:
-    """The runs called ``name`` in the folder of a recording, or in ``target`` where that is a folder, whose steps were
-    announced ``before`` that Unix time. Never raises for what it finds there."""
+def earlier_runs(target: str, name: str, ranks: int, *, before: float) -> EarlierRuns:
+    """The runs called ``name`` with so many ranks, whose steps were announced ``before`` that Unix time, in the folder
+    of a recording, or in ``target`` where that is one. Never raises for what it finds there."""
     means = []
     for path in _files(target):
         account = StepAccount()
         for rows in _steps(path, before):
             account.add(row for row in rows if row.name == name)
-        means += [run.mean_s for run in account.report() if run.steps >= LEAST_STEPS]
+        means += [run.mean_s for run in account.report() if run.steps >= LEAST_STEPS and run.ranks == ranks]
     return EarlierRuns(len(means), median(means), min(means), max(means)) if means else EarlierRuns(0)
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from gputop.api.step_phases import PhaseSampler
 from gputop.diagnosis.thresholds import NOTICED_WAIT, SLOW_APART, SLOW_STEP, WARM_UP_FACTOR
 from gputop.model.quantity import step_time
+from gputop.model.snapshot import value
 from gputop.model.steps import StepRow
 
 if TYPE_CHECKING:
@@ -133,9 +134,10 @@ def row_of(
     wait_s: float | None = None,
     data_wait_s: float | None = None,
     tokens: float | None = None,
+    run: str | None = None,
 ) -> StepRow | None:
-    """The row that announces these steps, each of so many ``samples`` and ``tokens``, the waits all together; None
-    without any that took time."""
+    """The row that announces these steps of a run, each of so many ``samples`` and ``tokens``, the waits all together;
+    None without any that took time."""
     if not lengths or sum(lengths) <= 0.0:
         return None
     # The numbers as the datagram carries them, so that all listeners get the same.
@@ -162,6 +164,7 @@ def row_of(
         waited,
         data,
         step_tokens,
+        run=run,
     )
 
 
@@ -220,7 +223,7 @@ class StepTail:
         if data_wait_s is not None:
             for place, amount in enumerate((data_wait_s, sum(lengths), len(lengths))):
                 self._waited[place] += amount
-        signs = tuple(None if host is None else getattr(host, key) for key, _, _ in _SIGNS)
+        signs = tuple(None if host is None else value(host, key) for key, _, _ in _SIGNS)
         for length in lengths:
             self._count += 1
             if self._count % self._every == 0:

@@ -9,13 +9,13 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.api.job_ranks import NO_RANK, Role, role_of, unwatched_child
+from gputop.api.job_ranks import NO_RANK, Role, own_run, role_of, unwatched_child
 from gputop.api.loggers import NOTICES, FrameMeans, Logger, error_of, error_words, loggers_of
 from gputop.api.run_summary import CostMeter, WatchCost
 from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
@@ -26,14 +26,14 @@ from gputop.diagnosis.types import full_title
 from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import StepRow, mean_phases
-from gputop.report.step_account import StepAccount
+from gputop.report.step_account import StepAccount, StepReport
+from gputop.sources.step_datagrams import scoped_run
 from gputop.sources.step_sender import StepSender
 from gputop.sources.surroundings import check_library
 
 if TYPE_CHECKING:
     from gputop.api.gpu_watch import Measuring
     from gputop.api.run_summary import EarlierRuns, Summary
-    from gputop.api.step_clock import StepSummary
     from gputop.diagnosis.types import Finding
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Event, Snapshot
@@ -204,6 +204,8 @@ class Watcher:
         self._ending, self._fresh, self._has_first_frame = threading.Event(), threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._role = Role(None, None, False)
+        self._run_id = self._own_run = ""
+        """The run of this process as it travels, and as this machine's listeners know it."""
         self._measuring: Measuring | None = None
         self._redactor: Redactor | None = None
         self._run_name = options.name
@@ -238,6 +240,8 @@ class Watcher:
                 NOTICES.warning("gputop: %s", why_not)
             return
         self._role = role_of(options.ranks, os.environ)
+        self._run_id = own_run(os.environ)
+        self._own_run = scoped_run(self._run_id, self._pid, os.geteuid())
         self.reason = self._role.why or "waiting for the driver"
         if self._wants_hook:
             self._hook.register(on_training_thread=True)
@@ -343,17 +347,18 @@ class Watcher:
         unknown = self._role.why if self.failure is None else str(self.failure)
         rates = rates_of(self._work, None if steps is None else steps.mean_s, own_gpus, unknown)
         reason = None if self.latest else NO_GPU_YET if self.measured else self.reason
-        earlier = self._compared(steps)
+        earlier = None if steps is None else self._compared(report.steps)
         return Summary(report, memory, steps, self._cost.read(), self.measured, reason, rates, earlier, phases)
 
-    def _compared(self, steps: StepSummary | None) -> EarlierRuns | None:
-        """The earlier runs of this name, looked for once: recordings of a finished run do not change."""
-        if self.options.record is None or self._redactor is not None or steps is None:
+    def _compared(self, own: Sequence[StepReport]) -> EarlierRuns | None:
+        """The earlier runs of this name with as many ranks here, looked for once: recordings of a finished run do not
+        change."""
+        if self.options.record is None or self._redactor is not None or not own:
             return None
         if self._earlier is None:
             from gputop.api.run_summary import earlier_runs
 
-            self._earlier = earlier_runs(self.options.record, self.options.name, before=self._begun_t)
+            self._earlier = earlier_runs(self.options.record, self.options.name, own[0].ranks, before=self._begun_t)
         return self._earlier
 
     def _prepare(self) -> None:
@@ -440,7 +445,9 @@ class Watcher:
         clock, batch_size = self.clock, self.log.batch_size(self._work)
         lengths, name = clock.lengths(), self.options.name
         tokens = None if self._work is None else self._work.tokens
-        row = row_of(lengths, self._pid, self._role.rank, name, batch_size, clock.wait_s, clock.data_wait_s, tokens)
+        row = row_of(
+            lengths, self._pid, self._role.rank, name, batch_size, clock.wait_s, clock.data_wait_s, tokens, self._run_id
+        )
         if row is None:
             return
         own_gpus = () if self._measuring is None else self._measuring.own_gpus
@@ -451,6 +458,7 @@ class Watcher:
         )
         # The frames of this process already have it.
         self._sender.send(row, None if self._measuring is None else self._measuring.socket_path)
+        row = replace(row, run=self._own_run)
         shown = row if self._redactor is None else replace(row, name=self._run_name)
         self.log.add_steps([shown])
         with self._lock:
@@ -470,7 +478,7 @@ class Watcher:
         # This process's steps come from its own clock: the socket may be missing, and would bring them twice.
         others = tuple(row for row in snapshot.steps if row.pid != self._pid)
         with self._lock:
-            self._steps.add(measuring.shown(row) for row in others if measuring.is_member(row.pid))
+            self._steps.add(measuring.shown(row) for row in others if row.run == self._own_run)
         snapshot = replace(snapshot, steps=(*others, *self._rows))
         self._rows = []
         frames = measuring.take(snapshot, self.log.batch_size(self._work))

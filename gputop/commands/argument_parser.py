@@ -6,11 +6,8 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
-
-from msgspec import Struct
 
 from gputop.model.quantity import BINARY, SECONDS
 from gputop.model.source import UsageError
@@ -21,20 +18,7 @@ if TYPE_CHECKING:
 
 COMMON = "options of every command"
 """Title of the argument group that is described once, and not again for each command."""
-_NEGATIVE = r"-\d"
-_NUMBER_OR_UUID = r"(?i:\d+|(?:GPU|MIG)-.*)"
-_PLAIN = (
-    (r"^argument (\S+): invalid int value: (.*)$", r"\1 must be a whole number, not \2"),
-    (r"^argument (\S+): invalid float value: (.*)$", r"\1 must be a number, not \2"),
-    (r"^argument (\S+): invalid choice: (.*) \(choose from (.*)\)$", r"\1 must be one of \3, not \2"),
-    (r"^argument (\S+): expected one argument$", r"\1 needs a value"),
-    (r"^argument (\S+): not allowed with argument (\S+)$", r"\1 and \2 exclude each other"),
-    (r"^the following arguments are required: (.*)$", r"missing: \1"),
-)
-"""argparse's error messages in plainer words."""
 _MOST_HOMES = 3
-_TAKES_ONE = (None, "?")
-"""argparse's ``nargs`` of options whose next word may be their value."""
 
 
 class ListAction(argparse.Action):
@@ -51,16 +35,6 @@ class ListAction(argparse.Action):
         setattr(namespace, self.dest, values if before is None else f"{before},{values}")
 
 
-class _Word(Struct, frozen=True):
-    """A word that names an option. ``action`` is None for one that the parser does not know."""
-
-    position: int
-    text: str
-    action: argparse.Action | None
-    value: int | None
-    """Position of the word that is its value, None without one."""
-
-
 class _OfAnyWidth(argparse.HelpFormatter):
     """What argparse makes for each option that is added, to check its metavar. The terminal is not asked for its
     width for that, which would import ``shutil`` with all compressions.
@@ -71,7 +45,7 @@ class _OfAnyWidth(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends with one line on stderr where argparse prints its usage and may blame the word after the wrong one."""
+    """Ends with one line on stderr where argparse prints its usage, and names the word that it does not know."""
 
     def __init__(self, *args: Any, homes: Callable[[str], Sequence[str]] | None = None, **kwargs: Any) -> None:
         """As argparse's; ``homes`` gives the commands that know an option which this parser does not."""
@@ -81,59 +55,71 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """The parsed words. Ends the program where one of them is unknown, so the rest is always empty."""
         words = list(args or ())
-        for option in self._options(words):
-            self._refuse_unknown(option)
-            self._refuse_dashes(option)
-            self._refuse_loose_list(option, words)
-        parsed, unknown = super().parse_known_args(self._for_argparse(words), namespace)
+        own_words, _ = self.split(words)
+        if self._has_job and len(own_words) < len(words) and words[len(own_words)] != "--":
+            # Options of a job that look like beginnings of ours are the job's.
+            words.insert(len(own_words), "--")
+        for word in own_words:
+            if self._is_option(word) and self._named_by(word) is None:
+                # Before argparse takes the word behind it for something else.
+                self._refuse(words, [word])
+        # ``--at -10m`` is a distance: what begins with a digit is a value, but ``-1`` where that is an option.
+        self._has_negative_number_optionals = []
+        self._negative_number_matcher = re.compile(r"-(?!1$)\d" if self.knows("-1") else r"-\d")
+        parsed, unknown = super().parse_known_args(words, namespace)
         if unknown:
-            self.error(f"unexpected argument {unknown[0]!r}{self._instead(words, unknown[0])}")
+            self._refuse(words, unknown)
         return parsed, []
 
-    def _instead(self, words: Sequence[str], unknown: str) -> str:
-        """What was probably meant by a word that has no place."""
-        if unknown == "demo" and self.prog == "gputop once":
-            return ": the demo's snapshot is `gputop demo --once`"
-        before = words[words.index(unknown) - 1] if unknown in words[1:] else ""
-        if self.prog == "gputop report" and before in ("--html", "--markdown", "--json"):
-            return f": a file's name follows -o, as in `{before} -o {unknown}`"
-        return ""
+    def _refuse(self, words: Sequence[str], unknown: Sequence[str]) -> NoReturn:
+        """End because of words that have no place; the first of them is named, with what was probably meant."""
+        first = unknown[0]
+        if first.startswith("-"):
+            name = first.partition("=")[0]
+            homes = self._homes(name) if self._homes is not None else ()
+            unlisted = len(homes) - _MOST_HOMES
+            shown = [*homes[:_MOST_HOMES], f"{unlisted} more"] if unlisted > 0 else homes
+            where = f"; it belongs to {' and '.join(shown)}" if homes else nearest(name, self._option_string_actions)
+            self.error(f"unknown option {name}{where}")
+        self._refuse_loose_list(words[: words.index(first)], unknown)
+        self.error(f"unexpected argument {first!r}")
+
+    def _refuse_loose_list(self, before: Sequence[str], loose: Sequence[str]) -> None:
+        """``-o 0 1`` is what other tools take; here the second number would be another argument."""
+        if len(before) > 1 and isinstance(self._named_by(before[-2]), ListAction):
+            self.error(f"a list is written with commas: {before[-2]} {','.join((before[-1], *loose))}")
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Print the help. Raises OSError where that cannot be written, which argparse's own keeps to itself."""
         (sys.stdout if file is None else file).write(self.format_help())
 
     def error(self, message: str) -> NoReturn:
-        for pattern, plain in _PLAIN:
-            message = re.sub(pattern, plain, message)
         apart = " see" if message.endswith("?") else "; see"
         say(f"{message}{apart} `{self.prog} --help`")
         self.exit(USAGE_ERROR)
 
     def split(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options that stand before the first other word, and the words from that one on."""
+        """The options that stand before the first other word, with their values, and the words from that one on."""
         end = 0
-        for option in self._options(words):
-            if option.position > end:
-                break
-            self._refuse_loose_list(option, words)
-            end = (option.position if option.value is None else option.value) + 1
-        rest = end + (words[end : end + 1] == ["--"])
-        return list(words[:end]), list(words[rest:])
-
-    def options_of(self, words: Sequence[str]) -> list[str]:
-        """The options among these words, by the first of their names; unknown ones are left out."""
-        return [option.action.option_strings[0] for option in self._options(words) if option.action is not None]
+        while end < len(words) and self._is_option(words[end]):
+            action = self._named_by(words[end])
+            end += 1
+            if action is not None and action.nargs in (None, "?") and words[end - 1] in action.option_strings:
+                value = words[end] if end < len(words) else "--"
+                is_number = action.nargs is None and re.match(r"-\d", value)
+                end += is_number is not None or not value.startswith("-") or value == "-"
+        return list(words[:end]), list(words[end + (words[end : end + 1] == ["--"]) :])
 
     def knows(self, option: str) -> bool:
         """Whether an option is one of its own, by its whole name."""
         return option in self._option_string_actions
 
-    def refuse_foreign(self, before: Sequence[str]) -> None:
-        """End if an option before this command's name is not one of its own: it would do nothing."""
-        for option in before:
-            if not self.knows(option):
-                self.error(f"{option} is not an option of `{self.prog}`")
+    def refuse_foreign(self, top: Parser, before: argparse.Namespace) -> None:
+        """End if an option before this command's name, taken by ``top``, is not one of its own: it would do nothing."""
+        own = {action.dest for action in self._actions}
+        for action in top._actions:
+            if action.dest not in own and action.option_strings and getattr(before, action.dest, None) is not None:
+                self.error(f"{action.option_strings[0]} is not an option of `{self.prog}`")
 
     def format_help(self) -> str:
         """As argparse's, without the options of every command, which are a screenful of their own."""
@@ -151,11 +137,7 @@ class Parser(argparse.ArgumentParser):
 
     def refuse_command(self, own_words: Sequence[str], word: str, known_names: Iterable[str]) -> NoReturn:
         """End because a word is not a command, with a suggestion; ``own_words`` are the options before it."""
-        for option in self._options(own_words):
-            if isinstance(option.action, ListAction) and option.value == len(own_words) - 1:
-                self.error(
-                    f"{word!r} is not a command; a list is written with commas: {option.text} {own_words[-1]},{word}"
-                )
+        self._refuse_loose_list(own_words, (word,))
         self.error(f"unknown command {word!r}{nearest(word, known_names)}")
 
     @property
@@ -163,80 +145,18 @@ class Parser(argparse.ArgumentParser):
         """Whether another program's command line follows the own options."""
         return any(action.nargs == argparse.REMAINDER for action in self._actions)
 
-    def _options(self, words: Sequence[str]) -> Iterator[_Word]:
-        """The options among these words; what follows ``--``, or the beginning of another command line, is none."""
-        position = 0
-        while position < len(words) and words[position] != "--":
-            text = words[position]
-            if not self._is_option(text):
-                if self._has_job:
-                    return
-                position += 1
-                continue
-            action, complete = self._named_by(text)
-            value = None
-            if action is not None and not complete and action.nargs in _TAKES_ONE and position + 1 < len(words):
-                after = words[position + 1]
-                if not after.startswith("-") or after == "-" or (action.nargs is None and re.match(_NEGATIVE, after)):
-                    value = position + 1
-            yield _Word(position, text, action, value)
-            position += 1 if value is None else 2
-
     def _is_option(self, text: str) -> bool:
         """Whether argparse takes the word for an option; a negative number is one where digits are options."""
-        if len(text) < 2 or not text.startswith("-") or " " in text.partition("=")[0]:
+        if len(text) < 2 or text == "--" or not text.startswith("-") or " " in text.partition("=")[0]:
             return False
-        return not re.match(_NEGATIVE, text) or text[:2] in self._option_string_actions
+        return not re.match(r"-\d", text) or self.knows(text[:2])
 
-    def _named_by(self, text: str) -> tuple[argparse.Action | None, bool]:
-        """The option that a word names, and whether its value, or another option, is in the same word."""
-        name, equals, _ = text.partition("=")
-        actions = self._option_string_actions
-        if name in actions:
-            return actions[name], bool(equals)
-        if name.startswith("--"):
-            beginning = [action for option, action in actions.items() if option.startswith(name)]
-            return (beginning[0] if beginning else None), bool(equals)
-        return actions.get(text[:2]), True
-
-    def _refuse_unknown(self, option: _Word) -> None:
-        if option.action is None:
-            name = option.text.partition("=")[0]
-            homes = self._homes(name) if self._homes is not None else ()
-            unlisted = len(homes) - _MOST_HOMES
-            shown = [*homes[:_MOST_HOMES], f"{unlisted} more"] if unlisted > 0 else homes
-            where = f"; it belongs to {' and '.join(shown)}" if homes else nearest(name, self._option_string_actions)
-            self.error(f"unknown option {name}{where}")
-
-    def _refuse_dashes(self, option: _Word) -> None:
-        """``--seed=--``: before Python 3.13 argparse drops the dashes and hands on an empty list."""
-        name, value = option.text.partition("=")[::2] if "=" in option.text else (option.text[:2], option.text[2:])
-        if value == "--":
-            self.error(f"{name} needs a value")
-
-    def _refuse_loose_list(self, option: _Word, words: Sequence[str]) -> None:
-        """``-o 0 1`` is what other tools take; here the second number would be another argument."""
-        if isinstance(option.action, ListAction) and option.value is not None:
-            following = list(takewhile(re.compile(_NUMBER_OR_UUID).fullmatch, words[option.value + 1 :]))
-            if following:
-                joined = ",".join((words[option.value], *following))
-                self.error(f"a list is written with commas: {option.text} {joined}")
-
-    def _for_argparse(self, words: Sequence[str]) -> list[str]:
-        """The words so that argparse understands them.
-
-        It takes -10m for an option: ``--at -10m`` becomes ``--at=-10m``. And it complains of options of a job that
-        look like beginnings of ours, unless ``--`` stands before the job.
-        """
-        ready = list(words)
-        own_words, _ = self.split(words)
-        if self._has_job and len(own_words) < len(words) and words[len(own_words)] != "--":
-            ready.insert(len(own_words), "--")
-        for option in reversed(list(self._options(words))):
-            if option.value is not None and re.match(_NEGATIVE, words[option.value]):
-                equals = "=" if option.text.startswith("--") else ""
-                ready[option.position : option.value + 1] = [f"{option.text}{equals}{words[option.value]}"]
-        return ready
+    def _named_by(self, text: str) -> argparse.Action | None:
+        """The option that a word names, by its name, by the beginning of it, or with the value in the same word."""
+        name, actions = text.partition("=")[0], self._option_string_actions
+        if name in actions or not name.startswith("--"):
+            return actions.get(name, actions.get(text[:2]))
+        return next((action for option, action in actions.items() if option.startswith(name)), None)
 
 
 def nearest(word: str, known_names: Iterable[str]) -> str:

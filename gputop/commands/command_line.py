@@ -1,7 +1,7 @@
 """Parses the command line: the options of every command, and the parser of the command that is named.
 
-Of the commands' files only that one is imported. The shells' completions, the manual page and `gputop help options` are
-made of the same parsers.
+Of the commands' files only that one is imported. The shells' completions and `gputop help options` are made of the same
+parsers.
 """
 
 from __future__ import annotations
@@ -42,16 +42,6 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
 
         sys.stdout.write(f"gputop {__version__}\n")
-        parser.exit()
-
-
-class _ManPage(argparse.Action):
-    """Prints the manual page and ends, as --help does."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from gputop.output.man_page import man_page
-
-        sys.stdout.write(man_page(whole(), COMMON))
         parser.exit()
 
 
@@ -108,7 +98,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if rest:
         name, words = _with_part(rest[0], rest[1:])
         command = command_parser(name)
-        command.refuse_foreign(top.options_of(own_words))
+        command.refuse_foreign(top, args)
         vars(args).update(vars(command.parse_args(words)), command=name)
         if once:
             args.once = True
@@ -140,7 +130,6 @@ def live_parser() -> Parser:
         homes=_homes,
     )
     top.add_argument("-h", "--help", action=_Overview, nargs=0, help="show the commands; `gputop help` explains more")
-    top.add_argument("--man", action=_ManPage, nargs=0, help="print the manual page: gputop --man | man -l -")
     top.set_defaults(command=None)
     # Defined here and not in the screen's own file, which no other command needs to import.
     printable(top)

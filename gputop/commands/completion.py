@@ -1,18 +1,20 @@
-"""Completion for the user's shell: the scripts are shipped, made of the same parser as the command line itself."""
+"""Completion for the user's shell, made by shtab of the same parsers as the command line itself."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 
+from gputop.commands.command_line import whole
 from gputop.commands.needs import Needs
+from gputop.commands.registry import TOPICS, commands
 from gputop.config import Settings
 
 NEEDS = Needs(configuration=False)
 SHELLS = ("bash", "zsh", "fish", "tcsh")
-SCRIPTS = Path(__file__).with_name("completions")
-"""Holds a script for each shell, under the shell's name."""
+FILES = ("after", "before", "config", "file", "files", "output", "recording", "report")
+"""Arguments that name a file."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -20,5 +22,27 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    sys.stdout.write((SCRIPTS / args.shell).read_text(encoding="utf-8"))
+    import shtab
+
+    from gputop.paint.theme import THEME_NAMES
+    from gputop.sources.simulation.scenarios import SCENARIOS
+
+    # Left out of the command line's own parser, which says it better.
+    values = {"theme": THEME_NAMES, "scenario": (*SCENARIOS,), "source": ("demo",), "topic": (*TOPICS, *commands())}
+    parser = whole()
+    for action in _actions(parser):
+        if action.dest in values:
+            action.choices = values[action.dest]
+        elif action.dest in FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    sys.stdout.write(shtab.complete(parser, shell=args.shell))
     return 0
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """All arguments of a parser and of its commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)

@@ -19,7 +19,7 @@ from gputop.model.quantity import count
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import StepHistory
-from gputop.monitor import MOST_GPUS
+from gputop.monitor import MOST_GPUS, in_runs
 from gputop.output.diagnosis_text import diagnosis_document
 from gputop.output.document import plain
 from gputop.output.line_format import checked, formatted
@@ -27,7 +27,6 @@ from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
 from gputop.recording.reader import read_snapshots
 from gputop.session.session import Arrivals
-from gputop.sources.exporter_reader import OPTION, USUAL_ADDRESS
 
 NEEDS = Needs()
 
@@ -46,21 +45,12 @@ def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--for", dest="duration", metavar="TIME", help=f"how long to watch this machine (default {WATCHED_S:g}s)"
     )
-    text = (
-        "with --format: what a running `gputop export` of this machine says, at once "
-        f"(default address {USUAL_ADDRESS}); also {{age_s}}"
-    )
-    command.add_argument(OPTION, nargs="?", const=USUAL_ADDRESS, metavar="URL", help=text)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--format", metavar="TEXT", help="a line a GPU: {index} {verdict}; keys as in --json")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    if args.exporter is not None:
-        from gputop.commands.exporter_lines import print_exported
-
-        return print_exported(args)
     if args.file is not None and args.duration is not None:
         subject = "the demo's past" if args.file == DEMO else "a recording"
         raise UsageError(f"--for says how long to watch this machine; {subject} is diagnosed as a whole: leave it out")
@@ -83,7 +73,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             # The clock stepped backwards: earlier frames cannot be compared with later ones.
             diagnoser, begin, steps = Diagnoser(snapshot.interval_s), snapshot.t, StepHistory()
         diagnoser.take(snapshot)
-        steps.observe(snapshot.t, snapshot.steps)
+        steps.observe(snapshot.t, in_runs(snapshot))
         diagnoser.forget_gone(MOST_GPUS)
         last = snapshot
     if last is None or begin is None or diagnoser is None:

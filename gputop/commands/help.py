@@ -18,7 +18,6 @@ from gputop.commands.shared_options import prints_ascii, stdout_is_text
 from gputop.config import FILE_ONLY, Settings, declared
 from gputop.model.source import UsageError
 from gputop.output.document import Document, page, section
-from gputop.output.man_page import ENVIRONMENT, EXIT, help_text, option_names
 from gputop.paint.glyphs import ASCII, keys_shown
 
 WITH_ROWS = ("keys", "settings", "metrics", "verdicts")
@@ -103,6 +102,30 @@ def _names(row: tuple[str, ...], word: str) -> bool:
 # The page of all options, from the parsers.
 
 HEAD = ("option", "what it does")
+EXIT = (
+    ("0", "done; from a command that judges: nothing is wrong"),
+    ("1", "diagnose, trace, alerts, prove or fleet diagnose found something; or something failed, such as a full disk"),
+    ("2", "wrong use, a file that cannot be read, or a malformed configuration"),
+    ("3", "this machine cannot measure; `gputop demo` runs anywhere"),
+)
+"""The meaning of each exit status; 128 plus its number where a signal ended the program."""
+ENVIRONMENT = (
+    ("GPUTOP_CONFIG", "the configuration file to read"),
+    ("GPUTOP_NAME", "a setting: GPUTOP_INTERVAL=2 is --interval 2"),
+    ("NO_COLOR", "draw without colours"),
+    ("COLORFGBG", "says whether the terminal is light or dark"),
+    ("CUDA_VISIBLE_DEVICES", "with --visible: the GPUs to watch"),
+)
+EXAMPLES = (
+    (
+        "gputop once --format '{index}:{sm_active_pct}/{util_pct} {flag_now}' | paste -sd ' ' -",
+        "one line for tmux's status line, in #(...), or for a prompt: SM activity and utilisation of each GPU",
+    ),
+    (
+        "gputop diagnose --for 15s --format 'GPU {index}: {verdict}' > ~/.cache/gpus",
+        "verdicts for the same line, from a job that runs now and then: a verdict needs seconds of watching",
+    ),
+)
 
 
 def options_page() -> Document:
@@ -117,8 +140,8 @@ def options_page() -> Document:
     sections.append(
         section("Exit status", (), ("status", "meaning"), tuple((f"`{code}`", text) for code, text in EXIT))
     )
-    variables = tuple((f"`{name}`", text) for name, text in ENVIRONMENT)
-    sections.append(section("Environment", (), ("variable", "meaning"), variables))
+    for title, head, entries in (("Environment", "variable", ENVIRONMENT), ("Examples", "command", EXAMPLES)):
+        sections.append(section(title, (), (head, "meaning"), tuple((f"`{name}`", text) for name, text in entries)))
     return page(
         "Options",
         (
@@ -139,7 +162,21 @@ def _own_actions(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def _rows(actions: Iterable[argparse.Action]) -> tuple[tuple[str, str], ...]:
-    return tuple((f"`{option_names(action)}`", help_text(action)) for action in actions)
+    # argparse wants each percent sign twice.
+    return tuple((f"`{_names_of(action)}`", (action.help or "").replace("%%", "%")) for action in actions)
+
+
+def _names_of(action: argparse.Action) -> str:
+    """All names of an option and the name of its value, or the name of an argument: ``-o, --output FILE``."""
+    if action.nargs == 0:
+        value = ""
+    elif isinstance(action.metavar, str):
+        value = action.metavar
+    elif action.choices and action.option_strings:
+        value = f"{{{','.join(map(str, action.choices))}}}"
+    else:
+        value = action.dest.upper().replace("_", "-")
+    return " ".join(filter(None, (", ".join(action.option_strings), value)))
 
 
 # The page of the settings, from their declarations.

@@ -144,7 +144,7 @@ class Settings(Struct, frozen=True):
     alert: Annotated[
         tuple[Mapping[str, Any], ...],
         Meta(
-            description="Alerts of your own, one table [[alert]] each: what to run or whom to notify when a condition "
+            description="Alerts of your own, one table [[alert]] each: what to run when a condition "
             "holds on a GPU. `gputop help alerts` explains the fields."
         ),
     ] = ()
@@ -261,9 +261,8 @@ def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     try:
         values: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
         return values
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ConfigError(f"{path} is not valid TOML: {first}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {str(error).splitlines()[0]}") from None
 
 
 def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: list[str]) -> Settings:

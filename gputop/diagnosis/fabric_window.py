@@ -7,7 +7,7 @@ from collections import deque
 from msgspec import Struct
 
 from gputop.model.quantity import count, pct
-from gputop.model.snapshot import HostSample
+from gputop.model.snapshot import HostSample, value
 
 FABRIC_WINDOW_S = 30.0
 LEAST_LOSSES = 30
@@ -95,7 +95,7 @@ class FabricWindow:
 
     def observe(self, t: float, host: HostSample) -> FabricSignals | None:
         """The signals now; None where there is no fabric and TCP is not counted either."""
-        now = tuple(getattr(host, key) for key in _COUNTED)
+        now = tuple(value(host, key) for key in _COUNTED)
         there = host.fabric_ports_down is not None
         if not there and now[-1] is None:
             self._past.clear()

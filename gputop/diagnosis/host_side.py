@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from gputop.diagnosis.feeder_window import FeederRow
 from gputop.model.feeders import NEVER, FeederKind, rank_among_owners
@@ -94,7 +95,7 @@ class HostTick:
             self.pin_memory = bool(self.pin_memory) or p.pin_memory
         if p.pool_run_pct is not None:
             self.pool_pct = (self.pool_pct or 0.0) + p.pool_run_pct
-        if p.feed_run_pct is not None and (p.feeder_threads or p.feed_by == "child"):
+        if p.feed.run is not None and (p.feeder_threads or p.feed_by == "child"):
             if p.feed_by == "child":
                 self.feeders.append(_row(p, -p.pid, "children", "child processes", p.feeder_threads or 1))
             else:
@@ -172,7 +173,7 @@ class HostTick:
         rule = p.static.rule
         if rule not in ("R5", "R6"):
             self.births.append(Born(p.pid, p.starttime, p.age_s, p.ppid, rule, p.static.loader))
-        if p.feed_run_pct is not None:
+        if p.feed.run is not None:
             self.feeders.append(_row(p, p.pid, *_kind(rule, p.static.loader), 1))
 
 
@@ -189,7 +190,7 @@ class Born(Struct, frozen=True):
 
 def is_on_disk(p: ProcessSample) -> bool:
     """Whether a process waits for a disk: by its class, and in recordings without one by state D alone."""
-    if p.waiting_on is None or (p.waiting_on == "other" and p.feed_other_pct is None and p.main_other_pct is None):
+    if p.waiting_on is None or (p.waiting_on == "other" and p.feed.other is None and p.main.other is None):
         return (p.main_state or p.state) == "D"
     return p.waiting_on == "disk"
 
@@ -205,11 +206,7 @@ def _kind(rule: str | None, loader: str | None) -> tuple[FeederKind, str]:
 
 
 def _row(p: ProcessSample, key: int, feeder_kind: FeederKind, kind: str, count: int) -> FeederRow:
-    values: tuple[float | None, ...] = (
-        p.feed_run_pct, p.feed_queued_pct, p.feed_disk_pct, p.feed_network_pct,
-        p.feed_lock_pct, p.feed_sleep_pct, p.feed_poll_pct, p.feed_other_pct, p.feed_unread_pct,
-    )  # fmt: skip
-    shares = tuple([value or 0.0 for value in values])
+    shares = tuple([percent or 0.0 for percent in astuple(p.feed)])
     blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
     return FeederRow(key, kind, shares, p.feed_by, p.net_rx_bytes_per_s, count, blind, feeder_kind, p.mount)
 
@@ -262,7 +259,7 @@ class HostReader:
         core, disk = self._helpers.get(p.pid, (0.0, 0.0))
         weight = min(1.0, interval_s / HELPER_MEMORY_S)
         run = p.run_pct if p.run_pct is not None else p.cpu_pct or 0.0
-        if p.feed_run_pct is not None:
+        if p.feed.run is not None:
             # The source has judged it with its queued time and its network waits: see ``Member.role``.
             return False
         core += weight * (run / 100.0 - core)

@@ -251,9 +251,9 @@ def main_state(p: ProcessSample | None) -> str | None:
         return None
     if p.main_state in HALTED:
         return HALTED[p.main_state]
-    if p.main_unread_pct is None:
+    if p.main.unread is None:
         return None
-    return next((name for name in _MAIN if (getattr(p, f"main_{name}_pct") or 0.0) >= MOSTLY_PCT), None)
+    return next((name for name in _MAIN if (getattr(p.main, name) or 0.0) >= MOSTLY_PCT), None)
 
 
 def feeders_state(tick: HostTick) -> tuple[str | None, str | None]:
@@ -275,8 +275,8 @@ def saves_pct(p: ProcessSample | None) -> float:
     """
     if p is None:
         return 0.0
-    on_disk = p.main_disk_pct if p.main_disk_pct is not None else 100.0 if is_on_disk(p) else 0.0
-    return max(p.main_saves_pct or 0.0, on_disk if p.write_bytes_per_s else 0.0)
+    on_disk = p.main.disk if p.main.disk is not None else 100.0 if is_on_disk(p) else 0.0
+    return max(p.main.saves or 0.0, on_disk if p.write_bytes_per_s else 0.0)
 
 
 def runs_pct(p: ProcessSample | None) -> float:

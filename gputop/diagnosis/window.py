@@ -344,8 +344,8 @@ def _host_side(tick: HostTick) -> list[int | None]:
             main = scaled(min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0)))
         if p.main_state is not None:
             main_disk = 100_000_000 if is_on_disk(p) else 0
-        if p.main_disk_pct is not None:
-            main_disk = scaled(p.main_disk_pct)
+        if p.main.disk is not None:
+            main_disk = scaled(p.main.disk)
         elif p.main_looks is not None:
             main_disk = scaled(100.0 * p.main_looks.of("disk") / max(1, p.main_looks.total))
     count, scheduled, states = tick.loader_count, tick.scheduled, tick.states
@@ -377,11 +377,11 @@ def _main_waits(p: ProcessSample | None) -> list[int | None]:
         return [*_NO_WAITS, None, None, None, None, None]
     listens = None if p.listens is None else 100_000_000 if p.listens else 0
     queued = p.main_wait_pct or 0.0
-    if p.main_unread_pct is not None:
+    main = p.main
+    if main.unread is not None:
         return [
-            scaled(p.main_network_pct), scaled(p.main_lock_pct), scaled(p.main_sleep_pct), scaled(p.main_poll_pct),
-            scaled(p.main_pipe_pct), listens, scaled(queued),
-            scaled(p.main_write_pct), scaled(p.main_other_pct), scaled(p.main_unread_pct),
+            scaled(main.network), scaled(main.lock), scaled(main.sleep), scaled(main.poll), scaled(main.pipe),
+            listens, scaled(queued), scaled(main.write), scaled(main.other), scaled(main.unread),
         ]  # fmt: skip
     # Recordings from before these columns were.
     looks = p.main_looks or MainLooks()

@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any
@@ -54,6 +52,7 @@ from gputop.recording.format import RecordingError
 from gputop.report.job_report import report_recording
 from gputop.sources.doctor_report import examine
 from gputop.sources.marks import send_mark
+from gputop.system.children import ProgramEnvironment, TooLate, finished, our_program, ours, the_users
 
 MOST_WATCH_S = 120.0
 LOADER_BUDGET_S, LOADER_MORE_S = 40.0, 60.0
@@ -208,7 +207,7 @@ class Tools:
 
         def ask() -> Mapping[str, Any]:
             # In a process of its own: reading bounds the memory of the whole process that reads.
-            data: dict[str, Any] = _run(["memory", self._folders.file(file), "--json"], LOADER_MORE_S)
+            data: dict[str, Any] = _run(["memory", self._folders.file(file), "--json"], ours(), LOADER_MORE_S)
             return data if full else memory_brief(data, top=top)
 
         return await self._answer(ask, full=full)
@@ -266,7 +265,11 @@ class Tools:
             if function not in self._allow_run:
                 hint = f"gputop mcp --allow-run {shlex.quote(function)}"
                 return {"ran": False, "command": words, "reason": f"not allowed here: run it yourself, or start {hint}"}
-            return {"ran": True, "command": words, "result": _run(command, LOADER_BUDGET_S + LOADER_MORE_S)}
+            return {
+                "ran": True,
+                "command": words,
+                "result": _run(command, the_users(), LOADER_BUDGET_S + LOADER_MORE_S),
+            }
 
         return await self._answer(ask, full=full)
 
@@ -336,21 +339,13 @@ class Tools:
         return self._redactor.snapshot(original)
 
 
-def _run(command: list[str], seconds: float) -> Any:
+def _run(command: list[str], environment: ProgramEnvironment, seconds: float) -> Any:
     """What a command of gputop's own says as JSON, within some seconds. Raises Failed with its last line for none."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "gputop", *command],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=seconds,
-            check=False,
-        )
-        return json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
+        done = finished(our_program("gputop.cli", *command), environment, seconds)
+        return json.loads(done.out)
+    except TooLate:
         raise Failed(f"{command[0]} did not end within {seconds:.0f} s") from None
     except ValueError:
-        lines = done.stderr.strip().splitlines() or ["no result"]
+        lines = done.err.strip().splitlines() or ["no result"]
         raise Failed(clean_text(lines[-1])[:300]) from None

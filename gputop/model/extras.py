@@ -33,7 +33,6 @@ EXTRAS: Mapping[str, Extra] = MappingProxyType({
     "fleet": Extra("httpcore", "gputop fleet"),
     "export": Extra("grpcio", "gputop export --pod-resources"),
     "web": Extra("textual-serve", "gputop serve"),
-    "notify": Extra("apprise", "alerts that notify"),
     "mcp": Extra("mcp", "gputop mcp"),
     "deep": Extra("py-spy", "Python stacks in the details of a process"),
     "png": Extra("resvg-py", "screenshots as PNG"),

@@ -113,7 +113,7 @@ FEATURES: Mapping[str, Feature] = {
                         "the questions behind the dashboards, as PromQL", "gputop.features.fleet.queries_command"
                     ),
                     "remedy": CommandPart(
-                        "set failing nodes aside, requeue jobs that hang, tell owners",
+                        "set nodes aside whose GPUs fail",
                         "gputop.features.fleet.remedy_command",
                     ),
                 },

@@ -7,9 +7,10 @@ Nothing here measures or draws.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.sm import SM_SOURCES
 
@@ -24,7 +25,8 @@ class Metric(Struct, frozen=True):
 
     ``history``: remembered, so that charts can show its past. ``seldom``: slow to answer and slow to change, so it is
     read only every few seconds. ``glossary``: explained in the help. ``activity``: only a source of SM activity
-    can give it, and what two sources gave is never mixed.
+    can give it, and what two sources gave is never mixed. ``path``: where in its sample the value stands, attribute by
+    attribute, if not under its key.
     """
 
     key: str
@@ -41,6 +43,7 @@ class Metric(Struct, frozen=True):
     seldom: bool = False
     glossary: bool = False
     activity: bool = False
+    path: str = ""
 
     def is_valid(self, value: float) -> bool:
         """Whether a finite number lies inside the metric's bounds (NaN never does)."""
@@ -48,34 +51,39 @@ class Metric(Struct, frozen=True):
 
 
 def pct(
-    key: str, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: bool
+    key: str, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: Any
 ) -> Metric:
     """A percentage, 0 to 100."""
     return Metric(key, "pct", "ratio", label, definition, 0.0, 100.0, 0, dcgm, origin, **flags)
 
 
 def gauge(
-    key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: bool
+    key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: Any
 ) -> Metric:
     """A value that rises and falls, never below 0."""
     return Metric(key, unit, "gauge", label, definition, 0.0, None, 0, dcgm, origin, **flags)
 
 
 def count(
-    key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: bool
+    key: str, unit: Unit, label: str, definition: str, dcgm: str | None = None, origin: str | None = None, **flags: Any
 ) -> Metric:
     """A counter, which only rises until it is reset."""
     return Metric(key, unit, "counter", label, definition, 0.0, None, 0, dcgm, origin, **flags)
 
 
-def fact(key: str, unit: Unit, label: str, definition: str, origin: str | None = None, **flags: bool) -> Metric:
+def fact(key: str, unit: Unit, label: str, definition: str, origin: str | None = None, **flags: Any) -> Metric:
     """Something that stays the same while it is watched."""
     return Metric(key, unit, "fact", label, definition, None, None, 0, None, origin, **flags)
 
 
-def table(*rows: Metric) -> dict[str, Metric]:
-    """The rows by key, in their order."""
-    return {row.key: row for row in rows}
+def passed(part: str, state: str, label: str, definition: str, origin: str) -> Metric:
+    """The share of time that something spent in a state: ``feed_run_pct`` is the ``run`` of a process' ``feed``."""
+    return replace(pct(f"{part}_{state}_pct", label, definition, origin=origin), path=f"{part}.{state}")
+
+
+def table(*rows: Metric, under: str = "") -> dict[str, Metric]:
+    """The rows by key, in their order. ``under``: the part of the sample in which all of them stand."""
+    return {row.key: replace(row, path=f"{under}.{row.key}") if under else row for row in rows}
 
 
 GPU_STATIC = table(
@@ -97,6 +105,7 @@ GPU_STATIC = table(
         "whether the GPU has no memory of its own and uses the host's",
         "nvmlDeviceGetMemoryInfo",
     ),
+    under="static",
 )
 
 # fmt: off
@@ -312,13 +321,13 @@ PROCESS_METRICS = table(
     fact("pin_memory", "bool", "PIN", "whether a pin-memory thread runs", "thread names"),
     gauge("pool_threads", "count", "HOST THREADS", "threads neither main nor CUDA, NCCL or autograd"),
     gauge("pool_run_pct", "pct", "POOL RUN", "CPU time of those host threads, percent of one core"),
-    pct("feed_run_pct", "FEED RUN", f"{_FEEDER} ran on a core", origin="schedstat"),
-    pct("feed_queued_pct", "FEED QUEUE", f"{_FEEDER} was queued for a core", origin="schedstat"),
-    pct("feed_disk_pct", "FEED DISK", f"{_FEEDER} waited for a disk", origin="stat field 3"),
-    pct("feed_network_pct", "FEED NET", f"{_FEEDER} waited for the network", origin="wchan, sock_diag"),
-    pct("feed_lock_pct", "FEED LOCK", f"{_FEEDER} waited for a lock", origin="wchan"),
-    pct("feed_sleep_pct", "FEED SLEEP", f"{_FEEDER} slept by a timer", origin="wchan"),
-    pct("feed_poll_pct", "FEED POLL", f"{_FEEDER} polled: idle, or a socket with a timeout", origin="wchan"),
+    passed("feed", "run", "FEED RUN", f"{_FEEDER} ran on a core", "schedstat"),
+    passed("feed", "queued", "FEED QUEUE", f"{_FEEDER} was queued for a core", "schedstat"),
+    passed("feed", "disk", "FEED DISK", f"{_FEEDER} waited for a disk", "stat field 3"),
+    passed("feed", "network", "FEED NET", f"{_FEEDER} waited for the network", "wchan, sock_diag"),
+    passed("feed", "lock", "FEED LOCK", f"{_FEEDER} waited for a lock", "wchan"),
+    passed("feed", "sleep", "FEED SLEEP", f"{_FEEDER} slept by a timer", "wchan"),
+    passed("feed", "poll", "FEED POLL", f"{_FEEDER} polled: idle, or a socket with a timeout", "wchan"),
     gauge("feeder_threads", "count", "FEEDERS", "threads that can prepare data, without the main thread"),
     fact(
         "feed_by",
@@ -329,20 +338,20 @@ PROCESS_METRICS = table(
     gauge("net_rx_bytes_per_s", "bytes/s", "NET ↓", "received on TCP sockets of this process", origin="sock_diag"),
     fact("main_waits", "text", "MAIN WAITS", "what the main thread waited for at looks between two readings", "wchan"),
     fact("listens", "bool", "LISTENS", "whether its main thread waits for connections", "sock_diag, wchan"),
-    pct("feed_other_pct", "FEED OTHER", f"{_FEEDER} waited for something else: work, a reader", origin="wchan"),
-    pct("feed_unread_pct", "FEED UNREAD", f"{_FEEDER} slept, and what for was not seen", origin="wchan"),
-    pct("main_disk_pct", "MAIN DISK", f"{_MAIN} waited for a disk", origin="wchan, stat field 3"),
-    pct("main_network_pct", "MAIN NET", f"{_MAIN} waited for the network", origin="wchan, sock_diag"),
-    pct("main_lock_pct", "MAIN LOCK", f"{_MAIN} waited for a lock", origin="wchan"),
-    pct("main_sleep_pct", "MAIN SLEEP", f"{_MAIN} slept by a timer", origin="wchan"),
-    pct("main_poll_pct", "MAIN POLL", f"{_MAIN} polled: for a batch, a request, a socket", origin="wchan"),
-    pct("main_pipe_pct", "MAIN PIPE", f"{_MAIN} waited for data of a pipe", origin="wchan"),
-    pct("main_write_pct", "MAIN WRITE", f"{_MAIN} waited for the reader of a full pipe", origin="wchan"),
-    pct("main_other_pct", "MAIN OTHER", f"{_MAIN} waited for something else", origin="wchan"),
-    pct("main_unread_pct", "MAIN UNREAD", f"{_MAIN} slept, and what for was not seen", origin="wchan"),
+    passed("feed", "other", "FEED OTHER", f"{_FEEDER} waited for something else: work, a reader", "wchan"),
+    passed("feed", "unread", "FEED UNREAD", f"{_FEEDER} slept, and what for was not seen", "wchan"),
+    passed("main", "disk", "MAIN DISK", f"{_MAIN} waited for a disk", "wchan, stat field 3"),
+    passed("main", "network", "MAIN NET", f"{_MAIN} waited for the network", "wchan, sock_diag"),
+    passed("main", "lock", "MAIN LOCK", f"{_MAIN} waited for a lock", "wchan"),
+    passed("main", "sleep", "MAIN SLEEP", f"{_MAIN} slept by a timer", "wchan"),
+    passed("main", "poll", "MAIN POLL", f"{_MAIN} polled: for a batch, a request, a socket", "wchan"),
+    passed("main", "pipe", "MAIN PIPE", f"{_MAIN} waited for data of a pipe", "wchan"),
+    passed("main", "write", "MAIN WRITE", f"{_MAIN} waited for the reader of a full pipe", "wchan"),
+    passed("main", "other", "MAIN OTHER", f"{_MAIN} waited for something else", "wchan"),
+    passed("main", "unread", "MAIN UNREAD", f"{_MAIN} slept, and what for was not seen", "wchan"),
     fact("mount", "text", "MOUNT", "the networked file system on which it waits", "fdinfo, mountinfo"),
     fact("framework", "text", "FRAMEWORK", "torch, jax or tensorflow, where its threads show which", "thread names"),
-    pct("main_saves_pct", "MAIN SAVES", f"{_MAIN} waited for a file to be written", origin="syscall"),
+    passed("main", "saves", "MAIN SAVES", f"{_MAIN} waited for a file to be written", "syscall"),
 )
 
 PROCESS_STATIC = table(
@@ -358,6 +367,7 @@ PROCESS_STATIC = table(
         "job_key", "text", "JOB KEY", "the same for processes of one user and command line; salted, it reveals neither"
     ),
     fact("rule", "text", "RULE", "the rule by which the role was given: R1 to R6, or never"),
+    under="static",
 )
 
 ACTIVITY_KEYS = tuple(key for key, metric in GPU_METRICS.items() if metric.activity)

@@ -5,11 +5,13 @@ Fixed widths are ``paint.line``'s; what is not measured is "n/a" in both.
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any
 
 from gputop.model.metrics import Unit
 
@@ -272,3 +274,12 @@ def wrapped(text: str, width: int, first: str = "", further: str = "", *, whole_
         break_long_words=not whole_words,
         break_on_hyphens=False,
     )
+
+
+def rounded(data: Any, digits: int) -> Any:
+    """Data for JSON (dicts, lists, plain values) with every float rounded, and null for one that is no number."""
+    if isinstance(data, float):
+        return round(data, digits) if math.isfinite(data) else None
+    if isinstance(data, dict):
+        return {key: rounded(value, digits) for key, value in data.items()}
+    return [rounded(value, digits) for value in data] if isinstance(data, list) else data

@@ -6,13 +6,24 @@ value that was not measured is None, and ``unavailable`` says why by key; it is 
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Mapping
+from operator import attrgetter
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
 from gputop.model.feeders import MainLooks, Outsider, outsider_words
+from gputop.model.metrics import (
+    GPU_METRICS,
+    GPU_STATE,
+    GPU_STATIC,
+    HOST_METRICS,
+    PROCESS_METRICS,
+    PROCESS_STATIC,
+    SM_PROVENANCE,
+)
 from gputop.model.serving import ServerRow
 from gputop.model.sm import SmLack, SmSource
 from gputop.model.steps import StepPeriod, StepRow
@@ -230,11 +241,45 @@ class ProcessStatic(Struct, frozen=True):
         return None if self.contained_in is None else self.contained_in.words
 
 
+class FeedTime(Struct, frozen=True, gc=False):
+    """How the time of what may feed a GPU passed, percent: a loader, or the busiest host thread of a GPU process.
+
+    None is what may not be seen.
+    """
+
+    run: float | None = None
+    queued: float | None = None
+    disk: float | None = None
+    network: float | None = None
+    lock: float | None = None
+    sleep: float | None = None
+    poll: float | None = None
+    other: float | None = None
+    unread: float | None = None
+
+
+class MainTime(Struct, frozen=True, gc=False):
+    """What the main thread of a GPU process waited for while it was not runnable, percent of the time; None where that
+    was not measured. ``saves`` is the part of it that it waited for a file to be written."""
+
+    disk: float | None = None
+    network: float | None = None
+    lock: float | None = None
+    sleep: float | None = None
+    poll: float | None = None
+    pipe: float | None = None
+    write: float | None = None
+    other: float | None = None
+    unread: float | None = None
+    saves: float | None = None
+
+
 class ProcessSample(Struct, frozen=True):
     """One process on one GPU. A process with contexts on several GPUs has one sample for each of them.
 
     Keys and units as in ``metrics.PROCESS_METRICS``. ``starttime`` is None when /proc does not show the process
-    (another PID namespace, hidepid); ``unavailable`` then says so.
+    (another PID namespace, hidepid); ``unavailable`` then says so. What stands deeper in it has its key as a property:
+    ``feed_run_pct`` is ``feed.run``.
     """
 
     pid: int
@@ -263,32 +308,15 @@ class ProcessSample(Struct, frozen=True):
     pin_memory: bool | None = None
     pool_threads: int | None = None
     pool_run_pct: float | None = None
-    feed_run_pct: float | None = None
-    feed_queued_pct: float | None = None
-    feed_disk_pct: float | None = None
-    feed_network_pct: float | None = None
-    feed_lock_pct: float | None = None
-    feed_sleep_pct: float | None = None
-    feed_poll_pct: float | None = None
+    feed: FeedTime = FeedTime()
+    main: MainTime = MainTime()
     feeder_threads: int | None = None
     feed_by: str | None = None
     net_rx_bytes_per_s: float | None = None
     main_looks: MainLooks | None = None
     listens: bool | None = None
-    feed_other_pct: float | None = None
-    feed_unread_pct: float | None = None
-    main_disk_pct: float | None = None
-    main_network_pct: float | None = None
-    main_lock_pct: float | None = None
-    main_sleep_pct: float | None = None
-    main_poll_pct: float | None = None
-    main_pipe_pct: float | None = None
-    main_write_pct: float | None = None
-    main_other_pct: float | None = None
-    main_unread_pct: float | None = None
     mount: str | None = None
     framework: str | None = None
-    main_saves_pct: float | None = None
     static: ProcessStatic = ProcessStatic()
     unavailable: Mapping[str, str] = NOTHING_MISSING
 
@@ -300,6 +328,27 @@ class ProcessSample(Struct, frozen=True):
     def __deepcopy__(self, _memo: dict[int, object]) -> ProcessSample:
         """Itself: it never changes, so a copy of what remembers it can share it."""
         return self
+
+
+for _row in PROCESS_METRICS.values():
+    if _row.path:
+        setattr(ProcessSample, _row.key, property(attrgetter(_row.path)))
+
+AnySample: TypeAlias = GpuSample | HostSample | ProcessSample
+
+_READERS = {
+    kind: {key: attrgetter(row.path or key) for key, row in ChainMap(*tables).items()}
+    for kind, *tables in (
+        (GpuSample, GPU_STATIC, GPU_METRICS, SM_PROVENANCE, GPU_STATE),
+        (HostSample, HOST_METRICS),
+        (ProcessSample, PROCESS_METRICS, PROCESS_STATIC),
+    )
+}
+
+
+def value(sample: AnySample, key: str) -> Any:
+    """What a sample holds under a key of the catalogue, wherever in it that stands. Raises KeyError for any other."""
+    return _READERS[type(sample)][key](sample)
 
 
 SIMULATED_BOOT = "simulated-"

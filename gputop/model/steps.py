@@ -6,6 +6,7 @@ checked here. Pure.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite, sqrt
@@ -14,6 +15,7 @@ from typing import Any, Literal, cast, get_args
 from msgspec import Struct
 
 from gputop.model.quantity import clean_text
+from gputop.model.run_identity import DIGITS
 from gputop.model.secrets import masked_text
 
 # Training steps as a job announces them: how many in about a second, and how long they took.
@@ -32,6 +34,7 @@ MFU_REMEDY = (
     "check what work() is told: tokens, parameters or flops are of one step of this process, peak_flops of one GPU"
 )
 _MOST_CLAIMED_PCT = 1e6
+_RUN = re.compile(f"[0-9a-f]{{1,{DIGITS}}}")
 
 
 Phase = Literal["forward", "backward", "optimizer", "between"]
@@ -49,7 +52,8 @@ class StepRow(Struct, frozen=True):
     its own batches, ``tokens`` how many tokens they had, ``mfu_pct`` their model FLOPs utilisation in percent as the
     job works it out, which may be more than can be; each None where the job does not say. ``forward_s``,
     ``backward_s``, ``optimizer_s`` and ``between_s`` are the host time of a step by phase, in seconds: the mean of the
-    steps that the job has looked at.
+    steps that the job has looked at. ``run`` is the same for the ranks of one run alone (``model/run_identity.py``);
+    None where an older gputop announced or recorded the steps.
     """
 
     pid: int
@@ -71,6 +75,7 @@ class StepRow(Struct, frozen=True):
     backward_s: float | None = None
     optimizer_s: float | None = None
     between_s: float | None = None
+    run: str | None = None
 
     @property
     def phases(self) -> dict[Phase, float]:
@@ -80,7 +85,7 @@ class StepRow(Struct, frozen=True):
 
 
 PHASE_FIELDS = ("forward_s", "backward_s", "optimizer_s", "between_s")
-BESIDE = ("samples", "wait_s", "data_wait_s", "tokens", "mfu_pct", *PHASE_FIELDS)
+BESIDE = ("samples", "wait_s", "data_wait_s", "tokens", "mfu_pct", *PHASE_FIELDS, "run")
 COLUMNS = StepRow.__struct_fields__[: -len(BESIDE)]
 """The fields of a row in a recording; samples, waits, tokens and MFU stand beside the rows."""
 
@@ -96,6 +101,7 @@ def step_row(
     backward_s: object = None,
     optimizer_s: object = None,
     between_s: object = None,
+    run: object = None,
 ) -> StepRow | None:
     """A row of these values, in the order of the fields, and what stands beside it; None where they cannot be true."""
     if len(values) != len(COLUMNS):
@@ -125,10 +131,12 @@ def step_row(
     for spent in phases:
         if spent is not None and not (_is_number(spent) and 0.0 <= spent <= _MOST_S):  # type: ignore[operator]
             return None
+    if not (run is None or (isinstance(run, str) and _RUN.fullmatch(run))):
+        return None
     label = masked_text(clean_text(name))[:MOST_NAME]
     return StepRow(
         pid, rank, gpu, label, count, total, low, high, p50, p99, samples, wait_s, data_wait_s,  # type: ignore[arg-type]
-        tokens, mfu_pct, *phases,  # type: ignore[arg-type]
+        tokens, mfu_pct, *phases, run,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -200,6 +208,9 @@ class StepPace(Struct, frozen=True):
     mfu_pct: float | None = None
     """Model FLOPs utilisation as the job works it out; above 100 it cannot be, and is shown with that reason alone."""
 
+    run: str = ""
+    """The run whose rank it is."""
+
     phases: Mapping[Phase, float] = NO_PHASES
     """Seconds of host time a step, by phase, over the last minute; without those that the job does not say."""
     growth: PhaseGrowth | None = None
@@ -266,7 +277,12 @@ class StepHistory:
         if not self._rows:
             return ()
         paces = [pace for history in self._rows.values() if (pace := _pace(t, history)) is not None]
-        return tuple(sorted(paces, key=lambda p: (p.name, -1 if p.rank is None else p.rank, p.pid)))
+        return tuple(sorted(paces, key=lambda p: (p.name, p.run, -1 if p.rank is None else p.rank, p.pid)))
+
+
+def run_name(row: StepRow) -> str:
+    """The run whose rank announced these steps; where that is not known, a run of this process alone."""
+    return row.run or f"pid {row.pid}"
 
 
 def slowest(paces: Sequence[StepPace]) -> StepPace | None:
@@ -309,7 +325,8 @@ def _pace(t: float, history: Sequence[tuple[float, StepRow]]) -> StepPace | None
     wait = sum(row.wait_s or 0.0 for row in waiting) / sum(row.count for row in waiting) if waiting else None
     return StepPace(
         last.pid, last.rank, last.gpu, last.name, mean, error, late, steps, samples,
-        None if wait is None else min(wait, mean), tokens, mfu, mean_phases([row.phases for row in recent]),
+        None if wait is None else min(wait, mean), tokens, mfu, run_name(last),
+        mean_phases([row.phases for row in recent]),
     )  # fmt: skip
 
 

@@ -20,11 +20,8 @@ FLAGS = ("flag_now", "busy_not_working", "cause")
 MOST_LISTED = 3
 
 
-def checked(template: str, keys: Collection[str], *, all_keys: str = "`--json` shows every key") -> str:
-    """The template, if every name in braces is one of ``keys``. Raises UsageError with what is wrong.
-
-    ``all_keys`` says where they are listed.
-    """
+def checked(template: str, keys: Collection[str]) -> str:
+    """The template, if every name in braces is one of ``keys``. Raises UsageError with what is wrong."""
     for part in _PART.finditer(template):
         if part[0] in ("{{", "}}"):
             continue
@@ -33,7 +30,7 @@ def checked(template: str, keys: Collection[str], *, all_keys: str = "`--json` s
         if part[1] not in keys:
             near = get_close_matches(part[1], keys, MOST_LISTED)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise UsageError(f"--format: there is no {part[1]!r}{hint}; {all_keys}")
+            raise UsageError(f"--format: there is no {part[1]!r}{hint}; `--json` shows every key")
     return template
 
 

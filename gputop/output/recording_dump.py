@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, HOST_METRICS, SM_PROVENANCE
-from gputop.model.snapshot import Event, GpuSample, Snapshot
+from gputop.model.snapshot import Event, GpuSample, Snapshot, value
 from gputop.monitor import SmSources
 from gputop.output.snapshot_data import SCHEMA, snapshot_data
 from gputop.recording.index import Recording
@@ -73,10 +73,10 @@ def _reader(column: str) -> Callable[[Snapshot, GpuSample], object]:
         return lambda snapshot, gpu: round(snapshot.t, 3)
     if column.startswith(_HOST):
         key = column.removeprefix(_HOST)
-        return lambda snapshot, gpu: None if "proc" in snapshot.repeats else getattr(snapshot.host, key)
+        return lambda snapshot, gpu: None if "proc" in snapshot.repeats else value(snapshot.host, key)
     if column in GPU_STATIC:
-        return lambda snapshot, gpu: getattr(gpu.static, column)
-    return lambda snapshot, gpu: None if "nvml" in snapshot.repeats else getattr(gpu, column)
+        return lambda snapshot, gpu: value(gpu, column)
+    return lambda snapshot, gpu: None if "nvml" in snapshot.repeats else value(gpu, column)
 
 
 def _csv(frames: Iterator[Snapshot], out: TextIO, columns: Sequence[str]) -> int:

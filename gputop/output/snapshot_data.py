@@ -25,7 +25,7 @@ from gputop.model.metrics import (
 )
 from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.serving import row_value, server_lines
-from gputop.model.snapshot import SIMULATED, FabricPort, GpuSample, ProcessSample, Snapshot
+from gputop.model.snapshot import SIMULATED, AnySample, FabricPort, GpuSample, ProcessSample, Snapshot, value
 from gputop.model.steps import period_value
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
@@ -46,15 +46,14 @@ def _clean(value: object) -> object:
     return value
 
 
-def _fields(source: object, keys: Iterable[str]) -> dict[str, object]:
-    return {key: _clean(getattr(source, key)) for key in keys}
+def _fields(sample: AnySample, *tables: Iterable[str]) -> dict[str, object]:
+    return {key: _clean(value(sample, key)) for keys in tables for key in keys}
 
 
 def gpu_data(gpu: GpuSample) -> dict[str, object]:
     """Static facts, metrics and provenance of one GPU, with the reason for each that is missing."""
     return {
-        **_fields(gpu.static, GPU_STATIC),
-        **_fields(gpu, _GPU_MEASURED),
+        **_fields(gpu, GPU_STATIC, _GPU_MEASURED),
         "unavailable": dict(gpu.unavailable),
     }
 
@@ -62,8 +61,7 @@ def gpu_data(gpu: GpuSample) -> dict[str, object]:
 def process_data(process: ProcessSample) -> dict[str, object]:
     """Facts and metrics of one process by the catalogue's keys, with the reason for each that is missing."""
     return {
-        **_fields(process, PROCESS_METRICS),
-        **_fields(process.static, PROCESS_STATIC),
+        **_fields(process, PROCESS_METRICS, PROCESS_STATIC),
         "unavailable": dict(process.unavailable),
     }
 

@@ -9,7 +9,7 @@ from gputop.model.derived import gap_pct, throttle_words, work
 from gputop.model.metrics import GPU_METRICS, Metric
 from gputop.model.quantity import NOT_MEASURED, seconds, terminal_safe
 from gputop.model.sm import MEASURED, SM_SOURCES
-from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.model.snapshot import GpuSample, Snapshot, value
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span, fit, gb_per_s, gib, pct, shorten, whole
 
@@ -198,11 +198,13 @@ def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int, glyphs: Glyp
     head = Line().to(2).add("VALUE".ljust(LABEL_WIDTH), "heading").add("NOW".rjust(VALUE_WIDTH), "heading")
     rows = [head.add("   AGE      ", "heading").add("FROM, OR WHY IT IS MISSING", "heading").row(width)]
     for key, metric in GPU_METRICS.items():
-        value: float | None = getattr(gpu, key)
+        measured: float | None = value(gpu, key)
         line = Line().to(2).add(fit(metric.label, LABEL_WIDTH, glyphs.more), "text")
-        line.add(fit(shown_value(metric, value, glyphs).rjust(VALUE_WIDTH), VALUE_WIDTH, glyphs.more), _style(value))
+        line.add(
+            fit(shown_value(metric, measured, glyphs).rjust(VALUE_WIDTH), VALUE_WIDTH, glyphs.more), _style(measured)
+        )
         line.add("   ")
-        if value is None:
+        if measured is None:
             line.add(" " * 9).add(shorten(_missing(metric, gpu), width - line.width - 1, glyphs.more), "dim")
         else:
             line.add(f"{_age(metric, gpu, late):<9}", "dim")

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
-from gputop.model.snapshot import ProcessSample
+from gputop.model.snapshot import ProcessSample, value
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, elapsed, fit, folded, rate, size
 from gputop.paint.words import thread_words
@@ -105,7 +105,7 @@ def loader_words(process: ProcessSample, children: Children) -> str:
 
 def _total(process: ProcessSample, children: Children, key: str) -> float | None:
     """The sum over a process and its descendants; what is not measured is left out, None when nothing is."""
-    measured = [value for p in (process, *children) if (value := getattr(p, key)) is not None]
+    measured = [number for p in (process, *children) if (number := value(p, key)) is not None]
     return sum(measured) if measured else None
 
 
@@ -120,9 +120,7 @@ def _reader(key: str) -> Callable[[ProcessSample, Children], Value]:
         return loader_words
     if key == "command":
         return lambda p, c: p.static.command or p.static.name
-    if key in PROCESS_STATIC:
-        return lambda p, c: getattr(p.static, key)
-    return lambda p, c: getattr(p, key)
+    return lambda p, c: value(p, key)
 
 
 def _yes_no(value: float, width: int) -> str:

@@ -384,7 +384,7 @@ def server_on(frame: Frame, gpu: GpuSample) -> ServerRow | None:
 
 def _forms(steps: Sequence[StepPace], pace: StepPace) -> tuple[str, ...]:
     error = "" if pace.error_pct is None else f" ± {pace.error_pct:.{0 if pace.error_pct >= 0.95 else 1}f} %"
-    last = ", the slowest rank" if pace is _slowest_rank(steps, pace.name) else ""
+    last = ", the slowest rank" if pace is _slowest_rank(steps, pace.run) else ""
     samples = "" if pace.samples_per_s is None else f", {per_second(pace.samples_per_s)} samples/s"
     tokens = "" if pace.tokens_per_s is None else f", {per_second(pace.tokens_per_s)} tokens/s"
     mfu = "" if pace.mfu_pct is None else f", {mfu_words(pace.mfu_pct)}"
@@ -409,11 +409,11 @@ def _growth_words(pace: StepPace) -> str:
     return f", {phase_word(growth.phase)} grew {step_time(growth.before_s)} → {step_time(growth.after_s)}"
 
 
-def _slowest_rank(steps: Sequence[StepPace], name: str) -> StepPace | None:
+def _slowest_rank(steps: Sequence[StepPace], run: str) -> StepPace | None:
     # Importing it takes 4 ms, for which a first picture without steps need not wait.
     from statistics import median
 
-    ranks = [pace for pace in steps if pace.name == name]
+    ranks = [pace for pace in steps if pace.run == run]
     last = slowest(ranks)
     takes = comparable_s(ranks)
     if last is None or takes(last) <= TOLD_SLOWER * median(takes(pace) for pace in ranks):

@@ -25,11 +25,13 @@ from gputop.model.snapshot import (
     ROLES,
     CgroupName,
     Event,
+    FeedTime,
     GpuSample,
     GpuStatic,
     HostSample,
     Lasting,
     Machine,
+    MainTime,
     ProcessSample,
     ProcessStatic,
     Snapshot,
@@ -73,6 +75,16 @@ Layouts = tuple[Layout, Layout, Layout]
 _UNKNOWN_PROCESS = ProcessStatic()
 _SM_SOURCE = next(i for i, c in enumerate(GPU_COLUMNS) if c.key == "sm_source")
 _ROLE = next(i for i, c in enumerate(PROCESS_COLUMNS) if c.key == "role")
+_PLACES = {c.path or c.key: i for i, c in enumerate(PROCESS_COLUMNS)}
+_PARTS: Mapping[str, type[FeedTime | MainTime]] = {"feed": FeedTime, "main": MainTime}
+_PROCESS_FIELDS: Sequence[int | tuple[type[FeedTime | MainTime], list[int]]] = [
+    (part, [_PLACES[f"{name}.{state}"] for state in part.__struct_fields__])
+    if (part := _PARTS.get(name)) is not None
+    else _PLACES[name]
+    for name in ProcessSample.__struct_fields__
+    if name not in ("static", "unavailable")
+]
+"""Where each field of a process comes from: a column, or those of a part."""
 
 
 class RowReader:
@@ -136,7 +148,7 @@ class RowReader:
                 for place in places:
                     by_row[place] = reasons
             missing = by_row
-        return tuple(map(cast("Callable[..., ProcessSample]", ProcessSample), *fills, statics, missing))
+        return tuple(map(cast("Callable[..., ProcessSample]", ProcessSample), *_in_parts(fills), statics, missing))
 
     def host(self, columns: Columns, layout: Layout, missing: Mapping[str, str]) -> HostSample:
         """The sample of a frame's host."""
@@ -149,6 +161,19 @@ class RowReader:
 def _fills(columns: Sequence[Sequence[Any]], layout: Layout) -> list[Iterable[Any]]:
     """For each field of the class its column, or its default repeated."""
     return [repeat(default) if place is None else columns[place] for place, default in layout.sources]
+
+
+def _in_parts(fills: Sequence[Iterable[Any]]) -> list[Iterable[Any]]:
+    """The fills of a process's columns as those of its fields: the columns of one part become that part."""
+    fields: list[Iterable[Any]] = []
+    for source in _PROCESS_FIELDS:
+        if isinstance(source, int):
+            fields.append(fills[source])
+        else:
+            part, places = source
+            there = any(not isinstance(fills[place], repeat) for place in places)
+            fields.append(map(part, *[fills[place] for place in places]) if there else repeat(part()))
+    return fields
 
 
 def _first(fill: Iterable[Any], columns: Sequence[Sequence[Any]]) -> Iterable[Any]:

@@ -59,7 +59,7 @@ def _rounded(value: float, rounding: Rounding) -> float | None:
 
 def _rows(samples: Sequence[Struct], columns: Sequence[RecordedColumn]) -> list[list[Any]]:
     """The recorded fields of samples of one class, a row each. An integer keeps every digit."""
-    values_of = attrgetter(*[column.key for column in columns])
+    values_of = attrgetter(*[column.path or column.key for column in columns])
     return [
         [
             _rounded(value, column.rounding)

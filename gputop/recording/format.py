@@ -54,7 +54,7 @@ class Damage(Exception):
 class RecordedColumn(Struct, frozen=True):
     """One column of a row: the snapshot's field, what its values must be, how floats are rounded, what absence is.
 
-    ``typed`` is the form of one whose values have several parts.
+    ``typed`` is the form of one whose values have several parts. ``path`` is where in its sample the value stands.
     """
 
     key: str
@@ -62,6 +62,7 @@ class RecordedColumn(Struct, frozen=True):
     rounding: Rounding
     default: Any
     typed: TypedColumn | None = None
+    path: str = ""
 
 
 _CHECKS: dict[str, Check] = {
@@ -94,7 +95,16 @@ def columns_of(kind: type[Any]) -> tuple[RecordedColumn, ...]:
         if (typed := TYPED.get(name)) is not None
         else RecordedColumn(name, _CHECKS[kind.__annotations__[name]], _rounding(name), defaults.get(name))
         for name in kind.__struct_fields__
-        if name not in ("static", "unavailable")
+        if name not in ("static", "feed", "main", "unavailable")
+    )
+
+
+def _process_columns() -> tuple[RecordedColumn, ...]:
+    """Those of a process in the catalogue's order: the parts of its time are columns of their own, among the others."""
+    whole = {c.typed.words if c.typed is not None else c.key: c for c in columns_of(ProcessSample)}
+    return tuple(
+        whole[key] if key in whole else RecordedColumn(key, "number", "digits", None, path=metric.path)
+        for key, metric in PROCESS_METRICS.items()
     )
 
 
@@ -105,7 +115,7 @@ def written(columns: Sequence[RecordedColumn]) -> tuple[RecordedColumn, ...]:
 
 
 GPU_COLUMNS = columns_of(GpuSample)
-PROCESS_COLUMNS = columns_of(ProcessSample)
+PROCESS_COLUMNS = _process_columns()
 HOST_COLUMNS = columns_of(HostSample)
 GPU_FACTS = columns_of(GpuStatic)
 PROCESS_FACTS = columns_of(ProcessStatic)

@@ -19,7 +19,7 @@ from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerC
 from gputop.model.quantity import HOUR_S, length, which_gpus
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.model.steps import MOST_PERIODS, StepPeriod
-from gputop.monitor import Frame, Monitor
+from gputop.monitor import Frame, Monitor, in_runs
 from gputop.recording.index import Recording
 from gputop.recording.lines_beside_frames import RunFacts
 from gputop.report.gpu_account import GpuAccount, GpuReport
@@ -258,7 +258,7 @@ class ReportBuilder:
         for event in snapshot.events:
             self.add_event(event)
         self._recorded += 1
-        self._steps.add(snapshot.steps)
+        self._steps.add(in_runs(snapshot))
         self._servers.add(snapshot.servers, snapshot.interval_s)
         for period in frame.periods:
             if period.gpus in self._periods or len(self._periods) < MOST_PERIODS:

@@ -1,4 +1,4 @@
-"""A job's steps over a recording: how many, how long, and which rank was the slowest.
+"""A run's steps over a recording: how many, how long, and which rank was the slowest.
 
 Warm-up is left out: the first steps compile, allocate and fill caches, and would distort every mean.
 """
@@ -12,7 +12,7 @@ from math import sqrt
 from msgspec import Struct
 
 from gputop.diagnosis.thresholds import WARM_UP_FACTOR
-from gputop.model.steps import StepRow
+from gputop.model.steps import StepRow, run_name
 
 WARM_UP_ROWS = 30
 """Announcements among which the warm-up is looked for."""
@@ -20,7 +20,7 @@ MOST_RUNS = 256
 
 
 class StepReport(Struct, frozen=True):
-    """The steps of the processes of one name. ``steps_per_s`` and ``mean_s`` are means over the ranks, which step
+    """The steps of the ranks of one run. ``steps_per_s`` and ``mean_s`` are means over the ranks, which step
     together in a synchronous job; ``max_s`` is the longest step after the warm-up."""
 
     name: str
@@ -144,26 +144,29 @@ class StepAccount:
     """Takes the rows of every frame."""
 
     def __init__(self) -> None:
-        self._ranks: dict[tuple[str, int], _Rank] = {}
+        self._ranks: dict[tuple[str, str, int], _Rank] = {}
 
     def add(self, rows: Iterable[StepRow]) -> None:
         """Count the rows of a frame; runs beyond ``MOST_RUNS`` are left out."""
         for row in rows:
-            account = self._ranks.get((row.name, row.pid))
+            rank = run_name(row), row.name, row.pid
+            account = self._ranks.get(rank)
             if account is None:
                 if len(self._ranks) >= MOST_RUNS:
                     continue
-                account = self._ranks[row.name, row.pid] = _Rank(row.rank)
+                account = self._ranks[rank] = _Rank(row.rank)
             account.add(row)
 
     def report(self) -> tuple[StepReport, ...]:
-        """One for each name, the one with the most steps first."""
-        names = dict.fromkeys(name for name, _ in self._ranks)
-        reports = [_of_name(name, [rank for (of, _), rank in self._ranks.items() if of == name]) for name in names]
+        """One for each run, the one with the most steps first."""
+        runs: dict[tuple[str, str], list[_Rank]] = {}
+        for (run, name, _), rank in self._ranks.items():
+            runs.setdefault((run, name), []).append(rank)
+        reports = [_of_run(name, ranks) for (_, name), ranks in runs.items()]
         return tuple(sorted((report for report in reports if report is not None), key=lambda r: -r.steps))
 
 
-def _of_name(name: str, ranks: Sequence[_Rank]) -> StepReport | None:
+def _of_run(name: str, ranks: Sequence[_Rank]) -> StepReport | None:
     accounts = [rank.account() for rank in ranks]
     means = [(of.rank, of.total_s / of.steps) for of in accounts if of.steps and of.total_s > 0.0]
     if not means:

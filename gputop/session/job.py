@@ -9,7 +9,6 @@ import os
 import queue
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -31,6 +30,7 @@ from gputop.recording.lines_beside_frames import RunFacts
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.session import Arrivals, OwnGpus, RunWatcher, Session
+from gputop.system.children import in_our_place
 from gputop.system.worker import once
 
 if TYPE_CHECKING:
@@ -72,8 +72,7 @@ class ForegroundJob:
         self._own_group = own_group
         # With SIGCHLD ignored, which a parent may have passed on, the kernel keeps no exit code.
         self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # No thread of ours runs yet, which is what makes a function before exec safe.
-        self._process = subprocess.Popen(list(command), preexec_fn=become_job, close_fds=False)
+        self._process = in_our_place(command, become_job)
         self.pid = self._process.pid
         if terminal is not None:
             # A background process that changes its terminal's settings is stopped by this signal.

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from gputop.model.feeders import rank_among_owners
+from gputop.model.metrics import PROCESS_METRICS
 from gputop.model.snapshot import NOTHING_MISSING, ProcessSample, ProcessStatic
 
 
@@ -42,8 +43,10 @@ def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
     return {pid for _, pid in largest.values()}
 
 
-_FROM_DRIVER = frozenset(("pid", "role", "gpu", "gpu_mem_bytes", "gpu_time_pct", "type", "static", "unavailable"))
-_FROM_PROC = tuple(key for key in ProcessSample.__struct_fields__ if key not in _FROM_DRIVER)
+_FROM_DRIVER = frozenset(("pid", "role", "gpu", "gpu_mem_bytes", "gpu_time_pct", "type"))
+_IN_WORDS = {"main_waits": "main_looks"}
+"""What the catalogue has in words, by the field that it is made of."""
+_FROM_PROC = tuple(_IN_WORDS.get(key, key) for key in PROCESS_METRICS if key not in _FROM_DRIVER)
 """What a process's sample takes from /proc, and so lacks when /proc does not show the process."""
 _NOTHING_KNOWN = ProcessStatic()
 

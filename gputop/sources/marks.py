@@ -99,14 +99,14 @@ class MarkListener:
                     # The rest waits in the socket: its senders are told when that is full.
                     return False
                 try:
-                    data, pid = received(self._socket, _MOST_DATAGRAM)
+                    data, pid, uid = received(self._socket, _MOST_DATAGRAM)
                 except BlockingIOError:
                     return True
                 except OSError as error:
                     self.reason = f"marks are no longer received: {error.strerror or error}"
                     return True
                 if is_steps(data):
-                    if self._intake.accept(data, pid) and self._emptier is None:
+                    if self._intake.accept(data, pid, uid) and self._emptier is None:
                         # Only once a job announces steps: marks are few.
                         self._emptier = Emptier(self._socket, self._empty)
                     continue

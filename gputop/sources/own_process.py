@@ -1,18 +1,14 @@
-"""The cost of this process itself, and of its helper."""
+"""The cost of this process itself, and of its helper; what it may do, and what of that others inherit."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from time import monotonic, process_time
 
 from msgspec import Struct
 
-import gputop
 from gputop.model.snapshot import OwnCost
 from gputop.sources.procfs import read_small
 
@@ -122,61 +118,3 @@ def _prctl(option: int, argument: int, number: int = 0) -> None:
 
     # Fails on kernels before 4.3, which have no ambient set.
     ctypes.CDLL(None).prctl(option, argument, number, 0, 0)
-
-
-# Programs that must not outlive this one, however it ends, even by SIGKILL.
-#
-# The kernel is asked, on the child's side, to kill it when the thread that started it ends (PR_SET_PDEATHSIG in
-# linux/prctl.h). That needs a few lines between fork and exec, which are not safe where other threads run; so a small
-# Python of its own executes them and then becomes the program.
-
-_PR_SET_PDEATHSIG = 1
-_BECOME = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-if os.getppid() == int(sys.argv[1]):
-    try:
-        os.execv(sys.argv[2], sys.argv[2:])
-    except OSError as error:
-        print(f"cannot run {sys.argv[2]}: {error.strerror}")
-sys.exit(126)
-"""
-"""A parent that died before the request was made is noticed by its pid."""
-
-
-def dying_with_parent(program: str, arguments: Sequence[str]) -> list[str]:
-    """The command that runs ``program``, looked for in PATH, until the calling thread or this process ends.
-
-    Raises FileNotFoundError when there is no such program.
-    """
-    path = shutil.which(program)
-    if path is None:
-        raise FileNotFoundError(program)
-    return [sys.executable, "-I", "-S", "-c", _BECOME, str(os.getpid()), path, *arguments]
-
-
-def die_with_parent() -> None:
-    """In a forked child: be killed when the thread that has started it ends, however that comes."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def ends_with_parent() -> bool:
-    """In a program of ours: be killed when its parent ends. False where that has happened already."""
-    parent = os.getppid()
-    die_with_parent()
-    return os.getppid() == parent
-
-
-def running_main(module: str, *words: str) -> list[str]:
-    """Python's arguments that run ``main`` of a module of this package.
-
-    Nothing is imported from the folder that gputop was started in: anything may lie there.
-    """
-    package_root = os.path.dirname(os.path.dirname(gputop.__file__))
-    path = [
-        package_root,
-        *(path for path in sys.path if os.path.isabs(path) and path not in (package_root, os.getcwd())),
-    ]
-    return ["-I", "-c", f"import sys; sys.path[:] = {path!r}; from {module} import main; sys.exit(main())", *words]

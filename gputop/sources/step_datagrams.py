@@ -13,7 +13,12 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
+from msgspec.structs import replace
+
+from gputop.model.run_identity import digest
 from gputop.model.steps import StepRow, step_row
+from gputop.sources.cgroup import cgroup_text
+from gputop.sources.processes.process_facts import JobIdentity, job_identity
 from gputop.system.worker import Worker
 
 MOST_DATAGRAM = 1024
@@ -28,6 +33,7 @@ _KEYS = ("rank", "gpu", "name", "n", "sum", "min", "max", "p50", "p99")
 _BESIDE = {
     "samples": "samples", "wait": "wait_s", "data_wait": "data_wait_s", "tokens": "tokens", "mfu": "mfu_pct",
     "forward": "forward_s", "backward": "backward_s", "optimizer": "optimizer_s", "between": "between_s",
+    "run": "run",
 }  # fmt: skip
 """What a job may add, by its name in the datagram and in the row."""
 _CREDENTIALS = struct.Struct("3i")
@@ -46,25 +52,44 @@ def datagram(row: StepRow) -> bytes:
     )
 
 
+def scoped_run(run: str, pid: int, uid: int) -> str:
+    """A run as this machine tells it from others: what a process claims is true of its own user, and of its own batch
+    job or container, so that nobody joins a stranger's run."""
+    try:
+        identity = job_identity(cgroup_text(f"/proc/{pid}"))
+    except OSError:
+        identity = JobIdentity()
+    return digest(run, str(uid), *(str(name and name.words) for name in (identity.job, identity.container)))
+
+
 class StepIntake:
     """What listeners accept: numbers that can be true, from a known process, once a second, from so many processes."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._heard: dict[int, float] = {}
+        self._runs: dict[tuple[int, str], str] = {}
         self._rows: deque[StepRow] = deque()
         self.dropped = 0
         """Datagrams dropped since the start."""
 
-    def accept(self, data: bytes, pid: int) -> bool:
-        """Add one datagram of a process; pid 0 is one that this PID namespace cannot see. False where it is
-        dropped."""
+    def accept(self, data: bytes, pid: int, uid: int = 0) -> bool:
+        """Add one datagram of a process and its user; pid 0 is one that this PID namespace cannot see. False where it
+        is dropped."""
         row = _row(data, pid) if pid > 0 and len(data) <= MOST_DATAGRAM else None
         if row is None or not self._is_its_turn(pid) or len(self._rows) >= MOST_ROWS:
             self.dropped += 1
             return False
-        self._rows.append(row)
+        self._rows.append(row if row.run is None else replace(row, run=self._scoped(row.run, pid, uid)))
         return True
+
+    def _scoped(self, run: str, pid: int, uid: int) -> str:
+        known = self._runs.get((pid, run))
+        if known is None:
+            if len(self._runs) >= MOST_SENDERS:
+                self._runs.clear()
+            known = self._runs[pid, run] = scoped_run(run, pid, uid)
+        return known
 
     def drain(self) -> tuple[StepRow, ...]:
         """The rows since the last call, in the order of their arrival."""
@@ -122,13 +147,15 @@ def with_credentials(receiver: socket.socket) -> None:
     receiver.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
 
 
-def received(receiver: socket.socket, limit_bytes: int) -> tuple[bytes, int]:
-    """One datagram and its sender's pid, 0 where it is unknown. Raises OSError, BlockingIOError when there is none."""
+def received(receiver: socket.socket, limit_bytes: int) -> tuple[bytes, int, int]:
+    """One datagram with its sender's pid and user, 0 where unknown. Raises OSError, BlockingIOError when there is
+    none."""
     data, ancillary, _, _ = receiver.recvmsg(limit_bytes, _ANCILLARY)
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(content) >= _CREDENTIALS.size:
-            return data, _CREDENTIALS.unpack_from(content)[0]
-    return data, 0
+            pid, uid, _ = _CREDENTIALS.unpack_from(content)
+            return data, pid, uid
+    return data, 0, 0
 
 
 def is_steps(data: bytes) -> bool:

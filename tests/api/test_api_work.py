@@ -204,7 +204,7 @@ def test_a_watch_takes_price_and_exporter_from_the_settings_and_an_argument_goes
 
 
 def test_a_run_of_several_ranks_is_compared_by_their_mean_as_its_recordings_are() -> None:
-    own = StepRow(5, 0, None, "train", 40, 16.0, 0.4, 0.4, 0.4, 0.4)
+    own = StepRow(5, 0, None, "train", 40, 16.0, 0.4, 0.4, 0.4, 0.4, run="ab")
     builder = ReportBuilder()
     builder.add(Monitor().feed(replace(snapshot(NOW), steps=(own, replace(own, pid=6, rank=1, sum_s=18.0)))))
     steps = StepSummary(40, 0.4, 0.4, 0.4)
@@ -231,13 +231,14 @@ def test_a_run_is_told_slower_than_the_earlier_ones_of_its_name_in_the_same_fold
         '{"k":"steps","t":[],"rows":7}\n{"k":"steps"\n{"k":"steps","rows":[[1]]}\n'
     )
     (tmp_path / "link.gputop.jsonl").symlink_to(tmp_path / "0.gputop.jsonl.gz")
-    found = earlier_runs(str(tmp_path / "new.gputop.jsonl.gz"), "train", before=NOW + 1000.0)
+    found = earlier_runs(str(tmp_path / "new.gputop.jsonl.gz"), "train", 1, before=NOW + 1000.0)
     assert (found.runs, found.median_s, found.most_s) == (3, pytest.approx(0.412), pytest.approx(0.42))
-    assert found == earlier_runs(str(tmp_path), "train", before=NOW + 1000.0)
+    assert found == earlier_runs(str(tmp_path), "train", 1, before=NOW + 1000.0)
+    assert earlier_runs(str(tmp_path), "train", 8, before=NOW + 1000.0).runs == 0, "eight ranks are another run"
     assert found.words(0.455) == "slower than the 3 earlier runs of this name: 412 ms → 455 ms a step"
     assert found.words(0.3).startswith("faster than the 3 earlier runs")
     assert found.words(0.424).startswith("as fast as"), "a few percent are no news"
     assert EarlierRuns(1, 0.4, 0.4, 0.4).words(0.45).startswith("slower than the earlier run of this name: 400 ms")
     assert EarlierRuns(2, 0.4, 0.3, 0.5).words(0.45).startswith("as fast as"), "nor is what lies within their spread"
-    assert earlier_runs(str(tmp_path / "none" / "x"), "train", before=NOW) == EarlierRuns(0)
+    assert earlier_runs(str(tmp_path / "none" / "x"), "train", 1, before=NOW) == EarlierRuns(0)
     assert EarlierRuns(0).words(0.4) == ""

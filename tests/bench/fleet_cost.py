@@ -31,6 +31,7 @@ from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts
 from gputop.features.fleet.judge import judged, lost_hours
+from gputop.features.fleet.prometheus import MOST_GPUS, PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES
 from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
@@ -43,7 +44,6 @@ from gputop.features.fleet.state_rules import (
     HOST_STATES,
     HOST_UTIL,
 )
-from gputop.features.fleet.summed_fleet import LargeFleet
 from tests.support.engines import backfill, imported, prometheus, victoria
 from tests.support.fleet_pages import host_lines
 
@@ -143,7 +143,7 @@ def engine(name: str, folder: Path, lines: Iterator[str], *, with_rules: bool = 
 def ask(url: str) -> dict[str, Any]:
     """What the screen asks, in this process: a first screen, then refreshes."""
     client = Timed(address_of(url, {}))
-    fleet = LargeFleet(client, url, "", time.time)
+    fleet = PrometheusFleet(client, url, "", time.time, most_gpus=MOST_GPUS)
     view, walls, waits, cpus = FleetView(), [], [], []
     looks: list[float] = []
     gpus = hosts = 0
@@ -161,8 +161,7 @@ def ask(url: str) -> dict[str, Any]:
         waits.append(client.waited_s)
         gpus, hosts, problems = frame.total, len(frame.hosts), frame.problems
     begun = time.perf_counter()
-    while fleet.more(frame.t):
-        pass
+    fleet.hour(frame.t)
     hour_s = time.perf_counter() - begun
     fleet.close()
     return {

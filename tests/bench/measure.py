@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.request import urlopen
@@ -27,6 +28,7 @@ Samples = Mapping[str, list[float]]
 
 SCRAPE_S = 5.0
 """How often what exports is asked for its page: a short interval of Prometheus."""
+LONGEST_START_S = 60
 
 
 class OnceFailed(Exception):
@@ -147,6 +149,16 @@ def printed_once(program: Program, scenario: Scenario) -> Samples:
     return {"once_ms": [1000 * wall], "once_cpu_ms": [1000 * (usage.ru_utime + usage.ru_stime)]}
 
 
+def first_page(port: int) -> None:
+    """Wait for an exporter's first page with values: until then it loads, and reads its driver for the first time."""
+    for _ in range(LONGEST_START_S * 10):
+        with suppress(OSError):
+            if b"gputop_up 1" in urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1.0).read():
+                return
+        time.sleep(0.1)
+    raise OnceFailed(f"the exporter on port {port} had no page after {LONGEST_START_S} s")
+
+
 def without_screen(program: Program, scenario: Scenario, interval_s: float, effort: Effort) -> Samples:
     """CPU in percent of a core of each command that watches without a screen. Raises OnceFailed."""
     set_in_motion(scenario, True)
@@ -163,6 +175,8 @@ def without_screen(program: Program, scenario: Scenario, interval_s: float, effo
             nothing = subprocess.DEVNULL
             with subprocess.Popen(command, env=environment, stdin=nothing, stdout=nothing, stderr=nothing) as running:
                 try:
+                    if name == "export":
+                        first_page(port)
                     time.sleep(effort.warm_up_s)
                     begin, cpu = time.monotonic(), process_cpu_s(running.pid)
                     while (left := begin + effort.rest_s - time.monotonic()) > 0.0:

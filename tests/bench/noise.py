@@ -17,7 +17,16 @@ from typing import Any
 
 from gputop.diagnosis.engine import Diagnoser
 from gputop.model.feeders import main_looks
-from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    FeedTime,
+    GpuSample,
+    GpuStatic,
+    HostSample,
+    Machine,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+)
 
 MACHINE = Machine("noise")
 PERSISTENCE = 0.9
@@ -26,7 +35,8 @@ HOURS_A_RUN = 12.0
 CHANNELS = ("queue", "queue", "queue", "pipe", "network", "sleep", None)
 
 WAITS = ("queue", "lock", "sleep", "network", "pipe", "disk", "run")
-FEED = tuple(f"feed_{state}_pct" for state in ("run", "queued", "disk", "network", "lock", "sleep", "poll"))
+FED_STATES = 7
+"""Those of a feeder that are not about what could not be seen."""
 
 
 class Wander:
@@ -146,9 +156,9 @@ class NoisyGpu:
         """What a feeder did: anything at all, and something different in each sample."""
         if not is_read:
             return {}
-        parts = [self._rng.random() for _ in range(len(FEED) + 1)]
-        values = {key: 100.0 * part / sum(parts) for key, part in zip(FEED, parts, strict=False)}
-        return {**values, "feed_by": self._rng.choice((None, "socket", "child", "thread"))}
+        parts = [self._rng.random() for _ in range(FED_STATES + 1)]
+        time = FeedTime(*(100.0 * part / sum(parts) for part in parts[:FED_STATES]))
+        return {"feed": time, "feed_by": self._rng.choice((None, "socket", "child", "thread"))}
 
 
 def false_alarms(hours: float, seed: int, gpus: int = 8) -> list[str]:

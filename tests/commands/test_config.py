@@ -123,7 +123,7 @@ def test_the_written_file_is_valid_with_every_comment_sign_taken_away(
     assert problems(path) == []
     settings = load(str(path), {}, {})[0]
     assert dict(settings.keys) == {"quit": "q,x", "pause": "p,ctrl+s"}
-    assert {"desktop", "slack", "mail", "cordon", "drain", "requeue-idle"} < {alert["name"] for alert in settings.alert}
+    assert {"desktop", "slack", "cordon", "drain", "requeue-idle"} < {alert["name"] for alert in settings.alert}
     assert settings.fleet["prod"]["url"] == "https://prometheus.example"
     assert replace(settings, keys={}, alert=(), fleet={}) == replace(Settings(), keys={}, fleet={})
 

@@ -1,4 +1,4 @@
-"""Time: how soon a verdict comes and goes, that it does not flap, and that nothing grows."""
+"""Time: how soon a verdict comes and goes, and that it does not flap."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
-from tests.bench.diagnosis_cost import growth_bytes
 from tests.bench.noise import false_alarms
 from tests.support.scenes import Watch, gpu, snap, train, workers
 
@@ -112,11 +111,6 @@ def test_a_gap_longer_than_the_window_begins_the_window_again() -> None:
     assert last.verdict == "healthy"
     assert last.seconds is not None
     assert sum(last.seconds.values()) == pytest.approx(59 + 1 + 30, abs=0.01), "the gap itself is nobody's time"
-
-
-@pytest.mark.slow
-def test_memory_is_bounded() -> None:
-    assert growth_bytes(1600) < 50_000
 
 
 def test_a_quarter_of_an_hour_of_healthy_noise_raises_no_alarm() -> None:

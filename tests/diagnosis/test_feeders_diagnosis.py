@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import SERVED_BY_PARENT, Outsider, main_looks
 from gputop.model.redaction import Redactor
-from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import CgroupName, FeedTime, MainTime, ProcessSample, ProcessStatic, Snapshot
 from gputop.paint.words import feeder_fields
 from tests.support.scenes import HOST, Watch, gpu, snap, steady, told, train, workers
 
@@ -24,15 +24,15 @@ def job(waits: str = "lock 3", main: float = 2.0, **changes: Any) -> ProcessSamp
     return train(main=main, main_looks=looks, waiting_on=waits.split()[0], feeder_threads=2, **changes)
 
 
-def shares(**percent: float) -> dict[str, float]:
-    return {f"feed_{name}_pct": percent.get(name, 0.0) for name in STATES}
+def shares(**percent: float) -> FeedTime:
+    return FeedTime(*(percent.get(name, 0.0) for name in STATES))
 
 
 def feeders(*each: dict[str, float], **changes: Any) -> list[ProcessSample]:
     """One worker for each set of shares."""
     rows = workers(len(each), 0.0)
     return [
-        replace(row, run_pct=s.get("run", 0.0), wait_pct=s.get("queued", 0.0), **shares(**s), **changes)
+        replace(row, run_pct=s.get("run", 0.0), wait_pct=s.get("queued", 0.0), feed=shares(**s), **changes)
         for row, s in zip(rows, each, strict=True)
     ]
 
@@ -98,10 +98,10 @@ CASES: dict[str, tuple[list[ProcessSample], str, str | None, str]] = {
         [job("queue 3", net_rx_bytes_per_s=2e6)], "main_process", "network", "receiving 2.0 MB/s",
     ),
     "a thread that computes": (
-        [job(**shares(run=98.0))], "dataloader_cpu", "cpu", "2 host threads runnable",
+        [job(feed=shares(run=98.0))], "dataloader_cpu", "cpu", "2 host threads runnable",
     ),
     "threads that poll data in": (
-        [job(**shares(network=97.0), feed_by="socket", net_rx_bytes_per_s=3e5)], "dataloader_io", "network",
+        [job(feed=shares(network=97.0), feed_by="socket", net_rx_bytes_per_s=3e5)], "dataloader_io", "network",
         "2 host threads waiting for the network 97 %, receiving 300 kB/s",
     ),
     "a server by its socket": ([job("queue 3", listens=True)], "low_demand", None, "listens on a socket of its own"),
@@ -143,7 +143,7 @@ def test_uneven_workers_are_told_with_an_option_of_the_dataloader_and_only_of_th
 @pytest.mark.parametrize("state", ["run", "network", "disk"])
 def test_no_dataloader_option_is_advised_for_what_is_no_dataloader(kind: str, state: str) -> None:
     if kind == "threads":
-        found = said(20.0, job(**shares(**{state: 98.0})))
+        found = said(20.0, job(feed=shares(**{state: 98.0})))
     else:
         why = {"python": "R3 same command line", "helper": "R5 busy descendant"}[kind]
         rows = feeders({state: 98.0})
@@ -158,7 +158,7 @@ def test_no_dataloader_option_is_advised_for_what_is_no_dataloader(kind: str, st
 
 def test_a_main_thread_that_sleeps_only_while_the_gpu_computes_is_not_blamed_for_it() -> None:
     # Waiting for the GPU asleep: 60 % of the time at 60 % utilisation; in the idle rest it waits for the batch.
-    waiting = job("sleep 6, lock 4", **shares(network=98.0), feed_by="socket", net_rx_bytes_per_s=1e6)
+    waiting = job("sleep 6, lock 4", feed=shares(network=98.0), feed_by="socket", net_rx_bytes_per_s=1e6)
     assert said(60.0, waiting).verdict == "dataloader_io"
 
 
@@ -256,9 +256,9 @@ MAIN_STATES = ("disk", "network", "lock", "sleep", "poll", "pipe", "write", "oth
 
 def main_of(util: float = 20.0, run: float = 0.0, **percent: float) -> ProcessSample:
     """A training process whose main thread was seen in these waits; the rest of its time is another one."""
-    given = {f"main_{name}_pct": percent.get(name, 0.0) for name in MAIN_STATES}
-    given["main_other_pct"] += 100.0 - run - sum(given.values())
-    return train(main=run, feeder_threads=0, **given)
+    given = {name: percent.get(name, 0.0) for name in MAIN_STATES}
+    given["other"] += 100.0 - run - sum(given.values())
+    return replace(train(main=run, feeder_threads=0), main=MainTime(**given))
 
 
 @pytest.mark.parametrize(
@@ -277,14 +277,13 @@ def test_a_wait_that_can_never_be_for_the_gpu_needs_no_bound(wait: str, util: fl
 
 def test_nothing_is_concluded_from_sockets_that_were_not_looked_at() -> None:
     unread: dict[str, float] = {"unread": 100.0}
-    columns = {"feed_other_pct": 0.0}
-    found = said(20.0, main_of(poll=95.0), *[replace(w, feed_unread_pct=100.0, **columns) for w in feeders(unread)])
+    found = said(20.0, main_of(poll=95.0), *[replace(w, feed=replace(w.feed, unread=100.0)) for w in feeders(unread)])
     assert (found.verdict, found.cause) == ("starved_unattributed", "unknown")
     # Half of them polls, and what the rest waits for was not seen: nothing is ruled out.
     rows = feeders({"poll": 100.0}, {"poll": 40.0})
-    half = said(20.0, main_of(poll=95.0), rows[0], replace(rows[1], feed_unread_pct=60.0, **columns))
+    half = said(20.0, main_of(poll=95.0), rows[0], replace(rows[1], feed=replace(rows[1].feed, unread=60.0)))
     assert (half.verdict, half.cause) == ("starved_unattributed", "unknown")
-    seen = said(20.0, main_of(poll=95.0), *[replace(w, feed_unread_pct=0.0, **columns) for w in feeders(IDLE)])
+    seen = said(20.0, main_of(poll=95.0), *[replace(w, feed=replace(w.feed, unread=0.0)) for w in feeders(IDLE)])
     assert (seen.verdict, seen.cause) == ("dataloader_io", "fetch")
 
 
@@ -551,7 +550,7 @@ def test_a_young_job_that_was_judged_is_not_said_to_start_again() -> None:
 
 def test_a_thread_that_waits_at_a_lock_or_sleeps_proves_nothing() -> None:
     for state in ("lock", "sleep"):
-        p = replace(main_of(20.0, lock=78.0), feeder_threads=3, **shares(**{state: 100.0}))
+        p = replace(main_of(20.0, lock=78.0), feeder_threads=3, feed=shares(**{state: 100.0}))
         found = said(20.0, p)
         assert (found.verdict, found.cause) == ("starved_unattributed", "unknown")
 

@@ -30,11 +30,11 @@ def half_busy() -> Iterator[float]:
     """Runs on the first GPU meanwhile; gives the SM activity in percent that must be seen. Raises Missing."""
     kernels = Kernels(gpus()[0]["uuid"])
     try:
-        n = int(kernels.ready()["multiprocessors"])
+        n = kernels.ready().multiprocessors
         blocks = max(1, n // 2)
         kernels.begin(Stage("spin", blocks, "half", 100.0 * blocks / n))
         time.sleep(SETTLES_S)
-        kernels.check()
+        kernels.heard()
         yield 100.0 * blocks / n
     except KernelsFailed as failed:
         raise Missing(f"the kernels cannot run: {failed}") from None

@@ -204,7 +204,7 @@ def test_the_users_function_and_marks_are_named_and_run_only_where_the_user_allo
     from gputop.mcp import server
 
     ran: list[Any] = []
-    monkeypatch.setattr(server, "_run", lambda command, seconds: ran.append(command) or {"best": 4})
+    monkeypatch.setattr(server, "_run", lambda command, environment, seconds: ran.append(command) or {"best": 4})
     monkeypatch.setattr(server, "send_mark", lambda text, t: ran.append(text) or server_sent())
     found = ask(tmp_path, "loader", function="train:make")
     assert found["ran"] is False and found["command_untrusted"] == "gputop loader train:make --json --budget 40s"

@@ -95,11 +95,11 @@ def test_more_ranks_than_a_sockets_queue_holds_all_arrive(place: str, monkeypatc
     accept = listener._intake.accept
     seen = []
 
-    def watched(data: bytes, pid: int) -> bool:
+    def watched(data: bytes, pid: int, uid: int) -> bool:
         seen.append(pid)
         if len(seen) == 40:
             taken.set()
-        return accept(data, pid)
+        return accept(data, pid, uid)
 
     listener._intake.accept = watched  # type: ignore[method-assign]
     while len(seen) < 40:
@@ -147,7 +147,7 @@ def test_samples_travel_beside_the_rows_so_that_older_readers_still_read_the_ste
     intake = StepIntake()
     assert intake.accept(datagram(told), 100) and intake.drain() == (told,)
     assert not intake.accept(datagram(replace(told, samples=-1.0)), 101)
-    taken = snapshot(NOW, told, row(101), pids=(100, 101))
+    taken = snapshot(NOW, replace(told, run="ab"), row(101, run="ab"), pids=(100, 101))
     line = json.loads(Encoder().frame_lines(taken)[-2])
     assert [len(values) for values in line["rows"]] == [10, 10] and line["samples"] == [96.0, None]
     encoder, decoder = Encoder(), Decoder()
@@ -172,6 +172,7 @@ def test_a_rank_that_the_others_wait_for_is_found_by_its_own_time_where_each_say
     assert intake.accept(datagram(rows[1]), 101) and intake.drain() == (rows[1],)
     for wrong in (-0.1, 1.3, True, "x"):
         assert not intake.accept(datagram(replace(rows[0], wait_s=wrong)), 100), "nobody waits for more than all steps"
+    rows = [replace(each, run="ab") for each in rows]
     taken = snapshot(NOW, *rows, pids=(100, 101, 102))
     encoder, decoder = Encoder(), Decoder()
     line = encoder.key_lines(taken) + encoder.frame_lines(taken)
@@ -185,7 +186,8 @@ def test_a_rank_that_the_others_wait_for_is_found_by_its_own_time_where_each_say
     # Who waits for batches of its own makes the others wait: that is no wait for others.
     fed = snapshot(NOW, *[replace(each, wait_s=None, data_wait_s=0.3 * i) for i, each in enumerate(rows)])
     assert [pace.own_s for pace in Monitor().feed(fed).steps] == [None, None, None]
-    assert intake.accept(datagram(fed.steps[2]), 102) and intake.drain() == (fed.steps[2],)
+    alone = replace(fed.steps[2], run=None)
+    assert intake.accept(datagram(alone), 102) and intake.drain() == (alone,)
     # One that does not say it cannot be compared: then whole steps are, which are equal.
     silent = snapshot(NOW, replace(rows[0], wait_s=None), *rows[1:], pids=(100, 101, 102))
     frame = Monitor().feed(silent)
@@ -227,7 +229,7 @@ def test_the_screen_says_the_step_time_beside_the_verdict_and_names_the_slowest_
     frame = monitor.feed(snapshot(NOW - 1, pids=(100, 101, 102)))
     assert step_words(frame, frame.snapshot.gpus[0]) == ""
     for s in range(5):
-        rows = [row(100 + i, 0.45 if i == 1 else 0.4, rank=i) for i in range(3)]
+        rows = [row(100 + i, 0.45 if i == 1 else 0.4, rank=i, run="ab") for i in range(3)]
         frame = monitor.feed(snapshot(NOW + s, *rows, pids=(100, 101, 102)))
     words = [step_words(frame, gpu) for gpu in frame.snapshot.gpus]
     assert words[0] == "400 ms a step ± 0.0 %, 2.5 steps/s"

@@ -28,7 +28,12 @@ static double clock_s(clockid_t clock) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-double monotonic_s(void) { return clock_s(CLOCK_MONOTONIC); }
+static double given_s = -1;
+
+/* From here on the library lives at this moment: what a program measures between two of them is exact. */
+void stand_in_clock(double seconds) { given_s = seconds; }
+
+double monotonic_s(void) { return given_s < 0 ? clock_s(CLOCK_MONOTONIC) : given_s; }
 
 struct device *gpu_at(int index) { return index >= 0 && index < MAX_GPUS ? &world.devices[index] : NULL; }
 

@@ -110,7 +110,7 @@ struct world {
 extern struct world world;
 
 /* scenario.c */
-double monotonic_s(void);
+double monotonic_s(void); /* as the program that loaded the library sets it, else the machine's */
 void reload_scenario(int at_once);
 struct device *gpu_at(int index);
 struct device *mig_at(int gpu, int instance);

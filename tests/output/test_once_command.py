@@ -25,7 +25,8 @@ def test_once_gives_one_json_object_and_imports_no_screen(nvml_scenario) -> None
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    # A machine that is slow is told what it waits for.
+    assert done.returncode == 0 and all("waiting for the driver" in line for line in done.stderr.splitlines())
     data = json.loads(done.stdout)
     assert data["schema"] == 1
     assert (data["complete"], data["missing_gpus"]) == (True, [])

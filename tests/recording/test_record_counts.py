@@ -15,6 +15,7 @@ from gputop.recording.decode import Rounder
 from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, MEMBER_FRAMES, PROCESS_COLUMNS, RecordedColumn
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
+from tests.support.recording_frames import with_values
 
 ODD: dict[str, list[Any]] = {
     "number": [None, 0.0, -0.0, 7, 7.0, 123456, 123456.0, 99.999, math.nan, math.inf, 2.0**70, 12345.6],
@@ -36,7 +37,7 @@ def changed(sample: Any, columns: tuple[RecordedColumn, ...], draw: random.Rando
     kept = {key: getattr(sample, key) for key in ("pid", "starttime", "role", "sm_source") if key in given}
     if draw.random() < 0.2:
         kept["unavailable"] = draw.choice(({}, {"util_pct": "refused"}))
-    return replace(sample, **given | kept)
+    return with_values(sample, given | kept)
 
 
 def test_any_changes_are_rounded_as_each_snapshot_by_itself() -> None:

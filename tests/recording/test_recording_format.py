@@ -16,10 +16,12 @@ from gputop.model.quantity import clean_text
 from gputop.model.sm import COUNTERS_DENIED, COUNTERS_RELEASED, LACK_KINDS, SmLack
 from gputop.model.snapshot import (
     Event,
+    FeedTime,
     GpuSample,
     GpuStatic,
     HostSample,
     Machine,
+    MainTime,
     OwnCost,
     ProcessSample,
     ProcessStatic,
@@ -100,7 +102,13 @@ PROCESSES = st.builds(
     ProcessSample,
     unavailable=REASONS,
     static=st.builds(ProcessStatic, TEXTS, TEXTS, TEXTS),
-    **values_of(PROCESS_COLUMNS, pid=st.integers(1, 99), role=st.sampled_from(["gpu", "loader", "helper"])),
+    **values_of(
+        [c for c in PROCESS_COLUMNS if not c.path],
+        pid=st.integers(1, 99),
+        role=st.sampled_from(["gpu", "loader", "helper"]),
+    ),
+    feed=st.builds(FeedTime, *[NUMBERS] * len(FeedTime.__struct_fields__)),
+    main=st.builds(MainTime, *[NUMBERS] * len(MainTime.__struct_fields__)),
 )
 SNAPSHOTS = st.builds(
     Snapshot,

@@ -121,7 +121,7 @@ def test_only_the_gpus_of_the_job_are_recorded_from_its_start_on(tmp_path: Path)
 
 def test_alerts_are_judged_on_the_job_s_gpus_and_told_in_the_report(tmp_path: Path) -> None:
     alert = alerts_of([{"name": "any", "when": "mem_total_bytes >= 0", "for": "0s"}])
-    alerts = NodeAlerts(alert, FiringLock([str(tmp_path)]))
+    alerts = NodeAlerts(alert, FiringLock(str(tmp_path)))
     command = [sys.executable, "-c", JOB, str(tmp_path), "0"]
     marked = Marked(ScriptedSource(tmp_path), at_once=True)
     result = run_job(command, marked, parent_and_group=parent_and_group, alerts=alerts)

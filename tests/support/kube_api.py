@@ -1,4 +1,4 @@
-"""A stand-in of Kubernetes' API: nodes, pods and events, as much of them as kubectl asks for."""
+"""A stand-in of Kubernetes' API: nodes, as much of them as kubectl asks for."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ RESOURCES = {
             "kind": "Node",
             "verbs": ["get", "list", "patch"],
         },
-        {"name": "pods", "singularName": "pod", "namespaced": True, "kind": "Pod", "verbs": ["get", "list"]},
-        {"name": "events", "singularName": "event", "namespaced": True, "kind": "Event", "verbs": ["create", "list"]},
     ],
 }
 
@@ -34,7 +32,6 @@ class KubeApi:
         self.nodes: dict[str, dict[str, Any]] = {
             name: {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}, "spec": {}} for name in ("n1", "n2")
         }
-        self.events: list[dict[str, Any]] = []
         self.changes: list[str] = []
         self.asked: set[tuple[str, str]] = set()
         """Verb and resource of every request, as RBAC calls them."""
@@ -56,8 +53,7 @@ class KubeApi:
                 return 500, _status(500, "etcd has no leader")
         parts = path.strip("/").split("/")
         if parts[:2] == ["api", "v1"] and len(parts) > 2:
-            resource = parts[4] if parts[2] == "namespaces" else parts[2]
-            self.asked.add(({"GET": "get", "PATCH": "patch", "POST": "create", "PUT": "update"}[method], resource))
+            self.asked.add(({"GET": "get", "PATCH": "patch", "POST": "create", "PUT": "update"}[method], parts[2]))
         match parts:
             case ["api"]:
                 return 200, {"kind": "APIVersions", "versions": ["v1"]}
@@ -69,12 +65,6 @@ class KubeApi:
                 if method == "PATCH":
                     self.nodes[name]["spec"].update(body["spec"])
                 return 200, self.nodes[name]
-            case ["api", "v1", "namespaces", namespace, "pods", "train-0" as name]:
-                named = {"name": name, "namespace": namespace, "uid": f"uid-of-{name}"}
-                return 200, {"kind": "Pod", "apiVersion": "v1", "metadata": named, "spec": {"containers": []}}
-            case ["api", "v1", "namespaces", _, "events"] if method == "POST":
-                self.events.append(body)
-                return 201, {**body, "metadata": {**body["metadata"], "name": "gputop-1"}}
         return 404, _status(404, f"{path} not found")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from msgspec import Struct
 
@@ -13,10 +13,12 @@ from gputop.model.sm import SmLack, SmSource
 from gputop.model.snapshot import (
     CgroupName,
     Event,
+    FeedTime,
     GpuSample,
     GpuStatic,
     HostSample,
     Machine,
+    MainTime,
     OwnCost,
     ProcessSample,
     ProcessStatic,
@@ -25,6 +27,7 @@ from gputop.model.snapshot import (
 )
 from gputop.sources.simulation.life import slurm
 
+Time = TypeVar("Time", FeedTime, MainTime)
 T0 = 1_780_000_000.0
 HUGE = 1e15
 TEXTS = (
@@ -101,6 +104,10 @@ def _static(draw: random.Random) -> ProcessStatic:
     return ProcessStatic(**facts, batch_job=draw.choice(jobs), contained_in=draw.choice(jobs))
 
 
+def _times(draw: random.Random, part: str, kind: type[Time]) -> Time:
+    return kind(*(number(draw, PROCESS_METRICS[f"{part}_{state}_pct"]) for state in kind.__struct_fields__))
+
+
 def _process(draw: random.Random, gpus: int) -> ProcessSample:
     values = _values(draw, ProcessSample, dict(PROCESS_METRICS))
     for fixed in ("pid", "starttime", "ppid", "gpu"):
@@ -112,6 +119,8 @@ def _process(draw: random.Random, gpus: int) -> ProcessSample:
         draw.choice(get_args(Role)),
         draw.choice((None, *range(gpus + 1))),
         **values,
+        feed=_times(draw, "feed", FeedTime),
+        main=_times(draw, "main", MainTime),
         type=draw.choice((None, "C", "G", "M")),
         state=draw.choice((None, "R", "S", "D", "Z", "T")),
         waiting_on=draw.choice((None, "queue", "gpu", "other")),

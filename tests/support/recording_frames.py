@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from msgspec.structs import replace
+
+from gputop.model.metrics import PROCESS_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.recording.decode import Rounder
 from gputop.recording.reader import read_snapshots
@@ -79,3 +83,12 @@ def times(path: Path) -> list[float]:
 def rounded(snapshot: Snapshot) -> Snapshot:
     """One snapshot by itself as a recording gives it back."""
     return Rounder().take(snapshot)[0]
+
+
+def with_values(sample: Any, values: Mapping[str, Any]) -> Any:
+    """A sample with other values in some of its recorded columns, also those of its parts."""
+    for key, value in values.items():
+        part, _, name = row.path.partition(".") if (row := PROCESS_METRICS.get(key)) is not None else ("", "", "")
+        changes = {part: replace(getattr(sample, part), **{name: value})} if name else {key: value}
+        sample = replace(sample, **changes)
+    return sample

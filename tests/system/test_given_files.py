@@ -12,7 +12,6 @@ import pytest
 
 from gputop.commands.config_file import problems
 from gputop.config import ConfigError
-from gputop.features.alerts.firing import AddressError, addresses
 from gputop.features.export.scrape_server import context
 from gputop.features.fleet.address import address_of
 from gputop.features.memory_snapshot.plain_pickle import load_plain
@@ -54,12 +53,11 @@ def pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         (open_recording, RecordingError, "not a regular file"),
         (read_trace, OSError, "not a regular file"),
         (load_plain, OSError, "not a regular file"),
-        (addresses, AddressError, "not a regular file"),
         (lambda path: context(path, None, None), UsageError, "--tls-cert {}: not a regular file"),
         (lambda path: context(__file__, path, None), UsageError, "--tls-key {}: not a regular file"),
         (lambda path: context(__file__, None, path), UsageError, "--client-ca {}: not a regular file"),
-        (lambda path: address_of(URL, {}, header_file=path), UsageError, "its writer has not finished"),
-        (lambda path: address_of(URL, {"GPUTOP_PROM_TOKEN_FILE": path}), UsageError, "its writer has not finished"),
+        (lambda path: address_of(URL, {}, header_file=path), UsageError, "--header-file: {} is a named pipe"),
+        (lambda path: address_of(URL, {"GPUTOP_PROM_TOKEN_FILE": path}), UsageError, "{} is a named pipe"),
         (lambda path: problems(Path(path)), ConfigError, "its writer has not finished"),
     ],
 )
@@ -70,12 +68,12 @@ def test_a_pipe_that_nobody_writes_to_is_refused(
     assert isinstance(error, kind) and words.format(pipe) in str(error) and "\n" not in str(error)
 
 
-def test_headers_may_come_by_a_pipe_that_is_written_to(pipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.system.given_file.PIPE_S", 60.0)
-    writer = threading.Thread(target=lambda: Path(pipe).write_text("X-Scope-OrgID: team\n"))
-    writer.start()
-    assert ended(lambda: address_of(URL, {}, header_file=pipe).headers) == {"X-Scope-OrgID": "team"}
-    writer.join()
+def test_headers_may_come_by_a_pipe_of_the_shell() -> None:
+    end, start = os.pipe()
+    os.write(start, b"X-Scope-OrgID: team\n")
+    os.close(start)
+    assert ended(lambda: address_of(URL, {}, header_file=f"/dev/fd/{end}").headers) == {"X-Scope-OrgID": "team"}
+    os.close(end)
 
 
 def test_a_configuration_that_came_by_a_pipe_is_checked_though_its_lines_cannot_be_numbered(

@@ -28,7 +28,6 @@ UNITS = {
     "money": "short",
 }  # fmt: skip
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
-FLEET_LEFT_OUT = {"loaders_waiting", "loaders_on_disk", "memory_share"}
 JOB_SHOWN = (
     "utilization", "sm_active", "tensor", "power", "memory_share", "starved", "gap", "straggler_slow",
     "straggler_starved",
@@ -37,7 +36,6 @@ JOB_SHOWN = (
 """What the dashboard of a job shows."""
 MOST_LINES = 20
 """Lines of a panel over a whole fleet: those of all GPUs would be megabytes each time."""
-NODE_LEFT_OUT = {"cost_by_job", "cluster_power", "waste_by_job", "waste_share", "starved_by_cause", "spread", "down"}
 STATS = {
     "down", "late", "dead", "vanished", "lost", "ecc_uncorrected", "row_remap", "cluster_power", "unmeasured",
     "waste_share",
@@ -66,16 +64,15 @@ def built() -> dict[str, str]:
     """File name → JSON of each dashboard."""
     return {
         "gputop-fleet.json": _dashboard("fleet"),
-        "gputop-node.json": _dashboard("node"),
         "gputop-job.json": _dashboard("job"),
     }
 
 
 def _dashboard(kind: str) -> str:
-    other = "node" if kind == "fleet" else "fleet"
-    title = {"fleet": "gputop: the fleet", "node": "gputop: one node", "job": "gputop: one job"}[kind]
+    titles = {"fleet": "the fleet", "job": "one job"}
+    other = "job" if kind == "fleet" else "fleet"
     built = (
-        dashboard.Dashboard(title)
+        dashboard.Dashboard(f"gputop: {titles[kind]}")
         .uid(f"gputop-{kind}")
         .description("Import it into Grafana, or provision the folder. Its queries: gputop fleet queries.")
         .tags(["gputop", "gpu"])
@@ -84,7 +81,7 @@ def _dashboard(kind: str) -> str:
         .time("now-1h", "now")
         .with_variable(dashboard.DatasourceVariable("datasource").label("Source").type("prometheus"))
         .link(
-            dashboard.DashboardLink(f"gputop: {'one node' if other == 'node' else 'the fleet'}")
+            dashboard.DashboardLink(f"gputop: {titles[other]}")
             .type(DashboardLinkType.LINK)
             .tooltip("the other dashboard, with the same choice")
             .url(f"/d/gputop-{other}")
@@ -93,7 +90,7 @@ def _dashboard(kind: str) -> str:
         )
     )
     for name in ("cluster", "host", "gpu", "job"):
-        one = (kind, name) in (("node", "host"), ("job", "job"))
+        one = kind == name
         variable = (
             dashboard.QueryVariable(name)
             .label({"gpu": "GPU"}.get(name, name.capitalize()))
@@ -112,16 +109,15 @@ def _dashboard(kind: str) -> str:
         for id in JOB_SHOWN:
             built = built.with_panel(_panel(library()[id], kind))
         return JSONEncoder(sort_keys=True, indent=1).encode(built.build()) + "\n"
-    left_out = FLEET_LEFT_OUT if kind == "fleet" else NODE_LEFT_OUT
     for mode, words in MODES.items():
         built = built.with_row(dashboard.Row(words))
-        for query in _of(mode, left_out):
+        for query in _of(mode):
             built = built.with_panel(_panel(query, kind))
     return JSONEncoder(sort_keys=True, indent=1).encode(built.build()) + "\n"
 
 
-def _of(mode: Mode, left_out: set[str]) -> list[FleetQuestion]:
-    found = [query for query in library().values() if query.mode == mode and query.id not in left_out]
+def _of(mode: Mode) -> list[FleetQuestion]:
+    found = [query for query in library().values() if query.mode == mode]
     # Figures first, in one line, then what has a shape.
     return sorted(found, key=lambda query: query.id not in STATS)
 

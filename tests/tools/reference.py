@@ -1,7 +1,6 @@
 """``python -m tests.tools.reference`` writes the pages of ``docs/`` that come from the program's own tables.
 
-It also writes what the package ships: the table of faults, from the tests' fault matrix, and the completion scripts. A
-test finds old ones.
+It also writes the table of faults that the package ships, from the tests' fault matrix. A test finds old ones.
 """
 
 from __future__ import annotations
@@ -9,13 +8,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gputop.commands.completion import SCRIPTS
 from gputop.commands.registry import TOPICS, page_of
 from gputop.output.document import markdown
 from gputop.output.reference_pages import TABLE
 from tests.faults import table
 from tests.tools import hardware_page, verdict_pictures
-from tests.tools.completions import scripts
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -30,8 +27,7 @@ def faults() -> str:
 def texts() -> dict[Path, str]:
     """Every generated file and its text of today; ``docs/faults.md`` is made of the table that is shipped."""
     pages = {DOCS / f"{topic}.md": markdown(page_of(topic), MADE_BY) for topic in TOPICS}
-    pages |= {DOCS / "hardware.md": hardware_page.page(), DOCS / "pictures.md": verdict_pictures.page(MADE_BY)}
-    return pages | {SCRIPTS / shell: script for shell, script in scripts().items()}
+    return pages | {DOCS / "hardware.md": hardware_page.page(), DOCS / "pictures.md": verdict_pictures.page(MADE_BY)}
 
 
 if __name__ == "__main__":

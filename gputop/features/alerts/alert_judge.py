@@ -205,7 +205,6 @@ class WouldFire(Struct):
     until: float | None = None
     command: tuple[str, ...] = ()
     not_run: str | None = None
-    notifies: bool = False
 
 
 class DryRun(Struct, frozen=True):

@@ -18,7 +18,7 @@ from gputop.model.derived import gap_pct
 from gputop.model.expression import Expression, ExpressionError, Term, Vocabulary, nearest, parse_expression
 from gputop.model.metrics import GPU_METRICS, Metric, pct
 from gputop.model.quantity import HOUR_S, SECONDS
-from gputop.model.snapshot import POD, GpuSample, ProcessSample
+from gputop.model.snapshot import POD, GpuSample, ProcessSample, value
 
 # The condition of an alert: ``badge:ecc``, ``temp_c > 85``, ``sm_occupancy_pct < 20 and util_pct > 50``. A term is a
 # badge, a verdict or a state of the diagnosis, or a value of the GPU compared with a number.
@@ -64,8 +64,8 @@ def _answer(term: Term, gpu: GpuSample, diagnosis: GpuDiagnosis) -> bool | None:
     if term.field == "badge":
         return term.holds_for([badge.id for badge in diagnosis.badges if badge.about is None])
     if term.field not in ids():
-        value = gap_pct(gpu) if term.field == GAP.key else getattr(gpu, term.field)
-        return term.holds_for(None if value is None else float(value), exactly=True)
+        measured = gap_pct(gpu) if term.field == GAP.key else value(gpu, term.field)
+        return term.holds_for(None if measured is None else float(measured), exactly=True)
     shown = diagnosis.verdict if term.field == "verdict" else diagnosis.state
     # A GPU that is not judged yet, or no more, is in none of the other verdicts and states for certain.
     unsure = shown not in term.values and (diagnosis.verdict == COLLECTING.id or shown == "unmeasured")
@@ -155,13 +155,16 @@ FIELDS: Mapping[str, str] = MappingProxyType({
     "for": "how long the condition must hold: 30s, 5m; by default 0s where badges alone decide, else 1m",
     "again": "how long it is silent after it fired, for the same GPU, job or node; by default 1h",
     "per": "gpu, job or node: for whom it acts once; by default a command with {gpu} and the like acts once a GPU, one "
-    "with {job_id} once a job, any other once a node, and a notification is sent once a job",
+    "with {job_id} once a job, any other once a node",
     "gpus": "any or all: on which of a job's or node's GPUs the condition must hold; by default any, but all where a "
     "command with {job_id} acts on a job for more than a badge: a job is idle when all its GPUs are",
     "run": "a program and its arguments, run without a shell; placeholders such as {host} stand in any argument",
-    "notify": "addresses for apprise, such as slack://… (needs the extra notify)",
-    "notify_file": "a file with one such address a line, readable by its owner alone",
 })  # fmt: skip
+GONE: Mapping[str, str] = MappingProxyType({
+    field: f'is gone: write run = ["apprise", "-t", "{{alert}} on {{host}}", "-b", "GPUs {{gpus}}", "{address}"]'
+    for field, address in (("notify", "slack://…"), ("notify_file", "--config=FILE"))
+})  # fmt: skip
+"""Fields of before, each with what does the same."""
 PLACEHOLDERS: Mapping[str, str] = MappingProxyType({
     "host": "the machine's name",
     "gpu": "the GPU's index",
@@ -197,21 +200,15 @@ class AlertError(Exception):
 
 
 class Alert(Struct, frozen=True):
-    """When to fire, and what to do then: run a program, notify, or both; with neither it is shown only."""
+    """When to fire, and what to run then; without ``run`` it is shown only."""
 
     name: str
     when: Condition
     for_s: float
     again_s: float = AGAIN_S
     run: tuple[str, ...] = ()
-    notify: tuple[str, ...] = ()
-    notify_file: str | None = None
     per: Per = "gpu"
     gpus: Share = "any"
-
-    @property
-    def notifies(self) -> bool:
-        return bool(self.notify or self.notify_file)
 
 
 def alerts_of(tables: Iterable[Mapping[str, Any]]) -> tuple[Alert, ...]:
@@ -258,6 +255,8 @@ class _Reader:
 
     def alert(self) -> Alert:
         for field in self._table:
+            if field in GONE:
+                self._refuse(field, GONE[field])
             if field not in FIELDS:
                 self._refuse("", f"unknown field {field!r}{_nearest(field, FIELDS)}")
         name = self._text("name")
@@ -267,19 +266,14 @@ class _Reader:
             when = parse(self._text("when"))
         except ExpressionError as error:
             self._refuse("when", str(error))
-        file = self._text("notify_file") if "notify_file" in self._table else None
-        if file is not None and not file.startswith(("/", "~/")):
-            self._refuse("notify_file", f"must be a whole path, from / or ~/ on, not {file!r}")
-        command, addresses = self._command(), self._texts("notify", '["slack://…"]')
-        per = self._per(command, bool(addresses or file))
+        command = self._command()
+        per = self._per(command)
         return Alert(
             name,
             when,
             self._seconds("for", 0.0 if when.is_badges else FOR_S, 0.0),
             self._seconds("again", AGAIN_S, LEAST_AGAIN_S),
             command,
-            addresses,
-            file,
             per,
             self._share(per, "job_id" in _placeholders(command) and not when.is_badges),
         )
@@ -292,36 +286,33 @@ class _Reader:
             self._refuse(field, f"must be a text, not {value!r}")
         return value
 
-    def _texts(self, field: str, example: str) -> tuple[str, ...]:
-        value = self._table.get(field)
-        if value is None:
-            return ()
-        # The value is not quoted: it may be an address with a token in it.
-        if not isinstance(value, (list, tuple)) or not value or not all(isinstance(v, str) and v for v in value):
-            self._refuse(field, f"must be a list of texts such as {example}")
-        if any("\0" in text for text in value):
-            self._refuse(field, "holds a zero byte")
-        return tuple(value)
-
     def _command(self) -> tuple[str, ...]:
-        command = self._texts("run", '["kubectl", "cordon", "{host}"]: no shell takes one apart')
+        command = self._table.get("run", ())
+        if "run" in self._table and (
+            not isinstance(command, (list, tuple)) or not command or not all(isinstance(w, str) and w for w in command)
+        ):
+            # The value is not quoted: it may hold a token.
+            example = '["kubectl", "cordon", "{host}"]'
+            self._refuse("run", f"must be a list of texts such as {example}: no shell takes one apart")
+        if any("\0" in word for word in command):
+            self._refuse("run", "holds a zero byte")
         for word in command:
             for name in PLACEHOLDER.findall(word):
                 if name not in PLACEHOLDERS:
                     self._refuse("run", f"there is no placeholder {{{name}}}{_nearest(name, PLACEHOLDERS)}")
         if command and PLACEHOLDER.search(command[0]):
             self._refuse("run", "the program itself must not be a placeholder")
-        return command
+        return tuple(command)
 
-    def _per(self, command: tuple[str, ...], notifies: bool) -> Per:
+    def _per(self, command: tuple[str, ...]) -> Per:
         """The scope in which the alert acts once: the one given, else what its command needs."""
         used = _placeholders(command)
         of_one = next((name for name in OF_ONE_GPU if name in used), None)
         scope = self._one_of("per", PER)
         if scope is None:
-            if of_one is not None or not (command or notifies):
+            if of_one is not None or not command:
                 return "gpu"
-            return "job" if "job_id" in used or not command else "node"
+            return "job" if "job_id" in used else "node"
         if scope != "gpu" and of_one is not None:
             self._refuse(
                 "run", f"{{{of_one}}} stands for one GPU, and per = {scope!r} acts for several: write {{gpus}}"

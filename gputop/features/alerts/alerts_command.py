@@ -9,8 +9,8 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timezone
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,11 @@ from gputop.commands.shared_options import recording_filter_of, stdout_is_text, 
 from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_judge import DryRun, WouldFire
 from gputop.features.alerts.alert_table import Alert
-from gputop.model.extras import install
 from gputop.model.quantity import count, length, which_gpus
 from gputop.model.source import SourceError, UsageError
 from gputop.output.document import Document, Entries, Table, part, plain
 from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
-from gputop.sources.doctor_report import private_file
 
 if TYPE_CHECKING:
     from gputop.features.alerts.firing import Firing
@@ -71,7 +69,7 @@ def alerts_here(
     refuse_unsafe(args, alerts)
     from gputop.features.alerts.runner import FiringLock
 
-    node_alerts = NodeAlerts(alerts, FiringLock(_private_directories()), tell)
+    node_alerts = NodeAlerts(alerts, FiringLock(_runtime_directory()), tell)
     if why_not := node_alerts.why_not():
         (tell or node_alerts.messages.append)(f"alerts: {why_not}")
     return node_alerts
@@ -92,13 +90,11 @@ def alerts_on_screen(args: Any, settings: Settings) -> NodeAlerts | None:
 
 
 def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
-    """What `gputop doctor` says of alerts: who fires them, and the files that hold their addresses."""
-    files = [(f"notify_file of {a.name}", a.notify_file) for a in alerts_in(settings) if a.notify_file is not None]
-    report: dict[str, Any] = {"private_files": [private_file(subject, path) for subject, path in files]}
-    if settings.alert:
-        report["alerts"] = alerts_report(args, settings)
-        report["problems"] = [report["alerts"]["problem"]] if report["alerts"]["problem"] else []
-    return report
+    """What `gputop doctor` says of alerts: who fires them."""
+    if not settings.alert:
+        return {}
+    alerts = alerts_report(args, settings)
+    return {"alerts": alerts, "problems": [alerts["problem"]] if alerts["problem"] else []}
 
 
 def alerts_in(settings: Settings) -> tuple[Alert, ...]:
@@ -109,19 +105,9 @@ def alerts_in(settings: Settings) -> tuple[Alert, ...]:
 
 
 def refuse_unsafe(args: Any, alerts: Sequence[Alert]) -> None:
-    """Raises ConfigError where others could have written a command, read an address, or apprise is missing."""
-    from gputop.features.alerts.firing import AddressError, addresses
-
+    """Raises ConfigError where others could have written a command."""
     if any(alert.run for alert in alerts):
         _refuse_written_by_others(configuration_file(args))
-    if any(alert.notifies for alert in alerts) and find_spec("apprise") is None:
-        raise ConfigError(f"alerts with notify need apprise: {install('notify')}")
-    for alert in alerts:
-        if alert.notify_file is not None:
-            try:
-                addresses(alert.notify_file)
-            except AddressError as error:
-                raise ConfigError(f"alert {alert.name}: {error}") from None
 
 
 def _refuse_written_by_others(file: Path) -> None:
@@ -140,28 +126,24 @@ def _refuse_written_by_others(file: Path) -> None:
 def alerts_report(args: Any, settings: Settings) -> dict[str, Any]:
     """The alerts for `gputop doctor`, without secrets: which process fires them now, or why none can."""
     from gputop.features.alerts.runner import holder
-    from gputop.sources.step_datagrams import is_ours, login_directories
 
     alerts, problem = alerts_in(settings), None
     try:
         refuse_unsafe(args, alerts)
     except ConfigError as error:
         problem = str(error)
-    names = [{"name": a.name, "when": a.when.text, "runs": bool(a.run), "notifies": a.notifies} for a in alerts]
-    return {"configured": names, "fired_by_pid": holder(list(filter(is_ours, login_directories()))), "problem": problem}
+    names = [{"name": a.name, "when": a.when.text, "runs": bool(a.run)} for a in alerts]
+    return {"configured": names, "fired_by_pid": holder(_runtime_directory()), "problem": problem}
 
 
-def _private_directories() -> list[str]:
+def _runtime_directory() -> str:
+    """Where all gputops of this user look for the one that fires."""
     from gputop.sources.step_datagrams import login_directories, prepare
 
-    directories = []
-    for directory in login_directories():
-        try:
-            prepare(directory)
-        except OSError:
-            continue
-        directories.append(directory)
-    return directories
+    directory = login_directories()[0]
+    with suppress(OSError):
+        prepare(directory)
+    return directory
 
 
 # Alerts as text and as data: those that are configured, and what would have fired in a recording.
@@ -170,23 +152,18 @@ SCHEMA = 1
 
 
 def list_document(alerts: Sequence[Alert]) -> Document:
-    """Each alert with its condition and what it does; neither arguments nor addresses, which may hold secrets."""
+    """Each alert with its condition and what it does, without arguments, which may hold secrets."""
     blocks = [block for alert in alerts for block in part(alert.name, Entries(("", ""), tuple(_alert_rows(alert))))]
     return Document("alerts", tuple(blocks), (count(len(alerts), "alert"),))
 
 
 def _alert_rows(alert: Alert) -> Iterator[tuple[str, str]]:
-    does = [f"runs {alert.run[0]}"] if alert.run else []
-    if alert.notifies:
-        places = [f"{len(alert.notify)} by address"] if alert.notify else []
-        places += ["those of a file"] if alert.notify_file else []
-        does.append(f"notifies {' and '.join(places)}")
     yield "when", alert.when.text
     if alert.when.retired:
         yield "note", alert.when.retired_words
     yield "for", f"{_time(alert.for_s)}, then silent for {_time(alert.again_s)}"
     yield "per", _per(alert)
-    yield "does", " and ".join(does) or "nothing: it is shown only"
+    yield "does", f"runs {alert.run[0]}" if alert.run else "nothing: it is shown only"
 
 
 def dry_run_document(tried: DryRun) -> Document:
@@ -211,14 +188,9 @@ def dry_run_data(tried: DryRun) -> dict[str, Any]:
 
 
 def _does(firing: WouldFire) -> str:
-    does = []
     if firing.not_run is not None:
-        does.append(f"would not be run: {firing.not_run}")
-    elif firing.command:
-        does.append(f"would run: {shlex.join(firing.command)}")
-    if firing.notifies:
-        does.append("would notify")
-    return "; ".join(does) or "would be shown only"
+        return f"would not be run: {firing.not_run}"
+    return f"would run: {shlex.join(firing.command)}" if firing.command else "would be shown only"
 
 
 def _per(alert: Alert) -> str:
@@ -286,12 +258,12 @@ def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert])
 
         names = [alert.name for alert in alerts]
         raise UsageError(f"there is no alert {args.test!r}{nearest(args.test, names)}")
-    if not alert.run and not alert.notifies:
-        raise UsageError(f"alert {alert.name} has neither run nor notify: there is nothing to fire")
+    if not alert.run:
+        raise UsageError(f"alert {alert.name} has no run: there is nothing to fire")
     refuse_unsafe(args, [alert])
-    from gputop.features.alerts.runner import UnderWay
+    from gputop.features.alerts.runner import outcome_of
 
-    outcome = UnderWay(_firing(args, settings, alert)).outcome()
+    outcome = outcome_of(_firing(args, settings, alert))
     say(f"alert {alert.name}: {outcome.words}")
     if outcome.output:
         sys.stdout.write(outcome.output.replace(" ⏎ ", "\n") + "\n")

@@ -17,8 +17,9 @@ _WHAT = (
 )
 _COMMANDS = (
     "The program is started without a shell, in a session of its own, in `/`, with PATH, HOME and LANG "
-    "and no ambient capability. After 30 s it is killed with everything that it started, also when "
-    "gputop has ended meanwhile. At most one command of an alert runs at a time. The first 4 kB of "
+    "and no ambient capability. After 30 s its session is killed, and 5 s after gputop's own end; what has made "
+    "itself a daemon by then goes on, and after a kill -9 of gputop the command runs to its own end. At most one "
+    "command of an alert runs at a time. The first 4 kB of "
     "what it prints are kept, and a failure is reported once. Its stdin is a JSON object: the verdict "
     "with evidence and remedy, of several GPUs that of the first, and `gpus`, a list of them all; "
     "secrets masked.",
@@ -88,20 +89,11 @@ EXAMPLES = """\
 #for = "5m"
 #run = ["env", "DBUS_SESSION_BUS_ADDRESS=unix:path=/run/user/{uid}/bus", "notify-send", "GPU {{gpu}}: {{verdict}}"]
 
-# Slack: apprise's addresses (https://github.com/caronc/apprise/wiki), one a line, in a file for you alone (chmod 600).
-# It needs the extra notify.
+# A chat, mail or pager by apprise (pipx install apprise), whose addresses carry tokens: in a file for you alone.
 #[[alert]]
 #name = "slack"
 #when = "badge:thermal or badge:power_brake"
-#notify_file = "~/.config/gputop/slack"
-
-# E-mail.
-#[[alert]]
-#name = "mail"
-#when = "state:starved"
-#for = "15m"
-#again = "12h"
-#notify = ["mailto://user:password@example.com"]
+#run = ["apprise", "--config=~/.config/gputop/slack", "-t", "{{alert}} on {{host}}", "-b", "GPUs {{gpus}}"]
 
 # Kubernetes: no new pods on a node with uncorrected memory errors or a GPU that has fallen off the bus.
 #[[alert]]

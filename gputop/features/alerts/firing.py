@@ -1,33 +1,28 @@
-"""What a fired alert passes on: the values of placeholders, a JSON object, and a text for people. Pure."""
+"""What a fired alert passes on: the values of placeholders, and a JSON object. Pure."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gputop.diagnosis.diagnosis_data import verdict_data
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.features.alerts.alert_judge import AlertChange, DryRun, Judge, Place, WouldFire
 from gputop.features.alerts.alert_table import PLACEHOLDER, PLACEHOLDERS, Alert
 from gputop.model.quantity import clean_text, which_gpus
-from gputop.model.secrets import masked_text, masked_words
+from gputop.model.secrets import masked_words
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.monitor import Frame, Monitor
 from gputop.report.verdict_data import ticket_data
-from gputop.system.given_file import open_regular
 
 _HARMLESS = re.compile(r"[A-Za-z0-9._:/@][A-Za-z0-9._:/@-]*")
 """Characters allowed in a value: nothing that a program could take for an option or a shell for several words."""
 
-MOST_TOLD = 16
-"""GPUs that a message names line by line."""
 Judged = Sequence[tuple[GpuSample, GpuDiagnosis]]
 
 
@@ -47,8 +42,6 @@ class Firing(Struct, frozen=True):
     values: Mapping[str, str]
     missing: Mapping[str, str]
     data: Mapping[str, Any]
-    title: str
-    body: str
 
     def argv(self) -> list[str]:
         """The command with its placeholders filled. Raises NotHanded."""
@@ -96,12 +89,8 @@ def gpus_firing(change: AlertChange, frame: Frame, positions: Sequence[int], *, 
         "pci": first.static.pci_bus_id, "test": test, "per": alert.per,
         "job_id": values.get("job_id"), "gpus": [_gpu_data(gpu, d) for gpu, d in gpus],
     }  # fmt: skip
-    firing = Firing(
-        alert, change.t, tuple(gpu.static.index for gpu, _ in gpus), change.group, values, missing, data, "",
-        _body(alert, gpus),
-    )  # fmt: skip
-    title = f"gputop: {alert.name} on {values['host']}, {firing.where}{' (a test)' if test else ''}"
-    return replace(firing, title=clean_text(title))
+    indices = tuple(gpu.static.index for gpu, _ in gpus)
+    return Firing(alert, change.t, indices, change.group, values, missing, data)
 
 
 def _gpu_data(gpu: GpuSample, diagnosis: GpuDiagnosis) -> dict[str, Any]:
@@ -115,8 +104,7 @@ def bare_firing(alert: Alert, t: float, host: str, reason: str) -> Firing:
     values = {"host": host, "alert": alert.name}
     data = {"schema": 1, "t": t, "host": host, "alert": alert.name, "when": alert.when.text, "test": True}
     names = [name for name in PLACEHOLDERS if name not in values]
-    title = f"gputop: {alert.name} on {host} (a test)"
-    return Firing(alert, t, (), "", values, dict.fromkeys(names, reason), data, clean_text(title), alert.when.text)
+    return Firing(alert, t, (), "", values, dict.fromkeys(names, reason), data)
 
 
 def _values(alert: Alert, snapshot: Snapshot, gpus: Judged) -> tuple[dict[str, str], dict[str, str]]:
@@ -158,22 +146,6 @@ def _job_id(process: ProcessSample) -> str | None:
     return None if process.static.batch_job is None else process.static.batch_job.id
 
 
-def _body(alert: Alert, gpus: Judged) -> str:
-    """Evidence and remedy; no command line, because this leaves the machine."""
-    gpu, diagnosis = gpus[0]
-    titles = [f"GPU {gpu.static.index}: {diagnosis.title}" for gpu, diagnosis in gpus] if len(gpus) > 1 else []
-    lines = [
-        f"{alert.when.text}",
-        *titles[:MOST_TOLD],
-        *([f"and {len(titles) - MOST_TOLD} more"] if len(titles) > MOST_TOLD else ()),
-        f"{gpu.static.name}: {diagnosis.title}",
-        *(f"evidence: {line}" for line in diagnosis.evidence),
-        *([f"what helps: {diagnosis.remedy}"] if diagnosis.remedy else ()),
-        *(f"also: {badge.evidence}" + (f"; {badge.remedy}" if badge.remedy else "") for badge in diagnosis.badges),
-    ]
-    return "\n".join(masked_text(clean_text(line)) for line in lines)
-
-
 # A recording judged as a live run is: which alerts would have fired, and what they would have run. Runs nothing.
 
 
@@ -202,36 +174,9 @@ def dry_run(snapshots: Iterable[Snapshot], alerts: Sequence[Alert]) -> DryRun:
 
 def _would_fire(firing: Firing, change: AlertChange) -> WouldFire:
     alert = firing.alert
-    would_fire = WouldFire(alert.name, change.gpus, change.uuids, change.t, change.since, notifies=alert.notifies)
+    would_fire = WouldFire(alert.name, change.gpus, change.uuids, change.t, change.since)
     try:
         would_fire.command = tuple(masked_words(firing.argv())) if alert.run else ()
     except NotHanded as error:
         would_fire.not_run = str(error)
     return would_fire
-
-
-# The addresses of a ``notify_file``: one a line, ``#`` begins a comment. They carry tokens: for the owner alone.
-
-MOST_BYTES = 1 << 16
-
-
-class AddressError(Exception):
-    """Why the file is not used, in one line that quotes none of it."""
-
-
-def addresses(path: str) -> list[str]:
-    """The addresses that a file holds. Raises AddressError."""
-    try:
-        with open_regular(os.path.expanduser(path)) as file:
-            status = os.fstat(file.fileno())
-            if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077:
-                raise AddressError(f"notify_file {path} must be a file for its owner alone: chmod 600 {path}")
-            text = file.read(MOST_BYTES).decode("utf-8")
-    except OSError as error:
-        raise AddressError(f"notify_file {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise AddressError(f"notify_file {path} cannot be read as text") from None
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    if not lines:
-        raise AddressError(f"notify_file {path} holds no address")
-    return lines

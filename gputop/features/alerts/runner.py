@@ -1,6 +1,6 @@
-"""Runs what alerts ask for: in one process of a user, on threads of its own, each command under a supervisor.
+"""Runs what alerts ask for: in one process of a user, on threads of its own.
 
-No caller waits for a command: ``offer`` returns at once, and ``close`` after a second at most.
+No caller waits for a command: ``offer`` returns at once, and ``close`` waits a few seconds for what has begun.
 """
 
 from __future__ import annotations
@@ -8,31 +8,31 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
+import signal
 import stat
-import subprocess
-import sys
+import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
 from gputop.features.alerts.alert_judge import Place
-from gputop.features.alerts.firing import AddressError, Firing, NotHanded, addresses
+from gputop.features.alerts.firing import Firing, NotHanded
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
+from gputop.system.children import WITH_STDOUT, Child, an_alerts, start
 from gputop.system.worker import Worker
 
 # Only one process of a user fires alerts on a machine: which process holds the lock, and when each alert last fired.
 #
-# The lock is on a file in every directory in which gputops of this user may look, because they do not all know the same
-# ones. The same files keep when each alert fired, so that a restart does not break a silence. A lock ends with its
-# process, however that ends.
+# The lock is on a file in the user's runtime directory. The same file keeps when each alert fired, so that a restart
+# does not break a silence. A lock ends with its process, however that ends.
 
 NAME = "alerts"
 MOST_BYTES = 1 << 20
@@ -42,49 +42,39 @@ KEPT_S = 30 * 86400.0
 
 
 class FiringLock:
-    """``directories`` are this user's alone. ``reason`` says why nothing can be fired where none can be used."""
+    """``directory`` is this user's alone. ``reason`` says why nothing can be fired where it cannot be used."""
 
-    def __init__(self, directories: Sequence[str]) -> None:
+    def __init__(self, directory: str) -> None:
         self.reason: str | None = None
         self.holder: int | None = None
         """The process that fires, where it is another one and has said so."""
-        self._directories = directories
-        self._files: list[int] = []
+        self._path = os.path.join(directory, NAME)
+        self._file: int | None = None
         self._fired: dict[Place, float] = {}
         self._guard = threading.Lock()
 
     @property
     def is_held(self) -> bool:
         """Whether this process is the one that fires."""
-        return bool(self._files)
+        return self._file is not None
 
     def take(self) -> bool:
         """Become the process that fires, unless another is. Never waits."""
         with self._guard:
-            if self._files:
+            if self._file is not None:
                 return True
-            opened, reasons, is_free = [], [], True
-            for directory in self._directories:
-                try:
-                    opened.append(_opened(os.path.join(directory, NAME)))
-                except OSError as error:
-                    reasons.append(f"{directory}: {error.strerror or error}")
-            for file in opened:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    is_free = False
-            holders = [_read(file) for file in opened]
-            self.reason = None if opened else "; ".join(reasons) or "there is no directory for it"
-            if not opened or not is_free:
-                self.holder = next((pid for pid, _ in holders if pid is not None), None)
-                for file in opened:
-                    os.close(file)
+            try:
+                file = _opened(self._path)
+            except OSError as error:
+                self.reason = f"{self._path}: {error.strerror or error}"
                 return False
-            self._files, self.holder = opened, None
-            for _, fired in holders:
-                for place, t in fired.items():
-                    self._fired[place] = max(t, self._fired.get(place, t))
+            self.holder, fired = _read(file)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(file)
+                return False
+            self._file, self._fired, self.holder, self.reason = file, fired, None, None
             self._write()
             return True
 
@@ -102,36 +92,37 @@ class FiringLock:
     def close(self) -> None:
         """Release the lock, so that another process may fire."""
         with self._guard:
-            for file in self._files:
-                os.close(file)
-            self._files = []
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
 
     def _write(self) -> None:
+        if self._file is None:
+            return
         now = time.time()
         newest = sorted(self._fired.items(), key=lambda item: item[1])[-MOST_KEPT:]
         self._fired = {place: t for place, t in newest if now - t < KEPT_S}
         rows = [[name, uuid, round(t, 3)] for (name, uuid), t in self._fired.items()]
         text = json.dumps({"pid": os.getpid(), "fired": rows}).encode() + b"\n"
-        for file in self._files:
-            # A full disk costs silences over a restart, not alerts.
-            with suppress(OSError):
-                os.pwrite(file, text, 0)
-                os.ftruncate(file, len(text))
+        # A full disk costs silences over a restart, not alerts.
+        with suppress(OSError):
+            os.pwrite(self._file, text, 0)
+            os.ftruncate(self._file, len(text))
 
 
-def holder(directories: Sequence[str]) -> int | None:
+def holder(directory: str) -> int | None:
     """The process that fires this user's alerts now, if there is one. Changes nothing."""
-    for directory in directories:
-        try:
-            file = os.open(os.path.join(directory, NAME), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return _read(file)[0]
-        finally:
-            os.close(file)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        file = os.open(os.path.join(directory, NAME), flags)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return _read(file)[0]
+    finally:
+        os.close(file)
     return None
 
 
@@ -158,93 +149,72 @@ def _read(file: int) -> tuple[int | None, dict[Place, float]]:
         return None, {}
 
 
-# A command under its supervisor: 30 s, nothing of this process's environment but PATH, HOME and LANG.
+# A command: 30 s in a session of its own, nothing of this process's environment but PATH, HOME and LANG.
 
 LIMIT_S = 30.0
-SPARE_S = 10.0
-"""How much longer than the limit the supervisor may take before it counts as lost."""
-USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
-_HERE = Path(__file__).parent
+MOST_OUTPUT = 4096
+LOOK_S = 0.05
+KILLING_S = 5.0
+"""How long a command may take to die: one that hangs in the kernel is left behind."""
 
 
-class Ended(Struct, frozen=True):
-    """How a command ended: its exit status, negative for a signal, or None; what went wrong; what it printed."""
+class CommandOutcome(Struct, frozen=True):
+    """The result of one firing, in words such as ``kubectl ended with 0``, and the first 4 kB that it printed."""
 
-    exit_code: int | None
-    problem: str | None
+    firing: Firing
+    words: str
+    has_failed: bool
     output: str = ""
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether it ended with a problem or an exit status other than 0."""
-        return self.problem is not None or self.exit_code != 0
 
-    def words(self) -> str:
-        """``ended with 0``, ``was killed after 30 s``."""
-        if self.problem is not None:
-            return self.problem
-        if self.exit_code is not None and self.exit_code < 0:
-            return f"was ended by signal {-self.exit_code}"
-        return f"ended with {self.exit_code}"
+def outcome_of(firing: Firing, is_over: threading.Event | None = None, limit_s: float = LIMIT_S) -> CommandOutcome:
+    """Run the command of a firing to its end, its limit, or until ``is_over`` is set, and say what became of it.
 
-
-class Running:
-    """A command under its supervisor: it runs to its end or its limit, even if this process ends."""
-
-    def __init__(self, argv: Sequence[str], text: str, limit_s: float = LIMIT_S) -> None:
-        """Start a command with a text on its stdin. ``ended`` tells what went wrong."""
-        self._limit_s = limit_s + SPARE_S
-        self._process: subprocess.Popen[bytes] | None = None
-        self._problem: str | None = None
-        env = environment(os.environ)
-        request = {"argv": list(argv), "env": env, "input": text, "timeout_s": limit_s}
-        try:
-            self._process = subprocess.Popen(
-                _python("supervisor.py"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=env,
-                cwd="/",
-                start_new_session=True,
-            )
-            assert self._process.stdin is not None
-            with self._process.stdin as pipe:
-                pipe.write(json.dumps(request).encode())
-            self._process.stdin = None
-        except OSError as error:
-            self._problem = f"cannot be run: {error.strerror}"
-
-    def ended(self) -> Ended:
-        """How it ended. Call it off the tick: it blocks for up to ten seconds more than the limit."""
-        process = self._process
-        if process is None:
-            return Ended(None, self._problem)
-        try:
-            answer = json.loads(process.communicate(timeout=self._limit_s)[0])
-            return Ended(answer["exit"], answer["problem"], one_line(answer["output"]))
-        except subprocess.TimeoutExpired:
-            return Ended(None, f"was killed after {self._limit_s:g} s, together with its supervisor")
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return Ended(None, self._problem or "how it ended is unknown: its supervisor is gone")
-        finally:
-            process.kill()
-            process.wait()
+    Blocks. At the limit its session is killed; what has left that session by then is its own business.
+    """
+    if not firing.alert.run:
+        return CommandOutcome(firing, f"{firing.alert.when.text} holds", has_failed=False)
+    name = firing.alert.run[0].rpartition("/")[2]
+    try:
+        with tempfile.TemporaryFile() as text:
+            text.write(firing.json().encode())
+            text.seek(0)
+            process = start(firing.argv(), an_alerts(), stdin=text, stderr=WITH_STDOUT)
+    except NotHanded as error:
+        return CommandOutcome(firing, f"{name} was not run: {error}", has_failed=True)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        return CommandOutcome(firing, f"{name} cannot be run: {reason}", has_failed=True)
+    output, words = _watched(process, is_over or threading.Event(), limit_s)
+    printed = one_line(output.decode("utf-8", "replace"))
+    return CommandOutcome(firing, f"{name} {words}", process.returncode != 0, printed)
 
 
-def notification(addresses: Sequence[str], title: str, body: str) -> Running:
-    """Start sending a notification by apprise, under the same limits. Neither argv nor environment holds an address."""
-    # A relative path would depend on the current directory, which may belong to any user.
-    path = [part for part in sys.path if os.path.isabs(part)]
-    request = {"path": path, "urls": list(addresses), "title": title, "body": body}
-    return Running(_python("notifier.py"), json.dumps(request))
+def _watched(process: Child, is_over: threading.Event, limit_s: float) -> tuple[bytes, str]:
+    """What a command printed first, and how it ended; the rest of what it prints is read and dropped."""
+    assert process.stdout is not None
+    output, words, end = b"", "", time.monotonic() + limit_s
+    with process.stdout as pipe:
+        while process.poll() is None and time.monotonic() < end + KILLING_S:
+            output += _printed(pipe.fileno(), LOOK_S)[: MOST_OUTPUT - len(output)]
+            if not words and (is_over.is_set() or time.monotonic() >= end):
+                words = "was killed with gputop's end" if is_over.is_set() else f"was killed after {limit_s:g} s"
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        output += _printed(pipe.fileno(), 0.0)[: MOST_OUTPUT - len(output)]
+    code = process.returncode or 0
+    return output, words or (f"was ended by signal {-code}" if code < 0 else f"ended with {code}")
 
 
-def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The part of an environment that a command gets. Relative folders are left out of PATH: they may be anybody's."""
-    variables = {name: environ[name] for name in ("HOME", "LANG") if name in environ}
-    path = ":".join(part for part in environ.get("PATH", "").split(":") if part.startswith("/"))
-    return {"PATH": path or USUAL_PATH, **variables}
+def _printed(pipe: int, wait_s: float) -> bytes:
+    """What arrives within a moment."""
+    if not select.select([pipe], [], [], wait_s)[0]:
+        return b""
+    data = os.read(pipe, 1 << 16)
+    if not data:
+        # It has closed what it prints to, and select returns at once from now on.
+        time.sleep(wait_s)
+    return data
 
 
 def one_line(text: str) -> str:
@@ -253,26 +223,12 @@ def one_line(text: str) -> str:
     return masked_text(clean_text(" ⏎ ".join(lines)))
 
 
-def _python(script: str) -> list[str]:
-    """This Python on a file of this folder, isolated: it imports from nowhere but the standard library."""
-    return [sys.executable or "python3", "-I", "-S", str(_HERE / script)]
-
-
 MOST_WAITING = 64
 """Firings of one alert that wait for the command before them: one for each GPU of a large machine."""
 RETRY_S = 5.0
 """How often a process that does not fire checks whether the one that does has ended."""
-HAND_OVER_S = 1.0
-"""How long the end of gputop waits for what has fired to be handed to its supervisor."""
-
-
-class CommandOutcome(Struct, frozen=True):
-    """The result of one firing, in words such as ``kubectl ended with 0``."""
-
-    firing: Firing
-    words: str
-    has_failed: bool
-    output: str = ""
+END_S = 5.0
+"""How long the end of gputop waits for a command that has begun, before it ends it."""
 
 
 class Runner:
@@ -286,8 +242,9 @@ class Runner:
         self._workers: dict[str, Worker[None]] = {}
         """One for each alert that has fired."""
         self._busy: set[str] = set()
-        self._under_way: dict[str, Firing] = {}
-        """What a supervisor is running, by alert."""
+        self._under_way: set[str] = set()
+        """The alerts whose command runs."""
+        self._is_over = threading.Event()
         self._adopted: Mapping[Place, float] | None = None
         self._closed = False
         self._awaits = not lock.take() and lock.reason is None
@@ -339,17 +296,18 @@ class Runner:
             self._tell(CommandOutcome(firing, "was not run: no thread can be started", True))
 
     def close(self) -> None:
-        """End. Waits up to a second until what has fired is handed over; it then finishes by itself."""
+        """End. Waits five seconds for what has begun, then kills it."""
         with self._state:
-            self._state.wait_for(lambda: self._busy <= self._under_way.keys(), HAND_OVER_S)
             self._closed = True
+            not_run = []
+            for name, waiting in self._waiting.items():
+                while len(waiting) > (name not in self._under_way):
+                    not_run.append(waiting.pop())
+            self._state.wait_for(lambda: not self._busy, END_S)
+            self._is_over.set()
+            self._state.wait_for(lambda: not self._busy, END_S)
             for worker in (self._await_lock, *self._workers.values()):
                 worker.stop()
-            not_run = [firing for waiting in self._waiting.values() for firing in waiting]
-            self._waiting.clear()
-            under_way = list(self._under_way.values())
-        for firing in under_way:
-            self._tell(CommandOutcome(firing, "goes on: it had not ended when gputop did", False))
         for firing in not_run:
             self._tell(CommandOutcome(firing, "was not run: gputop ended while one before it ran", True))
         self._lock.close()
@@ -369,74 +327,13 @@ class Runner:
                     self._state.notify_all()
                     return
                 firing = waiting.popleft()
+                self._under_way.add(name)
             try:
                 self._lock.note(firing.place, firing.t)
-                under_way = UnderWay(firing)
-                with self._state:
-                    self._under_way[name] = firing
-                    self._state.notify_all()
-                outcome = under_way.outcome()
+                outcome = outcome_of(firing, self._is_over)
             except Exception as error:  # noqa: BLE001 — whatever it is, the alert must fire again
                 words = f"did not fire: {type(error).__name__}: {one_line(str(error))[:160]}".rstrip(": ")
                 outcome = CommandOutcome(firing, words, has_failed=True)
             with self._state:
-                self._under_way.pop(name, None)
-            if not self._closed:
-                self._tell(outcome)
-
-
-class _Part(Struct, frozen=True):
-    """The command or the notification of a firing, under way, or why it is not; ``name`` is how it is called."""
-
-    kind: Literal["command", "notification"]
-    name: str
-    started: Running | str
-
-    def ended(self) -> Ended:
-        """How it ended, when it has."""
-        return Ended(None, self.started) if isinstance(self.started, str) else self.started.ended()
-
-    def words(self, ended: Ended) -> str:
-        """Its result in words; the exit status of a notification means nothing to people."""
-        if self.kind == "notification" and ended.problem is None:
-            return f"{self.name} {'failed' if ended.has_failed else 'was sent'}"
-        return f"{self.name} {ended.words()}"
-
-
-class UnderWay:
-    """One firing whose command and notification have been started."""
-
-    def __init__(self, firing: Firing) -> None:
-        self._firing = firing
-        self._parts: list[_Part] = []
-        alert = firing.alert
-        if alert.run:
-            self._parts.append(_Part("command", alert.run[0].rpartition("/")[2], self._command()))
-        if alert.notifies:
-            self._parts.append(_Part("notification", "notification", self._notification()))
-
-    def outcome(self) -> CommandOutcome:
-        """The result, once it is over: after 40 s at most."""
-        words, printed, has_failed = [], [], False
-        for part in self._parts:
-            ended = part.ended()
-            words.append(part.words(ended))
-            printed += [ended.output] if ended.output else []
-            has_failed = has_failed or ended.has_failed
-        summary = "; ".join(words) or f"{self._firing.alert.when.text} holds"
-        return CommandOutcome(self._firing, summary, has_failed, "; ".join(printed))
-
-    def _command(self) -> Running | str:
-        """The running command, or why there is none."""
-        try:
-            return Running(self._firing.argv(), self._firing.json())
-        except NotHanded as error:
-            return f"was not run: {error}"
-
-    def _notification(self) -> Running | str:
-        alert = self._firing.alert
-        try:
-            urls = [*alert.notify, *(addresses(alert.notify_file) if alert.notify_file else ())]
-        except AddressError as error:
-            return f"was not sent: {error}"
-        return notification(urls, self._firing.title, self._firing.body)
+                self._under_way.discard(name)
+            self._tell(outcome)

@@ -19,7 +19,17 @@ from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
 from gputop.model.quantity import clean_text
 from gputop.model.sm import MEASURED, SM_SOURCES
-from gputop.model.snapshot import POD, CgroupName, GpuSample, GpuStatic, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import (
+    POD,
+    AnySample,
+    CgroupName,
+    GpuSample,
+    GpuStatic,
+    ProcessSample,
+    ProcessStatic,
+    Snapshot,
+    value,
+)
 from gputop.monitor import Frame
 
 # Prometheus' text exposition format 0.0.4, written line by line.
@@ -282,12 +292,12 @@ def _info(gpu: GpuSample, gpu_label: str, driver: str | None) -> str:
         ("architecture", static.architecture),
         ("driver", static.driver or driver),
         ("pci_bus_id", static.pci_bus_id),
-        *((key, None if (value := getattr(gpu, key)) is None else number(value)) for key in FIXED),
+        *((key, None if (fixed := value(gpu, key)) is None else number(fixed)) for key in FIXED),
     )
     return f"{gpu_label},{facts}" if facts else gpu_label
 
 
-def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple[object, str]]) -> None:
+def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple[AnySample, str]]) -> None:
     """Series of the catalogue, those of one name as one family; what is not measured is left out."""
     position = 0
     while position < len(all_series):
@@ -297,10 +307,10 @@ def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple
             series = all_series[position]
             series_label = labels(*series.labels)
             for row, row_label in rows:
-                value = getattr(row, series.key)
-                if value is not None:
+                measured = value(row, series.key)
+                if measured is not None:
                     samples.append(
-                        (f"{row_label},{series_label}" if series_label else row_label, value / series.divisor)
+                        (f"{row_label},{series_label}" if series_label else row_label, measured / series.divisor)
                     )
             position += 1
         page.family(first.name, first.kind, first.help, samples)

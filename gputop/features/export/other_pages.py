@@ -11,7 +11,7 @@ from gputop.features.export.metrics_page import Sample, TextPage, gpu_labels, la
 from gputop.features.export.pod_resources import PodContainer
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.prometheus_names import COUNTERS, FB_FREE, HOST_LABEL, NAMES, Generation
-from gputop.model.snapshot import GpuSample
+from gputop.model.snapshot import GpuSample, value
 
 
 class DcgmFamilies:
@@ -27,9 +27,9 @@ class DcgmFamilies:
         for row in NAMES[self._generation].values():
             kind = "counter" if row.key in COUNTERS else "gauge"
             samples: list[Sample] = [
-                (gpu_label, value / row.divisor)
+                (gpu_label, measured / row.divisor)
                 for gpu, gpu_label in rows
-                if (value := getattr(gpu, row.key)) is not None
+                if (measured := value(gpu, row.key)) is not None
             ]
             page.family(row.name, kind, GPU_METRICS[row.key].definition, samples)
         free = FB_FREE[self._generation]

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderSetting, Restart, measure_restart
 from gputop.features.loader_bench.process_tree_meter import ProcessTreeMeter
 from gputop.model.quantity import clean_text
-from gputop.sources.own_process import die_with_parent
+from gputop.system.children import die_with_parent
 
 # How long a batch takes, measured so that it means something.
 #

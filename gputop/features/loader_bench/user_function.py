@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-import gputop
 from gputop.features.loader_bench.bench import LEAST_ROW_S, MOST_ROW_S, Progress, dataloader_bench
 from gputop.features.loader_bench.bench_report import LoaderReport
 from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
-from gputop.sources.own_process import dying_with_parent
+from gputop.system.children import NOTHING, Child, TooLate, end, how_it_ended, start, the_users, users_python
 
 LATE_S = MOST_ROW_S + LEAST_ROW_S
 """How long after the budget the answer may come: the last setting is measured to its end."""
@@ -60,35 +56,24 @@ def measured(job: BenchRequest, progress: Progress | None = None) -> LoaderRepor
     """The report on what the function makes. Raises UsageError for a function that gives nothing to measure, with the
     reason."""
     ours, theirs = Pipe(duplex=False)
-    child = subprocess.Popen(
-        dying_with_parent(sys.executable, ["-c", _program(theirs.fileno()), msgspec.json.encode(job).decode()]),
-        stdin=subprocess.DEVNULL,
+    child = start(
+        users_python(__name__, str(theirs.fileno()), msgspec.json.encode(job).decode()),
+        the_users(),
         # What the function prints is for people, and stdout may be JSON.
-        stdout=2 if sys.stderr is not None else subprocess.DEVNULL,
+        stdout=2 if sys.stderr is not None else NOTHING,
+        stderr=2 if sys.stderr is not None else NOTHING,
         pass_fds=(theirs.fileno(),),
-        start_new_session=True,
     )
     theirs.close()
     try:
         return _followed(ours, child, job, progress)
     finally:
-        _end(child)
+        # With the threads and forks that the function has left behind.
+        end(child)
         ours.close()
 
 
-def _program(descriptor: int) -> str:
-    """As ``python -c``: never with the folder that gputop was started in before gputop itself; the function's module is
-    looked for there later."""
-    package_root = str(Path(gputop.__file__).parent.parent)
-    return (
-        f"import sys; sys.path[:] = [*filter(None, sys.path), {package_root!r}]; "
-        f"from {__name__} import answer; answer({descriptor}, sys.argv[1])"
-    )
-
-
-def _followed(
-    ours: Connection, child: subprocess.Popen[bytes], job: BenchRequest, progress: Progress | None
-) -> LoaderReport:
+def _followed(ours: Connection, child: Child, job: BenchRequest, progress: Progress | None) -> LoaderReport:
     begun = time.monotonic()
     until, is_made = begun + job.budget_s, False
     while time.monotonic() < until:
@@ -118,33 +103,22 @@ def _followed(
     )
 
 
-def _how_it_ended(child: subprocess.Popen[bytes]) -> str:
+def _how_it_ended(child: Child) -> str:
     try:
         status = child.wait(END_S)
-    except subprocess.TimeoutExpired:
+    except TooLate:
         return "the process that runs it has closed its files"
-    if status >= 0:
-        return f"the process that runs it has ended with exit code {status}"
-    with suppress(ValueError):
-        return f"the process that runs it was ended by {signal.Signals(-status).name}"
-    return f"the process that runs it was ended by signal {-status}"
+    return f"the process that runs it {how_it_ended(status)}"
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child's session: also the threads and forks that the function has left behind."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-
-
-def answer(descriptor: int, words: str) -> None:
+def main() -> None:
     """The child: call the function, measure what it makes, say the result, and end with all that it has left."""
-    theirs = Connection(descriptor, readable=False)
+    theirs = Connection(int(sys.argv[1]), readable=False)
 
     def tell(message: _ChildMessage) -> None:
         theirs.send_bytes(msgspec.msgpack.encode(message))
 
-    job = msgspec.json.decode(words, type=BenchRequest)
+    job = msgspec.json.decode(sys.argv[2], type=BenchRequest)
     begun = time.monotonic()
     try:
         made = _made(job.function)

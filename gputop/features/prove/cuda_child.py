@@ -1,21 +1,18 @@
-"""What the programs that use CUDA share: the driver's library, what they say, and how they end.
+"""What the programs that use CUDA share: the driver's library, and how they end.
 
-A program of its own, because a CUDA error is permanent for its process. It writes JSON lines with a key ``t``:
-``ready`` first, then what it does, ``error`` with ``why`` where that fails. Its parent's death ends it, and so does a
-pipe that nobody reads.
+Programs of their own, because a CUDA error is permanent for its process.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import signal
 from collections.abc import Callable, Mapping
 from ctypes import POINTER, byref, c_char_p, c_int, c_uint
 from typing import Any
 
-from gputop.sources.own_process import ends_with_parent
+from gputop.features.prove.experiment import CudaFailed
+from gputop.system.dialogue import say
 
 LIBRARY = "libcuda.so.1"
 _ALWAYS: Mapping[str, tuple[Any, ...]] = {"cuInit": (c_uint,), "cuGetErrorName": (c_int, POINTER(c_char_p))}
@@ -65,23 +62,12 @@ class CudaLibrary:
         return value.value
 
 
-def say(message_kind: str, **fields: object) -> None:
-    """Write one JSON line to stdout. If the reader has gone, this process ends."""
-    try:
-        os.write(1, json.dumps({"t": message_kind, **fields}).encode() + b"\n")
-    except OSError:
-        os._exit(0)
-
-
 def run_child(work: Callable[[], None]) -> int:
     """Work until that ends, as a program. Returns its exit status where something fails."""
-    if not ends_with_parent():
-        return 1
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         work()
     except CudaError as error:
-        say("error", why=str(error), code=error.code)
+        say(CudaFailed(str(error)))
         return 1
     # Contexts are left to the kernel, which frees them faster than libcuda does.
     os._exit(0)

@@ -25,6 +25,42 @@ class Stage(Struct, frozen=True):
     expected_pct: float | None
 
 
+# What the programs that use CUDA say; the one with the kernels is told each stage.
+
+
+class Ready(Struct, frozen=True, tag_field="t", tag="ready"):
+    """CUDA has started; its version, and how wide the one GPU is."""
+
+    multiprocessors: int = 0
+    cuda: int | None = None
+
+
+class Beat(Struct, frozen=True, tag_field="t", tag="beat"):
+    """The kernels go on."""
+
+
+class Copied(Struct, frozen=True, tag_field="t", tag="copied"):
+    """What came through a link; its ends by their place among the visible GPUs, None is the host's memory."""
+
+    source: int | None
+    target: int | None
+    bytes_per_s: float
+    direct: bool
+
+
+class AllCopied(Struct, frozen=True, tag_field="t", tag="all copied"):
+    """Every link has been measured."""
+
+
+class CudaFailed(Struct, frozen=True, tag_field="t", tag="error"):
+    """Nothing goes on: one line."""
+
+    why: str
+
+
+Message = Ready | Beat | Copied | AllCopied | CudaFailed
+
+
 class StageSample(Struct, frozen=True):
     """What the source measured at one moment of a stage; None where nothing. Unix seconds, percent, watts."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +15,8 @@ from gputop import __version__
 from gputop.config import Settings
 from gputop.diagnosis.thresholds import LINK_OF_BEST, LINK_SHARE, PCIE_PAIR_SHARE
 from gputop.diagnosis.window import PCIE_LANE_BYTES
-from gputop.features.prove.experiment import ProofVerdict
-from gputop.features.prove.prove_run import READY_S, Experiment, Kernels, KernelsFailed, Watched
+from gputop.features.prove.experiment import AllCopied, Copied, ProofVerdict
+from gputop.features.prove.prove_run import MORE_S, Experiment, Kernels, KernelsFailed, Watched
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.output.document import text_lines
@@ -203,31 +202,18 @@ def _measured(experiment: Experiment, before: Snapshot, *, quiet: bool) -> tuple
     during = before
     kernels = Kernels(",".join(gpu.static.uuid for gpu in gpus), "links_child")
     try:
-        deadline = time.monotonic() + READY_S
         while True:
-            for line in kernels.heard(0.2):
-                if line.get("t") == "done":
+            for message in kernels.heard(MORE_S):
+                if isinstance(message, AllCopied):
                     return tuple(links), during
-                if line.get("t") == "link":
-                    deadline = float("inf")
-                    link = _link(line, gpus)
-                    links.append(link)
+                if isinstance(message, Copied):
+                    ends = [None if end is None else gpus[end] for end in (message.source, message.target)]
+                    link = link_of(ends[0], ends[1], message.bytes_per_s, direct=message.direct)
+                    # By itself; beside the others it is judged again at the end.
+                    links += judged([link], {})
                     during = experiment.newest(during)
                     if not quiet:
-                        sys.stdout.write(f"{HEAD.rstrip()}\n" * (len(links) == 1) + f"{row(link)}\n")
+                        sys.stdout.write(f"{HEAD.rstrip()}\n" * (len(links) == 1) + f"{row(links[-1])}\n")
                         sys.stdout.flush()
-            if time.monotonic() > deadline:
-                raise KernelsFailed(f"CUDA has not started within {READY_S:.0f} s")
     finally:
         kernels.close()
-
-
-def _link(line: dict[str, Any], gpus: list[GpuSample]) -> Link:
-    """A line of the child. Raises KernelsFailed for one that names no GPU of ours."""
-    try:
-        ends = [None if line[end] is None else gpus[int(line[end])] for end in ("source", "target")]
-        link = link_of(ends[0], ends[1], float(line["bytes_per_s"]), direct=bool(line["direct"]))
-    except (KeyError, TypeError, ValueError, IndexError):
-        raise KernelsFailed("the program that copies has said something that it does not say") from None
-    # By itself; beside the others it is judged again at the end.
-    return judged([link], {})[0]

@@ -1,7 +1,7 @@
 """The program that copies: each visible GPU from and to the host, and to each other GPU, timed by CUDA's own events.
 
-Writes a JSON line for each link as soon as it is measured, and ``done`` at the end. Its parent's death ends it, and so
-does a pipe that nobody reads. Copies are of 64 MiB, so that nothing stays queued for long however it ends.
+It says ``Copied`` of each link as soon as it is measured. Copies are of 64 MiB, so that nothing stays queued for long
+however it ends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from ctypes import POINTER, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from statistics import median
 from typing import Any
 
-from gputop.features.prove.cuda_child import CudaError, CudaLibrary, run_child, say
+from gputop.features.prove.cuda_child import CudaError, CudaLibrary, run_child
+from gputop.features.prove.experiment import AllCopied, Copied, Ready
+from gputop.system.dialogue import say
 
 _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuDeviceGetCount": (POINTER(c_int),),
@@ -102,16 +104,16 @@ class Copier:
 
 def _copies() -> None:
     copier = Copier()
-    say("ready", devices=len(copier.devices))
+    say(Ready())
     for at, device in enumerate(copier.devices):
-        say("link", source=None, target=at, bytes_per_s=copier.from_host(device), direct=True)
-        say("link", source=at, target=None, bytes_per_s=copier.to_host(device), direct=True)
+        say(Copied(None, at, copier.from_host(device), True))
+        say(Copied(at, None, copier.to_host(device), True))
     for at, source in enumerate(copier.devices):
         for to, target in enumerate(copier.devices):
             if to != at:
                 rate, direct = copier.between(source, target)
-                say("link", source=at, target=to, bytes_per_s=rate, direct=direct)
-    say("done")
+                say(Copied(at, to, rate, direct))
+    say(AllCopied())
     # Until what was said is read: an end of its own would look like a failure.
     sys.stdin.buffer.read()
 

@@ -1,21 +1,20 @@
-"""The program that runs the kernels: `python -m gputop.features.prove.prove_child`; stdin says which stage to run.
+"""The program that runs the kernels: it is told each stage, and says ``Ready`` once, and ``Beat`` as long as it lives.
 
-A JSON line of stdin names a stage: ``{"kind": "spin", "blocks": 33}``, or kind ``idle``, ``tiny``, ``copy``. It answers
-with ``ready`` once, ``beat`` as long as it lives, and ``error``. The end of stdin ends it, and so does its parent's
-death. Each launch lasts 20 ms, so that nothing stays on the GPU however it ends.
+Each launch lasts 20 ms, so that nothing stays on the GPU however it ends.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
 import sys
 import threading
 from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from time import monotonic
 from typing import Any
 
-from gputop.features.prove.cuda_child import CudaLibrary, run_child, say
+from gputop.features.prove.cuda_child import CudaLibrary, run_child
+from gputop.features.prove.experiment import Beat, Ready, Stage
+from gputop.system.dialogue import say, told
 
 # The few calls of the CUDA driver library that the experiment needs.
 
@@ -147,15 +146,12 @@ class Stages:
 
     def __init__(self) -> None:
         self.changed = threading.Event()
-        self.wanted: dict[str, object] | None = {"kind": "idle"}
+        self.wanted: Stage | None = Stage("idle", 0, "", None)
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        for line in sys.stdin.buffer:
-            try:
-                self.wanted = json.loads(line)
-            except ValueError:
-                continue
+        for stage in told(Stage):
+            self.wanted = stage
             self.changed.set()
         self.wanted = None
         self.changed.set()
@@ -167,17 +163,16 @@ def run(cuda: Cuda, stages: Stages) -> None:
     buffers: list[int] = []
     said_at = float("-inf")
     while (stage := stages.wanted) is not None:
-        kind = stage.get("kind")
         if monotonic() - said_at >= BEAT_S:
             said_at = monotonic()
-            say("beat", kind=kind)
-        if kind == "spin":
+            say(Beat())
+        if stage.kind == "spin":
             for _ in range(QUEUED):
-                cuda.launch(spin, int(str(stage["blocks"])), THREADS, cuda.shared_bytes, SPIN_NS, MOST_CYCLES)
-        elif kind == "tiny":
+                cuda.launch(spin, stage.blocks, THREADS, cuda.shared_bytes, SPIN_NS, MOST_CYCLES)
+        elif stage.kind == "tiny":
             for _ in range(TINY_QUEUED):
                 cuda.launch(tiny, 1, 32)
-        elif kind == "copy":
+        elif stage.kind == "copy":
             buffers = buffers or [cuda.allocate(COPIED_BYTES), cuda.allocate(COPIED_BYTES)]
             for _ in range(COPIES_QUEUED):
                 cuda.copy(buffers[0], buffers[1], COPIED_BYTES)
@@ -190,7 +185,7 @@ def run(cuda: Cuda, stages: Stages) -> None:
 
 def _experiment() -> None:
     cuda = Cuda(KERNELS)
-    say("ready", multiprocessors=cuda.multiprocessors, cuda=cuda.version, memory_bytes=2 * COPIED_BYTES)
+    say(Ready(cuda.multiprocessors, cuda.version))
     run(cuda, Stages())
 
 

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import Any
 
 from msgspec import Struct
 
-from gputop.features.prove.experiment import Result, Stage, StageSample, result, stages
+from gputop.features.prove.experiment import CudaFailed, Message, Ready, Result, Stage, StageSample, result, stages
 from gputop.model.quantity import clean_text, numbers
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.source import Source, SourceError, UsageError
 from gputop.session.session import Arrivals
-from gputop.sources.own_process import dying_with_parent, running_main
+from gputop.system.children import our_program, ours
+from gputop.system.dialogue import Dialogue, ProgramGone
 
-# The parent's side of the child that runs the kernels: starts it on one GPU, gives it stages, kills it if it hangs.
+# The side of the one who asks the program that uses CUDA: starts it, tells it the stages, kills it if it hangs.
 
 READY_S = 60.0
 """How long CUDA may take to start: it compiles the kernels, and may have to wake the GPU first."""
 SILENT_S = 5.0
-END_S = 0.3
+MORE_S = 0.2
 
 
 class KernelsFailed(Exception):
@@ -35,86 +30,45 @@ class KernelsFailed(Exception):
 
 
 class Kernels:
-    """One GPU's child process. ``close`` it, whatever happens."""
+    """The program that uses CUDA, on some GPUs. ``close`` it, whatever happens."""
 
     def __init__(self, uuids: str, program: str = "prove_child") -> None:
         """``uuids`` of the GPUs that it sees, with commas; ``program`` is the module of this folder that it runs."""
         # By UUID: CUDA numbers GPUs in its own order.
-        self._process = subprocess.Popen(
-            dying_with_parent(sys.executable, running_main(f"{__package__}.{program}")),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            start_new_session=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": uuids},
-        )  # fmt: skip
-        self._text = b""
-        self._heard = monotonic()
+        environment = ours(CUDA_VISIBLE_DEVICES=uuids)
+        self._dialogue = Dialogue[Message](our_program(f"{__package__}.{program}"), environment, Message)
+        self._is_ready = False
 
-    def ready(self) -> dict[str, Any]:
-        """Wait for CUDA; how many multiprocessors there are, and its version. Raises KernelsFailed."""
-        deadline = monotonic() + READY_S
-        while monotonic() < deadline:
-            for line in self._lines(0.2):
-                if line.get("t") == "ready" and isinstance(line.get("multiprocessors"), int):
-                    return line
-        raise KernelsFailed(f"CUDA has not started within {READY_S:.0f} s")
+    def ready(self) -> Ready:
+        """Wait for CUDA. Raises KernelsFailed."""
+        while True:
+            for message in self.heard(MORE_S):
+                if isinstance(message, Ready):
+                    return message
 
     def begin(self, stage: Stage) -> None:
-        """Run this from now on. Raises KernelsFailed."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"kind": stage.kind, "blocks": stage.blocks}).encode() + b"\n")
-        except OSError:
-            self.check()
-            raise KernelsFailed("the program that runs the kernels has ended") from None
-        self._heard = monotonic()
+        """Run this from now on."""
+        self._dialogue.tell(stage)
 
-    def check(self) -> None:
-        """Raises KernelsFailed when the kernels have failed or hang."""
-        self._lines(0.0)
-        if monotonic() - self._heard > SILENT_S:
-            raise KernelsFailed(f"a kernel launch has not ended for {SILENT_S:.0f} s")
+    def heard(self, wait_s: float = 0.0) -> list[Message]:
+        """What it has said since it was last asked, waited for so long. Raises KernelsFailed, also where it hangs."""
+        try:
+            messages = self._dialogue.heard(wait_s)
+        except ProgramGone as gone:
+            raise KernelsFailed(f"the program that uses CUDA {clean_text(str(gone))}") from None
+        for message in messages:
+            if isinstance(message, CudaFailed):
+                raise KernelsFailed(clean_text(message.why)[:300])
+            self._is_ready = self._is_ready or isinstance(message, Ready)
+        silent_s = monotonic() - self._dialogue.heard_at
+        if silent_s > (SILENT_S if self._is_ready else READY_S):
+            what = "a kernel or a copy has not ended" if self._is_ready else "CUDA has not started"
+            raise KernelsFailed(f"{what} for {silent_s:.0f} s")
+        return messages
 
     def close(self) -> None:
         """End it, and what it does to the GPU with it."""
-        process = self._process
-        if process.stdin is not None:
-            process.stdin.close()
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-    def heard(self, wait_s: float) -> list[dict[str, Any]]:
-        """What it has said since it was last asked, waited for so long. Raises KernelsFailed, also where it hangs."""
-        messages = self._lines(wait_s)
-        if monotonic() - self._heard > SILENT_S:
-            raise KernelsFailed(f"a copy has not ended for {SILENT_S:.0f} s")
-        return messages
-
-    def _lines(self, wait_s: float) -> list[dict[str, Any]]:
-        assert self._process.stdout is not None
-        out = self._process.stdout.fileno()
-        messages: list[dict[str, Any]] = []
-        while select.select([out], [], [], wait_s if not messages else 0.0)[0]:
-            piece = os.read(out, 65536)
-            *lines, self._text = (self._text + piece).split(b"\n")
-            for line in lines:
-                try:
-                    message = json.loads(line)
-                except ValueError:
-                    continue
-                if isinstance(message, dict):
-                    messages.append(message)
-                    self._heard = monotonic()
-                    if message.get("t") == "error":
-                        raise KernelsFailed(clean_text(str(message.get("why")))[:300])
-            if not piece:
-                status = self._process.wait()
-                how = f"signal {-status}" if status < 0 else f"status {status}"
-                raise KernelsFailed(f"the program that runs the kernels has ended ({how})")
-        return messages
+        self._dialogue.close()
 
 
 STAGE_S = 4.0
@@ -191,14 +145,13 @@ class Experiment:
         other_users = tuple(self.others(before))
         self._kernels = Kernels(gpu.uuid)
         ready = self._kernels.ready()
-        n = int(ready["multiprocessors"])
+        n = ready.multiprocessors
         results = []
         for stage in stages(n):
             result = self._stage(stage, n)
             results.append(result)
             self._watched.on_result(result)
-        cuda: Any = ready.get("cuda")
-        return Proof(self.chosen(before), before.machine.driver, n, cuda, other_users, tuple(results))
+        return Proof(self.chosen(before), before.machine.driver, n, ready.cuda, other_users, tuple(results))
 
     def close(self) -> None:
         if self._kernels is not None:
@@ -251,7 +204,7 @@ class Experiment:
         samples: list[StageSample] = []
         length_s = self._stage_s
         while time.monotonic() - begun < length_s:
-            self._kernels.check()
+            self._kernels.heard()
             for snapshot in self._wait():
                 gpu = _of(snapshot, self._gpu.uuid)
                 if gpu is None or "nvml" in snapshot.repeats:

@@ -22,12 +22,9 @@ from aiohttp import WSMsgType, web
 from msgspec import Struct
 
 from gputop.features.web.gate import (
-    ACCEPTED_AT_ONCE,
     LARGEST_MESSAGE,
-    STRANGER_S,
     BadMessage,
     Blur,
-    ConnectionLimit,
     Focus,
     GateKey,
     Ping,
@@ -36,23 +33,20 @@ from gputop.features.web.gate import (
     Typed,
     decoded,
     first_size,
-    guarded,
     headers_for,
     refusal,
 )
 from gputop.features.web.viewer import Viewer
 from gputop.output.messages import say
+from gputop.system.children import ours
 
 MOST_VIEWERS = 8
 """Each viewer is a process that measures."""
-WAITING_CONNECTIONS = 512
-"""In the kernel, until the event loop takes them."""
-MOST_TOLD = 64
-"""The most lines of errors printed in all: some of their words are a client's."""
+KEY_S = 5.0
+"""How long a socket may last without the key."""
 CLOSE_S = 1.0
 """How long a browser may take to confirm that a socket is closed."""
 HEARTBEAT_S = 15.0
-HEADER_BYTES = 8190
 BAD_MESSAGE, BAD_KEY, FULL, FAILED = 4400, 4403, 1013, 1011
 """Close codes. 1013 is "try again later", 1011 an error of ours; 4000 and up are a program's own, here 4 and HTTP's."""
 LONGEST_REASON = 120
@@ -77,7 +71,6 @@ class Screen(Struct, frozen=True):
 
     command: Sequence[str]
     settings: Mapping[str, Any]
-    folder: str
 
 
 class Server:
@@ -88,20 +81,14 @@ class Server:
         self._screen = screen
         self._places = 0
         self._viewers: set[Viewer] = set()
-        self._leaving: dict[Viewer, asyncio.Task[None]] = {}
         self._sockets: set[web.WebSocketResponse] = set()
-        self._words_told: set[str] = set()
-        self._is_ending = False
-        self._door: ConnectionLimit | None = None
         self._runner: web.AppRunner | None = None
-        self._accepting: asyncio.Server | None = None
 
     async def run(self, listener: sockets.socket) -> int:
         """Serve until a signal comes; the exit status."""
+        # What it logs of a bad request quotes the request.
+        logging.getLogger("aiohttp").setLevel(logging.CRITICAL)
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: self._tell_once(f"internal error: {context['message']}"))
-        # What libraries log about a bad request becomes one line, without the request's content.
-        logging.basicConfig(handlers=[_Lines(self._tell_once)], force=True)
         ended: asyncio.Future[int] = loop.create_future()
 
         def end(number: int) -> None:
@@ -118,54 +105,29 @@ class Server:
     async def start(self, listener: sockets.socket) -> None:
         """Answer on a socket that listens and does not block."""
         self._runner = web.AppRunner(
-            self._application(),
-            handle_signals=False,
-            access_log=None,
-            keepalive_timeout=STRANGER_S,
-            lingering_time=0.0,
-            auto_decompress=False,
-            max_line_size=HEADER_BYTES,
-            max_field_size=HEADER_BYTES,
-            shutdown_timeout=CLOSE_S,
+            self._application(), handle_signals=False, access_log=None, lingering_time=0.0, shutdown_timeout=CLOSE_S
         )
         await self._runner.setup()
-        assert self._runner.server is not None
-        loop = asyncio.get_running_loop()
-        self._door = ConnectionLimit(loop)
-        factory = guarded(self._door, self._runner.server)
-        self._accepting = await loop.create_server(factory, sock=listener, backlog=ACCEPTED_AT_ONCE)
-        # asyncio uses one number for the backlog and for how many it accepts at once.
-        listener.listen(WAITING_CONNECTIONS)
+        await web.SockSite(self._runner, listener).start()
 
     async def stop(self) -> None:
         """Everything ends with the server at once; nothing in a viewer's process is worth waiting for."""
-        assert self._accepting is not None and self._runner is not None
-        self._accepting.close()
-        self._is_ending = True
-        ending = [viewer.end() for viewer in (*self._viewers, *self._leaving)]
-        closing = [_close(socket, None, 1001, "gputop serve was ended.") for socket in self._sockets]
-        await asyncio.gather(*ending, *closing)
+        assert self._runner is not None
+        closing = [_close(socket, 1001, "gputop serve was ended.") for socket in self._sockets]
+        await asyncio.gather(*(viewer.end() for viewer in self._viewers), *closing)
         await self._runner.cleanup()
 
     def _application(self) -> web.Application:
         @web.middleware
         async def gate(request: web.Request, handler: Handler) -> web.StreamResponse:
-            return await self._gate(request, handler)
+            refused = refusal(request.headers.get("Host", ""))
+            return await handler(request) if refused is None else web.Response(status=403, text=refused)
 
         application = web.Application(middlewares=[gate])
         for path, (file, kind) in FILES.items():
             application.router.add_get(path, _giving(file, kind))
         application.router.add_get("/ws", self._socket)
         return application
-
-    async def _gate(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if len(request.headers.getall("Host", ())) > 1 or len(request.headers.getall("Origin", ())) > 1:
-            return web.Response(status=400, text="a request has one Host and at most one Origin")
-        refused = refusal(request.headers, socket=request.path == "/ws")
-        if refused is not None:
-            self._tell_once(f"turned a request away ({refused.status}): {refused.words}")
-            return web.Response(status=refused.status, text=refused.words)
-        return await handler(request)
 
     async def _socket(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -178,20 +140,16 @@ class Server:
         code, reason = BAD_KEY, "the key is not that of this server"
         try:
             if await self._has_key(socket):
-                assert self._door is not None
-                self._door.let_in(request.transport)
                 code, reason = await self._view(socket, size)
-            else:
-                self._tell_once("turned a browser away (403): " + reason)
         finally:
             self._sockets.discard(socket)
-            await _close(socket, request.transport, code, reason)
+            await _close(socket, code, reason)
         return socket
 
     async def _has_key(self, socket: web.WebSocketResponse) -> bool:
         """Whether the first message is the key, and comes in time."""
         try:
-            message = await socket.receive(timeout=STRANGER_S)
+            message = await socket.receive(timeout=KEY_S)
             key_message = decoded(message.data) if message.type is WSMsgType.TEXT else None
         except (asyncio.TimeoutError, BadMessage):
             return False
@@ -206,11 +164,9 @@ class Server:
         # Taken before the first await: twenty browsers may connect at the same moment.
         self._places += 1
         try:
-            # There are never more processes than places: viewers that are slow to leave are killed.
-            for late in list(self._leaving)[: max(0, self._places + len(self._leaving) - MOST_VIEWERS)]:
-                late.kill()
             screen = self._screen
-            viewer = await Viewer.start(screen.command, screen.settings, size, screen.folder)
+            environment = ours(COLUMNS=str(size.width), ROWS=str(size.height), TEXTUAL_COLOR_SYSTEM="truecolor")
+            viewer = await Viewer.start(screen.command, screen.settings, environment)
             return await self._look(socket, viewer)
         except OSError as error:
             return FAILED, f"the screen cannot be started: {error.strerror}"
@@ -226,35 +182,15 @@ class Server:
             if heard.done():
                 return heard.result()
             failure = await viewer.failure()
-            if failure is None or self._is_ending:
+            if failure is None:
                 return 1000, "The screen was closed."
-            self._tell_once(f"a viewer's screen failed: {failure}")
+            say(f"a viewer's screen failed: {failure}")
             return FAILED, failure
         finally:
             shown.cancel()
             heard.cancel()
             self._viewers.discard(viewer)
-            if not viewer.has_ended:
-                self._leaving[viewer] = leaving = asyncio.create_task(viewer.leave())
-                leaving.add_done_callback(lambda _: self._leaving.pop(viewer, None))
-
-    def _tell_once(self, words: str) -> None:
-        """One line for each kind of error, however often it happens."""
-        if words not in self._words_told and len(self._words_told) < MOST_TOLD:
-            self._words_told.add(words)
-            say(f"{words} (reported once)")
-
-
-class _Lines(logging.Handler):
-    """Log records as lines, without their tracebacks."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._tell = tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else record.levelname.lower()
-        self._tell(f"bad request or connection: {kind}")
+            await viewer.leave()
 
 
 async def _hear(socket: web.WebSocketResponse, viewer: Viewer) -> tuple[int, str]:
@@ -278,17 +214,11 @@ async def _hear(socket: web.WebSocketResponse, viewer: Viewer) -> tuple[int, str
     return 1000, "The screen was closed."
 
 
-async def _close(
-    socket: web.WebSocketResponse, transport: asyncio.BaseTransport | None, code: int, reason: str
-) -> None:
+async def _close(socket: web.WebSocketResponse, code: int, reason: str) -> None:
     """Close a socket, with or without the browser's help: one that reads nothing would hold it."""
-    cut = reason
-    if len(reason.encode()) > LONGEST_REASON:
-        cut = reason.encode()[: LONGEST_REASON - 3].decode("utf-8", "ignore") + "…"
     with contextlib.suppress(asyncio.TimeoutError, ConnectionError, RuntimeError):
-        await asyncio.wait_for(socket.close(code=code, message=cut.encode()), 2 * CLOSE_S)
-    if isinstance(transport, asyncio.Transport):
-        transport.abort()
+        message = reason.encode()[:LONGEST_REASON].decode("utf-8", "ignore")
+        await asyncio.wait_for(socket.close(code=code, message=message.encode()), 2 * CLOSE_S)
 
 
 def _giving(file: Path, kind: str) -> Callable[[web.Request], Awaitable[web.Response]]:

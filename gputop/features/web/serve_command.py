@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-import gputop
 from gputop.commands.needs import Needs
 from gputop.commands.simulated_node import DEMO
 from gputop.config import Settings
@@ -21,6 +20,7 @@ from gputop.model.sm import SmOptions
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.recording.reader import read_snapshots
+from gputop.system.children import our_program
 
 NEEDS = Needs("nothing")
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if not 0 <= args.port <= 65535:
         raise UsageError(f"--port must be from 0 to 65535, not {args.port}")
     _refuse_early(args)
-    screen = Screen(viewer_command(args), for_viewers(settings), package_folder())
+    screen = Screen(viewer_command(args), for_viewers(settings))
     key = secrets.token_urlsafe(18)
     server = Server(key, screen)
     listener = listening(args.port)
@@ -93,21 +93,12 @@ def viewer_command(args: argparse.Namespace) -> list[str]:
     """The command of one viewer's process."""
     source = args.source if args.source in (None, DEMO) else str(Path(args.source).absolute())
     parts = [part for part in (source, args.scenario) if part is not None]
-    return [sys.executable, "-m", "gputop.features.web.served", *parts]
+    return our_program("gputop.features.web.served", *parts)
 
 
 def for_viewers(settings: Settings) -> dict[str, Any]:
     """The settings that a viewer's process is given, over its stdin."""
     return {name: value for name, value in asdict(settings).items() if name in FOR_VIEWERS}
-
-
-def package_folder() -> str:
-    """The folder in which this gputop lies.
-
-    ``python -m`` imports first from the folder where it is started, so it is started in this one: a file json.py
-    in the user's current folder must not run.
-    """
-    return str(Path(gputop.__file__).absolute().parents[1])
 
 
 def listening(port: int) -> socket.socket:

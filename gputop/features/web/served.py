@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -32,32 +30,16 @@ if TYPE_CHECKING:
     from gputop.features.web.served_driver import ServedApp
 
 
-MOST_MEMORY = 1 << 30
-"""Bytes of data that one viewer's process may take, ten times the usual. A hostile viewer must not take the machine's
-memory from the jobs on it."""
-
-
-def main(arguments: Sequence[str]) -> int:
+def main() -> int:
     """Show the screen until the browser leaves; the exit status."""
-    limit_memory()
     try:
         settings = replace(
             apply(Settings(), json.loads(_packet(sys.stdin.fileno())), "", []), read_only=True, show_secrets=False
         )
-        return _show(settings, *arguments)
+        return _show(settings, *sys.argv[1:])
     except (ConfigError, UsageError, SourceError, RecordingError) as error:
         say(error)
         return 2
-    except MemoryError:
-        say(f"this screen took more than {MOST_MEMORY >> 20} MiB of memory")
-        return 1
-
-
-def limit_memory() -> None:
-    """Limit this process's memory: the one limit that needs neither rights nor a cgroup."""
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-    limit = MOST_MEMORY if hard == resource.RLIM_INFINITY else min(hard, MOST_MEMORY)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
 def _packet(descriptor: int) -> bytes:
@@ -113,8 +95,6 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
 
 
 def _status(app: ServedApp) -> int:
-    if isinstance(app.crash, MemoryError):
-        raise app.crash
     if app.crash is not None:
         say(f"the screen failed: {type(app.crash).__name__}: {app.crash}")
         return 1
@@ -145,4 +125,4 @@ def browser(settings: Settings) -> Terminal:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -8,19 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from gputop.features.web.gate import Size
 from gputop.model.quantity import clean_text
 from gputop.output.messages import LONGEST
-from gputop.sources.own_process import dying_with_parent
+from gputop.system.children import ProgramEnvironment, started
 
 LEAVE_S = 3.0
 """How long a process may take to leave."""
-RESIZE_S = 0.1
-"""Sizes that follow faster than this count as one: each would redraw the whole screen."""
 MOST_UNREAD = 1 << 16
 """Bytes that wait for a process: one that hangs reads nothing, and keys for it must not fill the memory."""
 LARGEST_PACKET = 1 << 24
@@ -36,38 +33,20 @@ class Viewer:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._errors = asyncio.create_task(self._read_errors())
-        self._size: Size | None = None
         self._stderr = b""
 
     @classmethod
-    async def start(cls, command: Sequence[str], settings: Mapping[str, Any], size: Size, folder: str) -> Viewer:
-        """Start the process in ``folder``; the settings go over its stdin, where no other user can read them."""
-        process = await asyncio.create_subprocess_exec(
-            *dying_with_parent(command[0], command[1:]),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={
-                **os.environ,
-                "COLUMNS": str(size.width),
-                "ROWS": str(size.height),
-                "TEXTUAL_COLOR_SYSTEM": "truecolor",
-            },
-            cwd=folder,
-            # Ctrl+C in the server's terminal is for the server, which ends its viewers itself.
-            start_new_session=True,
-        )
-        viewer = cls(process)
+    async def start(
+        cls, command: Sequence[str], settings: Mapping[str, Any], environment: ProgramEnvironment
+    ) -> Viewer:
+        """Start the process; the settings go over its stdin, where no other user can read them."""
+        viewer = cls(await started(command, environment))
         viewer._put(b"S", json.dumps(settings, default=dict).encode())
         return viewer
 
     @property
     def pid(self) -> int:
         return self._process.pid
-
-    @property
-    def has_ended(self) -> bool:
-        return self._process.returncode is not None
 
     async def show(self, send: Send) -> None:
         """Pass what the process draws to ``send``, until it ends or announces that it will."""
@@ -93,20 +72,9 @@ class Viewer:
             self._put(b"D", text.encode("utf-8", "replace"))
 
     def resize(self, size: Size) -> None:
-        """Send the browser's size, after a short delay; of several in a row only the last."""
-        is_due = self._size is not None
-        self._size = size
-        if not is_due:
-            asyncio.get_running_loop().call_later(RESIZE_S, self._put_size)
-
-    def _put_size(self) -> None:
-        if self._size is None or self.has_ended:
-            return
-        if not self._can_take():
-            asyncio.get_running_loop().call_later(RESIZE_S, self._put_size)
-            return
-        self._tell("resize", width=self._size.width, height=self._size.height)
-        self._size = None
+        """Send the browser's size."""
+        if self._can_take():
+            self._tell("resize", width=size.width, height=size.height)
 
     def focus(self, has_focus: bool) -> None:
         """Tell the process whether the page has the keyboard."""
@@ -116,24 +84,19 @@ class Viewer:
     async def leave(self) -> None:
         """Tell the process to end, and kill it if it does not. No browser is watching any more."""
         self._tell("quit")
-        rest = asyncio.create_task(self._drop_rest())
-        try:
-            await asyncio.wait_for(self._process.wait(), LEAVE_S)
-        except asyncio.TimeoutError:
-            await self.end()
-        rest.cancel()
+        assert self._process.stdout is not None
+        with contextlib.suppress(asyncio.TimeoutError):
+            # Read to its end: a process that cannot write cannot leave.
+            await asyncio.wait_for(self._process.stdout.read(), LEAVE_S)
+        await self.end()
         self._errors.cancel()
 
     async def end(self) -> None:
         """Kill the process and wait until it is gone."""
-        self.kill()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._process.wait(), LEAVE_S)
-
-    def kill(self) -> None:
-        """End the process at once, whatever it is doing."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._process.wait(), LEAVE_S)
 
     async def failure(self) -> str | None:
         """The last line of what a process that failed said, or None. Call it when the process has closed its output."""
@@ -162,12 +125,6 @@ class Viewer:
         assert self._process.stdin is not None
         if not self._process.stdin.transport.is_closing():
             self._process.stdin.write(kind + len(content).to_bytes(4, "big") + content)
-
-    async def _drop_rest(self) -> None:
-        """Read and drop the rest: a process that cannot write cannot leave."""
-        assert self._process.stdout is not None
-        while await self._process.stdout.read(1 << 16):
-            pass
 
     async def _read_errors(self) -> None:
         assert self._process.stderr is not None

@@ -7,10 +7,7 @@ otherwise.
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
@@ -21,7 +18,7 @@ from gputop.model.metrics import GPU_METRICS
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, Waiting
-from gputop.sources.own_process import dying_with_parent
+from gputop.system.children import WITH_STDOUT, Child, TooLate, end, ours, start, until_we_end
 from gputop.system.worker import Worker
 
 FIELDS = {
@@ -112,7 +109,7 @@ class Dmon:
         self._worker = Worker("dcgmi", self._watch, again=self._pause_s)
         self._runs = 0
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._uuids: Mapping[int, str] = {}
         self._rows: dict[str, tuple[float, dict[str, float]]] = {}
         self.blank: set[str] = set()
@@ -170,7 +167,7 @@ class Dmon:
         process = self._start(["discovery", "-l"])
         try:
             output = process.communicate(timeout=DISCOVERY_S)[0].decode(errors="replace")
-        except subprocess.TimeoutExpired:
+        except TooLate:
             raise SmReadFailed(f"`dcgmi discovery -l` has not answered for {DISCOVERY_S:.0f} s", False, FIX) from None
         finally:
             self._end()
@@ -226,7 +223,7 @@ class Dmon:
                 self._end()
         self._trouble = f"dmon ended ({last_line})" if last_line else "dmon ended"
 
-    def _read(self, process: subprocess.Popen[bytes]) -> str:
+    def _read(self, process: Child) -> str:
         """Read rows until there are no more. Returns the last line that was not one."""
         assert process.stdout is not None
         last_line = ""
@@ -244,34 +241,18 @@ class Dmon:
                     self.blank.add(uuid)
         return last_line
 
-    def _start(self, arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    def _start(self, arguments: Sequence[str]) -> Child:
         with self._lock:
             if self._worker.stopping.is_set():
                 raise SmReadFailed("stopped")
-            # A session of its own: a key in our terminal does not reach it, and one signal reaches all of it.
-            self._process = subprocess.Popen(
-                dying_with_parent(self._program, arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            self._process = start(until_we_end(self._program, *arguments), ours(), stderr=WITH_STDOUT)
             return self._process
 
     def _end(self) -> None:
         with self._lock:
             process, self._process = self._process, None
-        if process is None or process.returncode is not None:
-            return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(process.pid, number)
-                process.wait(KILL_AFTER_S)
-                return
-            except subprocess.TimeoutExpired:
-                continue
-            except ProcessLookupError:
-                return
+        if process is not None and process.returncode is None:
+            end(process, KILL_AFTER_S)
 
 
 class Dcgmi:

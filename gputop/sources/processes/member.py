@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
-from functools import cache, lru_cache
-from typing import Any
+from functools import lru_cache
 
 from msgspec.structs import astuple, replace
 
 from gputop.model.feeders import BESIDE, FeederShares, MainWaits
 from gputop.model.secrets import masked_text
-from gputop.model.snapshot import ProcessSample, ProcessStatic, Role
+from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, ProcessStatic, Role
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.feed import FeedReading
@@ -32,7 +30,10 @@ _SECOND_SCAN_S = 1.0
 # that changes with every sample would make the diagnosis flap.
 _BUSY_MEAN_S = 10.0
 
-_FEED_WAITS = ("feed_network_pct", "feed_lock_pct", "feed_sleep_pct", "feed_poll_pct", "feed_other_pct")
+_MAY_BE_HIDDEN = ("network", "lock", "sleep", "poll", "other")
+
+_NO_FEED = FeedReading(unread=True)
+"""Of a process that was not looked at as a feeder."""
 
 
 class Member:
@@ -176,7 +177,8 @@ class Member:
             self._sample = replace(self._sample, age_s=age_s)
             return self._sample
         self._reading, self._context = reading, context
-        shares = None if feed is None or feed.unread else feed.shares
+        feed = feed or _NO_FEED
+        shares, main = None if feed.unread else feed.shares, feed.main
         hidden = reading.unavailable.get("waiting_on") if shares is not None and shares.useful == shares.cpu else None
         self._sample = ProcessSample(
             pid=self.pid,
@@ -209,12 +211,18 @@ class Member:
             feeder_threads=feeder_threads,
             static=self.static(threads.loader if threads else None),
             unavailable=self._missing(reading, gpu_process, feed, hidden),
-            **({} if feed is None else _columns_of(feed, shares, _FEED_WAITS if hidden is not None else ())),
+            feed=FeedTime() if shares is None else _feed_time(shares, hidden=hidden is not None),
+            main=MainTime() if main is None else MainTime(*[*_percent(main), round(100.0 * feed.saves, 1)]),
+            main_looks=None if main is None else feed.main_looks,
+            feed_by=feed.by,
+            net_rx_bytes_per_s=feed.rx_bytes_per_s,
+            listens=feed.listens,
+            mount=feed.mount,
         )
         return self._sample
 
     def _missing(
-        self, reading: ProcessReading, gpu_process: GpuProcess | None, feed: FeedReading | None, hidden: str | None
+        self, reading: ProcessReading, gpu_process: GpuProcess | None, feed: FeedReading, hidden: str | None
     ) -> dict[str, str]:
         """Why values are not there, by their keys. ``hidden`` is why a feeder's waits may not be seen, where they may
         not: such a wait does not count as no wait."""
@@ -223,8 +231,8 @@ class Member:
         if throttling is None or throttling.throttled_pct is None:
             missing["throttled_pct"] = (throttling and throttling.reason) or "its cgroup cannot be read"
         if hidden is not None:
-            missing.update(dict.fromkeys(_FEED_WAITS, hidden))
-        if feed is not None and feed.why_blind is not None:
+            missing.update({f"feed_{wait}_pct": hidden for wait in _MAY_BE_HIDDEN})
+        if feed.why_blind is not None:
             missing["net_rx_bytes_per_s"] = feed.why_blind
         if gpu_process is not None:
             missing.update(gpu_process.unavailable)
@@ -242,30 +250,15 @@ def _masked(text: str) -> str:
     return masked_text(text)
 
 
-def _columns_of(feed: FeedReading, shares: FeederShares | None, hidden: Sequence[str]) -> dict[str, Any]:
-    """What is known of a feeder and of a main thread, as columns; ``hidden`` waits may not be seen: they are unread."""
-    columns: dict[str, Any] = {}
-    if shares is not None:
-        columns = _in_percent("feed", shares)
-        if hidden:
-            unread = sum(columns.pop(key) for key in hidden)
-            columns["feed_unread_pct"] = round(columns["feed_unread_pct"] + unread, 1)
-    if feed.main is not None:
-        columns.update(_in_percent("main", feed.main), main_saves_pct=round(100.0 * feed.saves, 1))
-        columns["main_looks"] = feed.main_looks
-    columns["feed_by"] = feed.by
-    columns["net_rx_bytes_per_s"] = feed.rx_bytes_per_s
-    columns["listens"] = feed.listens
-    columns["mount"] = feed.mount
-    return columns
+def _feed_time(shares: FeederShares, *, hidden: bool) -> FeedTime:
+    """A feeder's shares in percent. Waits that are ``hidden`` may not be seen: they are part of what is unread."""
+    time = FeedTime(*_percent(shares))
+    if not hidden:
+        return time
+    waits = [getattr(time, name) for name in _MAY_BE_HIDDEN]
+    return replace(time, **dict.fromkeys(_MAY_BE_HIDDEN), unread=round(sum(waits, time.unread or 0.0), 1))
 
 
-def _in_percent(prefix: str, shares: FeederShares | MainWaits) -> dict[str, Any]:
-    keys = _keys(prefix, type(shares))
+def _percent(shares: FeederShares | MainWaits) -> list[float]:
     # Most shares are 0, and rounding takes longer than all else here.
-    return {key: share and round(100.0 * share, 1) for key, share in zip(keys, astuple(shares), strict=True)}
-
-
-@cache
-def _keys(prefix: str, kind: type[FeederShares] | type[MainWaits]) -> tuple[str, ...]:
-    return tuple(f"{prefix}_{name}_pct" for name in kind.__struct_fields__)
+    return [share and round(100.0 * share, 1) for share in astuple(shares)]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sysconfig
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +35,7 @@ from gputop.sources.processes.process_facts import GONE, identity_problem
 from gputop.sources.processes.process_sockets import DENIED_FDS, OTHER_NETWORK, TcpSocket, held, tcp_tables
 from gputop.sources.processes.wait_channel import wait_class
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_file, read_small
+from gputop.system.children import TooLate, finished, ours
 from gputop.system.worker import Worker
 
 # Its TCP sockets and what they receive.
@@ -255,24 +255,17 @@ class DeepLooker:
             return NoStack(problem)
         command = [str(self._py_spy), "dump", "--nonblocking", "--json", "--pid", str(identity.pid)]
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=LONGEST_DUMP_S,
-                check=False,
-                env={**os.environ, "RUST_BACKTRACE": "0"},
-            )
-        except subprocess.TimeoutExpired:
+            done = finished(command, ours(RUST_BACKTRACE="0"), LONGEST_DUMP_S)
+        except TooLate:
             return NoStack(f"py-spy gave no answer in {LONGEST_DUMP_S:.0f} s")
         except OSError as error:
             return NoStack(f"py-spy could not be run: {error.strerror}")
         problem = identity_problem(self._proc, identity)
         if problem is not None:
             return NoStack(problem)
-        if done.returncode != 0:
-            return _failure(done.stderr.decode("utf-8", "replace"))
-        return main_stack(done.stdout, identity.pid) or NO_MAIN_THREAD
+        if done.status != 0:
+            return _failure(done.err)
+        return main_stack(done.out, identity.pid) or NO_MAIN_THREAD
 
     def _inspected(
         self, identity: ProcessIdentity, stacks: tuple[ThreadStack, ...], problem: NoStack | None
@@ -339,7 +332,7 @@ def find_py_spy() -> str | None:
     return shutil.which("py-spy") or (str(script) if os.access(script, os.X_OK) else None)
 
 
-def main_stack(text: bytes, pid: int) -> ThreadStack | None:
+def main_stack(text: str, pid: int) -> ThreadStack | None:
     """The main thread in what ``py-spy dump --json`` (0.4) printed; None when it is not there."""
     try:
         threads = json.loads(text)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import floor
 from types import MappingProxyType
-from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
 
 from gputop.model.feeders import MainLooks, server_in
-from gputop.model.snapshot import ProcessSample, ProcessStatic
+from gputop.model.snapshot import FeedTime, ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
 from gputop.sources.simulation.life import Cpu, GpuLife, SimulatedProcess, Workers
 from gputop.sources.simulation.noise import chance, ripple
@@ -205,20 +204,14 @@ def _add_workers(
                 nccl=False,
                 age_s=age,
                 static=plan.worker_static,
-                **(_feeds(run, wait) if workers.uneven else {}),
+                feed=_feed(run, wait) if workers.uneven else FeedTime(),
             )
         )
 
 
-def _feeds(run: float, wait: float) -> dict[str, Any]:
-    """What a worker does, as shares of its time: what is left is waiting for work."""
-    rest = ("disk", "network", "lock", "sleep")
-    return {
-        "feed_run_pct": run,
-        "feed_queued_pct": wait,
-        **{f"feed_{state}_pct": 0.0 for state in rest},
-        "feed_poll_pct": round(100.0 - run - wait, 1),
-    }
+def _feed(run: float, wait: float) -> FeedTime:
+    """What a worker does: what is left is waiting for work."""
+    return FeedTime(run, wait, disk=0.0, network=0.0, lock=0.0, sleep=0.0, poll=round(100.0 - run - wait, 1))
 
 
 def _main_looks(workers: Workers | None, state: str) -> MainLooks | None:

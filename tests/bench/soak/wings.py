@@ -64,7 +64,7 @@ def switched_on(count: int) -> dict[str, Any]:
         session, recorder, painter = Session(Monitor(1.0)), Recorder(directory, most_bytes=MOST_BYTES), Painter()
         session.remember()
         session.record(recorder)
-        session.alerts = NodeAlerts(alerts_of(ALERTS), FiringLock([directory]), lambda line: told.update([line[:60]]))
+        session.alerts = NodeAlerts(alerts_of(ALERTS), FiringLock(directory), lambda line: told.update([line[:60]]))
         for tick, snapshot in enumerate(announced(count)):
             frame = session.take(snapshot)
             if tick % PAINTED_TICKS == 0:

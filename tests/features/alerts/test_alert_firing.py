@@ -18,7 +18,7 @@ from gputop.features.alerts.alert_judge import AlertChange
 from gputop.features.alerts.alert_table import Alert, alerts_of
 from gputop.features.alerts.firing import Firing, NotHanded, firing_of
 from gputop.features.alerts.node_alerts import NodeAlerts
-from gputop.features.alerts.runner import Ended, FiringLock
+from gputop.features.alerts.runner import CommandOutcome, FiringLock
 from gputop.model.snapshot import CgroupName, Machine, ProcessSample, ProcessStatic
 from gputop.monitor import Frame, Monitor
 from gputop.session.session import Session
@@ -79,20 +79,6 @@ def test_a_value_that_is_missing_or_not_the_only_one_cancels_the_call() -> None:
         argv(framed(), "{pci}")
 
 
-def test_a_command_called_notification_is_told_as_the_command_that_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Stand:
-        def __init__(self, *_: object) -> None: ...
-
-        def ended(self) -> Ended:
-            return Ended(3, None)
-
-    monkeypatch.setattr(runner, "Running", Stand)
-    monkeypatch.setattr(runner, "notification", Stand)
-    alert = made(run=["/opt/notification"], notify=["json://localhost"])
-    outcome = runner.UnderWay(fired(alert, framed())).outcome()
-    assert outcome.words == "notification ended with 3; notification failed"
-
-
 class Held:
     """In the place of commands: each lasts until it is let go."""
 
@@ -100,20 +86,16 @@ class Held:
         self.begun: list[Sequence[str]] = []
         self.most = self.now = 0
         self.go = threading.Event()
-        outer = self
 
-        class Stand:
-            def __init__(self, argv: Sequence[str], text: str) -> None:
-                outer.begun.append(argv)
-                outer.now += 1
-                outer.most = max(outer.most, outer.now)
+        def stand(firing: Firing, is_over: threading.Event) -> CommandOutcome:
+            self.begun.append(firing.argv())
+            self.now += 1
+            self.most = max(self.most, self.now)
+            until(lambda: self.go.is_set() or is_over.is_set())
+            self.now -= 1
+            return CommandOutcome(firing, f"kubectl ended with {code}", code != 0, output)
 
-            def ended(self) -> Ended:
-                assert outer.go.wait(10)
-                outer.now -= 1
-                return Ended(code, None, output)
-
-        monkeypatch.setattr(runner, "Running", Stand)
+        monkeypatch.setattr(runner, "outcome_of", stand)
 
 
 def session_of(alerts: NodeAlerts) -> Session:
@@ -127,7 +109,7 @@ def test_one_command_of_an_alert_runs_at_a_time_and_no_tick_waits_for_it(
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: T0)
     held = Held(monkeypatch)
-    alerts = NodeAlerts([made(run=["program", "{gpu}"], again="1s")], FiringLock([str(tmp_path)]))
+    alerts = NodeAlerts([made(run=["program", "{gpu}"], again="1s")], FiringLock(str(tmp_path)))
     session = session_of(alerts)
     for tick in range(100):
         session.take(snap(tick, gpu(), [train()]))
@@ -139,23 +121,21 @@ def test_one_command_of_an_alert_runs_at_a_time_and_no_tick_waits_for_it(
     assert json.loads((tmp_path / "alerts").read_text())["fired"][0][:2] == ["busy", "GPU-0"]
 
 
-def test_the_end_waits_for_no_command_and_says_what_goes_on_and_what_was_not_run(
+def test_the_end_waits_a_little_for_what_has_begun_and_says_what_was_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Held(monkeypatch)
-    alerts = NodeAlerts([made(run=["program"], again="1s")], FiringLock([str(tmp_path)]))
+    alerts = NodeAlerts([made(run=["program"], again="1s")], FiringLock(str(tmp_path)))
     session = session_of(alerts)
-    for tick in range(2):
-        session.take(snap(tick, gpu(), [train()]))
-    monkeypatch.setattr(runner, "HAND_OVER_S", 30.0)
-    begun = time.monotonic()
+    session.take(snap(0, gpu(), [train()]))
+    until(lambda: held.now == 1)
+    session.take(snap(1, gpu(), [train()]))
+    monkeypatch.setattr(runner, "END_S", 0.2)
     alerts.close()
-    assert time.monotonic() - begun < 25.0
     session.take(snap(2, gpu(), [train()]))
-    held.go.set()
-    assert len(held.begun) == 1, "what has fired is handed over, and nothing fires after the end"
+    assert len(held.begun) == 1 and held.now == 0, "what has begun is ended, and nothing fires after the end"
     assert [text.removeprefix("alert busy on GPU 0: ") for text in alerts.messages] == [
-        "goes on: it had not ended when gputop did", "was not run: gputop ended while one before it ran",
+        "kubectl ended with 0", "was not run: gputop ended while one before it ran",
     ]  # fmt: skip
 
 
@@ -164,7 +144,7 @@ def test_the_same_failure_is_told_once_and_the_screen_s_list_keeps_it(
 ) -> None:
     held = Held(monkeypatch, 1, "no such node")
     held.go.set()
-    alerts = NodeAlerts([made(run=["/usr/bin/kubectl", "cordon", "{host}"], again="1s")], FiringLock([str(tmp_path)]))
+    alerts = NodeAlerts([made(run=["/usr/bin/kubectl", "cordon", "{host}"], again="1s")], FiringLock(str(tmp_path)))
     session = session_of(alerts)
     for tick in range(5):
         session.take(snap(tick, gpu(), [train()]))
@@ -178,7 +158,7 @@ def test_the_same_failure_is_told_once_and_the_screen_s_list_keeps_it(
 def test_what_is_silenced_and_what_is_shown_only_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch)
     held.go.set()
-    for lock in (FiringLock([str(tmp_path)]), None):
+    for lock in (FiringLock(str(tmp_path)), None):
         alerts = NodeAlerts([made(run=["program"])], lock)
         if lock is not None:
             alerts.toggle_silence("busy")
@@ -195,7 +175,7 @@ def test_what_is_silenced_and_what_is_shown_only_runs_nothing(tmp_path: Path, mo
 
 
 async def test_the_screen_lists_alerts_above_the_findings_and_silences_the_one_at_the_cursor() -> None:
-    alerts = NodeAlerts([made(), made(name="other", when="temp_c > 900", notify=["slack://x"])])
+    alerts = NodeAlerts([made(), made(name="other", when="temp_c > 900")])
     session = session_of(alerts)
     for tick in range(3):
         session.take(snap(tick, gpu(), [train()]))
@@ -224,10 +204,7 @@ def test_one_process_of_a_user_fires_and_the_next_takes_over_what_was_fired(
     monkeypatch.setattr(time, "time", lambda: T0)
     held = Held(monkeypatch)
     held.go.set()
-    both = [str(tmp_path), str(tmp_path / "other")]
-    (tmp_path / "other").mkdir()
-    # The second knows one of the two directories, and fires nothing for that.
-    first, second = (NodeAlerts([made(run=["program", "{gpu}"])], FiringLock(places)) for places in (both, both[1:]))
+    first, second = (NodeAlerts([made(run=["program", "{gpu}"])], FiringLock(str(tmp_path))) for _ in range(2))
     sessions = session_of(first), session_of(second)
     assert first.why_not() == "" and str(os.getpid()) in second.why_not()
     for session in sessions:
@@ -239,7 +216,7 @@ def test_one_process_of_a_user_fires_and_the_next_takes_over_what_was_fired(
     sessions[1].take(snap(1, gpu(1), [train()]))
     until(lambda: len(held.begun) == 2)
     second.close()
-    fired = {uuid for _, uuid, _ in json.loads((tmp_path / "other" / "alerts").read_text())["fired"]}
+    fired = {uuid for _, uuid, _ in json.loads((tmp_path / "alerts").read_text())["fired"]}
     assert fired == {"GPU-0", "GPU-1"}, "GPU 0 was silent, by what the first had kept"
 
 
@@ -248,15 +225,15 @@ def test_one_process_of_a_user_fires_and_the_next_takes_over_what_was_fired(
 )
 def test_a_file_that_was_cut_off_or_written_by_somebody_else_breaks_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "alerts").write_text(content)
-    lock = FiringLock([str(tmp_path)])
+    lock = FiringLock(str(tmp_path))
     assert lock.take() and lock.fired() == {}
     lock.note(("a", "GPU-0"), time.time())
     lock.close()
     (tmp_path / "alerts").write_text((tmp_path / "alerts").read_text() + '123, "b"]]}')
-    assert FiringLock([str(tmp_path)]).take(), "the tail of a longer text is not read"
+    assert FiringLock(str(tmp_path)).take(), "the tail of a longer text is not read"
     (tmp_path / "alerts").unlink()
     (tmp_path / "alerts").symlink_to(tmp_path / "elsewhere")
-    linked = FiringLock([str(tmp_path)])
+    linked = FiringLock(str(tmp_path))
     assert not linked.take() and linked.reason and not (tmp_path / "elsewhere").exists()
 
 
@@ -264,20 +241,17 @@ def test_an_alert_whose_command_failed_in_a_way_that_nobody_thought_of_says_so_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tmp_path.chmod(0o700)
-    told: list[runner.CommandOutcome] = []
+    told: list[CommandOutcome] = []
     errors = iter([RecursionError("too deep\x1b[2J")])
 
-    class Odd:
-        def __init__(self, *_: Any) -> None:
-            for error in errors:
-                raise error
+    def odd(firing: Firing, _is_over: threading.Event) -> CommandOutcome:
+        for error in errors:
+            raise error
+        return CommandOutcome(firing, "ended with 0", has_failed=False)
 
-        def ended(self) -> Ended:
-            return Ended(0, None)
-
-    monkeypatch.setattr(runner, "Running", Odd)
+    monkeypatch.setattr(runner, "outcome_of", odd)
     firing = fired(made(run=["program"]), framed())
-    runs = runner.Runner(FiringLock([str(tmp_path)]), told.append)
+    runs = runner.Runner(FiringLock(str(tmp_path)), told.append)
     for count in (1, 2):
         runs.offer(firing)
         until(lambda count=count: len(told) == count)  # type: ignore[misc]

@@ -232,8 +232,8 @@ def test_any_text_is_a_condition_or_is_refused_in_one_line(text: str) -> None:
         ("run", ["{host}"], "must not be a placeholder"),
         ("run", [], "list of texts"),
         ("run", ["a\0b"], "zero byte"),
-        ("notify", "slack://token", "list of texts"),
-        ("notify_file", "slack", "whole path"),
+        ("notify", "slack://token", "apprise"),
+        ("notify_file", "slack", "apprise"),
         ("per", "gpus", "one of gpu, job, node"),
         ("gpus", "all", "acts on one GPU at a time"),
     ],
@@ -267,13 +267,8 @@ def test_check_names_the_line_of_each_alert_and_every_command_refuses_the_file(
     assert "[[alert]]" in capsys.readouterr().err
 
 
-def test_the_settings_that_are_printed_hold_no_argument_and_no_address(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = (
-        '[[alert]]\nname = "a"\nwhen = "ecc"\nfor = 5\nrun = ["curl", "-H", "hunter2"]\n'
-        'notify = ["slack://hunter2"]\nnotify_file = "/hunter2"\n'
-    )
+def test_the_settings_that_are_printed_hold_no_argument(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = '[[alert]]\nname = "a"\nwhen = "ecc"\nfor = 5\nrun = ["curl", "-H", "hunter2"]\n'
     path = _file(tmp_path, text)
     for command in (["config"], ["alerts"]):
         assert main([*command, "--config", str(path)]) == 0

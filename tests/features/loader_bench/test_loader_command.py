@@ -79,7 +79,7 @@ def test_the_users_function_runs_on_an_interpreter_that_is_as_python_makes_it(fo
     [
         ("raises", "sets:raises() raised ValueError: first"),
         ("exits", "sets:exits() raised SystemExit: 5"),
-        ("ends", "the process that runs it has ended with exit code 7"),
+        ("ends", "the process that runs it ended with status 7"),
         ("killed", "the process that runs it was ended by SIGKILL"),
         ("closes", "the process that runs it has closed its files"),
     ],

@@ -193,7 +193,7 @@ def test_no_helper_is_left_and_no_lock_however_it_ends(counters: Scripted) -> No
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP):
         reader = CountersClient(INTERVAL_S, str(counters.libraries), restarts_s=())
         until(reader, measured)
-        process = reader._process
+        process = reader._helper
         assert process is not None
         os.kill(process.pid, number)
         begun = time.monotonic()
@@ -213,7 +213,7 @@ reader = CountersClient(0.25, sys.argv[1])
 gpu = GpuStatic(0, "GPU-0", "", pci_bus_id="00000000:01:00.0", driver="580.65")
 while not isinstance(reader.activity(gpu, time.monotonic()), MeasuredActivity):
     time.sleep(0.02)
-print(reader._process.pid, flush=True)
+print(reader._helper.pid, flush=True)
 time.sleep(60)
 """
 
@@ -242,10 +242,10 @@ def test_many_killed_parents_leave_no_helper_and_no_lock(counters: Scripted) -> 
 def _helper(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run this in place of the helper."""
     program = f"import sys; sys.path[:] = {[code, *sys.path]!r}; from helper import main; sys.exit(main(sys.argv[1:]))"
-    monkeypatch.setattr(counters_client, "running_main", lambda _, *words: ["-I", "-c", program, *words])
+    monkeypatch.setattr(counters_client, "our_program", lambda _, *words: [sys.executable, "-I", "-c", program, *words])
 
 
-HELLO = json.dumps({"t": "hello", "v": 1, "pid": 1, "gpus": [{"pci": "0000:01:00.0"}]})
+HELLO = json.dumps({"t": "hello", "pid": 1, "gpus": [{"pci": "0000:01:00.0"}]})
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,7 @@ def test_a_helper_that_floods_or_fails_is_ended(
     try:
         until(reader, failed(why))
         until(reader, failed("given up"))
-        process = reader._process
-        assert process is None
+        assert reader._helper is None
     finally:
         reader.stop()
 
@@ -280,8 +279,8 @@ def test_a_helper_that_floods_or_fails_is_ended(
 def test_a_helper_that_lies_is_not_believed(
     counters: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lie = json.dumps({"t": "s", "v": 1, "pci": "0000:01:00.0", "t0": 5, "t1": 5.25, "sm": 1e9})
-    unknown = json.dumps({"t": "s", "v": 1, "pci": "\x1b[2J", "t0": 5, "t1": 5.25, "sm": 10})
+    lie = json.dumps({"t": "s", "pci": "0000:01:00.0", "t0": 5, "t1": 5.25, "sm": 1e9})
+    unknown = json.dumps({"t": "s", "pci": "\x1b[2J", "t0": 5, "t1": 5.25, "sm": 10})
     (tmp_path / "helper.py").write_text(
         f"import time\ndef main(words):\n    print({HELLO!r}, flush=True)\n"
         f"    while True:\n        print({lie!r})\n        print({unknown!r}, flush=True)\n        time.sleep(0.05)\n"

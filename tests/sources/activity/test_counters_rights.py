@@ -95,17 +95,17 @@ def test_the_command_is_valid_shell_and_keeps_the_users_surroundings(tmp_path: P
 
 CHILDREN = """
 import json, subprocess, sys
-from gputop.sources.activity.counters import counters_client as child
-from gputop.sources.own_process import capabilities, clear_ambient
+from gputop.sources.own_process import PERFMON, ambient, capabilities, clear_ambient
+from gputop.system.children import end, ours, start
 def seen():
     return subprocess.run(["grep", "CapEff", "/proc/self/status"], capture_output=True, text=True).stdout.split()[1]
 before = seen()
 clear_ambient()
 program = f"import sys; sys.path[:] = {sys.argv[1:]!r}; from looker import main; main()"
-child.running_main = lambda *_: ["-I", "-c", program]
-helper = child.start([])
+with ambient(PERFMON):
+    helper = start([sys.executable, "-I", "-c", program], ours())
 line = helper.stdout.readline().decode().split()[1]
-helper.stdin.close(); helper.wait()
+end(helper)
 print(json.dumps([before, seen(), line, capabilities().ambient]))
 """
 

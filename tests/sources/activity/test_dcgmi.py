@@ -74,11 +74,13 @@ def test_one_process_serves_all_gpus_and_ends_with_us(host: Host, dmon: Dmon) ->
         "dram_active_pct": 25.0,
     }
     assert got.window_s == 0.25
+    until(dmon, lambda _: isinstance(dmon.newest(uuid_of(1), time.monotonic()), MeasuredActivity))
     other = dmon.newest(uuid_of(1), time.monotonic())
     assert isinstance(other, MeasuredActivity)
     assert other.values["sm_active_pct"] == pytest.approx(88.8)
     assert other.missing == {"tensor_active_pct": "dcgmi gives N/A"}
-    assert host.asked() == ["discovery -l", "dmon -e 1002,1003,1004,1005 -d 250"]
+    # One that is late on a crowded machine is started again.
+    assert set(host.asked()) == {"discovery -l", "dmon -e 1002,1003,1004,1005 -d 250"}
     dmon.stop()
     assert all(is_gone(pid) for pid in host.started("dmon"))
 

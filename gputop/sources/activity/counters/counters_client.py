@@ -7,13 +7,8 @@ GPU on which a call hung is never asked again in this run.
 
 from __future__ import annotations
 
-import os
-import select
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic
 from typing import Literal
 
@@ -22,7 +17,6 @@ from gputop.model.sm import COUNTERS_RELEASED
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.counters.access import NoLibraries, find, rights, shortest_fix
 from gputop.sources.activity.counters.helper_protocol import (
-    LONGEST_LINE,
     Bye,
     CostLine,
     GpuLine,
@@ -30,66 +24,14 @@ from gputop.sources.activity.counters.helper_protocol import (
     HelperCommand,
     Line,
     SampleLine,
-    decode,
     doubt,
-    encode,
     shown,
 )
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting, under_wsl
-from gputop.sources.own_process import PERFMON, ambient, dying_with_parent, running_main
+from gputop.sources.own_process import PERFMON, ambient
+from gputop.system.children import our_program, ours
+from gputop.system.dialogue import Dialogue, ProgramGone
 from gputop.system.worker import Worker
-
-# The helper as a process: started with the one capability that it needs, and ended even if it hangs.
-
-MODULE = "gputop.sources.activity.counters.helper"
-EOF_S = 0.1
-"""How long it may take to end by itself once its stdin is closed."""
-
-
-def start(words: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Run the helper with these words, in a session of its own, until the calling thread ends. Raises OSError."""
-    with ambient(PERFMON):
-        return subprocess.Popen(
-            dying_with_parent(sys.executable, running_main(MODULE, *words)),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            start_new_session=True, bufsize=0,
-        )  # fmt: skip
-
-
-def end(process: subprocess.Popen[bytes], wait_s: float) -> None:
-    """Close its stdin, then ask it to end, then kill it; ``wait_s`` is the time for each of the last two."""
-    if process.stdin is not None:
-        process.stdin.close()
-    for number in (None, signal.SIGTERM, signal.SIGKILL):
-        try:
-            if number is not None:
-                os.killpg(process.pid, number)
-            process.wait(EOF_S if number is None else wait_s)
-            break
-        except subprocess.TimeoutExpired:
-            continue
-        except ProcessLookupError:
-            process.poll()
-            break
-    for pipe in (process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
-
-
-def last_words(process: subprocess.Popen[bytes], stderr_tail: bytes) -> str:
-    """Why a helper ended without saying so itself."""
-    try:
-        status = process.wait(EOF_S)
-    except subprocess.TimeoutExpired:
-        return "the helper has closed its output"
-    if status < 0:
-        try:
-            return f"the helper was ended by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"the helper was ended by signal {-status}"
-    lines = [words for line in stderr_tail.decode(errors="replace").splitlines() if (words := clean_text(line).strip())]
-    return f"the helper ended ({lines[-1][:200] if lines else f'status {status}'})"
-
 
 # What the helper says, as the rest of gputop knows it: addresses and values by their catalogue keys.
 
@@ -132,9 +74,7 @@ TERM_S, END_S = 2.0, 0.1
 LOOK_S = 0.5
 GATHER_S = 0.03
 """Once one GPU's line has come the others follow soon: they are read together."""
-MOST_BYTES_PER_LOOK = 1 << 16
-"""A helper that writes more between two looks is broken: a line per second and GPU is 150 bytes."""
-KEPT_STDERR = 4096
+MODULE = "gputop.sources.activity.counters.helper"
 
 
 class CountersClient:
@@ -154,7 +94,7 @@ class CountersClient:
         self._unused_s = max(UNUSED_S, 3 * interval_s)
         self._lock = threading.Lock()
         self._worker = Worker("counters", self._run, again=self._pause_s)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._helper: Dialogue[Line] | None = None
         self._driver: str | None = None
         self._library: str | None = None
         self._asked_at: dict[str, float] = {}
@@ -269,30 +209,18 @@ class CountersClient:
 
     def _watch(self) -> None:
         """One run of the helper, to its end; why it ended is ``_trouble``."""
-        process = self._start()
-        assert process.stdout is not None and process.stderr is not None
-        out, err = process.stdout.fileno(), process.stderr.fileno()
-        begun, text, stderr_tail = monotonic(), b"", b""
+        helper = self._start()
+        begun = monotonic()
         self._known_addresses, self._trouble = None, None
         self._states.clear()
         self._taken.clear()
         while not self._worker.stopping.is_set():
-            readable, _, _ = select.select([out, err], [], [], LOOK_S)
-            if readable:
-                self._worker.stopping.wait(GATHER_S)
-            if err in readable:
-                stderr_tail = (stderr_tail + os.read(err, KEPT_STDERR))[-KEPT_STDERR:]
-            if out in readable:
-                piece = os.read(out, MOST_BYTES_PER_LOOK)
-                if not piece:
-                    self._trouble = self._trouble or last_words(process, stderr_tail)
-                    return
-                *lines, text = (text + piece).split(b"\n")
-                if len(lines) > MOST_BYTES_PER_LOOK // 256 or len(text) > LONGEST_LINE:
-                    self._trouble = "the helper writes more than it was asked for"
-                    return
-                for line in lines:
-                    self._hear(decode(line))
+            try:
+                for line in helper.heard(LOOK_S, GATHER_S):
+                    self._hear(line)
+            except ProgramGone as gone:
+                self._trouble = self._trouble or f"the helper {clean_text(str(gone))}"
+                return
             now = monotonic()
             if self._known_addresses is None:
                 if now - begun > START_S:
@@ -313,7 +241,7 @@ class CountersClient:
             return False
         return now - heard > (self._silent_s if state is not None else START_S)
 
-    def _hear(self, line: Line | None) -> None:
+    def _hear(self, line: Line) -> None:
         now = monotonic()
         if isinstance(line, Hello):
             self._known_addresses = frozenset(gpu.pci for gpu in line.gpus)
@@ -359,29 +287,24 @@ class CountersClient:
             self._tell(HelperCommand("resume", pci))
 
     def _tell(self, command: HelperCommand) -> None:
-        process = self._process
-        if process is not None and process.stdin is not None:
-            try:
-                os.write(process.stdin.fileno(), encode(command))
-            except (OSError, ValueError):
-                # It has ended; the reading thread will notice.
-                return
+        if (helper := self._helper) is not None:
+            helper.tell(command)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> Dialogue[Line]:
         words = ["--lib", self._library or "", "--interval-ms", str(round(self._interval_s * 1000)), "--wait"]
         if self._driver:
             words += ["--driver", self._driver]
-        with self._lock:
+        with self._lock, ambient(PERFMON):
             if self._worker.stopping.is_set():
                 raise OSError(0, "stopped")
-            self._process = start(words)
-            return self._process
+            self._helper = Dialogue(our_program(MODULE, *words), ours(), Line)
+            return self._helper
 
     def _end(self, wait_s: float) -> None:
         with self._lock:
-            process, self._process, self.cost = self._process, None, None
-        if process is not None:
-            end(process, wait_s)
+            helper, self._helper, self.cost = self._helper, None, None
+        if helper is not None:
+            helper.close(wait_s)
 
 
 # The hardware counters as a source of one GPU.

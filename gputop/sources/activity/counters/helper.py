@@ -1,8 +1,7 @@
 """The program that reads the hardware counters: `python -m gputop.sources.activity.counters.helper`.
 
-Prints JSON lines (``helper_protocol``) and obeys those on stdin; the end of stdin ends it, and so does its parent's
-death. One thread a GPU, so that a call that hangs costs one GPU. A crash of NVIDIA's libraries costs this process and
-no more.
+Says lines (``helper_protocol``) and obeys those on stdin (``system/dialogue.py``). One thread a GPU, so that a call
+that hangs costs one GPU. A crash of NVIDIA's libraries costs this process and no more.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ import os
 import sys
 import threading
 from functools import partial
-from time import monotonic, process_time
-
-from msgspec import Struct
+from time import monotonic
 
 from gputop.model.sm import COUNTERS_DENIED
 from gputop.sources.activity.counters.abi import (
@@ -30,7 +27,6 @@ from gputop.sources.activity.counters.abi import (
 )
 from gputop.sources.activity.counters.access import PERFMON_DRIVER, NoLibraries, Others, driver_major, find
 from gputop.sources.activity.counters.helper_protocol import (
-    VERSION,
     Bye,
     CostLine,
     GpuLine,
@@ -39,11 +35,10 @@ from gputop.sources.activity.counters.helper_protocol import (
     HelperCommand,
     SampleLine,
     State,
-    decode_command,
-    encode,
 )
 from gputop.sources.activity.counters.sampler import CounterGpu, Sampler, host_library, places, target_library
-from gputop.sources.own_process import PERFMON, SYS_ADMIN, ends_with_parent, keep_only
+from gputop.sources.own_process import PERFMON, SYS_ADMIN, OwnCostMeter, keep_only
+from gputop.system.dialogue import say, told
 
 # One GPU in the helper: takes its counters when it is told to, says what they count, and gives them back.
 
@@ -64,18 +59,6 @@ _STATES: dict[int, tuple[State, str]] = {
     VIRTUALIZED: ("unsupported", "the counters of a virtual GPU belong to its host"),
     INSUFFICIENT_DRIVER: ("unsupported", "the driver is too old for this version of NVIDIA's counter library"),
 }
-
-_output = threading.Lock()
-
-
-def say(line: Struct) -> None:
-    """Write one whole line to stdout. If the reader has gone, this process ends, too."""
-    data = encode(line)
-    with _output:
-        try:
-            os.write(1, data)
-        except OSError:
-            os._exit(0)
 
 
 class CounterThread(threading.Thread):
@@ -162,14 +145,14 @@ class CounterThread(threading.Thread):
                     raise NvperfError("no sample of SM activity", None)
             else:
                 dry = 0
-                say(SampleLine(VERSION, self.place.pci, sample.t0 / 1e9, sample.t1 / 1e9, **sample.values))
+                say(SampleLine(self.place.pci, sample.t0 / 1e9, sample.t1 / 1e9, **sample.values))
             # After a stall, go on from now: samples in quick succession would cover no time.
             due = max(due + self.interval_s, monotonic() + self.interval_s / 2)
 
     def _tell(self, state: State, why: str, code: int | None = None) -> None:
         metrics = self._sampler.metrics if state == "ok" else ()
         latest = self._sampler.keep_latest if state == "ok" else None
-        say(GpuLine(VERSION, self.place.pci, state, why, code, metrics, latest))
+        say(GpuLine(self.place.pci, state, why, code, metrics, latest))
 
 
 COURTESY_S = 2.0
@@ -193,16 +176,16 @@ class Helper:
         threading.Thread(target=self._listen, name="counters-stdin", daemon=True).start()
         for worker in self._workers.values():
             worker.start()
-        cost_at, cpu_s = monotonic(), process_time()
+        cost_at, meter = monotonic(), OwnCostMeter()
+        meter.read()
         while True:
             self._be_polite(monotonic())
             if self._ended.wait(COURTESY_S):
                 break
             now = monotonic()
             if now - cost_at >= COST_S:
-                used = process_time()
-                say(CostLine(VERSION, 100.0 * (used - cpu_s) / (now - cost_at), _resident()))
-                cost_at, cpu_s = now, used
+                cost_at, cost = now, meter.read()
+                say(CostLine(cost.cpu_pct or 0.0, cost.rss_bytes or 0.0))
         for worker in self._workers.values():
             worker.end()
         deadline = monotonic() + END_S
@@ -226,10 +209,8 @@ class Helper:
             worker.bar(why)
 
     def _listen(self) -> None:
-        while line := sys.stdin.buffer.readline(4096):
-            command = decode_command(line)
-            if command is not None:
-                self._obey(command)
+        for command in told(HelperCommand):
+            self._obey(command)
         self._ended.set()
 
     def _obey(self, command: HelperCommand) -> None:
@@ -240,14 +221,6 @@ class Helper:
                 worker.interval_s = max(0.2, command.ms / 1000)
             else:
                 worker.want(is_wanted=command.cmd == "resume")
-
-
-def _resident() -> float:
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return float(int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
-    except (OSError, ValueError, IndexError):
-        return 0.0
 
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:
@@ -264,8 +237,6 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
 
 def main(words: list[str] | None = None) -> int:
     args = _arguments(words)
-    if not ends_with_parent():
-        return 1
     os.nice(5)
     # CAP_SYS_ADMIN is kept only where no smaller capability is enough.
     old_driver = (driver_major(args.driver) or PERFMON_DRIVER) < PERFMON_DRIVER
@@ -286,19 +257,19 @@ def main(words: list[str] | None = None) -> int:
     interval_s = max(200, args.interval_ms) / 1000
     threads = {pci: CounterThread(host, target, place, interval_s) for pci, place in workers.items()}
     gpus = tuple(HelloGpu(place.pci, place.chip) for place in workers.values())
-    say(Hello(VERSION, os.getpid(), os.path.basename(os.path.dirname(directory)), gpus))
+    say(Hello(os.getpid(), os.path.basename(os.path.dirname(directory)), gpus))
     if not args.wait:
         for thread in threads.values():
             thread.want(is_wanted=True)
     Helper(threads, Others()).run()
-    say(Bye(VERSION, "told to end"))
+    say(Bye("told to end"))
     # A thread that hangs in a call must not keep this process: the kernel frees what it holds.
     sys.stdout.flush()
     os._exit(0)
 
 
 def _fail(why: str) -> int:
-    say(Bye(VERSION, " ".join(why.split())[:400]))
+    say(Bye(" ".join(why.split())[:400]))
     return 1
 
 

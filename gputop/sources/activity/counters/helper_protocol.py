@@ -1,7 +1,7 @@
-"""The protocol of the helper and its client: one JSON object per line, and the checks on it.
+"""What the helper and its client say to each other, and the checks on it.
 
-Version 1. The helper says ``hello`` once, ``s`` for each sample, ``gpu`` when the state of one changes, ``bye`` at its
-end. It is told ``release``, ``resume`` and ``interval``. Anything else is skipped, so that either side may know more.
+The helper says ``hello`` once, ``s`` for each sample, ``gpu`` when the state of one changes, ``bye`` at its end. It is
+told ``release``, ``resume`` and ``interval``.
 """
 
 from __future__ import annotations
@@ -9,11 +9,8 @@ from __future__ import annotations
 from math import isfinite
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 
-VERSION = 1
-LONGEST_LINE = 8192
 State = Literal["ok", "denied", "busy", "unsupported", "lost", "released"]
 
 
@@ -26,7 +23,6 @@ class HelloGpu(Struct):
 
 
 class Hello(Struct, tag_field="t", tag="hello"):
-    v: int
     pid: int
     lib: str = ""
     gpus: tuple[HelloGpu, ...] = ()
@@ -35,7 +31,6 @@ class Hello(Struct, tag_field="t", tag="hello"):
 class SampleLine(Struct, tag_field="t", tag="s"):
     """Means in percent between the GPU's times ``t0`` and ``t1``, in seconds."""
 
-    v: int
     pci: str
     t0: float
     t1: float
@@ -51,7 +46,6 @@ class SampleLine(Struct, tag_field="t", tag="s"):
 class GpuLine(Struct, tag_field="t", tag="gpu"):
     """The state of one GPU from now on; ``code`` is the library's answer where there was one."""
 
-    v: int
     pci: str
     state: State
     why: str = ""
@@ -63,18 +57,15 @@ class GpuLine(Struct, tag_field="t", tag="gpu"):
 class CostLine(Struct, tag_field="t", tag="cost"):
     """What the helper itself takes: CPU in percent of one core since the last line, resident memory in bytes."""
 
-    v: int
     cpu_pct: float
     rss: float
 
 
 class Bye(Struct, tag_field="t", tag="bye"):
-    v: int
     why: str = ""
 
 
 Line = Hello | SampleLine | GpuLine | CostLine | Bye
-_DECODER = msgspec.json.Decoder(Line)
 
 
 class HelperCommand(Struct, omit_defaults=True):
@@ -83,33 +74,6 @@ class HelperCommand(Struct, omit_defaults=True):
     cmd: Literal["release", "resume", "interval"]
     pci: str = ""
     ms: int = 0
-
-
-_COMMANDS = msgspec.json.Decoder(HelperCommand)
-
-
-def decode(line: bytes) -> Line | None:
-    """One line of the helper; None for anything that is not of version 1."""
-    if len(line) > LONGEST_LINE:
-        return None
-    try:
-        message = _DECODER.decode(line)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-        return None
-    return message if message.v == VERSION else None
-
-
-def decode_command(line: bytes) -> HelperCommand | None:
-    """One line of the client; None for anything that is not of version 1."""
-    try:
-        return _COMMANDS.decode(line)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-        return None
-
-
-def encode(message: Struct) -> bytes:
-    """A message as one line of JSON."""
-    return msgspec.json.encode(message) + b"\n"
 
 
 LEAST_WINDOW_S = 0.2

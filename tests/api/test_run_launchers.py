@@ -1,0 +1,110 @@
+"""Real launchers: their ranks are one run, and what is started beside them is another."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.engines import free_port
+from tests.support.slurm import no_slurm, slurm
+
+ROOT = Path(__file__).parents[2]
+with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+SAYS = "import os; from gputop.api.job_ranks import own_run; os.write(1, (own_run(os.environ) + '\\n').encode())"
+IN_GROUP = f"""
+import os, torch.distributed as dist
+def main(rank=None, port=None):
+    if rank is None:
+        dist.init_process_group("gloo")
+    else:
+        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{{port}}", rank=rank, world_size=2)
+    {SAYS}
+    dist.destroy_process_group()
+"""
+PLAIN = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "MASTER", "RANK"))}
+
+
+def runs(folder: Path, program: str, *launcher: str) -> list[str]:
+    """What each process of a program says that its run is."""
+    path = folder / "program.py"
+    path.write_text(program)
+    done = subprocess.run(
+        [*(launcher or (sys.executable,)), str(path)], env={**PLAIN, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=150, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.split()
+
+
+def test_eight_seeds_of_one_script_in_one_shell_are_eight_runs(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SAYS)
+    line = f"for i in 1 2 3 4 5 6 7 8; do {sys.executable} {tmp_path}/program.py & done; wait"
+    env = {**PLAIN, "PYTHONPATH": str(ROOT)}
+    said = subprocess.run(["sh", "-c", line], env=env, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert len(set(said.split())) == 8
+
+
+@with_torch
+@pytest.mark.slow
+@pytest.mark.torch
+@pytest.mark.parametrize("run_id", [None, "a"])
+def test_the_ranks_of_torchrun_are_one_run_and_the_next_start_is_another(tmp_path: Path, run_id: str | None) -> None:
+    given = () if run_id is None else (f"--rdzv-id={run_id}", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0")
+    launched = [
+        runs(tmp_path, IN_GROUP + "main()", sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2",
+             *(given or (f"--master-port={free_port()}",)))
+        for _ in range(1 if run_id else 2)
+    ]  # fmt: skip
+    assert [len(said) for said in launched] == [2] * len(launched)
+    assert len({run for said in launched for run in said}) == len(launched)
+
+
+@with_torch
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_ranks_of_mp_spawn_are_one_run(tmp_path: Path) -> None:
+    spawn = f"""
+if __name__ == "__main__":
+    import torch.multiprocessing as mp
+    for port in ({free_port()}, {free_port()}):
+        mp.spawn(main, args=(port,), nprocs=2)
+"""
+    said = runs(tmp_path, IN_GROUP + spawn)
+    assert len(said) == 4 and len(set(said)) == 1, "two groups of one parent, one after the other, are one program"
+
+
+@with_torch
+@pytest.mark.slow
+@pytest.mark.torch
+def test_the_ranks_of_accelerate_are_one_run(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    start = "if __name__ == '__main__':\n    from accelerate import debug_launcher\n    debug_launcher(main, (), 2)\n"
+    program = f"from accelerate import Accelerator\ndef main():\n    Accelerator(cpu=True)\n    {SAYS}\n{start}"
+    said = runs(tmp_path, program)
+    assert len(said) == 2 and len(set(said)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(no_slurm()), reason=no_slurm() or "Slurm is here")
+def test_the_ranks_of_srun_are_one_run_and_each_step_of_one_job_is_another(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SAYS)
+    with slurm(tmp_path / "slurm") as here:
+        said = f"{sys.executable} {tmp_path}/program.py"
+        script = tmp_path / "job.sh"
+        script.write_text(
+            f"#!/bin/sh\nexport PYTHONPATH={ROOT}\ncd {tmp_path}\nsrun -n2 -O {said} >step\n"
+            f"srun -n1 {said} >one; srun -n1 {said} >two\n({said} & {said} & wait) >seeds\ntouch done\n"
+        )
+        here.run("sbatch", "--ntasks=1", "--output=/dev/null", str(script))
+        here.until("", "squeue", "--noheader")
+        from tests.support.waiting import until
+
+        until((tmp_path / "done").exists)
+    step, one, two, seeds = ((tmp_path / name).read_text().split() for name in ("step", "one", "two", "seeds"))
+    assert len(step) == 2 and len(set(step)) == 1
+    assert len({*step, *one, *two, *seeds}) == 5, "seeds within one job are runs of their own"

@@ -1,0 +1,68 @@
+"""The contributor's table is true: one thing of each row stands in the files that the row names, and in few others."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+_PAGE = (ROOT / "docs" / "contributing.md").read_text(encoding="utf-8")
+_TABLE = _PAGE.partition("## What to touch")[2].partition("\n## ")[0]
+ROWS = dict(re.findall(r"^\| (an? .*?) \| (.*) \|.*\|$", _TABLE, re.MULTILINE))
+"""What is added → what is touched for it."""
+PROBES: dict[str, tuple[str, int | None]] = {
+    "a GPU metric": ("mma_stall_pct", 0),
+    "a process metric": ("feed_by", 2),
+    "a host metric": ("load1", 1),
+    "a verdict": ("CHECKPOINT_PAUSE", 1),
+    "a badge": ("CORE_SHORTAGE", 0),
+    "a column of the process table": ("tree_read_bytes_per_s", 0),
+    "a key": ("copy_json", 1),
+    "a key that only changes what is shown": ("half_down", 0),
+    "a key of the fleet": ("copy_ssh", 0),
+    "a key of a page": ("users_regroup|action_regroup", 0),
+    "a theme": ("colour-blind", 0),
+    "a loader framework": ("ray", 4),
+    "a command": (r"gputop\.commands\.mark", 0),
+    "a command of a feature": (r"gputop\.features\.memory_snapshot\.memory_command", 0),
+    "a feature": (r"gputop\.features\.memory_snapshot\.memory_command", 0),
+    "a placeholder of an alert's command": ("pci", None),
+    "a series of the exporter that is no metric": ("throttled", None),
+    "an option": ("fail_on", 2),
+    "a setting": ("read_only", None),
+    "a help topic": ("filters_page", 0),
+    "a source of SM activity": ("dcgm-exporter", None),
+    "a source of SM activity that is never used unasked": ("dcgmi", None),
+    "a question to a fleet": ("GpuHot", 0),
+    "an exporter that a fleet may have": ("jobstats", 2),
+    "a file for a cluster": (r"daemonset\.yaml", None),
+    "a demo scenario": ("uneven_workers", 1),
+    "a fault": ("SIGTERM while suspended", 1),
+    "a real-life case": ("shared_lock", 0),
+}
+"""For each row one such thing by its name (a pattern), and how many files speak of it besides those that the row names:
+in a folder that it names, in a rule that judges it or the demo that simulates it. None: a word of the field, in any."""
+
+
+def _naming(pattern: str) -> set[str]:
+    """The files of the package, and of the tests that the table is about, in which a name stands."""
+    word = re.compile(rf"(?<![\w-])(?:{pattern})(?![\w-])")
+    package = {path.relative_to(ROOT / "gputop").as_posix(): path for path in (ROOT / "gputop").rglob("*.py")}
+    rooms = (ROOT / "tests" / "faults", ROOT / "tests" / "e2e")
+    tests = {path.relative_to(ROOT).as_posix(): path for room in rooms for path in room.rglob("*.py")}
+    return {name for name, path in {**package, **tests}.items() if word.search(path.read_text(encoding="utf-8"))}
+
+
+def test_each_row_has_its_probe() -> None:
+    assert ROWS.keys() == PROBES.keys()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_a_row_says_of_one_thing_is_true(row: str) -> None:
+    pattern, besides = PROBES[row]
+    named = {name for name in re.findall(r"`([\w/]+\.py)`", ROWS[row]) if not name.startswith("tests/")}
+    naming = _naming(pattern)
+    assert named <= naming, "what is named need not be touched"
+    assert besides is None or len(naming - named) <= besides, sorted(naming - named)
