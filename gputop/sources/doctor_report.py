@@ -26,6 +26,7 @@ from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
 from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
 from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, dcgm_counts, sm_fix
 from gputop.sources.local import LocalSource
+from gputop.sources.nvml.gpm import OTHER_STRUCTURE
 from gputop.sources.nvml.gpu_device import SPLIT
 from gputop.sources.one_reading import WAIT_S, OneReading
 
@@ -185,6 +186,8 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
         fix = "fix the GPU first"
     elif kind == "collecting":
         fix = "give the driver longer: --wait 1m"
+    elif why == OTHER_STRUCTURE:
+        fix = "a newer nvidia-ml-py, or another driver"
     else:
         others = sm_fix(gpu.static.name, gpu.static.architecture)
         fix = "none on this GPU: GPM needs Hopper or newer, and a driver that answers" + (

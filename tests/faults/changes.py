@@ -146,7 +146,7 @@ def _upgraded(row: Row, world: World) -> None:
         watcher.until(_all_well)
         scenario.error("*", 18)
         scenario.write()
-        struck = watcher.until(lambda s: not is_healthy(s["gpus"][0]))
+        struck = watcher.until(lambda s: s["gpus"][0]["lost_reason"] is not None)
         after = struck["t"] + 4 * LOOK_S
         seen = watcher.until(lambda s: s["t"] > after)
         assert row.sees in seen["gpus"][0]["lost_reason"]

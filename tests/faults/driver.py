@@ -9,7 +9,7 @@ from typing import Any
 
 import pynvml
 
-from gputop.sources.nvml.handle import CORE_LOST_CODES
+from gputop.sources.nvml.handle import LOST_CODES
 from tests.faults.row import Row, Watcher, World, holds, is_explained, is_healthy
 from tests.nvml.stand_in import GIB, Failure, Process
 
@@ -115,7 +115,7 @@ def _one_call(code: int) -> Callable[[Row, World], None]:
 
 
 def _every_code(row: Row, world: World) -> None:
-    """Each code of NVML strikes a GPU of its own, in a call that every working GPU answers."""
+    """Each code of NVML strikes a GPU of its own, in one of the calls that every working GPU answers."""
     codes = sorted({code for code in map(pynvml.__dict__.get, _CODE_NAMES) if isinstance(code, int)})
     scenario = world.make(1 + len(codes))
     for gpu, code in enumerate(codes, 1):
@@ -129,7 +129,25 @@ def _every_code(row: Row, world: World) -> None:
         code: gpu["lost_reason"] or gpu["unavailable"]["power_w"] for code, gpu in zip(codes, gpus[1:], strict=True)
     }
     assert row.sees in told[14]
-    assert all(is_healthy(gpu) for code, gpu in zip(codes, gpus[1:], strict=True) if code not in CORE_LOST_CODES)
+    assert all(is_healthy(gpu) for code, gpu in zip(codes, gpus[1:], strict=True) if code not in LOST_CODES)
+
+
+def _refused_utilisation(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    scenario.error("nvmlDeviceGetUtilizationRates", 999)
+    done = world.run(scenario, "once", "--json")
+    assert done.returncode == row.status
+    (gpu,) = json.loads(done.stdout)["gpus"]
+    assert (gpu["lost_reason"], gpu["util_pct"], gpu["power_w"]) == (None, None, 400)
+    assert row.sees in gpu["unavailable"]["util_pct"]
+
+
+def _other_gpm(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    scenario.error("nvmlGpmQueryDeviceSupport", 25)
+    done = world.run(scenario, "doctor")
+    assert row.sees in done.stdout
+    assert "needs Hopper" not in done.stdout and "virtual machines" not in done.stdout
 
 
 def _facts(row: Row, world: World) -> None:
@@ -268,6 +286,11 @@ def rows() -> list[Row]:
             _uncounted),
         Row("an NVML error while a GPU is found", "one of its facts is refused, or its UUID", "unknown error",
             "its values without that fact; without a UUID the other GPUs", 0, _facts),
+        Row("WSL 2: no utilisation", "`UtilizationRates` answers UNKNOWN, everything else is well", "unknown error",
+            "the GPU, with all other values", 0, _refused_utilisation),
+        Row("GPM: another structure", "VERSION_MISMATCH from the question whether a GPU has GPM",
+            "this driver wants another structure", "everything; SM activity is a bound, and asked for again", 0,
+            _other_gpm),
         Row("any NVML error from a running GPU", "each of NVML's codes, 1 to 30 and 999", "infoROM",
             "the other GPUs, and all other values unless the GPU is lost", None, _every_code),
         Row("no NVML library", "no NVIDIA driver at all", "gputop demo", "–", 3,

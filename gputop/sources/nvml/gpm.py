@@ -23,6 +23,7 @@ MIB = 1048576
 SM_METRIC = 2
 WORKS_PCT = 1.0
 """From this SM activity on, an engine at 0 is one that is not counted [judged]."""
+OTHER_STRUCTURE = "GPM: this driver wants another structure of the question than nvidia-ml-py sends: update either"
 COLLECTING = Waiting("collecting: needs two samples", kind="collecting")
 
 METRICS: dict[int, tuple[str, float]] = {
@@ -116,6 +117,9 @@ class Gpm:
         try:
             supported = self._handle.run_bare("nvmlGpmQueryDeviceSupport", raw).isSupportedDevice
         except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH:
+                # About the question, not about the GPU.
+                raise SmReadFailed(OTHER_STRUCTURE, fix=self._fix) from error
             if error.value not in NEVER_CODES:
                 raise
             supported = False

@@ -289,6 +289,7 @@ class Device:
         for question in EVERY_TICK:
             question.ask_into(handle, into, now)
         has_memory = ask_memory_into(handle, into, now)
+        handle.end_round()
         seldom = self._seldom.answers
         if not seldom.values and not seldom.missing:
             # The first picture needs only these two; the rest is asked after it.

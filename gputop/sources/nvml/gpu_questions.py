@@ -16,7 +16,7 @@ from gputop.sources.nvml.handle import NO_VALUE, Handle, MetricAnswers, reason
 class Question(Struct, frozen=True):
     """Equivalent calls, newest meaning first, their arguments, and the catalogue keys that the answer fills.
 
-    ``core`` marks the calls that every working GPU answers: an unknown error from one means that the GPU is gone.
+    ``core`` marks the calls that every working GPU answers: where the driver fails at all of them, the GPU is gone.
     """
 
     keys: tuple[str, ...]
@@ -55,7 +55,7 @@ MEMORY_V2 = Question(
     _memory,
     core=True,
 )
-MEMORY_V1 = Question(("mem_used_bytes", "mem_total_bytes"), ("nvmlDeviceGetMemoryInfo",), (), _memory)
+MEMORY_V1 = Question(("mem_used_bytes", "mem_total_bytes"), ("nvmlDeviceGetMemoryInfo",), (), _memory, core=True)
 """Of drivers before R510: ``used`` then holds the driver's reserve as well."""
 
 POWER_LIMIT = Question(("power_limit_w",), ("nvmlDeviceGetEnforcedPowerLimit",), (), _thousandth)

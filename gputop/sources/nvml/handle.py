@@ -24,13 +24,15 @@ from gputop.sources.surroundings import DEMO, no_driver
 LOST_CODES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 """The whole GPU is gone, whichever call says so."""
 
-CORE_LOST_CODES = LOST_CODES | {
-    pynvml.NVML_ERROR_UNKNOWN,
-    pynvml.NVML_ERROR_UNINITIALIZED,
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
-}
-"""The same, but only from a call that every working GPU answers: some drivers say "unknown" to a rare question."""
+FAILED_CODES = frozenset(
+    {
+        pynvml.NVML_ERROR_UNKNOWN,
+        pynvml.NVML_ERROR_UNINITIALIZED,
+        pynvml.NVML_ERROR_DRIVER_NOT_LOADED,
+        pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+    }
+)
+"""The driver itself fails. From a single question that is this answer alone: under WSL 2 utilisation may say so."""
 
 NEVER_CODES = frozenset(
     {
@@ -41,7 +43,7 @@ NEVER_CODES = frozenset(
         pynvml.NVML_ERROR_DEPRECATED,
     }
 )
-"""This GPU with this driver will never answer this call: asked once, then remembered."""
+"""This GPU with this driver will never answer this call, as NVML documents them: asked once, then remembered."""
 
 _REASONS = {
     pynvml.NVML_ERROR_NOT_SUPPORTED: "not supported by this GPU",
@@ -90,7 +92,10 @@ def cannot_start(code: int) -> SourceError:
 
 
 RETRY_S = 60.0
-"""How long a refusal that may end (no permission, a time-out) is remembered."""
+"""How long a refusal that may end (no permission, a time-out, an unknown error) is remembered."""
+LOST_ROUNDS = 2
+"""Rounds in which no question that every working GPU answers was answered, until the GPU counts as lost: a driver may
+fail once."""
 NO_VALUE = 0xFFFFFFFF
 """What NVML writes into an unsigned int that has no value (NVML_VALUE_NOT_AVAILABLE)."""
 PSTATE_UNKNOWN = 32
@@ -111,12 +116,18 @@ class Handle:
     ``call`` and ``call_since`` (monotonic seconds) tell a watchdog what is in flight.
     """
 
-    __slots__ = ("_refused", "call", "call_since", "raw")
+    __slots__ = (
+        "_bad_rounds", "_failed_once", "_is_answered", "_refused", "_why_unanswered", "call", "call_since", "raw",
+    )  # fmt: skip
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
         self.call: str | None = None
         self.call_since = 0.0
+        self._bad_rounds = 0
+        self._is_answered = False
+        self._why_unanswered: str | None = None
+        self._failed_once: set[object] = set()
         self._refused: dict[object, tuple[str, float]] = {}
 
     def refusal(self, key: object, now: float) -> str | None:
@@ -136,6 +147,21 @@ class Handle:
     def forget(self) -> None:
         """Ask everything again: the GPU was lost and found."""
         self._refused.clear()
+        self._failed_once.clear()
+
+    def end_round(self) -> None:
+        """All ``core`` questions were asked once more. Raises LostGpu where the driver answered none, again.
+
+        What a GPU does not support is no failure, and a driver that takes too long hangs: nothing is lost by either.
+        """
+        why, self._why_unanswered = self._why_unanswered, None
+        if self._is_answered or why is None:
+            self._bad_rounds = 0
+        else:
+            self._bad_rounds += 1
+        self._is_answered = False
+        if why is not None and self._bad_rounds >= LOST_ROUNDS:
+            raise LostGpu(why)
 
     def run(self, name: str, *arguments: Any) -> Any:
         """One call of pynvml by name on this handle; NVMLError goes through."""
@@ -166,8 +192,8 @@ class Handle:
     ) -> Any | str:
         """The answer to the first of several equivalent calls that the driver has, or the reason (a str) for none.
 
-        An answer is never a str. ``run`` makes the call in place of ``run_bare``. Raises LostGpu when the GPU is gone,
-        which some errors mean only when they come from a ``core`` call.
+        An answer is never a str. ``run`` makes the call in place of ``run_bare``. Raises LostGpu when the driver says
+        that the GPU is gone; whether it is when no ``core`` call is answered, ``end_round`` knows.
         """
         key = (names[0], arguments)
         # Most GPUs refuse something, so most questions are looked up here and not found.
@@ -178,17 +204,28 @@ class Handle:
         code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
         for name in names:
             try:
-                return run(name, self.raw, *arguments)
+                answer = run(name, self.raw, *arguments)
             except pynvml.NVMLError as error:
                 code = error.value
-                if code in (CORE_LOST_CODES if core else LOST_CODES):
+                if code in LOST_CODES:
                     raise LostGpu(reason(code)) from error
                 if code in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_DEPRECATED):
                     continue
-                self.refuse(key, reason(code), inf if code in NEVER_CODES else now + RETRY_S)
-                return reason(code)
+                break
+            if core:
+                self._is_answered = True
+                self._failed_once.discard(key)
+            return answer
         why = reason(code)
-        self.refuse(key, why)
+        if code in NEVER_CODES:
+            self.refuse(key, why)
+        elif core and key not in self._failed_once:
+            # It may be a slip: what every picture needs is asked again at once.
+            self._failed_once.add(key)
+        else:
+            self.refuse(key, why, now + RETRY_S)
+        if core and code in FAILED_CODES:
+            self._why_unanswered = why
         return why
 
     def text(self, name: str) -> str | None:

@@ -249,3 +249,21 @@ def test_the_bound_is_what_utilisation_proves() -> None:
     assert bound(8, None) == (None, 8.0)
     assert bound(0, 132) == (0.0, 0.0)
     assert bound(None, 132) == (None, None)
+
+
+def test_a_driver_that_wants_another_structure_says_nothing_about_the_gpu_and_is_asked_again(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = pynvml.nvmlGpmQueryDeviceSupport
+
+    def refuse(_: Any) -> Any:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+
+    monkeypatch.setattr(pynvml, "nvmlGpmQueryDeviceSupport", refuse)
+    chain = FallbackChain([gpm()])
+    for second in range(10):
+        standing = chain.read(float(second))
+        assert standing.source is None and "another structure" in (standing.reason or "")
+    monkeypatch.setattr(pynvml, "nvmlGpmQueryDeviceSupport", asked)
+    chain.read(70.0)
+    assert chain.read(71.0).source == "gpm"

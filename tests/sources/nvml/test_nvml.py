@@ -59,17 +59,6 @@ def test_any_call_can_tell_that_the_gpu_is_lost(monkeypatch: pytest.MonkeyPatch,
         ask(Handle("handle"), "fan_pct")
 
 
-@pytest.mark.parametrize(("code", "words"), [(999, "unknown error"), (18, "upgraded under us"), (9, "unloaded")])
-def test_some_errors_mean_a_lost_gpu_only_from_a_core_call(
-    monkeypatch: pytest.MonkeyPatch, code: int, words: str
-) -> None:
-    Script(monkeypatch, "nvmlDeviceGetFanSpeed", code)
-    Script(monkeypatch, "nvmlDeviceGetPowerUsage", code)
-    assert words in ask(Handle("handle"), "fan_pct")
-    with pytest.raises(LostGpu, match=words):
-        ask(Handle("handle"), "power_w")
-
-
 def test_values_keep_their_exact_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlDeviceGetPowerUsage", lambda _: 412345)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", lambda _: pynvml.c_nvmlUtilization_t(97, 12))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 import pytest
 
 from gputop.sources.nvml.gpu_device import Device
-from gputop.sources.nvml.handle import Handle
+from gputop.sources.nvml.handle import Handle, reason
 
 
 @pytest.fixture
@@ -49,13 +50,71 @@ def test_a_lost_gpu_is_looked_for_again_by_its_uuid(answers: dict[str, Any]) -> 
     assert (back.lost_reason, back.lost_since, back.power_w, back.static.index) == (None, None, 90.0, 0)
 
 
-def test_a_gpu_that_is_found_but_cannot_be_read_stays_lost_since_then(answers: dict[str, Any]) -> None:
+CORE = {
+    "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=90, memory=40),
+    "nvmlDeviceGetPowerUsage": 100_000,
+    "nvmlDeviceGetTemperature": 60,
+    "nvmlDeviceGetClockInfo": 1400,
+    "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=1 << 30, total=80 << 30),
+}
+
+
+def failing(code: int, *spared: str) -> dict[str, Any]:
+    return {name: pynvml.NVMLError(code) for name in CORE if name not in spared}
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])
+def test_a_gpu_is_lost_when_every_core_question_fails_twice_and_stays_so_until_one_is_answered(
+    answers: dict[str, Any], code: int
+) -> None:
     device = Device(0, 1.0, lambda _: [])
     device.find(0, "570", 1000.0)
-    answers["nvmlDeviceGetPowerUsage"] = pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+    answers.update(failing(code))
+    first = device.read(0.0, 1000.0, "none")
+    assert (first.lost_reason, first.util_pct, first.unavailable["util_pct"]) == (None, None, reason(code))
     for t in (1001.0, 1011.0):
         assert device.read(t, t, "none").lost_since == 1001.0
         device.find(0, "570", t + 5.0)
+    answers.update(CORE)
+    back = device.read(1020.0, 1020.0, "none")
+    assert (back.lost_reason, back.lost_since, back.util_pct) == (None, None, 90)
+
+
+@pytest.mark.parametrize("name", CORE)
+def test_one_core_question_that_fails_costs_its_own_values_alone(answers: dict[str, Any], name: str) -> None:
+    """As utilisation under WSL 2."""
+    device = Device(0, 1.0, lambda _: [])
+    answers.update(CORE)
+    device.find(0, "570", 1000.0)
+    answers[name] = pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
+    for t in range(5):
+        sample = device.read(float(t), 1000.0 + t, "none")
+        assert sample.lost_reason is None
+        assert sum(value is None for value in (sample.util_pct, sample.power_w, sample.temp_c)) <= 1
+    # Asked for as if it were a slip, then once a minute.
+    answers[name] = CORE[name]
+    missing = set(device.read(30.0, 1030.0, "none").unavailable)
+    assert missing > set(device.read(70.0, 1070.0, "none").unavailable)
+
+
+def test_a_slip_of_the_driver_is_over_with_the_next_sample(answers: dict[str, Any]) -> None:
+    device = Device(0, 1.0, lambda _: [])
+    answers.update(CORE)
+    device.find(0, "570", 1000.0)
+    answers.update(failing(pynvml.NVML_ERROR_UNKNOWN, "nvmlDeviceGetPowerUsage"))
+    assert device.read(0.0, 1000.0, "none").util_pct is None
+    answers.update(CORE)
+    assert device.read(1.0, 1001.0, "none").util_pct == 90
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_NO_PERMISSION])
+def test_a_driver_that_times_out_or_forbids_loses_no_gpu(answers: dict[str, Any], code: int) -> None:
+    device = Device(0, 1.0, lambda _: [])
+    device.find(0, "570", 1000.0)
+    answers.update(failing(code))
+    for t in range(5):
+        sample = device.read(float(t), 1000.0 + t, "none")
+        assert (sample.lost_reason, sample.unavailable["power_w"]) == (None, reason(code))
 
 
 def test_a_gpu_in_good_order_is_not_asked_for_its_facts_again(answers: dict[str, Any]) -> None:
