@@ -1,7 +1,7 @@
 """Arguments → one command. Imports the standard library only, until the command is known.
 
 Errors are one line on stderr that says what is wrong and how to fix it: exit 2 for wrong use, 3 where the machine
-cannot measure. Tracebacks appear only with ``--debug``.
+cannot measure, 70 for what nobody has foreseen. Tracebacks appear only with ``--debug``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 
 from gputop.commands.interrupt import INTERRUPTED, raise_again
 from gputop.commands.registry import LIVE, module_of
-from gputop.output.messages import FAILED, USAGE_ERROR, discard_output, in_ascii, is_lost, say, settle
+from gputop.output.messages import DEFECT, FAILED, USAGE_ERROR, discard_output, in_ascii, is_lost, say, settle
 
 if TYPE_CHECKING:
     import argparse
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 CANNOT_MEASURE = 3
 NO_THREAD = "can't start new thread"
 """Python's own words where the system refuses one: the type of that error alone says nothing."""
+NO_FILE = os.strerror(errno.EMFILE)
+"""The system's words where a process may open no more files: an import that fails by it holds them in its own."""
 BROKEN_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """What ends with the status of a failure: the command line was right."""
 
@@ -97,13 +99,17 @@ def _parsed(words: Sequence[str]) -> argparse.Namespace:
 def _fail(error: Exception, *, debug: bool) -> int:
     """Say what is wrong; the exit status. Called while the error is handled: ``debug`` shows its traceback as well."""
     from gputop.config import ConfigError
-    from gputop.model.source import SourceError, UsageError
+    from gputop.model.source import SourceError, UsageError, unexpected
     from gputop.recording.format import RecordingError
 
     if debug:
         import traceback
 
         traceback.print_exc()
+    if (limit := _limit(error)) is not None:
+        discard_output()
+        say(limit)
+        return CANNOT_MEASURE
     if isinstance(error, (ConfigError, UsageError, RecordingError)):
         say(error)
         return _usage_or_failure(error.__cause__)
@@ -114,11 +120,24 @@ def _fail(error: Exception, *, debug: bool) -> int:
         discard_output()
         say(f"{error.filename or 'reading or writing failed'}: {error.strerror or error}")
         return _usage_or_failure(error)
+    say(f"{unexpected(error)}; run again with --debug to see more")
+    return DEFECT
+
+
+def _limit(error: Exception) -> str | None:
+    """What the machine does not give, in one line; None where the error is another one."""
     if isinstance(error, RuntimeError) and NO_THREAD in str(error):
-        say("no thread can be started: the limit on processes is reached (ulimit -u, or pids.max of the control group)")
-        return CANNOT_MEASURE
-    say(f"internal error: {type(error).__name__}: {error}; run again with --debug to see where")
-    return FAILED
+        return (
+            "no thread can be started: the limit on processes is reached (ulimit -u, or pids.max of the control group)"
+        )
+    if NO_FILE in str(error):
+        import resource
+
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"no file can be opened: the limit on open files is reached, {most} for a process (ulimit -n)"
+    if isinstance(error, OverflowError) and "timestamp" in str(error):
+        return "this machine's clock is set beyond the year 2262: set it to today"
+    return None
 
 
 def _usage_or_failure(cause: BaseException | None) -> int:

@@ -107,6 +107,7 @@ EXIT = (
     ("1", "diagnose, trace, alerts, prove or fleet diagnose found something; or something failed, such as a full disk"),
     ("2", "wrong use, a file that cannot be read, or a malformed configuration"),
     ("3", "this machine cannot measure; `gputop demo` runs anywhere"),
+    ("70", "an error of gputop's own: the line says which and where, `--debug` says more"),
 )
 """The meaning of each exit status; 128 plus its number where a signal ended the program."""
 ENVIRONMENT = (

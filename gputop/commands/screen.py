@@ -171,9 +171,9 @@ def replay_past(past: Past) -> PlayedSource:
 
 
 def end(app: QuietApp, guard: TerminalGuard) -> NoReturn:
-    """End the process after the screen, with its exit status. Raises RuntimeError where a crash ended the screen."""
+    """End the process after the screen, with its exit status. Raises what has ended the screen unasked."""
     if app.crash is not None and guard.asked_status is None:
-        raise RuntimeError(f"the screen failed: {type(app.crash).__name__}: {app.crash}") from app.crash
+        raise app.crash
     guard.end(app.return_code or 0)
 
 

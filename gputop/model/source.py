@@ -1,10 +1,13 @@
-"""The protocol of every source of snapshots, and the two errors by which it says that it cannot measure."""
+"""The protocol of every source of snapshots, the two errors by which it says that it cannot measure, and the words for
+an error that nobody has foreseen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Protocol
 
+from gputop.model.quantity import clean_text
 from gputop.model.snapshot import Event, Snapshot
 
 CLOSE_S = 0.2
@@ -17,6 +20,20 @@ class SourceError(Exception):
 
 class UsageError(Exception):
     """What the user asked for does not exist or is malformed. One line of text: what is wrong, how to fix it."""
+
+
+LONGEST_UNEXPECTED = 200
+"""Characters that an error's own words may have."""
+
+
+def unexpected(error: BaseException) -> str:
+    """An error that nobody has foreseen, in one line: what it is, and where it was raised."""
+    words = f"{type(error).__name__}: {clean_text(str(error))[:LONGEST_UNEXPECTED]}".rstrip(": ")
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    where = "" if frame is None else f" ({Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno})"
+    return f"internal error: {words}{where}"
 
 
 class Source(Protocol):

@@ -6,10 +6,13 @@ import codecs
 import io
 import os
 import sys
+from contextlib import suppress
 from typing import TextIO
 
 FAILED, USAGE_ERROR = 1, 2
 """Exit status where something failed, such as a full disk; of a wrong command line or configuration."""
+DEFECT = 70
+"""Exit status of an error that nobody has foreseen (EX_SOFTWARE of sysexits.h)."""
 NOTHING_READ = 3
 """Exit status where no GPU could be read."""
 LONGEST = 500
@@ -73,10 +76,12 @@ def settle() -> bool:
     become /dev/null: otherwise the next file that is opened would get the number of stdout or stderr, and receive what
     is meant for them.
     """
-    descriptor = os.open(os.devnull, os.O_RDWR)
-    while descriptor <= _LAST_STANDARD:
+    # Without a /dev there is nothing to put in their place.
+    with suppress(FileNotFoundError):
         descriptor = os.open(os.devnull, os.O_RDWR)
-    os.close(descriptor)
+        while descriptor <= _LAST_STANDARD:
+            descriptor = os.open(os.devnull, os.O_RDWR)
+        os.close(descriptor)
     codecs.register_error(PLAIN, _plain)
     open_stdout = sys.stdout is not None
     if sys.stdout is None:

@@ -479,6 +479,10 @@ class Rounder:
         line = frame_line(snapshot)
         back = decoder.alone(line)
         if back is None:
+            if snapshot.t < 0.0:
+                raise RecordingError(
+                    "this machine's clock is set before 1970, which no recording holds: set it to today"
+                )
             raise RecordingError("a snapshot outside what can be recorded")
         return _live(back, snapshot), line
 

@@ -23,7 +23,7 @@ from gputop.model.cards import Price
 from gputop.model.quantity import count
 from gputop.model.secrets import masked_words
 from gputop.model.snapshot import Event, ProcessSample, Snapshot
-from gputop.model.source import MarkedSource, SourceError, UsageError
+from gputop.model.source import MarkedSource, SourceError, UsageError, unexpected
 from gputop.monitor import Monitor
 from gputop.recording.format import RecordingError
 from gputop.recording.lines_beside_frames import RunFacts
@@ -251,6 +251,7 @@ class _Watch:
         self._session: Session | None = None
         self._problems: list[str] = []
         self._foreign = 0
+        self._has_failed = False
         self._interval_s = 1.0
         self.builder = ReportBuilder()
 
@@ -291,6 +292,16 @@ class _Watch:
         return notes
 
     def take(self, snapshot: Snapshot) -> None:
+        """Whatever goes wrong here, the command runs on, and is waited for."""
+        if self._has_failed:
+            return
+        try:
+            self._take(snapshot)
+        except Exception as error:  # noqa: BLE001
+            self._has_failed = True
+            self._problems.append(f"nothing more was measured: {unexpected(error)}")
+
+    def _take(self, snapshot: Snapshot) -> None:
         if len(self._members) > MOST_MEMBERS:
             # A job of weeks restarts its workers in every epoch. The living ones are kept; a forgotten one that
             # descends from the job is found again when it is asked about.

@@ -125,8 +125,9 @@ class GputopApp(PaintedApp[View]):
         self.post_message(SnapshotReady())
 
     def on_snapshot_ready(self) -> None:
-        if self._take():
-            self.paint()
+        with self.goes_on():
+            if self._take():
+                self.paint()
 
     def _take(self) -> bool:
         """Take what the sources have; True when there is a new frame to paint."""
@@ -157,11 +158,12 @@ class GputopApp(PaintedApp[View]):
         late = self._clock() - self._heard
         if late <= LATE_INTERVALS * self.playback.interval_s:
             return
-        if self._take():
-            self.paint()
-        elif not self.playback.shows_past:
-            self.view = replace(self.view, stale_s=late)
-            self.paint()
+        with self.goes_on():
+            if self._take():
+                self.paint()
+            elif not self.playback.shows_past:
+                self.view = replace(self.view, stale_s=late)
+                self.paint()
 
     def _apply(self, change: Reload) -> None:
         """The configuration file has changed: theme, columns and keys change while the screen runs."""

@@ -6,6 +6,7 @@ import asyncio
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -16,11 +17,13 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.screen import Screen
 
+from gputop.model.source import unexpected
 from gputop.paint.keys import Key
 from gputop.paint.theme import THEMES, Theme
 from gputop.tui.page_keys import ACTIONS, USUAL, keys_of
 from gputop.tui.terminal.driver import Outlet, guarded_driver
 from gputop.tui.terminal.guard import TerminalGuard
+from gputop.tui.terminal.painted_lines import Lines
 from gputop.tui.textual_internals import QuietApp, opened
 
 if TYPE_CHECKING:
@@ -107,10 +110,25 @@ class PaintedApp(QuietApp, Generic[Shown]):
             self._guard.hurry(0)
         self.exit(0)
 
+    @contextmanager
+    def goes_on(self) -> Iterator[None]:
+        """What nobody has foreseen in here ends no screen: what was drawn last stays, and a line below it says so.
+
+        Without a guarded terminal it is raised: whoever runs the app, a test or a viewer's process, is to hear of it.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self._guard is None:
+                raise
+            for lines in self.screen_stack[0].query(Lines):
+                lines.tell(unexpected(error))
+
     def paint(self) -> None:
         """Draw now, even if a painting is already scheduled."""
         self._paints_soon = False
-        self.draw()
+        with self.goes_on():
+            self.draw()
         # Counted from its end: changes during a slow painting are drawn together as well.
         self._painted = self._clock()
 
@@ -185,7 +203,8 @@ class PaintedApp(QuietApp, Generic[Shown]):
     async def action_act(self, key_id: str) -> None:
         """Run the command of one key, by its id. A screen that it opens is there afterwards."""
         if self.counts(key_id):
-            self.press(key_id)
+            with self.goes_on():
+                self.press(key_id)
             await opened(self.screen)
 
     async def action_command_palette(self) -> None:  # type: ignore[override]  # Textual awaits what an action returns

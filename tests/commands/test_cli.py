@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import re
@@ -386,3 +387,45 @@ def test_the_help_of_a_command_is_for_any_terminal(words: str, capsys: pytest.Ca
     with pytest.raises(SystemExit):
         main([*words.split(), "--help"])
     assert capsys.readouterr().out.isascii()
+
+
+def test_what_nobody_has_foreseen_is_one_line_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gputop.commands.demo.run", lambda *_: {}["no\x1b key"])
+    assert main(["demo"]) == 70
+    told = capfd.readouterr().err
+    assert is_one_line(told)
+    assert re.match(
+        r"gputop: internal error: KeyError: 'no\\x1b key' \(test_cli.py:\d+\); run again with --debug", told
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a file of ours"), r"the limit on open files .*, \d+ for"),
+        (ImportError("array.so: cannot open shared object file: Too many open files"), r"\(ulimit -n\)"),
+        (RuntimeError("can't start new thread"), "the limit on processes"),
+        (OverflowError("timestamp too large to convert to C PyTime_t"), "clock is set beyond the year 2262"),
+    ],
+)
+def test_what_the_machine_does_not_give_is_one_line_that_names_it(
+    error: Exception, says: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("gputop.commands.demo.run", fails)
+    assert main(["demo"]) == 3
+    told = capfd.readouterr().err
+    assert is_one_line(told) and re.search(says, told), told
+
+
+def test_streams_are_left_as_they_are_where_there_is_no_null_device(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.devnull", "/nonexistent/null")
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out.startswith("gputop ")

@@ -167,6 +167,20 @@ def rows() -> list[Row]:
     processes, host = "tests/sources/processes/test_process_collector.py::", "tests/sources/test_host.py::"
     inside, loader = "tests/api/test_api_unharmed.py::", "tests/features/loader_bench/test_loader_command.py::"
     return [
+        Row("a defect of ours in a command", "it raises what nobody has foreseen", "internal error, with its place",
+            "–", 70, "tests/commands/test_cli.py::test_what_nobody_has_foreseen_is_one_line_with_its_place"),
+        Row("a defect of ours in `export`", "judging a frame or writing a page raises", "internal error, once",
+            "`gputop_up 0`; the next frame is tried", None, "tests/features/export/test_export_page.py::"
+            "test_what_nobody_has_foreseen_is_exported_as_down_said_once_and_gone_with_the_next_good_frame"),
+        Row("a defect of ours in `run`", "judging a frame raises", "nothing more was measured: internal error",
+            "the job, and its exit status", None,
+            "tests/session/test_job.py::test_what_nobody_has_foreseen_ends_the_measuring_and_not_the_job"),
+        Row("no file can be opened", "`ulimit -n 8`", "which limit, in one line", "–", 3,
+            "tests/commands/test_cli.py::test_what_the_machine_does_not_give_is_one_line_that_names_it"),
+        Row("no /dev", "an empty /dev in a container", "H100", "everything", 0,
+            "tests/commands/test_cli.py::test_streams_are_left_as_they_are_where_there_is_no_null_device"),
+        Row("a clock before 1970", "`gputop record`", "the clock is set before 1970", "what records nothing", 2,
+            "tests/recording/test_record_counts.py::test_a_clock_before_1970_is_named"),
         Row("no thread can be started", "the limit on processes is reached", "which limit, in one line; exit status 3",
             "a training that is watched goes on, its steps without GPUs", None,
             inside + "test_where_no_thread_can_be_started_the_training_goes_on_and_a_reason_says_so"),

@@ -77,8 +77,10 @@ def rows() -> list[Row]:
             here + "test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again", terminal=True),
         Row("quitting while the driver hangs", "`q` during a call of 30 s", "–", "–", 0,
             here + "test_quitting_while_a_driver_call_hangs", terminal=True),
-        Row("a crash of ours", "a defect in drawing", "one line", "–", 1,
-            "tests/tui/test_tui.py::test_a_crash_is_kept_for_one_line_and_prints_no_traceback", terminal=True),
+        Row("a defect of ours on the screen", "judging, drawing or a key raises what nobody has foreseen",
+            "internal error, with its place, below the last picture", "the screen; the next frame is tried", None,
+            "tests/tui/test_tui.py::"
+            "test_what_nobody_has_foreseen_leaves_the_last_picture_with_a_line_and_the_screen_goes_on", terminal=True),
         Row("a source that falls silent", "no news for long", "STALE and the age", "keys, charts, quitting", None,
             "tests/tui/test_tui.py::test_a_source_that_falls_silent_is_called_stale", terminal=True),
     ]  # fmt: skip

@@ -7,12 +7,20 @@ import math
 import random
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from gputop.model.feeders import MainLooks, Outsider
 from gputop.model.sm import SmLack
 from gputop.recording.decode import Rounder
-from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, MEMBER_FRAMES, PROCESS_COLUMNS, RecordedColumn
+from gputop.recording.format import (
+    GPU_COLUMNS,
+    HOST_COLUMNS,
+    MEMBER_FRAMES,
+    PROCESS_COLUMNS,
+    RecordedColumn,
+    RecordingError,
+)
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 from tests.support.recording_frames import with_values
@@ -66,3 +74,8 @@ def test_who_rounds_for_days_remembers_no_process_that_ended_long_ago() -> None:
         rounder.take(replace(node, t=MOMENT + second, gpus=node.gpus[:1], processes=(process,)))
     assert len(rounder._encoder._introduced) <= MEMBER_FRAMES
     assert len(rounder._decoder._facts) <= MEMBER_FRAMES
+
+
+def test_a_clock_before_1970_is_named() -> None:
+    with pytest.raises(RecordingError, match="clock is set before 1970"):
+        Rounder().take(snapshot_at(-5.0, started=-9.0))

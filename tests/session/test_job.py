@@ -178,6 +178,15 @@ def test_a_source_that_cannot_measure_does_not_keep_the_job_from_running(tmp_pat
     assert title.startswith(f"# {sys.executable} -c") and title.endswith(" 5: no GPU time was judged")
 
 
+def test_what_nobody_has_foreseen_ends_the_measuring_and_not_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.monitor.Monitor.feed", lambda *_: 1 / 0)
+    result = run(tmp_path, ScriptedSource(tmp_path), 5)
+    assert result.exit_code == 5
+    assert "nothing more was measured: internal error: ZeroDivisionError" in report_text(result.report)
+
+
 def test_the_exit_code_is_as_a_shell_gives_it(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     for command, code in (

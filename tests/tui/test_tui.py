@@ -13,6 +13,7 @@ from gputop.tui.node_app import SnapshotReady
 from gputop.tui.painted_app import LEAST_REPAINT_S, PaintDue
 from gputop.tui.screens.findings_screen import FindingsScreen
 from gputop.tui.screens.pages import HelpScreen
+from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.painted_lines import Lines
 from tests.support.fake_app import app_on, screen_rows, wheel
 from tests.support.frames import demo_frame
@@ -199,6 +200,34 @@ async def test_a_crash_is_kept_for_one_line_and_prints_no_traceback(capfd: pytes
             await asyncio.sleep(0)
     assert isinstance(app.crash, ZeroDivisionError)
     assert "Traceback" not in capfd.readouterr().err
+
+
+async def test_what_nobody_has_foreseen_leaves_the_last_picture_with_a_line_and_the_screen_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, source = app_on()
+    app._guard = TerminalGuard()
+
+    async def pushed() -> list[str]:
+        source.next = demo_frame().snapshot
+        app.post_message(SnapshotReady())
+        await pilot.pause(0.1)
+        return screen_rows(app)
+
+    async with shown(app, (80, 24)) as pilot:
+        before = await pushed()
+        for broken in ("gputop.monitor.Monitor.feed", "gputop.paint.main_screen.Painter.paint"):
+            with monkeypatch.context() as patched:
+                patched.setattr(broken, lambda *_: 1 / 0)
+                rows = await pushed()
+                assert rows[1:-1] == before[1:-1]
+                assert rows[-1].startswith(" internal error: ZeroDivisionError: division by zero (test_tui.py:")
+            assert "internal error" not in (await pushed())[-1]
+        with monkeypatch.context() as patched:
+            patched.setattr(app._keys, "press", lambda _: 1 / 0)
+            await pilot.press("p")
+            assert "internal error" in screen_rows(app)[-1]
+        assert app.crash is None
 
 
 @pytest.mark.slow

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 from gputop.features.export.metrics_page import ExporterCost, PageChoice, PageReading, metrics_page
 from gputop.features.export.run_counters import RunCounters
 from gputop.model.snapshot import Snapshot
-from gputop.model.source import Source, SourceError, UsageError
+from gputop.model.source import Source, SourceError, UsageError, unexpected
 from gputop.monitor import Frame
+from gputop.output.messages import say
 from gputop.session.session import Arrivals, Session
 from gputop.sources.marked import Marked
 from gputop.sources.step_sender import STEPS_SOCKET, StepListener
@@ -52,6 +53,7 @@ class ExportFeed:
         self._lanes: dict[str, dict[str, float | None]] = {}
         self._gpus_at = self._host_at = float("-inf")
         self._gpus_t = 0.0
+        self._told: set[str] = set()
         if session.monitor.latest is not None:
             self._keep(session.monitor.latest)
 
@@ -93,8 +95,13 @@ class ExportFeed:
                 each_interval()
 
     def take(self, snapshot: Snapshot) -> None:
-        """Add one snapshot."""
-        self._keep(self._session.take(snapshot if self._redact is None else self._redact(snapshot)))
+        """Add one snapshot. What nobody has foreseen in judging it makes the page say that nothing is measured."""
+        try:
+            self._keep(self._session.take(snapshot if self._redact is None else self._redact(snapshot)))
+        except Exception as error:  # noqa: BLE001 — an exporter goes on for months: scrapes are told, and so is its log
+            with self._lock:
+                self._gpus_at = self._host_at = float("-inf")
+            self._tell(error)
 
     def _keep(self, frame: Frame) -> None:
         snapshot, now = frame.snapshot, self._clock()
@@ -111,7 +118,18 @@ class ExportFeed:
         """The page of this moment."""
         cost = ExporterCost(time.process_time(), self._rss())
         with self._lock:
-            return metrics_page(self._reading(), self._counters, cost, self._choice)
+            try:
+                return metrics_page(self._reading(), self._counters, cost, self._choice)
+            except Exception as error:  # noqa: BLE001 — likewise
+                self._tell(error)
+                return metrics_page(None, self._counters, cost, PageChoice())
+
+    def _tell(self, error: Exception) -> None:
+        """Say once what nobody has foreseen, at each place where it happens."""
+        text = unexpected(error)
+        if text not in self._told:
+            self._told.add(text)
+            say(text)
 
     def _rss(self) -> float | None:
         own_cost = self._frame.snapshot.own if self._frame is not None else None

@@ -23,7 +23,7 @@ from gputop.features.fleet.fleet_view import (
     selected_host,
     sorted_by,
 )
-from gputop.features.fleet.watch_thread import FleetWatch, unexpected
+from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.output.ansi import Differ
 from gputop.paint.glyphs import Depth
 from gputop.paint.keys import NO_KEYS, Key, rebound
@@ -57,11 +57,7 @@ class FleetCanvas(Lines):
             text = view.error or f"asking {self._main.watched.fleet.source} …"
             self.set_rows(waiting_screen(text, width, height))
             return
-        try:
-            self._painted = fleet_screen(frame, view, width, height)
-        except Exception as error:  # noqa: BLE001  # no value of a fleet may end the screen
-            self.set_rows(waiting_screen(unexpected(error), width, height))
-            return
+        self._painted = fleet_screen(frame, view, width, height)
         self.set_rows(self._painted.rows)
 
     def apply_theme(self, theme: Theme) -> None:

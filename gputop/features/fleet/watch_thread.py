@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, LastHour, with_hour
 from gputop.features.fleet.host_history import History
-from gputop.model.quantity import clean_text
+from gputop.model.source import unexpected
 from gputop.system.worker import Worker
 
 HISTORY_S = 3600.0
 HISTORY_COLUMNS = 60
-LONGEST_ERROR = 120
 
 
 class AskedFleet(Protocol):
@@ -188,8 +187,3 @@ class FleetWatch:
         self.shown = shown
         if not self._worker.stopping.is_set():
             self._notify()
-
-
-def unexpected(error: Exception) -> str:
-    """An error that should not be, in one line: its kind and its words."""
-    return f"cannot be shown: {type(error).__name__}: {clean_text(str(error))[:LONGEST_ERROR]}".rstrip(": ")

@@ -17,9 +17,9 @@ from gputop.commands.screen import first_hint, first_view
 from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of
 from gputop.commands.simulated_node import PAST_S, Remedied, session_on
 from gputop.config import ConfigError, Settings, apply
-from gputop.model.source import Source, SourceError, UsageError
+from gputop.model.source import Source, SourceError, UsageError, unexpected
 from gputop.monitor import Monitor
-from gputop.output.messages import say
+from gputop.output.messages import DEFECT, say
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Terminal
 from gputop.paint.keys import wanted_keys
 from gputop.recording.format import RecordingError
@@ -96,8 +96,8 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
 
 def _status(app: ServedApp) -> int:
     if app.crash is not None:
-        say(f"the screen failed: {type(app.crash).__name__}: {app.crash}")
-        return 1
+        say(unexpected(app.crash))
+        return DEFECT
     return app.return_code or 0
 
 

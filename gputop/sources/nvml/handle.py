@@ -68,6 +68,9 @@ _REASONS = {
 }
 
 _START = {
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: (
+        "the NVIDIA driver is too old: install a newer one (390 is the oldest that gputop was tried with)"
+    ),
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded: sudo modprobe nvidia, or reboot",
     pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
         "the NVIDIA driver was upgraded under the running kernel module: reboot, or reload the nvidia modules"

@@ -17,8 +17,9 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
+from gputop.model.quantity import terminal_safe
 from gputop.output.ansi import Differ
-from gputop.paint.line import Row
+from gputop.paint.line import Line, Row
 from gputop.paint.theme import Theme
 
 
@@ -58,6 +59,12 @@ class Lines(Widget, can_focus=False):
         changes = self._differ.changes(old, rows)
         if changes:
             self._write(changes)
+
+    def tell(self, text: str) -> None:
+        """Put a line over the last row; it stays until other rows are shown."""
+        width, height = self.size
+        line = Line().add(" ", "text").add(terminal_safe(text), "alarm.title").row(width, "alarm.title")
+        self.set_rows([*self._rows[: height - 1], line])
 
     def _is_bare(self, old: list[Row], rows: list[Row]) -> bool:
         """Whether the terminal shows the old rows, all of them, and nothing else."""

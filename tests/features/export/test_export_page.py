@@ -113,6 +113,24 @@ def test_a_late_frame_drops_gauges_keeps_counters_and_says_so() -> None:
     assert value(read(given.page()), "gputop_up") == 0.0
 
 
+def test_what_nobody_has_foreseen_is_exported_as_down_said_once_and_gone_with_the_next_good_frame(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock()
+    given = feed(clock=clock)
+    given.take(snapshot_of(100.0))
+    for broken in ("gputop.monitor.Monitor.feed", "gputop.features.export.metrics_page._gpus"):
+        with monkeypatch.context() as patched:
+            patched.setattr(broken, lambda *_: 1 / 0)
+            for _ in range(3):
+                given.take(snapshot_of(101.0))
+                assert value(read(given.page()), "gputop_up") == 0.0
+        given.take(snapshot_of(102.0))
+        assert value(read(given.page()), "gputop_up") == 1.0
+    told = capfd.readouterr().err.splitlines()
+    assert [line.partition(" (")[0] for line in told] == ["gputop: internal error: ZeroDivisionError: division by zero"]
+
+
 def test_a_node_without_gpus_is_exported_as_down() -> None:
     given = feed()
     assert value(read(given.page()), "gputop_up") == 0.0

@@ -176,6 +176,7 @@ def test_a_driver_that_does_not_start_is_one_line_with_the_fix(code: int) -> Non
     line = str(cannot_start(code))
     assert line.endswith("gputop demo")
     assert "\n" not in line
+    assert ("is too old" in line) == (code == pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 def test_strings_of_the_driver_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
