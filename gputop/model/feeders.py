@@ -159,6 +159,42 @@ def main_looks(counted: Iterable[tuple[str, int]]) -> MainLooks:
     return MainLooks(tuple(counts.items()))
 
 
+Via = Literal[
+    "pipe", "socket", "child", "thread", "network", "file", "lock", "gpu", "timer", "stopped", "name", "unknown",
+]  # fmt: skip
+"""By what a thread is held up: ``pipe`` and ``socket`` lead to processes of this machine, ``network`` to another one,
+``thread`` to threads of its own process, ``file`` to a disk or a mount. ``name``: who it is was not seen, and ``pids``
+are those that are called loaders."""
+VIAS: frozenset[str] = frozenset(get_args(Via))
+
+
+MOST_PIDS_IN_WORDS = 4
+
+
+class WaitEnd(Struct, frozen=True):
+    """One thing that a main thread was found waiting for, at ``pct`` percent of the looks at it.
+
+    ``pids`` are the processes at the other end, and together they are one feeder: no look tells which of them will be
+    the next to give something. Each says in its own sample what it did; for children that live for a moment each,
+    which have no number here, the sample of the process that waits for them does (its ``feed_by`` is ``child``).
+    ``detail`` is an address, a mount with what is done there, or why nothing more is known.
+
+    The looks that all ends of a sample leave over found the thread on a core, or queued for one.
+    """
+
+    via: Via
+    pct: float
+    pids: tuple[int, ...] = ()
+    detail: str = ""
+
+    @property
+    def words(self) -> str:
+        """For people: ``80 % pipe 4011 4012``, ``67 % pipe 64 processes``, ``40 % network 10.0.0.7:443``."""
+        many = len(self.pids) > MOST_PIDS_IN_WORDS
+        named = (f"{len(self.pids)} processes",) if many else map(str, self.pids)
+        return " ".join((f"{self.pct:.0f} %", self.via, *named, *filter(None, (self.detail,))))
+
+
 class Outsider(Struct, frozen=True):
     """A process outside the GPUs' trees that uses the cores, or another GPU's job, by its pid and the GPU's index.
 

@@ -337,6 +337,13 @@ PROCESS_METRICS = table(
     ),
     gauge("net_rx_bytes_per_s", "bytes/s", "NET ↓", "received on TCP sockets of this process", origin="sock_diag"),
     fact("main_waits", "text", "MAIN WAITS", "what the main thread waited for at looks between two readings", "wchan"),
+    fact(
+        "held_up_by",
+        "text",
+        "HELD UP BY",
+        "whom or what the main thread waited for at those looks",
+        "syscall, fd, wchan",
+    ),
     fact("listens", "bool", "LISTENS", "whether its main thread waits for connections", "sock_diag, wchan"),
     passed("feed", "other", "FEED OTHER", f"{_FEEDER} waited for something else: work, a reader", "wchan"),
     passed("feed", "unread", "FEED UNREAD", f"{_FEEDER} slept, and what for was not seen", "wchan"),

@@ -184,7 +184,10 @@ class Redactor:
         if static is None:
             static = self._static(process.static)
             _keep(self._statics, process.static, static)
-        return replace(self._without(process), static=static, mount=process.mount and self.text(process.mount))
+        ends = process.waits_for and tuple([replace(end, detail=self.text(end.detail)) for end in process.waits_for])
+        return replace(
+            self._without(process), static=static, mount=process.mount and self.text(process.mount), waits_for=ends
+        )
 
     def _static(self, original: ProcessStatic) -> ProcessStatic:
         name = original.name and self.text(original.name.rsplit("/", 1)[-1])

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from gputop.model.feeders import MainLooks, Outsider, outsider_words
+from gputop.model.feeders import MainLooks, Outsider, WaitEnd, outsider_words
 from gputop.model.metrics import (
     GPU_METRICS,
     GPU_STATE,
@@ -314,6 +314,7 @@ class ProcessSample(Struct, frozen=True):
     feed_by: str | None = None
     net_rx_bytes_per_s: float | None = None
     main_looks: MainLooks | None = None
+    waits_for: tuple[WaitEnd, ...] | None = None
     listens: bool | None = None
     mount: str | None = None
     framework: str | None = None
@@ -324,6 +325,11 @@ class ProcessSample(Struct, frozen=True):
     def main_waits(self) -> str | None:
         """``main_looks`` in words."""
         return None if self.main_looks is None else self.main_looks.words
+
+    @property
+    def held_up_by(self) -> str | None:
+        """``waits_for`` in words."""
+        return None if self.waits_for is None else "; ".join(end.words for end in self.waits_for)
 
     def __deepcopy__(self, _memo: dict[int, object]) -> ProcessSample:
         """Itself: it never changes, so a copy of what remembers it can share it."""

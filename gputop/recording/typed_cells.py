@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 from msgspec import Struct
 
-from gputop.model.feeders import NEVER, NOT_A_LOADER, MainLooks, Outsider, Rule, main_looks
+from gputop.model.feeders import NEVER, NOT_A_LOADER, VIAS, MainLooks, Outsider, Rule, WaitEnd, main_looks
 from gputop.model.quantity import MOST_TEXT, clean_text
 from gputop.model.sm import COUNTERS_DENIED, COUNTERS_RELEASED, LACK_KINDS, LackKind, SmLack
 from gputop.model.snapshot import CgroupName
@@ -67,6 +67,20 @@ def _outsiders_parsed(words: str) -> tuple[Outsider, ...]:
         if name and percent.isdecimal() and len(percent) < 8:
             outsiders.append(Outsider(user, name, float(percent)))
     return tuple(outsiders)
+
+
+def _ends_cell(ends: tuple[WaitEnd, ...]) -> list[list[Any]]:
+    return [[end.via, round(end.pct), list(end.pids), end.detail[:MOST_TEXT]] for end in ends]
+
+
+def _ends_read(cell: Any) -> tuple[WaitEnd, ...]:
+    """A way of a newer version is not known."""
+    rows = [
+        (via, _whole(pct), tuple(map(_whole, _few(pids))), clean_text(detail)) for via, pct, pids, detail in _few(cell)
+    ]
+    return tuple(
+        WaitEnd(via if via in VIAS else "unknown", float(pct), pids, detail) for via, pct, pids, detail in rows
+    )
 
 
 def _name_cell(name: CgroupName) -> list[str]:
@@ -145,6 +159,7 @@ def _whole(value: object) -> int:
 TYPED: Mapping[str, TypedColumn] = {
     "sm_lack": TypedColumn("sm_reason", _lack_cell, _lack_read, _lack_parsed),
     "main_looks": TypedColumn("main_waits", _looks_cell, _looks_read, _looks_parsed),
+    "waits_for": TypedColumn("held_up_by", _ends_cell, _ends_read, lambda words: None),
     "outsiders": TypedColumn("cpu_outsiders", _outsiders_cell, _outsiders_read, _outsiders_parsed),
     "batch_job": TypedColumn("job", _name_cell, _name_read, _name_parsed),
     "contained_in": TypedColumn("container", _name_cell, _name_read, _name_parsed),

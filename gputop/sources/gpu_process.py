@@ -44,7 +44,7 @@ def largest_owners(gpu_processes: Sequence[GpuProcess]) -> set[int]:
 
 
 _FROM_DRIVER = frozenset(("pid", "role", "gpu", "gpu_mem_bytes", "gpu_time_pct", "type"))
-_IN_WORDS = {"main_waits": "main_looks"}
+_IN_WORDS = {"main_waits": "main_looks", "held_up_by": "waits_for"}
 """What the catalogue has in words, by the field that it is made of."""
 _FROM_PROC = tuple(_IN_WORDS.get(key, key) for key in PROCESS_METRICS if key not in _FROM_DRIVER)
 """What a process's sample takes from /proc, and so lacks when /proc does not show the process."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gputop.model.feeders import MainLooks, Outsider
+from gputop.model.feeders import MainLooks, Outsider, WaitEnd
 from gputop.model.sm import SmLack
 from gputop.recording.decode import Rounder
 from gputop.recording.format import (
@@ -31,6 +31,7 @@ ODD: dict[str, list[Any]] = {
     "flag": [None, True, False],
     "text": [None, "a", "b", "x\x1b[31m"],
     "main_looks": [None, MainLooks(), MainLooks((("lock", 2), ("run", 1)))],
+    "waits_for": [None, (), (WaitEnd("pipe", 80.0, (4, 5)), WaitEnd("network", 20.0, (), "x\x1b[31m"))],
     "sm_lack": [None, SmLack(("a", "x\x1b[31m"), "b", "denied")],
     "outsiders": [None, (), (Outsider("eve", "x\x1b[31m", 12.0),)],
 }

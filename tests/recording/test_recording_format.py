@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from gputop.model.feeders import LOOK_STATES, MainLooks, Outsider, main_looks
+from gputop.model.feeders import LOOK_STATES, VIAS, MainLooks, Outsider, WaitEnd, main_looks
 from gputop.model.quantity import clean_text
 from gputop.model.sm import COUNTERS_DENIED, COUNTERS_RELEASED, LACK_KINDS, SmLack
 from gputop.model.snapshot import (
@@ -72,6 +72,19 @@ TYPED_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "main_looks": st.one_of(
         st.none(),
         st.lists(st.tuples(st.sampled_from(sorted(LOOK_STATES)), st.integers(0, 999)), max_size=9).map(main_looks),
+    ),
+    "waits_for": st.one_of(
+        st.none(),
+        st.lists(
+            st.builds(
+                WaitEnd,
+                st.sampled_from(sorted(VIAS)),
+                st.integers(0, 100).map(float),
+                st.lists(st.integers(1, 9999), max_size=3).map(tuple),
+                TEXTS,
+            ),
+            max_size=2,
+        ).map(tuple),
     ),
     "sm_lack": st.one_of(
         st.none(),
@@ -250,6 +263,22 @@ def test_why_older_recordings_lack_sm_becomes_a_value_of_the_same_words(words: s
     names[names.index("sm_lack")] = "a column of tomorrow"
     (back,), _ = decoded(key, row)
     assert back.gpus[0].sm_lack == lack and back.gpus[0].sm_reason == words
+
+
+def test_a_way_of_waiting_that_only_newer_versions_know_is_not_known() -> None:
+    ends = WaitEnd("pipe", 66.7, tuple(range(4010, 4020))), WaitEnd("network", 33.3, (), "10.0.0.7:443")
+    given = frame(0)
+    processes = replace(given.processes[0], waits_for=ends), *given.processes[1:]
+    key, row = lines_of(replace(given, processes=processes))
+    names, cells = key["proc_cols"], row["procs"][0]
+    assert cells[names.index("held_up_by")] == "67 % pipe 10 processes; 33 % network 10.0.0.7:443"
+    (back,), _ = decoded(key, row)
+    assert back.processes[0].waits_for == tuple(replace(end, pct=float(round(end.pct))) for end in ends)
+    assert back.processes[1].waits_for is None
+    cells[names.index("waits_for")][0][0] = "a way of tomorrow"
+    (back,), _ = decoded(key, row)
+    assert back.processes[0].waits_for is not None and back.processes[0].waits_for[0].via == "unknown"
+    assert back.processes[0].waits_for[0].pids == ends[0].pids
 
 
 def test_a_kind_of_lack_that_only_newer_versions_know_is_none() -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, get_args
 
 from msgspec import Struct
 
-from gputop.model.feeders import MainLooks
+from gputop.model.feeders import MainLooks, WaitEnd
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
 from gputop.model.sm import SmLack, SmSource
 from gputop.model.snapshot import (
@@ -125,6 +125,7 @@ def _process(draw: random.Random, gpus: int) -> ProcessSample:
         state=draw.choice((None, "R", "S", "D", "Z", "T")),
         waiting_on=draw.choice((None, "queue", "gpu", "other")),
         main_looks=draw.choice((None, MainLooks(), MainLooks((("queue", 2), ("run", 1))))),
+        waits_for=draw.choice((None, (), (WaitEnd("pipe", 67.0, (4, 5)), WaitEnd("child", 33.0, (), "its children")))),
         static=_static(draw),
     )
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gputop.sources.processes.process_sockets import held
 from gputop.sources.processes.wait_channel import waits_for_child
+from gputop.sources.processes.wait_graph import End, Job, WaitGraph, waited_child
 from gputop.sources.processes.wait_look import RAN, ThreadWait, WaitLook
 from gputop.sources.procfs import Descriptors, ProcessFiles, parse_stat, read_small
 from gputop.system.worker import Worker
@@ -48,10 +50,11 @@ class Descendants:
         ``apart`` are processes that are judged by themselves. Only children that write the pipe count; where the
         pipes cannot be seen, all.
         """
-        children = [child for child in self._children(pid) if child not in apart]
+        for_child = waits_for_child(wait.channel)
+        named = waited_child(f"{self._proc}/{pid}") if for_child else None
+        children = [named] if named is not None else [child for child in self._children(pid) if child not in apart]
         if not children or wait.fifo:
             return None
-        for_child = waits_for_child(wait.channel)
         pipes: frozenset[int] | None = None
         if not for_child:
             pipes = frozenset((wait.pipe,)) if wait.pipe is not None else self._read_by(pid)
@@ -146,6 +149,9 @@ MOST_OPEN = 64
 """Wait channels that stay open between looks: reading one again costs a third of opening it."""
 
 
+NO_JOBS: Mapping[int, Job] = MappingProxyType({})
+
+
 class _Turns:
     """Picks some of many items, all in turn."""
 
@@ -167,8 +173,9 @@ class RandomLooks:
     ``look`` is used by that thread under the lock as well.
     """
 
-    def __init__(self, proc: str, look: WaitLook, also: Callable[[float], None]) -> None:
+    def __init__(self, proc: str, look: WaitLook, graph: WaitGraph, also: Callable[[float], None]) -> None:
         self._proc = proc
+        self._graph = graph
         self._look_inside = also
         self._at = look
         self._descendants = Descendants(proc, look)
@@ -178,6 +185,8 @@ class RandomLooks:
         self._mains: Sequence[int] = ()
         self._others: Sequence[int] = ()
         self._apart: Collection[int] = ()
+        self._jobs: Mapping[int, Job] = {}
+        self._ends: dict[int, list[End]] = {}
         self._parents: Collection[int] = ()
         self._main_turns, self._other_turns = _Turns(), _Turns()
         self._descriptors = Descriptors(MOST_OPEN)
@@ -189,11 +198,14 @@ class RandomLooks:
         self._waits: dict[int, list[ThreadWait]] = {}
         self.lock = threading.Lock()
 
-    def take(self) -> dict[int, list[ThreadWait]]:
-        """What each process was seen doing at the looks since the last call; a ``Descendant`` where that is for it."""
+    def take(self) -> tuple[dict[int, list[ThreadWait]], dict[int, list[End]]]:
+        """What each process was seen doing at the looks since the last call; a ``Descendant`` where that is for it.
+
+        Beside it whom each main thread waited for, once for each look that did not find it running."""
         with self.lock:
             waits, self._waits = self._waits, {}
-        return waits
+            ends, self._ends = self._ends, {}
+        return waits, ends
 
     def ask(
         self,
@@ -201,16 +213,17 @@ class RandomLooks:
         others: Sequence[int] = (),
         apart: Collection[int] = (),
         parents: Collection[int] = (),
+        jobs: Mapping[int, Job] = NO_JOBS,
     ) -> None:
         """Look at ``mains`` each time, and at ``others`` as often as fits, if the next reading comes about on time.
 
         ``apart`` are processes that do not count as children, because they are judged by themselves; ``parents`` have
-        or had children: others that poll do so for something else.
+        or had children: others that poll do so for something else. ``jobs`` are those of the main threads.
         """
         now = time.monotonic()
         last, self._last = self._last, now
         self._mains, self._others, self._apart = mains, others, apart
-        self._parents = parents
+        self._parents, self._jobs = parents, jobs
         # The time of the next reading is predicted by the last two; until then there are no looks and no thread.
         self._readings += 1
         if last is None or self._readings <= OF_A_START or not (mains or others):
@@ -255,6 +268,10 @@ class RandomLooks:
                 self._forget((pid,))
                 continue
             wait = self._at.at(now, pid, f"{self._proc}/{pid}", channel, files)
+            job = self._jobs.get(pid)
+            end = None if job is None else self._graph.end_of(now, pid, wait, job)
+            if end is not None:
+                self._ends.setdefault(pid, []).append(end)
             self._waits.setdefault(pid, []).append(self._for_whom(now, pid, wait))
 
     def _for_whom(self, now: float, pid: int, wait: ThreadWait) -> ThreadWait:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from gputop.model.feeders import NO_SHARES, FeederShares, MainLooks, MainWaits
+from gputop.model.feeders import NO_SHARES, FeederShares, MainLooks, MainWaits, WaitEnd
 
 
 class FeedReading(Struct, frozen=True):
@@ -40,6 +40,8 @@ class FeedReading(Struct, frozen=True):
     """Where the networked file system is mounted on which it waits."""
     feeds_itself: bool = False
     """Whether ``shares`` are of children that live for a moment each, not of threads."""
+    waits_for: tuple[WaitEnd, ...] | None = None
+    """Whom or what the main thread waited for at those looks; None where that is not known."""
 
 
 class Recent:

@@ -7,18 +7,20 @@ turns where no process explains the waiting, sockets are asked for where only by
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Set
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
 
 from msgspec.structs import replace
 
-from gputop.model.feeders import NO_SHARES, FeederShares, main_looks
+from gputop.model.feeders import NO_SHARES, FeederShares, WaitEnd, main_looks
 from gputop.sources.processes.between_readings import Descendant, RandomLooks, WaitingGpus
 from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_waits_of, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.pointers import CHILD, Pointers, SocketProof, Waiter
-from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldInodes, HeldInodesCache, LocalPeers, held
+from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldInodes, HeldInodesCache, OtherEnds, held
 from gputop.sources.processes.wait_channel import waits_for_child
+from gputop.sources.processes.wait_graph import ITS_CHILDREN, End, Job, WaitGraph
 from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, ThreadWait, WaitLook
 from gputop.sources.processes.watched import ProcessReading
 from gputop.sources.procfs import Stat
@@ -33,6 +35,9 @@ SETTLES_S = 3.5
 UNSEEN_SETTLES_S = 15.0
 """The same where threads that may explain a wait were not read yet."""
 _LOOKS_INSIDE = ("lock", "queue", "sleep", "other", LOCAL)
+LINE_S = 30.0
+"""Children for which a process has waited within this time are one feeder, if it waited for several."""
+MOST_ENDS = 8
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MOST_OWED_S, MOST_CARRIED_S = 600.0, 10.0
 """CPU time of children: what looks have already counted, and what their end has left to count, at most."""
@@ -44,6 +49,7 @@ class _Watch:
     __slots__ = (
         "asks",
         "at",
+        "awaited",
         "carried_s",
         "close_at",
         "doing",
@@ -72,6 +78,8 @@ class _Watch:
         """Its own waits at the latest looks, ``child`` among them."""
         self.doing: Recent | None = None
         """The same, with what its children did where it waited for them; None where it never did."""
+        self.awaited: dict[int, float] = {}
+        """The children for which it waited, with the time at which it was last seen doing so."""
         self.asks: int | None = None
         """A child that polls, for which it waits: its sockets tell what for."""
         self.mount: str | None = None
@@ -107,6 +115,33 @@ class _Watch:
         self.carried_s -= share * elapsed
         return share
 
+    def ended_at(self, now: float, looks: int, ends: Sequence[End]) -> tuple[WaitEnd, ...]:
+        """Whom it waited for at so many looks; children that came one after the other are one feeder."""
+        for end in ends:
+            if end.via == "child":
+                self.awaited.update(dict.fromkeys(end.pids, now))
+        self.awaited = {child: at for child, at in self.awaited.items() if now - at <= LINE_S}
+        is_a_line = len(self.awaited) > 1
+        counts = Counter(
+            End("child", detail=ITS_CHILDREN) if is_a_line and end.via == "child" else replace(end, written=False)
+            for end in ends
+        )
+        return tuple(
+            WaitEnd(end.via, 100.0 * count / looks, end.pids, end.detail)
+            for end, count in counts.most_common(MOST_ENDS)
+        )
+
+
+def _job(pid: int, members: Mapping[int, Member]) -> Job:
+    """Who may feed a GPU process: all of its tree and beside it, and those of them that are called loaders."""
+    mine = members[pid]
+    kin = {other: m for other, m in members.items() if m.place.root == pid and other != pid}
+    loaders = {other for other, m in kin.items() if m.role == "loader"}
+    proper = {other for other in loaders if kin[other].place.rule == "R1"}
+    return Job(
+        tuple(kin), frozenset(proper or loaders), () if mine.threads is None else tuple(mine.threads.feeder_tids)
+    )
+
 
 class Feeding:
     """One per machine. Called from the thread that reads processes."""
@@ -115,14 +150,16 @@ class Feeding:
         """``looks_between``: look at waits at random moments between the readings, not at them."""
         self._proc = proc
         self._look = WaitLook(proc)
-        self._looks_between = RandomLooks(proc, self._look, self._look_between) if looks_between else None
         self._looks: dict[int, list[ThreadWait]] = {}
+        self._ends: dict[int, list[End]] = {}
         self._inside: list[tuple[FeederThreads, list[str] | None]] = []
         self._watches: dict[int, _Watch] = {}
         self._gpus = WaitingGpus()
         self._proof = SocketProof(proc, looks_between=looks_between)
         self._others = HeldInodesCache(proc)
-        self._peers = LocalPeers()
+        self._peers = OtherEnds()
+        self._graph = WaitGraph(proc, self._look, self._others, self._peers)
+        self._looks_between = RandomLooks(proc, self._look, self._graph, self._look_between) if looks_between else None
         self._watched: list[int] = []
         """Processes to look at between this reading and the next."""
         self._looked_mains: frozenset[int] = frozenset()
@@ -143,7 +180,7 @@ class Feeding:
         """
         if self._looks_between is None:
             return self._feeds(now, members, readings, util)
-        self._looks = self._looks_between.take()
+        self._looks, self._ends = self._looks_between.take()
         with self._looks_between.lock:
             feeds = self._feeds(now, members, readings, util)
         looked = [pid for pid in self._watched if pid in mains]
@@ -155,7 +192,8 @@ class Feeding:
         apart = {pid for pid in readings if members[pid].role == "loader" or not members[pid].place.may_feed}
         parents = {reading.stat.ppid for reading in readings.values()}
         parents.update(pid for pid, reading in readings.items() if reading.stat.children_ticks)
-        self._looks_between.ask(looked, others, apart, parents)
+        jobs = {pid: _job(pid, members) for pid in looked}
+        self._looks_between.ask(looked, others, apart, parents, jobs)
         return feeds
 
     def close(self) -> None:
@@ -197,7 +235,7 @@ class Feeding:
         pointers = Pointers(
             {pid: waiters[pid] for pid in close},
             lambda pid: self.held(now, pid),
-            lambda inode: self._peers.of(now, inode),
+            lambda inode: self._peers.local(now, inode),
             lambda pid: self._others.of(now, pid),
         )
         for pid in close:
@@ -254,7 +292,14 @@ class Feeding:
         hidden = not _names_channels(reading) and not watch.looked
         main = main_waits_of(rest, {} if hidden else watch.recent.waits(now))
         main_seen = main_looks((_word(look), 1) for look in looks) if looks else None
-        return replace(feed, main_looks=main_seen, main=main, saves=rest * watch.saves.waits(now).get("saves", 0.0))
+        ends = None if not looks or hidden else watch.ended_at(now, len(looks), self._ends.get(pid, ()))
+        return replace(
+            feed,
+            main_looks=main_seen,
+            waits_for=ends,
+            main=main,
+            saves=rest * watch.saves.waits(now).get("saves", 0.0),
+        )
 
     def waits(self, gpu: int | None) -> bool:
         """Whether a GPU was known to wait at the last reading."""

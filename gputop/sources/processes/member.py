@@ -214,6 +214,7 @@ class Member:
             feed=FeedTime() if shares is None else _feed_time(shares, hidden=hidden is not None),
             main=MainTime() if main is None else MainTime(*[*_percent(main), round(100.0 * feed.saves, 1)]),
             main_looks=None if main is None else feed.main_looks,
+            waits_for=feed.waits_for,
             feed_by=feed.by,
             net_rx_bytes_per_s=feed.rx_bytes_per_s,
             listens=feed.listens,

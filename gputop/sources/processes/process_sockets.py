@@ -91,18 +91,41 @@ def unix_peers() -> dict[int, int]:
     return peers
 
 
-class LocalPeers:
-    """The other ends of Unix sockets, remembered."""
+class OtherEnds:
+    """The other ends of sockets, remembered: the tables are asked for seldom, however many sockets there are."""
 
     def __init__(self) -> None:
         self._peer_of_inode: dict[int, int] = {}
+        self._tcp: dict[int, TcpSocket] = {}
+        self._inode_of_ends: dict[tuple[object, object], int] = {}
         self._asked_at: float | None = None
+        self._asked_tcp_at: float | None = None
 
-    def of(self, now: float, inode: int) -> int | None:
-        """The inode of the other end; None where it has none, or is newer than the table. ``now`` is monotonic s."""
+    def local(self, now: float, inode: int) -> int | None:
+        """The inode of the other end of a Unix socket; None where it has none, or is newer than the table.
+
+        ``now`` is monotonic s.
+        """
         if inode not in self._peer_of_inode and (self._asked_at is None or now - self._asked_at >= DUMP_S):
             self._asked_at, self._peer_of_inode = now, unix_peers()
         return self._peer_of_inode.get(inode)
+
+    def tcp(self, now: float, inode: int) -> tuple[TcpSocket, int | None] | None:
+        """A TCP socket with the inode of its other end, where that is on this machine; None like ``local``."""
+        if inode not in self._tcp and (self._asked_tcp_at is None or now - self._asked_tcp_at >= DUMP_S):
+            self._asked_tcp_at, self._tcp = now, tcp_tables(now).tcp
+            self._inode_of_ends = {socket.ends: number for number, socket in self._tcp.items()}
+        found = self._tcp.get(inode)
+        return None if found is None else (found, self._inode_of_ends.get(found.ends[::-1]))
+
+
+def address_words(address: tuple[bytes, int]) -> str:
+    """An end of a socket for people: ``10.0.0.7:443``."""
+    import ipaddress
+
+    host = ipaddress.ip_address(address[0])
+    host = getattr(host, "ipv4_mapped", None) or host
+    return f"[{host}]:{address[1]}" if host.version == 6 else f"{host}:{address[1]}"
 
 
 def _opened() -> socket:
@@ -226,10 +249,13 @@ class HeldInodesCache:
         """Begin a new round, in which some more may be read."""
         self._reads_left = READ_AT_ONCE
 
-    def of(self, now: float, pid: int) -> HeldInodes | None:
-        """What a process holds, as last read; None where it was not read yet or may not be. ``now`` is monotonic."""
+    def of(self, now: float, pid: int, again_s: float = HELD_AGAIN_S) -> HeldInodes | None:
+        """What a process holds, as last read; None where it was not read yet or may not be. ``now`` is monotonic.
+
+        What is older than ``again_s`` is read again.
+        """
         cached = self._held_by_pid.get(pid)
-        if cached is not None and now - cached[0] < HELD_AGAIN_S:
+        if cached is not None and now - cached[0] < again_s:
             return cached[1]
         if self._reads_left <= 0:
             return None if cached is None else cached[1]

@@ -99,18 +99,25 @@ def is_internet(protocol: bytes) -> bool:
     return protocol.rstrip(b"\0").removesuffix(b"v6") in _INTERNET
 
 
-def waited_call(folder: str) -> tuple[int, int] | None:
-    """(number, first argument as a file descriptor) of the system call in which a thread sleeps: ``folder``/syscall.
+def call_of(folder: str) -> tuple[int, ...] | None:
+    """(number, six arguments) of the system call in which a thread sleeps: ``folder``/syscall.
 
-    None where it may not be seen (it takes the right to trace), or the thread is in none. Only for calls whose first
-    argument is a descriptor: the wait channel must say so.
+    None where it may not be seen (it takes the right to trace), or the thread is in none.
     """
     try:
-        fields = read_small(f"{folder}/syscall").split(None, 2)
-        number, first = (int(fields[0]), int(fields[1], 16)) if len(fields) > 2 else (-1, -1)
+        fields = read_small(f"{folder}/syscall").split()
+        return (int(fields[0]), *(int(field, 16) for field in fields[1:7])) if len(fields) > 6 else None
     except (OSError, ValueError):
         return None
-    return (number, first) if number >= 0 and 0 <= first < 1 << 20 else None
+
+
+def waited_call(folder: str) -> tuple[int, int] | None:
+    """(number, first argument as a file descriptor) of that call; None also where it cannot be one.
+
+    Only for calls whose first argument is a descriptor: the wait channel must say so.
+    """
+    call = call_of(folder)
+    return (call[0], call[1]) if call is not None and call[0] >= 0 and 0 <= call[1] < 1 << 20 else None
 
 
 _SAVING = {

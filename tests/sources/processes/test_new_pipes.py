@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 from gputop.sources.processes.between_readings import Descendant, RandomLooks
+from gputop.sources.processes.process_sockets import HeldInodesCache, OtherEnds
+from gputop.sources.processes.wait_graph import WaitGraph
 from gputop.sources.processes.wait_look import WaitLook
 
 WORKER = """
@@ -40,7 +42,9 @@ def test_a_pipe_that_is_remembered_does_not_hide_the_child_behind_a_new_one() ->
             time.sleep(0.02)
         channel = Path(folder, "wchan").read_text()
         fresh = look.at(0.0, worker.pid, folder, channel)
-        looks = RandomLooks("/proc", look, lambda now: None)
+        looks = RandomLooks(
+            "/proc", look, WaitGraph("/proc", look, HeldInodesCache("/proc"), OtherEnds()), lambda now: None
+        )
         looks._parents = (worker.pid,)
         stale = type(fresh)("pipe", channel, pipe=1)
         seen = looks._for_whom(0.1, worker.pid, stale)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gputop.model.feeders import FeederShares, MainLooks, MainWaits
+from gputop.model.feeders import FeederShares, MainLooks, MainWaits, WaitEnd
 from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
@@ -266,7 +266,18 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
     shares = FeederShares(*(number / 100.0 for number in range(1, 10)))
     main = MainWaits(*(number / 100.0 for number in range(11, 20)))
     feed = FeedReading(
-        shares, "socket", 77, 78.0, True, None, False, MainLooks((("lock", 2),)), main, mount="/mnt", saves=0.21
+        shares,
+        "socket",
+        77,
+        78.0,
+        True,
+        None,
+        False,
+        MainLooks((("lock", 2),)),
+        main,
+        mount="/mnt",
+        saves=0.21,
+        waits_for=(WaitEnd("gpu", 50.0),),
     )
     place = ProcessPlace(stat, 7, 2, "gpu", None, "holds a GPU context")
     facts = Facts("alice", "python train.py", "python", None, "k", JobIdentity(), CgroupFolders())
@@ -285,7 +296,8 @@ def test_each_measured_value_stands_in_the_field_of_its_own_name() -> None:
         "type": "C", "state": "S", "main_state": "S", "waiting_on": "lock", "threads": 6, "throttled_pct": None,
         "nccl": True, "age_s": 1000.0 - 100 / TICKS_PER_S, "pin_memory": False, "pool_threads": 81,
         "pool_run_pct": 82.0, "feeder_threads": 77, "feed_by": "socket", "net_rx_bytes_per_s": 78.0,
-        "main_looks": MainLooks((("lock", 2),)), "listens": True, "framework": None,
+        "main_looks": MainLooks((("lock", 2),)), "waits_for": (WaitEnd("gpu", 50.0),),
+        "listens": True, "framework": None,
         "unavailable": {"io": "x", "throttled_pct": "its cgroup cannot be read", "a": "y"},
     }  # fmt: skip
     assert {name: getattr(sample, name) for name in wanted} == wanted

@@ -82,6 +82,9 @@ def test_a_worker_of_a_job_that_this_gputop_does_not_watch_is_no_orphan(fake: Fa
 
 def test_a_process_that_proc_hides_has_a_reason_for_each_value_that_is_missing() -> None:
     sample = unseen(GpuProcess(0, 7, 1e9, "C", 40.0), "hidden")
-    missing = {key for key in PROCESS_METRICS if value(sample, key) is None} - {"main_waits"} | {"main_looks"}
+    missing = {key for key in PROCESS_METRICS if value(sample, key) is None} - {"main_waits", "held_up_by"} | {
+        "main_looks",
+        "waits_for",
+    }
     assert missing == set(sample.unavailable)
     assert set(sample.unavailable.values()) == {"hidden"}

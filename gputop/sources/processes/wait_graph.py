@@ -1,0 +1,392 @@
+"""Whom a thread waits for: who holds the other end of its pipe or socket, its child, or a thread of its own.
+
+Holding an end is necessary and proves nothing: ``fork`` hands every end of every pipe to every child. Who feeds a pipe
+is who holds its writing end *and* has lately written something that went to no disk. A way that leads back to where it
+began ends there. Formats: proc(5), poll(2), select(2), and the tables of system calls of asm/unistd.h.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from gputop.model.feeders import Via
+from gputop.sources.processes.loaders import is_pin_memory_thread
+from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldInodes, HeldInodesCache, OtherEnds, address_words
+from gputop.sources.processes.wait_channel import waits_for_child
+from gputop.sources.processes.wait_look import (
+    LOCAL,
+    RAN,
+    SAVING,
+    STOPPED,
+    WRITE,
+    Mounts,
+    ThreadWait,
+    WaitLook,
+    call_of,
+    inode_in,
+    target_of,
+)
+from gputop.sources.procfs import parse_stat, read_small
+
+MOST_STEPS = 4
+"""Threads, pipes and children that one way leads over."""
+MOST_THREADS = 24
+"""Threads of one process that one look at a lock reads."""
+MOST_POLLED = 64
+"""Descriptors of one poll that are looked at."""
+MOST_PIDS = 64
+WROTE_S = 60.0
+"""For so long after it last wrote something a process is one that feeds a pipe it holds: a batch may take that long
+[judged]."""
+COUNTED_AGAIN_S = 0.5
+FRESH_S = 2.0
+"""A list of open files that lacks what its process waits for is made again after this time."""
+MOST_KNOWN = 4096
+_PRIVATE = 128
+"""FUTEX_PRIVATE_FLAG of futex(2): no other process can know the lock."""
+_POLL, _SELECT, _EPOLL, _WAIT, _FUTEX = (
+    {
+        "x86_64": numbers[0],
+        "aarch64": numbers[1],
+    }.get(os.uname().machine, frozenset())
+    for numbers in (
+        (frozenset((7, 271)), frozenset((73,))),
+        (frozenset((23, 270)), frozenset((72,))),
+        (frozenset((232, 281, 441)), frozenset((22, 441))),
+        (frozenset((61,)), frozenset((260,))),
+        (frozenset((202,)), frozenset((98,))),
+    )
+)
+"""poll, ppoll; select, pselect6; epoll_wait, epoll_pwait, epoll_pwait2; wait4; futex."""
+
+
+class End(Struct, frozen=True):
+    """What one look found a thread waiting for: see ``WaitEnd``. ``written``: who is named was seen to write."""
+
+    via: Via
+    pids: tuple[int, ...] = ()
+    detail: str = ""
+    written: bool = False
+
+
+ONE_OF_MANY = "holder not seen"
+OUTSIDE = "outside of the job"
+LISTENS = "listens at"
+NO_OTHER_END = "its other end is not seen"
+IS_FULL = "its reader is slow"
+ITS_CHILDREN = "its children"
+
+
+class _Counted(Struct):
+    """Bytes that a process has written to anything but disks, when they were counted, and when they last grew."""
+
+    at: float
+    elsewhere: int
+    grown_at: float | None
+
+
+class Writers:
+    """Which processes write to pipes, by the counters of /proc/PID/io.
+
+    ``wchar`` counts what a process hands to write(2), ``write_bytes`` what of it goes to a disk, in whole pages: what
+    the first exceeds the second by went to pipes, terminals or file systems without a disk. ``send`` counts in neither.
+    """
+
+    def __init__(self, proc: str) -> None:
+        self._proc = proc
+        self._counted: dict[int, _Counted | None] = {}
+
+    def wrote(self, now: float, pid: int) -> bool | None:
+        """Whether it has lately written to no disk; None where that may not be seen. ``now`` is monotonic s."""
+        counted = self._counted.get(pid)
+        if pid in self._counted and (counted is None or 0.0 <= now - counted.at < COUNTED_AGAIN_S):
+            return self._is_recent(now, counted)
+        try:
+            fields = read_small(f"{self._proc}/{pid}/io").split()
+            elsewhere = max(0, int(fields[3]) - int(fields[11]))
+        except (OSError, ValueError, IndexError):
+            self._counted[pid] = None
+            return None
+        grows = elsewhere > (0 if counted is None else counted.elsewhere)
+        grown_at = now if grows else None if counted is None else counted.grown_at
+        if len(self._counted) >= MOST_KNOWN:
+            self._counted.clear()
+        counted = self._counted[pid] = _Counted(now, elsewhere, grown_at)
+        return self._is_recent(now, counted)
+
+    def _is_recent(self, now: float, counted: _Counted | None) -> bool | None:
+        if counted is None:
+            return None
+        return counted.grown_at is not None and now - counted.grown_at <= WROTE_S
+
+
+class Job(Struct, frozen=True):
+    """Who may be at the other end of a wait: the processes of one GPU process by rank, loaders proper first.
+
+    ``loaders`` are those that are called so; of these only ``torch``'s where there are any. ``threads`` are the tids
+    of the GPU process that could hold something up.
+    """
+
+    pids: tuple[int, ...] = ()
+    loaders: frozenset[int] = frozenset()
+    threads: Sequence[str] = ()
+
+
+NO_JOB = Job()
+
+
+class WaitGraph:
+    """Follows waits. Used by one thread at a time."""
+
+    def __init__(self, proc: str, look: WaitLook, cache: HeldInodesCache, other_ends: OtherEnds) -> None:
+        """``cache`` has what processes hold."""
+        self._proc = proc
+        self._look = look
+        self._cache = cache
+        self._other_ends = other_ends
+        self._mounts = Mounts(proc)
+        self._writers = Writers(proc)
+
+    def end_of(self, now: float, pid: int, wait: ThreadWait, job: Job = NO_JOB) -> End | None:
+        """What the main thread of a process waits for that a look found waiting like this; None while it runs."""
+        return self._of(now, pid, f"{self._proc}/{pid}", wait, job, MOST_STEPS)
+
+    def _of(self, now: float, pid: int, folder: str, wait: ThreadWait, job: Job, steps: int) -> End | None:
+        kind = wait.wait
+        if kind == RAN:
+            return None
+        if kind == STOPPED:
+            return End("stopped")
+        if kind == WRITE:
+            return End("pipe", detail=IS_FULL)
+        if kind == "sleep":
+            return End("timer")
+        if kind == "gpu":
+            return End("gpu")
+        if waits_for_child(wait.channel):
+            return self._child(pid, folder, job)
+        if kind == "pipe":
+            wait = self._look.pipe_now(now, pid, folder, wait.channel)
+            return self._pipes(now, pid, None if wait.pipe is None else (wait.pipe,), job, named=wait.fifo)
+        if kind in ("network", "socket", LOCAL) and wait.mount is None:
+            return self._socket(now, pid, wait.socket, job, is_network=kind == "network")
+        if wait.mount is not None or kind in ("disk", "blocked"):
+            return self._file(now, pid, folder, wait)
+        if kind == "queue":
+            return self._polled(now, pid, folder, job)
+        if kind == "lock":
+            return self._lock(now, pid, folder, job, steps)
+        return End("unknown", detail=wait.channel)
+
+    def _child(self, pid: int, folder: str, job: Job) -> End:
+        """The child that it waits for by number, else those alive now that are no loaders."""
+        child = waited_child(folder)
+        if child is not None:
+            return End("child", (child,))
+        others = tuple(child for child in children_of(self._proc, pid) if child not in job.loaders)
+        return End("child", others[:MOST_PIDS])
+
+    def _file(self, now: float, pid: int, folder: str, wait: ThreadWait) -> End:
+        call = call_of(folder)
+        mount = wait.mount
+        if mount is None and call is not None and 0 <= call[1] < 1 << 20:
+            found = self._mounts.of(now, pid, call[1])
+            mount = None if found is None else found.path
+        does = "writes" if wait.saves or (call is not None and call[0] in SAVING) else "reads"
+        return End("file", detail=f"{does} {mount}" if mount else does)
+
+    def _socket(self, now: float, pid: int, inode: int | None, job: Job, *, is_network: bool) -> End:
+        """The one of the job that holds the other end, else where it leads."""
+        if inode is None:
+            return End("network") if is_network else End("unknown", detail=NO_OTHER_END)
+        via: Via = "socket"
+        peer, where = self._other_ends.local(now, inode), OUTSIDE
+        if peer is None and (found := self._other_ends.tcp(now, inode)) is not None:
+            if found[0].listens:
+                return End("socket", detail=f"{LISTENS} :{found[0].ends[0][1]}")
+            peer, where, via = found[1], address_words(found[0].ends[1]), "network"
+        elif peer is None:
+            return End("network") if is_network else End("unknown", detail=NO_OTHER_END)
+        holders = () if peer is None else self._holding(now, job.pids, lambda ends: peer in ends.sockets, but=pid)
+        # Both ends were made before the fork: the first is the one that is above the others.
+        return End("socket", holders[:1], written=True) if holders else End(via, detail=where)
+
+    def _polled(self, now: float, pid: int, folder: str, job: Job) -> End:
+        """A poll is for any of its descriptors: for a pipe that somebody writes, else for a socket."""
+        descriptors = polled(self._proc, pid, folder)
+        if descriptors is None:
+            return self._pipes(now, pid, None, job)
+        if not descriptors:
+            return End("timer")
+        pipes: list[int] = []
+        sockets: list[int] = []
+        for descriptor in descriptors[:MOST_POLLED]:
+            target = target_of(self._proc, pid, descriptor)
+            pipe, socket = inode_in(target, "pipe"), inode_in(target, "socket")
+            if pipe is not None:
+                pipes.append(pipe)
+            elif socket is not None:
+                sockets.append(socket)
+            elif target.startswith("/dev/nvidia"):
+                return End("gpu")
+        found = self._pipes(now, pid, pipes, job) if pipes else None
+        ends = [self._socket(now, pid, inode, job, is_network=False) for inode in sockets]
+        serves = next((end for end in ends if end.detail.startswith(LISTENS)), None)
+        # What comes in over other sockets of one that listens is for it to do.
+        return (
+            found
+            or serves
+            or next((end for end in ends if end.pids), None)
+            or next(
+                (end for end in ends if end.via == "network"), End("unknown", detail=NO_OTHER_END if ends else "poll")
+            )
+        )
+
+    def _pipes(self, now: float, pid: int, pipes: Iterable[int] | None, job: Job, *, named: bool = False) -> End:
+        """Who was seen writing one of these pipes, else who is called a loader and holds one of them.
+
+        ``pipes`` is None where it may not be seen which it is: then it is any that the process reads. ``named``: it is
+        one of the file system.
+        """
+        if named:
+            return End("pipe", detail=OUTSIDE)
+        unseen = pipes is None
+        family = tuple(dict.fromkeys((*job.pids, *children_of(self._proc, pid))))
+        if pipes is None:
+            mine = self._cache.of(now, pid)
+            if mine is None:
+                return self._by_name(job.loaders)
+            pipes = mine.reads - mine.standard
+        wanted = frozenset(pipes)
+        holders = self._holding(now, family, lambda ends: not wanted.isdisjoint(ends.writes), but=pid)
+        if not holders:
+            return self._by_name(job.loaders) if unseen else End("pipe", detail=OUTSIDE)
+        wrote = {holder: self._writers.wrote(now, holder) for holder in holders}
+        proven = tuple(holder for holder in holders if wrote[holder])
+        if proven:
+            return End("name" if unseen else "pipe", self._of_one_kind(proven, job), written=True)
+        if len(holders) == 1 and not unseen and not self._writes_itself(now, pid, wanted):
+            return End("pipe", holders)
+        return self._by_name([holder for holder in holders if holder in job.loaders])
+
+    def _of_one_kind(self, proven: tuple[int, ...], job: Job) -> tuple[int, ...]:
+        """Those called loaders, where any of them are: others have written to something else."""
+        called = tuple(pid for pid in proven if pid in job.loaders)
+        return (called or proven)[:MOST_PIDS]
+
+    def _by_name(self, loaders: Collection[int]) -> End:
+        return End("name", tuple(sorted(loaders))[:MOST_PIDS]) if loaders else End("unknown", detail=ONE_OF_MANY)
+
+    def _writes_itself(self, now: float, pid: int, pipes: frozenset[int]) -> bool:
+        mine = self._cache.of(now, pid)
+        return mine is None or not pipes.isdisjoint(mine.writes)
+
+    def _holding(
+        self, now: float, pids: Iterable[int], holds: Callable[[HeldInodes], bool], *, but: int
+    ) -> tuple[int, ...]:
+        """Those of ``pids`` that hold something. Where none does, lists from before it was made are made again."""
+        for again_s in (HELD_AGAIN_S, FRESH_S):
+            asked = ((pid, self._cache.of(now, pid, again_s)) for pid in pids if pid != but)
+            found = tuple(pid for pid, ends in asked if ends is not None and holds(ends))
+            if found:
+                return found
+        return ()
+
+    def _lock(self, now: float, pid: int, folder: str, job: Job, steps: int) -> End:
+        """A lock does not name its owner. One that other processes know belongs to a queue, whose pipe lies beside it;
+        any other is held by one of the own threads that wait for no lock, if all of these do one kind of thing."""
+        call = call_of(folder)
+        if call is not None and call[0] in _FUTEX and not call[2] & _PRIVATE:
+            return self._pipes(now, pid, None, job)
+        ends: list[End] = []
+        for tid in job.threads[:MOST_THREADS] if steps else ():
+            end = self._thread(now, pid, tid, job, steps - 1)
+            if end is not None:
+                if end[1]:
+                    return end[0]
+                ends.append(end[0])
+        written = [end for end in ends if end.written]
+        several = written or ends
+        if several and all(end.via == several[0].via for end in several):
+            pids = tuple(dict.fromkeys(pid for end in several for pid in end.pids))
+            details = {end.detail for end in several}
+            detail = details.pop() if len(details) == 1 else ""
+            return End(several[0].via, pids[:MOST_PIDS], detail, bool(written))
+        return End("lock", detail=ONE_OF_MANY)
+
+    def _thread(self, now: float, pid: int, tid: str, job: Job, steps: int) -> tuple[End, bool] | None:
+        """What one of the own threads does, and whether it can only be that one; None where it waits for a lock."""
+        folder = f"{self._proc}/{pid}/task/{tid}"
+        try:
+            stat = parse_stat(read_small(f"{folder}/stat"))
+            channel = read_small(f"{folder}/wchan").decode("ascii", "replace")
+        except OSError:
+            return None
+        if stat is None:
+            return None
+        name = stat.comm.decode("utf-8", "replace")
+        wait = self._look.at(now, pid, folder, channel)
+        if stat.state == "R":
+            return End("thread", (pid,), name), False
+        if wait.wait in ("lock", "sleep", RAN):
+            return None
+        end = self._of(now, pid, folder, wait, job, steps)
+        if end is None or (end.via in ("unknown", "timer") or (end.via == "socket" and not end.pids)):
+            return None
+        if end.via == "file":
+            end = End("thread", (pid,), end.detail)
+        return end, is_pin_memory_thread(name)
+
+
+def children_of(proc: str, pid: int) -> list[int]:
+    """The children of a process that its main thread has made; empty where the kernel does not list them."""
+    with suppress(OSError, ValueError):
+        return [int(child) for child in read_small(f"{proc}/{pid}/task/{pid}/children").split()]
+    return []
+
+
+def waited_child(folder: str) -> int | None:
+    """The child for whose end a thread waits, where it waits for one by number and that may be seen."""
+    call = call_of(folder)
+    return call[1] if call is not None and call[0] in _WAIT and 0 < call[1] < 1 << 31 else None
+
+
+def polled(proc: str, pid: int, folder: str) -> list[int] | None:
+    """The descriptors for which a thread polls to read them; None where that may not be seen.
+
+    Only the array that the call names is read of the memory of the process.
+    """
+    call = call_of(folder)
+    if call is None:
+        return None
+    number, first, second, *_ = call
+    try:
+        if number in _POLL:
+            data = _memory(proc, pid, first, 8 * min(second, MOST_POLLED))
+            return [fd for fd, events, _ in struct.iter_unpack("=ihh", data) if fd >= 0 and events & 0x41]
+        if number in _SELECT:
+            bits = int.from_bytes(_memory(proc, pid, second, (min(first, 1024) + 63) // 64 * 8), "little")
+            return [fd for fd in range(min(first, 1024)) if bits >> fd & 1]
+        if number in _EPOLL:
+            lines = read_small(f"{proc}/{pid}/fdinfo/{first}").splitlines()
+            return [int(line.split()[1]) for line in lines if line.startswith(b"tfd:")]
+    except (OSError, ValueError, IndexError, OverflowError):
+        return None
+    # accept, of one descriptor.
+    return [first] if number >= 0 and first < 1 << 20 else None
+
+
+def _memory(proc: str, pid: int, address: int, size: int) -> bytes:
+    """A few bytes of the memory of a process. Raises OSError where it may not be read."""
+    if not address or not size:
+        return b""
+    descriptor = os.open(f"{proc}/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(descriptor, size, address)
+    finally:
+        os.close(descriptor)

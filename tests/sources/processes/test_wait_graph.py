@@ -1,0 +1,251 @@
+"""Whom a main thread waits for: real processes with pipes, sockets, locks and children, one row of the table each."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gputop.sources.processes import wait_look
+from gputop.sources.processes.process_sockets import HeldInodesCache, OtherEnds
+from gputop.sources.processes.wait_graph import ONE_OF_MANY, End, Job, WaitGraph, Writers, children_of
+from gputop.sources.processes.wait_look import WaitLook
+from gputop.sources.procfs import read_small
+
+BEGIN = """
+import json, multiprocessing, os, socket, subprocess, sys, threading, time
+fork = multiprocessing.get_context("fork")
+def ready(**pids):
+    print(json.dumps({key: getattr(p, "pid", p) for key, p in pids.items()}), flush=True)
+def start(work, *given, by=fork):
+    child = by.Process(target=work, args=given, daemon=True)
+    child.start()
+    return child
+def burn(*given):
+    while True: pass
+def give(queue):
+    while True:
+        queue.put(b"batch")
+        time.sleep(0.05)
+def think(queue):
+    queue.put(b"the first")
+    while True: pass
+def obey(orders, answers):
+    while True: answers.put(orders.get())
+def sleep(*given):
+    time.sleep(1000)
+"""
+WITHIN_S = 30.0
+
+
+class Watched:
+    """One real process with its graph, looked at from here."""
+
+    def __init__(self, pids: dict[str, int], pid: int) -> None:
+        self.pids, self.pid = pids, pid
+        self._look = WaitLook("/proc")
+        self._cache = HeldInodesCache("/proc")
+        self._graph = WaitGraph("/proc", self._look, self._cache, OtherEnds())
+
+    def look(self, called: tuple[str, ...] = (), threads: bool = False) -> End | None:
+        """Look once. ``called`` are loaders by name."""
+        now, folder = time.monotonic(), f"/proc/{self.pid}"
+        self._cache.begin()
+        wait = self._look.at(now, self.pid, folder, read_small(f"{folder}/wchan").decode())
+        tids = [tid for tid in os.listdir(f"{folder}/task") if tid != str(self.pid)] if threads else []
+        loaders = frozenset(self.pids[name] for name in called)
+        return self._graph.end_of(now, self.pid, wait, Job(tuple(children_of("/proc", self.pid)), loaders, tids))
+
+    def until(self, wanted: End, called: tuple[str, ...] = (), threads: bool = False) -> None:
+        """Look until it waits for what is wanted; fails with what it was seen waiting for instead."""
+        seen, end = [], time.monotonic() + WITHIN_S
+        while time.monotonic() < end:
+            found = self.look(called, threads)
+            if found == wanted:
+                return
+            seen.append(found)
+            time.sleep(0.02)
+        raise AssertionError(f"never {wanted}, but {set(seen)}; {self.pids}")
+
+
+@contextmanager
+def watched(program: str) -> Iterator[Watched]:
+    """A main thread that runs this program after ``BEGIN``; all of its session ends with it."""
+    command = [sys.executable, "-c", BEGIN + program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as main:
+        try:
+            assert main.stdout is not None
+            pids = json.loads(main.stdout.readline())
+            yield Watched(pids, main.pid)
+        finally:
+            os.killpg(main.pid, signal.SIGKILL)
+
+
+def test_whoever_writes_the_pipe_that_main_reads_feeds_it_and_no_other_child_does(tmp_path: Path) -> None:
+    # Fork hands both ends of the queue to all of them: the tracker, the checkpoint, the loader of the evaluation.
+    program = f"""
+queue, orders, answers = fork.Queue(), fork.Queue(), fork.Queue()
+def save():
+    with open({str(tmp_path / "saved")!r}, "wb") as file:
+        while True:
+            os.pwrite(file.fileno(), bytes(65536), 0)
+            os.fsync(file.fileno())
+def track():
+    mine, its = socket.socketpair()
+    while True:
+        mine.send(b"step"); its.recv(9); time.sleep(0.01)
+worker = start(think, queue)
+queue.get()
+ready(worker=worker, save=start(save), track=start(track), evaluate=start(obey, orders, answers), idle=start(sleep))
+queue.get()
+"""
+    with watched(program) as main:
+        main.until(End("pipe", (main.pids["worker"],), written=True), ("worker", "save", "evaluate"))
+
+
+def test_several_workers_of_one_queue_are_one_feeder_in_a_poll_with_a_limit_as_well() -> None:
+    program = """
+queue = fork.Queue()
+a, b = start(give, queue), start(give, queue)
+ready(a=a, b=b, other=start(sleep))
+while True: queue.get(timeout=30)
+"""
+    with watched(program) as main:
+        main.until(End("pipe", (main.pids["a"], main.pids["b"]), written=True))
+
+
+def test_who_was_not_seen_writing_is_named_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = """
+queue = fork.Queue()
+ready(a=start(burn, queue), b=start(burn, queue), other=start(sleep))
+queue.get()
+"""
+    with watched(program) as main:
+        by_name = End("name", tuple(sorted((main.pids["a"], main.pids["b"]))))
+        main.until(by_name, ("a", "b"))
+        # Nobody is called a loader: then it is not known.
+        main.until(End("unknown", detail=ONE_OF_MANY))
+        # Yama keeps the system call from an ordinary user, and the kernel all files of another one's.
+        monkeypatch.setattr(wait_look, "call_of", lambda folder: None)
+        monkeypatch.setattr("gputop.sources.processes.wait_graph.call_of", lambda folder: None)
+        main.until(by_name, ("a", "b"))
+        monkeypatch.setattr("gputop.sources.processes.process_sockets.held", lambda proc, pid: None)
+        main.until(by_name, ("a", "b"))
+
+
+def test_a_pipe_that_only_one_child_can_write_is_waited_for_by_that_child() -> None:
+    program = """
+child = subprocess.Popen([sys.executable, "-c", "while True: pass"], stdout=subprocess.PIPE)
+ready(child=child)
+child.stdout.read()
+"""
+    with watched(program) as main:
+        main.until(End("pipe", (main.pids["child"],)))
+
+
+def test_a_wait_for_the_end_of_a_child_is_for_that_child_and_not_for_others() -> None:
+    program = """
+side, child = start(burn), subprocess.Popen(["sleep", "1000"])
+ready(side=side, child=child)
+child.wait()
+"""
+    with watched(program) as main:
+        main.until(End("child", (main.pids["child"],)))
+
+
+def test_the_other_end_of_a_local_socket_is_whoever_holds_it() -> None:
+    program = """
+mine, its = socket.socketpair()
+def serve():
+    mine.close()
+    while True: pass
+child = start(serve)
+its.close()
+ready(child=child)
+mine.recv(1)
+"""
+    with watched(program) as main:
+        main.until(End("socket", (main.pids["child"],), written=True))
+
+
+def test_a_socket_to_elsewhere_is_the_network_by_its_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        program = f"""
+connection = socket.create_connection(("127.0.0.1", {port}))
+ready()
+connection.recv(1)
+"""
+        with watched(program) as main:
+            main.until(End("network", detail=f"127.0.0.1:{port}"))
+        with watched(program.replace("connection.recv", "connection.settimeout(1000); connection.recv")) as main:
+            main.until(End("network", detail=f"127.0.0.1:{port}"))
+    serving = "server = socket.create_server(('127.0.0.1', 0))\nready(port=server.getsockname()[1])\nserver.accept()"
+    with watched(serving) as main:
+        main.until(End("socket", detail=f"listens at :{main.pids['port']}"))
+
+
+def test_a_lock_is_held_by_the_threads_that_wait_for_none_and_leads_on_through_their_pipe() -> None:
+    pool = """
+queue, batches = fork.Queue(), __import__("queue").Queue()
+worker = start(give, queue)
+def pin():
+    while True: batches.put(queue.get())
+threading.Thread(target=pin, daemon=True).start()
+ready(worker=worker, other=start(sleep))
+while True: batches.get()
+"""
+    with watched(pool) as main:
+        main.until(End("pipe", (main.pids["worker"],), written=True), threads=True)
+    alone = """
+threading.Thread(target=burn, daemon=True).start()
+held = threading.Lock()
+held.acquire()
+sys.setswitchinterval(1e-4)
+ready()
+held.acquire()
+"""
+    with watched(alone) as main:
+        main.until(End("thread", (main.pid,), "python"), threads=True)
+    nobody = """
+held = threading.Lock()
+held.acquire()
+ready()
+held.acquire()
+"""
+    with watched(nobody) as main:
+        main.until(End("lock", detail=ONE_OF_MANY), threads=True)
+
+
+def test_a_timer_is_a_wait_for_nobody_and_a_running_thread_waits_for_nothing() -> None:
+    with watched("ready()\ntime.sleep(1000)") as main:
+        main.until(End("timer"))
+    with watched("ready()\nburn()") as main:
+        assert {main.look() for _ in range(5)} == {None}
+
+
+def test_a_process_that_writes_to_a_disk_alone_writes_to_no_pipe(tmp_path: Path) -> None:
+    (tmp_path / "5").mkdir()
+    writers = Writers(str(tmp_path))
+
+    def count(wchar: int, write_bytes: int) -> None:
+        (tmp_path / "5" / "io").write_text(
+            f"rchar: 0\nwchar: {wchar}\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: {write_bytes}\n"
+        )
+
+    count(8000, 8192)
+    assert writers.wrote(100.0, 5) is False
+    count(9000, 8192)
+    assert writers.wrote(101.0, 5) is True
+    # A minute after its last word it feeds nobody.
+    assert writers.wrote(162.0, 5) is False
+    assert writers.wrote(100.0, 6) is None
