@@ -119,8 +119,10 @@ class Frames:
         if not self._started:
             self._started = True
             self._arrivals.start()
-        reading = next(self._arrivals.new(), None)
-        return None if reading is None else self._session.take(reading)
+        frame = None
+        for reading in self._arrivals.new():
+            frame = self._session.take(reading)
+        return frame
 
 
 def mark(text: str) -> int:

@@ -101,7 +101,7 @@ class Remedied:
             self._source = SimulatedSource("remedied", interval_s=self._interval_s, seed=self._seed, clock=self._clock)
             for snapshot in self._source.past(SHORT_PAST_S):
                 self._monitor.feed(snapshot)
-        if (newest := self._source.poll()) is not None:
+        while (newest := self._source.poll()) is not None:
             self._monitor.feed(newest)
         assert self._monitor.latest is not None, "a source that is asked for the first time has a snapshot"
         return self._monitor.latest

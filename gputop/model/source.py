@@ -37,7 +37,7 @@ def unexpected(error: BaseException) -> str:
 
 
 class Source(Protocol):
-    """A source is started once, polled for the latest snapshot, and closed once.
+    """A source is started once, polled for each snapshot, and closed once.
 
     ``poll`` never blocks and never raises for what a machine can do to us: trouble is data inside the snapshot.
     """
@@ -51,7 +51,7 @@ class Source(Protocol):
         """
 
     def poll(self) -> Snapshot | None:
-        """The newest snapshot that was not handed out yet, or None. Never blocks."""
+        """The oldest snapshot that was not handed out yet, or None. Never blocks."""
 
     def close(self) -> None:
         """Stop and free everything. Bounded in time even while a driver call hangs."""

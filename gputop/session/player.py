@@ -372,15 +372,17 @@ class Playback:
 
     def take(self) -> bool:
         """Take what the sources have; True when there is something new to paint."""
-        snapshot = None if self.source is None else self.source.poll()
-        if snapshot is not None and self.session is not None:
-            self.newest = self.session.take(snapshot)
+        before = self.newest
+        if self.source is not None and self.session is not None:
+            while (snapshot := self.source.poll()) is not None:
+                self.newest = self.session.take(snapshot)
+        came = self.newest is not before
         if self.player is None:
             self.masked = self.newest
-            return snapshot is not None
+            return came
         new = self.take_past()
         # The paused screen shows the growing size of a recording under way.
-        return new or (snapshot is not None and self.session is not None and self.session.recorder is not None)
+        return new or (came and self.session is not None and self.session.recorder is not None)
 
     def take_past(self) -> bool:
         """Take what the player has, if the past is on screen; True when that is a new frame."""

@@ -6,8 +6,8 @@ Whatever hangs, snapshots go on and say what is late or lost. Draws nothing and 
 from __future__ import annotations
 
 import os
-import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -32,6 +32,8 @@ HUNG_ONCE_S = 0.8
 """When a driver call counts as hung for a command that reads once: the other GPUs are read in the meantime."""
 SM_READER_WAIT_S = 3.0
 """How long such a command waits for the first answer of an exporter."""
+MOST_WAITING = 600
+"""Snapshots kept for a reader that is late: minutes of them. What is older than these is dropped."""
 
 
 class LocalSource:
@@ -82,8 +84,7 @@ class LocalSource:
         self._own_cost = OwnCostMeter() if own_process else None
         self._hostname, self._boot_id = os.uname().nodename, _boot_id(proc)
         self._notify: Callable[[], None] | None = None
-        self._lock = threading.Lock()
-        self._slot: Snapshot | None = None
+        self._waiting: deque[Snapshot] = deque(maxlen=MOST_WAITING)
         self._has_published = False
         self._last_t = float("-inf")
         self._last_reading: GpusReading | None = None
@@ -137,10 +138,8 @@ class LocalSource:
             notify()
 
     def poll(self) -> Snapshot | None:
-        """The newest snapshot that was not handed out yet, or None."""
-        with self._lock:
-            snapshot, self._slot = self._slot, None
-        return snapshot
+        """The oldest snapshot that was not handed out yet, or None."""
+        return self._waiting.popleft() if self._waiting else None
 
     def read_once(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> OneReading:
         """The first complete reading: two looks at every GPU, the host and its processes, as rates need.
@@ -206,9 +205,7 @@ class LocalSource:
 
     def _publish(self) -> None:
         assert self._schedule is not None
-        snapshot = self._join(self._schedule)
-        with self._lock:
-            self._slot = snapshot
+        self._waiting.append(self._join(self._schedule))
         self._has_published = True
         if self._notify is not None:
             self._notify()

@@ -125,8 +125,15 @@ class PaintedApp(QuietApp, Generic[Shown]):
                 lines.tell(unexpected(error))
 
     def paint(self) -> None:
-        """Draw now, even if a painting is already scheduled."""
+        """Draw now, even if a painting is already scheduled; later while the terminal has not taken the last one."""
+        if self.outlet.is_behind:
+            if not self._paints_soon:
+                self._paint_in(LEAST_REPAINT_S)
+            return
         self._paints_soon = False
+        if self.outlet.lost:
+            self.outlet.lost = False
+            self.refresh()
         with self.goes_on():
             self.draw()
         # Counted from its end: changes during a slow painting are drawn together as well.
@@ -140,12 +147,16 @@ class PaintedApp(QuietApp, Generic[Shown]):
         if wait <= 0:
             self.paint()
         else:
-            self._paints_soon = True
-            # Not one of Textual's timers: each is a task of its own.
-            asyncio.get_running_loop().call_later(wait, self.post_message, PaintDue())
+            self._paint_in(wait)
+
+    def _paint_in(self, seconds: float) -> None:
+        self._paints_soon = True
+        # Not one of Textual's timers: each is a task of its own.
+        asyncio.get_running_loop().call_later(seconds, self.post_message, PaintDue())
 
     def on_paint_due(self) -> None:
         if self._paints_soon:
+            self._paints_soon = False
             self.paint()
 
     def on_resize(self) -> None:

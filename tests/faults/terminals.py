@@ -65,8 +65,9 @@ def rows() -> list[Row]:
             terminal=True),
         Row("a terminal of one cell", "started at 1×1, then enlarged", "H100", "everything", 0, _one_cell,
             terminal=True),
-        Row("a stalled terminal", "nobody reads what is drawn", "–", "signals still end it in < 2.5 s", 143,
-            here + "test_a_terminal_that_takes_no_output_does_not_keep_the_program", terminal=True),
+        Row("a stalled terminal", "nobody reads what is drawn", "nothing until it is read again",
+            "every sample, in charts, history and recording; signals still end it in < 2.5 s", 143,
+            here + "test_a_terminal_that_is_not_read_costs_no_sample", terminal=True),
         Row("a storm of resizes", "SIGWINCH many times a second, down to 1×1", "the last size", "everything", 0,
             here + "test_a_resize_storm_and_a_tiny_terminal_are_survived", terminal=True),
         *(

@@ -228,7 +228,7 @@ def test_a_small_machine_has_its_past_second_by_second() -> None:
     assert [s.t for s in past] == [STARTED - i for i in range(200, 0, -1)]
 
 
-def test_a_snapshot_is_handed_out_once_an_interval() -> None:
+def test_each_interval_has_its_snapshot_once_however_late_it_is_asked_for() -> None:
     clock = Clock()
     source = SimulatedSource("healthy", interval_s=0.25, clock=clock)
     first = source.poll()
@@ -236,7 +236,8 @@ def test_a_snapshot_is_handed_out_once_an_interval() -> None:
     clock.t += 0.24
     assert source.poll() is None
     clock.t += 0.3
-    later = source.poll()
+    missed, later = source.poll(), source.poll()
+    assert missed is not None and missed.t == STARTED + 0.25 and source.poll() is None
     assert later is not None and later.t == STARTED + 0.5 and later.interval_s == 0.25
     assert later.own is not None and (later.own.rss_bytes or 0.0) > 1e6
 

@@ -8,8 +8,10 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +23,7 @@ from gputop.model.source import UsageError
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help_rows import Selected, help_rows
+from gputop.recording.reader import read_snapshots
 from gputop.tui.terminal.guard import ENDING, RESTORE
 from tests.nvml.stand_in import Process, Scenario
 from tests.support.pty_program import ROOT, PtyProgram
@@ -82,6 +85,46 @@ def test_a_terminal_that_takes_no_output_does_not_keep_the_program() -> None:
         program.end_in_time(drain=False)
         assert program.status == 143
         assert program.is_restored()
+
+
+def _recorded_while_unread(folder: Path, seconds: float, *arguments: str, environ: Mapping[str, str]) -> list[float]:
+    """The times of the samples of a recording during which nobody read what the screen wrote for so long."""
+    within = ("env", "-C", str(folder))
+    with PtyProgram(*arguments, "--interval", "0.25", columns=300, rows=100, env=environ, within=within) as program:
+        program.read_until_started("GPU")
+        program.press("R")
+        program.read_until("recording to")
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            # Each changes the whole picture, so that pseudo-terminal and queue are soon full.
+            program.press("c")
+            time.sleep(0.1)
+        program.read_for(0.5)
+        program.press("R")
+        program.read_until("frames to")
+        program.press("q")
+        program.end_in_time()
+    (recording,) = folder.glob("*.gputop.jsonl*")
+    return [snapshot.t for snapshot in read_snapshots(str(recording))]
+
+
+def test_a_terminal_that_is_not_read_costs_no_sample(tmp_path: Path) -> None:
+    times = _recorded_while_unread(tmp_path, 6.0, "demo", environ={})
+    assert times[-1] - times[0] >= 6.0
+    assert max(later - t for t, later in pairwise(times)) < 2 * 0.25
+
+
+@pytest.mark.nvml
+@pytest.mark.slow
+@pytest.mark.long
+def test_two_minutes_in_which_a_terminal_is_not_read_have_every_sample(
+    nvml_scenario: Callable[..., Scenario], tmp_path: Path
+) -> None:
+    scenario = nvml_scenario(gpus=2)
+    scenario.write()
+    times = _recorded_while_unread(tmp_path, 120.0, environ=scenario.environment())
+    assert times[-1] - times[0] >= 120.0
+    assert max(later - t for t, later in pairwise(times)) < 2 * 0.25
 
 
 @pytest.mark.nvml

@@ -62,6 +62,8 @@ SMALL_GPUS = 2
 The default chart and most rules look back two minutes, the leak ten; only how long a GPU has been idle is older. The
 coarsest step stays below the diagnosis window of 30 s, so that the past has no gaps.
 """
+MOST_WAITING = 10
+"""Intervals that are made up for when a reader was late; after more of them the machine was asleep."""
 SETTLED_S = 60.0
 """How long ago the last event of a scenario was, for those who see the past only: longer than the diagnosis window."""
 _MB = 1e6
@@ -336,11 +338,11 @@ class SimulatedSource:
         self._worker.ask()
 
     def poll(self) -> Snapshot | None:
-        """The snapshot of the newest interval, once."""
-        tick = floor((self._clock() - self._started) / self.interval_s + 1e-6)
-        if tick <= self._last_tick:
+        """The oldest snapshot of the last few intervals that was not handed out yet, or None."""
+        newest = floor((self._clock() - self._started) / self.interval_s + 1e-6)
+        if newest <= self._last_tick:
             return None
-        self._last_tick = tick
+        self._last_tick = tick = max(self._last_tick + 1, newest - MOST_WAITING + 1)
         snapshot = self._at(self._started + tick * self.interval_s, self.interval_s)
         self.now = snapshot = replace(snapshot, own=self._own_cost.read())
         return snapshot

@@ -1,7 +1,7 @@
 """Textual's driver for terminals that misbehave.
 
-Quitting by key works while the terminal takes no output, garbage input does not end the program, a closed terminal is
-not read any further, and SIGCONT resumes only what was suspended.
+A terminal that takes no output stops nothing but the drawing, garbage input does not end the program, a closed
+terminal is not read any further, and SIGCONT resumes only what was suspended.
 """
 
 from __future__ import annotations
@@ -18,16 +18,12 @@ from typing import Any
 
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Key
-from textual.message import Message
 
-from gputop.system.worker import once
 from gputop.tui.terminal.guard import TerminalGuard, in_background
 from gputop.tui.textual_internals import InputParser
 
-WEDGED_S = 1.0
-"""A loop that has not answered for this long counts as blocked by a terminal whose output is not read."""
-
+MOST_QUEUED = 24
+"""Writes that wait for a terminal whose output is not read; more are dropped. Textual's queue blocks the loop at 30."""
 INPUT_BYTES = 4096
 NOISE_PAUSE_S = 0.01
 """A pause after noise, so that a terminal that sends nothing else costs next to nothing."""
@@ -36,11 +32,18 @@ NOISE_PAUSE_S = 0.01
 class Outlet:
     """Where text goes to the terminal, past the compositor but in order with what it writes."""
 
-    driver: Driver | None = None
+    driver: GuardedDriver | None = None
+    lost = False
+    """Whether something was dropped, so that the terminal has to be drawn anew once it is read again."""
 
     def write(self, text: str) -> None:
         if self.driver is not None:
             self.driver.write(text)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the terminal has not taken what was written last: another picture would only pile up."""
+        return self.driver is not None and self.driver.queued() > 0
 
 
 class InputEnd(threading.Event):
@@ -69,10 +72,7 @@ class InputEnd(threading.Event):
 
 
 class GuardedDriver(LinuxDriver):
-    """Leaves by the guard when the event loop gives no sign of life after a key to quit.
-
-    The input thread sees the key even when the loop is blocked in a full writer queue.
-    """
+    """Never lets the loop wait for a terminal that is not read: what such a one would be written is dropped."""
 
     _guard: TerminalGuard
     _outlet: Outlet
@@ -115,28 +115,21 @@ class GuardedDriver(LinuxDriver):
             for event in parser.tick():
                 self.process_message(event)
 
-    def process_message(self, message: Message) -> None:
-        if isinstance(message, Key) and message.key in ("ctrl+c", "q"):
-            self._leave_if_wedged()
-        super().process_message(message)
-
-    def _leave_if_wedged(self) -> None:
-        alive = threading.Event()
-        self._loop.call_soon_threadsafe(alive.set)
-
-        def check() -> None:
-            if not alive.wait(WEDGED_S):
-                self._guard.leave(0)
-
-        once("quit", check)
-
     # -- taking the terminal, giving it back --------------------------------------------------------------------------
 
     def write(self, data: str) -> None:
         # The queue of a writer that has ended, as it does while suspended and when the terminal is closed, would
-        # fill up and then block the loop.
-        if self._writer_thread is not None and self._writer_thread.is_alive():
+        # fill up and then block the loop, as would that of one whose terminal is not read.
+        if self._writer_thread is None or not self._writer_thread.is_alive():
+            return
+        if self.queued() < MOST_QUEUED:
             super().write(data)
+        else:
+            self._outlet.lost = True
+
+    def queued(self) -> int:
+        """How many writes wait for the one that is under way."""
+        return 0 if self._writer_thread is None else self._writer_thread._queue.qsize()
 
     def start_application_mode(self) -> None:
         is_first, self._has_started = not self._has_started, True

@@ -1,8 +1,7 @@
 """The terminal is left as it was found: on a signal, on a crash, when it is closed, and while its output is not
 drained.
 
-Needs neither Textual, nor its event loop, nor its writer queue: once that queue is full the loop blocks, and neither a
-key nor a loop-bound signal handler gets through then.
+Needs neither Textual, nor its event loop, nor its writer queue: whichever of them hangs, a signal gets through.
 """
 
 from __future__ import annotations
