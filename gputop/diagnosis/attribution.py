@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import sqrt
 from operator import mul
 
-from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.signals import WINDOW_S, Signals
 from gputop.diagnosis.thresholds import IDLE
 from gputop.diagnosis.types import Attribution
 
@@ -124,34 +124,38 @@ def at_most(x: float, util_pct: float) -> float:
 
 def main_is_unclear(s: Signals) -> bool:
     """Whether the main thread may or may not have filled the idle time: CUDA waits spin by default."""
-    return s.main is not None and at_least(s.main, s.u) < MOSTLY and at_most(s.main, s.u) >= NOT_THIS
+    return (
+        s.host.mean.main is not None
+        and at_least(s.host.mean.main, s.u) < MOSTLY
+        and at_most(s.host.mean.main, s.u) >= NOT_THIS
+    )
 
 
 def attribute(s: Signals, correlation: Correlation) -> Attribution:
     """The numbers of the host panel. Loader shares are those of the window; the main thread's is its bound."""
     main = None
-    if s.main is not None and not main_is_unclear(s):
-        least = at_least(s.main, s.u)
-        main = 100.0 * (least if least >= MOSTLY else s.main)
-    loaders = s.loaders > 0
+    if s.host.mean.main is not None and not main_is_unclear(s):
+        least = at_least(s.host.mean.main, s.u)
+        main = 100.0 * (least if least >= MOSTLY else s.host.mean.main)
+    loaders = s.host.loaders > 0
     return Attribution(
         idle_pct=s.idle,
-        window_s=s.window_s,
+        window_s=WINDOW_S,
         n=s.n,
-        loaders=s.loaders,
-        loader_kind=s.loader_kind,
-        running_pct=_percent(s.running) if loaders else None,
-        queued_pct=_percent(s.queued) if loaders else None,
-        disk_pct=_percent(s.disk) if loaders else None,
-        network_pct=_percent(s.network) if loaders and s.waits_known else None,
+        loaders=s.host.loaders,
+        loader_kind=s.tick.kinds,
+        running_pct=_percent(s.host.mean.running) if loaders else None,
+        queued_pct=_percent(s.host.mean.queued) if loaders else None,
+        disk_pct=_percent(s.host.mean.disk) if loaders else None,
+        network_pct=_percent(s.host.mean.network) if loaders and s.host.waits_known else None,
         main_pct=main,
-        pin_memory=s.pin_memory,
+        pin_memory=s.tick.pin_memory,
         correlation=correlation.words() if loaders else None,
-        feeders=s.feeders,
-        main_waits=s.main_waits if s.knows_feeders else None,
-        outsiders=s.outsiders,
-        outsider_cores=s.outsider_cores,
-        cores=s.cores,
+        feeders=s.host.feeders,
+        main_waits=s.host.waits if s.tick.knows_feeders else None,
+        outsiders=s.host.outsiders,
+        outsider_cores=s.host.outsider_cores,
+        cores=s.host.cores,
     )
 
 

@@ -11,10 +11,11 @@ from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.host_side import HostReader, HostTick
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.other_jobs import Peers, takers
-from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.signals import Peer, Signals
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
 from gputop.diagnosis.verdict_state import GpuState
+from gputop.model.feeders import Outsider
 from gputop.model.snapshot import GpuSample, Lasting, Snapshot
 from gputop.model.steps import StepPeriod
 
@@ -81,21 +82,10 @@ class Diagnoser:
                 state.track.skip(gpu, snapshot.events)
             read.append((gpu, state, signals))
         peers = self._peers.observe([s for _, _, s in read if s is not None], ticks)
-        if peers:
-            read = [(gpu, state, None if s is None else replace(s, peer=peers.get(s.gpu))) for gpu, state, s in read]
         takers_of_gpu = takers([s for _, _, s in read if s is not None], ticks)
-        if takers_of_gpu:
+        if peers or takers_of_gpu or self._periods.periods:
             read = [
-                (
-                    gpu,
-                    state,
-                    s if s is None or s.gpu not in takers_of_gpu else replace(s, outsiders=takers_of_gpu[s.gpu]),
-                )
-                for gpu, state, s in read
-            ]
-        if self._periods.periods:
-            read = [
-                (gpu, state, None if s is None else replace(s, period=self._periods.of(s.gpu)))
+                (gpu, state, None if s is None else self._among_others(s, peers, takers_of_gpu))
                 for gpu, state, s in read
             ]
         self._read = read
@@ -105,6 +95,13 @@ class Diagnoser:
             if state.has_changed():
                 self._findings.note(t, self._diagnosis(gpu, state, signals))
         self._ledger.close_tick(t, dt)
+
+    def _among_others(
+        self, s: Signals, peers: Mapping[int, Peer], takers_of_gpu: Mapping[int, tuple[Outsider, ...]]
+    ) -> Signals:
+        """One GPU's signals beside those of the others: who holds its job up or takes its cores, and its steps."""
+        host = replace(s.host, outsiders=takers_of_gpu.get(s.index, s.host.outsiders))
+        return replace(s, peer=peers.get(s.index), host=host, period=self._periods.of(s.index))
 
     def is_repeat(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot only repeats GPU values already added: it adds no sample, no vote and no time."""

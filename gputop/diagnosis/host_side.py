@@ -109,6 +109,32 @@ class HostTick:
         """Whether the source of this sample could measure feeders."""
         return self.primary is not None and self.primary.feeder_threads is not None
 
+    @property
+    def name(self) -> str:
+        """The name of the GPU's main process."""
+        return (self.primary.static.name if self.primary is not None else None) or "process"
+
+    @property
+    def pid(self) -> int | None:
+        """The pid of the GPU's main process."""
+        return None if self.primary is None else self.primary.pid
+
+    @property
+    def age_s(self) -> float | None:
+        """How long the GPU's main process has run."""
+        return None if self.primary is None else self.primary.age_s
+
+    @property
+    def server(self) -> str | None:
+        """Which server the GPU's main process is, if it is one."""
+        return None if self.primary is None else self.primary.static.server
+
+    @property
+    def draws(self) -> bool:
+        """Whether the GPU's main process draws."""
+        return self.primary is not None and (self.primary.type or "C") != "C"
+
+    @property
     def computing(self) -> int:
         """How many processes compute on this GPU, rather than drawing or brokering."""
         return sum(1 for p in self.owners if p.type != "G" and not (p.static.name or "").startswith(NOT_COMPUTE))

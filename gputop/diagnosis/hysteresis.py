@@ -169,6 +169,19 @@ def next_flag(before: Flag | None, means: WindowMeans) -> Flag | None:
     return None
 
 
+def busy_not_working(
+    util: float, sm: float | None, *, dram: float | None = None, may_be_hollow: bool = False
+) -> Flag | None:
+    """The flag of means in percent, without a past: where it enters. C only where ``may_be_hollow``.
+
+    Comparisons are strict where the definition is: 80/30 and 50/15 are none.
+    """
+    alone = WindowMeans(
+        util, True, util, util, sm, None, dram, None, None, None, None, None, may_be_hollow, None, None, None, ()
+    )
+    return next_flag(None, alone)
+
+
 def _waits(before: bool, idle: float, slow: float | None) -> bool:
     """Whether a GPU is idle for long enough to be waiting for something."""
     if slow is None:

@@ -29,7 +29,7 @@ class Peers:
         jobs: dict[str, list[Signals]] = {}
         if len(signals) >= LEAST_GPUS:
             for s in signals:
-                tick = ticks.get(s.gpu)
+                tick = ticks.get(s.index)
                 key = job_of(tick) if tick is not None and s.n >= s.least else None
                 if key is not None:
                     jobs.setdefault(key, []).append(s)
@@ -40,10 +40,10 @@ class Peers:
             if peer is None:
                 continue
             begun = (key, peer.straggler)
-            straggler = next(s for s in members if s.gpu == peer.straggler)
+            straggler = next(s for s in members if s.index == peer.straggler)
             since[begun] = self._since.get(begun, straggler.t - straggler.covered_s)
             if straggler.t - since[begun] >= FOR_S:
-                peer_of_gpu.update({s.gpu: peer for s in members})
+                peer_of_gpu.update({s.index: peer for s in members})
         self._since = since
         return peer_of_gpu
 
@@ -65,10 +65,10 @@ def job_of(tick: HostTick) -> str | None:
 def _outlier(members: Sequence[Signals]) -> Peer | None:
     if len(members) < LEAST_GPUS or min(s.u for s in members) < ALL_UTIL:
         return None
-    values = {s.gpu: s.sm for s in members if s.sm is not None}
+    values = {s.index: s.mean.sm for s in members if s.mean.sm is not None}
     measure = "SM"
     if len(values) < len(members):
-        values = {s.gpu: 100.0 * s.power for s in members if s.power is not None}
+        values = {s.index: 100.0 * s.mean.power for s in members if s.mean.power is not None}
         measure = "power"
     if len(values) < len(members):
         return None
@@ -102,33 +102,33 @@ def takers(signals: Sequence[Signals], ticks: Mapping[int, HostTick]) -> dict[in
     jobs: dict[str, dict[int, tuple[float, Signals]]] = {}
     job_of_gpu: dict[int, str] = {}
     for s in signals:
-        tick = ticks.get(s.gpu)
+        tick = ticks.get(s.index)
         key = None if tick is None else job_of(tick)
-        if key is None or s.pid is None:
+        if key is None or s.tick.pid is None:
             continue
-        job_of_gpu[s.gpu] = key
+        job_of_gpu[s.index] = key
         # A process on several GPUs has one tree, which counts once.
-        jobs.setdefault(key, {}).setdefault(s.pid, (s.tree_cores or 0.0, s))
+        jobs.setdefault(key, {}).setdefault(s.tick.pid, (s.host.mean.tree or 0.0, s))
     takers_of_gpu = {}
     for s in short:
-        others = [_job(ticks, trees) for key, trees in jobs.items() if key != job_of_gpu.get(s.gpu)]
+        others = [_job(ticks, trees) for key, trees in jobs.items() if key != job_of_gpu.get(s.index)]
         others = [job for job in others if job.cpu_pct >= 100.0 * LEAST_CORES]
         if others:
-            everybody = sorted((*s.outsiders, *others), key=lambda outsider: -outsider.cpu_pct)
-            takers_of_gpu[s.gpu] = tuple(everybody)
+            everybody = sorted((*s.host.outsiders, *others), key=lambda outsider: -outsider.cpu_pct)
+            takers_of_gpu[s.index] = tuple(everybody)
     return takers_of_gpu
 
 
 def _queued(s: Signals) -> float:
     """Share of the window queued for a core by the loader that queues most, or by the main thread."""
-    busiest = 0.0 if s.feeders is None else s.feeders.busiest.queued
-    return max(busiest, s.queued or 0.0, s.main_queued or 0.0)
+    busiest = 0.0 if s.host.feeders is None else s.host.feeders.busiest.queued
+    return max(busiest, s.host.mean.queued or 0.0, s.host.mean.main_queued or 0.0)
 
 
 def _job(ticks: Mapping[int, HostTick], trees: Mapping[int, tuple[float, Signals]]) -> Outsider:
     """A job as one: named after the largest of its trees."""
     _, largest = max(trees.values(), key=lambda tree: tree[0])
-    primary = ticks[largest.gpu].primary
+    primary = ticks[largest.index].primary
     user = None if primary is None else primary.static.user
     cores = sum(cores for cores, _ in trees.values())
-    return Outsider((user or "?").replace(" ", "_"), largest.name, 100.0 * cores, largest.pid, largest.gpu)
+    return Outsider((user or "?").replace(" ", "_"), largest.tick.name, 100.0 * cores, largest.tick.pid, largest.index)

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from math import ceil, exp
-from typing import Any
-
-from msgspec.structs import replace
 
 from gputop.diagnosis import thresholds as at
-from gputop.diagnosis import window as col
 from gputop.diagnosis.attribution import Correlation
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.feeder_window import FeederWindow
@@ -30,10 +26,12 @@ from gputop.diagnosis.hysteresis import (
     saves_pct,
 )
 from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, Births, Demand, ZeroRuns, main_in
-from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
+from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, HostSide, Pause, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.window import (
-    Means,
+    ACTIVITY,
+    GpuMeans,
+    HostMeans,
     Window,
     degraded_link,
     is_split,
@@ -41,14 +39,12 @@ from gputop.diagnosis.window import (
     memory_of,
     pcie_capacity,
     percent,
-    ratio,
     reads_zero_at_work,
     row_of,
-    swapping,
     why_dark,
 )
 from gputop.model.derived import lacks_sm
-from gputop.model.feeders import SERVED_BY_PARENT, MainWaits
+from gputop.model.feeders import SERVED_BY_PARENT
 from gputop.model.quantity import duration
 from gputop.model.sm import MEASURED, SmLack
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuSample, HostSample, Lasting
@@ -70,7 +66,7 @@ COMPARE_S = 3.0
 CLEARLY = 0.5
 """Two means of a share this far apart do not come from one cause: at eight samples of a yes or no that is 2.8 times
 the standard error."""
-_WATCHED = (col.MAIN, col.MAIN_NETWORK, col.MAIN_SLEEP, col.MAIN_LOCK, col.MAIN_POLL, col.MAIN_DISK, col.WORKERS)
+_WATCHED = ("main", "main_network", "main_sleep", "main_lock", "main_poll", "main_disk", "workers")
 
 
 class Startup:
@@ -152,121 +148,6 @@ def contradicts(window: Window, feeders: FeederWindow) -> bool:
         if means is not None and abs(means[0] - means[1]) >= CLEARLY:
             return True
     return any(abs(new - old) >= CLEARLY for new, old in feeders.latest(CHANGE_S))
-
-
-# The parts of ``Signals`` that come from a window and one moment of the host, each a dict by field name. Pure.
-
-Part = dict[str, Any]
-
-
-def gpu_part(window: Window, mean: Means, sm: float | None, gpu: GpuSample) -> Part:
-    """What the GPU did, as means and shares of the window, and its memory now."""
-    n = len(window)
-    return {
-        "sm": sm,
-        "occ": mean[col.OCC],
-        "tensor": mean[col.TENSOR],
-        "fp32": mean[col.FP32],
-        "dram": mean[col.DRAM],
-        "pcie_rx": mean[col.PCIE_RX],
-        "pcie_tx": mean[col.PCIE_TX],
-        "nvlink": mean[col.NVLINK],
-        "power": mean[col.POWER],
-        "clock": mean[col.CLOCK],
-        "thermal": window.count(col.THERMAL) / n,
-        "brake": window.count(col.BRAKE) / n,
-        "capped": window.count(col.CAPPED) / n,
-        "mem_used": gpu.mem_used_bytes,
-        "mem_total": gpu.mem_total_bytes,
-    }
-
-
-def host_part(window: Window, mean: Means, tick: HostTick, host: HostSample) -> Part:
-    """What the host did for this GPU: its main thread, its loaders, the machine around them."""
-    p = tick.primary
-    return {
-        "host": p is not None and p.main_run_pct is not None,
-        "host_reason": why_dark(p),
-        "main": mean[col.MAIN],
-        "main_disk": mean[col.MAIN_DISK],
-        "loaders": tick.loader_count or ceil(window.total(col.LOADERS) / len(window)),
-        "workers": mean[col.WORKERS],
-        "running": mean[col.RUNNING],
-        "queued": mean[col.QUEUED],
-        "disk": mean[col.DISK],
-        "network": mean[col.NETWORK],
-        "waits_known": not tick.loader_count or tick.wait_channels > 0,
-        "tree_cores": mean[col.TREE],
-        "read_bytes_per_s": mean[col.READ],
-        "write_bytes_per_s": mean[col.WRITE],
-        "io_known": not tick.loader_count or tick.read_bytes is not None,
-        "throttled": mean[col.THROTTLED],
-        "pool_cores": mean[col.POOL],
-        "host_cpu": host.cpu_pct,
-        "psi_cpu": host.psi_cpu_pct,
-        "swapping": swapping(host),
-        "listens": mean[col.LISTENS] or 0.0,
-        "main_fetches": p is not None and p.feed_by == "main socket",
-        "served": p is not None and p.feed_by == SERVED_BY_PARENT,
-        "main_looks": 1 if p is None or p.main_looks is None else max(1, p.main_looks.total),
-        "main_queued": mean[col.MAIN_QUEUED],
-        "main_rx": None if p is None else p.net_rx_bytes_per_s,
-        "main_waits": main_waits(mean),
-        "knows_feeders": tick.knows_feeders,
-        "cores": host.cpu_count,
-        "outsiders": host.outsiders or (),
-        "outsider_cores": None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
-    }
-
-
-def main_waits(mean: Means) -> MainWaits | None:
-    """What the main thread waited for; None where it cannot be seen."""
-    if mean[col.MAIN] is None:
-        return None
-    return MainWaits(
-        mean[col.MAIN_DISK] or 0.0,
-        mean[col.MAIN_NETWORK] or 0.0,
-        mean[col.MAIN_LOCK] or 0.0,
-        mean[col.MAIN_SLEEP] or 0.0,
-        mean[col.MAIN_POLL] or 0.0,
-        mean[col.MAIN_PIPE] or 0.0,
-        mean[col.MAIN_WRITE] or 0.0,
-        mean[col.MAIN_OTHER] or 0.0,
-        mean[col.MAIN_UNREAD] or 0.0,
-    )
-
-
-def process_part(tick: HostTick) -> Part:
-    """Who uses this GPU at this moment."""
-    p = tick.primary
-    return {
-        "processes": tick.computing(),
-        "process_bytes": tick.process_bytes,
-        "age_s": None if p is None else p.age_s,
-        "name": "process" if p is None else p.static.name or "process",
-        "pid": None if p is None else p.pid,
-        "server": None if p is None else p.static.server,
-        "nccl": tick.nccl,
-        "renders": tick.renders(),
-        "framework": tick.framework,
-        "graphics": p is not None and (p.type or "C") != "C",
-        "loader_kind": tick.kinds,
-        "pin_memory": tick.pin_memory,
-    }
-
-
-def without_host(s: Signals, age_s: float) -> Signals:
-    """The signals without anything that processes did: what was read of them is ``age_s`` old."""
-    reason = f"process data are {duration(age_s)} old: /proc does not answer"
-    return replace(
-        s, host=False, host_reason=reason, host_is_old=True, main=None, main_disk=None, loaders=0, workers=None,
-        running=None, queued=None, disk=None, network=None, waits_known=True, tree_cores=None, read_bytes_per_s=None,
-        write_bytes_per_s=None, io_known=True, throttled=None, births=0, churn_per_min=0.0, birth_gap_s=0.0,
-        pool_cores=None, peer=None, feeders=None, main_waits=None, main_fetches=False, served=False, main_queued=None,
-        main_rx=None, listens=0.0, outsiders=(), outsider_cores=None, restart_s=0.0, paused_main_s=0.0,
-        main_stands=None, feeders_stand=None,
-        pauses=tuple([replace(pause, write_bytes_per_s=None, main_saves=0.0, main_runs=0.0) for pause in s.pauses]),
-    )  # fmt: skip
 
 
 LOUD_SHARE, LOUD_SHARE_LEAVE = 0.05, 0.1
@@ -371,7 +252,7 @@ class GpuTrack:
         if util is not None and self._runs.observe(t, dt, util, write, saves, runs) > RESTART_AFTER_ZERO_S:
             self._restart()
         knows = tick is not None and tick.knows_feeders
-        age = tick.primary.age_s if knows and tick is not None and tick.primary is not None else None
+        age = tick.age_s if tick is not None and knows else None
         if util is not None and self._startup.begins_to_work(t, util, age_known=age is not None):
             self._restart()
         trains_since = None if util is None or not knows else self._startup.began_to_train(t, interval_s)
@@ -400,11 +281,9 @@ class GpuTrack:
             self._slow_idle = idle if self._slow_idle is None else self._slow_idle + part * (idle - self._slow_idle)
         if util is not None and measured is not None and measured.scheduled:
             self.correlation.add(util, measured.workers / measured.scheduled)
-        u = self.window.mean(col.U)
-        if u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
+        if self.window.means().gpu.u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None
-        signals = self._signals(t, interval_s, gpu, tick, host, sm_off, capacity, u, fabric, listed=listed)
-        return signals if host_age_s <= OLD_S else without_host(signals, host_age_s)
+        return self._signals(t, interval_s, gpu, tick, host, sm_off, capacity, fabric, host_age_s, listed=listed)
 
     def _restart(self) -> None:
         self.window.clear()
@@ -421,7 +300,7 @@ class GpuTrack:
         if t - self.window.oldest_t < CHANGE_S + BEFORE_S or t - self._compared_at < COMPARE_S:
             return
         self._compared_at = t
-        u = self.window.mean(col.U)
+        u = self.window.means().gpu.u
         if u is None or 100.0 - u < FEEDERS_FROM_IDLE:
             return
         if contradicts(self.window, self.feeders):
@@ -452,16 +331,16 @@ class GpuTrack:
         source = gpu.sm_source
         if source != self._sm_source:
             if self._sm_source in MEASURED:
-                self.window.forget(*col.ACTIVITY, col.VOID)
+                self.window.forget(*ACTIVITY, "void")
             self._sm_source = source
             self._zeros = 0
         if is_split(gpu):
             return SmLack(("MIG: whole-GPU SM activity says nothing about an instance",))
         if source not in MEASURED:
             return gpu.sm_lack or SmLack(("no SM counter",))
-        if lacks_sm(gpu) and self.window.mean(col.SM) is None:
+        if lacks_sm(gpu) and self.window.means().gpu.sm is None:
             return gpu.sm_lack
-        if is_stale(gpu) and self.window.mean(col.SM) is None:
+        if is_stale(gpu) and self.window.means().gpu.sm is None:
             return SmLack((f"the last SM activity is {gpu.sm_age_s or 0.0:.0f} s old",))
         sm = gpu.sm_active_pct
         if sm is not None and sm > 0.0:
@@ -469,101 +348,108 @@ class GpuTrack:
         elif reads_zero_at_work(gpu):
             self._zeros += 1
             if self._zeros == FAULT_SAMPLES:
-                self.window.forget(col.SM, col.U_OF_SM)
+                self.window.forget("sm", "u_of_sm")
         return SmLack(("the SM counter reads 0 while the GPU works",)) if self._zeros >= FAULT_SAMPLES else None
 
     def _signals(
         self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, host: HostSample,
-        sm_off: SmLack | None, capacity: float | None, util: float | None, fabric: FabricSignals | None, *,
+        sm_off: SmLack | None, capacity: float | None, fabric: FabricSignals | None, host_age_s: float, *,
         listed: bool,
     ) -> Signals:  # fmt: skip
         window = self.window
         mean = window.means()
-        sm = None if sm_off else mean[col.SM]
-        u = max(sm or 0.0, mean[col.TENSOR] or 0.0, mean[col.DRAM] or 0.0) if util is None else util
+        util, sm = mean.gpu.u, None if sm_off else mean.gpu.sm
+        u = max(sm or 0.0, mean.gpu.tensor or 0.0, mean.gpu.dram or 0.0) if util is None else util
         tick = NOBODY if tick is None else tick
-        hollow = not listed if tick is NOBODY else tick.computing() > 0 and not tick.renders()
+        hollow = not listed if tick is NOBODY else tick.computing > 0 and not tick.renders()
         n, least = len(window), min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))
-        primary = tick.primary
-        by_demand = primary is None or primary.static.server is not None
+        by_demand = tick.primary is None or tick.server is not None
         if n >= least:
             slow = self._slow_idle if by_demand else None
-            now = _activity(mean, gpu, sm, u, slow, util_known=util is not None, hollow=hollow)
+            now = _activity(mean.gpu, gpu, sm, u, slow, util_known=util is not None, hollow=hollow)
             self._holds = next_holds(self._holds, now)
-        return Signals(
-            t=t,
-            gpu=gpu.static.index,
-            n=n,
-            least=least,
-            window_s=WINDOW_S,
-            covered_s=t - window.oldest_t + interval_s,
-            u=u,
-            idle=round(100.0 - u, 6),
-            util_known=util is not None,
-            sm_off=sm_off,
-            measure="" if sm is not None else how_to_measure(gpu),
-            u_of_sm=mean[col.U_OF_SM],
-            holds=self._holds,
-            comes_and_goes=by_demand and self._has_pauses,
-            pcie_bytes_per_s=capacity,
-            falls=self._falls,
-            fault=self._zeros >= FAULT_SAMPLES,
-            errors=self.health.errors,
-            xids=self.health.xids,
-            leak=self._trend.leak,
-            **gpu_part(window, mean, sm, gpu),
-            mem_filled=ratio(*memory_of(gpu, host)),
-            unified=bool(gpu.static.unified_memory),
-            **self._lasting_part(t, interval_s, gpu, u, util_known=util is not None),
-            **self._pauses_part(t),
-            **host_part(window, mean, tick, host),
-            **process_part(tick),
-            listed=listed,
-            feeders=self.feeders.feeders() if 100.0 - u >= FEEDERS_FROM_IDLE else None,
-            has_worked=not tick.knows_feeders or self._startup.has_worked,
-            kernels_s=self._startup.kernels_s(t, interval_s),
-            worked=tick.knows_feeders and self._startup.has_trained,
-            changed_s=None if self.restarted_at is None else t - self.restarted_at,
-            fabric=fabric,
-        )
-
-    def _lasting_part(self, t: float, interval_s: float, gpu: GpuSample, u: float, *, util_known: bool) -> Part:
-        """What holds now, and for how long it has: quiet, without tensor cores, on a degraded link."""
-        window, oldest_t = self.window, self.window.oldest_t
         share = LOUD_SHARE if self._quiet_since is None else LOUD_SHARE_LEAVE
-        quiet = util_known and window.count(col.LOUD) <= share * len(window)
+        quiet = util is not None and mean.gpu.loud <= share
+        oldest_t = window.oldest_t
         before = self._before if oldest_t <= self._before_t else Lasting(-1)
         self._quiet_since = _since(self._quiet_since, quiet, oldest_t, before.quiet_since)
         little = self._holds.little_tensor
         self._tensor_since = _since(self._tensor_since, little, oldest_t, before.little_tensor_since)
         degraded = degraded_link(gpu) if u >= DEGRADED_UTIL else ""
         self._degraded_since = _since(self._degraded_since, bool(degraded), t, before.degraded_since)
-        return {
-            "quiet": quiet,
-            "quiet_s": _age(self._quiet_since, t, interval_s),
-            "little_tensor_s": _age(self._tensor_since, t, interval_s),
-            "degraded": degraded,
-            "degraded_s": _age(self._degraded_since, t, interval_s),
-        }
-
-    def _pauses_part(self, t: float) -> Part:
-        """Runs without a kernel, and the loaders that were born beside them."""
         run = self._runs.current()
+        return Signals(
+            t=t,
+            gpu=gpu,
+            tick=tick,
+            machine=host,
+            host=self._host_side(t, tick, host, mean.host, run, u) if host_age_s <= OLD_S else _too_old(host_age_s),
+            n=n,
+            least=least,
+            covered_s=t - oldest_t + interval_s,
+            u=u,
+            idle=round(100.0 - u, 6),
+            util_known=util is not None,
+            mean=mean.gpu._replace(sm=sm),
+            sm_off=sm_off,
+            measure="" if sm is not None else how_to_measure(gpu),
+            holds=self._holds,
+            comes_and_goes=by_demand and self._has_pauses,
+            pcie_bytes_per_s=capacity,
+            quiet=quiet,
+            quiet_s=_age(self._quiet_since, t, interval_s),
+            stopped_s=0.0 if run is None else run.length_s,
+            falls=self._falls,
+            degraded=degraded,
+            degraded_s=_age(self._degraded_since, t, interval_s),
+            little_tensor_s=_age(self._tensor_since, t, interval_s),
+            fault=self._zeros >= FAULT_SAMPLES,
+            errors=self.health.errors,
+            xids=self.health.xids,
+            leak=self._trend.leak,
+            worked=tick.knows_feeders and self._startup.has_trained,
+            kernels_s=self._startup.kernels_s(t, interval_s),
+            has_worked=not tick.knows_feeders or self._startup.has_worked,
+            changed_s=None if self.restarted_at is None else t - self.restarted_at,
+            fabric=fabric,
+        )
+
+    def _host_side(
+        self, t: float, tick: HostTick, host: HostSample, mean: HostMeans, run: Pause | None, u: float
+    ) -> HostSide:
+        """What the host did for this GPU: its main thread, its loaders, the machine around them."""
+        p = tick.primary
         pauses = self._runs.ended if run is None else (*self._runs.ended, run)
         births, beside_s, of_all_s = self._births.recent(t, pauses)
-        since = max(t - WINDOW_S, self.window.oldest_t)
-        return {
-            "stopped_s": 0.0 if run is None else run.length_s,
-            "pauses": pauses,
-            "paused_main_s": main_in(pauses, since),
-            "births": births,
-            "churn_per_min": births * 60.0 / WINDOW_S,
-            "birth_gap_s": beside_s,
-            "restart_s": of_all_s,
-            "main_stands": self._main_stands,
-            "feeders_stand": self._feeders_stand,
-            "born_kind": self._born_kind,
-        }
+        return HostSide(
+            reason=why_dark(p),
+            mean=mean,
+            waits=mean.waits,
+            looks=1 if p is None or p.main_looks is None else max(1, p.main_looks.total),
+            fetches=p is not None and p.feed_by == "main socket",
+            served=p is not None and p.feed_by == SERVED_BY_PARENT,
+            rx=None if p is None else p.net_rx_bytes_per_s,
+            loaders=tick.loader_count or ceil(self.window.total("loaders") / len(self.window)),
+            feeders=self.feeders.feeders() if 100.0 - u >= FEEDERS_FROM_IDLE else None,
+            waits_known=not tick.loader_count or tick.wait_channels > 0,
+            io_known=not tick.loader_count or tick.read_bytes is not None,
+            births=births,
+            birth_gap_s=beside_s,
+            restart_s=of_all_s,
+            born_kind=self._born_kind,
+            pauses=pauses,
+            paused_main_s=main_in(pauses, max(t - WINDOW_S, self.window.oldest_t)),
+            main_stands=self._main_stands,
+            feeders_stand=self._feeders_stand,
+            outsiders=host.outsiders or (),
+            outsider_cores=None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
+            cores=host.cpu_count,
+        )
+
+
+def _too_old(age_s: float) -> HostSide:
+    """Nothing that processes did is known: what was read of them is ``age_s`` old."""
+    return HostSide(reason=f"process data are {duration(age_s)} old: /proc does not answer", is_old=True)
 
 
 def _since(since: float | None, holds: bool, begin: float, before: float | None) -> float | None:
@@ -579,15 +465,15 @@ def _age(since: float | None, t: float, interval_s: float) -> float:
 
 
 def _activity(
-    mean: Means, gpu: GpuSample, sm: float | None, u: float, slow: float | None, *, util_known: bool, hollow: bool
+    mean: GpuMeans, gpu: GpuSample, sm: float | None, u: float, slow: float | None, *, util_known: bool, hollow: bool
 ) -> WindowMeans:
     """What the conditions of a busy GPU are made of."""
-    received, sent = mean[col.PCIE_RX], mean[col.PCIE_TX]
+    received, sent = mean.pcie_rx, mean.pcie_tx
     links: tuple[float | None, ...] = (None if received is None or sent is None else max(received, sent),)
     if gpu.static.nvlink_peak_bytes_per_s or gpu.nvlink_rx_bytes_per_s:
-        links = (*links, mean[col.NVLINK])
+        links = (*links, mean.nvlink)
     return WindowMeans(
-        u, util_known, mean[col.U_OF_SM], mean[col.U_OF_DRAM], sm, mean[col.TENSOR], mean[col.DRAM], mean[col.FP64],
-        mean[col.FP32], mean[col.FP16], mean[col.INTEGER], mean[col.POWER], hollow, slow, mean[col.NVLINK],
+        u, util_known, mean.u_of_sm, mean.u_of_dram, sm, mean.tensor, mean.dram, mean.fp64,
+        mean.fp32, mean.fp16, mean.integer, mean.power, hollow, slow, mean.nvlink,
         None if received is None or sent is None else min(received, sent), links,
     )  # fmt: skip

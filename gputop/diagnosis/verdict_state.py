@@ -30,7 +30,6 @@ from gputop.diagnosis.thresholds import COMM_NVLINK_LEAVE
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import NO_HOST, Badge, Flag, GpuDiagnosis, Level, Means, State
 from gputop.diagnosis.verdict_log import VerdictTimeline
-from gputop.diagnosis.window import FP64
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import of_hundred
 from gputop.model.snapshot import GpuSample
@@ -57,15 +56,15 @@ def key_of(verdict: str, cause: Cause | None) -> Key:
 
 def strength(verdict: str, cause: Cause | None, s: Signals) -> float:
     """How much of the idle time a cause fills, 0–1; 0 where that is not measured, or the verdict names no cause."""
-    f, idle_s = s.feeders, s.idle / 100.0 * max(1.0, min(s.window_s, s.covered_s))
+    f, idle_s = s.host.feeders, s.idle / 100.0 * max(1.0, min(WINDOW_S, s.covered_s))
     if verdict == "worker_restart":
-        return min(1.0, s.restart_s / idle_s) if idle_s > 0.0 else 0.0
+        return min(1.0, s.host.restart_s / idle_s) if idle_s > 0.0 else 0.0
     if verdict == "checkpoint_pause":
-        return min(1.0, max((pause.length_s for pause in s.pauses), default=0.0) / idle_s) if idle_s > 0.0 else 0.0
+        return min(1.0, max((pause.length_s for pause in s.host.pauses), default=0.0) / idle_s) if idle_s > 0.0 else 0.0
     if verdict == "main_process":
         if cause in ("cpu", "queued", "unknown", None):
             return main_least(s)
-        waits = s.main_waits
+        waits = s.host.waits
         x = 0.0 if waits is None else waits.write if cause == "pipe" else getattr(waits, cause, 0.0)
         return min(1.0, 100.0 * x / s.idle) if s.idle > 0.0 else 0.0
     if f is None or verdict not in ("dataloader_cpu", "dataloader_io"):
@@ -265,11 +264,11 @@ def efficiency(s: Signals) -> tuple[float | None, str | None]:
         return None, s.sm_off.words
     if s.n < s.least:
         return None, "collecting"
-    if s.sm is None:
+    if s.mean.sm is None:
         return None, "SM activity was not measured"
     if not s.util_known:
         return None, "util is not measured on a MIG instance"
-    if min(s.u, s.u_of_sm or 0.0) < EFFICIENCY_UTIL:
+    if min(s.u, s.mean.u_of_sm or 0.0) < EFFICIENCY_UTIL:
         return None, f"util below {EFFICIENCY_UTIL:.0f} %"
     return (None if s.r is None else 100.0 * s.r), None
 
@@ -278,10 +277,10 @@ def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
     """(word, percent) of a verdict: how idle, how much DRAM or NVLink, else the efficiency, at most 100."""
     if s.n < s.least:
         return None
-    if rule.id == MEMORY_BANDWIDTH.id and s.dram is not None:
-        return "DRAM", s.dram
-    if rule.id == COMMUNICATION.id and s.nvlink is not None and s.nvlink >= COMM_NVLINK_LEAVE:
-        return "NVLink", 100.0 * s.nvlink
+    if rule.id == MEMORY_BANDWIDTH.id and s.mean.dram is not None:
+        return "DRAM", s.mean.dram
+    if rule.id == COMMUNICATION.id and s.mean.nvlink is not None and s.mean.nvlink >= COMM_NVLINK_LEAVE:
+        return "NVLink", 100.0 * s.mean.nvlink
     if s.util_known and (rule.id in STARVED_IDS or state in IDLE_STATES):
         return "idle", s.idle
     score, _ = efficiency(s)
@@ -376,19 +375,20 @@ class GpuState:
             notes = (f"the cause has changed {s.changed_s:.0f} s ago: what is said here was before", *notes)
         feeders = self._shown.feeders
         attribution = None
-        if s is not None and s.host and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
+        if s is not None and s.host.seen and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
             attribution = attribute(s, self.track.correlation)
         return GpuDiagnosis(
-            self.index, gpu.static.uuid, rule.id, level, result.title or rule.title, result.short or rule.short,
+            self.index, gpu.static.uuid, rule.id, level, result.title or rule.title,
+            result.short or rule.short or rule.title,
             flag, score, reason,
             result.confidence, WINDOW_S, 0 if s is None else s.n, result.evidence, result.remedy, result.remedy_short,
             notes,
             self._badges, attribution, self.state, self._verdict.since, seconds, causes, self._timeline,
             self._shown.figure, result.cause, result.cause is not None and feeders is not None and feeders.uneven,
             feeders,
-            None if s is None else _means(s, self.track.window.mean(FP64)),
+            None if s is None else _means(s),
             result.plain_title or result.title or rule.title,
-            None if s is None or s.host or not _asks_the_host(s) else s.host_reason,
+            None if s is None or s.host.seen or not _asks_the_host(s) else s.host.reason,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
@@ -400,7 +400,7 @@ class GpuState:
         # What is counted otherwise is not called busy, not working: a GPU has one state for everybody.
         flag = s.flag if state == "busy_not_working" else None
         starved = rule.id in STARVED_IDS or rule.id == STARVED_UNATTRIBUTED.id
-        offered = _Offer(rule, result, flag, figure(s, rule, state), s.feeders if starved else None)
+        offered = _Offer(rule, result, flag, figure(s, rule, state), s.host.feeders if starved else None)
         key, shown = key_of(rule.id, result.cause), self._verdict.shown
         self._doubted = rule.id != shown[0]
         if not self._may_change(t, rule, result, s):
@@ -432,7 +432,7 @@ class GpuState:
         self._steady.show(t, self._verdict.shown)
         ends = rule.id not in STARVED_IDS and rule.id not in WORKS_IDS and rule.id != STARVED_UNATTRIBUTED.id
         has_changed = s.changed_s is not None and s.changed_s <= CHANGING_S
-        if ends or has_changed or s.host_is_old or not s.host:
+        if ends or has_changed or s.host.is_old or not s.host.seen:
             return True
         if rule.id in WORKS_IDS and s.idle <= RECOVERED_IDLE:
             return True
@@ -474,9 +474,9 @@ class GpuState:
         )
 
 
-def _means(s: Signals, fp64: float | None) -> Means:
-    util = s.u if s.util_known else None
-    return Means(s.n, s.n < s.least, util, s.sm, s.occ, s.tensor, s.fp32, fp64, s.dram)
+def _means(s: Signals) -> Means:
+    util, mean = s.u if s.util_known else None, s.mean
+    return Means(s.n, s.n < s.least, util, mean.sm, mean.occ, mean.tensor, mean.fp32, mean.fp64, mean.dram)
 
 
 def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
@@ -492,9 +492,9 @@ def _notes(s: Signals, result: RuleResult, rule: Rule) -> tuple[str, ...]:
         return (*notes, "util is not measured on a MIG instance: starvation and busy-not-working are not judged")
     if not _asks_the_host(s):
         return notes
-    if not s.host:
-        notes = (*notes, f"{NO_HOST}: {s.host_reason}")
-    if not s.waits_known:
+    if not s.host.seen:
+        notes = (*notes, f"{NO_HOST}: {s.host.reason}")
+    if not s.host.waits_known:
         notes = (*notes, "network evidence needs root: the loaders' wait channels are hidden")
     return notes
 

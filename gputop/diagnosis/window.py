@@ -9,52 +9,120 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from operator import add, and_, is_not, mul, sub
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from gputop.diagnosis.host_side import HostTick, is_compute, is_on_disk
-from gputop.diagnosis.signals import busy_not_working
+from gputop.diagnosis.hysteresis import busy_not_working, ratio
 from gputop.diagnosis.types import Flag
-from gputop.model.derived import POWER_BRAKE, POWER_CAP
-from gputop.model.derived import THERMAL as ThrottleTHERMAL
-from gputop.model.feeders import LookState, MainLooks
+from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
+from gputop.model.feeders import LookState, MainLooks, MainWaits
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 
 SCALE: Final = 1e6
 
-COLUMNS: Final = 44
-(
-    U, SM, OCC, TENSOR, FP32, FP64, FP16, INTEGER, DRAM, U_OF_SM, U_OF_DRAM, VOID,
-    PCIE_RX, PCIE_TX, NVLINK, POWER, CLOCK, LOUD, THERMAL, BRAKE, CAPPED,
-    MAIN, MAIN_DISK, WORKERS, RUNNING, QUEUED, DISK, NETWORK, LOADERS, TREE, READ, WRITE, THROTTLED, POOL,
-    MAIN_NETWORK, MAIN_LOCK, MAIN_SLEEP, MAIN_POLL, MAIN_PIPE, LISTENS, MAIN_QUEUED,
-    MAIN_WRITE, MAIN_OTHER, MAIN_UNREAD,
-) = range(COLUMNS)  # fmt: skip
 
-_SHARES = frozenset(
-    (
-        PCIE_RX, PCIE_TX, NVLINK, POWER, CLOCK, MAIN, MAIN_DISK, WORKERS, RUNNING, QUEUED, DISK, NETWORK, TREE,
-        THROTTLED, POOL, MAIN_NETWORK, MAIN_LOCK, MAIN_SLEEP, MAIN_POLL, MAIN_PIPE, LISTENS,
-        MAIN_QUEUED, MAIN_WRITE, MAIN_OTHER, MAIN_UNREAD,
-    )
-)  # fmt: skip
-ACTIVITY: Final = frozenset((SM, OCC, TENSOR, FP32, FP64, FP16, INTEGER, DRAM, U_OF_SM, U_OF_DRAM))
-"""What the profiling counters say. ``VOID`` marks the samples in which they said nothing, because they were
-multiplexed: these do not count against a counter that is known in the others. ``U_OF_SM`` and ``U_OF_DRAM`` are util
-where SM and DRAM are known."""
+class GpuMeans(NamedTuple):
+    """What a GPU did over the window: percent, then shares 0–1. None where it is not known."""
+
+    u: float | None
+    sm: float | None
+    occ: float | None
+    tensor: float | None
+    fp32: float | None
+    fp64: float | None
+    fp16: float | None
+    integer: float | None
+    dram: float | None
+    u_of_sm: float | None
+    """Util of the samples in which SM was measured: what SM is a part of."""
+    u_of_dram: float | None
+    void: float | None
+    """Marks the samples in which the counters said nothing, because they were multiplexed: these do not count against a
+    counter that is known in the others."""
+    pcie_rx: float | None
+    pcie_tx: float | None
+    nvlink: float | None
+    power: float | None
+    clock: float | None
+    loud: float
+    """From here on: in how many of the samples it was so."""
+    thermal: float
+    brake: float
+    capped: float
+
+    @property
+    def pcie(self) -> float | None:
+        """The busier direction of the PCIe link, as a share of what it can carry."""
+        return max([share for share in (self.pcie_rx, self.pcie_tx) if share is not None], default=None)
+
+
+class HostMeans(NamedTuple):
+    """What the host did for a GPU over the window: shares 0–1, counts, cores and bytes a second."""
+
+    main: float | None = None
+    """Runnable: on a core, or queued for one."""
+    main_queued: float | None = None
+    main_disk: float | None = None
+    main_network: float | None = None
+    main_lock: float | None = None
+    main_sleep: float | None = None
+    main_poll: float | None = None
+    main_pipe: float | None = None
+    main_write: float | None = None
+    main_other: float | None = None
+    main_unread: float | None = None
+    listens: float | None = None
+    workers: float | None = None
+    """Mean over loaders of running and queued."""
+    running: float | None = None
+    queued: float | None = None
+    disk: float | None = None
+    network: float | None = None
+    loaders: float | None = None
+    tree: float | None = None
+    """Cores that the job's processes used."""
+    read: float | None = None
+    write: float | None = None
+    throttled: float | None = None
+    pool: float | None = None
+
+    @property
+    def waits(self) -> MainWaits | None:
+        """What the main thread waited for; None where it cannot be seen."""
+        return None if self.main is None else MainWaits(*[share or 0.0 for share in self[2:11]])
+
+    @property
+    def queue_share(self) -> float | None:
+        """How much of the loaders' runnable time was spent queued for a core."""
+        return ratio(self.queued, self.workers)
+
+
+_NAMES: Final = GpuMeans._fields + HostMeans._fields
+COLUMNS: Final = len(_NAMES)
+_PLACES: Final = {name: place for place, name in enumerate(_NAMES)}
+_OF_GPU: Final = len(GpuMeans._fields)
+_VOID: Final = _PLACES["void"]
+ACTIVITY: Final = ("sm", "occ", "tensor", "fp32", "fp64", "fp16", "integer", "dram", "u_of_sm", "u_of_dram")
+"""What the profiling counters say."""
 LEAST_PART: Final = 6
 """Of the samples one in so many must have a counter, however many are void."""
-_UNITS = tuple(100.0 * SCALE if column in _SHARES else SCALE for column in range(COLUMNS))
+_NOT_SHARES = {"u", *ACTIVITY, "loaders", "read", "write"}
+_UNITS = tuple(SCALE if name in _NOT_SHARES else 100.0 * SCALE for name in _NAMES)
 """Columns of shares hold percent and are read as shares 0–1."""
-
-_ACTIVE = tuple(column in ACTIVITY for column in range(COLUMNS))
+_ACTIVE = tuple(name in ACTIVITY for name in _NAMES)
 
 Row = tuple[int | None, ...]
 """One sample: per column the value in millionths, or None where it was not measured."""
-Means = tuple[float | None, ...]
-"""Per column the mean over the window in its unit, or None where it is not known."""
+
+
+class WindowColumns(NamedTuple):
+    """The means over the window, None where less than half of the samples that can have a value do."""
+
+    gpu: GpuMeans
+    host: HostMeans
 
 
 _NOTHING: Final = (None,) * COLUMNS
@@ -89,7 +157,7 @@ class Window:
         self._samples: deque[_Sample] = deque()
         self._sums = [0] * COLUMNS
         self._counts = [0] * COLUMNS
-        self._means: Means | None = None
+        self._means: WindowColumns | None = None
         """The means of all columns; None once a sum or a count has changed."""
         self._divisors: list[float | None] | None = None
         """What each sum is divided by, None where too few samples have the column; None once a count has changed."""
@@ -141,11 +209,11 @@ class Window:
         # Half a millisecond: Unix times carry a rounding error, and the sample 30 s ago must not count by chance.
         return self._samples[-1].t - seconds + 0.0005
 
-    def latest(self, seconds: float, columns: Sequence[int]) -> list[tuple[float, float] | None]:
+    def latest(self, seconds: float, columns: Sequence[str]) -> list[tuple[float, float] | None]:
         """Per column the mean of the last ``seconds`` and of what came before, in its unit; None without both."""
         pairs: list[tuple[float, float] | None] = []
         horizon = self._horizon(seconds)
-        for column in columns:
+        for column in map(_PLACES.__getitem__, columns):
             total = count = 0
             for sample in reversed(self._samples):
                 if sample.t <= horizon:
@@ -166,30 +234,24 @@ class Window:
         self._sums = [0] * COLUMNS
         self._counts = [0] * COLUMNS
 
-    def forget(self, *columns: int) -> None:
+    def forget(self, *columns: str) -> None:
         """Drop a column's past: two sources of one metric never mix, and a broken counter's zeros do not count."""
-        factors = [i not in columns for i in range(COLUMNS)]
+        factors = [name not in columns for name in _NAMES]
         self._samples = deque(
             _Sample(sample.t, tuple(map(mul, sample.values, factors)), tuple(map(and_, sample.present, factors)))
             for sample in self._samples
         )
         self._means = self._divisors = None
-        for column in columns:
-            self._sums[column] = self._counts[column] = 0
+        for name in columns:
+            self._sums[_PLACES[name]] = self._counts[_PLACES[name]] = 0
 
     def _least(self) -> tuple[float, float]:
         """How many samples must have a column, and how many a counter of activity: half of those that can."""
         n = len(self)
-        return n / 2.0, max((n - self._counts[VOID]) / 2.0, n / LEAST_PART)
+        return n / 2.0, max((n - self._counts[_VOID]) / 2.0, n / LEAST_PART)
 
-    def mean(self, column: int) -> float | None:
-        """The mean of a column, or None where less than half of the samples that can have it do."""
-        count = self._counts[column]
-        least = self._least()[column in ACTIVITY]
-        return self._sums[column] / (count * _UNITS[column]) if count and count >= least else None
-
-    def means(self) -> Means:
-        """The mean of every column, shares as 0–1; None where less than half of the samples that can have it do."""
+    def means(self) -> WindowColumns:
+        """The mean of every column."""
         if self._means is None:
             if self._divisors is None:
                 least = self._least()
@@ -197,21 +259,16 @@ class Window:
                     count * unit if count and count >= least[active] else None
                     for count, unit, active in zip(self._counts, _UNITS, _ACTIVE, strict=True)
                 ]
-            self._means = tuple(
-                [
-                    None if divisor is None else total / divisor
-                    for total, divisor in zip(self._sums, self._divisors, strict=True)
-                ]
-            )
+            means = [
+                None if divisor is None else total / divisor
+                for total, divisor in zip(self._sums, self._divisors, strict=True)
+            ]
+            self._means = WindowColumns(GpuMeans._make(means[:_OF_GPU]), HostMeans._make(means[_OF_GPU:]))
         return self._means
 
-    def total(self, column: int) -> float:
+    def total(self, column: str) -> float:
         """The sum of a column in its own unit."""
-        return self._sums[column] / SCALE
-
-    def count(self, column: int) -> int:
-        """How many samples have a column."""
-        return self._counts[column]
+        return self._sums[_PLACES[column]] / SCALE
 
 
 # One sample as a row of the window, and what else a single sample shows: link, swap, why the host's side is dark.
@@ -302,21 +359,24 @@ def row_of(gpu: GpuSample, util: float | None, sm: float | None, tick: HostTick 
     nvlink = gpu.nvlink_rx_bytes_per_s
     if gpu.nvlink_tx_bytes_per_s is not None and (nvlink is None or gpu.nvlink_tx_bytes_per_s > nvlink):
         nvlink = gpu.nvlink_tx_bytes_per_s
-    full_share = 1_000_000
     return (
         scaled(util), *_counters(gpu, util, sm),
         _scaled_share(gpu.pcie_rx_bytes_per_s, capacity), _scaled_share(gpu.pcie_tx_bytes_per_s, capacity),
         _scaled_share(nvlink, peak), _scaled_share(gpu.power_w, gpu.power_limit_w),
         _scaled_share(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
-        full_share if util is not None and util >= LOUD_UTIL else None,
-        full_share if reasons & ThrottleTHERMAL else None,
-        full_share if reasons & POWER_BRAKE else None, full_share if reasons & POWER_CAP else None,
+        _always(util is not None and util >= LOUD_UTIL), _always(reasons & THERMAL), _always(reasons & POWER_BRAKE),
+        _always(reasons & POWER_CAP),
         *(_NO_HOST if tick is None else _host_side(tick)),
     )  # fmt: skip
 
 
-_NO_HOST: Row = (None,) * (COLUMNS - MAIN)
-_STALE: Row = (None,) * (VOID - SM + 1)
+_NO_HOST: Row = (None,) * (COLUMNS - _OF_GPU)
+_STALE: Row = (None,) * (_VOID - _PLACES["sm"] + 1)
+
+
+def _always(condition: bool | int) -> int:
+    """Whether something was so in a sample, as a share of it."""
+    return 100_000_000 if condition else 0
 
 
 def _counters(gpu: GpuSample, util: float | None, sm: float | None) -> Row:
@@ -361,9 +421,12 @@ def _host_side(tick: HostTick) -> list[int | None]:
     else:
         # No loaders at this moment: none of them ran, and none waited.
         loading = (0, 0, 0, 0, 0, None) if main is not None else (None,) * 6
+    queued = listens = None
+    if p is not None and p.main_run_pct is not None:
+        queued, listens = scaled(p.main_wait_pct or 0.0), None if p.listens is None else _always(p.listens)
     return [
-        main, main_disk, *loading, scaled(tick.tree_pct), scaled(tick.read_bytes), scaled(tick.write_bytes),
-        scaled(tick.throttled), scaled(tick.pool_pct), *_main_waits(p),
+        main, queued, main_disk, *_main_waits(p), listens, *loading, scaled(tick.tree_pct), scaled(tick.read_bytes),
+        scaled(tick.write_bytes), scaled(tick.throttled), scaled(tick.pool_pct),
     ]  # fmt: skip
 
 
@@ -372,39 +435,31 @@ _NO_WAITS: tuple[int | None, ...] = (None,) * len(_MAIN_WAITS)
 
 
 def _main_waits(p: ProcessSample | None) -> list[int | None]:
-    """What the main thread waited for, in the time that it did not run. A known sample counts, zeros included."""
+    """What the main thread waited for beside a disk, in the time that it did not run. A known sample counts, zeros
+    included."""
     if p is None or p.main_run_pct is None:
-        return [*_NO_WAITS, None, None, None, None, None]
-    listens = None if p.listens is None else 100_000_000 if p.listens else 0
-    queued = p.main_wait_pct or 0.0
+        return [*_NO_WAITS, None, None, None]
     main = p.main
     if main.unread is not None:
-        return [
-            scaled(main.network), scaled(main.lock), scaled(main.sleep), scaled(main.poll), scaled(main.pipe),
-            listens, scaled(queued), scaled(main.write), scaled(main.other), scaled(main.unread),
-        ]  # fmt: skip
+        waits = main.network, main.lock, main.sleep, main.poll, main.pipe, main.write, main.other, main.unread
+        return [scaled(wait) for wait in waits]
     # Recordings from before these columns were.
     looks = p.main_looks or MainLooks()
-    rest = 100.0 - min(100.0, p.main_run_pct + queued)
+    rest = 100.0 - min(100.0, p.main_run_pct + (p.main_wait_pct or 0.0))
     if looks.waiting > 0:
-        waits: Sequence[int | None] = [scaled(rest * looks.of(wait) / looks.waiting) for wait in _MAIN_WAITS]
+        known: Sequence[int | None] = [scaled(rest * looks.of(wait) / looks.waiting) for wait in _MAIN_WAITS]
     elif looks.counts or p.main_state == "R":
-        waits = [0] * len(_MAIN_WAITS)
+        known = [0] * len(_MAIN_WAITS)
     elif p.waiting_on is None:
-        waits = _NO_WAITS
+        known = _NO_WAITS
     else:
-        waits = [scaled(rest) if p.waiting_on == wait else 0 for wait in _MAIN_WAITS]
-    return [*waits, listens, scaled(queued), None, None, None]
+        known = [scaled(rest) if p.waiting_on == wait else 0 for wait in _MAIN_WAITS]
+    return [*known, None, None, None]
 
 
 def _scaled_share(value: float | None, limit: float | None) -> int | None:
     share = ratio(value, limit)
     return round(share * 1e8) if share is not None and share < MOST_SHARE else None
-
-
-def ratio(value: float | None, limit: float | None) -> float | None:
-    """A part of its limit, or None where either is unknown."""
-    return None if value is None or not limit else value / limit
 
 
 def memory_of(gpu: GpuSample, host: HostSample) -> tuple[float | None, float | None]:

@@ -6,12 +6,14 @@ from datetime import datetime, timezone
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
+from gputop.diagnosis.hysteresis import ratio
 from gputop.diagnosis.job_steps import PERIOD_GROWN
 from gputop.diagnosis.rules.base import BadgeRule
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
-from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
+from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
 from gputop.diagnosis.types import Badge, Level
+from gputop.diagnosis.window import memory_of, swapping
 from gputop.model.quantity import duration, memory, pct, share, step_time
 from gputop.model.steps import SOURCE_WORDS
 
@@ -26,10 +28,10 @@ def _enough(s: Signals) -> bool:
 
 
 def _thermal(s: Signals, verdict: str) -> Badge | None:
-    if s.thermal < SLOWED or not _enough(s):
+    if s.mean.thermal < SLOWED or not _enough(s):
         return None
-    clock = "" if s.clock is None else f", clock {share(s.clock)} of its maximum"
-    line = f"thermal slowdown in {share(s.thermal)} of {s.window_s:.0f} s{clock}"
+    clock = "" if s.mean.clock is None else f", clock {share(s.mean.clock)} of its maximum"
+    line = f"thermal slowdown in {share(s.mean.thermal)} of {WINDOW_S:.0f} s{clock}"
     return Badge("thermal", "red", "thermal slowdown", line, "check airflow and fans, lower the power limit")
 
 
@@ -37,9 +39,9 @@ THERMAL = BadgeRule("thermal", "software or hardware thermal slowdown in ≥ 10 
 
 
 def _brake(s: Signals, verdict: str) -> Badge | None:
-    if s.brake < SLOWED or not _enough(s):
+    if s.mean.brake < SLOWED or not _enough(s):
         return None
-    line = f"power brake in {share(s.brake)} of {s.window_s:.0f} s"
+    line = f"power brake in {share(s.mean.brake)} of {WINDOW_S:.0f} s"
     return Badge("power_brake", "red", "power brake", line, "check the power supply and its cables")
 
 
@@ -50,9 +52,9 @@ CAPPED, CAPPED_UTIL, CAPPED_CLOCK = 0.5, 80.0, 0.75
 
 
 def _capped(s: Signals, verdict: str) -> Badge | None:
-    if s.capped < CAPPED or s.u < CAPPED_UTIL or s.clock is None or s.clock >= CAPPED_CLOCK:
+    if s.mean.capped < CAPPED or s.u < CAPPED_UTIL or s.mean.clock is None or s.mean.clock >= CAPPED_CLOCK:
         return None
-    line = f"power cap in {share(s.capped)} of {s.window_s:.0f} s, clock {share(s.clock)} of its maximum"
+    line = f"power cap in {share(s.mean.capped)} of {WINDOW_S:.0f} s, clock {share(s.mean.clock)} of its maximum"
     return Badge("power_capped", "info", "power capped", line, "raise the power limit if cooling allows")
 
 
@@ -107,13 +109,14 @@ FULL = 0.95
 
 
 def _memory_full(s: Signals, verdict: str) -> Badge | None:
-    if s.mem_filled is None or s.mem_filled < FULL:
+    filled = ratio(*memory_of(s.gpu, s.machine))
+    if filled is None or filled < FULL:
         return None
-    line = f"{memory(s.mem_used or 0.0)} of {memory(s.mem_total or 0.0)} used"
-    if s.unified:
-        line = f"{share(s.mem_filled)} of the host's memory used, which this GPU shares"
+    line = f"{memory(s.gpu.mem_used_bytes or 0.0)} of {memory(s.gpu.mem_total_bytes or 0.0)} used"
+    if s.gpu.static.unified_memory:
+        line = f"{share(filled)} of the host's memory used, which this GPU shares"
     # Servers fill the memory with their key-value cache on purpose.
-    level: Level = "info" if s.server is not None else "yellow"
+    level: Level = "info" if s.tick.server is not None else "yellow"
     return Badge("memory_full", level, "memory full", line, "smaller batch, activation checkpointing")
 
 
@@ -172,7 +175,7 @@ LOST_CONDITION = "the GPU cannot be read: fallen off the bus, needs a reset"
 def _counter_fault(s: Signals, verdict: str) -> Badge | None:
     if not s.fault:
         return None
-    line = f"SM reads 0 with util {pct(s.u)} and power {share(s.power)} of the limit: not believed"
+    line = f"SM reads 0 with util {pct(s.u)} and power {share(s.mean.power)} of the limit: not believed"
     return Badge(
         "counter_fault",
         "yellow",
@@ -234,7 +237,7 @@ def _straggler(s: Signals, verdict: str) -> Badge | None:
     peer = s.peer
     if peer is None:
         return None
-    mine = peer.straggler == s.gpu
+    mine = peer.straggler == s.index
     line = f"GPU {peer.straggler}: {peer.measure} {pct(peer.value)}, "
     line += f"the other {peer.gpus - 1} of the job {pct(peer.median)}"
     line += ": it does more, the others wait" if mine else ": this GPU waits for it"
@@ -260,7 +263,7 @@ STRAGGLER = BadgeRule(
 def _fabric_errors(s: Signals, verdict: str) -> Badge | None:
     fabric = s.fabric
     # The fabric belongs to the machine: only a job that talks over it suffers from it.
-    if fabric is None or not s.nccl:
+    if fabric is None or not s.tick.nccl:
         return None
     if fabric.links:
         return Badge("fabric_errors", "red", "fabric link", fabric.links, "check cable, transceiver and switch port")
@@ -282,17 +285,17 @@ PSI_CPU, HOST_CPU = 20.0, 90.0
 
 
 def _core_shortage(s: Signals, verdict: str) -> Badge | None:
-    if verdict != DATALOADER_CPU.id or (s.queue_share or 0.0) < QUEUED:
+    if verdict != DATALOADER_CPU.id or (s.host.mean.queue_share or 0.0) < QUEUED:
         return None
-    if s.throttled is not None and s.throttled >= THROTTLED:
+    if s.host.mean.throttled is not None and s.host.mean.throttled >= THROTTLED:
         # Tasks that the cgroup's limit holds back count as pressure: the limit is the shortage, and has its own badge.
         return None
-    waits = s.psi_cpu is not None and s.psi_cpu >= PSI_CPU
-    if not waits and (s.host_cpu is None or s.host_cpu < HOST_CPU):
+    waits = s.machine.psi_cpu_pct is not None and s.machine.psi_cpu_pct >= PSI_CPU
+    if not waits and (s.machine.cpu_pct is None or s.machine.cpu_pct < HOST_CPU):
         return None
-    line = f"workers queue for a core {share(s.queue_share)} of their time; host CPU {pct(s.host_cpu)}"
-    if s.psi_cpu is not None:
-        line += f", tasks wait for a core {pct(s.psi_cpu)}"
+    line = f"workers queue for a core {share(s.host.mean.queue_share)} of their time; host CPU {pct(s.machine.cpu_pct)}"
+    if s.machine.psi_cpu_pct is not None:
+        line += f", tasks wait for a core {pct(s.machine.psi_cpu_pct)}"
     return Badge("core_shortage", "yellow", "too few cores", line, "free cores or ask for more; not more workers")
 
 
@@ -306,9 +309,9 @@ CORE_SHORTAGE = BadgeRule(
 
 
 def _cpu_limit(s: Signals, verdict: str) -> Badge | None:
-    if s.throttled is None or s.throttled < THROTTLED:
+    if s.host.mean.throttled is None or s.host.mean.throttled < THROTTLED:
         return None
-    line = f"the cgroup's CPU limit cut {share(s.throttled)} of the periods short"
+    line = f"the cgroup's CPU limit cut {share(s.host.mean.throttled)} of the periods short"
     level: Level = "yellow" if s.idle >= IDLE_PCT else "info"
     return Badge("cpu_limit", level, "CPU limit", line, "raise the CPU limit")
 
@@ -319,9 +322,10 @@ CPU_LIMIT = BadgeRule(
 
 
 def _swap(s: Signals, verdict: str) -> Badge | None:
-    if s.swapping is None:
+    words = swapping(s.machine)
+    if words is None:
         return None
-    return Badge("swap", "yellow", "swapping", s.swapping, "fewer workers, smaller prefetch_factor, more memory")
+    return Badge("swap", "yellow", "swapping", words, "fewer workers, smaller prefetch_factor, more memory")
 
 
 SWAP = BadgeRule(
@@ -330,9 +334,9 @@ SWAP = BadgeRule(
 
 
 def _shared(s: Signals, verdict: str) -> Badge | None:
-    if s.processes < 2:
+    if s.tick.computing < 2:
         return None
-    line = f"{s.processes} compute processes: which of them causes this is uncertain"
+    line = f"{s.tick.computing} compute processes: which of them causes this is uncertain"
     return Badge("shared_gpu", "info", "shared GPU", line)
 
 

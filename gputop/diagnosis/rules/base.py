@@ -37,19 +37,19 @@ class Rule(Struct, frozen=True):
     """One verdict.
 
     ``condition`` is the condition in words, ``level`` the usual level, ``levels`` all of them in words where there are
-    others, ``remedy`` what helps in general: the help and docs/verdicts.md are made of them. ``short`` has at most 24
-    characters. ``state`` is where the time goes.
+    others, ``remedy`` what helps in general: the help and docs/verdicts.md are made of them. ``short`` stands for a
+    title of more than 24 characters. ``state`` is where the time goes.
     ``checked`` says on which loads of real GPUs the rule was tried; empty where that is said for its whole family.
     """
 
     id: str
     title: str
-    short: str
     condition: str
     level: Level
     state: State
     holds: Callable[[Signals], bool]
     tell: Callable[[Signals], RuleResult]
+    short: str = ""
     remedy: str = ""
     checked: str = ""
     levels: str = ""
@@ -77,7 +77,7 @@ def _too_few(s: Signals) -> bool:
 
 def _collecting(s: Signals) -> RuleResult:
     if not _too_few(s):
-        line = f"SM {pct(s.sm)}, but util is not measured here: idle time is unknown"
+        line = f"SM {pct(s.mean.sm)}, but util is not measured here: idle time is unknown"
         return RuleResult("grey", (line,), confidence="low", title="no util: not judged")
     return RuleResult("grey", (f"{s.n} of {s.least} samples",), confidence="low")
 
@@ -85,7 +85,6 @@ def _collecting(s: Signals) -> RuleResult:
 COLLECTING = Rule(
     id="collecting",
     title="collecting",
-    short="collecting",
     condition=f"fewer than {LEAST_SAMPLES} samples",
     level="grey",
     state="unmeasured",
@@ -95,13 +94,14 @@ COLLECTING = Rule(
 
 
 def _young(s: Signals) -> bool:
-    return s.age_s is not None and s.age_s < YOUNG_S and not s.worked and not is_fed(s)
+    return s.tick.age_s is not None and s.tick.age_s < YOUNG_S and not s.worked and not is_fed(s)
 
 
 def is_cpu_phase(s: Signals) -> bool:
     """An idle GPU whose process holds memory and computes on the CPU: loading, compiling, evaluating."""
-    return (s.process_bytes or 0.0) >= HELD_BYTES and (
-        (s.main is not None and s.main >= BUSY_MAIN) or (s.tree_cores is not None and s.tree_cores >= BUSY_CORES)
+    host = s.host.mean
+    return (s.tick.process_bytes or 0.0) >= HELD_BYTES and (
+        (host.main is not None and host.main >= BUSY_MAIN) or (host.tree is not None and host.tree >= BUSY_CORES)
     )
 
 
@@ -116,11 +116,11 @@ def _startup(s: Signals) -> bool:
 
 
 def _starting(s: Signals) -> RuleResult:
-    if s.age_s is not None and _young(s):
-        line = f"{s.name} is {duration(s.age_s)} old: not judged before {YOUNG_S:.0f} s, "
+    if s.tick.age_s is not None and _young(s):
+        line = f"{s.tick.name} is {duration(s.tick.age_s)} old: not judged before {YOUNG_S:.0f} s, "
         line += f"or until kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s, or again and again"
         return RuleResult("grey", (line,))
-    cores = 0.0 if s.tree_cores is None else s.tree_cores
+    cores = 0.0 if s.host.mean.tree is None else s.host.mean.tree
     return RuleResult(
         "grey",
         (f"GPU idle {s.idle:.0f} % while its process uses {cores:.1f} cores: a CPU phase",),
@@ -132,7 +132,6 @@ def _starting(s: Signals) -> RuleResult:
 STARTUP = Rule(
     id="startup",
     title="starting up",
-    short="starting up",
     condition="the GPU's process is younger than 60 s and its kernels ran in less than 10 of the last 15 s and "
     "do not come again and again, or the GPU "
     "is idle while its process (≥ 1 GiB held) computes on the CPU (main thread ≥ 50 % or tree ≥ 0.5 core); not where "

@@ -28,8 +28,8 @@ def chip_share(s: Signals) -> str:
 def _tell_memory(s: Signals) -> RuleResult:
     return RuleResult(
         "info",
-        (f"DRAM {pct(s.dram)} of its peak, util {'' if s.util_known else '≥ '}{pct(s.u)}, SM {pct(s.sm)}, "
-         f"tensor {pct(s.tensor)}",),
+        (f"DRAM {pct(s.mean.dram)} of its peak, util {'' if s.util_known else '≥ '}{pct(s.u)}, SM {pct(s.mean.sm)}, "
+         f"tensor {pct(s.mean.tensor)}",),
         "usually inherent (decode): larger batch, FlashAttention, fusion, quantised weights and KV cache",
         "larger batch, fp8 KV",
         "high" if s.u >= at.HALF_UTIL_LEAVE else "medium",
@@ -39,7 +39,6 @@ def _tell_memory(s: Signals) -> RuleResult:
 MEMORY_BANDWIDTH = Rule(
     id="memory_bandwidth",
     title="memory-bandwidth-bound",
-    short="memory-bandwidth-bound",
     condition=f"util ≥ {at.MEMORY_UTIL:.0f} %, DRAM / util ≥ {at.MEMORY_RATIO:g} (leaves at "
     f"{at.MEMORY_RATIO_LEAVE:g}); where util is not measured, DRAM ≥ {at.MEMORY_DRAM:.0f} % of its peak",
     level="info",
@@ -55,7 +54,8 @@ MEMORY_BANDWIDTH = Rule(
 
 
 def _pcie_both_ways(s: Signals) -> bool:
-    return s.pcie_rx is not None and s.pcie_tx is not None and min(s.pcie_rx, s.pcie_tx) >= at.COMM_PCIE
+    mean = s.mean
+    return mean.pcie_rx is not None and mean.pcie_tx is not None and min(mean.pcie_rx, mean.pcie_tx) >= at.COMM_PCIE
 
 
 HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 communication; NCCL_DEBUG=INFO"
@@ -63,15 +63,15 @@ HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradien
 
 def _tell_communication(s: Signals) -> RuleResult:
     certain = s.holds.moves_data
-    if s.nvlink is not None and s.nvlink >= at.COMM_NVLINK_LEAVE:
-        line = f"NVLink {share(s.nvlink)}, "
+    if s.mean.nvlink is not None and s.mean.nvlink >= at.COMM_NVLINK_LEAVE:
+        line = f"NVLink {share(s.mean.nvlink)}, "
     elif certain:
-        line = f"PCIe RX {share(s.pcie_rx)} and TX {share(s.pcie_tx)}, "
+        line = f"PCIe RX {share(s.mean.pcie_rx)} and TX {share(s.mean.pcie_tx)}, "
     else:
-        line = f"NCCL threads, DRAM {pct(s.dram)}, "
-    line += f"SM {pct(s.sm)}, tensor {pct(s.tensor)}, power {share(s.power)}"
+        line = f"NCCL threads, DRAM {pct(s.mean.dram)}, "
+    line += f"SM {pct(s.mean.sm)}, tensor {pct(s.mean.tensor)}, power {share(s.mean.power)}"
     notes = ("suspected: the traffic itself was not measured",) if not certain else ()
-    if s.peer is not None and s.peer.straggler != s.gpu:
+    if s.peer is not None and s.peer.straggler != s.index:
         notes = (*notes, f"it may be waiting for GPU {s.peer.straggler}: see the straggler badge")
     return RuleResult(
         "red",
@@ -87,12 +87,11 @@ def _tell_communication(s: Signals) -> RuleResult:
 COMMUNICATION = Rule(
     id="communication",
     title="communication",
-    short="communication",
     condition="A, B or C, tensor < 10 % and (NVLink ≥ 10 % or PCIe both ways ≥ 30 %); suspected with NCCL threads, "
     "DRAM < 15 % and power < 50 %",
     level="red",
     state="busy_not_working",
-    holds=lambda s: s.flag is not None and (s.holds.moves_data or (s.nccl and s.holds.rests)),
+    holds=lambda s: s.flag is not None and (s.holds.moves_data or (s.tick.nccl and s.holds.rests)),
     tell=_tell_communication,
     remedy="overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 comms, NCCL_DEBUG=INFO",
     checked="simulated loads alone: no real load that was recorded waits so long in its collectives",
@@ -105,19 +104,19 @@ HOLLOW = "hollow: warps are hardly resident on any multiprocessor"
 
 
 def _is_launch_bound(s: Signals) -> bool:
-    return s.main is not None and s.main >= at.LAUNCH_BOUND_MAIN
+    return s.host.mean.main is not None and s.host.mean.main >= at.LAUNCH_BOUND_MAIN
 
 
 def _flag_confidence(s: Signals) -> Confidence:
     """Low SM under high util is measured; who runs the kernels, and what the host does, may not be."""
-    return "high" if s.host and s.processes else "medium"
+    return "high" if s.host.seen and s.tick.computing else "medium"
 
 
 def _tell_small(s: Signals) -> RuleResult:
     launch = _is_launch_bound(s)
-    line = f"util {pct(s.u)}, SM {pct(s.sm)}, DRAM {pct(s.dram)}"
-    if s.main is not None:
-        line += f", main thread {share(s.main)} runnable"
+    line = f"util {pct(s.u)}, SM {pct(s.mean.sm)}, DRAM {pct(s.mean.dram)}"
+    if s.host.mean.main is not None:
+        line += f", main thread {share(s.host.mean.main)} runnable"
     line += ": many tiny kernels" if launch else ": kernels too small for this GPU"
     notes = ("launch-bound: the main thread cannot launch faster",) if launch else ()
     if s.flag == "C":
@@ -128,12 +127,11 @@ def _tell_small(s: Signals) -> RuleResult:
 SMALL_KERNELS = Rule(
     id="small_kernels",
     title="small kernels",
-    short="small kernels",
     condition="A, B or C, not memory-bound, not communication; with the main thread ≥ 90 % runnable: launch-bound",
     level="red",
     levels="red for A and C, yellow for B",
     state="busy_not_working",
-    holds=lambda s: s.flag is not None and s.dram is not None,
+    holds=lambda s: s.flag is not None and s.mean.dram is not None,
     tell=_tell_small,
     remedy='larger batch, CUDA graphs, torch.compile(mode="reduce-overhead"), fused kernels; smaller GPU, MIG',
     checked="a loop of 64-element additions on a T4 (C: SM / util 0.004–0.010); the lowest load that does work has "
@@ -145,7 +143,7 @@ def _tell_low_sm(s: Signals) -> RuleResult:
     notes = ("the cause cannot be measured here: no DRAM counter",)
     return RuleResult(
         _flag_level(s),
-        (f"util {pct(s.u)} but SM {pct(s.sm)}; memory bandwidth is not measured here",),
+        (f"util {pct(s.u)} but SM {pct(s.mean.sm)}; memory bandwidth is not measured here",),
         LARGER_WORK,
         "larger batch, CUDA graphs",
         "medium",
@@ -156,12 +154,11 @@ def _tell_low_sm(s: Signals) -> RuleResult:
 LOW_SM = Rule(
     id="low_sm",
     title="low SM activity",
-    short="low SM activity",
     condition="A, B or C, DRAM not measured",
     level="red",
     levels="red for A and C, yellow for B",
     state="busy_not_working",
-    holds=lambda s: s.flag is not None and s.dram is None,
+    holds=lambda s: s.flag is not None and s.mean.dram is None,
     tell=_tell_low_sm,
     remedy="as for small kernels",
     checked="simulated loads alone",
@@ -171,9 +168,10 @@ LOW_SM = Rule(
 
 
 def _tell_stalled(s: Signals) -> RuleResult:
+    others = f"tensor, FP64, FP32, FP16, INT, DRAM, PCIe and NVLink all < {at.STALLED_PIPE:.0f} %"
     return RuleResult(
         "yellow",
-        (f"SM {pct(s.sm)}, and tensor, FP64, FP32, FP16, INT, DRAM, PCIe and NVLink all < {at.STALLED_PIPE:.0f} %",),
+        (f"SM {pct(s.mean.sm)}, and {others}",),
         "look where kernels wait: a profiler's trace (`gputop trace FILE`), Nsight Compute's stall reasons; spinning "
         "collectives, locks, atomics on one address, pointer chasing",
         "find what kernels wait for",
@@ -190,7 +188,7 @@ STALLED = Rule(
     f"DRAM, PCIe and NVLink all measured and each < {at.STALLED_PIPE:.0f} % (leaves at {at.STALLED_PIPE_LEAVE:.0f} %)",
     level="yellow",
     state="working",
-    holds=lambda s: s.holds.stalled and not s.holds.half and not s.graphics,
+    holds=lambda s: s.holds.stalled and not s.holds.half and not s.tick.draws,
     tell=_tell_stalled,
     remedy="a profiler's trace or Nsight Compute shows what kernels wait for: latency, locks, spinning",
     checked="argued, not seen: no load was recorded with all of these counters; on each a pipe has ≥ 45 % of SM",
@@ -206,17 +204,18 @@ USE_LOWER_PRECISION = "matrix work in bf16, FP16 or TF32 runs on them; other wor
 
 
 def _tell_no_tensor(s: Signals) -> RuleResult:
-    has_framework = s.framework is not None
-    proven = s.fp32 is not None and s.fp32 >= at.SOME_FP32
-    line = f"SM {pct(s.sm)}, FP32 {pct(s.fp32)}, tensor {pct(s.tensor)} for {duration(s.little_tensor_s)}"
+    mean = s.mean
+    has_framework = s.tick.framework is not None
+    proven = mean.fp32 is not None and mean.fp32 >= at.SOME_FP32
+    line = f"SM {pct(mean.sm)}, FP32 {pct(mean.fp32)}, tensor {pct(mean.tensor)} for {duration(s.little_tensor_s)}"
     notes: tuple[str, ...] = ()
-    if s.fp32 is None:
+    if mean.fp32 is None:
         notes = ("tensor cores hardly used; whether FP32 work or a stall is not measured here",)
     if s.holds.half:
         notes = (*notes, f"while kernels run they use {chip_share(s)} of the SMs")
     remedy, remedy_short = USE_LOWER_PRECISION, "bf16 or TF32, if matrices"
-    if s.framework in ("torch", "jax"):
-        remedy = USE_TENSOR_CORES if s.framework == "torch" else USE_TENSOR_CORES_JAX
+    if s.tick.framework in ("torch", "jax"):
+        remedy = USE_TENSOR_CORES if s.tick.framework == "torch" else USE_TENSOR_CORES_JAX
         remedy_short = "bf16 autocast, TF32"
     return RuleResult(
         "yellow" if (proven and has_framework) or s.holds.half else "info",
@@ -232,14 +231,13 @@ def _tell_no_tensor(s: Signals) -> RuleResult:
 NO_TENSOR_CORES = Rule(
     id="no_tensor_cores",
     title="no tensor cores",
-    short="no tensor cores",
     condition=f"SM ≥ {at.TENSOR_SM:.0f} %, tensor < {at.LITTLE_TENSOR:.0f} %, tensor / SM < {at.LITTLE_TENSOR_RATIO:g} "
     f"(leaves at {at.LITTLE_TENSOR_RATIO_LEAVE:g}) and DRAM / util < {at.MUCH_DRAM_RATIO:g} for {at.TENSOR_FOR_S:.0f} "
     f"s; not with FP64 ≥ {at.SOME_FP64:.0f} % or rendering",
     level="yellow",
     levels=f"yellow with FP32 ≥ {at.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, else info",
     state="working",
-    holds=lambda s: s.little_tensor_s >= at.TENSOR_FOR_S and not s.graphics,
+    holds=lambda s: s.little_tensor_s >= at.TENSOR_FOR_S and not s.tick.draws,
     tell=_tell_no_tensor,
     remedy="with torch or jax: bf16 autocast, TF32, dims multiple of 8",
     checked="FP32 training on an H100: tensor / SM 0.017, beside SM 90 and 26.6 times slower than its tuned twin; the "
@@ -254,31 +252,32 @@ EXCHANGES = "exchanges data: communication or pipeline"
 def _fabric_share(s: Signals) -> float | None:
     """The busier direction of the fabric as a share of its peak; None where this GPU's job does not use it."""
     f = s.fabric
-    if f is None or not f.peak_bytes_per_s or not (s.nccl or not s.processes):
+    if f is None or not f.peak_bytes_per_s or not (s.tick.nccl or not s.tick.computing):
         return None
     return max(f.rx_bytes_per_s or 0.0, f.tx_bytes_per_s or 0.0) / f.peak_bytes_per_s
 
 
 def _tell_half(s: Signals) -> RuleResult:
-    line = f"util {pct(s.u)}, SM {pct(s.sm)}, tensor {pct(s.tensor)}, power {share(s.power)} of its limit"
+    mean = s.mean
+    line = f"util {pct(s.u)}, SM {pct(mean.sm)}, tensor {pct(mean.tensor)}, power {share(mean.power)} of its limit"
     fabric = _fabric_share(s)
     remedy, short = "a profiler's trace of a few steps shows the rest: `gputop trace FILE`", "trace a few steps"
     notes: tuple[str, ...] = ()
-    if s.nvlink is not None and s.nvlink >= at.HALF_NVLINK:
-        notes, remedy, short = (f"{EXCHANGES} (NVLink {share(s.nvlink)})",), FEWER_WAITS, "overlap, fewer bubbles"
+    if mean.nvlink is not None and mean.nvlink >= at.HALF_NVLINK:
+        notes, remedy, short = (f"{EXCHANGES} (NVLink {share(mean.nvlink)})",), FEWER_WAITS, "overlap, fewer bubbles"
     elif fabric is not None and fabric >= at.HALF_NVLINK:
         notes, remedy, short = (f"{EXCHANGES} (fabric {share(fabric)})",), FEWER_WAITS, "overlap, fewer bubbles"
     elif _pcie_both_ways(s):
         notes, remedy, short = (f"{EXCHANGES} (PCIe both ways)",), FEWER_WAITS, "overlap, fewer bubbles"
     elif _is_launch_bound(s):
-        notes = (f"launch-bound: the main thread is {share(s.main)} runnable",)
+        notes = (f"launch-bound: the main thread is {share(s.host.mean.main)} runnable",)
         remedy, short = LARGER_WORK, "larger batch, CUDA graphs"
     else:
         notes = ("the cause is not seen from outside",)
-    waits = s.peer is not None and s.peer.straggler != s.gpu
+    waits = s.peer is not None and s.peer.straggler != s.index
     if waits and s.peer is not None:
         notes = (f"waits for GPU {s.peer.straggler}: see the straggler badge", *notes)
-    agrees = s.power is not None and s.power < at.HALF_POWER
+    agrees = mean.power is not None and mean.power < at.HALF_POWER
     return RuleResult(
         "info" if waits else "yellow",
         (line,) if s.fabric is None else (line, *s.fabric.evidence()),
@@ -295,7 +294,6 @@ FEWER_WAITS = f"{HIDE_COMMUNICATION}; with a pipeline: more micro-batches, stage
 HALF_WORKING = Rule(
     id="half_working",
     title="half working",
-    short="half working",
     condition=f"util ≥ {at.HALF_UTIL:.0f} % (leaves at {at.HALF_UTIL_LEAVE:.0f} %), SM / util < {at.HALF_RATIO:g} "
     f"(leaves at {at.HALF_RATIO_LEAVE:g}), DRAM / util < {at.MUCH_DRAM_RATIO:g}",
     level="yellow",
@@ -316,23 +314,22 @@ FEW_WARPS_SM, FEW_WARPS = 50.0, 15.0
 
 
 def _numbers(s: Signals) -> str:
-    line = f"util {'' if s.util_known else '≥ '}{pct(s.u)}, SM {pct(s.sm)}"
-    return line if s.tensor is None else f"{line}, tensor {pct(s.tensor)}"
+    line = f"util {'' if s.util_known else '≥ '}{pct(s.u)}, SM {pct(s.mean.sm)}"
+    return line if s.mean.tensor is None else f"{line}, tensor {pct(s.mean.tensor)}"
 
 
 def _few_warps(s: Signals) -> tuple[str, ...]:
     """Occupancy tells good loads from bad ones in neither direction, so it is no verdict."""
-    if s.sm is None or s.sm < FEW_WARPS_SM or s.occ is None or s.occ >= FEW_WARPS:
+    if s.mean.sm is None or s.mean.sm < FEW_WARPS_SM or s.mean.occ is None or s.mean.occ >= FEW_WARPS:
         return ()
-    if s.tensor is None or s.tensor >= at.COMM_TENSOR or s.holds.memory:
+    if s.mean.tensor is None or s.mean.tensor >= at.COMM_TENSOR or s.holds.memory:
         return ()
-    return (f"few warps: SM {pct(s.sm)} with {pct(s.occ)} of the warp slots",)
+    return (f"few warps: SM {pct(s.mean.sm)} with {pct(s.mean.occ)} of the warp slots",)
 
 
 HEALTHY = Rule(
     id="healthy",
     title="working",
-    short="working",
     condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %, SM ≥ {at.HEALTHY_SM:.0f} % (or tensor ≥ {at.HEALTHY_TENSOR:.0f} %), "
     f"and a second witness: tensor / SM ≥ {at.WITNESS_TENSOR_RATIO:g}, DRAM / util ≥ {at.MUCH_DRAM_RATIO:g}, or FP64, "
     f"FP32, FP16 or INT ≥ {at.WITNESS_PIPE:.0f} %; nothing else",
@@ -346,7 +343,7 @@ HEALTHY = Rule(
 
 
 def _tell_working(s: Signals) -> RuleResult:
-    sure: Confidence = "high" if s.sm is not None and s.sm >= at.HEALTHY_SM and s.holds.witness else "medium"
+    sure: Confidence = "high" if s.mean.sm is not None and s.mean.sm >= at.HEALTHY_SM and s.holds.witness else "medium"
     notes: tuple[str, ...] = ()
     if not s.holds.witness:
         notes = ("no second witness: SM activity says that warps are resident, not that they compute",)
@@ -356,12 +353,11 @@ def _tell_working(s: Signals) -> RuleResult:
 WORKING = Rule(
     id="working",
     title="working",
-    short="working",
     condition=f"util ≥ {at.WORKING_UTIL:.0f} %, SM measured, nothing else; confidence medium below SM "
     f"{at.HEALTHY_SM:.0f} % or without a second witness",
     level="green",
     state="working",
-    holds=lambda s: s.u >= at.WORKING_UTIL and s.sm is not None,
+    holds=lambda s: s.u >= at.WORKING_UTIL and s.mean.sm is not None,
     tell=_tell_working,
     checked="servers on GeForce and data-centre GPUs under a benchmark: SM / util 0.739 and more",
 )
@@ -373,12 +369,12 @@ HELD_DOWN = 0.1
 
 def _tell_unseen(s: Signals) -> RuleResult:
     line = f"util {pct(s.u)}"
-    if s.power is not None:
-        line += f", power {share(s.power)} of its limit"
+    if s.mean.power is not None:
+        line += f", power {share(s.mean.power)} of its limit"
     evidence = f"{line}; {'SM activity was not measured' if s.sm_off is None else s.sm_off.words}"
-    if s.holds.at_power_limit and (s.power or 0.0) <= MOST_POWER:
+    if s.holds.at_power_limit and (s.mean.power or 0.0) <= MOST_POWER:
         return RuleResult("grey-green", (evidence,), s.measure, SHORT, "medium", (f"at its power limit: {WORKS_HARD}",))
-    if s.holds.draws_little and max(s.thermal, s.brake) < HELD_DOWN:
+    if s.holds.draws_little and max(s.mean.thermal, s.mean.brake) < HELD_DOWN:
         return RuleResult("grey", (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",))
     return RuleResult("grey-green", (evidence,), s.measure, SHORT, "low")
 
@@ -393,7 +389,7 @@ NO_BOTTLENECK_SEEN = Rule(
     level="grey-green",
     levels="grey-green, grey where it draws little",
     state="unmeasured",
-    holds=lambda s: s.sm is None,
+    holds=lambda s: s.mean.sm is None,
     tell=_tell_unseen,
     remedy="have SM measured: `--perf` with the right to read counters, dcgm-exporter, or GPM, as the card allows",
     checked="power against SM on the loads recorded: FP32 and tuned training both draw 82–85 % of an H100's limit, so "

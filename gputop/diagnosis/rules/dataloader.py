@@ -6,6 +6,8 @@ means over loaders alone, which are judged further down.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, NOT_THIS, at_least, at_most
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
@@ -33,6 +35,7 @@ from gputop.diagnosis.rules.feeding_rules import (
 from gputop.diagnosis.rules.starved import CHECKPOINT_BYTES, starved_level
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence
+from gputop.diagnosis.window import swapping
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import rate, share
 
@@ -43,39 +46,41 @@ from gputop.model.quantity import rate, share
 
 def cpu(s: Signals) -> bool:
     """Loaders runnable in most of the idle time."""
+    host = s.host.mean
     return (
         s.idle >= IDLE_PCT
-        and s.loaders > 0
-        and s.workers is not None
-        and at_least(s.workers, s.u) >= MOSTLY
-        and (s.main is None or at_least(s.main, s.u) < MOSTLY)
+        and s.host.loaders > 0
+        and host.workers is not None
+        and at_least(host.workers, s.u) >= MOSTLY
+        and (host.main is None or at_least(host.main, s.u) < MOSTLY)
     )
 
 
 def tell_cpu(s: Signals) -> RuleResult:
     """Evidence and remedy of CPU-bound loaders."""
-    workers = s.workers or 0.0
-    runnable = round(s.loaders * workers)
-    line = f"GPU idle {s.idle:.0f} %: {runnable}/{s.loaders} workers runnable"
-    line += f" (cpu {share(s.running)}, queued {share(s.queued)}), main waits"
-    queued = s.queue_share or 0.0
-    if s.throttled is not None and s.throttled >= THROTTLED:
-        remedy = f"raise the cgroup's CPU limit ({share(s.throttled)} of its periods cut short), not num_workers"
+    host = s.host.mean
+    workers = host.workers or 0.0
+    runnable = round(s.host.loaders * workers)
+    line = f"GPU idle {s.idle:.0f} %: {runnable}/{s.host.loaders} workers runnable"
+    line += f" (cpu {share(host.running)}, queued {share(host.queued)}), main waits"
+    queued = host.queue_share or 0.0
+    if host.throttled is not None and host.throttled >= THROTTLED:
+        remedy = f"raise the cgroup's CPU limit ({share(host.throttled)} of its periods cut short), not num_workers"
         short = "raise the CPU limit"
     elif queued >= QUEUED:
         remedy = "not more workers: free cores, OMP_NUM_THREADS=1, cheaper transforms"
         short = "free cores, not workers"
-    elif s.host_cpu is None or s.host_cpu < CORES_FREE:
+    elif s.machine.cpu_pct is None or s.machine.cpu_pct < CORES_FREE:
         remedy = (
-            f"raise num_workers (now {s.loaders}; `gputop loader` finds how many), move decoding and augmentation to "
-            "the GPU (DALI, torchvision v2), cache decoded data"
+            f"raise num_workers (now {s.host.loaders}; `gputop loader` finds how many), move decoding and augmentation "
+            "to the GPU (DALI, torchvision v2), cache decoded data"
         )
         short = "num_workers, DALI"
     else:
         remedy = "no core is free: cheaper transforms, decode on the GPU (DALI, torchvision v2), cache decoded data"
         short = "DALI, cheaper transforms"
-    notes = () if s.main is not None else ("the main thread could not be measured",)
-    return RuleResult(starved_level(s), (line,), remedy, short, "high" if s.main is not None else "medium", notes)
+    notes = () if host.main is not None else ("the main thread could not be measured",)
+    return RuleResult(starved_level(s), (line,), remedy, short, "high" if host.main is not None else "medium", notes)
 
 
 # --- I/O-bound ------------------------------------------------------------------------------------------------------
@@ -90,47 +95,49 @@ WAITING = 0.5
 
 def disk(s: Signals) -> bool:
     """Loaders, or a main thread without any, in disk wait."""
-    if s.idle < IDLE_PCT or s.swapping is not None:
+    host = s.host.mean
+    if s.idle < IDLE_PCT or swapping(s.machine) is not None:
         return False
-    if s.loaders:
-        return s.disk is not None and at_least(s.disk, s.u) >= MOSTLY
-    if s.main_disk is None or s.main_disk / (s.idle / 100.0) < MAIN_DISK:
+    if s.host.loaders:
+        return host.disk is not None and at_least(host.disk, s.u) >= MOSTLY
+    if host.main_disk is None or host.main_disk / (s.idle / 100.0) < MAIN_DISK:
         return False
-    writes = s.write_bytes_per_s or 0.0
-    return writes < CHECKPOINT_BYTES or writes < (s.read_bytes_per_s or 0.0)
+    writes = host.write or 0.0
+    return writes < CHECKPOINT_BYTES or writes < (host.read or 0.0)
 
 
 def network(s: Signals) -> bool:
     """Loaders that wait for network or pipe while main is asleep."""
+    host = s.host.mean
     return (
         s.idle >= IDLE_PCT
-        and s.loaders > 0
-        and s.workers is not None
-        and s.workers < ASLEEP
-        and s.network is not None
-        and s.network >= WAITING
-        and s.main is not None
-        and (at_most(s.main, s.u) < NOT_THIS or abs(s.main - s.u / 100.0) <= SPINS_WITHIN)
+        and s.host.loaders > 0
+        and host.workers is not None
+        and host.workers < ASLEEP
+        and host.network is not None
+        and host.network >= WAITING
+        and host.main is not None
+        and (at_most(host.main, s.u) < NOT_THIS or abs(host.main - s.u / 100.0) <= SPINS_WITHIN)
     )
 
 
 def tell_io(s: Signals) -> RuleResult:
     """Evidence and remedy of loaders that wait for data."""
-    if s.loaders and disk(s):
-        where = "network file wait" if s.network is not None and s.network >= WAITING else "disk wait"
-        line = f"GPU idle {s.idle:.0f} %: workers in {where} {share(s.disk)}"
-        if s.io_known and s.read_bytes_per_s:
-            line += f", reading {rate(s.read_bytes_per_s)}"
+    host = s.host.mean
+    if s.host.loaders and disk(s):
+        where = "network file wait" if host.network is not None and host.network >= WAITING else "disk wait"
+        line = f"GPU idle {s.idle:.0f} %: workers in {where} {share(host.disk)}"
+        if s.host.io_known and host.read:
+            line += f", reading {rate(host.read)}"
         confidence = "high"
-    elif s.loaders:
-        line = (
-            f"GPU idle {s.idle:.0f} %: workers wait for network or pipe {share(s.network)}, on CPU {share(s.workers)}"
-        )
+    elif s.host.loaders:
+        line = f"GPU idle {s.idle:.0f} %: workers wait for network or pipe {share(host.network)}, "
+        line += f"on CPU {share(host.workers)}"
         confidence = "medium"
     else:
-        line = f"GPU idle {s.idle:.0f} %: main thread in disk wait {share(s.main_disk)}, no workers"
+        line = f"GPU idle {s.idle:.0f} %: main thread in disk wait {share(host.main_disk)}, no workers"
         confidence = "high"
-    notes = () if s.io_known else ("disk evidence needs root: read rates of this process are denied",)
+    notes = () if s.host.io_known else ("disk evidence needs root: read rates of this process are denied",)
     return RuleResult(
         starved_level(s),
         (line,),
@@ -152,9 +159,9 @@ def _may_blame(s: Signals) -> bool:
 
 
 def _cpu(s: Signals) -> bool:
-    f = s.feeders
-    if not s.knows_feeders or f is None:
-        return cpu(s) if not s.knows_feeders else False
+    f = s.host.feeders
+    if not s.tick.knows_feeders or f is None:
+        return cpu(s) if not s.tick.knows_feeders else False
     return _may_blame(s) and works(f, s) and main_cause(f) in ("cpu", "queued")
 
 
@@ -166,13 +173,13 @@ def _line(s: Signals, f: Feeders, doing: str) -> str:
 
 
 def _tell_cpu(s: Signals) -> RuleResult:
-    f = s.feeders
+    f = s.host.feeders
     if f is None:
         return tell_cpu(s)
     doing = f"runnable (cpu {share(f.busiest.run)}, queued {share(f.busiest.queued)})"
     queued = f.busiest.queued / f.busiest.cpu if f.busiest.cpu else 0.0
     remedy, short = cpu_remedy(s, f, queued)
-    main_is_known = s.main is not None
+    main_is_known = s.host.mean.main is not None
     notes = cores_note(s, f.busiest.queued)
     if not main_is_known:
         notes = (*notes, "the main thread could not be measured")
@@ -216,10 +223,10 @@ DATALOADER_CPU = Rule(
 
 
 def _disk(s: Signals) -> bool:
-    f = s.feeders
-    if not s.knows_feeders:
+    f = s.host.feeders
+    if not s.tick.knows_feeders:
         return disk(s)
-    if f is None or not _may_blame(s) or s.swapping is not None:
+    if f is None or not _may_blame(s) or swapping(s.machine) is not None:
         return False
     if works(f, s) and main_cause(f) != "disk":
         return False
@@ -229,8 +236,8 @@ def _disk(s: Signals) -> bool:
 
 
 def _network(s: Signals) -> bool:
-    f = s.feeders
-    if not s.knows_feeders:
+    f = s.host.feeders
+    if not s.tick.knows_feeders:
         return network(s)
     if f is None or not _may_blame(s):
         return False
@@ -256,7 +263,7 @@ def _fetches(s: Signals, f: Feeders) -> bool:
 
 
 def _tell_io(s: Signals) -> RuleResult:
-    f = s.feeders
+    f = s.host.feeders
     if f is None:
         return tell_io(s)
     cause: Cause
@@ -264,8 +271,8 @@ def _tell_io(s: Signals) -> RuleResult:
     if _disk(s):
         cause, confidence = "disk", "high"
         doing = f"in disk wait {share(max(f.busiest.disk, 0.0))}"
-        if s.io_known and s.read_bytes_per_s:
-            doing += f", reading {rate(s.read_bytes_per_s)}"
+        if s.host.io_known and s.host.mean.read:
+            doing += f", reading {rate(s.host.mean.read)}"
     elif works(f, s):
         cause = "pipe" if f.by == "pipe" else main_cause(f)
         confidence = "high" if proven or f.by == "thread" else "low" if f.by == "kinship" else "medium"
@@ -279,7 +286,7 @@ def _tell_io(s: Signals) -> RuleResult:
     if f.busiest.cpu >= SECOND:
         doing += f", runnable {share(f.busiest.cpu)}"
     remedy, short = io_remedy(s, f, cause)
-    notes = () if s.io_known else ("disk evidence needs root: read rates of this process are denied",)
+    notes = () if s.host.io_known else ("disk evidence needs root: read rates of this process are denied",)
     if f.why_blind is not None and not proven:
         notes = (*notes, f"no proof by bytes received: {f.why_blind}")
     sure: Confidence = "high" if confidence == "high" else "low" if confidence == "low" else "medium"
@@ -305,16 +312,5 @@ DATALOADER_DISK = Rule(
     remedy="shard small files (webdataset, Parquet), local NVMe cache, prefetch_factor ≥ 4, more workers",
 )
 
-DATALOADER_NETWORK = Rule(
-    id=DATALOADER_DISK.id,
-    title=DATALOADER_DISK.title,
-    short=DATALOADER_DISK.short,
-    condition=DATALOADER_DISK.condition,
-    level=DATALOADER_DISK.level,
-    levels=DATALOADER_DISK.levels,
-    state="starved",
-    holds=_network,
-    tell=_tell_io,
-    remedy=DATALOADER_DISK.remedy,
-)
+DATALOADER_NETWORK = replace(DATALOADER_DISK, holds=_network)
 """The wait channel is weaker evidence than CPU time, so this is tried after the main thread."""

@@ -6,7 +6,7 @@ from math import sqrt
 from typing import Protocol
 
 from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, at_least
-from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.signals import WINDOW_S, Signals
 from gputop.model.feeders import Cause, Feeders, FeederShares, Outsider
 from gputop.model.quantity import share
 
@@ -60,20 +60,20 @@ def least(x: float, s: Signals, looks: int = 1) -> float:
 
 def main_least(s: Signals) -> float:
     """L of the main thread's runnable time: by the means over the window, or by the pauses, where no kernel ran."""
-    idle_s = s.idle / 100.0 * min(s.window_s, s.covered_s)
-    paused = min(1.0, s.paused_main_s / idle_s) if idle_s > 0.0 else 0.0
-    return max(at_least(s.main or 0.0, s.u), paused)
+    idle_s = s.idle / 100.0 * min(WINDOW_S, s.covered_s)
+    paused = min(1.0, s.host.paused_main_s / idle_s) if idle_s > 0.0 else 0.0
+    return max(at_least(s.host.mean.main or 0.0, s.u), paused)
 
 
 def main_runs(s: Signals) -> bool:
     """Whether the main thread must have been runnable in most of the idle time."""
-    return s.main is not None and main_least(s) >= MOSTLY
+    return s.host.mean.main is not None and main_least(s) >= MOSTLY
 
 
 def own_wait(s: Signals) -> tuple[Cause, float] | None:
     """(cause, share of the window) where the main thread waits for something of its own, not for a batch."""
-    waits = s.main_waits
-    if (s.feeders is None and not s.knows_feeders) or waits is None or s.idle < IDLE_PCT:
+    waits = s.host.waits
+    if (s.host.feeders is None and not s.tick.knows_feeders) or waits is None or s.idle < IDLE_PCT:
         return None
     candidates: list[tuple[Cause, float]] = [
         ("disk", waits.disk),
@@ -81,12 +81,12 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
         ("pipe", waits.write),
         ("sleep", waits.sleep),
     ]
-    f = s.feeders
+    f = s.host.feeders
     feeds = works(f, s)
-    if f is not None and feeds and least_of(f.busiest, s) >= least(waits.sleep, s, s.main_looks):
+    if f is not None and feeds and least_of(f.busiest, s) >= least(waits.sleep, s, s.host.looks):
         # It looks for the batch again and again, and sleeps between: joblib does, and many a loop of one's own.
         candidates.pop()
-    if _polls_own_socket(s) and not s.listens and not feeds:
+    if _polls_own_socket(s) and not s.host.mean.listens and not feeds:
         candidates[1] = ("network", waits.network + waits.poll)
     # These can never be a wait for the GPU: they need no bound, only that no other cause is possible.
     cause, x = max(candidates[:3], key=lambda pair: pair[1])
@@ -94,7 +94,7 @@ def own_wait(s: Signals) -> tuple[Cause, float] | None:
         return cause, x
     cause, x = max(candidates, key=lambda pair: pair[1])
     # A thread that sleeps while the GPU computes does so in the busy time: only what is beyond it counts.
-    return (cause, x) if least(x, s, s.main_looks) >= OWN_WAIT else None
+    return (cause, x) if least(x, s, s.host.looks) >= OWN_WAIT else None
 
 
 def main_alone(s: Signals) -> Cause | None:
@@ -103,29 +103,32 @@ def main_alone(s: Signals) -> Cause | None:
     Which of them lay in the idle time is not known: it may run, or sleep, until the GPU is done. But it waited for no
     other process, and no feeder worked. ``unknown`` where running and sleeping would fit the idle time alike.
     """
-    waits, idle = s.main_waits, s.idle / 100.0
-    if waits is None or s.main is None or not s.knows_feeders or s.idle < IDLE_PCT:
+    host = s.host.mean
+    waits, idle = s.host.waits, s.idle / 100.0
+    if waits is None or host.main is None or not s.tick.knows_feeders or s.idle < IDLE_PCT:
         return None
-    if works(s.feeders, s) or _may_still_feed(s):
+    if works(s.host.feeders, s) or _may_still_feed(s):
         return None
     own_waits = waits.disk + waits.network + waits.write
-    if least(min(1.0, s.main + own_waits + waits.sleep), s, s.main_looks) < MOSTLY:
+    if least(min(1.0, host.main + own_waits + waits.sleep), s, s.host.looks) < MOSTLY:
         return None
-    ran, slept = abs(s.main - (idle - own_waits)), abs(waits.sleep - (idle - own_waits))
+    ran, slept = abs(host.main - (idle - own_waits)), abs(waits.sleep - (idle - own_waits))
     surely = main_least(s) >= SURELY
     if abs(ran - slept) < CLOSER and not surely:
         return "unknown"
-    return "sleep" if slept < ran and not surely else "queued" if 2.0 * (s.main_queued or 0.0) >= s.main else "cpu"
+    return (
+        "sleep" if slept < ran and not surely else "queued" if 2.0 * (host.main_queued or 0.0) >= host.main else "cpu"
+    )
 
 
 def _polls_own_socket(s: Signals) -> bool:
     """Whether the main thread polls while its own process receives data: then it is no batch that it waits for."""
-    return s.main_fetches or (not s.loaders and (s.main_rx or 0.0) >= LEAST_RX)
+    return s.host.fetches or (not s.host.loaders and (s.host.rx or 0.0) >= LEAST_RX)
 
 
 def _may_still_feed(s: Signals) -> bool:
     """Whether a feeder waits for what has not been seen yet."""
-    f = s.feeders
+    f = s.host.feeders
     return f is not None and f.what != "threads" and max(f.any_unread, f.busiest.unread) >= SECOND
 
 
@@ -135,8 +138,8 @@ def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
 
     ``surely``: waits that no table knows, for a child of its own among them, do not count.
     """
-    waits = s.main_waits
-    if waits is None or main_runs(s) or s.main_fetches or own_wait(s) is not None:
+    waits = s.host.waits
+    if waits is None or main_runs(s) or s.host.fetches or own_wait(s) is not None:
         return False
     others = 0.0 if surely else waits.other
     return waits.lock + waits.poll + waits.pipe + others >= FOR_BATCH * s.idle / 100.0
@@ -144,13 +147,13 @@ def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
 
 def is_fed(s: Signals) -> bool:
     """Whether steps come, each after a wait for workers that make its batch: a slow job, neither idle nor starting."""
-    f = s.feeders
+    f = s.host.feeders
     return s.kernels_s >= STEPS_S and f is not None and f.what == "workers" and works(f, s) and waits_for_batch(s)
 
 
 def restarts(s: Signals) -> bool:
     """Whether most of the idle time lies beside the births of all loaders: whoever runs then, it is starting them."""
-    return s.restart_s > 0.0 and s.restart_s >= RESTARTING * s.idle / 100.0 * min(s.window_s, s.covered_s)
+    return s.host.restart_s > 0.0 and s.host.restart_s >= RESTARTING * s.idle / 100.0 * min(WINDOW_S, s.covered_s)
 
 
 def works(f: Feeders | None, s: Signals) -> bool:
@@ -199,8 +202,8 @@ def feeder_words(shares: FeederShares) -> str:
 
 def main_words(s: Signals) -> str:
     """The two largest classes of the main thread: ``lock 96 %, run 3 %``."""
-    waits = s.main_waits
-    parts = [(s.main or 0.0, "run")]
+    waits = s.host.waits
+    parts = [(s.host.mean.main or 0.0, "run")]
     if waits is not None:
         parts += [(getattr(waits, name), word) for name, word in _WAIT_WORDS.items()]
     largest = [(x, name) for x, name in sorted(parts, key=lambda p: -p[0]) if x >= WORTH_SAYING][:2]
@@ -210,7 +213,7 @@ def main_words(s: Signals) -> str:
 def both_words(s: Signals) -> str:
     """What main and feeders did: part of every evidence of starvation."""
     line = f"main waits: {main_words(s)}"
-    f = s.feeders
+    f = s.host.feeders
     if f is None:
         return line
     words = feeder_words(f.busiest)
@@ -270,11 +273,11 @@ def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
     """Who takes the cores that the job queues for: others by name, or the job itself."""
     if queued is None or queued < 0.3:
         return ()
-    others = taken_by(s)
+    others = taken_by(s.host)
     if others is not None:
         return (f"the cores are taken by {others}",)
-    if s.tree_cores is not None and s.cores and s.tree_cores >= 0.6 * s.cores:
-        return (f"the cores are taken by the job's own threads: {s.tree_cores:.1f} of {s.cores:.0f}",)
+    if s.host.mean.tree is not None and s.host.cores and s.host.mean.tree >= 0.6 * s.host.cores:
+        return (f"the cores are taken by the job's own threads: {s.host.mean.tree:.1f} of {s.host.cores:.0f}",)
     return ()
 
 
@@ -303,17 +306,20 @@ FASTER_STORE = "shard small files (webdataset, Parquet), cache on local NVMe"
 
 def is_dataloader(s: Signals, f: Feeders) -> bool:
     """Whether it is PyTorch's DataLoader, which has options of its own."""
-    return f.what == "workers" and (s.loader_kind == "torch" or bool(s.pin_memory))
+    return f.what == "workers" and (s.tick.kinds == "torch" or bool(s.tick.pin_memory))
 
 
 def has_pressure(s: Signals) -> bool:
     """Whether tasks of this machine wait for a core much of the time: more of them would wait as well."""
-    return (s.psi_cpu is not None and s.psi_cpu >= PRESSED) or (s.host_cpu is not None and s.host_cpu >= CORES_FREE)
+    machine = s.machine
+    return (machine.psi_cpu_pct is not None and machine.psi_cpu_pct >= PRESSED) or (
+        machine.cpu_pct is not None and machine.cpu_pct >= CORES_FREE
+    )
 
 
 def has_free_cores(s: Signals, busy: int) -> bool:
     """Whether there is a core for one more who computes, beside ``busy`` that do and the main thread."""
-    return not has_pressure(s) and (s.cores is None or busy + 1 < s.cores)
+    return not has_pressure(s) and (s.host.cores is None or busy + 1 < s.host.cores)
 
 
 def more_of(s: Signals, f: Feeders) -> str:
@@ -340,13 +346,14 @@ def cpu_remedy(s: Signals, f: Feeders, queued: float) -> Remedy:
                 "balance the samples, in_order=False",
             )
         return f"balance the work over the {f.kind}: one slow one holds up the others", "balance the work"
-    if s.throttled is not None and s.throttled >= THROTTLED:
+    throttled = s.host.mean.throttled
+    if throttled is not None and throttled >= THROTTLED:
         return (
-            f"raise the cgroup's CPU limit ({share(s.throttled)} of its periods cut short), not the number of loaders",
+            f"raise the cgroup's CPU limit ({share(throttled)} of its periods cut short), not the number of loaders",
             "raise the CPU limit",
         )
     if queued >= QUEUED:
-        others = takers_of_cores(s)
+        others = takers_of_cores(s.host)
         free = f"free the cores that {others[0].name} takes" if others else "free cores"
         return f"not more workers: {free}, OMP_NUM_THREADS=1, cheaper transforms", "free cores, not workers"
     if has_free_cores(s, f.n):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import HELD_BYTES, Rule, RuleResult, is_cpu_phase
 from gputop.diagnosis.rules.feeding_rules import HELD_BY_DEBUGGER, is_fed
@@ -33,7 +35,7 @@ _MAIN_WORDS: dict[str, tuple[str, Cause | None]] = {
 
 def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     """What the main thread or the workers have been in since the GPU idles, in words, and the cause that this is."""
-    main, feeders = s.main_stands, s.feeders_stand
+    main, feeders = s.host.main_stands, s.host.feeders_stand
     if main is not None and main.what == "stopped":
         return f"main: stopped by a signal (SIGSTOP) for {duration(main.for_s)}", "stopped"
     if main is not None and main.what == "traced":
@@ -51,7 +53,7 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
         return None, None
     if main.mount is not None:
         return f"main: waits on the file system {main.mount} for {duration(main.for_s)}", "mount"
-    if main.what in ("network", "poll") and s.server is None and (s.nccl or not s.has_worked):
+    if main.what in ("network", "poll") and s.tick.server is None and (s.tick.nccl or not s.has_worked):
         since = "since the start" if not s.has_worked else f"for {duration(main.for_s)}"
         return f"main: waits on a socket {since}: for the other ranks of the job (rendezvous)?", "ranks"
     words, cause = _MAIN_WORDS[main.what]
@@ -70,26 +72,28 @@ WHY_REMEDIES: dict[str, tuple[str, str]] = {
 
 
 def _remedy(s: Signals, cause: Cause | None) -> tuple[str, str] | None:
-    if s.main_stands is not None and s.main_stands.what == "traced":
+    if s.host.main_stands is not None and s.host.main_stands.what == "traced":
         return HELD_BY_DEBUGGER
     remedy = WHY_REMEDIES.get(cause or "")
-    return None if remedy is None else (remedy[0].format(pid=s.pid if s.pid is not None else "PID"), remedy[1])
+    return (
+        None if remedy is None else (remedy[0].format(pid=s.tick.pid if s.tick.pid is not None else "PID"), remedy[1])
+    )
 
 
 def _held(s: Signals) -> float:
     """Device memory of the GPU's processes; the GPU's own figure where the driver does not give theirs."""
-    if s.process_bytes is None and s.processes:
-        return s.mem_used or 0.0
-    return s.process_bytes or 0.0
+    if s.tick.process_bytes is None and s.tick.computing:
+        return s.gpu.mem_used_bytes or 0.0
+    return s.tick.process_bytes or 0.0
 
 
 def _holding(s: Signals) -> bool:
-    holds = s.quiet and s.quiet_s >= HOLDING_S and _held(s) >= HELD_BYTES and s.server is None
+    holds = s.quiet and s.quiet_s >= HOLDING_S and _held(s) >= HELD_BYTES and s.tick.server is None
     return holds and not is_cpu_phase(s) and not is_fed(s)
 
 
 def _tell_holding(s: Signals) -> RuleResult:
-    holder = s.name if s.pid is None else f"{s.name} (pid {s.pid})"
+    holder = s.tick.name if s.tick.pid is None else f"{s.tick.name} (pid {s.tick.pid})"
     why, cause = why_idle(s)
     line = f"util {s.u:.0f} % for {duration(s.quiet_s)}, {holder} holds {memory(_held(s))}"
     remedy = _remedy(s, cause) or (
@@ -100,8 +104,8 @@ def _tell_holding(s: Signals) -> RuleResult:
         "red" if s.quiet_s >= ALARM_S else "yellow",
         (line,) if why is None else (line, why),
         *remedy,
-        "high" if s.host else "medium",
-        () if s.host else ("cannot see whether its process computes on the CPU",),
+        "high" if s.host.seen else "medium",
+        () if s.host.seen else ("cannot see whether its process computes on the CPU",),
         title=f"{HOLDING}  {duration(s.quiet_s)}",
         plain_title=HOLDING,
         cause=cause,
@@ -111,7 +115,6 @@ def _tell_holding(s: Signals) -> RuleResult:
 IDLE_HOLDING_MEMORY = Rule(
     id="idle_holding_memory",
     title=HOLDING,
-    short=HOLDING,
     condition="p95(util) < 5 % for ≥ 300 s, the GPU's processes hold ≥ 1 GiB, use < 0.5 core and serve no requests",
     level="yellow",
     levels="yellow, red from 60 min",
@@ -126,10 +129,10 @@ def _tell_idle(s: Signals) -> RuleResult:
     held_bytes = _held(s)
     for_s = s.quiet_s if s.quiet else s.stopped_s
     notes: tuple[str, ...] = ()
-    if s.server is not None and held_bytes >= HELD_BYTES:
-        notes = (f"an idle server: {s.server} holds {memory(held_bytes)}",)
-    elif not s.processes and (s.mem_used or 0.0) >= HELD_BYTES:
-        notes = (f"{memory(s.mem_used or 0.0)} in use by processes that are not visible here",)
+    if s.tick.server is not None and held_bytes >= HELD_BYTES:
+        notes = (f"an idle server: {s.tick.server} holds {memory(held_bytes)}",)
+    elif not s.tick.computing and (s.gpu.mem_used_bytes or 0.0) >= HELD_BYTES:
+        notes = (f"{memory(s.gpu.mem_used_bytes or 0.0)} in use by processes that are not visible here",)
     why, cause = why_idle(s)
     line = f"util {s.u:.0f} % for {duration(for_s)}, " + (f"{memory(held_bytes)} held" if held_bytes else "no process")
     return RuleResult(
@@ -148,7 +151,6 @@ def _tell_idle(s: Signals) -> RuleResult:
 IDLE = Rule(
     id="idle",
     title="idle",
-    short="idle",
     condition="p95(util) < 5 % (leaves where p90 is not); not while requests come and go, nor while steps do, each "
     "after a wait for workers that work",
     level="grey",
@@ -157,14 +159,5 @@ IDLE = Rule(
     tell=_tell_idle,
 )
 
-STOPPED = Rule(
-    id=IDLE.id,
-    title=IDLE.title,
-    short=IDLE.short,
-    condition=IDLE.condition,
-    level=IDLE.level,
-    state="idle",
-    holds=lambda s: s.stopped_s >= STOPPED_S and s.idle >= IDLE_PCT and not s.comes_and_goes,
-    tell=_tell_idle,
-)
+STOPPED = replace(IDLE, holds=lambda s: s.stopped_s >= STOPPED_S and s.idle >= IDLE_PCT and not s.comes_and_goes)
 """Asked after every cause of starvation, so that a job's end is not called starvation until the window has emptied."""

@@ -21,7 +21,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     waits_for_batch,
     works,
 )
-from gputop.diagnosis.signals import Pause, Signals
+from gputop.diagnosis.signals import WINDOW_S, Pause, Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE, IDLE_LEAVE
 from gputop.diagnosis.types import HOLDING_MEMORY, Confidence, Level
 from gputop.model.feeders import Cause
@@ -45,26 +45,30 @@ WAITS_FOR_REQUESTS = 0.5
 
 def _listens(s: Signals) -> bool:
     """A process with a listening socket, its own or its parent's, whose main thread waits for requests."""
-    waits = s.main_waits
-    f = s.feeders
-    if waits is None or (s.listens < 0.5 and not s.served) or main_runs(s):
+    waits = s.host.waits
+    f = s.host.feeders
+    if waits is None or ((s.host.mean.listens or 0.0) < 0.5 and not s.host.served) or main_runs(s):
         return False
-    if s.loaders and (f is None or f.what != "helpers"):
+    if s.host.loaders and (f is None or f.what != "helpers"):
         return False
     # Threads of a server wait for clients, unless data comes in over connections that the server opened.
-    if works(f, s) and f is not None and (f.what != "threads" or (s.main_rx or 0.0) >= LEAST_RX):
+    if works(f, s) and f is not None and (f.what != "threads" or (s.host.rx or 0.0) >= LEAST_RX):
         return False
-    for_requests = waits.poll + waits.pipe + waits.other if s.served else waits.poll
+    for_requests = waits.poll + waits.pipe + waits.other if s.host.served else waits.poll
     return for_requests >= WAITS_FOR_REQUESTS * s.idle / 100.0
 
 
 def _low_demand(s: Signals) -> bool:
-    return s.holds.waits and ((s.server is not None and not s.loaders) or _listens(s))
+    return s.holds.waits and ((s.tick.server is not None and not s.host.loaders) or _listens(s))
 
 
 def _tell_low_demand(s: Signals) -> RuleResult:
-    listens = f"the parent of {s.name} takes requests" if s.served else f"{s.name} listens on a socket of its own"
-    server = listens if s.server is None else f"{s.server} server"
+    listens = (
+        f"the parent of {s.tick.name} takes requests"
+        if s.host.served
+        else f"{s.tick.name} listens on a socket of its own"
+    )
+    server = listens if s.tick.server is None else f"{s.tick.server} server"
     return RuleResult(
         "info",
         (f"{server}: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests",),
@@ -99,7 +103,7 @@ SAVING = 0.4
 
 
 def _checkpoint(s: Signals) -> Pause | None:
-    for pause in reversed(s.pauses):
+    for pause in reversed(s.host.pauses):
         written = pause.write_bytes_per_s or 0.0
         # A main thread that waits for what it writes saves something: the slower the disk, the longer.
         saves = written >= CHECKPOINT_BYTES or pause.main_saves >= SAVING
@@ -132,7 +136,7 @@ CHECKPOINT_PAUSE = Rule(
     "the main thread waits for what it writes in ≥ 40 % of it",
     level="info",
     state="starved",
-    holds=lambda s: bool(s.pauses) and _checkpoint(s) is not None,
+    holds=lambda s: bool(s.host.pauses) and _checkpoint(s) is not None,
     tell=_tell_checkpoint,
     remedy="async checkpointing, less often",
 )
@@ -145,24 +149,25 @@ BIRTH_GAP_S = 0.9
 
 
 def _worker_restart(s: Signals) -> bool:
-    if s.idle < IDLE_PCT or s.churn_per_min < CHURN_PER_MIN or s.birth_gap_s < BIRTH_GAP_S:
+    if s.idle < IDLE_PCT or s.host.births * 60.0 / WINDOW_S < CHURN_PER_MIN or s.host.birth_gap_s < BIRTH_GAP_S:
         return False
     # Importing is computing: where all loaders are new, it is starting them. Where older ones run on and compute most
     # of the time, they do the work of a dataloader.
-    return restarts(s) or not works(s.feeders, s)
+    return restarts(s) or not works(s.host.feeders, s)
 
 
 def _tell_worker_restart(s: Signals) -> RuleResult:
+    stops = f"the GPU stops for {s.host.birth_gap_s:.0f} s when they start"
     return RuleResult(
         "yellow",
-        (f"{s.births} new workers in {s.window_s:.0f} s; the GPU stops for {s.birth_gap_s:.0f} s when they start",),
+        (f"{s.host.births} new workers in {WINDOW_S:.0f} s; {stops}",),
         *_keep_alive(s),
         cause="startup",
     )
 
 
 def _keep_alive(s: Signals) -> tuple[str, str]:
-    if not s.knows_feeders or s.born_kind == "torch" or s.pin_memory:
+    if not s.tick.knows_feeders or s.host.born_kind == "torch" or s.tick.pin_memory:
         return "DataLoader(persistent_workers=True), start workers by fork or forkserver", "persistent_workers=True"
     return "keep the pool alive between epochs, or prepare the data before training (map once, cache)", "keep the pool"
 
@@ -170,7 +175,6 @@ def _keep_alive(s: Signals) -> tuple[str, str]:
 WORKER_RESTART = Rule(
     id="worker_restart",
     title="starved: worker restarts",
-    short="starved: worker restarts",
     condition="idle ≥ 20 %, ≥ 4 new loaders a minute, and pauses of ≥ 1 s without a kernel when they start",
     level="yellow",
     state="starved",
@@ -189,10 +193,10 @@ PAGEABLE_MAIN = 0.8
 
 
 def _pcie(s: Signals) -> bool:
-    pcie = s.pcie
+    pcie = s.mean.pcie
     if pcie is None or pcie < PCIE_BUSY:
         return False
-    if min(s.pcie_rx or 0.0, s.pcie_tx or 0.0) >= BOTH_WAYS or s.server is not None:
+    if min(s.mean.pcie_rx or 0.0, s.mean.pcie_tx or 0.0) >= BOTH_WAYS or s.tick.server is not None:
         return False
     return pcie >= PCIE_FULL or (s.idle >= IDLE_PCT and pcie >= s.idle / 200.0)
 
@@ -202,12 +206,12 @@ PINNED = "pin_memory=True with non_blocking=True, send uint8, keep data on the G
 
 def _tell_pcie(s: Signals) -> RuleResult:
     capacity = s.pcie_bytes_per_s or 0.0
-    rx = (s.pcie_rx or 0.0) >= (s.pcie_tx or 0.0)
-    moved = (s.pcie or 0.0) * capacity
-    pageable = s.main is not None and s.main >= PAGEABLE_MAIN
+    rx = (s.mean.pcie_rx or 0.0) >= (s.mean.pcie_tx or 0.0)
+    moved = (s.mean.pcie or 0.0) * capacity
+    pageable = s.host.mean.main is not None and s.host.mean.main >= PAGEABLE_MAIN
     line = f"PCIe {'RX' if rx else 'TX'} {moved / 1e9:.1f} of {capacity / 1e9:.0f} GB/s while GPU idle {s.idle:.0f} %"
     if pageable:
-        line += f", main thread {share(s.main)} runnable: looks pageable"
+        line += f", main thread {share(s.host.mean.main)} runnable: looks pageable"
     return RuleResult(
         "yellow",
         (line,),
@@ -220,7 +224,6 @@ def _tell_pcie(s: Signals) -> RuleResult:
 PCIE_TRANSFER = Rule(
     id="pcie_transfer",
     title="starved: PCIe transfers",
-    short="starved: PCIe transfers",
     condition="PCIe ≥ 30 % of the link and ≥ idle/2 with idle ≥ 20 %, or ≥ 70 %; one direction only (both are NCCL)",
     level="yellow",
     state="starved",
@@ -261,14 +264,14 @@ def _tell_unattributed(s: Signals) -> RuleResult:
     if s.is_dark:
         return _tell_dark(s)
     line = f"GPU idle {s.idle:.0f} %"
-    if not s.host:
+    if not s.host.seen:
         line += ", the host's side is not visible"
     else:
-        line += f", main thread runnable {share(s.main)} of the time"
-        if s.loaders:
-            line += f", {s.loaders} workers {share(s.workers)}"
-        if s.pool_cores is not None and s.pool_cores >= 0.5:
-            line += f", host threads on {s.pool_cores:.1f} cores"
+        line += f", main thread runnable {share(s.host.mean.main)} of the time"
+        if s.host.loaders:
+            line += f", {s.host.loaders} workers {share(s.host.mean.workers)}"
+        if s.host.mean.pool is not None and s.host.mean.pool >= 0.5:
+            line += f", host threads on {s.host.mean.pool:.1f} cores"
     notes = _uses(s)
     if main_is_unclear(s):
         notes = (*notes, "cannot tell: the main thread spins or computes")
@@ -276,16 +279,16 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
     evidence: tuple[str, ...] = (line,)
     cause = _unattributed_cause(s)
-    traced = s.main_stands is not None and s.main_stands.what == "traced"
+    traced = s.host.main_stands is not None and s.host.main_stands.what == "traced"
     remedy = HELD_BY_DEBUGGER if traced else UNATTRIBUTED_REMEDIES[cause]
-    if s.host and s.knows_feeders:
-        f = s.feeders
+    if s.host.seen and s.tick.knows_feeders:
+        f = s.host.feeders
         if cause == "lock" and f is not None and f.busiest.sleep >= SECOND:
             remedy = ASLEEP_UNDER_A_LOCK
         evidence = (line, both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders"))
         if f is not None and f.why_blind is not None:
             notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
-    return RuleResult("yellow", evidence, *remedy, "medium" if s.host else "low", notes, cause=cause)
+    return RuleResult("yellow", evidence, *remedy, "medium" if s.host.seen else "low", notes, cause=cause)
 
 
 UNATTRIBUTED_REMEDIES: dict[str, tuple[str, str]] = {
@@ -311,15 +314,15 @@ ASLEEP_UNDER_A_LOCK = (
 
 def _unattributed_cause(s: Signals) -> Cause:
     """What feeders wait for where that is not I/O."""
-    f = s.feeders
-    if s.main_stands is not None and s.main_stands.what in ("stopped", "traced"):
+    f = s.host.feeders
+    if s.host.main_stands is not None and s.host.main_stands.what in ("stopped", "traced"):
         return "stopped"
     if restarts(s):
         return "startup"
     if f is None or works(f, s) or f.what == "threads":
         # A thread that waits or sleeps is one of many that have nothing to do: that proves nothing.
         return "unknown"
-    if s.main_waits is not None and not waits_for_batch(s, surely=True):
+    if s.host.waits is not None and not waits_for_batch(s, surely=True):
         # Nobody waits for these: a worker whose batches are not taken waits for a lock, or sleeps, as well.
         return "unknown"
     lock, sleep = f.busiest.lock, f.busiest.sleep
@@ -336,7 +339,6 @@ def _unattributed_cause(s: Signals) -> Cause:
 STARVED_UNATTRIBUTED = Rule(
     id="starved_unattributed",
     title="starved: cause not seen",
-    short="starved: cause not seen",
     condition=f"idle ≥ {IDLE:.0f} % (leaves at {IDLE_LEAVE:.0f} %) and none of the above; without a visible process "
     "and without the host's side idle is a fact, and is counted as idle",
     level="yellow",
@@ -358,12 +360,12 @@ MOST_WORKERS = 8
 
 def in_workers(s: Signals) -> tuple[str, str] | None:
     """What to give the loading to, whole and in short, on this machine; None where no core is free for it."""
-    if has_pressure(s) or (s.cores is not None and s.cores < 2.0):
+    if has_pressure(s) or (s.host.cores is not None and s.host.cores < 2.0):
         return None
-    if s.cores is None or s.cores > MOST_WORKERS:
+    if s.host.cores is None or s.host.cores > MOST_WORKERS:
         return IN_WORKERS, "num_workers=4–8"
-    workers = max(1, int(s.cores) - 1)
-    return f"DataLoader(num_workers={workers}) on these {s.cores:.0f} cores", f"num_workers={workers}"
+    workers = max(1, int(s.host.cores) - 1)
+    return f"DataLoader(num_workers={workers}) on these {s.host.cores:.0f} cores", f"num_workers={workers}"
 
 
 LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
@@ -400,24 +402,27 @@ OWN_WAITS = {
 
 
 def _tell_main(s: Signals) -> RuleResult:
+    host = s.host
     wait = None if main_runs(s) else own_wait(s)
     if wait is not None:
         cause, x = wait
         doing = OWN_WAITS[cause]
         line = f"GPU idle {s.idle:.0f} %: main thread {doing} {share(x)} of the time"
-        if cause == "network" and (s.main_rx or 0.0) >= LEAST_RX:
-            line += f", receiving {rate(s.main_rx)}"
+        if cause == "network" and (host.rx or 0.0) >= LEAST_RX:
+            line += f", receiving {rate(host.rx)}"
         return RuleResult(starved_level(s), (line, both_words(s)), *MAIN_REMEDIES[cause], "medium", cause=cause)
     alone = None if main_runs(s) else main_alone(s)
     if alone in ("sleep", "unknown"):
         line = f"GPU idle {s.idle:.0f} %: main thread runs or sleeps by a timer, and waits for nobody"
         return RuleResult(starved_level(s), (line, both_words(s)), *MAIN_REMEDIES[alone], "medium", cause=alone)
     if alone is not None:
-        line = f"GPU idle {s.idle:.0f} %: main thread runnable {share(s.main)} of the time, and waits for nobody"
+        line = (
+            f"GPU idle {s.idle:.0f} %: main thread runnable {share(host.mean.main)} of the time, and waits for nobody"
+        )
     else:
         line = f"GPU idle {s.idle:.0f} %: main thread runnable at least {share(main_least(s))} of that"
-    if s.loaders:
-        line += f", {s.loaders} workers {share(s.workers)} busy"
+    if host.loaders:
+        line += f", {host.loaders} workers {share(host.mean.workers)} busy"
         remedy = LIGHTER_HOST
         short = "torch.compile, no .item()"
     else:
@@ -431,17 +436,18 @@ def _tell_main(s: Signals) -> RuleResult:
         else:
             remedy = f"{workers[0]} if it loads data; else torch.compile, CUDA graphs, no .item() in each step"
             short = f"{workers[1]}, compile"
-    queued = (s.main_queued or 0.0) / s.main if s.main else 0.0
-    evidence = (line, both_words(s)) if s.knows_feeders else (line,)
+    queued = (host.mean.main_queued or 0.0) / host.mean.main if host.mean.main else 0.0
+    evidence = (line, both_words(s)) if s.tick.knows_feeders else (line,)
     cause = "queued" if queued >= 0.5 else "cpu"
     sure: Confidence = "high" if alone is None else "medium"
-    return RuleResult(starved_level(s), evidence, remedy, short, sure, notes=cores_note(s, s.main_queued), cause=cause)
+    return RuleResult(
+        starved_level(s), evidence, remedy, short, sure, notes=cores_note(s, host.mean.main_queued), cause=cause
+    )
 
 
 MAIN_PROCESS = Rule(
     id="main_process",
     title="starved: main process",
-    short="starved: main process",
     condition="idle ≥ 20 % and the main thread runnable in at least half of the idle time (lower bound, "
     "or in the pauses of 2 s and more), or waiting for a disk, the network or a timer of its own in ≥ 40 % of it; for "
     "a disk, the network or the reader of a pipe in ≥ 80 % of it no bound is asked for; or the one or the other in "

@@ -12,9 +12,9 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.catalogue import verdict_rows
+from gputop.diagnosis.hysteresis import busy_not_working
 from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.rules.base import HELD_BYTES
-from gputop.diagnosis.signals import busy_not_working
 from gputop.diagnosis.thresholds import FLAG_A_UTIL, SURELY_BUSY_UTIL
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, Flag, Level
 from gputop.features.fleet.exporter_names import group_of
