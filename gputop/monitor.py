@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.job_steps import grown
+from gputop.diagnosis.readings import Readings
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
@@ -126,6 +127,7 @@ class Judgement(Struct, frozen=True):
     A monitor that goes on from it says what the one that it was taken from would have said.
     """
 
+    readings: Readings
     diagnoser: Diagnoser
     steps: StepHistory
     seen: dict[str, None]
@@ -145,7 +147,9 @@ class Monitor:
         self._history = History(interval_s)
         self._processes = ProcessHistory(interval_s)
         self._sources = SmSources()
-        before = Judgement(Diagnoser(interval_s), StepHistory(), {}, None) if after is None else deepcopy(after)
+        nothing = Judgement(Readings(), Diagnoser(interval_s), StepHistory(), {}, None)
+        before = nothing if after is None else deepcopy(after)
+        self._readings = before.readings
         self._diagnoser = before.diagnoser
         self._steps = before.steps
         self._seen_uuids = before.seen
@@ -154,14 +158,14 @@ class Monitor:
 
     def judgement(self) -> Judgement:
         """What its verdicts rest on now, to go on from later: some milliseconds for eight GPUs."""
-        return deepcopy(Judgement(self._diagnoser, self._steps, self._seen_uuids, self._last_t))
+        return deepcopy(Judgement(self._readings, self._diagnoser, self._steps, self._seen_uuids, self._last_t))
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
         """Clear a sticky badge of a GPU, by its index."""
         self._diagnoser.acknowledge(gpu, badge_id)
 
     def feed(self, snapshot: Snapshot) -> Frame:
-        """Take one snapshot in and give the frame that it makes.
+        """Take one snapshot in and give the frame that it makes, of what can be believed of it.
 
         When the clock has stepped backwards, history and diagnosis start over: a chart must not fold time.
         """
@@ -169,10 +173,12 @@ class Monitor:
             self._history = History(self._interval_s)
             self._processes = ProcessHistory(self._interval_s)
             self._steps = StepHistory()
+            self._readings = Readings()
             self._diagnoser = Diagnoser(self._interval_s)
             self._sources = SmSources()
             self._seen_uuids.clear()
         self._last_t = snapshot.t
+        snapshot = self._readings.believed(snapshot)
         is_repeat = self._diagnoser.is_repeat(snapshot)
         diagnoses = self._diagnoser.observe(snapshot)
         for gpu in () if is_repeat else snapshot.gpus:

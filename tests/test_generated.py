@@ -70,7 +70,7 @@ def _fields(kind: type) -> set[str]:
 
 def test_the_catalogue_and_the_snapshot_have_the_same_keys() -> None:
     assert _fields(GpuStatic) == set(metrics.GPU_STATIC)
-    assert _fields(GpuSample) - {"static", "unavailable"} == {
+    assert _fields(GpuSample) - {"static", "unavailable", "doubts"} == {
         *metrics.GPU_METRICS,
         *metrics.SM_PROVENANCE,
         *metrics.GPU_STATE,

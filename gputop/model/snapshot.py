@@ -124,6 +124,8 @@ class GpuSample(Struct, frozen=True):
     lost_since: float | None = None
     asleep: bool | None = None
     unavailable: Mapping[str, str] = NOTHING_MISSING
+    doubts: Mapping[str, str] = NOTHING_MISSING
+    """What is to be known of a value that is there, by its key; found when it is judged, and in no recording."""
 
     @property
     def sm_reason(self) -> str | None:

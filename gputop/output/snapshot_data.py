@@ -51,10 +51,11 @@ def _fields(sample: AnySample, *tables: Iterable[str]) -> dict[str, object]:
 
 
 def gpu_data(gpu: GpuSample) -> dict[str, object]:
-    """Static facts, metrics and provenance of one GPU, with the reason for each that is missing."""
+    """Static facts, metrics and provenance of one GPU, with the reason for each that is missing or doubtful."""
     return {
         **_fields(gpu, GPU_STATIC, _GPU_MEASURED),
         "unavailable": dict(gpu.unavailable),
+        **({"doubts": dict(gpu.doubts)} if gpu.doubts else {}),
     }
 
 

@@ -236,7 +236,8 @@ def _source(metric: Metric, gpu: GpuSample) -> str:
     elif gpu.sm_source == "counters":
         origin = "hardware counters, held exclusively"
     window = "" if gpu.sm_window_s is None else f", mean of {seconds(gpu.sm_window_s)}"
-    return origin + window
+    doubt = gpu.doubts.get(metric.key)
+    return origin + window + ("" if doubt is None else f", {doubt}")
 
 
 def _missing(metric: Metric, gpu: GpuSample) -> str:

@@ -95,7 +95,7 @@ def columns_of(kind: type[Any]) -> tuple[RecordedColumn, ...]:
         if (typed := TYPED.get(name)) is not None
         else RecordedColumn(name, _CHECKS[kind.__annotations__[name]], _rounding(name), defaults.get(name))
         for name in kind.__struct_fields__
-        if name not in ("static", "feed", "main", "unavailable")
+        if name not in ("static", "feed", "main", "unavailable", "doubts")
     )
 
 

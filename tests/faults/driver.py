@@ -278,6 +278,7 @@ def rows() -> list[Row]:
         for code in (1, 9, 15, 18, 999)
     ]
     here = "tests/sources/test_local.py::"
+    readings = "tests/diagnosis/test_readings.py::"
     return [
         *rows,
         Row("any other NVML error at the start", "`nvmlInit`: each of NVML's codes", "the NVIDIA driver does not start",
@@ -329,6 +330,15 @@ def rows() -> list[Row]:
             "everything: zero is a measurement", 0, _gpm_zero),
         Row("GPM: first sample", "one sample makes no pair", "…", "everything; values from the second tick", None,
             "tests/sources/nvml/test_gpm.py::test_the_value_exists_from_the_second_sample_with_its_window"),
+        Row("SUCCESS, and always 0", "utilisation is 0 beside counters, a process or power that show work",
+            "the driver answers 0 while", "all other values; the GPU is called neither idle nor lost", None, readings
+            + "test_a_driver_that_always_answers_0_is_not_believed_and_the_gpu_is_called_neither_idle_nor_lost"),
+        Row("utilisation stuck at 100", "after a suspend: no process, little power, a low clock", "stuck at 100",
+            "all other values; nobody is accused", None,
+            readings + "test_a_util_stuck_after_a_suspend_is_not_believed_and_nobody_is_accused"),
+        Row("GPM: a clock that swings", "activity per cycle, while the clock moves by more than a fifth",
+            "per cycle, clock 210–1980 MHz", "everything", None,
+            readings + "test_activity_per_cycle_says_so_where_the_clock_swings"),
         Row("process list with sentinels", "pid 0, a pid beyond all, memory not available, the same pid twice",
             '"gpu_mem_bytes": null', "every real process", 0, _sentinels),
         Row("a refused process list", "NO_PERMISSION for the list of processes", "no process list",

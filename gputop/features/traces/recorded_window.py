@@ -8,6 +8,7 @@ from statistics import mean
 from msgspec import Struct
 
 from gputop.diagnosis.engine import Diagnoser
+from gputop.diagnosis.readings import Readings
 from gputop.diagnosis.signals import WINDOW_S
 from gputop.model.snapshot import Snapshot
 
@@ -38,7 +39,7 @@ def recorded_window(snapshots: Iterable[Snapshot], begin: float | None, end: flo
     diagnoser: Diagnoser | None = None
     inside: list[Snapshot] = []
     before = after = False
-    for snapshot in snapshots:
+    for snapshot in map(Readings().believed, snapshots):
         if snapshot.t > end + snapshot.interval_s:
             after = True
             break

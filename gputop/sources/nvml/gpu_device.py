@@ -329,6 +329,8 @@ class Device:
             first = self._processes_at < 0
             self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
             self._list_processes(now, t, values.get("util_pct"), brief=first)
+        if self._lister.reason is not None:
+            missing["processes"] = self._lister.reason
         if not has_memory:
             self._use_host_memory(into)
         return sample_of(self.static, into, standing, now, bounded=not self._no_bound())

@@ -1,0 +1,173 @@
+"""Is this reading possible? A GPU's readings are looked at together, and with what came before, before anything judges,
+draws, counts or exports them.
+
+Drivers answer "success" and are wrong, and each value alone looks well. What cannot be becomes "not measured", with its
+reason; what is true of less than it seems to be carries a doubt. Pure: recordings keep what the driver has said, and a
+replay goes through here as a live run does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.model.sm import SM_SOURCES
+from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
+
+OF_UTIL = ("util_pct", "mem_util_pct")
+"""Both come from one question to the driver."""
+LASTS_S, LASTS_SLOW_S = 10.0, 90.0
+"""How long another witness must show work beside a util of 0, and one whose values are means over half a minute: util
+is that of the last sixth of a second, and of an H100 at work it was 0 in 30 of 117 s."""
+SOME_WORK = 5.0
+"""Percent of SM, pipe or engine activity, from which on a kernel runs."""
+RISEN = 3.0
+"""Power of an integrated GPU at work over its lowest; on a Thor 4.7."""
+STUCK_UTIL, STUCK_S = 95.0, 30.0
+STUCK_BYTES, STUCK_POWER, STUCK_CLOCK = float(1 << 30), 0.15, 0.4
+"""A GPU on which nothing is: memory in use, and shares of the power limit and of the highest clock."""
+MOVED = 0.2
+"""Part of the higher clock by which the clock moves, from which on a share of cycles is not one of time."""
+_INTEGRATED = ("thor", "orin", "xavier", "tegra", "nvgpu")
+
+
+class SoFar(Struct):
+    """What was seen of one GPU in this run."""
+
+    t: float
+    util: float | None = None
+    unmoved_since: float = 0.0
+    """When util had the value that it has now for the first time."""
+    has_counted: bool = False
+    """Whether util was ever above 0."""
+    works_since: float | None = None
+    """Since when something else shows work, without a break."""
+    always_zero: str | None = None
+    """Why a util of 0 is not believed any more."""
+    least_w: float | None = None
+    clock_mhz: float | None = None
+    clock_before_mhz: float | None = None
+
+    def add(self, gpu: GpuSample, t: float, interval_s: float) -> None:
+        """Take one sample in."""
+        util, power = gpu.util_pct, gpu.power_w
+        if util != self.util or t - self.t > max(LASTS_S, 3.0 * interval_s):
+            self.util, self.unmoved_since = util, t
+        self.t = t
+        self.has_counted = self.has_counted or bool(util)
+        if power is not None and (self.least_w is None or power < self.least_w):
+            self.least_w = power
+        self.clock_before_mhz, self.clock_mhz = self.clock_mhz, gpu.sm_clock_mhz
+
+
+def _other_work(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample]) -> str | None:
+    """What shows that a GPU works, beside its util. Of a discrete GPU neither power nor clocks do: a context alone
+    raises an H100 from 72 to 122 W at its highest clock. Nor does its memory, which copies and video use."""
+    for words, value in (
+        ("its SMs are active", gpu.sm_active_pct), ("its tensor cores are active", gpu.tensor_active_pct),
+        ("FP64 work runs", gpu.fp64_active_pct), ("FP32 work runs", gpu.fp32_active_pct),
+        ("FP16 work runs", gpu.fp16_active_pct), ("integer work runs", gpu.int_active_pct),
+        ("its engine is active", gpu.graphics_active_pct),
+    ):  # fmt: skip
+        if value is not None and value >= SOME_WORK:
+            return f"{words} {value:.0f} % of the time"
+    name = gpu.static.name.lower()
+    is_integrated = gpu.static.unified_memory or any(word in name for word in _INTEGRATED)
+    if is_integrated and gpu.power_w is not None and past.least_w and gpu.power_w >= RISEN * past.least_w:
+        return f"the GPU draws {gpu.power_w:.0f} W"
+    for p in processes:
+        if p.gpu == gpu.static.index and p.gpu_time_pct:
+            return f"its process {p.pid} is said to use it"
+    return None
+
+
+def always_zero(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample], t: float) -> str | None:
+    """The driver of a Thor always answers 0 (rezolus#1105). A util above 0 that was seen once excludes it."""
+    if past.has_counted or gpu.util_pct != 0.0:
+        return None
+    work = _other_work(gpu, past, processes)
+    if work is None:
+        past.works_since = None
+        return past.always_zero
+    if past.works_since is None:
+        past.works_since = t
+    if t - past.works_since >= (LASTS_SLOW_S if SM_SOURCES[gpu.sm_source].slow else LASTS_S):
+        past.always_zero = f"the driver answers 0 while {work}"
+    return past.always_zero
+
+
+def stuck(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample], t: float) -> str | None:
+    """After a suspend util may stay at 100 without a process (open-gpu-kernel-modules#1138)."""
+    util, power, limit, clock, most = (
+        gpu.util_pct, gpu.power_w, gpu.power_limit_w, gpu.sm_clock_mhz, gpu.sm_clock_max_mhz,
+    )  # fmt: skip
+    if util is None or util < STUCK_UTIL or t - past.unmoved_since < STUCK_S or gpu.sm_active_pct:
+        return None
+    if power is None or not limit or power >= STUCK_POWER * limit:
+        return None
+    if clock is None or not most or clock >= STUCK_CLOCK * most:
+        return None
+    if gpu.mem_used_bytes is None or gpu.mem_used_bytes >= STUCK_BYTES:
+        return None
+    if "processes" in gpu.unavailable or any(p.gpu == gpu.static.index for p in processes):
+        return None
+    since = datetime.fromtimestamp(past.unmoved_since, timezone.utc)
+    return f"stuck at {util:.0f} since {since:%H:%M} UTC, with no process and {power:.0f} W; reload the driver"
+
+
+class Impossible(Struct, frozen=True):
+    """One thing that cannot be. ``why`` gives the reason where it is so, ``keys`` what then counts as not measured."""
+
+    keys: tuple[str, ...]
+    why: Callable[[GpuSample, SoFar, Iterable[ProcessSample], float], str | None]
+
+
+RULES = (Impossible(OF_UTIL, always_zero), Impossible(OF_UTIL, stuck))
+
+
+class Readings:
+    """Feed it snapshots in order of time."""
+
+    def __init__(self) -> None:
+        self._past: dict[str, SoFar] = {}
+
+    def believed(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot without what cannot be; itself where all of it can."""
+        if len(self._past) > len(snapshot.gpus):
+            # Of a GPU that is gone nothing is known any more; one that is lost is still there.
+            there = {gpu.static.uuid for gpu in snapshot.gpus}
+            self._past = {uuid: past for uuid, past in self._past.items() if uuid in there}
+        gpus = tuple([self._gpu(gpu, snapshot) for gpu in snapshot.gpus])
+        same = all(new is old for new, old in zip(gpus, snapshot.gpus, strict=True))
+        return snapshot if same else replace(snapshot, gpus=gpus)
+
+    def _gpu(self, gpu: GpuSample, snapshot: Snapshot) -> GpuSample:
+        t, processes = snapshot.t, snapshot.processes
+        past = self._past.get(gpu.static.uuid)
+        if past is None:
+            past = self._past[gpu.static.uuid] = SoFar(t)
+        if "nvml" not in snapshot.repeats:
+            past.add(gpu, t, snapshot.interval_s)
+        missing = {key: why for rule in RULES if (why := rule.why(gpu, past, processes, t)) for key in rule.keys}
+        doubts = _clock_doubt(gpu, past)
+        if not missing and doubts is None:
+            return gpu
+        changes: dict[str, Any] = dict.fromkeys(missing)
+        if "util_pct" in missing and gpu.sm_source == "bound":
+            changes.update(sm_source="none", sm_low_pct=None, sm_high_pct=None)
+        if doubts is not None:
+            changes["doubts"] = {"sm_active_pct": doubts}
+        return replace(gpu, **changes, unavailable={**gpu.unavailable, **missing})
+
+
+def _clock_doubt(gpu: GpuSample, past: SoFar) -> str | None:
+    """Activity is counted in cycles: where the clock swings, a share of cycles is not one of time
+    (open-gpu-kernel-modules#1122)."""
+    before, now = past.clock_before_mhz, past.clock_mhz
+    if before is None or now is None or gpu.sm_active_pct is None or abs(now - before) <= MOVED * max(now, before):
+        return None
+    return f"per cycle, clock {min(before, now):.0f}–{max(before, now):.0f} MHz"

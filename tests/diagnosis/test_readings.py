@@ -1,0 +1,201 @@
+"""What a driver cannot mean: said as not measured, on recordings too, and never where it may be true."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.diagnosis.readings import LASTS_S, LASTS_SLOW_S, STUCK_S, Readings
+from gputop.features.traces.recorded_window import recorded_window
+from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
+from gputop.monitor import Frame, Monitor
+from gputop.recording.reader import read_snapshots
+from tests.diagnosis.test_real_loads import EXPECTED as REAL
+from tests.diagnosis.test_real_loads import recorded
+from tests.diagnosis.test_vectors import EXPECTED, VECTORS
+from tests.support.scenes import GIB, T0, gpu, snap, train
+
+BLIND = {
+    "sm_source": "none", "sm_active_pct": None, "tensor_active_pct": None, "dram_active_pct": None, "sm_window_s": None
+}  # fmt: skip
+
+
+def thor(power: float, **changes: Any) -> GpuSample:
+    sample = gpu(util=0.0, mem_util_pct=0.0, power_w=power, power_limit_w=None, **BLIND, **changes)
+    return replace(sample, static=replace(sample.static, name="NVIDIA Thor", unified_memory=True))
+
+
+def at_rest(**changes: Any) -> GpuSample:
+    """A discrete GPU on which nothing runs, at its lowest clock."""
+    rest: dict[str, Any] = {
+        "util": 0.0, "sm": 0.0, "dram": 0.0, "tensor_active_pct": 0.0, "power_w": 70.0, "sm_clock_mhz": 210.0,
+        "mem_used_bytes": 0.1 * GIB,
+    }  # fmt: skip
+    return gpu(**{**rest, **changes})
+
+
+def all_believed(samples: Iterable[tuple[GpuSample, list[ProcessSample]]]) -> list[GpuSample]:
+    readings = Readings()
+    return [readings.believed(snap(t, sample, rows)).gpus[0] for t, (sample, rows) in enumerate(samples)]
+
+
+def loaded_thor() -> list[Snapshot]:
+    """Idle for ten seconds, then at work; the driver answers 0 all the time."""
+    rows = [train(cpu_pct=60.0)]
+    return [snap(t, thor(4.3 if t < 10 else 20.5), rows) for t in range(60)]
+
+
+def frames(snapshots: Iterable[Snapshot]) -> list[Frame]:
+    monitor = Monitor(charts=False)
+    return [monitor.feed(snapshot) for snapshot in snapshots]
+
+
+def test_a_driver_that_always_answers_0_is_not_believed_and_the_gpu_is_called_neither_idle_nor_lost() -> None:
+    said = frames(loaded_thor())
+    last = said[-1].snapshot.gpus[0]
+    assert (last.util_pct, last.mem_util_pct, last.power_w) == (None, None, 20.5)
+    assert last.unavailable["util_pct"] == "the driver answers 0 while the GPU draws 20 W"
+    diagnosis = said[-1].diagnoses[0]
+    assert (diagnosis.title, diagnosis.level, diagnosis.state) == ("no util: not judged", "grey", "unmeasured")
+    assert said[int(10 + LASTS_S)].snapshot.gpus[0].util_pct is None
+    assert said[int(9 + LASTS_S)].snapshot.gpus[0].util_pct == 0.0
+
+
+def test_what_cannot_be_is_the_same_in_a_frame_a_replay_that_goes_on_and_a_trace_s_window() -> None:
+    snapshots = loaded_thor()
+    first = Monitor(charts=False)
+    for snapshot in snapshots[:30]:
+        first.feed(snapshot)
+    later = Monitor(charts=False, after=first.judgement())
+    assert later.feed(snapshots[30]).snapshot.gpus[0].util_pct is None
+    window = recorded_window(snapshots, T0 + 30.0, T0 + 59.0).gpus[0]
+    assert (window.util_pct, window.title) == (None, "no util: not judged")
+
+
+@pytest.mark.parametrize(
+    ("witness", "words"),
+    [
+        ({"sm": 45.0}, "while its SMs are active 45 % of the time"),
+        ({"tensor_active_pct": 20.0}, "while its tensor cores are active 20 % of the time"),
+        ({"graphics_active_pct": 60.0}, "while its engine is active 60 % of the time"),
+    ],
+)
+def test_counters_that_show_work_refute_a_util_of_0(witness: dict[str, float], words: str) -> None:
+    assert words in all_believed([(at_rest(**witness), [])] * 20)[-1].unavailable["util_pct"]
+
+
+def test_the_driver_s_own_share_of_a_process_refutes_a_util_of_0() -> None:
+    rows = [train(gpu_time_pct=40.0)]
+    assert all_believed([(at_rest(), rows)] * 20)[-1].util_pct is None
+
+
+def test_a_util_above_0_that_was_seen_once_is_believed_for_good() -> None:
+    samples = [(at_rest(sm=40.0), [])] * 20 + [(at_rest(util=30.0, sm=40.0), [])] + [(at_rest(sm=40.0), [])] * 30
+    assert [sample.util_pct for sample in all_believed(samples)][20:] == [30.0] + [0.0] * 30
+
+
+def stuck(**changes: Any) -> GpuSample:
+    return at_rest(**{"util": 100.0, "mem_util_pct": 3.0, "power_w": 6.0, "power_limit_w": 115.0, **changes})
+
+
+def test_a_util_stuck_after_a_suspend_is_not_believed_and_nobody_is_accused() -> None:
+    said = frames(snap(t, stuck()) for t in range(180))
+    last = said[-1].snapshot.gpus[0]
+    assert last.util_pct is None and last.sm_active_pct == 0.0
+    assert "stuck at 100 since 20:26 UTC, with no process and 6 W; reload the driver" in last.unavailable["util_pct"]
+    assert said[-1].diagnoses[0].busy_not_working is None and said[-1].diagnoses[0].level == "grey"
+    assert said[int(STUCK_S) - 1].snapshot.gpus[0].util_pct == 100.0
+
+
+@pytest.mark.parametrize(
+    "but",
+    [
+        {"util": 94.0}, {"sm": 0.5}, {"power_w": 18.0}, {"sm_clock_mhz": 900.0}, {"mem_used_bytes": 1.1 * GIB},
+        {"power_limit_w": None}, {"power_w": None}, {"sm_clock_max_mhz": None}, {"mem_used_bytes": None},
+        {"unavailable": {"processes": "no permission"}},
+    ],
+)  # fmt: skip
+def test_a_busy_util_is_believed_beside_anything_that_may_be_work(but: dict[str, Any]) -> None:
+    assert all_believed([(stuck(**but), [])] * 60)[-1].util_pct is not None
+    assert all_believed([(stuck(), [train()])] * 60)[-1].util_pct == 100.0
+
+
+def test_a_util_that_moves_is_not_stuck() -> None:
+    samples = [(stuck(util=100.0 if t % 20 else 99.0), []) for t in range(120)]
+    assert all(sample.util_pct is not None for sample in all_believed(samples))
+
+
+@pytest.mark.parametrize("clocks", [(1980.0, 210.0), (1980.0, 1500.0)])
+def test_activity_per_cycle_says_so_where_the_clock_swings(
+    clocks: tuple[float, float],
+) -> None:
+    busy = gpu(util=95.0, sm=10.0)
+    before, now = all_believed([(replace(busy, sm_clock_mhz=clock), []) for clock in clocks])
+    assert not before.doubts
+    assert now.doubts == {"sm_active_pct": f"per cycle, clock {clocks[1]:.0f}–{clocks[0]:.0f} MHz"}
+
+
+@pytest.mark.parametrize("name", sorted(REAL))
+def test_nothing_is_impossible_in_what_real_gpus_did(name: str) -> None:
+    readings = Readings()
+    assert all(readings.believed(snapshot) is snapshot for snapshot in recorded(name))
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_nothing_is_impossible_in_the_vectors(name: str) -> None:
+    readings = Readings()
+    for snapshot in read_snapshots(str(VECTORS / f"{name}.jsonl")):
+        for before, after in zip(snapshot.gpus, readings.believed(snapshot).gpus, strict=True):
+            assert after.unavailable == before.unavailable
+
+
+def _quiet(rng: random.Random) -> dict[str, Callable[[int], tuple[GpuSample, list[ProcessSample]]]]:
+    """GPUs that do nothing and look as if they did, by what they are."""
+
+    def noise(value: float) -> float:
+        return max(0.0, rng.gauss(value, 0.05 * value))
+
+    holder = [train()]
+    after_load = [gpu(util=0.0, sm=40.0, sm_source="dcgm-exporter", power_w=400.0), at_rest(sm_source="dcgm-exporter")]
+    parent = replace(at_rest().static, mig_enabled=True)
+    instance = replace(parent, mig_parent="GPU-0", uuid="MIG-1")
+    return {
+        # 72 W bare, 122 W with a context, at the highest clock.
+        "a context": lambda t: (at_rest(power_w=noise(72.0 if t < 60 else 122.0), sm_clock_mhz=1980.0), holder),
+        # 2.9 times its power, as an L40S.
+        "locked clocks": lambda t: (at_rest(power_w=noise(35.0 if t < 60 else 101.0), sm_clock_mhz=2520.0), holder),
+        "a display": lambda t: (at_rest(util=float(t % 60 == 0), sm=noise(0.4), power_w=noise(15.0), **BLIND), holder),
+        "the minute after a load": lambda t: (after_load[t % 3600 > 60], []),
+        "copies": lambda t: (at_rest(dram=noise(9.0), power_w=noise(95.0), pcie_rx_bytes_per_s=noise(2e10)), holder),
+        "a MIG parent": lambda t: (replace(at_rest(util=None, **BLIND), static=parent), []),
+        "a MIG instance": lambda t: (replace(at_rest(util=None, sm=noise(30.0)), static=instance), holder),
+        "hidden processes": lambda t: (gpu(util=100.0, sm=0.0, power_w=noise(400.0), mem_used_bytes=40 * GIB), []),
+        "work at a low clock": lambda t: (stuck(sm=noise(2.0)), []),
+        "a slow integrated GPU": lambda t: (thor(noise(5.0 if t < 60 else 11.0)), holder),
+    }
+
+
+@pytest.mark.parametrize("kind", _quiet(random.Random(1)))
+def test_an_hour_of_quiet_gpus_is_believed(kind: str) -> None:
+    """Ten kinds, an hour each."""
+    make = _quiet(random.Random(2))[kind]
+    for sample in all_believed(make(t) for t in range(3600)):
+        assert not sample.unavailable, sample.unavailable
+
+
+def test_a_slow_source_must_show_work_for_longer_than_its_means_are_old() -> None:
+    sample = at_rest(sm=40.0, sm_source="dcgm-exporter")
+    believed = all_believed([(sample, [])] * int(LASTS_SLOW_S + 2))
+    assert believed[int(LASTS_SLOW_S) - 1].util_pct == 0.0
+    assert believed[-1].util_pct is None
+
+
+def test_the_bound_goes_with_the_util_that_it_was_made_of() -> None:
+    changes = {"sm_source": "bound", "sm_low_pct": 0.0, "sm_high_pct": 0.0}
+    samples = [(replace(thor(4.3 if t < 10 else 20.5), **changes), []) for t in range(30)]
+    last = all_believed(samples)[-1]
+    assert (last.sm_source, last.sm_low_pct, last.sm_high_pct) == ("none", None, None)
