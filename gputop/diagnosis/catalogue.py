@@ -8,7 +8,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
-from gputop.diagnosis.rules.badges import LOST_CONDITION
+from gputop.diagnosis.rules.badges import LOST, LOST_CONDITION
 from gputop.diagnosis.types import Level
 
 
@@ -89,5 +89,5 @@ def usual_levels() -> Mapping[str, Level]:
 
 def badge_rows() -> tuple[BadgeRow, ...]:
     """Every badge, the worst first."""
-    lost = BadgeRow("lost", LOST_CONDITION, "red")
+    lost = BadgeRow(LOST, LOST_CONDITION, "red")
     return (lost, *(BadgeRow(rule.id, rule.condition, rule.levels) for rule in BADGES))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import to_builtins
+
+from gputop.diagnosis.telling import Telling, telling
 from gputop.diagnosis.types import STATES, Badge, GpuDiagnosis, full_title
 from gputop.model.feeders import Feeders
 from gputop.model.serving import row_value
@@ -42,7 +45,8 @@ COMMON_KEYS = ("schema", "host", "simulated", "begin", "end", "servers", "steps"
 LINE_KEYS = (
     *COMMON_KEYS, "index", "uuid", "name", "verdict", "title", "level", "busy_not_working", "efficiency_pct",
     "confidence", "window_s", "n", "since", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges",
-    "seconds", "timeline", "state", "busy_not_working_seconds",
+    "telling", "role", "number", "owner", "began", "charged_s",
+    "seconds", "timeline", "state", "busy_not_working_seconds", "lost_seconds",
 )  # fmt: skip
 """The keys of ``line_values``."""
 
@@ -77,6 +81,7 @@ def verdict_data(d: GpuDiagnosis) -> dict[str, object]:
         "remedy": d.remedy,
         "notes": list(d.notes),
         "badges": [_badge(badge) for badge in d.badges],
+        **_told(telling(d)),
     }
 
 
@@ -89,7 +94,23 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis) -> dict[str, object]:
         **verdict_data(d),
         "seconds": {state: round(seconds.get(state, 0.0), 3) for state in STATES},
         "busy_not_working_seconds": {verdict: round(s, 3) for verdict, s in (d.causes or {}).items()},
+        "lost_seconds": {verdict: round(s, 3) for verdict, s in (d.lost or {}).items()},
         "timeline": [{"t": t, "verdict": verdict, "busy_not_working": flag} for t, verdict, flag in d.timeline],
+    }
+
+
+def _told(told: Telling) -> dict[str, object]:
+    """What is told beside the verdict: its one number, its colour role, whose it is, and how much of how long was lost.
+
+    ``telling`` is the title as people read it, without how long it has lasted.
+    """
+    return {
+        "telling": told.words,
+        "role": told.role,
+        "number": None if told.number is None else to_builtins(told.number),
+        "owner": None if told.owner is None else to_builtins(told.owner),
+        "began": told.since,
+        "charged_s": None if told.charged_s is None else round(told.charged_s, 3),
     }
 
 

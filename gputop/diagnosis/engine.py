@@ -12,10 +12,12 @@ from gputop.diagnosis.host_side import HostReader, HostTick
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.other_jobs import Peers, takers
 from gputop.diagnosis.signals import Peer, Signals
+from gputop.diagnosis.telling import Owners
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
 from gputop.diagnosis.verdict_state import GpuState
 from gputop.model.feeders import Outsider
+from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Lasting, Snapshot
 from gputop.model.steps import StepPeriod
 
@@ -30,6 +32,7 @@ class Diagnoser:
         self._gpus: dict[str, GpuState] = {}
         self._reader = HostReader()
         self._peers = Peers()
+        self._owners = Owners()
         self._fabric = FabricWindow()
         self._periods = StepPeriods()
         self._ledger = Ledger()
@@ -58,6 +61,7 @@ class Diagnoser:
         host_is_new = "proc" not in snapshot.repeats or self._ticks is None
         if host_is_new or self._ticks is None:
             self._ticks = self._reader.read(snapshot.processes, interval)
+            self._owners.observe(snapshot.processes)
         ticks = self._ticks
         fabric = self._fabric.observe(t, snapshot.host)
         self._periods.observe(snapshot)
@@ -91,7 +95,10 @@ class Diagnoser:
         self._read = read
         for gpu, state, signals in read:
             state.observe(t, interval, gpu, signals)
-            self._ledger.add(gpu.static.uuid, state.state, dt, state.track.util_now, state.verdict)
+            sm_pct = gpu.sm_active_pct if gpu.sm_source in MEASURED else None
+            state.charge(
+                self._ledger.add(gpu.static.uuid, state.state, dt, state.track.util_now, sm_pct, state.verdict)
+            )
             if state.has_changed():
                 self._findings.note(t, self._diagnosis(gpu, state, signals))
         self._ledger.close_tick(t, dt)
@@ -115,7 +122,15 @@ class Diagnoser:
 
     def _diagnosis(self, gpu: GpuSample, state: GpuState, signals: Signals | None) -> GpuDiagnosis:
         uuid = gpu.static.uuid
-        return state.diagnosis(gpu, signals, self._ledger.seconds(uuid), self._ledger.causes(uuid))
+        return state.diagnosis(
+            gpu,
+            signals,
+            self._ledger.seconds(uuid),
+            self._ledger.causes(uuid),
+            self._ledger.lost(uuid),
+            self._owners.of(gpu.static.index),
+            self._last_t or 0.0,
+        )
 
     def forget(self, uuid: str) -> None:
         """Drop what is remembered of one GPU; its time stays in the sums over all GPUs."""

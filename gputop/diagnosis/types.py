@@ -14,6 +14,8 @@ Level = Literal["green", "info", "yellow", "red", "grey", "grey-green"]
 Flag = Literal["A", "B", "C"]
 Confidence = Literal["high", "medium", "low"]
 State = Literal["working", "busy_not_working", "starved", "idle_allocated", "idle", "unmeasured"]
+Role = Literal["work", "waiting", "not_working", "information", "unknown"]
+"""What a verdict means, and so its colour: the same on the screen, in lanes, on pages and in the fleet."""
 
 Change = tuple[float, str, Flag | None]
 """Unix time at which a verdict was first shown, the verdict, and its flag."""
@@ -87,6 +89,16 @@ class Attribution(Struct, frozen=True):
     """How many cores there are."""
 
 
+class GpuOwner(Struct, frozen=True):
+    """The process that a verdict is about. None is what cannot be read; ``others`` counts those beside it."""
+
+    pid: int
+    user: str | None = None
+    command: str | None = None
+    job: str | None = None
+    others: int = 0
+
+
 class Means(Struct, frozen=True):
     """What a verdict stands on: means over its window of ``n`` samples, percent; None where nothing was measured.
 
@@ -149,6 +161,16 @@ class GpuDiagnosis(Struct, frozen=True):
     plain_title: str = ""
     host_reason: str | None = None
     """Why it is not known what the host did while the GPU was idle; None where it is, or does not matter."""
+    owner: GpuOwner | None = None
+    """The process with most memory on this GPU; None where none is seen."""
+    began: float | None = None
+    """Unix time from which on it has been as the verdict says; an idle GPU's verdict is shown only some time later."""
+    lasted_s: float = 0.0
+    """How long that is."""
+    charged_s: float = 0.0
+    """How much of that was lost, seconds."""
+    lost: Mapping[str, float] | None = None
+    """Seconds lost since the monitor began, by verdict: shares of each second, see ``telling.lost_share``."""
 
     def __repr__(self) -> str:
         """One line for a log or a notebook; ``str`` of the fields would be two thousand characters."""
@@ -186,8 +208,8 @@ class Finding(Struct, frozen=True):
 class Waste(Struct, frozen=True):
     """Measured GPU time by state, over all GPUs, in seconds.
 
-    ``recent_*`` cover at most the last ten minutes: of ``recent_gpus`` GPUs' time, ``recent_not_work_gpus`` was not
-    work (busy-not-working, starved or idle); unmeasured time is in neither.
+    ``recent_*`` cover at most the last ten minutes: of ``recent_gpus`` GPUs' time, ``recent_lost_gpus`` was lost;
+    unmeasured time is in neither.
     """
 
     seconds: Mapping[State, float]
@@ -195,4 +217,4 @@ class Waste(Struct, frozen=True):
     """The seconds of ``busy_not_working`` by verdict."""
     recent_s: float = 0.0
     recent_gpus: float = 0.0
-    recent_not_work_gpus: float = 0.0
+    recent_lost_gpus: float = 0.0

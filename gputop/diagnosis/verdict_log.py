@@ -10,7 +10,8 @@ from typing import overload
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import NOT_WORK, STATES, Change, Finding, Flag, GpuDiagnosis, State, Waste
+from gputop.diagnosis.telling import lost_share
+from gputop.diagnosis.types import STATES, Change, Finding, Flag, GpuDiagnosis, State, Waste
 from gputop.model.snapshot import GAP_INTERVALS
 
 # What changed, when and why: verdicts and badges as they came and went.
@@ -165,14 +166,18 @@ class Ledger:
         self._total: dict[State, float] = dict.fromkeys(STATES, 0.0)
         self._causes: dict[str, dict[str, float]] = {}
         """By GPU and verdict the seconds of busy_not_working; under an empty name those of all GPUs."""
+        self._lost: dict[str, dict[str, float]] = {}
+        """By GPU and verdict the seconds lost."""
         self._recent: deque[tuple[float, float, float, float]] = deque()
-        self._recent_s = self._recent_measured = self._recent_waste = 0.0
+        self._recent_s = self._recent_measured = self._recent_lost = 0.0
         self._tick = [0.0, 0.0]
 
-    def add(self, uuid: str, state: State, dt: float, util_pct: float | None, verdict: str = "") -> None:
-        """Add ``dt`` seconds of one GPU, whose ``verdict`` is the cause where it is busy and does not work."""
+    def add(
+        self, uuid: str, state: State, dt: float, util_pct: float | None, sm_pct: float | None, verdict: str
+    ) -> float:
+        """Add ``dt`` seconds of one GPU, whose ``verdict`` is the cause of what it loses, and return that, seconds."""
         if dt <= 0.0:
-            return
+            return 0.0
         seconds = self._gpus.get(uuid)
         if seconds is None:
             seconds = self._gpus[uuid] = dict.fromkeys(STATES, 0.0)
@@ -188,25 +193,31 @@ class Ledger:
                 causes = self._causes.setdefault(name, {})
                 causes[verdict] = causes.get(verdict, 0.0) + wasted
         self._total[state] += wasted
-        if state != "unmeasured":
-            self._tick[0] += dt
-            if state in NOT_WORK:
-                self._tick[1] += wasted
+        share = lost_share(state, verdict, util_pct, sm_pct)
+        if share is None:
+            return 0.0
+        lost = dt * share
+        self._tick[0] += dt
+        self._tick[1] += lost
+        if lost > 0.0:
+            of_gpu = self._lost.setdefault(uuid, {})
+            of_gpu[verdict] = of_gpu.get(verdict, 0.0) + lost
+        return lost
 
     def close_tick(self, t: float, dt: float) -> None:
         """End a snapshot of ``dt`` seconds: what lies more than ten minutes back leaves the recent sums."""
-        measured, wasted = self._tick
+        measured, lost = self._tick
         self._tick = [0.0, 0.0]
         recent = self._recent
-        recent.append((t, dt, measured, wasted))
+        recent.append((t, dt, measured, lost))
         self._recent_s += dt
         self._recent_measured += measured
-        self._recent_waste += wasted
+        self._recent_lost += lost
         while recent[0][0] <= t - RECENT_S:
-            _, old_dt, old_measured, old_wasted = recent.popleft()
+            _, old_dt, old_measured, old_lost = recent.popleft()
             self._recent_s -= old_dt
             self._recent_measured -= old_measured
-            self._recent_waste -= old_wasted
+            self._recent_lost -= old_lost
 
     def seconds(self, uuid: str) -> dict[State, float]:
         """A copy of one GPU's seconds by state."""
@@ -217,9 +228,14 @@ class Ledger:
         """A copy of one GPU's seconds of busy_not_working by verdict."""
         return self._causes.get(uuid, {}).copy()
 
+    def lost(self, uuid: str) -> dict[str, float]:
+        """A copy of one GPU's lost seconds by verdict."""
+        return self._lost.get(uuid, {}).copy()
+
     def forget(self, uuid: str) -> None:
         """Drop one GPU's own seconds."""
         self._gpus.pop(uuid, None)
+        self._lost.pop(uuid, None)
         self._causes.pop(uuid, None)
 
     def waste(self) -> Waste:
@@ -232,7 +248,7 @@ class Ledger:
             self.causes(""),
             span,
             max(0.0, self._recent_measured / span),
-            max(0.0, self._recent_waste / span),
+            max(0.0, self._recent_lost / span),
         )
 
 

@@ -28,7 +28,7 @@ from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
 from gputop.diagnosis.thresholds import COMM_NVLINK_LEAVE
 from gputop.diagnosis.tracks import GpuTrack
-from gputop.diagnosis.types import NO_HOST, Badge, Flag, GpuDiagnosis, Level, Means, State
+from gputop.diagnosis.types import NO_HOST, Badge, Flag, GpuDiagnosis, GpuOwner, Level, Means, State
 from gputop.diagnosis.verdict_log import VerdictTimeline
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import of_hundred
@@ -323,6 +323,8 @@ class GpuState:
         self._timeline = VerdictTimeline([(t, COLLECTING.id, None)])
         self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
         self._noted: tuple[object, ...] | None = None
+        self._charged_s = 0.0
+        """Lost since what is shown began."""
         self._doubted = False
         """Whether the rule that holds now differs from the one shown."""
 
@@ -344,6 +346,10 @@ class GpuState:
         """The state to which this GPU's time counts now."""
         return self._shown.result.state or self._shown.rule.state
 
+    def charge(self, lost_s: float) -> None:
+        """Add what was lost under the verdict that is shown."""
+        self._charged_s += lost_s
+
     def acknowledge(self, badge_id: str) -> None:
         """Clear a sticky badge."""
         self.track.health.acknowledge(badge_id)
@@ -364,11 +370,21 @@ class GpuState:
             self._timeline = self._timeline.with_change(t, *now)
 
     def diagnosis(
-        self, gpu: GpuSample, s: Signals | None, seconds: dict[State, float], causes: dict[str, float]
+        self,
+        gpu: GpuSample,
+        s: Signals | None,
+        seconds: dict[State, float],
+        causes: dict[str, float],
+        lost: dict[str, float],
+        owner: GpuOwner | None,
+        t: float,
     ) -> GpuDiagnosis:
-        """The diagnosis as it stands."""
+        """The diagnosis as it stands at Unix time ``t``."""
         rule, result = self._shown.rule, self._shown.result
         flag, level = self._paint.shown
+        began = self._verdict.since
+        if result.for_s is not None:
+            began = min(began, t - result.for_s)
         score, reason = (None, result.evidence[0] if result.evidence else None) if s is None else efficiency(s)
         notes = result.notes if s is None else _notes(s, result, rule)
         if s is not None and s.changed_s is not None and s.changed_s <= CHANGING_S and self._doubted:
@@ -389,6 +405,7 @@ class GpuState:
             None if s is None else _means(s),
             result.plain_title or result.title or rule.title,
             None if s is None or s.host.seen or not _asks_the_host(s) else s.host.reason,
+            owner, began, max(0.0, t - began), min(self._charged_s, t - began), lost,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
@@ -446,6 +463,9 @@ class GpuState:
         return self._steady.gives_way(t, key_of(rule.id, result.cause), margin)
 
     def _show(self, t: float, offer: _Offer) -> None:
+        if self._shown.result.for_s is None or offer.result.for_s is None:
+            # An idle GPU that gets another name has been so since before that name.
+            self._charged_s = 0.0
         self._shown = offer
         self._paint = Chooser((offer.flag, offer.result.level), t)
 

@@ -128,10 +128,10 @@ def waste_words(frame: Frame) -> str:
         return ""
     not_judged = max(0.0, gpus - waste.recent_gpus)
     if gpus <= 1:
-        count = f"{100 * waste.recent_not_work_gpus / waste.recent_gpus:.0f} % of the GPU's time"
+        count = f"{100 * waste.recent_lost_gpus / waste.recent_gpus:.0f} % of the GPU's time"
         return f"last {duration(waste.recent_s)}: {count} was not work"
     apart = f", {not_judged:.1f} {STATE_WORDS['unmeasured']}" if not_judged >= LEAST_NOT_JUDGED else ""
-    count = f"{waste.recent_not_work_gpus:.1f} of {gpus} GPUs' time"
+    count = f"{waste.recent_lost_gpus:.1f} of {gpus} GPUs' time"
     return f"last {duration(waste.recent_s)}: {count} was not work{apart}"
 
 

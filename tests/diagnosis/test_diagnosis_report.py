@@ -36,7 +36,8 @@ def test_the_json_has_the_agreed_form() -> None:
     assert list(found) == [
         "index", "uuid", "name", "verdict", "title", "level", "state", "busy_not_working", "efficiency_pct",
         "confidence", "window_s", "n", "since", "evidence", "cause", "uneven", "feeders", "remedy", "notes", "badges",
-        "seconds", "busy_not_working_seconds", "timeline",
+        "telling", "role", "number", "owner", "began", "charged_s",
+        "seconds", "busy_not_working_seconds", "lost_seconds", "timeline",
     ]  # fmt: skip
     assert (found["verdict"], found["level"], found["confidence"]) == ("dataloader_cpu", "red", "high")
     assert (found["efficiency_pct"], found["window_s"], found["n"]) == (87.5, 30, 30)
@@ -94,7 +95,7 @@ def test_a_starved_gpus_time_is_split_by_its_util() -> None:
     waste = watch.diagnoser.waste()
     assert waste.seconds == last.seconds
     assert waste.recent_s == pytest.approx(116.0)
-    assert waste.recent_not_work_gpus == pytest.approx(starved / 116.0)
+    assert waste.recent_lost_gpus == pytest.approx(starved / 116.0)
 
 
 def test_the_last_ten_minutes_slide() -> None:
@@ -105,14 +106,14 @@ def test_the_last_ten_minutes_slide() -> None:
     waste = watch.diagnoser.waste()
     assert waste.seconds["busy_not_working"] == pytest.approx(300, abs=40)
     assert waste.recent_s == pytest.approx(600.0)
-    assert (waste.recent_gpus, waste.recent_not_work_gpus) == pytest.approx((1.0, 0.0), abs=0.02)
+    assert (waste.recent_gpus, waste.recent_lost_gpus) == pytest.approx((1.0, 0.0), abs=0.02)
 
 
 def test_unmeasured_time_is_in_neither_number() -> None:
     watch = Watch()
     watch.feed(snap(tick, gpu(sm=None, sm_source="bound"), [train()]) for tick in range(100))
     waste = watch.diagnoser.waste()
-    assert (waste.recent_gpus, waste.recent_not_work_gpus) == (0.0, 0.0)
+    assert (waste.recent_gpus, waste.recent_lost_gpus) == (0.0, 0.0)
     assert waste.seconds["unmeasured"] == pytest.approx(99.0)
 
 

@@ -63,7 +63,7 @@ def test_the_whole_command_is_reached_by_scrolling() -> None:
 
 def test_the_share_that_was_no_work_is_of_the_node_and_what_was_not_judged_stands_apart() -> None:
     frame = demo_frame()
-    waste = replace(frame.waste, recent_s=600.0, recent_gpus=6.0, recent_not_work_gpus=1.1)
+    waste = replace(frame.waste, recent_s=600.0, recent_gpus=6.0, recent_lost_gpus=1.1)
     assert waste_words(replace(frame, waste=waste)) == "last 10 min: 1.1 of 8 GPUs' time was not work, 2.0 not judged"
 
 

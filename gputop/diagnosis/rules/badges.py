@@ -163,10 +163,13 @@ XID = BadgeRule(
 )
 
 
+LOST = "lost"
+
+
 def lost_badge(reason: str) -> Badge:
     """A GPU that can no longer be read. What a reason says after a semicolon is what to do."""
     problem, _, remedy = reason.partition("; ")
-    return Badge("lost", "red", "GPU lost", problem, remedy or "see dmesg for Xid errors; reset the GPU or reboot")
+    return Badge(LOST, "red", "GPU lost", problem, remedy or "see dmesg for Xid errors; reset the GPU or reboot")
 
 
 LOST_CONDITION = "the GPU cannot be read: fallen off the bus, needs a reset"

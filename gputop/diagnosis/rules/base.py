@@ -31,6 +31,8 @@ class RuleResult(Struct, frozen=True):
     short: str | None = None
     plain_title: str | None = None
     """The title without how long it has lasted, where ``title`` says that."""
+    for_s: float | None = None
+    """How long it has been so, seconds, where that is longer than the verdict has been shown."""
 
 
 class Rule(Struct, frozen=True):

@@ -108,6 +108,7 @@ def _tell_holding(s: Signals) -> RuleResult:
         () if s.host.seen else ("cannot see whether its process computes on the CPU",),
         title=f"{HOLDING}  {duration(s.quiet_s)}",
         plain_title=HOLDING,
+        for_s=s.quiet_s,
         cause=cause,
     )
 
@@ -145,6 +146,7 @@ def _tell_idle(s: Signals) -> RuleResult:
         title=HOLDING if held_bytes >= HELD_BYTES else None,
         state="idle_allocated" if held_bytes >= HELD_BYTES else "idle",
         short=HOLDING if held_bytes >= HELD_BYTES else None,
+        for_s=for_s,
     )
 
 

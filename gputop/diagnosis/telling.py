@@ -1,0 +1,310 @@
+"""What is told of one GPU, made once: title and cause, one number, colour role, evidence, remedy, owner and time.
+
+Screen, reports, pages, tickets, alerts and the exporter lay a ``Telling`` out; none of them words, rounds or colours a
+verdict itself. Pure: time enters with the snapshots.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import PurePosixPath
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from gputop.diagnosis.rules.badges import ECC, LOST, STRAGGLER
+from gputop.diagnosis.rules.base import STARTUP
+from gputop.diagnosis.rules.busy import HALF_WORKING, STALLED
+from gputop.diagnosis.rules.starved import LOW_DEMAND
+from gputop.diagnosis.types import (
+    HOLDING_MEMORY,
+    NOT_WORKING_ALARM,
+    STATE_WORDS,
+    Badge,
+    GpuDiagnosis,
+    GpuOwner,
+    Level,
+    Role,
+    State,
+    full_title,
+)
+from gputop.model.quantity import HOUR_S, duration
+from gputop.model.snapshot import ProcessSample
+
+# Lost time: a share of each second, by one function for seconds, windows and bins.
+
+HANG = "hang"
+LOSES_ALL = frozenset((HANG, STALLED.id))
+"""Verdicts under which nothing is computed, whatever the counters show."""
+IDLES: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
+
+
+def lost_share(state: State, verdict: str, util_pct: float | None, sm_pct: float | None) -> float | None:
+    """The share, 0 to 1, of a moment that a GPU lost under a verdict; None where nothing was judged.
+
+    Starved and idle lose the part without a kernel, busy-not-working and half working the part of the chip that no
+    kernel used: linear in what was measured, so that sums over seconds equal what their means give. Busy-not-working
+    without measured SM, a hang and warps that only wait lose all. Other work loses nothing: from the SM / util at which
+    half working ends on, what remains is how kernels are.
+    """
+    if state == "unmeasured":
+        return None
+    if verdict in LOSES_ALL:
+        return 1.0
+    if state in IDLES:
+        return 1.0 if util_pct is None else 1.0 - _share(util_pct)
+    if state == "busy_not_working":
+        return 1.0 if sm_pct is None else 1.0 - _share(sm_pct)
+    if verdict == HALF_WORKING.id:
+        return None if sm_pct is None else 1.0 - _share(sm_pct)
+    return 0.0
+
+
+def _share(percent: float) -> float:
+    return min(100.0, max(0.0, percent)) / 100.0
+
+
+# Who holds the GPU that the verdict is about.
+
+
+def _by_size(p: ProcessSample) -> tuple[bool, float, int]:
+    """Orders processes: those that compute before those that only draw, then by memory, then the lowest pid."""
+    return p.type == "G", -(p.gpu_mem_bytes or 0.0), p.pid
+
+
+class Owners:
+    """The owner of each GPU by its index: the process with most memory there, kept until it ends."""
+
+    def __init__(self) -> None:
+        self._identities: dict[int, tuple[int, int | None]] = {}
+        self._owners: dict[int, GpuOwner] = {}
+
+    def observe(self, processes: Iterable[ProcessSample]) -> None:
+        """Look at the processes of a snapshot."""
+        holding: dict[int, list[ProcessSample]] = {}
+        for p in processes:
+            if p.role == "gpu" and p.gpu is not None:
+                holding.setdefault(p.gpu, []).append(p)
+        identities: dict[int, tuple[int, int | None]] = {}
+        self._owners = {}
+        for gpu, members in holding.items():
+            kept = self._identities.get(gpu)
+            first = next((p for p in members if (p.pid, p.starttime) == kept), None) or min(members, key=_by_size)
+            identities[gpu] = (first.pid, first.starttime)
+            static = first.static
+            self._owners[gpu] = GpuOwner(
+                first.pid, static.user, static.command or static.name, static.job, len(members) - 1
+            )
+        self._identities = identities
+
+    def of(self, gpu: int) -> GpuOwner | None:
+        """The owner of the GPU with that index; None where no process is seen there."""
+        return self._owners.get(gpu)
+
+
+def program(command: str) -> str:
+    """What a command runs, in a word: of an interpreter its script or module, else the program's own name."""
+    words = command.split()
+    if not words:
+        return ""
+    name = PurePosixPath(words[0]).name
+    if not name.startswith(("python", "torchrun", "accelerate", "deepspeed")):
+        return name
+    for before, word in pairwise(words):
+        if before == "-m" or (not word.startswith("-") and word.endswith(".py")):
+            return PurePosixPath(word).name
+    return name
+
+
+def owner_words(owner: GpuOwner) -> str:
+    """``rl.py (rl, pid 4711, slurm 8830) and 2 more``; without what cannot be read."""
+    facts = ", ".join(filter(None, (owner.user, f"pid {owner.pid}", owner.job)))
+    name = program(owner.command) if owner.command else ""
+    more = f" and {owner.others} more" if owner.others else ""
+    return (f"{name} ({facts})" if name else facts) + more
+
+
+# The telling itself.
+
+
+class Number(Struct, frozen=True):
+    """The one number beside a verdict. ``value`` is None where it would belong to the verdict and is not measured."""
+
+    name: str
+    value: float | None
+    unit: str = "%"
+
+
+class Telling(Struct, frozen=True):
+    """One GPU in words and figures.
+
+    ``title`` is what it does and ``cause`` why ("" where there is nothing to add); ``words`` are both. ``group`` is the
+    word under which counts have it. ``beside`` are badges that are not the telling itself. ``since`` is the Unix time
+    from which on it has been so, ``lasted_s`` how long that is, and ``charged_s`` how much of it was lost, both in
+    seconds; ``charged_s`` is None where nothing was judged.
+    """
+
+    gpu: int
+    uuid: str
+    title: str
+    cause: str
+    words: str
+    number: Number | None
+    level: Level
+    role: Role
+    group: str
+    evidence: tuple[str, ...]
+    remedy: str
+    remedy_short: str
+    beside: tuple[Badge, ...]
+    notes: tuple[str, ...]
+    owner: GpuOwner | None
+    since: float | None
+    lasted_s: float
+    charged_s: float | None
+
+
+LOST_TITLE = "LOST"
+HALF = HALF_WORKING.title
+WORKING_POORLY = "working poorly"
+"""The word under which GPUs are counted that work, and yet have a warning that is not half of the chip unused."""
+GROUPS = (
+    STATE_WORDS["working"], HALF, WORKING_POORLY, NOT_WORKING_ALARM, STATE_WORDS["starved"], HOLDING_MEMORY,
+    STATE_WORDS["idle"], STATE_WORDS["unmeasured"], LOST_TITLE,
+)  # fmt: skip
+"""The groups in the order in which counts stand."""
+ROLE_OF_LEVEL: Mapping[Level, Role] = MappingProxyType({
+    "green": "work", "grey-green": "unknown", "info": "information", "yellow": "waiting", "red": "not_working",
+    "grey": "unknown",
+})  # fmt: skip
+ROLE_OF_STATE: Mapping[State, Role] = MappingProxyType({
+    "working": "work", "busy_not_working": "not_working", "starved": "waiting", "idle_allocated": "waiting",
+    "idle": "information", "unmeasured": "unknown",
+})  # fmt: skip
+"""What time in a state means. A verdict of a GPU that works may mean less."""
+ROLE_OF_VERDICT: Mapping[str, Role] = MappingProxyType({
+    STARTUP.id: "information", LOW_DEMAND.id: "information", HALF_WORKING.id: "waiting", HANG: "not_working",
+})  # fmt: skip
+LEVEL_OF_ROLE: Mapping[Role, Level] = MappingProxyType({
+    "work": "green", "waiting": "yellow", "not_working": "red", "information": "info", "unknown": "grey",
+})  # fmt: skip
+"""Glyph and colour of a role where they are chosen by level."""
+
+
+def is_lost(d: GpuDiagnosis) -> bool:
+    """Whether a GPU can no longer be read."""
+    return any(badge.id == LOST for badge in d.badges)
+
+
+def role_of(d: GpuDiagnosis) -> Role:
+    """What the verdict on a GPU means; what a badge says comes on top of it."""
+    role = ROLE_OF_VERDICT.get(d.verdict)
+    if role is not None:
+        return role
+    return ROLE_OF_LEVEL[d.level] if d.state == "working" else ROLE_OF_STATE[d.state]
+
+
+def group_of(d: GpuDiagnosis) -> str:
+    """The word under which counts have a GPU: what it does, with half working and warnings apart from work."""
+    if is_lost(d):
+        return LOST_TITLE
+    if d.state == "busy_not_working":
+        return NOT_WORKING_ALARM
+    if d.state == "idle_allocated":
+        return HOLDING_MEMORY
+    if d.verdict == HALF_WORKING.id:
+        return HALF
+    if d.state == "working" and d.level in ("yellow", "red"):
+        return WORKING_POORLY
+    return STATE_WORDS[d.state]
+
+
+def counts(tellings: Iterable[Telling]) -> dict[str, int]:
+    """How many GPUs each group has, in the order of ``GROUPS``; without the empty ones."""
+    groups = [telling.group for telling in tellings]
+    return {word: n for word in GROUPS if (n := groups.count(word))}
+
+
+def telling(d: GpuDiagnosis) -> Telling:
+    """What is told of a diagnosis."""
+    words = full_title(d.plain_title or d.title, d.busy_not_working)
+    title, _, cause = words.partition(": ")
+    evidence, remedy, remedy_short = d.evidence, d.remedy, d.remedy_short
+    role, beside, notes = role_of(d), d.badges, d.notes
+    leading = _leading(d.badges)
+    if leading is not None:
+        beside = tuple(badge for badge in d.badges if badge is not leading)
+        is_victim = leading.about is not None
+        role = "waiting" if leading.id == STRAGGLER.id else "not_working"
+        if is_victim or leading.id == LOST:
+            title, cause, words = (leading.title if is_victim else LOST_TITLE), "", ""
+            evidence, remedy, remedy_short, notes = (leading.evidence,), "" if is_victim else leading.remedy, "", ()
+        else:
+            title, cause = leading.title, words
+            evidence = (leading.evidence, *d.evidence)
+            remedy, remedy_short = leading.remedy, ""
+        words = f"{title}, {words}" if words else title
+    is_counted = d.state != "unmeasured" and d.lost is not None
+    return Telling(
+        gpu=d.index,
+        uuid=d.uuid,
+        title=title,
+        cause=cause,
+        words=words,
+        number=None if d.figure is None else Number(*d.figure),
+        level=d.level,
+        role=role,
+        group=group_of(d),
+        evidence=evidence,
+        remedy=remedy,
+        remedy_short=remedy_short,
+        beside=beside,
+        notes=notes,
+        owner=d.owner,
+        since=d.began,
+        lasted_s=d.lasted_s,
+        charged_s=d.charged_s if is_counted else None,
+    )
+
+
+def _leading(badges: Sequence[Badge]) -> Badge | None:
+    """The badge that is told before the verdict: a lost GPU, a hardware error, a straggler and who waits for one."""
+    by_id = {badge.id: badge for badge in badges}
+    return by_id.get(LOST) or by_id.get(ECC.id) or by_id.get(STRAGGLER.id)
+
+
+def number_words(telling: Telling) -> str:
+    """The number with its name: ``idle 62 %``; empty before there is a verdict."""
+    number = telling.number
+    if number is None:
+        return ""
+    return f"{number.name} n/a" if number.value is None else f"{number.name} {number.value:.0f} {number.unit}"
+
+
+def span_words(charged_s: float | None, lasted_s: float) -> str:
+    """How much of how long, in one unit: ``8 of 13 min``; without the part where nothing was lost of it."""
+    whole = duration(lasted_s)
+    if charged_s is None:
+        return whole
+    number, _, unit = whole.partition(" ")
+    size_s = {"s": 1.0, "min": 60.0, "h": HOUR_S}[unit]
+    part = f"{round(charged_s / HOUR_S, 1):g}" if unit == "h" else f"{charged_s / size_s:.0f}"
+    if part == "0":
+        return whole
+    return f"{part if float(part) <= float(number) else number} of {whole}"
+
+
+def since_words(telling: Telling, utc_offset_s: float = 0.0) -> str:
+    """``since 23:25, 8 of 13 min``: when it began, how much of how long was lost. With the date after half a day."""
+    if telling.since is None:
+        return ""
+    form = "%H:%M" if telling.lasted_s < 12 * HOUR_S else "%b %d %H:%M"
+    clock = time.strftime(form, time.gmtime(telling.since + utc_offset_s))
+    return f"since {clock}, {span_words(telling.charged_s, telling.lasted_s)}"
+
+
+def tell(diagnoses: Iterable[GpuDiagnosis]) -> tuple[Telling, ...]:
+    """What is told of each GPU, in their order."""
+    return tuple(map(telling, diagnoses))

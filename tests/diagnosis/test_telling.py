@@ -1,0 +1,117 @@
+"""What is told of a GPU: whose it is, since when, how much of it was lost, and by which role it is coloured."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.diagnosis.telling import (
+    counts,
+    lost_share,
+    number_words,
+    owner_words,
+    program,
+    since_words,
+    span_words,
+    telling,
+)
+from gputop.diagnosis.types import Badge, GpuOwner
+from gputop.model.snapshot import CgroupName, ProcessStatic
+from tests.support.scenes import GIB, T0, Watch, gpu, snap, train, workers
+
+HOLLOW = (gpu(util=96.0, sm=15.0), [train()])
+
+
+def test_half_of_a_chip_is_half_of_its_time() -> None:
+    assert lost_share("busy_not_working", "small_kernels", 97.0, 16.0) == pytest.approx(0.84)
+    assert lost_share("working", "half_working", 98.0, 48.0) == pytest.approx(0.52)
+    assert lost_share("starved", "dataloader_cpu", 40.0, 35.0) == pytest.approx(0.6)
+    assert lost_share("idle_allocated", "idle_holding_memory", 0.0, 0.0) == 1.0
+    assert lost_share("busy_not_working", "communication", 97.0, None) == 1.0
+    assert lost_share("busy_not_working", "hang", 100.0, 90.0) == 1.0
+    assert lost_share("working", "stalled", 98.0, 92.0) == 1.0
+    assert lost_share("working", "working", 98.0, 62.0) == 0.0
+    assert lost_share("unmeasured", "no_bottleneck_seen", 98.0, None) is None
+
+
+def test_lost_seconds_add_up_to_the_mean_of_what_was_measured() -> None:
+    watch = Watch()
+    d = watch.feed(snap(tick, *HOLLOW) for tick in range(117))
+    assert d.seconds is not None and d.lost is not None
+    assert d.lost == {"small_kernels": pytest.approx(0.85 * d.seconds["busy_not_working"])}
+    assert d.charged_s == pytest.approx(0.85 * d.lasted_s, abs=1.0)
+    assert watch.diagnoser.waste().recent_lost_gpus == pytest.approx(d.lost["small_kernels"] / 116.0)
+
+
+def test_an_idle_gpu_has_been_so_since_before_its_verdict_was_shown() -> None:
+    watch = Watch()
+    quiet = gpu(util=0.0, sm=0.0)
+    watch.feed(snap(tick, gpu(), [train()]) for tick in range(60))
+    d = watch.feed(snap(60 + tick, quiet, [train(main=0.0)]) for tick in range(420))
+    assert d.verdict == "idle_holding_memory"
+    assert d.began == pytest.approx(T0 + 60.0, abs=3.0) and d.since is not None and d.since > d.began + 290.0
+    told = telling(d)
+    assert told.words == "idle, holding memory"
+    assert told.charged_s == pytest.approx(d.lasted_s, abs=31.0)
+    assert number_words(told) == "idle 100 %"
+
+
+def test_the_owner_holds_the_most_memory_and_stays_until_it_ends() -> None:
+    watch = Watch()
+    static = ProcessStatic(user="rl", command="python rl.py --batch 1", batch_job=CgroupName("slurm", "8830"))
+    small = replace(train(), pid=9, gpu_mem_bytes=10 * GIB, static=static)
+    large = replace(train(), pid=12, gpu_mem_bytes=30 * GIB)
+    assert watch.feed([snap(0, gpu(), [small, large])]).owner == GpuOwner(12, "ml", "python train.py", None, 1)
+    grown = replace(small, gpu_mem_bytes=50 * GIB)
+    kept = watch.feed([snap(1, gpu(), [grown, large])]).owner
+    assert kept is not None and kept.pid == 12
+    assert watch.feed([snap(2, gpu(), [grown])]).owner == GpuOwner(9, "rl", "python rl.py --batch 1", "slurm 8830", 0)
+    assert watch.feed([snap(3, gpu(), [])]).owner is None
+
+
+def test_owners_are_named_by_script_user_and_job_as_far_as_they_can_be_read() -> None:
+    owner = GpuOwner(4711, "rl", "/usr/bin/python3 -u /home/rl/rl.py --batch 1", "slurm 8830", 2)
+    assert owner_words(owner) == "rl.py (rl, pid 4711, slurm 8830) and 2 more"
+    assert owner_words(GpuOwner(4711)) == "pid 4711"
+    assert [program(c) for c in ("", "python -m vllm.serve", "python3 -c x", "./train --x", "torchrun a.py")] == [
+        "", "vllm.serve", "python3", "train", "a.py",
+    ]  # fmt: skip
+
+
+def test_time_has_one_form() -> None:
+    told = telling(Watch().feed(snap(tick, *HOLLOW) for tick in range(117)))
+    assert since_words(replace(told, since=0.0, lasted_s=800.0, charged_s=500.0), 3600.0) == "since 01:00, 8 of 13 min"
+    assert since_words(replace(told, since=86400.0, lasted_s=50_000.0, charged_s=0.0)) == "since Jan 02 00:00, 13.9 h"
+    assert since_words(replace(told, since=None)) == ""
+    assert [span_words(*spans) for spans in ((None, 60.0), (799.9, 800.0), (30.0, 60.0), (7200.0, 10_800.0))] == [
+        "60 s", "13 of 13 min", "30 of 60 s", "2 of 3 h",
+    ]  # fmt: skip
+
+
+def test_a_victim_says_whom_it_waits_for_and_nothing_else() -> None:
+    d = Watch().feed(snap(tick, gpu(sm=48.0, tensor_active_pct=13.0, power_w=300.0), [train()]) for tick in range(60))
+    assert d.verdict == "half_working" and telling(d).role == "waiting"
+    waits = Badge("straggler", "info", "waits for GPU 2", "GPU 2: SM 88 %", "see GPU 2: balance", about=2)
+    told = telling(replace(d, badges=(waits,), notes=("a note",)))
+    assert (told.words, told.cause, told.evidence) == ("waits for GPU 2", "", ("GPU 2: SM 88 %",))
+    assert (told.remedy, told.notes, told.beside, told.role) == ("", (), (), "waiting")
+
+
+def test_what_is_wrong_with_the_card_or_the_job_comes_before_work() -> None:
+    d = Watch().feed(snap(tick, gpu(), [train()]) for tick in range(60))
+    assert (telling(d).words, telling(d).role) == ("working", "work")
+    broken = telling(replace(d, badges=(Badge("ecc", "red", "hardware error", "3 errors", "drain the node"),)))
+    assert (broken.words, broken.role, broken.remedy) == ("hardware error, working", "not_working", "drain the node")
+    assert broken.evidence == ("3 errors", *d.evidence)
+    slow = telling(replace(d, badges=(Badge("straggler", "yellow", "straggler", "SM 88 %", "balance"),)))
+    assert (slow.words, slow.role, slow.remedy) == ("straggler, working", "waiting", "balance")
+
+
+def test_half_working_and_lost_gpus_are_counted_apart() -> None:
+    half = Watch().feed(snap(t, gpu(sm=48.0, tensor_active_pct=13.0, power_w=300.0), [train()]) for t in range(60))
+    lost = Watch().feed(snap(tick, gpu(lost_reason="fell off the bus; reboot")) for tick in range(3))
+    starved = Watch().feed(snap(t, gpu(util=40.0, sm=35.0), [train(), *workers(8, 90.0)]) for t in range(60))
+    told = [telling(d) for d in (lost, half, starved)]
+    assert counts(told) == {"half working": 1, "starved": 1, "LOST": 1}
+    assert [t.role for t in told] == ["not_working", "waiting", "waiting"]
+    assert told[0].charged_s is None and told[0].words == "LOST"
