@@ -14,6 +14,7 @@ from gputop.diagnosis import thresholds
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
+from gputop.output.reference_pages import RECORDED
 from gputop.recording.reader import read_snapshots
 
 TELEMETRY = Path(__file__).parents[1] / "telemetry"
@@ -46,6 +47,13 @@ def changes(said: list[GpuDiagnosis]) -> Iterator[tuple[str, str | None]]:
 
 def test_every_recording_has_its_truth_and_the_reverse() -> None:
     assert {path.name.removesuffix(".gputop.jsonl.gz") for path in TELEMETRY.glob("*.gz")} == set(EXPECTED)
+
+
+def test_the_published_evidence_is_what_the_recordings_are_held_to() -> None:
+    held = {(name, verdict) for name, row in EXPECTED.items() for verdict in row["spans"][-1][2]}
+    assert held <= {(name, verdict) for name, verdict, *_ in RECORDED}
+    judged = {(name, verdict) for name, row in EXPECTED.items() for span in row["spans"] for verdict in span[2]}
+    assert {(name, verdict) for name, verdict, *_ in RECORDED} <= judged
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
