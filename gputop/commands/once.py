@@ -19,14 +19,10 @@ from gputop.output.messages import NOTHING_READ, say
 NEEDS = Needs()
 
 if TYPE_CHECKING:
-    from gputop.model.snapshot import Snapshot
     from gputop.sources.marks import MarkListener
-    from gputop.sources.serving_reader import ServerWatch
 
 STEPS_WAIT_S = 2.2
 """A job announces its steps once a second, or once a step where those are longer."""
-SERVERS_WAIT_S = 4.0
-"""How long to wait for the servers' rates: an answer may take three seconds, the next begins a second later."""
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -49,27 +45,24 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     check_format(args)
     redactor = redactor_of(settings)
     passing = passing_of(args, redactor)
-    from gputop.sources.local import open_local
+    from gputop.sources.local import open_local, servers_asked
 
-    servers = _servers(settings)
     listener, begun = _listener(args), time.monotonic()
     source = open_local(settings)
     printed = lines_of if args.format is not None else data_of if args.json or args.csv else table_of
     try:
-        source.look(wait_s, say)
-        # Imports what prints: between the two looks there is time for it.
-        text_of = printed(args, settings, passing)
-        reading = source.read_once(wait_s, say)
-        if listener is not None:
-            time.sleep(max(0.0, STEPS_WAIT_S - (time.monotonic() - begun)))
-            listener.drain()
-            reading = replace(reading, snapshot=replace(reading.snapshot, steps=listener.steps()))
-        if servers is not None:
-            reading = replace(reading, snapshot=with_server_rows(reading.snapshot, servers))
+        with servers_asked(settings) as with_servers:
+            source.look(wait_s, say)
+            # Imports what prints: between the two looks there is time for it.
+            text_of = printed(args, settings, passing)
+            reading = source.read_once(wait_s, say)
+            if listener is not None:
+                time.sleep(max(0.0, STEPS_WAIT_S - (time.monotonic() - begun)))
+                listener.drain()
+                reading = replace(reading, snapshot=replace(reading.snapshot, steps=listener.steps()))
+            reading = replace(reading, snapshot=with_servers(reading.snapshot))
     finally:
         source.close()
-        if servers is not None:
-            servers.close()
         if listener is not None:
             listener.close()
     sys.stdout.write(text_of(redacted_reading(reading, redactor)))
@@ -89,17 +82,6 @@ def check_format(args: argparse.Namespace) -> None:
         checked(args.format, LINE_KEYS)
 
 
-def _servers(settings: Settings) -> ServerWatch | None:
-    """The inference servers, asked from now on; None where none is named. Raises UsageError."""
-    if not settings.server_url:
-        return None
-    from gputop.sources.serving_reader import ServerWatch, addresses
-
-    watch = ServerWatch(addresses(settings.server_url))
-    watch.start()
-    return watch
-
-
 def _listener(args: argparse.Namespace) -> MarkListener | None:
     """Where jobs send their steps to, from now on; None where they are not asked for."""
     if not getattr(args, "steps", False):
@@ -107,11 +89,3 @@ def _listener(args: argparse.Namespace) -> MarkListener | None:
     from gputop.sources.marks import MarkListener
 
     return MarkListener()
-
-
-def with_server_rows(snapshot: Snapshot, servers: ServerWatch) -> Snapshot:
-    """The snapshot with what the servers say; a rate takes two of their pages, a second apart."""
-    from gputop.sources.serving_reader import with_rows
-
-    servers.wait_for_rates(SERVERS_WAIT_S)
-    return with_rows(snapshot, servers.rows())

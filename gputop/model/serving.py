@@ -39,7 +39,9 @@ class ServerRow(Struct, frozen=True):
     """One server in the last ``window_s`` seconds. What is None was not measured; ``unavailable`` says why by key.
 
     ``place`` is host and port. Requests are those that ended, tokens those that were generated. ``queue`` and
-    ``running`` are requests now. ``error`` says in a line why nothing was read.
+    ``running`` are requests now, ``kv_cache_pct`` is the fill of the fullest engine's KV cache, ``preemptions_per_s``
+    are requests that lost their place in it, ``prefix_hit_pct`` is the share of the prompts' tokens that it held
+    already. ``error`` says in a line why nothing was read.
     """
 
     place: str
@@ -56,6 +58,9 @@ class ServerRow(Struct, frozen=True):
     first_response_p99_s: Bounds | None = None
     between_tokens_p50_s: Bounds | None = None
     between_tokens_p99_s: Bounds | None = None
+    kv_cache_pct: float | None = None
+    preemptions_per_s: float | None = None
+    prefix_hit_pct: float | None = None
     unavailable: Mapping[str, str] = MappingProxyType({})
     error: str | None = None
 
@@ -65,10 +70,17 @@ class ServerRow(Struct, frozen=True):
         return f"{LABELS[self.kind]} {self.place}" if self.kind is not None else self.place
 
 
-NUMBERS = ("window_s", "requests_per_s", "tokens_per_s", "prompt_tokens_per_s", "queue", "running")
-QUANTILES = tuple(
-    f"{what}_{share}_s" for what in ("first_token", "first_response", "between_tokens") for share in ("p50", "p99")
+WORDS: Mapping[str, str] = MappingProxyType({
+    "requests_per_s": "requests", "tokens_per_s": "tokens", "prompt_tokens_per_s": "prompt tokens", "queue": "queue",
+    "running": "running", "kv_cache_pct": "KV cache", "preemptions_per_s": "preemptions",
+    "prefix_hit_pct": "prefix hits",
+})  # fmt: skip
+"""What people call each number."""
+TIMES = MappingProxyType(
+    {"first_token": "first token", "first_response": "first response", "between_tokens": "between tokens"}
 )
+NUMBERS = ("window_s", *WORDS)
+QUANTILES = tuple(f"{what}_{share}_s" for what in TIMES for share in ("p50", "p99"))
 
 
 def row_value(row: ServerRow) -> dict[str, Any]:
@@ -128,26 +140,23 @@ def _bounds(recorded: object) -> Bounds | Literal[False] | None:
 
 
 def server_forms(row: ServerRow) -> tuple[str, ...]:
-    """``vLLM localhost:8000: 12 requests/s, 1430 tokens/s, first token p99 0.5-1 s, queue 3``, the longest first."""
+    """``vLLM localhost:8000: 12 requests/s, 1430 tokens/s, first token p99 0.5-1 s, queue 3, KV cache 41 %``, the
+    longest first."""
     requests, tokens = rate(row.requests_per_s, "requests/s"), rate(row.tokens_per_s, "tokens/s")
     queue = "" if row.queue is None else f"queue {row.queue:.0f}"
+    cache = "" if row.kv_cache_pct is None else f"KV cache {row.kv_cache_pct:.0f} %"
+    preempted = rate(row.preemptions_per_s or None, "preemptions/s")
     first = row.first_token_p99_s or row.first_response_p99_s
     late = "" if first is None else f"first {'token' if row.first_token_p99_s else 'response'} p99 {bounds(first)}"
     kinds = (
-        (f"{row.label}:", requests, tokens, late, queue),
-        (f"{row.label}:", requests, tokens, queue),
-        (f"{row.label}:", tokens or requests),
-        ("", requests, tokens, late, queue),
-        ("", requests, tokens, queue),
-        ("", tokens or requests, queue),
-        ("", tokens or requests),
+        (requests, tokens, late, queue, cache, preempted),
+        (requests, tokens, queue, cache),
+        (tokens or requests, queue, cache),
+        (tokens or requests, queue),
+        (tokens or requests,),
     )
-    forms = []
-    for lead, *parts in kinds:
-        form = ", ".join(part for part in parts if part)
-        if form:
-            forms.append(f"{lead} {form}".strip())
-    return tuple(sorted(dict.fromkeys(forms), key=len, reverse=True))
+    forms = [", ".join(filter(None, parts)) for parts in kinds if any(parts)]
+    return tuple(sorted({*forms, *(f"{row.label}: {form}" for form in forms)}, key=len, reverse=True))
 
 
 def server_lines(row: ServerRow) -> list[str]:
@@ -157,19 +166,27 @@ def server_lines(row: ServerRow) -> list[str]:
     counts = [rate(row.requests_per_s, "requests/s"), rate(row.tokens_per_s, "tokens/s"),
               rate(row.prompt_tokens_per_s, "prompt tokens/s")]  # fmt: skip
     now = [
-        f"{name} {value:.0f}" for name, value in (("queue", row.queue), ("running", row.running)) if value is not None
-    ]
+        f"{name} {value:.0f}{unit}"
+        for name, value, unit in (
+            ("queue", row.queue, ""), ("running", row.running, ""), ("KV cache", row.kv_cache_pct, " %"),
+            ("prefix hits", row.prefix_hit_pct, " %"),
+        )
+        if value is not None
+    ]  # fmt: skip
     over = "" if row.window_s is None else f" (over {row.window_s:.0f} s)"
-    measured = ", ".join(part for part in (*counts, *now) if part) or NOT_MEASURED
+    parts = (*counts, *now, rate(row.preemptions_per_s, "preemptions/s"))
+    measured = ", ".join(part for part in parts if part) or NOT_MEASURED
     times = [
         f"{words} p50 {bounds(getattr(row, f'{key}_p50_s'))}, p99 {bounds(getattr(row, f'{key}_p99_s'))}"
-        for key, words in (
-            ("first_token", "first token"), ("first_response", "first response"), ("between_tokens", "between tokens"),
-        )
+        for key, words in TIMES.items()
         if getattr(row, f"{key}_p50_s") is not None or getattr(row, f"{key}_p99_s") is not None
-    ]  # fmt: skip
+    ]
     lines = [f"{row.label}: {measured}{over}", *(["; ".join(times)] if times else [])]
-    reasons = dict.fromkeys(row.unavailable.values())
+    missing: dict[str, list[str]] = {}
+    for key, reason in row.unavailable.items():
+        words = WORDS.get(key) or TIMES[key.rpartition("_p")[0]]
+        missing.setdefault(reason, []).append(words)
+    reasons = [f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in missing.items()]
     return [*lines, *([f"n/a: {'; '.join(reasons)}"] if reasons else [])]
 
 

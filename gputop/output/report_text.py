@@ -30,7 +30,7 @@ from gputop.model.quantity import (
     step_time,
     which_gpus,
 )
-from gputop.model.serving import LABELS, bounds, rate
+from gputop.model.serving import LABELS, TIMES, bounds, rate
 from gputop.model.steps import SOURCE_WORDS, period_value
 from gputop.output.document import (
     WIDTH,
@@ -404,9 +404,12 @@ def _served_line(report: ServerReport) -> str:
     parts = [rate(report.requests_per_s, "requests/s"), rate(report.tokens_per_s, "tokens/s")]
     if report.queue is not None and report.queue_max is not None:
         parts.append(f"queue {report.queue:.1f}, at most {report.queue_max:.0f}")
-    for key, words in (
-        ("first_token", "first token"), ("first_response", "first response"), ("between_tokens", "between tokens"),
-    ):  # fmt: skip
+    if report.kv_cache_pct is not None and report.kv_cache_max_pct is not None:
+        parts.append(f"KV cache {report.kv_cache_pct:.0f} %, at most {report.kv_cache_max_pct:.0f} %")
+    if report.prefix_hit_pct is not None:
+        parts.append(f"prefix hits {report.prefix_hit_pct:.0f} %")
+    parts.append(rate(report.preemptions_per_s, "preemptions/s"))
+    for key, words in TIMES.items():
         usual, late = getattr(report, f"{key}_p50_s"), getattr(report, f"{key}_p99_s")
         if usual is not None or late is not None:
             parts.append(f"{words} p50 mostly {bounds(usual)}, p99 at worst {bounds(late)}")

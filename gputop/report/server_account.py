@@ -12,10 +12,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.model.serving import MOST_SERVERS, Bounds, ServerKind, ServerRow
+from gputop.model.serving import MOST_SERVERS, TIMES, WORDS, Bounds, ServerKind, ServerRow
 
-_RATES = ("requests_per_s", "tokens_per_s", "prompt_tokens_per_s", "queue", "running")
-_TIMES = ("first_token", "first_response", "between_tokens")
+_PEAKS = {"queue": "queue_max", "kv_cache_pct": "kv_cache_max_pct"}
+"""Of these the highest value is told as well."""
 _MOST_BUCKETS = 256
 
 
@@ -41,6 +41,10 @@ class ServerReport(Struct, frozen=True):
     first_response_p99_s: Bounds | None = None
     between_tokens_p50_s: Bounds | None = None
     between_tokens_p99_s: Bounds | None = None
+    kv_cache_pct: float | None = None
+    kv_cache_max_pct: float | None = None
+    preemptions_per_s: float | None = None
+    prefix_hit_pct: float | None = None
     error: str | None = None
     """Why it was silent last."""
 
@@ -50,8 +54,8 @@ class _Server:
         self.kind: ServerKind | None = None
         self.seconds = self.silent_s = 0.0
         self.sums: dict[str, tuple[float, float]] = {}
-        self.queue_max: float | None = None
-        self.buckets: dict[str, dict[Bounds, float]] = {key: {} for key in _TIMES}
+        self.peaks: dict[str, float] = {}
+        self.buckets: dict[str, dict[Bounds, float]] = {key: {} for key in TIMES}
         self.worst: dict[str, Bounds] = {}
         self.error: str | None = None
 
@@ -62,14 +66,14 @@ class _Server:
             self.error = row.error
             return
         self.seconds += seconds
-        for key in _RATES:
+        for key in WORDS:
             value = getattr(row, key)
             if value is not None:
                 total, of = self.sums.get(key, (0.0, 0.0))
                 self.sums[key] = total + value * seconds, of + seconds
-        if row.queue is not None:
-            self.queue_max = max(self.queue_max or 0.0, row.queue)
-        for key in _TIMES:
+                if key in _PEAKS:
+                    self.peaks[_PEAKS[key]] = max(self.peaks.get(_PEAKS[key], 0.0), value)
+        for key in TIMES:
             usual, late = getattr(row, f"{key}_p50_s"), getattr(row, f"{key}_p99_s")
             stood = self.buckets[key]
             if usual is not None and (usual in stood or len(stood) < _MOST_BUCKETS):
@@ -78,13 +82,11 @@ class _Server:
                 self.worst[key] = late
 
     def report(self, place: str) -> ServerReport:
-        columns: dict[str, Any] = {key: total / of for key, (total, of) in self.sums.items() if of > 0.0}
+        columns: dict[str, Any] = {key: total / of for key, (total, of) in self.sums.items() if of > 0.0} | self.peaks
         for key, stood in self.buckets.items():
             columns[f"{key}_p50_s"] = max(stood, key=lambda bounds: stood[bounds]) if stood else None
             columns[f"{key}_p99_s"] = self.worst.get(key)
-        return ServerReport(
-            place, self.kind, self.seconds, self.silent_s, queue_max=self.queue_max, error=self.error, **columns
-        )
+        return ServerReport(place, self.kind, self.seconds, self.silent_s, error=self.error, **columns)
 
 
 def _upper(bounds: Bounds) -> tuple[float, float]:

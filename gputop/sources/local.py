@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -314,3 +315,20 @@ def with_servers_of(source: Source, settings: MachineSettings) -> Source:
     from gputop.sources.serving_reader import with_servers
 
     return with_servers(source, settings.server_url)
+
+
+@contextmanager
+def servers_asked(settings: MachineSettings) -> Iterator[Callable[[Snapshot], Snapshot]]:
+    """Asks the settings' inference servers from now on; gives what adds their rows to one snapshot, which waits for
+    their rates as long as ``RATES_WAIT_S``. Raises UsageError."""
+    if not settings.server_url:
+        yield lambda snapshot: snapshot
+        return
+    from gputop.sources.serving_reader import RATES_WAIT_S, ServerWatch, addresses, with_rows
+
+    watch = ServerWatch(addresses(settings.server_url))
+    watch.start()
+    try:
+        yield lambda snapshot: with_rows(snapshot, watch.rates(RATES_WAIT_S))
+    finally:
+        watch.close()

@@ -6,6 +6,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from math import inf, isfinite
 from time import monotonic
 from typing import Any
@@ -30,6 +31,7 @@ WINDOW_S = 30.0
 """Rates and quantiles are over this long: as the verdict that they stand beside."""
 LEAST_S = 0.9
 """Two readings closer than this give no rate."""
+_EARLY = "needs two readings, a second apart"
 MOST_LINE = 8192
 MOST_LINES = 50_000
 """Lines that are looked at, a second's worth of which must stay cheap; a server of many models has some thousand."""
@@ -47,18 +49,29 @@ class PageError(ValueError):
 
 
 class ServerMetricNames(Struct, frozen=True):
-    """The metrics of one kind of server, each by the names it had, the newest first; a histogram without its suffix."""
+    """The metrics of one kind of server, each by the names it had, the newest first; a histogram without its suffix.
+    ``name{label=value}`` takes the samples with that label alone."""
 
     requests: tuple[str, ...]
-    tokens: tuple[str, ...]
-    prompt_tokens: tuple[str, ...]
-    queue: tuple[str, ...]
-    running: tuple[str, ...]
+    tokens: tuple[str, ...] = ()
+    prompt_tokens: tuple[str, ...] = ()
+    queue: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    token_rate: tuple[str, ...] = ()
+    """Tokens a second as the server itself works them out."""
+    kv_cache: tuple[str, ...] = ()
+    """The share of the KV cache that is in use, 0 to 1."""
+    preemptions: tuple[str, ...] = ()
+    prefix_hits: tuple[str, ...] = ()
+    prefix_queries: tuple[str, ...] = ()
+    """Tokens of prompts, and those of them that the prefix cache held."""
     first_token: tuple[str, ...] = ()
     first_response: tuple[str, ...] = ()
     between_tokens: tuple[str, ...] = ()
     scale_s: float = 1.0
     """Seconds in one unit of the histograms."""
+    counts_at_end: bool = False
+    """Whether tokens are counted when their request ends, and not as they come."""
     absent: Mapping[str, str] = {}
     """Why a figure cannot be had from this kind of server."""
 
@@ -70,6 +83,10 @@ _OF: Mapping[ServerKind, ServerMetricNames] = {
         prompt_tokens=("vllm:prompt_tokens_total",),
         queue=("vllm:num_requests_waiting",),
         running=("vllm:num_requests_running",),
+        kv_cache=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+        preemptions=("vllm:num_preemptions_total",),
+        prefix_hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+        prefix_queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
         first_token=("vllm:time_to_first_token_seconds",),
         between_tokens=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
     ),
@@ -79,22 +96,29 @@ _OF: Mapping[ServerKind, ServerMetricNames] = {
         prompt_tokens=("sglang:prompt_tokens_total",),
         queue=("sglang:num_queue_reqs",),
         running=("sglang:num_running_reqs",),
+        token_rate=("sglang:gen_throughput",),
+        kv_cache=("sglang:token_usage",),
+        preemptions=("sglang:num_retracted_requests_total",),
+        prefix_hits=("sglang:cached_tokens_total",),
+        prefix_queries=("sglang:prompt_tokens_total",),
+        counts_at_end=True,
         first_token=("sglang:time_to_first_token_seconds",),
         between_tokens=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
     ),
     "triton": ServerMetricNames(
         requests=("nv_inference_request_success",),
-        tokens=(),
-        prompt_tokens=(),
-        queue=("nv_inference_pending_request_count",),
-        running=(),
+        # The TensorRT-LLM backend takes every request at once, and keeps those that wait itself.
+        queue=("nv_trt_llm_request_metrics{request_type=waiting}", "nv_inference_pending_request_count"),
+        running=("nv_trt_llm_request_metrics{request_type=scheduled}",),
+        kv_cache=("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}",),
         first_response=("nv_inference_first_response_histogram_ms",),
         scale_s=1e-3,
         absent={
-            "tokens": "Triton does not count tokens",
-            "first_token": "Triton has the time to the first response, not to the first token",
+            "tokens": "Triton does not count them",
+            "prompt_tokens": "Triton does not count them",
+            "first_token": "Triton has the time to the first response",
             "first_response": "Triton publishes it with --metrics-config histogram_latencies=true",
-            "between_tokens": "Triton does not time single tokens",
+            "between_tokens": "Triton does not time them",
         },
     ),
     "tgi": ServerMetricNames(
@@ -103,16 +127,29 @@ _OF: Mapping[ServerKind, ServerMetricNames] = {
         prompt_tokens=("tgi_request_input_length_sum",),
         queue=("tgi_queue_size",),
         running=("tgi_batch_current_size",),
+        counts_at_end=True,
         absent={
-            "first_token": "TGI does not time the first token",
-            "between_tokens": "TGI's mean time a token includes the prompt's",
+            "first_token": "TGI does not time it",
+            "between_tokens": "TGI's mean time includes the prompt's",
         },
     ),
 }
-_PREFIXES: Mapping[ServerKind, str] = {"vllm": "vllm:", "sglang": "sglang:", "triton": "nv_inference_", "tgi": "tgi_"}
+_PREFIXES: Mapping[ServerKind, tuple[str, ...]] = {
+    "vllm": ("vllm:",),
+    "sglang": ("sglang:",),
+    "triton": ("nv_inference_", "nv_trt_llm_"),
+    "tgi": ("tgi_",),
+}
 _HISTOGRAMS = ("first_token", "first_response", "between_tokens")
-_COUNTERS = {"requests": "requests_per_s", "tokens": "tokens_per_s", "prompt_tokens": "prompt_tokens_per_s"}
+_RATES = {
+    "requests": "requests_per_s",
+    "tokens": "tokens_per_s",
+    "prompt_tokens": "prompt_tokens_per_s",
+    "preemptions": "preemptions_per_s",
+}
+_COUNTERS = (*_RATES, "prefix_hits", "prefix_queries")
 _GAUGES = ("queue", "running")
+_VALUES = (*_COUNTERS, *_GAUGES, "token_rate", "kv_cache")
 
 
 class Histogram(Struct, frozen=True):
@@ -140,10 +177,11 @@ def read_page(text: str) -> ServingPage:
         raise PageError(f"its page has no metrics of {', '.join(LABELS.values())}")
     names = _OF[kind]
     values: dict[str, float] = {}
-    for key in (*_COUNTERS, *_GAUGES):
-        samples = next((series[name] for name in getattr(names, key) if name in series), None)
-        if samples is not None:
-            values[key] = sum(value for _, value in samples)
+    for key in _VALUES:
+        found = next((found for name in getattr(names, key) if (found := _samples(series, name)) is not None), None)
+        if found is not None:
+            # The fullest of several engines is the first to hold requests back.
+            values[key] = max(found, default=0.0) if key == "kv_cache" else sum(found)
     histograms = {}
     for key in _HISTOGRAMS:
         samples = next((series[f"{name}_bucket"] for name in getattr(names, key) if f"{name}_bucket" in series), None)
@@ -155,10 +193,20 @@ def read_page(text: str) -> ServingPage:
 _Series = dict[str, list[tuple[dict[str, str], float]]]
 
 
+def _samples(series: _Series, name: str) -> list[float] | None:
+    """The values of a metric, or of ``name{label=value}``; None where the page has none."""
+    metric, braces, label = name.partition("{")
+    rows = series.get(metric)
+    if rows is None or not braces:
+        return None if rows is None else [value for _, value in rows]
+    key, _, wanted = label.removesuffix("}").partition("=")
+    return [value for labels, value in rows if labels.get(key) == wanted] or None
+
+
 def _series(lines: Iterable[str]) -> _Series | None:
     """Samples by name, those alone that mean something here; None where no line is a sample at all."""
     known_names = {name for names in _OF.values() for name in _all_names(names)}
-    prefixes = tuple(_PREFIXES.values())
+    prefixes = tuple(prefix for of_kind in _PREFIXES.values() for prefix in of_kind)
     rows_by_name: _Series = {}
     samples, read = False, 0
     for line in lines:
@@ -188,8 +236,8 @@ def _series(lines: Iterable[str]) -> _Series | None:
 
 
 def _all_names(names: ServerMetricNames) -> Iterable[str]:
-    for key in (*_COUNTERS, *_GAUGES):
-        yield from getattr(names, key)
+    for key in _VALUES:
+        yield from (name.partition("{")[0] for name in getattr(names, key))
     for key in _HISTOGRAMS:
         yield from (f"{name}_bucket" for name in getattr(names, key))
 
@@ -256,35 +304,72 @@ class ServerWindow:
         return ServerRow(self.place, kind, error=words)
 
     def _row(self, begun: float, before: ServingPage, now: float, page: ServingPage) -> ServerRow:
-        names, seconds = _OF[page.kind], now - begun
+        seconds = now - begun
         has_rate = seconds >= LEAST_S
-        early = "needs two readings, a second apart"
-        columns: dict[str, Any] = {}
-        missing: dict[str, str] = {}
-        for key, name in _COUNTERS.items():
-            if key in page.values and key in before.values and has_rate:
-                columns[name] = (page.values[key] - before.values[key]) / seconds
+        found = {**self._rates(before, page, seconds), **_gauges(page), **_quantiles(before, page, seconds)}
+        columns: dict[str, Any] = {name: figure for name, figure in found.items() if not isinstance(figure, str)}
+        reasons = {name: figure for name, figure in found.items() if isinstance(figure, str)}
+        return ServerRow(self.place, page.kind, seconds if has_rate else None, **columns, unavailable=reasons)
+
+    def _rates(self, before: ServingPage, page: ServingPage, seconds: float) -> dict[str, float | str]:
+        """What was counted between two pages, or why it is not known."""
+        names, runs = _OF[page.kind], page.values.get("running", 0.0) > 0.0
+        new = {key: page.values[key] - was for key, was in before.values.items() if key in page.values}
+        rates: dict[str, float | str] = {}
+        for key, name in _RATES.items():
+            if key not in new:
+                rates[name] = _EARLY if key in page.values else names.absent.get(key, _unpublished(page.kind))
+            elif seconds < LEAST_S:
+                rates[name] = _EARLY
+            elif key == "tokens" and (own := self._own_rate(seconds)):
+                rates[name] = own
+            elif names.counts_at_end and "tokens" in key and runs and new[key] <= 0.0:
+                rates[name] = f"{LABELS[page.kind]} counts tokens when their request ends"
             else:
-                missing[name] = early if key in page.values else names.absent.get(key, _unpublished(page.kind))
-        for key in _GAUGES:
-            if key in page.values:
-                columns[key] = page.values[key]
+                rates[name] = new[key] / seconds
+        if "prefix_hits" not in new or "prefix_queries" not in new:
+            rates["prefix_hit_pct"] = _unpublished(page.kind)
+        elif seconds < LEAST_S or new["prefix_queries"] <= 0.0:
+            rates["prefix_hit_pct"] = _EARLY if seconds < LEAST_S else f"no prompt in the last {seconds:.0f} s"
+        else:
+            rates["prefix_hit_pct"] = min(100.0, 100.0 * new["prefix_hits"] / new["prefix_queries"])
+        return rates
+
+    def _own_rate(self, seconds: float) -> float:
+        """Tokens a second by the server's own rate, which keeps its last value when nothing runs any more; 0 where it
+        has none."""
+        tokens = sum(
+            (later - earlier) * page.values.get("token_rate", 0.0)
+            for (earlier, _), (later, page) in pairwise(self._pages)
+            if page.values.get("running", 1.0) > 0.0
+        )
+        return tokens / seconds
+
+
+def _gauges(page: ServingPage) -> dict[str, float | str]:
+    """What holds now, or why it is not known."""
+    unknown = _unpublished(page.kind)
+    kv_cache = page.values.get("kv_cache")
+    gauges = {key: page.values.get(key, unknown) for key in _GAUGES}
+    return {**gauges, "kv_cache_pct": unknown if kv_cache is None else 100.0 * kv_cache}
+
+
+def _quantiles(before: ServingPage, page: ServingPage, seconds: float) -> dict[str, Bounds | str]:
+    """The times of the requests between two pages, or why they are not known."""
+    names = _OF[page.kind]
+    found: dict[str, Bounds | str] = {}
+    for key in _HISTOGRAMS:
+        histogram, earlier = page.histograms.get(key), before.histograms.get(key)
+        for share, words in ((0.5, "p50"), (0.99, "p99")):
+            name = f"{key}_{words}_s"
+            if histogram is None or earlier is None or histogram.bounds != earlier.bounds:
+                if key != "first_response" or names.first_response:
+                    found[name] = names.absent.get(key, _unpublished(page.kind))
+            elif seconds < LEAST_S:
+                found[name] = _EARLY
             else:
-                missing[key] = names.absent.get(key, _unpublished(page.kind))
-        for key in _HISTOGRAMS:
-            histogram, earlier = page.histograms.get(key), before.histograms.get(key)
-            for share, words in ((0.5, "p50"), (0.99, "p99")):
-                name = f"{key}_{words}_s"
-                if histogram is None or earlier is None or histogram.bounds != earlier.bounds:
-                    if key != "first_response" or names.first_response:
-                        missing[name] = names.absent.get(key, _unpublished(page.kind))
-                elif not has_rate:
-                    missing[name] = early
-                elif (bounds := quantile(earlier, histogram, share)) is not None:
-                    columns[name] = bounds
-                else:
-                    missing[name] = f"no request in the last {seconds:.0f} s"
-        return ServerRow(self.place, page.kind, seconds if has_rate else None, **columns, unavailable=missing)
+                found[name] = quantile(earlier, histogram, share) or f"no request in the last {seconds:.0f} s"
+    return found
 
 
 def _unpublished(kind: ServerKind) -> str:
@@ -312,6 +397,8 @@ def _restarted(before: ServingPage, after: ServingPage) -> bool:
 TIMEOUT_S = 1.0
 """How long each wait for a server may take; a whole answer has three seconds."""
 LEAST_APART_S = 1.0
+RATES_WAIT_S = 4.0
+"""How long a single reading waits for rates: an answer may take three seconds, the next begins a second later."""
 SILENT_APART_S = 10.0
 """How long a server that did not answer is left alone."""
 OPTION = "--server-url"
@@ -359,12 +446,13 @@ class ServerWatch:
         """The newest row of each server that was asked already. Never blocks."""
         return tuple([row for worker in self._workers if (row := worker.latest) is not None])
 
-    def wait_for_rates(self, wait_s: float) -> None:
-        """Wait until each server has given a rate or a reason why not, at most so many seconds."""
+    def rates(self, wait_s: float) -> tuple[ServerRow, ...]:
+        """The rows once each server has given a rate or a reason why not, after so many seconds at most."""
         end = monotonic() + wait_s
         with self._heard:
             while (remaining_s := end - monotonic()) > 0.0 and not self._is_complete():
                 self._heard.wait(remaining_s)
+        return self.rows()
 
     def close(self) -> None:
         """End the threads; one that is waiting for an answer ends with it."""
@@ -388,7 +476,9 @@ class ServerWatch:
 
     def _row(self, url: str, window: ServerWindow) -> ServerRow:
         try:
-            return window.add(self._clock(), read_page(get(url, TIMEOUT_S)))
+            text = get(url, TIMEOUT_S)
+            # The counts are those of the answer, which may come late, and the first one latest.
+            return window.add(self._clock(), read_page(text))
         except PageError as error:
             return window.fail(str(error))
         except (OSError, ValueError) as error:

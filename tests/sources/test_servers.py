@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -160,6 +160,49 @@ def test_vllm_gives_rates_queue_and_quantiles_of_the_time_between_two_pages_alon
     assert "first_token_p50_s" not in row.unavailable and row.first_response_p50_s is None
 
 
+def test_memory_for_requests_is_read_by_the_names_of_each_server_and_of_its_fullest_engine() -> None:
+    vllm_page = (
+        'vllm:{fill}{{engine="0"}} 0.25\nvllm:{fill}{{engine="1"}} 0.985\nvllm:num_preemptions_total {preempted}\n'
+        "vllm:prefix_cache_queries_total {asked}\nvllm:prefix_cache_hits_total {hit}\n"
+    )
+    for fill in ("kv_cache_usage_perc", "gpu_cache_usage_perc"):
+        row = row_of(
+            vllm_page.format(fill=fill, preempted=5, asked=1000, hit=900),
+            vllm_page.format(fill=fill, preempted=25, asked=1400, hit=1000),
+        )
+        assert (row.kv_cache_pct, row.preemptions_per_s, row.prefix_hit_pct) == (98.5, 2.0, 25.0)
+    sglang_page = (
+        'sglang:token_usage{{tp_rank="0"}} 0.5\nsglang:token_usage{{tp_rank="1"}} 0.9\n'
+        "sglang:prompt_tokens_total {0}\nsglang:cached_tokens_total {1}\nsglang:num_retracted_requests_total {2}\n"
+    )
+    row = row_of(sglang_page.format(1000, 0, 1), sglang_page.format(2000, 600, 11))
+    assert (row.kv_cache_pct, row.preemptions_per_s, row.prefix_hit_pct) == (50.0, 1.0, 60.0)
+    block = 'nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type="{}",model="tensorrt_llm",version="1"}} {}\n'
+    request = 'nv_trt_llm_request_metrics{{model="tensorrt_llm",request_type="{}",version="1"}} {}\n'
+    row = row_of(triton(1) + block.format("used", 410) + block.format("fraction", 0.75)
+                 + request.format("waiting", 9) + request.format("scheduled", 5))  # fmt: skip
+    assert (row.kv_cache_pct, row.queue, row.running) == (75.0, 9.0, 5.0)
+    row = row_of(tgi(1, 0), tgi(2, 0))
+    assert row.kv_cache_pct is None and row.unavailable["kv_cache_pct"] == "this TGI does not publish it"
+    assert "preemptions, prefix hits, KV cache: this TGI does not publish it" in server_lines(row)[-1]
+    idle = row_of(vllm(1, 1, {}, {}) + vllm_page.format(fill="x", preempted=0, asked=5, hit=0))
+    assert idle.prefix_hit_pct is None and "two readings" in idle.unavailable["prefix_hit_pct"]
+
+
+def test_a_server_that_counts_when_requests_end_is_never_told_to_generate_nothing_while_they_run() -> None:
+    page = "sglang:num_running_reqs {0}\nsglang:gen_throughput {1}\nsglang:generation_tokens_total {2}\n"
+    window = ServerWindow("h:1")
+    pages = [(4, 80.0, 0)] * 8 + [(4, 80.0, 2400), (0, 80.0, 2400), (0, 80.0, 2400)]
+    rows = [window.add(float(t), read_page(page.format(*values))) for t, values in enumerate(pages)]
+    assert [row.tokens_per_s for row in rows[:9]] == [None, *[80.0] * 8]
+    assert rows[-1].tokens_per_s == pytest.approx(80.0 * 8 / 10), "its rate stays where it was when nothing runs"
+    for kind in (tgi(5, 400), page.format(4, 0.0, 400)):
+        row = row_of(kind, kind)
+        assert row.tokens_per_s is None and row.unavailable["tokens_per_s"].endswith("when their request ends")
+    idle = tgi(5, 400).replace("tgi_batch_current_size 6", "tgi_batch_current_size 0")
+    assert row_of(idle, idle).tokens_per_s == 0.0
+
+
 def test_an_older_vllm_that_names_the_time_between_tokens_otherwise_is_read_too() -> None:
     was, now = ({0.02: 10}, {0.02: 10, 0.06: 90})
     pages = [
@@ -186,7 +229,7 @@ def test_triton_counts_over_its_models_and_its_first_response_is_not_called_a_fi
     assert (row.kind, row.requests_per_s, row.queue) == ("triton", 10.0, 4.0)
     assert row.first_token_p99_s is None and row.first_response_p99_s == (0.5, 2.0)
     assert "first response" in row.unavailable["first_token_p99_s"]
-    assert row.tokens_per_s is None and row.unavailable["tokens_per_s"] == "Triton does not count tokens"
+    assert row.tokens_per_s is None and row.unavailable["tokens_per_s"] == "Triton does not count them"
     plain = row_of(triton(50), triton(100))
     assert plain.first_response_p50_s is None
     assert "histogram_latencies=true" in plain.unavailable["first_response_p50_s"]
@@ -300,13 +343,13 @@ def test_addresses_lead_to_the_metrics_and_only_settings_name_another_machine() 
 
 
 @contextmanager
-def serving(pages: list[str], status: int = 200, location: str = "") -> Iterator[str]:
-    """A server that gives one page after the other, the last one again and again."""
-    left = list(pages)
+def serving(pages: list[str] | Callable[[], str], status: int = 200, location: str = "") -> Iterator[str]:
+    """A server that gives one page after the other, the last one again and again; or the page of each moment."""
+    left = [] if callable(pages) else list(pages)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = (left.pop(0) if len(left) > 1 else left[0]).encode()
+            body = (pages() if callable(pages) else left.pop(0) if len(left) > 1 else left[0]).encode()
             self.send_response(status)
             if location:
                 self.send_header("Location", location)
@@ -363,8 +406,7 @@ def raw_server(answer: bytes, *, endless: bool = False) -> Iterator[str]:
 def watched(url: str, wait_s: float = 20.0) -> ServerRow:
     watch = ServerWatch([url])
     watch.start()
-    watch.wait_for_rates(wait_s)
-    (row,) = watch.rows()
+    (row,) = watch.rates(wait_s)
     watch.close()
     return row
 
@@ -374,6 +416,22 @@ def test_a_living_server_is_read_until_it_gives_rates() -> None:
         row = watched(url)
     assert row.kind == "tgi" and row.requests_per_s is not None and row.requests_per_s > 0.0
     assert row.place == url.split("/")[2]
+
+
+def test_a_rate_is_that_between_the_answers_however_late_the_first_one_comes() -> None:
+    now = [0.0]
+
+    def page() -> str:
+        """80 tokens a second: the first answer takes 0.4 s, every other one comes a second after the one before."""
+        now[0] += 1.0 if now[0] else 0.4
+        return f"vllm:generation_tokens_total {80.0 * now[0]}\n"
+
+    with serving(page) as url:
+        watch = ServerWatch([url], clock=lambda: now[0])
+        watch.start()
+        (row,) = watch.rates(20.0)
+        watch.close()
+    assert row.window_s == pytest.approx(1.0) and row.tokens_per_s == pytest.approx(80.0)
 
 
 def test_a_silent_an_endless_a_redirecting_and_a_wrong_server_each_cost_one_line() -> None:
@@ -414,6 +472,9 @@ def test_a_servers_figures_stand_at_the_gpus_that_its_program_runs_on() -> None:
     words = "vLLM localhost:8000: 12.0 requests/s, 1430 tokens/s, first token p99 1-2.5 s, queue 3"
     assert step_words(frame, shown.gpus[0]) == words and step_words(frame, shown.gpus[1]) == ""
     assert step_words(frame, shown.gpus[0], 24) == "1430 tokens/s, queue 3"
+    full = moment(0, (replace(ROW, kv_cache_pct=98.6, preemptions_per_s=0.4),))
+    assert step_words(Monitor().feed(full), full.gpus[0]) == f"{words}, KV cache 99 %, 0.40 preemptions/s"
+    assert step_words(Monitor().feed(full), full.gpus[0], 39) == "1430 tokens/s, queue 3, KV cache 99 %"
     painted = "\n".join("".join(text for text, _ in row) for row in main_screen(frame, View(), 160, 48).rows)
     assert "1430 tokens/s" in painted
 
@@ -469,7 +530,7 @@ def test_a_redacted_snapshot_names_no_host_of_a_server() -> None:
 
 def test_a_report_tells_what_was_served_and_how_long_the_server_was_silent() -> None:
     monitor, builder = Monitor(), ReportBuilder()
-    late = replace(ROW, requests_per_s=4.0, queue=9.0, first_token_p99_s=(5.0, 7.5))
+    late = replace(ROW, requests_per_s=4.0, queue=9.0, first_token_p99_s=(5.0, 7.5), kv_cache_pct=99.0)
     silent = ServerRow("localhost:8000", "vllm", error="timed out")
     for k in range(60):
         builder.add(monitor.feed(moment(k, (silent if k < 10 else late if k < 20 else ROW,))))
@@ -481,13 +542,14 @@ def test_a_report_tells_what_was_served_and_how_long_the_server_was_silent() -> 
     text = report_text(report)
     assert "Server vLLM localhost:8000: 10.4 requests/s, 1430 tokens/s" in text
     assert "p99 at worst 5-7.5 s" in " ".join(text.split()) and "silent for 10 s: timed out" in " ".join(text.split())
+    assert "KV cache 99 %, at most 99 %" in " ".join(text.split())
     assert report_data(report)["servers"][0]["queue_max"] == 9.0
 
 
 def test_once_as_data_has_each_server_with_its_reasons() -> None:
     data = once_data(moment(0, (row_of(triton(1), triton(2)),)))
     (told,) = data["servers"]
-    assert told["requests_per_s"] == 0.2 and told["unavailable"]["tokens_per_s"] == "Triton does not count tokens"
+    assert told["requests_per_s"] == 0.2 and told["unavailable"]["tokens_per_s"] == "Triton does not count them"
     json.dumps(data)
 
 

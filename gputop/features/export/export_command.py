@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.argument_parser import selectable, waiting
+from gputop.commands.argument_parser import selectable, serving, waiting
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of, run_watcher
 from gputop.commands.simulated_node import DEMO, PAST_S
@@ -129,6 +129,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--hostname", metavar="NAME", help="with demo: the simulated node's name")
     selectable(command)
     waiting(command)
+    serving(command)
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -187,16 +188,18 @@ def _once(args: argparse.Namespace, settings: Settings, pods: PodResources | Non
     wait_s = wait_of(args)
     if pods is not None:
         pods.ask()
-    from gputop.sources.local import open_local
+    from gputop.sources.local import open_local, servers_asked
 
     source = open_local(settings)
     try:
-        reading = source.read_once(wait_s, say)
+        with servers_asked(settings) as with_servers:
+            reading = source.read_once(wait_s, say)
+            snapshot = with_servers(reading.snapshot)
     finally:
         source.close()
 
     feed = ExportFeed(Session(Monitor(settings.interval, charts=False)), _choice(args, pods), redact=MachineHost())
-    feed.take(redacted_snapshot(reading.snapshot, redactor_of(settings)))
+    feed.take(redacted_snapshot(snapshot, redactor_of(settings)))
     return _give(feed, args.textfile) or (0 if reading.has_measured else NOTHING_READ)
 
 
@@ -269,10 +272,10 @@ def _source(args: argparse.Namespace, settings: Settings) -> tuple[Callable[[], 
         source, session = _simulated(args, settings)
         return lambda: redacted_source(source, redactor), session
     from gputop.features.export.export_feed import with_steps
-    from gputop.sources.local import open_local
+    from gputop.sources.local import open_local, with_servers_of
 
     session = Session(Monitor(settings.interval, charts=False))
-    return lambda: redacted_source(with_steps(open_local(settings)), redactor), session
+    return lambda: redacted_source(with_servers_of(with_steps(open_local(settings)), settings), redactor), session
 
 
 def _simulated(args: argparse.Namespace, settings: Settings) -> tuple[Source, Session]:

@@ -18,6 +18,7 @@ from gputop.features.export.run_counters import RunCounters
 from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
 from gputop.model.quantity import clean_text
+from gputop.model.serving import ServerRow
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import (
     POD,
@@ -163,6 +164,18 @@ LOADER_SERIES = (
 )
 """The host's lane of the monitor, the word of the series' name, its help."""
 
+SERVER_SERIES = (
+    ("running", "requests_running", 1.0, "Requests that an inference server works on"),
+    ("queue", "requests_waiting", 1.0, "Requests that wait in it"),
+    ("requests_per_s", "requests_per_second", 1.0, "Requests that ended, over the last 30 s"),
+    ("tokens_per_s", "tokens_per_second", 1.0, "Tokens that it generated, over the last 30 s"),
+    ("prompt_tokens_per_s", "prompt_tokens_per_second", 1.0, "Tokens of prompts, over the last 30 s"),
+    ("preemptions_per_s", "preemptions_per_second", 1.0, "Requests that lost their KV cache, over the last 30 s"),
+    ("kv_cache_pct", "kv_cache_ratio", 100.0, "Share of the KV cache in use, of the fullest engine"),
+    ("prefix_hit_pct", "prefix_hit_ratio", 100.0, "Share of the prompts' tokens found in it, over the last 30 s"),
+)
+"""Of a server: the number, its series, what it is divided by, its help."""
+
 
 class ExporterCost(Struct, frozen=True):
     """gputop's own cost: CPU seconds since its start, resident memory in bytes."""
@@ -242,6 +255,7 @@ def metrics_page(reading: PageReading | None, counters: RunCounters, cost: Expor
             _host_of_gpus(page, present, reading)
             if choice.processes:
                 _processes(page, {gpu.static.index: named for gpu, named in present}, snapshot.processes)
+        _servers(page, snapshot.servers)
         for add in choice.more:
             add(page, gpus, machine.hostname)
     _counters(page, counters)
@@ -397,6 +411,14 @@ def _processes(page: TextPage, by_index: Mapping[int, str], processes: Sequence[
         named = labels(("pid", str(process.pid)), ("user", static.user), ("name", static.name))
         rows.append((process, f"{gpu_label},{named}"))
     _families(page, process_series(), rows)
+
+
+def _servers(page: TextPage, servers: Sequence[ServerRow]) -> None:
+    """What inference servers say of themselves: those that were named and answer."""
+    rows = [(row, labels(("server", row.place), ("kind", row.kind))) for row in servers]
+    for key, word, divisor, text in SERVER_SERIES:
+        figures = [(named, getattr(row, key) / divisor) for row, named in rows if getattr(row, key) is not None]
+        page.family(f"gputop_server_{word}", "gauge", text, figures)
 
 
 def _counters(page: TextPage, counters: RunCounters) -> None:

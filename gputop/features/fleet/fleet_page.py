@@ -48,6 +48,9 @@ OWN = (
     ("gputop_step_mfu_ratio", "model FLOPs utilisation, 0 to 1, as the job works it out", "gpu, rank, job_id"),
     ("gputop_step_samples_total", "training samples in these steps, where the job says it",
      "gpu, rank, job_id"),
+    ("gputop_server_kv_cache_ratio", "an inference server's KV cache in use (`--server-url`); beside it "
+     "_requests_running, _requests_waiting, _requests_per_second, _tokens_per_second, _prompt_tokens_per_second, "
+     "_preemptions_per_second, _prefix_hit_ratio", "server, kind"),
     ("gputop_host_info", "the host's name and driver", "hostname, driver, source"),
     ("gputop_last_sample_timestamp_seconds", "Unix time of the newest values", ""),
     ("gputop_cpu_seconds_total", "what gputop itself has used; gputop_resident_memory_bytes is its memory", ""),

@@ -14,6 +14,7 @@ from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
 from gputop.features.export.pod_resources import PodContainer
 from gputop.features.export.run_counters import MOST_STEPPING, REMEMBERED_S
+from gputop.model.serving import ServerRow
 from gputop.model.snapshot import (
     CgroupName,
     Event,
@@ -165,3 +166,15 @@ def test_steps_come_on_one_socket_and_never_twice(tmp_path: Path, monkeypatch: p
     source.close()
     sender.close()
     assert not os.path.exists(path)
+
+
+def test_what_inference_servers_say_is_on_the_page_and_what_they_do_not_say_is_absent() -> None:
+    given = feed()
+    full = ServerRow("localhost:8000", "vllm", 30.0, 12.0, 1430.0, queue=7.0, running=8.0, kv_cache_pct=98.0)
+    given.take(snapshot_of(0.0, servers=(full, ServerRow("h:1", error="timed out"))))
+    page = read(given.page())
+    labels = {"server": "localhost:8000", "kind": "vllm"}
+    assert value(page, "gputop_server_kv_cache_ratio", **labels) == 0.98
+    assert value(page, "gputop_server_requests_waiting", **labels) == 7.0
+    assert value(page, "gputop_server_tokens_per_second", **labels) == 1430.0
+    assert "gputop_server_preemptions_per_second" not in given.page() and "h:1" not in given.page()
