@@ -129,45 +129,51 @@ print(json.dumps({"board": tags["scalars"], "texts": tags["tensors"], "flow": li
 
 
 def test_what_transformers_reports_to_holds_the_numbers_without_a_line_more(tmp_path: Path) -> None:
-    """W&B wherever the callback stands, TensorBoard where it is attached before it."""
     _needs("tensorboard")
+    _needs("mlflow")
     _needs("wandb")
     found = run(
         TRANSFORMERS
         + """
 from pathlib import Path
+from types import SimpleNamespace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-def tags():
+import mlflow, wandb
+both = {}
+for name in ("given", "attached"):
+    if name == "given":
+        train = trainer(["tensorboard", "mlflow", "wandb"], GputopCallback(**demo()))
+    else:
+        train = trainer(["tensorboard", "mlflow"])
+        GputopCallback(**demo()).attach(train)
+    train.train()
     read = EventAccumulator(str(max(Path("out/runs").iterdir(), key=lambda each: each.stat().st_mtime)))
     read.Reload()
-    return read.Tags()["scalars"]
-late = trainer(["tensorboard"], GputopCallback(**demo()))
-late.train()
-without = tags()
-time.sleep(1.1)
-ahead = trainer(["tensorboard"])
-GputopCallback(**demo()).attach(ahead)
-ahead.train()
-attached = tags()
-trainer(["wandb"], GputopCallback(**demo())).train()
-import wandb
-wandb.finish()
-print(json.dumps({"without": without, "with": attached, "history": list(ahead.state.log_history[0])}))
+    flow = mlflow.active_run() or mlflow.last_active_run()
+    both[name] = {"board": read.Tags()["scalars"], "flow": list(mlflow.get_run(flow.info.run_id).data.metrics),
+                  "history": list(train.state.log_history[0])}
+    mlflow.end_run()
+    wandb.finish()
+    time.sleep(1.1)
+state = SimpleNamespace(is_world_process_zero=True)
+stray = GputopCallback(**demo())
+stray.on_train_begin(train.args, state, None)
+stray._watch.stop()
+print(json.dumps(both))
 """,
         tmp_path,
         "transformers",
         WANDB_DIR=str(tmp_path),
     )
-    assert {"train/loss", f"train/{GPU}", "train/gputop/step_ms"} <= set(found["with"])
-    assert GPU in found["history"]
-    assert "train/loss" in found["without"] and not [tag for tag in found["without"] if "gputop" in tag]
-    # Nobody is left to wonder: said of the trainer that was given the callback, and not of the others.
-    assert found["stderr"].count("tensorboard gets none of these numbers") == 1
-    assert "attach(trainer)" in found["stderr"]
+    for way in ("given", "attached"):
+        assert {"train/loss", f"train/{GPU}", "train/gputop/step_ms"} <= set(found[way]["board"]), way
+        assert {"loss", GPU} <= set(found[way]["flow"]) and GPU in found[way]["history"], way
+    # Only a callback that no trainer's list has called cannot go before the others, and says so.
+    assert found["stderr"].count("attach(trainer)") == 1
     rows, _ = wandb_rows(tmp_path)
-    assert [row["train/global_step"] for row in rows if "train/loss" in row] == [8, 16, 24]
-    mine = [row for row in rows if GPU in row]
-    assert mine[0]["gputop/step"] == 8
+    lines = [row for row in rows if "train/loss" in row]
+    assert [row["train/global_step"] for row in lines] == [8, 16, 24]
+    assert all(f"train/{GPU}" in row for row in lines)
 
 
 def test_accelerate_s_trackers_hold_the_numbers_beside_the_loops_own(tmp_path: Path) -> None:
