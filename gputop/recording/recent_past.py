@@ -94,17 +94,21 @@ class Past(RecordedTimeline):
 
 KEPT_S = 660.0
 """Ten minutes of history and a window of diagnosis."""
+PLACE_S = 60.0
+"""Distance of the places at which it is kept what had been judged until then, however fast frames come."""
 BLOCK_FRAMES = 20
 _FASTEST = 1
 
 
 class Memory:
-    """Takes every snapshot of a run and keeps the last eleven minutes."""
+    """Takes every snapshot of a run and keeps the last eleven to twelve minutes."""
 
     def __init__(self) -> None:
         self._earlier: tuple[OlderFrames, ...] = ()
         """What came before the first block: kept whole or not at all, so that it can be judged from its beginning."""
         self._blocks: deque[PackedFrames] = deque()
+        self._places: deque[float] = deque()
+        """Times of blocks from which the rest can be judged; what is kept begins with the first of them."""
         self._encoder = Encoder()
         self._lines: list[bytes] = []
         self._count = 0
@@ -112,12 +116,13 @@ class Memory:
         self._last: Snapshot | None = None
 
     def add(self, snapshot: Snapshot, frame: bytes | None = None) -> bool:
-        """Append one frame; ``frame`` is its line, where it was made already. True when it begins a block.
+        """Append one frame; ``frame`` is its line, where it was made already. True at a place to judge on from.
 
         After a clock that stepped backwards the memory starts over.
         """
         if self._last is not None and snapshot.t <= self._last.t:
             self._blocks.clear()
+            self._places.clear()
             self._earlier = ()
             self._begin_block()
         if self._count >= BLOCK_FRAMES or (self._count and not self._encoder.fits(snapshot)):
@@ -131,12 +136,17 @@ class Memory:
         self._lines += self._encoder.frame_lines(snapshot, frame=frame)
         self._count += 1
         self._last = snapshot
+        is_place = begins and (not self._places or self._first_t - self._places[-1] >= PLACE_S)
+        if is_place:
+            self._places.append(self._first_t)
         oldest = snapshot.t - KEPT_S
         if self._earlier and self._earlier[-1].last_t < oldest:
             self._earlier = ()
-        while self._blocks and not self._earlier and self._blocks[0].last_t < oldest:
+        while len(self._places) > 1 and not self._earlier and self._places[1] <= oldest:
+            self._places.popleft()
+        while self._blocks and not self._earlier and self._blocks[0].first_t < self._places[0]:
             self._blocks.popleft()
-        return begins
+        return is_place
 
     @property
     def begin(self) -> float:

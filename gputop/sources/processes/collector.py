@@ -22,7 +22,6 @@ from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.process_facts import FactsReader
 from gputop.sources.processes.process_tree import (
     EXITED,
-    YOUNGER,
     Absence,
     CommandOf,
     Groups,
@@ -314,11 +313,7 @@ class ProcessCollector:
     def _unseen(self, process: GpuProcess, member: Member | None) -> ProcessSample:
         """A process that the driver lists and /proc does not show: only what the driver says, and why."""
         if member is not None:
-            reason = EXITED
-        elif (stat := self._table.get(process.pid)) is not None and self._is_younger(process.pid, stat):
-            reason = YOUNGER
-        else:
-            reason = self._absence.reason()
-        if member is None:
-            return unseen(process, reason)
-        return unseen(process, reason, member.place.stat.starttime, member.static())
+            return unseen(process, EXITED, member.place.stat.starttime, member.static())
+        stat = self._table.get(process.pid)
+        is_younger = stat is not None and self._is_younger(process.pid, stat)
+        return unseen(process, self._absence.reason(is_younger=is_younger))

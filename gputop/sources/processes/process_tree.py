@@ -23,18 +23,18 @@ OTHER_NAMESPACE = (
 )
 YOUNGER = "not visible in /proc (its pid belongs to a younger process here: another PID namespace)"
 HIDDEN = "not visible in /proc (mounted with hidepid: run as root)"
-EXITED = "the process has exited"
+EXITED = "ended, the driver still holds its memory"
 
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 """The first PID namespace as its link reads (PROC_PID_INIT_INO in linux/proc_ns.h)."""
 
 
-def has_own_pids(proc: str) -> bool:
-    """Whether this is a container's PID namespace, whose pids are not those of the host."""
+def has_own_pids(proc: str) -> bool | None:
+    """Whether this is a container's PID namespace, whose pids are not those of the host; None where it is unknown."""
     try:
         return os.readlink(f"{proc}/self/ns/pid") != _FIRST_PID_NAMESPACE
     except OSError:
-        return False
+        return None
 
 
 def holds_a_gpu(proc: str, pid: int) -> bool:
@@ -60,13 +60,17 @@ class Absence:
         In a container that shows that the driver means the host's pids: a process with the same pid here is another
         one, unless it uses a GPU itself, since some drivers give the container's own pids.
         """
-        return self._own_pids and not holds_a_gpu(self._proc, pid)
+        return bool(self._own_pids) and not holds_a_gpu(self._proc, pid)
 
-    def reason(self) -> str:
-        """The reason, found out once."""
+    def reason(self, *, is_younger: bool = False) -> str:
+        """The reason; ``is_younger`` where a process that began later has the pid here.
+
+        The host sees every process: what is not there has ended.
+        """
         if self._reason is None:
-            self._reason = HIDDEN if os.geteuid() != 0 and self._is_hidepid() else OTHER_NAMESPACE
-        return self._reason
+            is_hidden = os.geteuid() != 0 and self._is_hidepid()
+            self._reason = HIDDEN if is_hidden else EXITED if self._own_pids is False else OTHER_NAMESPACE
+        return YOUNGER if is_younger and self._reason != EXITED else self._reason
 
     def _is_hidepid(self) -> bool:
         try:

@@ -15,7 +15,7 @@ from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeder_threads import Threads
 from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.process_facts import Facts, JobIdentity
-from gputop.sources.processes.process_tree import HIDDEN, OTHER_NAMESPACE, YOUNGER, ProcessPlace
+from gputop.sources.processes.process_tree import EXITED, HIDDEN, OTHER_NAMESPACE, YOUNGER, ProcessPlace
 from gputop.sources.processes.watched import ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat
 from tests.proc_trees.fake_proc import FakeProc
@@ -108,6 +108,15 @@ def test_a_pid_that_proc_does_not_show_keeps_what_the_driver_says(fake: FakeProc
     assert collector.notices == (f"1 GPU process {OTHER_NAMESPACE}: host signals unavailable",)
 
 
+def test_on_the_host_a_process_that_proc_lacks_has_ended_and_the_driver_holds_its_memory(fake: FakeProc) -> None:
+    (fake.proc / "self/ns").mkdir(parents=True)
+    (fake.proc / "self/ns/pid").symlink_to("pid:[4026531836]")
+    collector = collector_of(fake)
+    (sample,) = collector.read(T0, [GpuProcess(2, 999, 1e9)])
+    assert (sample.gpu_mem_bytes, sample.unavailable["state"]) == (1e9, EXITED)
+    assert collector.notices == ()
+
+
 def test_a_process_that_began_after_the_driver_listed_its_pid_is_another_one(fake: FakeProc) -> None:
     collector = collector_of(fake)
     listed = GpuProcess(0, 500, 1e9)
@@ -185,7 +194,7 @@ def test_a_worker_that_vanishes_is_gone_at_once_and_a_process_that_exits_keeps_i
     for moment in (T0 + 2, T0 + 3, T0 + 9):
         (job,) = collector.read(moment, [JOB])
         assert (job.starttime, job.state, job.static.command) == (5000, None, "python train.py")
-        assert job.unavailable["state"] == "the process has exited"
+        assert job.unavailable["state"] == EXITED
     assert collector.notices == ()
 
 

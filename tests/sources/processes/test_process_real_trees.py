@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.processes.collector import ProcessCollector
+from gputop.sources.processes.process_tree import EXITED
 from tests.proc_trees.running import Samples, loaders, running, watch
 
 
@@ -118,7 +119,7 @@ def test_a_worker_whose_job_died_is_an_orphan_and_belongs_to_no_gpu(collector: P
         os.kill(tree.pid, signal.SIGKILL)
         tree.wait()
         gone = watch(collector, tree.pid, lambda seen: any(sample.role == "orphan" for sample in seen))
-        assert gone[0].unavailable["state"] == "the process has exited"
+        assert gone[0].unavailable["state"] == EXITED
         assert gone[0].starttime is not None
         samples = watch(collector, tree.pid, lambda seen: len(seen) == 1, gpu=False)
         assert (samples[0].pid, samples[0].starttime) == (worker.pid, worker.starttime)
