@@ -1,4 +1,4 @@
-"""gputop beside nvitop in one run on this machine: what README says that it costs must hold here too, roughly."""
+"""gputop beside nvitop in one run on this machine: what docs/design/speed.md says must hold here too, roughly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import report
-from tests.bench.bounds import MOST_TIMES, ONCE_WINDOW_MS, ROWS, compared, readme_ratios, regressions
+from tests.bench.bounds import MOST_TIMES, ONCE_WINDOW_MS, ROWS, compared, written_ratios, regressions
 from tests.bench.environments import CHECKOUT, CannotInstall
 from tests.bench.measure import Effort, Results, measure
 from tests.bench.programs import gputop, peer
@@ -20,13 +20,13 @@ SHORT = Effort(starts=4, rounds=2, warm_up_s=2.0, rest_s=8.0, answers=1, held_s=
 """A minute and a quarter for both programs."""
 
 
-def test_the_bounds_are_those_of_readme_s_table_and_a_cost_beyond_them_is_named() -> None:
-    wanted = readme_ratios((CHECKOUT / "README.md").read_text(encoding="utf-8"))
+def test_the_bounds_are_those_of_the_written_table_and_a_cost_beyond_them_is_named() -> None:
+    wanted = written_ratios((CHECKOUT / "docs/design/speed.md").read_text(encoding="utf-8"))
     assert wanted.keys() == set(ROWS.values())
     assert wanted["cpu_rest_pct"] < 1.0 < wanted["pss_mb"]
     assert regressions(wanted, wanted) == []
     (said,) = regressions({**wanted, "pss_mb": MOST_TIMES * wanted["pss_mb"] + 0.01}, wanted)
-    assert said.startswith("pss_mb: ") and "README" in said
+    assert said.startswith("pss_mb: ") and "speed.md" in said
     assert compared({"once_ms": ONCE_WINDOW_MS + 100.0}, {"once_ms": 200.0}) == {"once_ms": 0.5}
     assert regressions({}, {"pss_mb": 1.0}) == ["pss_mb: not measured"]
 
@@ -41,7 +41,7 @@ def test_what_runs_without_a_screen_stands_beside_the_reference_at_rest() -> Non
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.nvml
-def test_beside_nvitop_it_costs_what_readme_says(tmp_path: Path) -> None:
+def test_beside_nvitop_it_costs_what_is_written(tmp_path: Path) -> None:
     trouble = None if shutil.which("cc") else "no C compiler (cc) for the stand-in driver"
     try:
         nvitop = peer("nvitop", None, tmp_path)
@@ -51,7 +51,7 @@ def test_beside_nvitop_it_costs_what_readme_says(tmp_path: Path) -> None:
         if os.environ.get("GPUTOP_TEST_EVERYTHING"):
             pytest.fail(trouble)
         pytest.skip(f"not compared: {trouble}")
-    wanted = readme_ratios((CHECKOUT / "README.md").read_text(encoding="utf-8"))
+    wanted = written_ratios((CHECKOUT / "docs/design/speed.md").read_text(encoding="utf-8"))
     with machine(load := Load(), tmp_path / "machine") as scenario:
         # What disturbs one run, and hits nvitop less, does not come twice.
         for _ in range(2):

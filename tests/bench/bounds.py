@@ -1,4 +1,4 @@
-"""What README says that gputop costs beside nvitop, and whether a measurement is far from it."""
+"""What docs/design/speed.md says that gputop costs beside nvitop, and whether a measurement is far from it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 
 MOST_TIMES = 1.5
-"""A ratio so many times README's is a regression. Machines differ by less: both programs are measured on the same one
+"""A ratio so many times the page's is a regression. Machines differ by less: both programs are measured on the same one
 [judged]."""
 MORE_TIMES = {"cpu_key_pct": 3.0, "once_ms": 2.5}
 """While a key is held nvitop wants a core of its own: where the machine lends it half of one, the ratio doubles. And
@@ -23,18 +23,18 @@ ROWS = {
     "memory (PSS)": "pss_mb",
     "printing once": "once_ms",
 }
-"""How README's rows begin, and what they are called where they are measured. The answer to a key is not among them: it
+"""How the page's rows begin, and what they are called where they are measured. The answer to a key is not among them: it
 takes 2 ms, and a busy machine adds as much."""
 
 
-def readme_ratios(readme: str) -> dict[str, float]:
-    """gputop's figure divided by nvitop's, both with a driver that answers at once, from the table in README.
+def written_ratios(page: str) -> dict[str, float]:
+    """gputop's figure divided by nvitop's, both with a driver that answers at once, from the table in docs/design/speed.md.
 
     Raises LookupError where a row is not there.
     """
     own, peer = {}, {}
     for begin, key in ROWS.items():
-        row = next(line for line in readme.splitlines() if line.startswith(f"| {begin}"))
+        row = next(line for line in page.splitlines() if line.startswith(f"| {begin}"))
         own[key], peer[key] = (float(re.findall(r"[\d.]+", cell)[0]) for cell in row.split("|")[2:4])
     return compared(own, peer)
 
@@ -56,5 +56,5 @@ def regressions(measured: Mapping[str, float], wanted: Mapping[str, float]) -> l
         if key not in measured:
             said.append(f"{key}: not measured")
         elif measured[key] > most:
-            said.append(f"{key}: {measured[key]:.3f} × nvitop's, README says {ratio:.3f}, at most {most:.3f} is taken")
+            said.append(f"{key}: {measured[key]:.3f} × nvitop's, docs/design/speed.md says {ratio:.3f}, at most {most:.3f} is taken")
     return said
