@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench import report
-from tests.bench.bounds import MOST_TIMES, ONCE_WINDOW_MS, ROWS, compared, written_ratios, regressions
+from tests.bench.bounds import MOST_TIMES, ONCE_WINDOW_MS, ROWS, compared, regressions, written_ratios
 from tests.bench.environments import CHECKOUT, CannotInstall
 from tests.bench.measure import Effort, Results, measure
 from tests.bench.programs import gputop, peer

@@ -172,6 +172,10 @@ class HostSample(Struct, frozen=True):
         """``outsiders`` in words."""
         return None if self.outsiders is None else outsider_words(self.outsiders)
 
+    def __deepcopy__(self, _memo: dict[int, object]) -> HostSample:
+        """Itself: it never changes, so a copy of what remembers it can share it."""
+        return self
+
 
 class FabricPort(Struct, frozen=True):
     """One port of the fabric: what the sums of the host's fabric metrics are made of. Shown live only.

@@ -23,12 +23,12 @@ ROWS = {
     "memory (PSS)": "pss_mb",
     "printing once": "once_ms",
 }
-"""How the page's rows begin, and what they are called where they are measured. The answer to a key is not among them: it
-takes 2 ms, and a busy machine adds as much."""
+"""How the page's rows begin, and what they are called where they are measured. The answer to a key is not among them:
+it takes 2 ms, and a busy machine adds as much."""
 
 
 def written_ratios(page: str) -> dict[str, float]:
-    """gputop's figure divided by nvitop's, both with a driver that answers at once, from the table in docs/design/speed.md.
+    """gputop's figure divided by nvitop's, both with a driver that answers at once, from a page's table.
 
     Raises LookupError where a row is not there.
     """
@@ -56,5 +56,5 @@ def regressions(measured: Mapping[str, float], wanted: Mapping[str, float]) -> l
         if key not in measured:
             said.append(f"{key}: not measured")
         elif measured[key] > most:
-            said.append(f"{key}: {measured[key]:.3f} × nvitop's, docs/design/speed.md says {ratio:.3f}, at most {most:.3f} is taken")
+            said.append(f"{key}: {measured[key]:.3f} × nvitop's, speed.md says {ratio:.3f}, at most {most:.3f} is fine")
     return said

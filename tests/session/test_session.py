@@ -101,3 +101,14 @@ def test_a_source_that_knows_what_was_before_lets_a_pause_go_back_before_the_sta
     far.take(frame(40))
     past = far.past()
     assert past is not None and past.begin == frame(40).t, "nothing is put before a hole"
+
+
+def test_what_is_remembered_begins_where_it_was_judged_and_is_judged_once_a_minute() -> None:
+    session = Session(Monitor())
+    session.take(fine(0))
+    session.remember()
+    for k in range(1, 840):
+        session.take(replace(fine(k), t=T0 + k))
+    past = session.past()
+    assert past is not None and 660.0 <= T0 + 839 - past.begin <= 740.0
+    assert session.checkpoints[0].t == past.begin and len(session.checkpoints) <= 12
