@@ -443,7 +443,7 @@ class GpuTrack:
             feeders_stand=self._feeders_stand,
             outsiders=host.outsiders or (),
             outsider_cores=None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
-            cores=host.cpu_count,
+            cores=host.cpu_count if p is None or p.allowed_cores is None else p.allowed_cores,
         )
 
 

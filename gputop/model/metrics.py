@@ -357,6 +357,7 @@ PROCESS_METRICS = table(
     passed("main", "other", "MAIN OTHER", f"{_MAIN} waited for something else", "wchan"),
     passed("main", "unread", "MAIN UNREAD", f"{_MAIN} slept, and what for was not seen", "wchan"),
     fact("mount", "text", "MOUNT", "the networked file system on which it waits", "fdinfo, mountinfo"),
+    gauge("allowed_cores", "count", "CORES", "cores that its CPU mask and cgroup leave to a process that holds a GPU"),
     fact("framework", "text", "FRAMEWORK", "torch, jax or tensorflow, where its threads show which", "thread names"),
     passed("main", "saves", "MAIN SAVES", f"{_MAIN} waited for a file to be written", "syscall"),
 )

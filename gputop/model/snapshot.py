@@ -323,6 +323,7 @@ class ProcessSample(Struct, frozen=True):
     waits_for: tuple[WaitEnd, ...] | None = None
     listens: bool | None = None
     mount: str | None = None
+    allowed_cores: float | None = None
     framework: str | None = None
     static: ProcessStatic = ProcessStatic()
     unavailable: Mapping[str, str] = NOTHING_MISSING

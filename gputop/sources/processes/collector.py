@@ -19,7 +19,7 @@ from gputop.sources.processes.feeder_threads import HostThreads
 from gputop.sources.processes.feeding import Feeding
 from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
-from gputop.sources.processes.process_facts import FactsReader
+from gputop.sources.processes.process_facts import FactsReader, allowed_cores
 from gputop.sources.processes.process_tree import (
     EXITED,
     Absence,
@@ -290,6 +290,7 @@ class ProcessCollector:
                 member.family = family
             if member.threads is not None and member.is_scan_due(now):
                 member.scanned_at = now
+                member.allowed_cores = allowed_cores(self._proc, pid, member.facts.folders)
                 member.seen_threads = member.threads.scan(now, stat.cpu_ticks, reading.main_run_ns)
         return readings
 

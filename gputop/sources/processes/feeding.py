@@ -351,7 +351,7 @@ class Feeding:
         watch.useful += weight * (shares.useful - watch.useful)
         watch.own_useful += weight * (own_shares.useful - watch.own_useful)
         by_child = own_waits is not doing and own_waits != doing
-        return Waiter(shares, stat.ppid, root, rest, doing, watch.wait_seen, ended, by_child)
+        return Waiter(shares, stat.ppid, root, rest, doing, watch.wait_seen, ended, by_child, own_shares.cpu)
 
     def _take_looks(self, now: float, pid: int, watch: _Watch, reading: ProcessReading) -> None:
         """Add what was seen since the last reading; without looks between them, what the reading itself saw."""
@@ -438,7 +438,7 @@ class Feeding:
         best = threads.busiest()
         if main is not None:
             children = Pointers({pid: main}, lambda _: None).resolved(pid).shares if main.waits_for_children else None
-            if children is not None and children.useful - main.shares.cpu > best.useful:
+            if children is not None and children.useful - main.own_cpu > best.useful:
                 feeds[pid] = FeedReading(children, "child", len(threads), feeds_itself=True)
             else:
                 feeds[pid] = FeedReading(best, None, len(threads))

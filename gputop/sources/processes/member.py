@@ -49,6 +49,7 @@ class Member:
         "_reading",
         "_sample",
         "_statics",
+        "allowed_cores",
         "command",
         "facts",
         "family",
@@ -68,6 +69,8 @@ class Member:
         self.threads: HostThreads | None = None
         self.seen_threads: Threads | None = None
         self.scanned_at: float | None = None
+        self.allowed_cores: float | None = None
+        """Of a process that holds a GPU, as of the last scan of its threads."""
         self.throttling: Throttling | None = None
         self.family: bytes | None = None
         """The children as last listed: any other text means that the tree has changed."""
@@ -171,7 +174,16 @@ class Member:
         throttled = throttling.throttled_pct if throttling else None
         feeder_threads = self._feeder_threads(feed)
         age_s = None if uptime is None else max(0.0, uptime - stat.starttime / TICKS_PER_S)
-        context = self.role, threads, throttled, throttling and throttling.reason, feeder_threads, feed, gpu_process
+        context = (
+            self.role,
+            threads,
+            throttled,
+            throttling and throttling.reason,
+            feeder_threads,
+            feed,
+            gpu_process,
+            self.allowed_cores,
+        )
         if reading is self._reading and context == self._context and self._sample is not None:
             # It sleeps on, and only grows older.
             self._sample = replace(self._sample, age_s=age_s)
@@ -219,6 +231,7 @@ class Member:
             net_rx_bytes_per_s=feed.rx_bytes_per_s,
             listens=feed.listens,
             mount=feed.mount,
+            allowed_cores=self.allowed_cores if gpu_process else None,
         )
         return self._sample
 

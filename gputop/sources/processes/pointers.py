@@ -46,6 +46,8 @@ class Waiter(Struct, frozen=True):
     wait_seen: ThreadWait | None = None
     ended: float = 0.0
     by_child: bool = False
+    own_cpu: float = 0.0
+    """The share in which it was runnable itself."""
 
     @property
     def piped(self) -> float:

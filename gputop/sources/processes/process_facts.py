@@ -18,7 +18,7 @@ from gputop.model.inspection import ProcessIdentity
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text, masked_words
 from gputop.model.snapshot import POD, CgroupName
-from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text
+from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota
 from gputop.sources.procfs import PatientReader, parse_stat, read_small
 
 # Which batch job and which container a process belongs to, from its /proc/PID/cgroup.
@@ -178,6 +178,19 @@ class FactsReader:
             shown = (part and replace(part, id=masked_text(part.id)) for part in (identity.job, identity.container))
             self._groups[text] = JobIdentity(*shown), cgroup_folders(text, self._sys)
         return self._groups[text]
+
+
+def allowed_cores(proc: str, pid: int, folders: CgroupFolders) -> float | None:
+    """How many cores a process may use: its CPU mask, and the limit of its cgroup where that leaves less."""
+    try:
+        status = read_small(f"{proc}/{pid}/status")
+        text = status[status.index(b"Cpus_allowed_list:") + 18 :].split(None, 1)[0]
+        ranges = [part.split(b"-") for part in text.split(b",")]
+        cores = float(sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges))
+    except (OSError, ValueError, IndexError):
+        return None
+    quota = cpu_quota(folders)
+    return cores if quota is None else min(cores, quota)
 
 
 def command_text(command: bytes, comm: bytes, *, mask: bool = True) -> str:

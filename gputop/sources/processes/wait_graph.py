@@ -87,7 +87,7 @@ class _Counted(Struct):
 
     at: float
     elsewhere: int
-    grown_at: float | None
+    grown_at: float = float("-inf")
 
 
 class Writers:
@@ -101,28 +101,31 @@ class Writers:
         self._proc = proc
         self._counted: dict[int, _Counted | None] = {}
 
-    def wrote(self, now: float, pid: int) -> bool | None:
-        """Whether it has lately written to no disk; None where that may not be seen. ``now`` is monotonic s."""
-        counted = self._counted.get(pid)
-        if pid in self._counted and (counted is None or 0.0 <= now - counted.at < COUNTED_AGAIN_S):
-            return self._is_recent(now, counted)
+    def of(self, now: float, pids: Iterable[int]) -> tuple[int, ...]:
+        """Those that were seen writing within the last minute; where none was, those that ever have.
+
+        ``now`` is monotonic s.
+        """
+        counted = {pid: self._count(now, pid) for pid in pids}
+        seen = tuple(pid for pid, c in counted.items() if c is not None and now - c.grown_at <= WROTE_S)
+        return seen or tuple(pid for pid, c in counted.items() if c is not None and c.elsewhere)
+
+    def _count(self, now: float, pid: int) -> _Counted | None:
+        """None where its counters may not be seen."""
+        before = self._counted.get(pid)
+        if pid in self._counted and (before is None or 0.0 <= now - before.at < COUNTED_AGAIN_S):
+            return before
         try:
             fields = read_small(f"{self._proc}/{pid}/io").split()
-            elsewhere = max(0, int(fields[3]) - int(fields[11]))
+            counted = _Counted(now, max(0, int(fields[3]) - int(fields[11])))
         except (OSError, ValueError, IndexError):
-            self._counted[pid] = None
-            return None
-        grows = elsewhere > (0 if counted is None else counted.elsewhere)
-        grown_at = now if grows else None if counted is None else counted.grown_at
+            counted = None
+        if counted is not None and before is not None:
+            counted.grown_at = now if counted.elsewhere > before.elsewhere else before.grown_at
         if len(self._counted) >= MOST_KNOWN:
             self._counted.clear()
-        counted = self._counted[pid] = _Counted(now, elsewhere, grown_at)
-        return self._is_recent(now, counted)
-
-    def _is_recent(self, now: float, counted: _Counted | None) -> bool | None:
-        if counted is None:
-            return None
-        return counted.grown_at is not None and now - counted.grown_at <= WROTE_S
+        self._counted[pid] = counted
+        return counted
 
 
 class Job(Struct, frozen=True):
@@ -266,8 +269,7 @@ class WaitGraph:
         holders = self._holding(now, family, lambda ends: not wanted.isdisjoint(ends.writes), but=pid)
         if not holders:
             return self._by_name(job.loaders) if unseen else End("pipe", detail=OUTSIDE)
-        wrote = {holder: self._writers.wrote(now, holder) for holder in holders}
-        proven = tuple(holder for holder in holders if wrote[holder])
+        proven = self._writers.of(now, holders)
         if proven:
             return End("name" if unseen else "pipe", self._of_one_kind(proven, job), written=True)
         if len(holders) == 1 and not unseen and not self._writes_itself(now, pid, wanted):

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.cgroup import MemoryLimit, Throttling, cgroup_folders, cgroup_text, cpu_quota, memory_limit
+from gputop.sources.cgroup import (
+    CgroupFolders,
+    MemoryLimit,
+    Throttling,
+    cgroup_folders,
+    cgroup_text,
+    cpu_quota,
+    memory_limit,
+)
+from gputop.sources.processes.process_facts import allowed_cores
 from tests.proc_trees.fake_proc import FakeProc
 
 _V2 = "0::/job/step\n"
@@ -50,6 +59,20 @@ def _v1(fake: FakeProc, periods: int, throttled: int) -> None:
     fake.write(f"{memory}/job/memory.limit_in_bytes", "1000\n")
     fake.write(f"{memory}/job/memory.usage_in_bytes", "900\n")
     fake.write(f"{memory}/job/memory.stat", "inactive_file 1\ntotal_inactive_file 100\n")
+
+
+def test_a_jobs_cores_are_those_of_its_own_mask_and_limit_and_not_of_gputops(fake: FakeProc) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as job:
+        try:
+            os.sched_setaffinity(job.pid, {min(os.sched_getaffinity(0))})
+            assert allowed_cores("/proc", job.pid, CgroupFolders()) == 1.0
+        finally:
+            job.kill()
+    fake.write("proc/7/status", "Name:\tpython\nCpus_allowed_list:\t0-3,8,10-11\nMems_allowed_list:\t0\n")
+    assert allowed_cores(str(fake.proc), 7, CgroupFolders()) == 7.0
+    _v2(fake, 0, 0)
+    assert allowed_cores(str(fake.proc), 7, cgroup_folders(_V2, str(fake.sys))) == 1.5
+    assert allowed_cores(str(fake.proc), 8, CgroupFolders()) is None
 
 
 @pytest.mark.parametrize(("text", "write"), [(_V2, _v2), (_V1, _v1)])

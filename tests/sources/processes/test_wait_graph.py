@@ -234,18 +234,20 @@ def test_a_timer_is_a_wait_for_nobody_and_a_running_thread_waits_for_nothing() -
 
 
 def test_a_process_that_writes_to_a_disk_alone_writes_to_no_pipe(tmp_path: Path) -> None:
-    (tmp_path / "5").mkdir()
     writers = Writers(str(tmp_path))
 
-    def count(wchar: int, write_bytes: int) -> None:
-        (tmp_path / "5" / "io").write_text(
+    def count(pid: int, wchar: int, write_bytes: int) -> None:
+        (tmp_path / str(pid)).mkdir(exist_ok=True)
+        (tmp_path / str(pid) / "io").write_text(
             f"rchar: 0\nwchar: {wchar}\nsyscr: 0\nsyscw: 0\nread_bytes: 0\nwrite_bytes: {write_bytes}\n"
         )
 
-    count(8000, 8192)
-    assert writers.wrote(100.0, 5) is False
-    count(9000, 8192)
-    assert writers.wrote(101.0, 5) is True
+    count(5, 8000, 8192)
+    count(6, 300, 0)
+    count(7, 0, 0)
+    # One has written before anybody looked.
+    assert writers.of(100.0, (5, 6, 7, 8)) == (6,)
+    count(5, 9000, 8192)
+    assert writers.of(101.0, (5, 6, 7, 8)) == (5,)
     # A minute after its last word it feeds nobody.
-    assert writers.wrote(162.0, 5) is False
-    assert writers.wrote(100.0, 6) is None
+    assert writers.of(162.0, (5, 6, 7, 8)) == (5, 6)
