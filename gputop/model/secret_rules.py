@@ -1,9 +1,9 @@
 """The rules of ``secrets``: how names, places in URLs and shapes give a secret away, and what is put in its place.
 
-First the vocabulary: words in names, prefixes of issuers, options of programs. Prefixes are those that their issuers
-publish so that scanners of repositories find what was leaked. Every pattern takes time linear in the text: any user may
-write a command line. Imported when a text may hold a secret, since compiling the patterns takes as long as importing a
-tenth of the program.
+First the vocabulary: words in names, prefixes of issuers, options of programs. A prefix is listed only where the rest
+of the word is not random enough to tell by itself (``secret_marks.is_random``). Every pattern takes time linear in the
+text: any user may write a command line. Imported when a text may hold a secret, since compiling the patterns takes as
+long as importing a tenth of the program.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
 
-from gputop.model.secret_marks import FORTY, MASK, may_have_its_shape, may_hold_one
+from gputop.model.secret_marks import GENERATED, MASK, is_random, may_have_its_shape, may_hold_one
 
 ALWAYS = re.compile(
     r"passw|passphrase|passwd|pwd$|passin$|passout$|secret(?!ar)|credential|creds?$|authori[sz]ation|apikey|authtoken|"
@@ -69,13 +68,12 @@ SHAPES = re.compile(
     r"hf_(?:[A-Za-z0-9]{16,}|(?=[A-Za-z]*\d|[a-z]+[A-Z]|[A-Z]+[a-z])[A-Za-z0-9]{6,})|"
     r"(?:sk|rk)[-_](?:(?:proj|live|test|ant|or|svcacct|admin)[-_][\w-]{6,}|[A-Za-z0-9]{20,}|"
     r"(?=[A-Za-z]{0,19}\d)[A-Za-z0-9]{8,})|"
-    r"gh[pousr]_[A-Za-z0-9]{6,}|github_pat_\w{6,}|gl(?:pat|dt|rt|cbt)-[\w-]{8,}|"
-    r"xox[abeprs]-[\w-]{6,}|xapp-[\w-]{10,}|hooks\.slack\.com/services/[\w/]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|"
-    r""
-    r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{8,}|AIza[\w-]{20,}|ya29\.[\w-]{8,}|GOCSPX-[\w-]{8,}|"
-    r"eyJ[\w-]{6,}(?:\.[\w-]*){0,4}|nvapi-[\w-]{8,}|gsk_[A-Za-z0-9]{16,}|r8_[A-Za-z0-9]{16,}|npm_[A-Za-z0-9]{16,}|"
-    r"pypi-[\w-]{16,}|dckr_pat_[\w-]{8,}|do[opr]_v1_[a-f0-9]{16,}|SG\.[\w-]{8,}\.[\w-]{8,}|whsec_\w{8,}|hv[bs]\.[\w-]{8,}|"
-    r"AGE-SECRET-KEY-1[A-Z0-9]{8,}|glsa_\w{16,}|lin_api_\w{16,}|xai-\w{20,}|shpat_\w{16,}"
+    r"gl(?:pat|dt|rt|cbt)-[\w-]{8,}|(?:gh[pousr]_|dckr_pat_|GOCSPX-)[\w-]{16,}|xox[abeprs]-[\w-]{6,}|xapp-[\w-]{10,}|"
+    r"hooks\.slack\.com/services/[\w/]+|discord(?:app)?\.com/api/webhooks/[\w/-]+|"
+    r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{8,}|AIza[\w-]{20,}|ya29\.[\w-]{8,}|eyJ[\w-]{6,}(?:\.[\w-]*){0,4}|"
+    r"SG\.[\w-]{8,}\.[\w-]{8,}|hv[bs]\.[\w-]{8,}|AGE-SECRET-KEY-1[A-Z0-9]{8,}|AT[AC]TT3x[\w=-]{16,}|"
+    # Of one case: Databricks, DigitalOcean, Shopify, HubSpot, RunPod.
+    r"(?:dapi|do[opr]_v1_|shp[a-z]{2}_|pat-[a-z]{2}\d-)[a-f0-9-]{24,}|rpa_[A-Za-z0-9]{24,}"
     r")"
 )
 """Secrets that are known by their shape alone."""
@@ -105,16 +103,21 @@ _QUOTE = re.compile(r"\\?[\"']")
 _LONG_OPTION = re.compile(r"--[a-z][a-z0-9_.\-]*(?:=.*)?", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_][\w.]*[._]\w+|[A-Z]{4,}")
 _LISTED = re.compile(rf"([\"'])--?({_NAME})\1(\s{{0,4}},\s{{0,4}})([\"'])[^\"']*\4")
-_SIGNED = re.compile(r"(?<=[?&;])((?:X-Amz-)?(?:sig|signature|credential)=)[^&\s\"']+", re.IGNORECASE)
+_SIGNED = re.compile(r"(?<=[?&;])((?:X-(?:Amz|Goog)-)?(?:sig|signature|credential)=)[^&\s\"']+", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)([^\s/?#\"'<>:@]*)(:?)([^\s/?#\"'<>]{0,512})@")
 _SLASHED_USER_INFO = re.compile(r"(?<=://)([^\s/?#\"'<>:@]*):(?!\d{1,5}[/?#])([^\s\"'<>@]{1,256})@(?=[\w\[])")
 _PAIR_AT = re.compile(r"(?<![\w/:.+\-])([\w.+\-]{1,64}):([^\s:@/\"']{1,128})@(?=[\w\-]{1,64}\.\w|localhost\b)")
-_AFTER_SCHEME = re.compile(r"\b(Bearer|Basic)(\s+)(?=[^\s\"']{8})[^\s\"']+")
+_SCHEME = re.compile(r"[Bb]earer|BEARER|[Bb]asic|BASIC")
+_CREDENTIALS = re.compile(r"(?=[^\s\"']{8})(?=[^\s\"']*[A-Z0-9=])[^\s\"']+")
+"""What follows a scheme: longer than a number, and no word of a sentence."""
+_AFTER_SCHEME = re.compile(rf"\b({_SCHEME.pattern})(\s+){_CREDENTIALS.pattern}")
 _PAIR = re.compile(r"([^:%\s]+[:%]).+", re.DOTALL)
 _COMMA_PAIR = re.compile(r"([^:%,\s]+[:%,]).+", re.DOTALL)
 """As lftp takes it."""
-LEAST_CHANGES = 14
-"""Of such a word: changes between capital, small letter and digit. Forty characters at random have 25 +/- 3."""
+_MAYBE = re.compile(r"key|token|auth|secret|cred|signature", re.IGNORECASE)
+"""In a name that is harmless by its words (``--key-name``): a random value gives it away all the same."""
+_UNBROKEN = re.compile(r"(?!.*[a-z]{8})[\w+\-]+")
+"""What may be random behind such a name: no path, address, assignment or file, and no name with a word in it."""
 _BARE = re.compile(r"(?:password|passwd|passphrase|secret|token|credentials?)$", re.IGNORECASE)
 _PIECES = re.compile(r"(?:\\.|\"[^\"]*\"|'[^']*'|[^\s\"'\\])+|\s+|[\"'\\]", re.DOTALL)
 
@@ -160,7 +163,8 @@ def without_secrets(words: Sequence[str]) -> list[str]:
             value, hidden_next = _hidden(word)
             shown.append(value)
             continue
-        hidden_next = _announces(word, words[place + 1] if place + 1 < len(words) else "")
+        following = words[place + 1] if place + 1 < len(words) else ""
+        hidden_next = _announces(word, following, words[place - 1] if place else "")
         hidden = None if hidden_next else _of_tool(program, words, place)
         shown.append(_masked_word(word) if hidden is None else hidden)
         name = word.rsplit("/", 1)[-1]
@@ -201,7 +205,7 @@ def _is_made_up(word: str) -> bool:
 def _patterns(text: str) -> str:
     """Mask what its own shape gives away, wherever words begin."""
     if may_have_its_shape(text):
-        text = FORTY.sub(_random_forty, SHAPES.sub(MASK, text))
+        text = GENERATED.sub(_random, SHAPES.sub(MASK, text))
     if "," in text:
         text = _LISTED.sub(_listed, text)
     text = _assigned(text)
@@ -214,23 +218,26 @@ def _patterns(text: str) -> str:
     return _AFTER_SCHEME.sub(rf"\1\2{MASK}", text)
 
 
-def _random_forty(match: re.Match[str]) -> str:
-    """A word as long as a cloud's secret key, masked where it is random: a hash has one case, a path words."""
-    word = match[0]
-    kinds = ["A" if c.isupper() else "a" if c.islower() else "0" for c in word if c.isalnum()]
-    changes = sum(before != after for before, after in pairwise(kinds))
-    return MASK if len(set(kinds)) == 3 and changes >= LEAST_CHANGES else word
+def _random(match: re.Match[str]) -> str:
+    return MASK if is_random(match[0]) else match[0]
 
 
 def _assigned(text: str) -> str:
     """Every ``name = value`` and ``name: value`` in a text whose name says secret, quoted or not."""
     parts, done = [], 0
     for match in _ASSIGNED.finditer(text):
-        if match.start() < done or not names_a_secret(match[1]):
+        if match.start() < done:
             continue
         value = _VALUE.match(text, match.end())
         bare = value[0].strip("\\\"'") if value else ""
-        if value is None or not bare or _is_plain(bare) or bare.lower() in SCHEMES or _is_folder(match[1], bare):
+        if (
+            value is None
+            or not _are_secret(match[1], bare)
+            or not bare
+            or _is_plain(bare)
+            or bare.lower() in SCHEMES
+            or _is_folder(match[1], bare)
+        ):
             continue
         quote = _QUOTE.match(value[0])
         mark = "" if quote is None else quote[0]
@@ -248,11 +255,22 @@ def _is_folder(name: str, value: str) -> bool:
     return value.startswith("//") or (name.upper() in ("PWD", "OLDPWD") and value[0] in "/~.")
 
 
-def _announces(word: str, following: str) -> bool:
-    """Whether the next word is a secret: an option or a header's name without its value."""
+def _are_secret(name: str, value: str) -> bool:
+    """Whether a value is secret by its name, or by a harmless name that sounds like it before a random value."""
+    return names_a_secret(name) or (
+        _MAYBE.search(name) is not None and _UNBROKEN.fullmatch(value) is not None and is_random(value)
+    )
+
+
+def _announces(word: str, following: str, before: str) -> bool:
+    """Whether the next word is a secret: an option or a header's name without its value, ``set api-key X``."""
     option = _OPTION.fullmatch(word)
     if option is not None:
-        return names_a_secret(option[1])
+        return _are_secret(option[1], following)
+    if before == "set" and names_a_secret(word):
+        return True
+    if _SCHEME.fullmatch(word) and _CREDENTIALS.fullmatch(following):
+        return True
     if word.endswith((":", "=")):
         return names_a_secret(word[:-1].strip("\"'{([,"))
     if following in (":", "=", ":=", "=>"):
@@ -266,8 +284,8 @@ def _masked_word(word: str) -> str:
     if not may_hold_one(word):
         return word
     named = _NAMED.fullmatch(word)
-    if named is not None and names_a_secret(named[1]):
-        value = named[3].strip()
+    value = "" if named is None else named[3].strip()
+    if named is not None and _are_secret(named[1], value):
         if not value or _is_plain(value) or _is_folder(named[1], value):
             return word
         return word[: named.start(3)] + MASK

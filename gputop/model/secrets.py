@@ -1,9 +1,11 @@
 """What looks like a secret in a command line or in free text, and what stands in its place.
 
 Three things give a secret away: the name before it (``--api-key X``, ``HF_TOKEN=X``, ``Authorization: Bearer X``), its
-place in a URL (``user:X@host``), and its own shape (``hf_…``, ``ghp_…``, ``AKIA…``, JWTs; the prefixes are those that
-their issuers publish so that scanners find them). Names are read word by word, because ``--tokenizer bert`` and
-``--max-tokens 512`` are no secrets. Where it is in doubt it is masked. Masked text is masked to itself.
+place in a URL (``user:X@host``), and its own shape: random letters of both cases and digits behind a prefix, as most
+issuers make them, and what some publish so that scanners find it (``hf_…``, ``AKIA…``, JWTs). Names are read word by
+word, because ``--tokenizer bert`` and ``--max-tokens 512`` are no secrets. Where it is in doubt it is masked, but bare
+hex digits, UUIDs, paths and names of checkpoints: they are mostly none, and tell runs apart. Masked text is masked to
+itself.
 
 The rules are in ``secret_rules`` and are imported when a text holds one of the marks in ``secret_marks``: most hold
 none, and the first frame does not wait for patterns to be compiled.

@@ -220,7 +220,8 @@ def rows() -> list[Row]:
         Row("root", "started by root, or by who is root in a namespace", "H100", "everything", 0,
             _root),
         Row("not root", "a user without any rights", "H100", "own processes; why the rest is not seen", 0, _nobody),
-        Row("secrets on command lines", "`--api-key X`, `HF_TOKEN=X`, `https://me:X@host`, `hf_…` of any process",
+        Row("secrets on command lines", "`--api-key X`, `HF_TOKEN=X`, `https://me:X@host`, `hf_…`, random letters and "
+            "digits behind a prefix; bare hex digits, UUIDs, paths and names of checkpoints stay",
             "`********` on every screen, in every file and message", "verdicts, and all other arguments", 0,
             "tests/test_every_output.py::test_one_look_and_the_screen_send_and_write_nothing_and_show_no_secret"),
         Row("a hostile command line", "8 kB that are made to be slow to search", "it, with what looks secret masked",

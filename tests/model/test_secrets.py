@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import time
 from pathlib import Path
+from string import ascii_letters, digits
 
 import pytest
 from hypothesis import given
@@ -19,6 +21,7 @@ from gputop.recording.encode import Encoder
 from gputop.sources.marks import MarkListener, send_mark
 from gputop.sources.processes.process_facts import FactsReader, command_text, executable_name
 from tests.support.examples import looks, text_of
+from tests.support.ordinary_commands import ordinary_commands
 from tests.support.pace import slowness
 from tests.support.scenes import gpu, snap, train
 from tests.support.secret_commands import COMMANDS, HF, ORDINARY, S
@@ -66,6 +69,38 @@ def test_ordinary_arguments_stay_readable() -> None:
         assert masked_text(line) == line
 
 
+@pytest.mark.parametrize("count", [500, pytest.param(5000, marks=pytest.mark.slow)])
+def test_fewer_than_one_in_two_hundred_ordinary_command_lines_is_masked_anywhere(count: int) -> None:
+    commands = ordinary_commands(count)
+    wrong = [
+        words for words in commands if masked_words(words) != words or masked_text(" ".join(words)) != " ".join(words)
+    ]
+    assert len(wrong) < count / 200, wrong[:5]
+
+
+@pytest.mark.parametrize(
+    "plain",
+    ["da39a3ee5e6b4b0d3255bfef95601890afd80709", "550e8400-e29b-41d4-a716-446655440000",
+     "MIG-c7384736-a75d-5afc-978f-d2f1294409fd",
+     "img@sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+     "/data/Zq7xW9vK2mPl/Zq7xW9vK2mPl", "ckpt-Zq7xW9vK2mPlZq7xW9vK2mPl.pth", "ResNet50CheckpointAfter90Epochs",
+     "Llama-3_1-Nemotron-51B-Instruct-FP8", "swinv2_base_window12to24_192to384_22kto1k_ft"],
+)  # fmt: skip
+def test_hashes_paths_and_names_of_checkpoints_stay_also_behind_a_name_that_sounds_like_a_secret_s(plain: str) -> None:
+    for line in (f"python t.py {plain} --lr 1", f"python t.py --key-name {plain}", f"python t.py --max-tokens={plain}"):
+        assert masked_text(line) == " ".join(masked_words(line.split())) == line
+
+
+def test_a_random_word_behind_a_prefix_that_nobody_has_listed_is_masked() -> None:
+    draw = random.Random(1)
+    kept = 0
+    for prefix in ("zz_", "acme-", "newco_v2_", "Key-"):
+        for _ in range(250):
+            secret = prefix + "".join(draw.choices(ascii_letters + digits, k=32))
+            kept += secret in masked_text(f"python t.py {secret} --lr 1")
+    assert kept < 15
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -75,6 +110,8 @@ def test_ordinary_arguments_stay_readable() -> None:
         ("git clone https://me:abc@host/x.git", f"git clone https://me:{MASK}@host/x.git"),
         ("restarted with token 5f3c9a1b2d", f"restarted with token {MASK}"),
         ("epoch 3, password=hunter2", f"epoch 3, password={MASK}"),
+        ("a basic training of three days", "a basic training of three days"),
+        ("sent with basic dXNlcjpwYXNz", f"sent with basic {MASK}"),
         ("token budget 512 reached", "token budget 512 reached"),
         ("a password reset is due", "a password reset is due"),
     ],
@@ -108,7 +145,8 @@ def test_names_that_only_sound_like_it(name: str) -> None:
 HOSTILE = [
     "a" * 4096, "a=" * 2048, "://a:b/" * 585, "://a:" * 820, "\"'" * 2048, "token " * 682, "--token " * 512,
     "eyJ" * 1365, "key  =  " * 512, "sk-" * 1365, "-----BEGIN PRIVATE KEY-----" * 150, "hf_a" * 1024, "\\" * 4096,
-    "?sig=" * 819, "://" + "a" * 2000 + "@" * 2000, "token=\"" * 585, "[\"'" * 1365, "Basic " * 682,
+    "?sig=" * 819, "a-b" * 1365, "ab_" + "aB0-" * 1023, "Zq7x-" * 819 + "/", "basic aA0" * 455,
+    "://" + "a" * 2000 + "@" * 2000, "token=\"" * 585, "[\"'" * 1365, "Basic " * 682,
     "key: x " * 585,
 ]  # fmt: skip
 

@@ -17,7 +17,7 @@ S = "Zq7xW9vK2mPl"
 """A secret that nothing but its place gives away."""
 SECRETS = (
     "--api-key", S, f"--password=p {S} q", f"HF_TOKEN={S}", f"https://me:{S}@host/x?token={S}", "--max-tokens", "512",
-    f"Authorization: Bearer {S}", "--header", f"Basic {S}", SECRET, "--tokenizer", "bert",
+    f"Authorization: Bearer {S}", "--header", f"Basic {S}", SECRET, f"wandb_v1_{S}{S}", "--tokenizer", "bert",
 )  # fmt: skip
 _WORDS, _PROGRAMS = (
     [os.fsencode(f"{mark}{i}{attack}".replace("\ud800", "")) for i, attack in enumerate(ATTACKS)]

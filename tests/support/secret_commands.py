@@ -38,7 +38,8 @@ _LINES = r"""
 ["docker", "login", "-u", "x", "-p", "{S}"], ["smbclient", "-U", "u%{S}"],
 ["wandb", "login", "0123456789abcdef0123456789abcdef01234567{S}"], ["x", "{HF}"], ["x", "--model", "{HF}"],
 ["x", "--x={HF}"], ["x", "ghp_{S}{S}{S}"], ["x", "AKIAIOSFODNN7EXAMPLE"], ["x", "sk-proj-{S}"], ["x", "sk-{S}{S}{S}"],
-["x", "eyJhbGciOi.{S}.{S}"], ["x", "github_pat_{S}"], ["x", "xoxb-12-{S}"], ["x", "nvapi-{S}"], ["x", "glpat-{S}{S}"],
+["x", "eyJhbGciOi.{S}.{S}"], ["x", "github_pat_{S}{S}"], ["x", "xoxb-12-{S}"], ["x", "nvapi-{S}{S}"],
+["x", "glpat-{S}{S}"],
 ["{HF}", "x"], ["/opt/{HF}/bin/x"], ["python train.py --token {S}"], ["python train.py --password={S} x"],
 ["https://u:{S}@h/x"], ["TOKEN={S}"], ["x", "--token", "hf_AbCdEfGhIjKl"], ["x", "--client-secret", "{S}"],
 ["x", "--clientSecret", "{S}"], ["x", "--secret", "{S}"], ["x", "--credential", "{S}"], ["x", "--credentials", "{S}"],
@@ -132,7 +133,13 @@ _LINES = r"""
 ["x", "api key: {S}"], ["x", "the password is {S}"], ["x", "pwd: {S}"], ["x", "user=me pass={S}"],
 ["x", "me:{S}@db.example.com"], ["x", "ftp://me:{S}@h"], ["x", "smb://d;me:{S}@h/s"], ["x", "amqp://g:{S}@h:5672/v"],
 ["x", "jdbc:postgresql://h/db?user=u&password={S}"], ["x", "https://h/#access_token={S}"],
-["x", "https://h/p;token={S}"], ["x", "https://h/?X-Amz-Signature={S}"], ["x", "https://h/?sv=1&amp;sig={S}"]
+["x", "https://h/p;token={S}"], ["x", "https://h/?X-Amz-Signature={S}"], ["x", "https://h/?sv=1&amp;sig={S}"],
+["x", "wandb_v1_{S}{S}{S}"], ["x", "dapi0123456789abcdef0123456789abcdef"], ["x", "pplx-{S}{S}{S}{S}"],
+["x", "ATATT3x{S}{S}{S}=01AB23CD"], ["x", "tskey-auth-{S}-{S}{S}"], ["x", "sntrys_{S}{S}"], ["x", "tgp_v1_{S}{S}"],
+["x", "rpa_AB12CD34EF56GH78IJ90KL12{S}"], ["x", "fw_{S}{S}"], ["x", "secret_{S}{S}{S}"],
+["x", "pat-na1-01234567-89ab-cdef-0123-456789abcdef"], ["vastai", "set", "api-key", "{S}"],
+["x", "https://h/o?X-Goog-Algorithm=a&X-Goog-Signature={S}"], ["tool", "Basic", "{S}"], ["tool", "-H", "basic {S}"],
+["x", "--key-name", "{S}{S}"], ["x", "--key-name={S}{S}"], ["x", "key_id: {S}{S}"]
 """
 COMMANDS: list[list[str]] = [
     [word.replace("{S}", S).replace("{HF}", HF) for word in words] for words in json.loads(f"[{_LINES}]")
