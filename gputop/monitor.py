@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.job_steps import grown
-from gputop.diagnosis.readings import Readings
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
@@ -127,7 +126,6 @@ class Judgement(Struct, frozen=True):
     A monitor that goes on from it says what the one that it was taken from would have said.
     """
 
-    readings: Readings
     diagnoser: Diagnoser
     steps: StepHistory
     seen: dict[str, None]
@@ -147,9 +145,7 @@ class Monitor:
         self._history = History(interval_s)
         self._processes = ProcessHistory(interval_s)
         self._sources = SmSources()
-        nothing = Judgement(Readings(), Diagnoser(interval_s), StepHistory(), {}, None)
-        before = nothing if after is None else deepcopy(after)
-        self._readings = before.readings
+        before = Judgement(Diagnoser(interval_s), StepHistory(), {}, None) if after is None else deepcopy(after)
         self._diagnoser = before.diagnoser
         self._steps = before.steps
         self._seen_uuids = before.seen
@@ -158,7 +154,7 @@ class Monitor:
 
     def judgement(self) -> Judgement:
         """What its verdicts rest on now, to go on from later: some milliseconds for eight GPUs."""
-        return deepcopy(Judgement(self._readings, self._diagnoser, self._steps, self._seen_uuids, self._last_t))
+        return deepcopy(Judgement(self._diagnoser, self._steps, self._seen_uuids, self._last_t))
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
         """Clear a sticky badge of a GPU, by its index."""
@@ -173,14 +169,13 @@ class Monitor:
             self._history = History(self._interval_s)
             self._processes = ProcessHistory(self._interval_s)
             self._steps = StepHistory()
-            self._readings = Readings()
             self._diagnoser = Diagnoser(self._interval_s)
             self._sources = SmSources()
             self._seen_uuids.clear()
         self._last_t = snapshot.t
-        snapshot = self._readings.believed(snapshot)
         is_repeat = self._diagnoser.is_repeat(snapshot)
         diagnoses = self._diagnoser.observe(snapshot)
+        snapshot = self._diagnoser.believed or snapshot
         for gpu in () if is_repeat else snapshot.gpus:
             # Taken out and put in again: the order is that in which they were last seen.
             self._seen_uuids.pop(gpu.static.uuid, None)

@@ -14,7 +14,6 @@ from gputop.commands.simulated_node import DEMO, scenario_arguments, simulated_p
 from gputop.config import Settings
 from gputop.diagnosis.diagnosis_data import LINE_KEYS, as_json, line_values
 from gputop.diagnosis.engine import Diagnoser
-from gputop.diagnosis.readings import Readings
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.quantity import count
 from gputop.model.snapshot import Event, Snapshot
@@ -65,20 +64,18 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         snapshots = _live(WATCHED_S if args.duration is None else seconds(args.duration, "--for"), settings)
     begin: float | None = None
     diagnoser: Diagnoser | None = None
-    readings, steps = Readings(), StepHistory()
+    steps = StepHistory()
     last: Snapshot | None = None
     gaps: list[Event] = []
     for snapshot in snapshots:
         gaps += [event for event in snapshot.events if event.kind == "gap"]
         if diagnoser is None or (last is not None and snapshot.t <= last.t):
             # The clock stepped backwards: earlier frames cannot be compared with later ones.
-            readings, diagnoser, begin = Readings(), Diagnoser(snapshot.interval_s), snapshot.t
-            steps = StepHistory()
-        snapshot = readings.believed(snapshot)
+            diagnoser, begin, steps = Diagnoser(snapshot.interval_s), snapshot.t, StepHistory()
         diagnoser.take(snapshot)
         steps.observe(snapshot.t, in_runs(snapshot))
         diagnoser.forget_gone(MOST_GPUS)
-        last = snapshot
+        last = diagnoser.believed
     if last is None or begin is None or diagnoser is None:
         raise SourceError("nothing was measured: see `gputop doctor`")
     if gaps:

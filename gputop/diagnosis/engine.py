@@ -11,6 +11,7 @@ from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.host_side import HostReader, HostTick
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.other_jobs import Peers, takers
+from gputop.diagnosis.readings import Readings
 from gputop.diagnosis.signals import Peer, Signals
 from gputop.diagnosis.telling import Owners
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
@@ -29,6 +30,9 @@ class Diagnoser:
 
     def __init__(self, interval_s: float = 1.0) -> None:
         self._interval_s = interval_s
+        self._readings = Readings()
+        self.believed: Snapshot | None = None
+        """The last snapshot without what cannot be: what all outputs show."""
         self._gpus: dict[str, GpuState] = {}
         self._reader = HostReader()
         self._peers = Peers()
@@ -47,11 +51,12 @@ class Diagnoser:
         self.take(snapshot)
         return self.diagnoses()
 
-    def take(self, snapshot: Snapshot) -> None:
+    def take(self, measured: Snapshot) -> None:
         """Add one snapshot. Its own interval counts; the constructor's serves snapshots that give none.
 
         Wording a diagnosis costs as much as reaching it: a whole day is added without, and worded once.
         """
+        snapshot = self.believed = self._readings.believed(measured)
         if self.is_repeat(snapshot):
             return
         t = snapshot.t

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.sm import SM_SOURCES
+from gputop.model.metrics import GPU_METRICS
+from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 
 OF_UTIL = ("util_pct", "mem_util_pct")
@@ -32,6 +34,20 @@ STUCK_BYTES, STUCK_POWER, STUCK_CLOCK = float(1 << 30), 0.15, 0.4
 """A GPU on which nothing is: memory in use, and shares of the power limit and of the highest clock."""
 MOVED = 0.2
 """Part of the higher clock by which the clock moves, from which on a share of cycles is not one of time."""
+ENGINE_RUNS, KERNELS_RUN = 20.0, 50.0
+"""Percent of the engine's activity and of util, beside which no multiprocessor can have had nothing to do at all."""
+SM_ABOVE = 5.0
+"""Points by which SM exceeds util, from which on util is the one that is too low."""
+PERCENTS = tuple(key for key, metric in GPU_METRICS.items() if metric.unit == "pct")
+ROUNDED_PCT = 101.0
+"""What lies above 100 up to here is rounding."""
+COUNTED = (
+    "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct", "fp64_active_pct", "fp32_active_pct",
+    "fp16_active_pct", "int_active_pct",
+)  # fmt: skip
+"""What DCGM counts in turns, where a GPU cannot count all of it at once."""
+MISSED = "a sample that DCGM missed: it counts in turns"
+_PERCENTS_OF = attrgetter(*PERCENTS)
 _INTEGRATED = ("thor", "orin", "xavier", "tegra", "nvgpu")
 
 
@@ -119,14 +135,46 @@ def stuck(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample], t: fl
     return f"stuck at {util:.0f} since {since:%H:%M} UTC, with no process and {power:.0f} W; reload the driver"
 
 
+def missed(gpu: GpuSample, _past: SoFar, _processes: Iterable[ProcessSample], _t: float) -> str | None:
+    """DCGM counts some fields in turns (at 100 ms on an A100 two rows of three are none): SM and every pipe are then 0
+    while the memory is busy or kernels run. One pipe at 0 is a measurement, as every 0 of other sources is."""
+    if gpu.sm_active_pct != 0.0 or not SM_SOURCES[gpu.sm_source].dcgm:
+        return None
+    pipes = gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.int_active_pct
+    if any(pipes):
+        return None
+    is_busy = (gpu.graphics_active_pct or 0.0) >= ENGINE_RUNS or (gpu.util_pct or 0.0) >= KERNELS_RUN
+    return MISSED if gpu.dram_active_pct or is_busy else None
+
+
+def is_missed(gpu: GpuSample) -> bool:
+    """Whether the counters of a sample that went through here are none."""
+    return gpu.unavailable.get("sm_active_pct") == MISSED
+
+
+def busy_pct(gpu: GpuSample) -> float | None:
+    """Percent of the time in which kernels ran: util, or SM where that says more (an H100's util was 0 in 30 of 117 s
+    beside an SM of 8 to 58). Not by a source whose values are old, nor by a share of cycles while the clock swings."""
+    util, sm = gpu.util_pct, gpu.sm_active_pct
+    if util is None or sm is None or sm <= util + SM_ABOVE or gpu.static.mig_enabled or gpu.sm_source not in MEASURED:
+        return util
+    return util if SM_SOURCES[gpu.sm_source].slow or "sm_active_pct" in gpu.doubts else sm
+
+
 class Impossible(Struct, frozen=True):
-    """One thing that cannot be. ``why`` gives the reason where it is so, ``keys`` what then counts as not measured."""
+    """One thing that cannot be. ``why`` gives the reason where it is so, ``keys`` what then counts as not measured: of
+    ``zeros_alone`` only what is 0."""
 
     keys: tuple[str, ...]
     why: Callable[[GpuSample, SoFar, Iterable[ProcessSample], float], str | None]
+    zeros_alone: bool = False
 
 
-RULES = (Impossible(OF_UTIL, always_zero), Impossible(OF_UTIL, stuck))
+RULES = (
+    Impossible(OF_UTIL, always_zero),
+    Impossible(OF_UTIL, stuck),
+    Impossible(COUNTED, missed, zeros_alone=True),
+)
 
 
 class Readings:
@@ -152,16 +200,38 @@ class Readings:
             past = self._past[gpu.static.uuid] = SoFar(t)
         if "nvml" not in snapshot.repeats:
             past.add(gpu, t, snapshot.interval_s)
-        missing = {key: why for rule in RULES if (why := rule.why(gpu, past, processes, t)) for key in rule.keys}
-        doubts = _clock_doubt(gpu, past)
-        if not missing and doubts is None:
+        if any(value is not None and not 0.0 <= value <= 100.0 for value in _PERCENTS_OF(gpu)):
+            gpu = _within(gpu)
+        missing = {
+            key: why
+            for rule in RULES
+            if (why := rule.why(gpu, past, processes, t))
+            for key in rule.keys
+            if not rule.zeros_alone or getattr(gpu, key) == 0.0
+        }
+        doubts = {} if (doubt := _clock_doubt(gpu, past)) is None else {"sm_active_pct": doubt}
+        if not doubts and "util_pct" not in missing and busy_pct(gpu) != gpu.util_pct:
+            doubts = {"util_pct": "SM says more"}
+        if not missing and not doubts:
             return gpu
         changes: dict[str, Any] = dict.fromkeys(missing)
         if "util_pct" in missing and gpu.sm_source == "bound":
             changes.update(sm_source="none", sm_low_pct=None, sm_high_pct=None)
-        if doubts is not None:
-            changes["doubts"] = {"sm_active_pct": doubts}
-        return replace(gpu, **changes, unavailable={**gpu.unavailable, **missing})
+        if missing:
+            changes["unavailable"] = {**gpu.unavailable, **missing}
+        return replace(gpu, **changes, doubts=doubts)
+
+
+def _within(gpu: GpuSample) -> GpuSample:
+    """With percentages that can be some: rounding may exceed 100, and blanks, NaN and 2^31 - 1 are none (DCGM#83)."""
+    values: dict[str, float | None] = {}
+    missing = dict(gpu.unavailable)
+    for key, value in zip(PERCENTS, _PERCENTS_OF(gpu), strict=True):
+        if value is not None and 100.0 < value <= ROUNDED_PCT:
+            values[key] = 100.0
+        elif value is not None and not 0.0 <= value <= 100.0:
+            values[key], missing[key] = None, f"an impossible value ({value:g})"
+    return replace(gpu, **values, unavailable=missing)
 
 
 def _clock_doubt(gpu: GpuSample, past: SoFar) -> str | None:

@@ -26,6 +26,7 @@ from gputop.diagnosis.hysteresis import (
     saves_pct,
 )
 from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, Births, Demand, ZeroRuns, main_in
+from gputop.diagnosis.readings import busy_pct
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, HostSide, Pause, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.window import (
@@ -38,7 +39,6 @@ from gputop.diagnosis.window import (
     is_stale,
     memory_of,
     pcie_capacity,
-    percent,
     reads_zero_at_work,
     row_of,
     why_dark,
@@ -244,7 +244,7 @@ class GpuTrack:
         measured = tick if host_is_new else None
         if measured is not None:
             self._trend.observe(t, measured.owners, None if total is None or used is None else total - used)
-        util = self._util = percent(gpu.util_pct)
+        util = self._util = busy_pct(gpu)
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         write = None if measured is None else measured.write_bytes
         primary = None if measured is None else measured.primary

@@ -15,10 +15,11 @@ from msgspec import Struct
 
 from gputop.diagnosis.host_side import HostTick, is_compute, is_on_disk
 from gputop.diagnosis.hysteresis import busy_not_working, ratio
+from gputop.diagnosis.readings import is_missed
 from gputop.diagnosis.types import Flag
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
 from gputop.model.feeders import LookState, MainLooks, MainWaits
-from gputop.model.sm import MEASURED, SM_SOURCES
+from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 
 SCALE: Final = 1e6
@@ -288,34 +289,13 @@ FAULT_UTIL, FAULT_POWER = 50.0, 0.25
 """An SM counter that reads 0 while util and power (share of the limit [judged]) are above these may be broken."""
 
 
-MOST_PERCENT = 100.5
-"""Rounding may exceed 100 %; what lies above is no measurement."""
 STALE_S = 60.0
 """Counters that are this old describe another moment than util does. The slowest exporters publish every 30 s."""
-
-
-def percent(value: float | None) -> float | None:
-    """A percentage that can be one, at most 100; None for anything else, a NaN included."""
-    return min(100.0, value) if value is not None and 0.0 <= value <= MOST_PERCENT else None
 
 
 def is_stale(gpu: GpuSample) -> bool:
     """Whether the counters are too old to stand beside the util of this sample."""
     return gpu.sm_age_s is not None and gpu.sm_age_s > max(STALE_S, 2.0 * (gpu.sm_window_s or 0.0))
-
-
-def is_void(gpu: GpuSample, util: float | None) -> bool:
-    """Whether the counters of a row from DCGM are no sample: it multiplexes them where a GPU cannot count all.
-
-    Such a row has SM and every pipe at exactly 0 while the memory is busy, or while kernels run most of the time. One
-    pipe at 0 is a measurement, and so is every 0 of a source that does not multiplex.
-    """
-    if gpu.sm_active_pct != 0.0 or not SM_SOURCES[gpu.sm_source].dcgm:
-        return False
-    pipes = gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.int_active_pct
-    if any(pipes):
-        return False
-    return bool(gpu.dram_active_pct) or (util is not None and util >= FAULT_UTIL)
 
 
 def is_split(gpu: GpuSample) -> bool:
@@ -325,7 +305,7 @@ def is_split(gpu: GpuSample) -> bool:
 
 def reads_zero_at_work(gpu: GpuSample) -> bool:
     """Whether the SM counter of a GPU that seems to work reads 0, as a broken one does."""
-    if gpu.sm_active_pct != 0.0 or gpu.util_pct is None or gpu.util_pct < FAULT_UTIL:
+    if not (gpu.sm_active_pct == 0.0 or is_missed(gpu)) or gpu.util_pct is None or gpu.util_pct < FAULT_UTIL:
         return False
     power = ratio(gpu.power_w, gpu.power_limit_w)
     return power is not None and power >= FAULT_POWER
@@ -336,14 +316,14 @@ def flag_now(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> Flag | 
 
     ``processes`` are all that are known: C takes one that computes on this GPU, unless none is known at all.
     """
-    util, sm = percent(gpu.util_pct), percent(gpu.sm_active_pct)
+    util, sm = gpu.util_pct, gpu.sm_active_pct
     if util is None or sm is None or gpu.sm_source not in MEASURED or is_split(gpu):
         return None
-    if reads_zero_at_work(gpu) or is_void(gpu, util) or is_stale(gpu):
+    if reads_zero_at_work(gpu) or is_stale(gpu) or "sm_active_pct" in gpu.doubts:
         return None
     gpu_processes = [p for p in processes if p.role == "gpu" and p.gpu == gpu.static.index]
     hollow = all(is_compute(p) for p in gpu_processes) if gpu_processes else not any(p.role == "gpu" for p in processes)
-    return busy_not_working(util, sm, dram=percent(gpu.dram_active_pct), may_be_hollow=hollow)
+    return busy_not_working(util, sm, dram=gpu.dram_active_pct, may_be_hollow=hollow)
 
 
 def pcie_capacity(gpu: GpuSample) -> float | None:
@@ -380,18 +360,14 @@ def _always(condition: bool | int) -> int:
 
 
 def _counters(gpu: GpuSample, util: float | None, sm: float | None) -> Row:
-    """The columns from SM to VOID. Of a void row only a memory that is busy counts."""
+    """The columns from SM to VOID."""
     if is_stale(gpu):
         return _STALE
-    u, dram = scaled(util), scaled(percent(gpu.dram_active_pct))
-    if is_void(gpu, util):
-        return (None, None, None, None, None, None, None, dram or None, None, u if dram else None, 1_000_000)
-    active = scaled(percent(sm))
+    u, dram, active = scaled(util), scaled(gpu.dram_active_pct), scaled(sm)
     return (
-        active, scaled(percent(gpu.sm_occupancy_pct)), scaled(percent(gpu.tensor_active_pct)),
-        scaled(percent(gpu.fp32_active_pct)), scaled(percent(gpu.fp64_active_pct)),
-        scaled(percent(gpu.fp16_active_pct)), scaled(percent(gpu.int_active_pct)), dram,
-        None if active is None else u, None if dram is None else u, None,
+        active, scaled(gpu.sm_occupancy_pct), scaled(gpu.tensor_active_pct), scaled(gpu.fp32_active_pct),
+        scaled(gpu.fp64_active_pct), scaled(gpu.fp16_active_pct), scaled(gpu.int_active_pct), dram,
+        None if active is None else u, None if dram is None else u, 1_000_000 if is_missed(gpu) else None,
     )  # fmt: skip
 
 

@@ -264,7 +264,7 @@ def test_stale_counters_are_not_set_against_todays_util() -> None:
     assert steady(45, replace(old, sm_age_s=59.0), [train()]).busy_not_working == "A"
 
 
-@pytest.mark.parametrize("wrong", [101.0, 130.0, 4e9, -1.0, -inf, inf, nan])
+@pytest.mark.parametrize("wrong", [101.5, 130.0, 4e9, -1.0, -inf, inf, nan])
 def test_a_percentage_that_cannot_be_one_is_not_measured(wrong: float) -> None:
     util = steady(45, gpu(util=wrong), [train()])
     assert (util.verdict, util.title) == ("collecting", "no util: not judged")

@@ -372,7 +372,7 @@ def test_a_checkpoint_to_a_slow_disk_is_one_at_any_rate() -> None:
     def frames(disk: float) -> list[Snapshot]:
         pause = [main_of(disk=disk) if 40 <= t < 46 else main_of(lock=5.0) for t in range(70)]
         return [
-            snap(t, gpu(util=0.0 if 40 <= t < 46 else 97.0, sm=90.0), [replace(p, write_bytes_per_s=1e6)])
+            snap(t, gpu(util=0.0 if 40 <= t < 46 else 97.0), [replace(p, write_bytes_per_s=1e6)])
             for t, p in enumerate(pause)
         ]
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.readings import LASTS_S, LASTS_SLOW_S, STUCK_S, Readings
+from gputop.diagnosis.window import flag_now
 from gputop.features.traces.recorded_window import recorded_window
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
@@ -130,19 +131,21 @@ def test_a_util_that_moves_is_not_stuck() -> None:
 
 
 @pytest.mark.parametrize("clocks", [(1980.0, 210.0), (1980.0, 1500.0)])
-def test_activity_per_cycle_says_so_where_the_clock_swings(
+def test_activity_per_cycle_says_so_where_the_clock_swings_and_no_flag_rests_on_it(
     clocks: tuple[float, float],
 ) -> None:
     busy = gpu(util=95.0, sm=10.0)
     before, now = all_believed([(replace(busy, sm_clock_mhz=clock), []) for clock in clocks])
     assert not before.doubts
     assert now.doubts == {"sm_active_pct": f"per cycle, clock {clocks[1]:.0f}–{clocks[0]:.0f} MHz"}
+    assert (flag_now(before), flag_now(now)) == ("A", None)
 
 
 @pytest.mark.parametrize("name", sorted(REAL))
 def test_nothing_is_impossible_in_what_real_gpus_did(name: str) -> None:
     readings = Readings()
-    assert all(readings.believed(snapshot) is snapshot for snapshot in recorded(name))
+    for snapshot in recorded(name):
+        assert readings.believed(snapshot).gpus[0].unavailable == snapshot.gpus[0].unavailable
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED))
@@ -199,3 +202,39 @@ def test_the_bound_goes_with_the_util_that_it_was_made_of() -> None:
     samples = [(replace(thor(4.3 if t < 10 else 20.5), **changes), []) for t in range(30)]
     last = all_believed(samples)[-1]
     assert (last.sm_source, last.sm_low_pct, last.sm_high_pct) == ("none", None, None)
+
+
+@pytest.mark.parametrize("bad", [101.5, -1.0, float("nan"), float(2**31 - 1), float(2**32 - 1), 2.0**47, float("inf")])
+@pytest.mark.parametrize("key", ["util_pct", "sm_active_pct", "dram_active_pct"])
+def test_a_percentage_that_can_be_none_is_not_measured_and_rounding_is_100(key: str, bad: float) -> None:
+    (sample,) = all_believed([(replace(gpu(), **{key: bad}), [])])
+    assert getattr(sample, key) is None and "impossible" in sample.unavailable[key]
+    (rounded,) = all_believed([(replace(gpu(), **{key: 100.8}), [])])
+    assert (getattr(rounded, key), dict(rounded.unavailable)) == (100.0, {})
+
+
+def test_a_zero_that_dcgm_missed_is_not_shown_and_one_beside_nothing_is() -> None:
+    dcgm = gpu(util=30.0, sm=0.0, dram=0.0, tensor_active_pct=0.0, sm_source="dcgm-exporter")
+    beside_engine, beside_nothing, of_gpm = (
+        all_believed([(sample, [])])[0]
+        for sample in (
+            replace(dcgm, graphics_active_pct=21.7),
+            replace(dcgm, graphics_active_pct=15.0),
+            replace(dcgm, graphics_active_pct=21.7, sm_source="gpm"),
+        )
+    )
+    assert (beside_engine.sm_active_pct, beside_engine.graphics_active_pct) == (None, 21.7)
+    assert "missed" in beside_engine.unavailable["sm_active_pct"]
+    assert (beside_nothing.sm_active_pct, of_gpm.sm_active_pct) == (0.0, 0.0)
+
+
+def test_a_second_in_which_sm_says_more_than_util_counts_as_busy_by_sm() -> None:
+    """An H100 at work, whose util is 0 in every fourth second."""
+    said = frames(snap(t, gpu(util=0.0 if t % 4 == 0 else 98.0, sm=85.0), [train()]) for t in range(60))
+    assert said[4].snapshot.gpus[0].doubts == {"util_pct": "SM says more"}
+    assert said[4].snapshot.gpus[0].util_pct == 0.0
+    assert said[-1].diagnoses[0].state == "working"
+    split = gpu(util=0.0, sm=55.0)
+    split = replace(split, static=replace(split.static, mig_enabled=True))
+    for other in (split, gpu(util=0.0, sm=55.0, sm_source="dcgm-exporter"), gpu(util=52.0, sm=55.0)):
+        assert not all_believed([(other, [])])[0].doubts

@@ -40,17 +40,19 @@ SOME_THREADS = ThreadList(
 
 
 def gpu(index: int = 0, **changes: Any) -> GpuSample:
-    """A healthy H100 at full load; ``util`` and ``sm`` are short for the catalogue's keys."""
+    """A healthy H100 at full load; ``util``, ``sm`` and ``dram`` are short. Counters not given stay below util."""
     static = GpuStatic(index, f"GPU-{index}", "NVIDIA H100 80GB HBM3", nvlink_peak_bytes_per_s=450e9, mig_enabled=False)
     for short, key in (("util", "util_pct"), ("sm", "sm_active_pct"), ("dram", "dram_active_pct")):
         if short in changes:
             changes[key] = changes.pop(short)
+    most = changes.get("util_pct")
+    most = most if most is not None and 0.0 <= most <= 100.0 else 100.0
     sample = GpuSample(
         static=static,
         util_pct=98.0,
-        sm_active_pct=90.0,
-        tensor_active_pct=45.0,
-        dram_active_pct=40.0,
+        sm_active_pct=min(90.0, most),
+        tensor_active_pct=min(45.0, most),
+        dram_active_pct=min(40.0, most),
         mem_used_bytes=20 * GIB,
         mem_total_bytes=80 * GIB,
         power_w=420.0,

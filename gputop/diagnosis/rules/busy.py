@@ -22,6 +22,11 @@ def chip_share(s: Signals) -> str:
     return "n/a" if s.r is None else pct(of_hundred(100.0 * s.r))
 
 
+def _power(s: Signals) -> str:
+    """How much of its power the GPU draws, to be added to a line; nothing where that is not measured."""
+    return "" if s.mean.power is None else f", power {share(s.mean.power)} of its limit"
+
+
 # --- memory bandwidth -----------------------------------------------------------------------------------------------
 
 
@@ -69,7 +74,9 @@ def _tell_communication(s: Signals) -> RuleResult:
         line = f"PCIe RX {share(s.mean.pcie_rx)} and TX {share(s.mean.pcie_tx)}, "
     else:
         line = f"NCCL threads, DRAM {pct(s.mean.dram)}, "
-    line += f"SM {pct(s.mean.sm)}, tensor {pct(s.mean.tensor)}, power {share(s.mean.power)}"
+    line += f"SM {pct(s.mean.sm)}, tensor {pct(s.mean.tensor)}"
+    if s.mean.power is not None:
+        line += f", power {share(s.mean.power)}"
     notes = ("suspected: the traffic itself was not measured",) if not certain else ()
     if s.peer is not None and s.peer.straggler != s.index:
         notes = (*notes, f"it may be waiting for GPU {s.peer.straggler}: see the straggler badge")
@@ -259,7 +266,7 @@ def _fabric_share(s: Signals) -> float | None:
 
 def _tell_half(s: Signals) -> RuleResult:
     mean = s.mean
-    line = f"util {pct(s.u)}, SM {pct(mean.sm)}, tensor {pct(mean.tensor)}, power {share(mean.power)} of its limit"
+    line = f"util {pct(s.u)}, SM {pct(mean.sm)}, tensor {pct(mean.tensor)}{_power(s)}"
     fabric = _fabric_share(s)
     remedy, short = "a profiler's trace of a few steps shows the rest: `gputop trace FILE`", "trace a few steps"
     notes: tuple[str, ...] = ()
@@ -368,10 +375,7 @@ HELD_DOWN = 0.1
 
 
 def _tell_unseen(s: Signals) -> RuleResult:
-    line = f"util {pct(s.u)}"
-    if s.mean.power is not None:
-        line += f", power {share(s.mean.power)} of its limit"
-    evidence = f"{line}; {'SM activity was not measured' if s.sm_off is None else s.sm_off.words}"
+    evidence = f"util {pct(s.u)}{_power(s)}; {'SM activity was not measured' if s.sm_off is None else s.sm_off.words}"
     if s.holds.at_power_limit and (s.mean.power or 0.0) <= MOST_POWER:
         return RuleResult("grey-green", (evidence,), s.measure, SHORT, "medium", (f"at its power limit: {WORKS_HARD}",))
     if s.holds.draws_little and max(s.mean.thermal, s.mean.brake) < HELD_DOWN:

@@ -8,7 +8,6 @@ from statistics import mean
 from msgspec import Struct
 
 from gputop.diagnosis.engine import Diagnoser
-from gputop.diagnosis.readings import Readings
 from gputop.diagnosis.signals import WINDOW_S
 from gputop.model.snapshot import Snapshot
 
@@ -39,7 +38,7 @@ def recorded_window(snapshots: Iterable[Snapshot], begin: float | None, end: flo
     diagnoser: Diagnoser | None = None
     inside: list[Snapshot] = []
     before = after = False
-    for snapshot in map(Readings().believed, snapshots):
+    for snapshot in snapshots:
         if snapshot.t > end + snapshot.interval_s:
             after = True
             break
@@ -47,8 +46,8 @@ def recorded_window(snapshots: Iterable[Snapshot], begin: float | None, end: flo
         if snapshot.t >= begin - WINDOW_S:
             diagnoser = diagnoser or Diagnoser(snapshot.interval_s)
             diagnoser.take(snapshot)
-        if snapshot.t >= begin:
-            inside.append(snapshot)
+            if snapshot.t >= begin and diagnoser.believed is not None:
+                inside.append(diagnoser.believed)
     if diagnoser is None or not inside:
         where = "after" if after else "before" if before else "apart from"
         return RecordedWindow(reason=f"it holds nothing of the trace's time: the recording lies {where} it")
