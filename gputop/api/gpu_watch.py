@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gputop.api.job_ranks import JobGpus, Role
+from gputop.api.job_ranks import Role
 from gputop.api.loggers import NOTICES
 from gputop.api.run_summary import MemoryWatch, RunMemory
 from gputop.api.watch_options import Options
 from gputop.model.cards import Price
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmOptions
-from gputop.model.snapshot import COLLECTORS, Event, Snapshot
+from gputop.model.snapshot import COLLECTORS, Event, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
@@ -24,9 +24,60 @@ from gputop.recording.format import RecordingError
 from gputop.recording.lines_beside_frames import RunFacts
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
-from gputop.session.session import Arrivals, Session
+from gputop.session.session import Arrivals, OwnGpus, Session
+from gputop.sources.cgroup import cgroup_text
 from gputop.sources.local import LocalSource
 from gputop.sources.marked import Marked
+
+# Which GPUs are this job's: those on which a process of this process's control group holds a context.
+
+MOST_KNOWN = 4096
+FOREIGN_FRAMES = 2
+"""Frames in which GPU processes were seen, and none that this PID namespace knows, until all GPUs are taken: a
+container is shown the driver's pids, which are another namespace's, and only the GPUs that were given to it."""
+
+
+class JobGpus:
+    """Cuts snapshots down to the GPUs of this process's job, or with ``alone`` to its own."""
+
+    def __init__(self, *, alone: bool = False, proc: str = "/proc") -> None:
+        self._proc, self._alone = proc, alone
+        self._pid = os.getpid()
+        self._own_identity = self._identity(self._pid)
+        self._is_ours: dict[int, bool] = {}
+        self._gpus = OwnGpus(self._is_member, self.is_member)
+        self._foreign = 0
+
+    def take(self, snapshot: Snapshot) -> list[Snapshot]:
+        """The snapshots to use: none until the job uses a GPU."""
+        if not self._gpus.any and self._foreign < FOREIGN_FRAMES:
+            users = [p for p in snapshot.processes if p.role == "gpu"]
+            self._foreign += bool(users) and all(p.starttime is None for p in users)
+        return [snapshot] if self._foreign >= FOREIGN_FRAMES else self._gpus.take(snapshot)
+
+    def is_member(self, pid: int) -> bool:
+        """Whether a process belongs to this job."""
+        if pid == self._pid:
+            return True
+        if self._alone or self._own_identity is None:
+            return False
+        is_ours = self._is_ours.get(pid)
+        if is_ours is None:
+            if len(self._is_ours) >= MOST_KNOWN:
+                self._is_ours.clear()
+            is_ours = self._is_ours[pid] = self._identity(pid) == self._own_identity
+        return is_ours
+
+    def _is_member(self, process: ProcessSample) -> bool:
+        return process.starttime is not None and self.is_member(process.pid)
+
+    def _identity(self, pid: int) -> tuple[str, int] | None:
+        """Control group and user: without control groups all processes would share one."""
+        try:
+            return cgroup_text(f"{self._proc}/{pid}"), os.stat(f"{self._proc}/{pid}").st_uid
+        except OSError:
+            return None
+
 
 # Opens what a watch reads, and what selects the job's GPUs from it.
 
@@ -62,7 +113,8 @@ class Measuring:
         # These frames are never drawn, and charts are a third of the work.
         self._session = Session(Monitor(options.interval, charts=False))
         self._builder = ReportBuilder()
-        self._memory = MemoryWatch()
+        # "mine" shows no other GPUs; a container may list the pids of another namespace.
+        self._memory = MemoryWatch(None if options.gpus == "mine" else os.getpid())
         self._recorder: Recorder | None = None
         self._arrivals: Arrivals | None = None
         self._lock = threading.Lock()

@@ -1,4 +1,8 @@
-"""The summary of a watched run: as text, as data, and as a page for a notebook."""
+"""The summary of a watched run: as text, as data, and as a page for a notebook.
+
+What reads earlier recordings and writes a summary is imported when one is asked for: a watch begins on the training
+thread, and its modules with it.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from html import escape
-from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,16 +23,14 @@ from gputop.diagnosis.job_steps import growth_remedy
 from gputop.model.quantity import duration, length, memory, step_time
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame
-from gputop.output.document import Document, Items, Notes, html, part, plain
-from gputop.output.report_text import MOST_FINDINGS, PageParts, report_data, report_document, step_lines
-from gputop.recording.decode import Decoder
-from gputop.recording.format import SUFFIXES, Damage, RecordingError, parse_line, step_rows
-from gputop.recording.gzip_members import Allowance, open_recording
-from gputop.recording.reader import lines_of
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.report.step_account import StepAccount
 from gputop.sources.procfs import read_small
+
+if TYPE_CHECKING:
+    from gputop.output.document import Document
+    from gputop.output.report_text import PageParts
 
 # What watching costs the program that is watched: the CPU time of gputop's own threads, from the kernel's counters.
 
@@ -85,6 +85,8 @@ def _used_s(thread: int) -> float | None:
 MARGIN = 0.95
 """The part of the memory that an estimate fills: allocators fragment, and libraries take some when they first run."""
 LEAST_GROWTH = 1.05
+LEAST_WATCH_S = 10.0
+"""A program watched for less has hardly filled its memory yet: nothing is said of its batch."""
 MOST_PEAKS = 1024
 
 
@@ -120,18 +122,26 @@ class RunMemory(Struct, frozen=True):
 
 class MemoryWatch:
     """Takes frames: growth by the rule for leaks, and peaks by the batch size that the loop names with
-    ``step(batch_size=…)``."""
+    ``step(batch_size=…)``. Of ``pid``, where given, only the GPUs that it uses say how large its batch could be."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int | None = None) -> None:
         self._peaks: dict[tuple[int, float], float] = {}
         self._trends: dict[int, MemoryTrend] = {}
+        self._pid = pid
+        self._used: set[int] = set()
+        self._begin_t: float | None = None
+        self._watched_s = 0.0
         self.batch_size: float | None = None
 
     def add(self, frame: Frame) -> None:
         """Add one frame."""
+        self._begin_t = frame.snapshot.t if self._begin_t is None else self._begin_t
+        self._watched_s = frame.snapshot.t - self._begin_t
         for gpu in frame.snapshot.gpus:
             used, total, index = gpu.mem_used_bytes, gpu.mem_total_bytes, gpu.static.index
             owners = [p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu"]
+            if self._pid is None or any(owner.pid == self._pid for owner in owners):
+                self._used.add(index)
             trend = self._trends.setdefault(index, MemoryTrend())
             trend.observe(frame.snapshot.t, owners, None if used is None or total is None else total - used)
             if used is not None and self.batch_size is not None and len(self._peaks) < MOST_PEAKS:
@@ -147,6 +157,8 @@ class MemoryWatch:
         leak = None if trend is None else trend.leak
         if leak is not None:
             return RunMemory(gpu.index, peak, total, leak.bytes_per_min, leak.full_in_s)
+        if gpu.index not in self._used or self._watched_s < LEAST_WATCH_S:
+            return RunMemory(gpu.index, peak, total)
         sizes = sorted((size, high) for (index, size), high in self._peaks.items() if index == gpu.index)
         factor, assumption = _growth(peak, total, sizes)
         return RunMemory(gpu.index, peak, total, None, None, factor, assumption)
@@ -202,6 +214,8 @@ class EarlierRuns(Struct, frozen=True):
 def earlier_runs(target: str, name: str, ranks: int, *, before: float) -> EarlierRuns:
     """The runs called ``name`` with so many ranks, whose steps were announced ``before`` that Unix time, in the folder
     of a recording, or in ``target`` where that is one. Never raises for what it finds there."""
+    from statistics import median
+
     means = []
     for path in _files(target):
         account = StepAccount()
@@ -213,6 +227,8 @@ def earlier_runs(target: str, name: str, ranks: int, *, before: float) -> Earlie
 
 def _files(target: str) -> list[str]:
     """The newest recordings, oldest first, as far as the allowance of bytes goes."""
+    from gputop.recording.format import SUFFIXES
+
     folder = target if os.path.isdir(target) else os.path.dirname(target) or "."
     candidates = []
     try:
@@ -232,6 +248,11 @@ def _files(target: str) -> list[str]:
 
 
 def _steps(path: str, before: float) -> Iterator[tuple[StepRow, ...]]:
+    from gputop.recording.decode import Decoder
+    from gputop.recording.format import Damage, RecordingError, parse_line, step_rows
+    from gputop.recording.gzip_members import Allowance, open_recording
+    from gputop.recording.reader import lines_of
+
     try:
         with open_recording(path) as file:
             for line in lines_of(file, Decoder(), Allowance((file,))):
@@ -270,14 +291,22 @@ class Summary(Struct, frozen=True):
     @property
     def text(self) -> str:
         """For a terminal."""
+        from gputop.output.document import plain
+
         return plain(self._document(None))
 
     @property
     def html(self) -> str:
         """A whole page: one file, without a script."""
+        from gputop.output.document import html
+        from gputop.output.report_text import PageParts
+
         return html(self._document(PageParts()))
 
     def _document(self, page: PageParts | None) -> Document:
+        from gputop.output.document import Document, Items, Notes, part
+        from gputop.output.report_text import MOST_FINDINGS, report_document, step_lines
+
         document = report_document(self.report, MOST_FINDINGS, page)
         if not self.report.frames:
             document = Document(f"gputop: {self.reason}", (Items(tuple(step_lines(self.report))),))
@@ -296,11 +325,13 @@ class Summary(Struct, frozen=True):
         compared = "" if self.earlier is None or mean_s is None else self.earlier.words(mean_s)
         phases = "" if self.phases is None else self.phases.text
         rates = "" if self.rates is None else self.rates.text
-        parts = (self.steps.data_words, phases, self.steps.slow_words, rates, compared)
+        parts = (self.steps.data_words, self.steps.wait_words, phases, self.steps.slow_words, rates, compared)
         return [line for line in parts if line]
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON object."""
+        from gputop.output.report_text import report_data
+
         own_values: Mapping[str, Any] = {
             "available": self.available,
             "reason": self.reason,
@@ -322,6 +353,8 @@ class Summary(Struct, frozen=True):
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own: its style stays out of the notebook, and nothing in it can run."""
+        from html import escape
+
         style = f"width:100%;height:{_PAGE_HEIGHT};border:0"
         return f'<iframe srcdoc="{escape(self.html, quote=True)}" sandbox style="{style}"></iframe>'
 

@@ -187,7 +187,8 @@ class StepSummary(Struct, frozen=True):
     """The steps of this process: how many, and their mean, median and 99th percentile in seconds, the warm-up left out.
 
     ``slow_words`` says what the machine did in the slow ones, where that differs. ``data_wait_s`` is the mean wait for
-    a batch and ``data_wait_pct`` its share of the steps, both None where the program does not say it.
+    a batch and ``data_wait_pct`` its share of the steps, ``wait_s`` and ``wait_pct`` are those for other ranks; all
+    None where the program does not say it.
     """
 
     count: int
@@ -197,6 +198,15 @@ class StepSummary(Struct, frozen=True):
     slow_words: str = ""
     data_wait_s: float | None = None
     data_wait_pct: float | None = None
+    wait_s: float | None = None
+    wait_pct: float | None = None
+
+    @property
+    def wait_words(self) -> str:
+        """The wait for other ranks; empty where it is not known."""
+        if self.wait_s is None or self.wait_pct is None:
+            return ""
+        return f"waits {step_time(self.wait_s)} of each step for others ({self.wait_pct:.0f} %)"
 
     @property
     def data_words(self) -> str:
@@ -215,14 +225,23 @@ class StepTail:
         self._steps: list[tuple[float, tuple[float | None, ...]]] = []
         self._every = 1
         self._count = 0
-        self._waited = [0.0, 0.0, 0.0]
-        """Over the steps whose waits for batches are known: seconds waited, seconds in all, number of steps."""
+        self._waits = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
+        """Over the steps whose waits for batches, and for others, are known: seconds waited, seconds in all, number of
+        steps."""
 
-    def add(self, lengths: Sequence[float], host: HostSample | None, data_wait_s: float | None = None) -> None:
-        """The steps of about a second, the host's newest sample, and how long they waited for batches in all."""
-        if data_wait_s is not None:
-            for place, amount in enumerate((data_wait_s, sum(lengths), len(lengths))):
-                self._waited[place] += amount
+    def add(
+        self,
+        lengths: Sequence[float],
+        host: HostSample | None,
+        data_wait_s: float | None = None,
+        wait_s: float | None = None,
+    ) -> None:
+        """The steps of about a second, the host's newest sample, and how long they waited for batches and for others
+        in all."""
+        for sums, waited_s in zip(self._waits, (data_wait_s, wait_s), strict=True):
+            if waited_s is not None:
+                for place, amount in enumerate((waited_s, sum(lengths), len(lengths))):
+                    sums[place] += amount
         signs = tuple(None if host is None else value(host, key) for key, _, _ in _SIGNS)
         for length in lengths:
             self._count += 1
@@ -243,8 +262,9 @@ class StepTail:
         p50 = median(lengths)
         p99 = lengths[min(len(lengths) - 1, int(0.99 * len(lengths)))]
         words = self._slow_words(steps, p50, p99) if len(steps) >= LEAST_STEPS and p99 > SLOW_STEP * p50 else ""
-        wait_s, of_s, steps_with_waits = self._waited
-        waited = (wait_s / steps_with_waits, 100.0 * wait_s / of_s) if steps_with_waits and of_s > 0.0 else (None, None)
+        waited: list[float | None] = []
+        for wait_s, of_s, told in self._waits:
+            waited += (wait_s / told, 100.0 * wait_s / of_s) if told and of_s > 0.0 else (None, None)
         return StepSummary(count, sum(lengths) / len(lengths), p50, p99, words, *waited)
 
     def _warm(self) -> list[tuple[float, tuple[float | None, ...]]]:

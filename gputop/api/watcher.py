@@ -463,7 +463,7 @@ class Watcher:
         self.log.add_steps([shown])
         with self._lock:
             host = self.latest.snapshot.host if self.latest is not None else None
-            self._tail.add(lengths, host, row.data_wait_s)
+            self._tail.add(lengths, host, row.data_wait_s, row.wait_s)
             self._means_to_read.add_steps([shown])
             self._steps.add([shown])
         if self._measuring is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import threading
 import time
 import typing
@@ -15,7 +16,8 @@ import pytest
 from msgspec.structs import replace
 
 import gputop
-from gputop.api.job_ranks import FOREIGN_FRAMES, JobGpus, role_of
+from gputop.api.gpu_watch import FOREIGN_FRAMES, JobGpus
+from gputop.api.job_ranks import role_of
 from gputop.api.loggers import FrameMeans
 from gputop.api.watch import Watch
 from gputop.model.snapshot import ProcessSample
@@ -55,20 +57,29 @@ def test_a_watch_gives_means_verdicts_and_a_summary_in_three_forms(tmp_path: Pat
         assert "gputop/gpu0/temp_c" not in found and w.metrics() == {}
         assert w.available and w.reason is None
         w.mark("epoch 1")
-        watched.show(snapshot(NOW + 3))
+        watched.show(snapshot(NOW + 3, pid=os.getpid()))
         assert [d.index for d in w.verdicts()] == [0]
+        assert "batch could grow" not in w.summary().text, "in three seconds a program's memory has not filled"
+        watched.show(snapshot(NOW + 12))
     assert watched.source.closed
     summary = w.summary()
     assert "train <b>" in summary.text and str(summary) == summary.text
     assert "GPU 0: 20 GiB of 80 GiB at most, 60 GiB free; the batch could grow to about 3.8 ×" in summary.text
     assert summary.text.splitlines()[-1].startswith("note: gputop itself: ")
     data = summary.to_dict()
-    assert (data["schema"], data["frames"], data["memory"][0]["headroom_bytes"]) == (1, 4, 60 * GIB)
+    assert (data["schema"], data["frames"], data["memory"][0]["headroom_bytes"]) == (1, 5, 60 * GIB)
     page = summary._repr_html_()
     assert page.startswith("<iframe srcdoc=") and "sandbox" in page and "<b>" not in page and "<script" not in page
     frames = list(gputop.load(tmp_path / "run.gputop.jsonl.gz"))
-    assert [frame.snapshot.t for frame in frames] == [NOW, NOW + 1, NOW + 2, NOW + 3]
+    assert [frame.snapshot.t for frame in frames] == [NOW, NOW + 1, NOW + 2, NOW + 3, NOW + 12]
     assert report_recording(str(tmp_path / "run.gputop.jsonl.gz")).command == "train <b>"
+
+
+def test_nothing_is_said_of_the_batch_on_gpus_that_the_program_does_not_use() -> None:
+    watched = Watched()
+    with watched.watch as w:
+        watched.show(*(snapshot(NOW + t, pid=1, gpus=2) for t in (0, 6, 12)))
+    assert "GPU 0: 20 GiB of 80 GiB at most" in w.summary().text and "batch could grow" not in w.summary().text
 
 
 def test_without_a_driver_the_loop_goes_on_and_one_line_says_why(caplog: pytest.LogCaptureFixture) -> None:

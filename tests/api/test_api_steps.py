@@ -11,7 +11,7 @@ import pytest
 
 import gputop
 from gputop.api import step_clock
-from gputop.api.job_ranks import JobGpus
+from gputop.api.gpu_watch import JobGpus
 from gputop.api.loggers import FrameMeans
 from gputop.api.step_clock import _MODULE, BatchWait, StepClock, StepTail, TorchHook, row_of
 from gputop.model.snapshot import HostSample
@@ -106,6 +106,11 @@ def test_the_wait_for_batches_is_in_the_summary_with_its_remedy_where_it_is_much
     unknown = StepTail()
     unknown.add([0.4], None)
     assert unknown.summary(1).data_words == ""  # type: ignore[union-attr]
+    others = StepTail()
+    others.add([0.1, 0.1], None, None, 0.08)
+    waits = others.summary(2)
+    assert waits is not None and (waits.wait_s, waits.wait_pct, waits.data_words) == (0.04, pytest.approx(40.0), "")
+    assert waits.wait_words == "waits 40.0 ms of each step for others (40 %)"
 
 
 def test_a_callback_s_wait_runs_from_the_last_hook_before_the_batch_and_is_told_once(

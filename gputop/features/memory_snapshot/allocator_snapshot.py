@@ -103,6 +103,8 @@ def read_snapshot(path: str) -> AllocatorSnapshot:
     except (KeyError, TypeError, AttributeError, OverflowError, ValueError) as error:
         raise NotPlain(f"is not a memory snapshot that PyTorch writes ({type(error).__name__})") from None
     devices = sorted({*segments, *(at for at, device_events in enumerate(events) if len(device_events))})
+    if not devices:
+        raise NotPlain("holds neither segments nor events: nothing was allocated, and nothing recorded")
     settings = data.get("allocator_settings")
     expandable = settings.get("expandable_segments") if isinstance(settings, dict) else None
     return AllocatorSnapshot(

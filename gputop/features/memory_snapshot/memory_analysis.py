@@ -122,6 +122,13 @@ class DeviceReport(Struct, frozen=True):
     failures: tuple[OutOfMemory, ...]
     curve: tuple[tuple[int, int, int], ...]
 
+    @property
+    def contradicts_itself(self) -> bool:
+        """Whether more is in use than was reserved, which no allocator can do."""
+        pool = self.reserved
+        is_over = pool.allocated + pool.rounding + pool.awaiting > pool.reserved
+        return is_over or (self.peak or 0) > (self.peak_reserved or self.peak or 0)
+
 
 class MemoryReport(Struct, frozen=True):
     """A snapshot's devices; ``stacks`` says whether any allocation has one."""

@@ -29,6 +29,7 @@ CATEGORY_WORDS = {"gradients": "gradients, backward", "optimizer": "optimizer st
 CATEGORY_NOTE = "categories are told by where in PyTorch a stack allocates, not recorded"
 NO_STACKS = "no stacks: record with torch.cuda.memory._record_memory_history() to see who holds what"
 NO_EVENTS = "no events: record with torch.cuda.memory._record_memory_history() to see the peak; this is the end"
+CONTRADICTS = "this file contradicts itself: more is in use than was reserved; the sums below are as it has them"
 MOST_FRAMES = 5
 _COLOURS = {
     "parameters": "comm", "gradients": "launching", "optimizer": "idle", "activations": "compute", "inputs": "copy",
@@ -51,6 +52,8 @@ def _device(report: MemoryReport, device: DeviceReport, top: int) -> Iterator[Bl
     for finding in findings(report, device):
         yield Verdict(finding.level, finding.headline, finding.kind, finding.evidence, finding.remedy)
     yield Figures(tuple(_figures(device)))
+    if device.contradicts_itself:
+        yield Notes((CONTRADICTS,))
     yield Drawing(_curve(device)) if device.curve else Notes((NO_EVENTS,))
     whole = sum(device.categories.values()) or 1
     parts = tuple(

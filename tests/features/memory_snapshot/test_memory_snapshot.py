@@ -271,6 +271,15 @@ def test_a_snapshot_without_events_or_stacks_says_how_to_get_them(
     assert report.peak is None and report.reserved.allocated == 5 * MIB
 
 
+def test_a_file_with_more_in_use_than_was_reserved_is_said_to_contradict_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for size, words in ((4096, False), (4097, True)):
+        blocks = [{"size": size, "requested_size": size, "state": "active_allocated"}]
+        path = dumped(tmp_path / f"{size}.pickle", [{"address": 4096, "total_size": 4096, "blocks": blocks}])
+        assert ("contradicts itself" in said(capsys, str(path))[1]) == words
+
+
 def test_blocks_as_pytorch_2_0_wrote_them_are_read(tmp_path: Path) -> None:
     block = {"size": 1024, "state": "active_allocated", "history": [{"addr": 1, "real_size": 1000, "frames": FORWARD}]}
     segment = {"address": 4096, "total_size": 2048, "stream": 0, "blocks": [block, {"size": 1024, "state": "inactive"}]}
@@ -310,6 +319,7 @@ def memo_bomb() -> bytes:
         (pickle.dumps({"segments": []})[:-3], "damaged pickle, or cut off"),
         (pickle.dumps([1, 2]), "not a memory snapshot"),
         (pickle.dumps("text"), "no segments"),
+        (pickle.dumps([]), "neither segments nor events"),
         (pickle.dumps({"segments": [{"blocks": 3}]}), "not a memory snapshot"),
         (pickle.dumps({"segments": [], "device_traces": 7}), "not a memory snapshot"),
         (pickle.dumps({"segments": [], "device_traces": [[{"action": [], "size": 1}]]}), "not a memory snapshot"),
@@ -317,7 +327,7 @@ def memo_bomb() -> bytes:
         (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "size": -5}]]}), "not a memory"),
         (pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "frames": {1: 2}}]]}), "not a memory"),
     ],
-    ids=range(18),
+    ids=range(19),
 )  # fmt: skip
 def test_what_is_no_snapshot_is_one_line_and_nothing_in_it_is_run(
     content: bytes,
