@@ -11,6 +11,18 @@ from typing import Literal
 
 from msgspec import Struct
 
+SLICES, OF_FOUR = 7, ("A30", "RTX PRO 6000")
+"""Slices of compute that MIG makes of a card, and the cards of which it makes four: NVIDIA MIG User Guide, supported
+profiles."""
+
+
+def mig_share(name: str) -> float | None:
+    """The part of its card's slices that a MIG instance has, by product and profile in its name: ``3g.40gb`` is 3 of 7;
+    None where its name has no profile."""
+    profile = re.search(r"(?:^|\s)(?:\dc\.)?(\d)g\.\d+gb", name)
+    return int(profile[1]) / (4 if any(card in name for card in OF_FOUR) else SLICES) if profile else None
+
+
 # Peak FLOP/s per precision, for model FLOPs utilisation (MFU). Dense figures: where a sheet gives those "with sparsity"
 # alone, half of them.
 

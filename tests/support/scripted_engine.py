@@ -35,8 +35,8 @@ class ScriptedEngine(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path, _, form = self.path.partition("?")
-        assert path == "/api/v1/label/__name__/values"
-        self._answer(parse_qs(form)["match[]"][0])
+        assert path in ("/metrics", "/api/v1/label/__name__/values")
+        self._answer(path if path == "/metrics" else parse_qs(form)["match[]"][0])
 
     def do_POST(self) -> None:
         form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())

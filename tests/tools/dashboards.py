@@ -37,13 +37,14 @@ JOB_SHOWN = (
 MOST_LINES = 20
 """Lines of a panel over a whole fleet: those of all GPUs would be megabytes each time."""
 STATS = {
-    "down", "late", "dead", "vanished", "lost", "ecc_uncorrected", "row_remap", "cluster_power", "unmeasured",
+    "down", "absent", "fewer_targets", "late", "dead", "vanished", "lost", "ecc_uncorrected", "row_remap",
+    "cluster_power", "unmeasured",
     "waste_share",
     "hours_busy_not_working", "hours_starved", "hours_idle_allocated", "hours_allocated_unused", "hours_idle",
     "hours_total", "gpus_by_state",
     "cost_no_work",
 }  # fmt: skip
-COUNTED = {"down", "late", "dead", "vanished", "lost", "ecc_uncorrected", "row_remap"}
+COUNTED = {"down", "absent", "late", "dead", "vanished", "lost", "ecc_uncorrected", "row_remap"}
 """Of these the number is shown, which are none on a good day."""
 TABLES = {
     "waste_by_job",
@@ -55,7 +56,7 @@ TABLES = {
     "straggler_step",
     "xid",
 }
-BARS = {"starved_by_cause", "cost_by_state"}
+BARS = {"starved_by_cause"}
 OF_JOBS = {"step_seconds", "steps_per_second"}
 """These have their job as a label, and no GPU."""
 

@@ -5,6 +5,7 @@ Values that are late or not measured are absent. No label holds a command line, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from gputop import __version__
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.features.export.run_counters import RunCounters
+from gputop.model.cards import mig_share
 from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
 from gputop.model.quantity import clean_text
@@ -279,6 +281,8 @@ def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
         "What a GPU is",
         [(_info(gpu, gpu_label, driver), 1.0) for gpu, gpu_label in present],
     )
+    text = "The part of a whole GPU that this is: a MIG instance's slices, 0 for a GPU that is split into such"
+    page.family("gputop_gpu_share", "gauge", text, _shares(present))
     lost = [(gpu_label, 1.0) for gpu, gpu_label in present if gpu.lost_reason is not None]
     page.family("gputop_gpu_lost", "gauge", "GPUs that the driver cannot read at present", lost)
     measured = [series for series in gpu_series() if series.key not in SM_PROVENANCE]
@@ -297,6 +301,20 @@ def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
         if gpu.lost_reason is None
     ]
     page.family("gputop_sm_source", "gauge", text, sources)
+
+
+def _shares(present: Present) -> list[Sample]:
+    """Of GPUs that can be read; an instance says by its parent's UUID which GPU it is a part of."""
+    parts = Counter(gpu.static.mig_parent for gpu, _ in present)
+    shares = []
+    for gpu, gpu_label in present:
+        static = gpu.static
+        if gpu.lost_reason is None and static.mig_parent is None:
+            shares.append((gpu_label, float(not parts[static.uuid])))
+        elif gpu.lost_reason is None:
+            share = mig_share(static.name) or 1.0 / parts[static.mig_parent]
+            shares.append((f"{gpu_label},{labels(('parent', static.mig_parent))}", share))
+    return shares
 
 
 def _info(gpu: GpuSample, gpu_label: str, driver: str | None) -> str:

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from gputop.features.fleet.address import TOKEN_VARIABLE, EngineAddress
+from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.model.extras import install
 from gputop.model.quantity import clean_text
@@ -464,9 +465,22 @@ class Client:
                 for other in deadlines:
                     other.give_up()
             raise QueryError(f"{self._url}: {words}") from None
+        if reply.status == 404 and method == "GET" and self._is_exporter(deadline):
+            raise QueryError(f"{self._url}: that is an exporter: gputop fleet {self._url}")
         if reply.status != 200:
             raise QueryError(f"{self._url}: {refusal(reply.status, reply.headers, reply.body, promql)}")
         return reply.body, reply.headers.get("content-type", "")
+
+    def _is_exporter(self, deadline: Deadline) -> bool:
+        """Whether GPUs' metrics stand there themselves."""
+        try:
+            reply = self._wire.fetch(
+                "GET", self._url.removesuffix("/metrics") + "/metrics", self._headers, b"", deadline
+            )
+        except WireError:
+            return False
+        names = ["gputop_up", *(dialect.signals["util_pct"].name for dialect in DIALECTS.values())]
+        return reply.status == 200 and any(f"# TYPE {name} ".encode() in reply.body for name in names)
 
     def _decoded(self, decode: Callable[[], T], kind: str, body: bytes) -> T:
         try:

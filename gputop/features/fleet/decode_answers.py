@@ -5,7 +5,7 @@ Exporters disagree on labels and units; here they become one GPU each, by UUID w
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Generic, NamedTuple, Protocol, TypeVar
@@ -43,6 +43,8 @@ from gputop.features.fleet.plan import (
     STEP_WAIT,
     FleetSchema,
 )
+from gputop.features.fleet.promql import ENGINE
+from gputop.model.cards import mig_share
 from gputop.model.quantity import clean_text
 
 LONGEST_LABEL = 120
@@ -63,7 +65,11 @@ Place = tuple[str, ...]
 
 class GpuIdentity(Struct, frozen=True):
     """What is known of a GPU besides its values. ``place`` is the scraped address, with its cluster where there are
-    several; a GPU that is ``gone`` had values within the last day and has none now."""
+    several; a GPU that is ``gone`` had values within the last day and has none now.
+
+    Of a MIG instance ``uuid`` is that of its GPU where that is known, ``mig`` its number there, ``share`` its part of
+    the GPU's slices.
+    """
 
     host: str
     gpu: str
@@ -73,11 +79,23 @@ class GpuIdentity(Struct, frozen=True):
     job: JobName
     user: str
     gone: bool
+    mig: str = ""
+    share: float = 1.0
 
     @property
     def instance(self) -> str:
         """The scraped address."""
         return self.place[-1]
+
+    @property
+    def cluster(self) -> str:
+        """Its cluster, where there are several."""
+        return self.place[0] if len(self.place) > 1 else ""
+
+    @property
+    def id(self) -> tuple[str, ...]:
+        """What it is, whichever exporters and addresses speak of it: by its UUID, else by its host and number."""
+        return (self.cluster, self.uuid, self.mig) if self.uuid else (self.cluster, self.host, self.gpu)
 
 
 Labels = Mapping[str, str]
@@ -94,12 +112,14 @@ def keys_by_dialect(names: Collection[str]) -> dict[str, frozenset[str]]:
         )
         for dialect in DIALECTS.values()
     }
-    # A dialect without utilisation cannot be judged, and has nothing that another does not have better. Where gputop's
-    # exporter has no value at all, it says that the driver is late.
+    # A dialect without utilisation cannot be judged, and has nothing that another does not have better; MIG instances
+    # have their engine's. Where gputop's exporter has no value at all, it says that the driver is late.
     return {
         name: keys
         for name, keys in keys_of_dialect.items()
-        if "util_pct" in keys or (name == "gputop" and "gputop_up" in present)
+        if "util_pct" in keys
+        or (ENGINE in keys and DIALECTS[name].instance)
+        or (name == "gputop" and "gputop_up" in present)
     }
 
 
@@ -140,7 +160,7 @@ def key_labels(rows: Iterable[Labels], cluster: str = "") -> dict[str, tuple[str
             hosts[labels.get(cluster, ""), labels.get("instance", "")].add(host_of(labels))
         told_by_address = all(instance and len(names) == 1 for (_, instance), names in hosts.items())
         host_labels = ("instance",) if told_by_address else tuple(sorted(used.intersection(HOST_LABELS)))
-        numbered = used.intersection(dialect.number)
+        numbered = set() if dialect.facts else used.intersection(dialect.number)
         gpu = [label for label in dialect.number if label in numbered][:1] or list(dialect.uuid)
         names = (
             *host_labels,
@@ -174,7 +194,8 @@ def exporters_of(rows: Iterable[Labels]) -> frozenset[str]:
 def identified(
     rows: Sequence[Labels], labels: Mapping[str, tuple[str, ...]], cluster: str = ""
 ) -> dict[SeriesKey, GpuIdentity]:
-    """Every GPU by its key. One that several jobs share is in the first of them by name."""
+    """Every GPU by its key. One that several jobs share is in the first of them by name; one that is split into MIG
+    instances is not among them."""
     place = (cluster, "instance") if cluster else ("instance",)
     names = host_names(rows, place)
     exporters = exporters_of(rows)
@@ -189,20 +210,39 @@ def identified(
         where = place_of(row, place)
         hostname = names.get(where) if name == "gputop" else None
         job, user = job_of(row, exporters) if dialect.job else (NO_JOB, "")
+        parent, mig = row.get("parent", ""), _text(first_of(row, dialect.instance))
+        model = _text(first_of(row, dialect.model))
         identity = GpuIdentity(
             hostname or _text(host_of(row)) or "(no host label)",
             _number(dialect, row),
-            _text(first_of(row, dialect.uuid)),
-            _text(first_of(row, dialect.model)),
+            _text(parent or first_of(row, dialect.uuid)),
+            model,
             where,
-            JobName(job.kind, _text(job.name)),
+            JobName(job.kind, _text(job.name), _text(where[0]) if cluster else ""),
             _text(user),
             mark.endswith(GONE),
+            # The compute instance that an instance has alone is no part of its name elsewhere.
+            mig.removesuffix("/0") if parent else mig,
+            1.0 if not mig else mig_share(f"{model} {first_of(row, dialect.profile)}") or 0.0,
         )
         before = identities.get(key)
         if before is None or (before.gone, before.job or "~") > (identity.gone, identity.job or "~"):
             identities[key] = identity
+    identities = _without_split(identities)
     return _named_apart(identities) if cluster else identities
+
+
+def _without_split(identities: dict[SeriesKey, GpuIdentity]) -> dict[SeriesKey, GpuIdentity]:
+    """Without the GPUs that are split into instances; where no profile says an instance's share they are equal."""
+    instances = Counter((identity.cluster, identity.uuid) for identity in identities.values() if identity.mig)
+    if not instances:
+        return identities
+    kept = {}
+    for key, identity in identities.items():
+        gpu = (identity.cluster, identity.uuid)
+        if identity.mig or not identity.uuid or not instances[gpu]:
+            kept[key] = identity if identity.share else replace(identity, share=1.0 / instances[gpu])
+    return kept
 
 
 def place_of(labels: Labels, names: Sequence[str]) -> Place:
@@ -240,6 +280,7 @@ def doubles(identities: Iterable[GpuIdentity]) -> list[str]:
         if (
             not identity.gone
             and identity.uuid
+            and not identity.mig
             and uuid_of_slot.setdefault((identity.host, identity.gpu), identity.uuid) != identity.uuid
         ):
             hosts[identity.host] = None

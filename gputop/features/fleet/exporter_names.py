@@ -22,6 +22,8 @@ STATE_KEYS = ("util_pct", "sm_active_pct", "power_w", "mem_used_bytes")
 """The metrics of the catalogue that every GPU of a fleet is asked for: a state follows from them."""
 DETAIL_KEYS = ("tensor_active_pct", "dram_active_pct", "graphics_active_pct", "temp_c")
 """Those that are queried only for the hosts on screen."""
+MOMENT_KEYS = ("util_pct", "graphics_active_pct", "mem_used_bytes", "power_w")
+"""Gauges of the moment: a GPU is there if one of them speaks of it."""
 BLANK = 2.0**47
 """DCGM's values from here on mean that there is none."""
 RATIO_LIMIT = 1.5
@@ -65,7 +67,8 @@ class Signal(Struct, frozen=True):
 
 
 class Dialect(Struct, frozen=True):
-    """The names of one exporter. The labels are those under which it gives number, instance, UUID and product name.
+    """The names of one exporter. The labels are those under which it gives number, MIG instance and its profile, UUID
+    and product name.
 
     Those that rules are written for have ``hosts``, the labels that may name a host, and ``targets``, the matcher of
     its targets.
@@ -78,14 +81,18 @@ class Dialect(Struct, frozen=True):
     uuid: tuple[str, ...]
     model: tuple[str, ...]
     instance: tuple[str, ...] = ()
+    profile: tuple[str, ...] = ()
     job: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     targets: str = ""
+    facts: str = ""
+    """A series that names number and product of a GPU that its values know by its UUID alone."""
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Every label that identifies a GPU, its host or its job."""
-        return (*HOST_LABELS, *CLUSTER_LABELS, *self.number, *self.instance, *self.uuid, *self.model, *self.job)
+        return (*HOST_LABELS, *CLUSTER_LABELS, *self.number, *self.instance, *self.profile, *self.uuid,
+                *self.model, *self.job)  # fmt: skip
 
 
 HOST_LABELS = ("hostname", "Hostname", "node", "exported_hostname", "instance")
@@ -114,8 +121,8 @@ def _dcgm(generation: Generation, *hosts: str) -> Dialect:
     signals["mem_total_bytes"] = Signal(used.name, used.factor, plus=FB_FREE[generation].name)
     words = {"4.9": "dcgm-exporter 4.9 and newer", "legacy": "dcgm-exporter up to 4.8"}[generation]
     return Dialect(
-        generation, words, MappingProxyType(signals), ("gpu",), ("UUID",), ("modelName",), ("GPU_I_ID",), _JOB_LABELS,
-        (HOST_LABEL[generation], *hosts), 'job=~".*dcgm.*"',
+        generation, words, MappingProxyType(signals), ("gpu",), ("UUID",), ("modelName",), ("GPU_I_ID",),
+        ("GPU_I_PROFILE",), _JOB_LABELS, (HOST_LABEL[generation], *hosts), 'job=~".*dcgm.*"',
     )  # fmt: skip
 
 
@@ -124,7 +131,8 @@ def _signals(**rows: tuple[str, float]) -> Mapping[str, Signal]:
 
 
 DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
-    Dialect("gputop", "gputop export", _own(), ("gpu",), ("uuid",), (), ("mig",), (), ("instance",), 'job="gputop"'),
+    Dialect("gputop", "gputop export", _own(), ("gpu",), ("uuid",), (), ("mig",), (), (), ("instance",),
+            'job="gputop"'),
     _dcgm("4.9"),
     # It changed its spelling before its names.
     _dcgm("legacy", "hostname"),
@@ -142,7 +150,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
             mem_used_bytes=("nvidia_gpu_memory_used_bytes", 1.0),
             mem_total_bytes=("nvidia_gpu_memory_total_bytes", 1.0),
         ),
-        ("minor_number", "ordinal"), ("uuid",), ("name",), ("GPU_I_ID",), ("jobid", "userid"),
+        ("minor_number", "ordinal"), ("uuid",), ("name",), ("GPU_I_ID",), (), ("jobid", "userid"),
     ),
     Dialect(
         "utkuozdemir", "utkuozdemir's nvidia_gpu_exporter",
@@ -154,7 +162,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType({row.id: row for row in (
             mem_total_bytes=("nvidia_smi_memory_total_bytes", 1.0),
             sm_clock_mhz=("nvidia_smi_clocks_current_sm_clock_hz", 1e-6),
         ),
-        ("index",), ("uuid",), ("name",),
+        ("index",), ("uuid",), ("name",), facts="nvidia_smi_gpu_info",
     ),
     Dialect(
         "nvitop", "nvitop-exporter",
@@ -250,4 +258,4 @@ _RANK = re.compile(f"{POD_RANK}$")
 def group_of(job: JobName) -> JobName:
     """The key that joins GPUs of several pods to one job. Pods of two namespaces are never one: their names begin with
     it."""
-    return JobName(POD, _RANK.sub("", job.name)) if job.kind == POD else job
+    return JobName(POD, _RANK.sub("", job.name), job.cluster) if job.kind == POD else job

@@ -270,11 +270,12 @@ class RedactedFleet:
 
     def _job(self, job: JobName) -> JobName:
         """``pod anna-llm-worker-3`` is ``pod job1-worker-3``."""
+        cluster = self._redactor.number("cluster", job.cluster) if job.cluster else ""
         if not job.name or job.kind not in KINDS:
             # A word of the exporter's own, which may be a name as well.
-            return JobName(self._redactor.number("job", job))
+            return JobName(self._redactor.number("job", job), cluster=cluster)
         whole = group_of(job).name
-        return JobName(job.kind, self._redactor.number("job", whole) + job.name[len(whole) :])
+        return JobName(job.kind, self._redactor.number("job", whole) + job.name[len(whole) :], cluster)
 
     def _alert(self, alert: FiringAlert) -> FiringAlert:
         labels = {name: self._label(name, value) for name, value in alert.labels.items()}
@@ -319,9 +320,9 @@ def findings(frame: FleetFrame) -> list[FleetFinding]:
     all_findings = [*_absent(frame)]
     all_findings += [finding for group in frame.jobs if (finding := _of_job(group)) is not None]
     for late in frame.stragglers:
-        others = count(late.gpus - 1, "other GPU")
+        others = count(late.gpus - late.size, "other GPU")
         ends = f" of its job's {others}" if late.by == "step" else f", {others} wait for it"
-        text = f"{late.job}: {late.host} GPU {late.gpu} {_straggler_words(late)}{ends}"
+        text = f"{late.job}: {late.where} {_straggler_words(late)}{ends}"
         remedy = f"look at its clocks and data there: {late.host}"
         all_findings.append(FleetFinding("yellow", text, remedy, late.gpus / 2, _waited(late)))
     return sorted(
@@ -373,7 +374,7 @@ def _waited(late: Straggler) -> float:
     small, large = sorted((late.value, late.median))
     share = 1.0 - small / large if large > 0.0 else 0.0
     # Ranks whose steps differ in length do not wait for each other: only the straggler's own time is lost.
-    return share * (1 if late.by == "step" else late.gpus - 1)
+    return share * (1 if late.by == "step" else late.gpus - late.size)
 
 
 def _straggler_words(late: Straggler) -> str:

@@ -167,7 +167,9 @@ class Context:
         """These GPUs as one group."""
         members = tuple(sorted(gpus, key=_by_number))
         reads = [gpu.read for gpu in members]
-        straggling = [self._straggles[gpu.host, gpu.gpu] for gpu in reads if (gpu.host, gpu.gpu) in self._straggles]
+        # A host as a whole stands without a GPU.
+        places = dict.fromkeys((gpu.host, number) for gpu in reads for number in (gpu.gpu, ""))
+        straggling = [self._straggles[place] for place in places if place in self._straggles]
         waste, idle = waste_and_idle(hours, name)
         gaps = [gpu.gap_pct for gpu in members]
         return GpuGroup(

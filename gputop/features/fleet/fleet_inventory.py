@@ -165,8 +165,7 @@ class FleetInventory:
         """
         schema = self.schema
         assert schema is not None, "discovery gives it or raises"
-        dialects = [DIALECTS[name] for name in schema.signals]
-        answers = self._engine.asked({"who": plan.identities(dialects, self._engine.select, gone=looks_back)}, at)
+        answers = self._engine.asked({"who": plan.identities(schema.signals, self._engine.select, gone=looks_back)}, at)
         if "who" not in answers.rows:
             if not self.identities:
                 raise FleetError(answers.problems[0])
@@ -229,6 +228,8 @@ class FleetInventory:
             key: identity
             for key, identity in before.items()
             if key not in present
+            # Under gputop's names an instance is its own GPU: one that is gone was given up.
+            and not (identity.mig and key.dialect == "gputop")
             and not (identity.uuid and identity.uuid in uuids)
             and (identity.host, identity.gpu.partition("/")[0]) not in taken
         }
@@ -246,13 +247,14 @@ class FleetInventory:
 
     def name_jobs(self, facts_by_gpu: Mapping[SeriesKey, SeriesFacts]) -> None:
         """Add the jobs that separate series give. A number without a scheduler takes the name it has elsewhere."""
-        names_by_number = names_of_numbers(facts.job for facts in facts_by_gpu.values())
+        told = {key: identity.cluster for key, identity in self.identities.items() if key in facts_by_gpu}
+        names_by_number = names_of_numbers(facts_by_gpu[key].job.within(cluster) for key, cluster in told.items())
         for key, identity in self.identities.items():
             facts = facts_by_gpu.get(key)
             job, user = (identity.job, identity.user)
             if facts is not None and (facts.job or facts.pod is not None):
                 job, user = (facts.job, facts.user) if facts.job or facts.pod is None else facts.pod
-            job = with_scheduler(job, names_by_number)
+            job = with_scheduler(job.within(identity.cluster), names_by_number)
             if (job, user) != (identity.job, identity.user):
                 self.identities[key] = replace(identity, job=job, user=user)
 

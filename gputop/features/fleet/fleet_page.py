@@ -31,6 +31,8 @@ OWN = (
     ("gputop_gpu_xid_errors_total", "Xid errors; a number appears with its first error", "xid"),
     ("gputop_gpu_lost", "GPUs that the driver cannot read", ""),
     ("gputop_gpu_info", "model, architecture, driver, PCI address, what the link can do", ""),
+    ("gputop_gpu_share", "the part of a whole GPU that this is: a MIG instance's slices, 0 for a GPU split into such",
+     "parent"),
     ("gputop_sm_source", "where SM activity comes from; bound and none are not measured", "source"),
     ("gputop_loaders", "dataloader workers of the GPU's job", "kind"),
     ("gputop_loader_running_ratio", "and _queued_, _disk_, _network_: what they did", ""),
@@ -83,7 +85,8 @@ EXPORTED = (
     "receives the steps of all users' jobs on /run/gputop/steps.sock where it may bind that socket, otherwise "
     "those of its own user.",
     "`--dcgm-names` adds the same values under the names of dcgm-exporter, for dashboards that were made for "
-    "it. Beside a dcgm-exporter that runs, sums over these names count every GPU twice. The DCGM names from 4.9 "
+    "it. Beside a dcgm-exporter that runs, sums over these names count every GPU twice, but for those of the rules. "
+    "The DCGM names from 4.9 "
     "on are those of DCGM's field documentation; what it does not name keeps the older name.",
 )
 """What one node gives, and what is made of it."""
@@ -104,6 +107,13 @@ SEEN = (
     "does a question that fails, a missed scrape, or a pause of the engine: the last answer stays, and what was "
     "never answered is not judged. Only where an engine has no `up` at all is a host down by the age of its "
     "values.",
+    "A GPU is one by its cluster and UUID (by host and number where an exporter gives no UUID), however many exporters "
+    "and addresses it has: gputop's own names win, then those of dcgm-exporter 4.9, then older ones. It is there if a "
+    "gauge of the moment speaks of it. A MIG instance counts as one GPU, its utilisation is its engine's "
+    "(DCGM_FI_PROF_GR_ENGINE_ACTIVE), its hours and its power are its share of the slices (1g of seven is 1/7; equal "
+    "parts where no profile is given), and the GPU that is split is not counted besides. In the rules each has one "
+    "`gputop:gpu:identity`, with the share as its value and an `id` that is the same whoever exports it; states, hours "
+    "and owners are joined with it. A job is one of its cluster: `a/slurm 901` where there are several.",
     "The state of a GPU is the first that holds over five minutes: down, late or lost; gputop's own state where "
     "it runs on the node; idle, holding memory or not, where the 95th percentile of utilisation is below 5 %, "
     "and `allocated, unused` where a job holds it meanwhile (by the scheduler's label of dcgm-exporter, or by "
@@ -170,7 +180,8 @@ STRAGGLERS = (
     "is not exported) lies above the others' by 15 points and three deviations, since those who wait for it "
     "spin at low SM activity; or the one GPU that starves while all others are busy. Ranks that wait for each "
     "other in every step have equal steps: where all of them say what they waited (`gputop_step_wait_seconds`), "
-    "their steps without the wait are compared, elsewhere the other two rules find theirs.",
+    "their steps without the wait are compared, elsewhere the other two rules find theirs. Where each GPU of a host "
+    "would be one beside the other hosts' GPUs, the host is named.",
 )
 """Who holds up a job."""
 

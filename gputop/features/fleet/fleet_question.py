@@ -73,10 +73,7 @@ Query = Callable[[Scope], str]
 
 
 class FleetQuestion(Struct, frozen=True):
-    """One question. ``dcgm`` is the query for dcgm-exporter where it differs, None where it cannot answer.
-
-    ``recorded`` is the query for gputop's names where the rules record a sum that it can be made of.
-    """
+    """One question. ``dcgm`` is the query for dcgm-exporter where it differs, None where it cannot answer."""
 
     id: str
     mode: Mode
@@ -87,7 +84,6 @@ class FleetQuestion(Struct, frozen=True):
     advice: str
     dcgm: Query | Literal["same"] | None = "same"
     alert: AlertRule | None = None
-    recorded: Query | None = None
 
     def is_answered(self, names: Names) -> bool:
         """Whether something exported under these names can answer."""
@@ -98,8 +94,6 @@ class FleetQuestion(Struct, frozen=True):
         query = self.query if q.is_own or self.dcgm == "same" else self.dcgm
         if query is None or (self.needs_price and not q.price):
             return None
-        if q.is_own and q.uses_records and self.recorded is not None:
-            query = self.recorded
         return query(q)
 
     @property

@@ -30,29 +30,36 @@ NUMBER = "job"
 
 class JobName(str):
     """What a job is called: the words for people, made of its kind (a scheduler, ``pod``, ``container``) and its name
-    there. Empty where no job is known."""
+    there, after its cluster where there are several: each of them counts its jobs from 1. Empty where no job is known.
+    """
 
-    __slots__ = ("kind", "name")
+    __slots__ = ("cluster", "kind", "name")
     kind: str
     name: str
+    cluster: str
 
-    def __new__(cls, kind: str = "", name: str = "") -> JobName:
-        made = super().__new__(cls, f"{kind} {name}" if name else kind)
-        made.kind, made.name = kind, name
+    def __new__(cls, kind: str = "", name: str = "", cluster: str = "") -> JobName:
+        words = f"{kind} {name}" if name else kind
+        made = super().__new__(cls, f"{cluster}/{words}" if cluster and words else words)
+        made.kind, made.name, made.cluster = kind, name, cluster
         return made
+
+    def within(self, cluster: str) -> JobName:
+        """The job of this cluster; empty stays empty."""
+        return JobName(self.kind, self.name, cluster) if self and cluster else self
 
 
 NO_JOB = JobName()
 
 
-def with_scheduler(job: JobName, names_by_number: Mapping[str, JobName]) -> JobName:
+def with_scheduler(job: JobName, names_by_number: Mapping[tuple[str, str], JobName]) -> JobName:
     """The job; one whose number alone is known takes the name that it has elsewhere, see ``names_of_numbers``."""
-    return names_by_number.get(job.name, job) if job.kind == NUMBER else job
+    return names_by_number.get((job.cluster, job.name), job) if job.kind == NUMBER else job
 
 
-def names_of_numbers(jobs: Iterable[JobName]) -> dict[str, JobName]:
-    """Jobs whose scheduler is known, by their number."""
-    return {job.name: job for job in jobs if job.name and job.kind not in (NUMBER, POD)}
+def names_of_numbers(jobs: Iterable[JobName]) -> dict[tuple[str, str], JobName]:
+    """Jobs whose scheduler is known, by their cluster and number."""
+    return {(job.cluster, job.name): job for job in jobs if job.name and job.kind not in (NUMBER, POD)}
 
 
 class FleetError(Exception):

@@ -328,7 +328,7 @@ def straggler_row(straggler: Straggler, view: FleetView, width: int, *, selected
         "util": f"starves: util {straggler.value:.0f}, the others are at {straggler.median:.0f}",
     }[straggler.by]
     glyphs = view.glyphs
-    line = Line().add(" ").add(fit(f"{straggler.host} GPU {straggler.gpu}", 20, glyphs.more), "level.yellow").add(" ")
+    line = Line().add(" ").add(fit(straggler.where, 20, glyphs.more), "level.yellow").add(" ")
     line.add(fit(doing, 40 if width >= 76 else max(10, width - 23), glyphs.more), "text")
     if width >= 76:
         whose, size = (

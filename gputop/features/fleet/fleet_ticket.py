@@ -36,7 +36,7 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
         plain = (f"{straggler.value:.0f}{unit}", f"{straggler.median:.0f}{unit}")
         value, middle = step_times(straggler) if straggler.by in STEPS else plain
         measure = f"step{WITHOUT_WAITS}" if straggler.by == "own_step" else straggler.by
-        return [f"{straggler.host} GPU {straggler.gpu} holds up {straggler.job} ({straggler.kind}): {measure} {value}, "
+        return [f"{straggler.where} holds up {straggler.job} ({straggler.kind}): {measure} {value}, "
                 f"median of the others {middle}, {count(straggler.gpus, 'GPU')}"]  # fmt: skip
     if view.panel == "waste" and frame.waste:
         row = frame.waste[at]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -158,57 +158,53 @@ class HostNames:
         clusters: dict[str, set[str]] = defaultdict(set)
         for recorded in present:
             clusters[self._plain(recorded)].add(recorded.cluster)
-        self._several = {host for host, clusters_of_host in clusters.items() if len(clusters_of_host) > 1}
+        self._ambiguous = {host for host, clusters_of_host in clusters.items() if len(clusters_of_host) > 1}
+        self.several = len({cluster for clusters_of_host in clusters.values() for cluster in clusters_of_host}) > 1
 
     def of(self, recorded: RecordedHost) -> str:
         host = self._plain(recorded)
-        return f"{recorded.cluster or '-'}/{host}" if host in self._several else host
+        return f"{recorded.cluster or '-'}/{host}" if host in self._ambiguous else host
+
+    def job(self, recorded: RecordedHost) -> JobName:
+        """Whose GPUs these are."""
+        return recorded.job.within(recorded.cluster) if self.several else recorded.job
 
     def _plain(self, recorded: RecordedHost) -> str:
         return self._names_by_place.get(recorded.place, recorded.host) if recorded.instance else recorded.host
-
-
-def preferred(rows: Iterable[tuple[RecordedHost, float]], names: HostNames) -> dict[str, str]:
-    """Host → under whose names it is read, where two exporters record it."""
-    names_of_host: dict[str, str] = {}
-    order = {name: at for at, name in enumerate(DIALECTS)}
-    for recorded, _ in rows:
-        host = names.of(recorded)
-        if host not in names_of_host or order.get(recorded.names, 99) < order.get(names_of_host[host], 99):
-            names_of_host[host] = recorded.names
-    return names_of_host
 
 
 def shares_of(
     states: Sequence[tuple[RecordedHost, float]], means: Iterable[tuple[RecordedHost, float]], names: HostNames
 ) -> list[HostShare]:
     """The shares that jobs have of hosts."""
-    by, jobs = preferred(states, names), names_of_numbers(recorded.job for recorded, _ in states)
-    counts: dict[tuple[str, JobName, str], dict[GpuState, int]] = defaultdict(dict)
+    jobs = names_of_numbers(names.job(recorded) for recorded, _ in states)
+
+    def owner(recorded: RecordedHost) -> tuple[str, JobName, str]:
+        return names.of(recorded), with_scheduler(names.job(recorded), jobs), recorded.user
+
+    counts: dict[tuple[str, JobName, str], Counter[GpuState]] = defaultdict(Counter)
     for recorded, value in states:
-        host = names.of(recorded)
-        if by[host] == recorded.names and recorded.what in GPU_STATES and 0 < value < 1e6:
-            counts[host, with_scheduler(recorded.job, jobs), recorded.user][recorded.what] = round(value)
+        if recorded.what in GPU_STATES and 0 < value < 1e6:
+            counts[owner(recorded)][recorded.what] += round(value)
     values: dict[tuple[str, JobName, str], dict[str, float]] = defaultdict(dict)
     for recorded, value in means:
-        key = names.of(recorded), with_scheduler(recorded.job, jobs), recorded.user
         word = MEANS.get(recorded.what)
-        if word is not None and key in counts and by[key[0]] == recorded.names and 0.0 <= value < 1e7:
+        if word is not None and (key := owner(recorded)) in counts and 0.0 <= value < 1e7:
             values[key][word] = min(100.0, 100.0 * value) if word in _PERCENT else value
-    return [HostShare(host, job, user, states_of_share, **values.get((host, job, user), {})) for (host, job, user),
-    states_of_share in
-            counts.items()]  # fmt: skip
+    return [
+        HostShare(host, job, user, states_of_share, **values.get((host, job, user), {}))
+        for (host, job, user), states_of_share in counts.items()
+    ]
 
 
 def lost_of(
-    rows: Sequence[tuple[RecordedHost, float]], name: Callable[[RecordedHost], str], preferred: Mapping[str, str]
+    rows: Sequence[tuple[RecordedHost, float]], name: Callable[[RecordedHost], str], *, several: bool
 ) -> list[Lost]:
-    """The last hour by host, owner and state."""
-    jobs = names_of_numbers(recorded.job for recorded, _ in rows)
+    """The last hour by host, owner and state; ``several`` says whether jobs are those of several clusters."""
+    owners = [recorded.job.within(recorded.cluster) if several else recorded.job for recorded, _ in rows]
+    jobs = names_of_numbers(owners)
     return [
-        Lost(host, "", with_scheduler(recorded.job, jobs), recorded.user, recorded.what, value)
-        for recorded, value in rows
-        if recorded.what in GPU_STATES
-        and 0.0 < value < 1e6
-        and preferred.get(host := name(recorded), recorded.names) == recorded.names
+        Lost(name(recorded), "", with_scheduler(job, jobs), recorded.user, recorded.what, value)
+        for (recorded, value), job in zip(rows, owners, strict=True)
+        if recorded.what in GPU_STATES and 0.0 < value < 1e6
     ]

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.diagnosis.catalogue import verdict_rows
 from gputop.diagnosis.hysteresis import busy_not_working
@@ -109,7 +110,7 @@ By = Literal["step", "own_step", "sm", "power", "util"]
 
 class Straggler(Struct, frozen=True):
     """``value`` is what it does, ``median`` what the others do: percent of SM activity or utilisation, watts, or a
-    step's seconds, with ``own_step`` without what it waited."""
+    step's seconds, with ``own_step`` without what it waited. ``gpu`` is empty where it is all of a host's."""
 
     host: str
     gpu: str
@@ -121,6 +122,13 @@ class Straggler(Struct, frozen=True):
     median: float
     gpus: int
     """GPUs of the job, this one among them."""
+    size: int = 1
+    """How many GPUs it is: those of a host."""
+
+    @property
+    def where(self) -> str:
+        """Its place, for people."""
+        return f"{self.host} GPU {self.gpu}" if self.gpu else f"all of {self.host}"
 
 
 def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
@@ -129,13 +137,29 @@ def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
     for gpu in gpus:
         if gpu.job and gpu.util_pct is not None:
             jobs.setdefault(group_of(gpu.job), []).append(gpu)
-    straggling = [straggler for members in jobs.values() if (straggler := _of_job(members)) is not None]
+    straggling = [straggler for members in jobs.values() if (straggler := _of_hosts(members)) is not None]
     return sorted(straggling, key=_width, reverse=True)
 
 
 def _width(straggler: Straggler) -> float:
     """How far it is off, as a ratio in any unit."""
     return abs(straggler.value - straggler.median) / max(straggler.value, straggler.median, 1e-9)
+
+
+def _of_hosts(members: Sequence[GpuReading]) -> Straggler | None:
+    """The straggler of a job: one GPU, or a host as a whole where each of its GPUs alone would be one beside those of
+    the others."""
+    late = _of_job(members)
+    idlers = {gpu.host for gpu in members if (gpu.util_pct or 0.0) < ALL_UTIL}
+    host = late.host if late is not None else next(iter(idlers)) if len(idlers) == 1 else ""
+    own, others = ([gpu for gpu in members if (gpu.host == host) == is_own] for is_own in (True, False))
+    if len(own) < 2 or not others:
+        return late
+    alone = [one for gpu in own if (one := _of_job([*others, gpu])) is not None and one.host == host]
+    if len(alone) < len(own) or len({(one.kind, one.by) for one in alone}) > 1:
+        return late
+    value = median(one.value for one in alone)
+    return replace(alone[0], gpu="", value=value, gpus=len(members), size=len(own))
 
 
 def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
@@ -316,7 +340,7 @@ def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
 
 
 def _straggles(straggler: Straggler, *, with_host: bool) -> str:
-    subject = f"{straggler.host} GPU {straggler.gpu}" if with_host else f"GPU {straggler.gpu}"
+    subject = straggler.where if with_host or not straggler.gpu else f"GPU {straggler.gpu}"
     if straggler.kind == "starved":
         return f"{subject} starves: util {straggler.value:.0f}, its job is at {straggler.median:.0f}"
     if straggler.by in STEPS:
@@ -336,7 +360,7 @@ def _waits_for(
         return ""
     straggler = next((of_job[job] for gpu, _ in gpus if gpu.job and (job := group_of(gpu.job)) in of_job), None)
     # Ranks whose steps differ do not wait for each other in every step.
-    return "" if straggler is None or straggler.by == "step" else f"{straggler.host} GPU {straggler.gpu}"
+    return "" if straggler is None or straggler.by == "step" else straggler.where
 
 
 ABSENT_REMEDIES: Mapping[str, str] = {

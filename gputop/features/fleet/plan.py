@@ -2,20 +2,21 @@
 
 Every question is one query over the names that exist, each name with its own selector: a regular expression over
 eight names takes seconds at 8,000 GPUs, eight selectors do not. Always ``max by`` what identifies a GPU: that removes
-the second of two replicas and keeps MIG instances apart.
+the second of two replicas and keeps MIG instances apart. Where there are such, their utilisation is their engine's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.features.fleet import promql
-from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DETAIL_KEYS, DIALECTS, STATE_KEYS, Dialect
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DETAIL_KEYS, DIALECTS, MOMENT_KEYS, STATE_KEYS, Dialect
 from gputop.features.fleet.fleet_reading import WINDOW_S
 from gputop.features.fleet.promql import (
+    ENGINE,
     Scope,
     max_by,
     mean_seconds,
@@ -71,6 +72,11 @@ class FleetSchema(Struct, frozen=True):
             self.scope(name, select) for name in DIALECTS if name in self.labels and key in self.signals.get(name, ())
         ]
 
+    def has_instances(self, dialect: str) -> bool:
+        """Whether there are MIG instances whose engine says how busy they are."""
+        labels = DIALECTS[dialect].instance
+        return bool(set(labels).intersection(self.labels[dialect])) and ENGINE in self.signals.get(dialect, ())
+
     @property
     def place(self) -> tuple[str, ...]:
         """The labels of a scraped address: the same one may be in several clusters."""
@@ -118,40 +124,63 @@ def _first(dialect: Dialect, select: str) -> str:
     return Scope(dialect, (), select).exported("util_pct", f'{dialect.number[0]}="0"')
 
 
-def identities(dialects: Iterable[Dialect], select: str, *, gone: bool) -> str:
-    """Every GPU with all its labels; under ``GONE`` those that were there within the last day, if they are wanted.
+def identities(signals: Mapping[str, frozenset[str]], select: str, *, gone: bool) -> str:
+    """Every GPU with all its labels, by any gauge of the moment; under ``GONE`` those that were there within the last
+    day, if they are wanted. ``signals`` are those of ``FleetSchema``.
 
-    gputop's exporter counts on for a GPU that it cannot read: whom it counts for is known, measured or not.
+    gputop's exporter counts on for a GPU that it cannot read: whom it counts for is known, measured or not. It says
+    which GPUs are split into MIG instances, and whose part an instance is.
     """
     parts = []
-    for dialect in dialects:
+    for name, keys in signals.items():
+        dialect = DIALECTS[name]
         q = Scope(dialect, dialect.labels, select)
-        util = q.exported("util_pct")
-        without_current = (
-            f"unless on ({', '.join(('instance', *dialect.number, *dialect.instance, *dialect.uuid))}) {util}"
-        )
-        before = []
-        parts.append(marked(q.per_gpu(util), dialect.id))
+        same = f"on ({', '.join(('instance', *dialect.number, *dialect.instance, *dialect.uuid))})"
+        utils = [q.exported("util_pct")] if "util_pct" in keys else []
+        utils += [q.exported(ENGINE, *q.instances)] if q.instances and ENGINE in keys else []
+        now = union(q.exported(key) for key in MOMENT_KEYS if key in keys) or q.moment()
+        known, before = f"({now})", []
         if q.is_own:
-            parts.append(marked(q.per_gpu(q.series("gputop_gpu_info")), dialect.id))
-            before.append(q.series("gputop_gpu_state_seconds_total", state="working"))
+            share = q.series("gputop_gpu_share")
+            parts.append(marked(q.per_gpu(f"{share} > 0", "parent"), name))
+            known = f"(({now} or {q.series('gputop_gpu_info')}) unless {same} ({share} == 0))"
+            before.append(f"({q.series('gputop_gpu_state_seconds_total', state='working')} unless {same} {share})")
             hosts = over("last_over_time", q.series("gputop_host_info"), LAST_SEEN_S)
             parts.append(marked(max_by(("instance", *CLUSTER_LABELS, "hostname"), hosts), HOST))
+        elif dialect.facts:
+            on, facts = f"on (instance, {dialect.uuid[0]})", q.series(dialect.facts)
+            named = f"{on} group_left ({', '.join((*dialect.number, *dialect.model))}) {facts}"
+            known = f"({known} * {named} or ({known} unless {on} {facts}))"
         if gone:
-            before.append(over("last_over_time", util, LAST_SEEN_S))
-            before += [f"{util} offset {window(back_s)}" for back_s in LOOKBACKS_S]
+            before += [over("last_over_time", util, LAST_SEEN_S) for util in utils]
+            before += [f"{util} offset {window(back_s)}" for back_s in LOOKBACKS_S for util in utils]
+        parts.append(marked(q.per_gpu(known), name))
         if before:
             # An engine reads a series once for each time that it is named.
-            parts.append(marked(q.per_gpu(f"({union(before)}) {without_current}"), f"{dialect.id}{GONE}"))
+            parts.append(marked(q.per_gpu(f"({union(before)}) unless {same} ({now})"), f"{name}{GONE}"))
         if dialect.job:
             scraped = q.series("up", 'pod!=""')
-            parts.append(marked(f"max by (pod) ({scraped} and on (instance) {util})", EXPORTER))
+            parts.append(marked(f"max by (pod) ({scraped} and on (instance) ({now}))", EXPORTER))
     return union(parts)
 
 
 def metric(schema: FleetSchema, key: str, select: str, wrap: Wrap = str) -> str:
     """One key of the catalogue in every dialect that has it; empty where none has. Values are as exported."""
-    return union(schema.marked(q.per_gpu(wrap(q.exported(key))), q) for q in schema.having(key, select))
+    parts = []
+    for name in (name for name in DIALECTS if name in schema.labels):
+        q, has_instances = schema.scope(name, select), key == "util_pct" and schema.has_instances(name)
+        if key in schema.signals.get(name, ()):
+            parts.append(schema.marked(q.per_gpu(wrap(q.exported(key, *q.whole * has_instances))), q))
+        if has_instances:
+            parts.append(schema.marked(_engines(q, wrap), q))
+    return union(parts)
+
+
+def _engines(q: Scope, wrap: Wrap) -> str:
+    """How busy MIG instances are, in the unit of utilisation."""
+    signals = q.dialect.signals
+    factor = signals[ENGINE].factor / signals["util_pct"].factor
+    return f"({q.per_gpu(wrap(q.exported(ENGINE, *q.instances)))} * {factor:g})"
 
 
 def mean(series: str) -> str:
@@ -162,12 +191,16 @@ def mean(series: str) -> str:
 def quiet(schema: FleetSchema, select: str) -> str:
     """The 95th percentile of utilisation, only of GPUs where it means idle: the answer is as small as they are few."""
     parts = []
-    for q in schema.having("util_pct", select):
-        util = q.dialect.signals["util_pct"]
-        inner = q.per_gpu(q.over("quantile_over_time", q.exported("util_pct"), WINDOW_S, "0.95"))
+
+    def percentile(series: str) -> str:
+        return over("quantile_over_time", series, WINDOW_S, "0.95")
+
+    for name, labels in schema.labels.items():
+        of_one = FleetSchema(schema.signals, {name: labels}, marks=schema.marks or not schema.only)
+        util, inner = DIALECTS[name].signals["util_pct"], metric(of_one, "util_pct", select, percentile)
         # Where it may be percent or a ratio, only the whole answer tells which.
-        parts.append(schema.marked(inner if util.doubtful else f"({inner} < {QUIET_UTIL / util.factor:g})", q))
-    return union(parts)
+        parts.append(inner if util.doubtful or not inner else f"(({inner}) < {QUIET_UTIL / util.factor:g})")
+    return union(part for part in parts if part)
 
 
 def current(schema: FleetSchema, series: str) -> str:
@@ -183,6 +216,8 @@ def troubles(schema: FleetSchema, select: str, *, ages: bool) -> str:
     files that are no longer written; alerts that fire; with ``ages`` also when each address last gave utilisation, Unix
     seconds."""
     utils = [q.exported("util_pct") for q in schema.having("util_pct", select)]
+    utils += [q.exported(ENGINE, *q.instances) for name in schema.labels
+              if schema.has_instances(name) and (q := schema.scope(name, select))]  # fmt: skip
     up_series = schema.scope("gputop", select) if "gputop" in schema.labels else None
     jobs = [
         f"count by (job) ({series})"

@@ -181,10 +181,10 @@ class Present:
         down = self._down(t)
         hosts_down = self._hosts_down(down)
         self._dismiss(down, t)
-        gpus: dict[tuple[str, str], GpuReading] = {}
+        gpus: dict[tuple[str, ...], GpuReading] = {}
         for key, identity in self._inventory.identities.items():
             gpu = self._gpu(key, identity, self._facts.get(key, _NOTHING))
-            slot = (identity.uuid or identity.host, identity.gpu)
+            slot = identity.id
             gpus[slot] = gpu if slot not in gpus else filled(gpus[slot], gpu)
         readings = [self._with_last_values(gpu, gpu.host in hosts_down) for gpu in gpus.values()]
         self._forget(readings)
@@ -199,10 +199,12 @@ class Present:
         own_state = _STATES.get(facts.state or "")
         util = self._values["util_pct"].get(key)
         quiet = self._quiet.get(key, QUIET_UTIL) < QUIET_UTIL
+        power_w = self._values["power_w"].get(key)
         return GpuReading(
             identity.host, identity.gpu, identity.uuid, identity.model, key.dialect, util,
             self._values["sm_active_pct"].get(key),
-            power_w=self._values["power_w"].get(key),
+            # An instance has the power of its board.
+            power_w=None if power_w is None else power_w * identity.share,
             mem_used_bytes=self._values["mem_used_bytes"].get(key),
             is_quiet=None if "quiet" in self._unanswered else quiet,
             job=identity.job,
@@ -415,10 +417,9 @@ class PrometheusFleet:
         """The GPU time lost in the hour before ``t``, asked for at most once a minute; None where it was not answered.
         At most two questions."""
         if self._is_large:
-            return self._hour.read(t, self._records.name, self._records.preferred)
-        identities = self._inventory.identities
-        preferred = {identity.host: key.dialect for key, identity in reversed(identities.items())}
-        return self._hour.read(t, name_among(identities.values()), preferred)
+            return self._hour.read(t, self._records.name, several=self._records.several)
+        name = name_among(self._inventory.identities.values())
+        return self._hour.read(t, name, several=bool(self.clusters))
 
     @property
     def clusters(self) -> str:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.features.fleet.exporter_names import BLANK, DIALECTS, POD_RANK, RATIO_LIMIT, Dialect
+from gputop.features.fleet.exporter_names import BLANK, DIALECTS, MOMENT_KEYS, POD_RANK, RATIO_LIMIT, Dialect
 from gputop.features.fleet.fleet_reading import WINDOW_S
 from gputop.model.prometheus_names import gpu_series
 
@@ -102,6 +102,7 @@ SIGNALS: Mapping[str, str] = MappingProxyType({
     "ecc": "ecc_uncorrected_volatile",
 })  # fmt: skip
 """A signal in base units, as ratio, bytes or hertz → the key of the catalogue, in the catalogue's own unit."""
+ENGINE = SIGNALS["engine"]
 _BASE: Mapping[str, float] = MappingProxyType({series.key: series.divisor for series in gpu_series()})
 """The catalogue's unit in base units, by key."""
 
@@ -173,6 +174,27 @@ class Scope(Struct, frozen=True):
         signal = self.dialect.signals[key]
         return self.series(signal.name, *signal.matchers, *matchers)
 
+    def utilisation(self, *matchers: str) -> str:
+        """The series that say how busy GPUs are: of a MIG instance its engine, as the driver gives no utilisation."""
+        return union((self.exported("util_pct", *self.whole, *matchers), *self._engines(*matchers)))
+
+    def _engines(self, *matchers: str) -> tuple[str, ...]:
+        return (self.exported(ENGINE, *self.instances, *matchers),) if self.instances else ()
+
+    def moment(self, *matchers: str) -> str:
+        """The gauges by any of which a GPU exists: counters and facts outlive one that is lost."""
+        return union(self.exported(key, *matchers) for key in MOMENT_KEYS if key in self.dialect.signals)
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """The matcher of what is no MIG instance, where there could be some."""
+        return tuple(f'{label}=""' for label in self.dialect.instance)
+
+    @property
+    def instances(self) -> tuple[str, ...]:
+        """The matcher of MIG instances, where there could be some."""
+        return tuple(f'{label}!=""' for label in self.dialect.instance)
+
     def over(self, function: str, series: str, seconds: float = WINDOW_S, *arguments: str) -> str:
         """A function of a series over a window."""
         return over(function, series, max(seconds, self.least_s), *arguments)
@@ -194,8 +216,8 @@ class Scope(Struct, frozen=True):
         return self.gpu(word, "avg_over_time", seconds)
 
     def of_jobs(self, word: str, seconds: float | None = None) -> str:
-        """The mean of a signal of GPUs whose job is known, by ``workload`` and GPU: over so long, or over the shortest
-        window. Only jobs that are known have stragglers."""
+        """The mean of a signal of GPUs whose job is known, by cluster, ``workload`` and GPU: over so long, or over the
+        shortest window. Only jobs that are known have stragglers, and each cluster counts its jobs from 1."""
         if self.uses_records:
             return self.record(job_mean(word, seconds))
         mean = ("avg_over_time", seconds or self.least_s)
@@ -217,6 +239,13 @@ class Scope(Struct, frozen=True):
 
     def _measured(self, word: str, matchers: tuple[str, ...], function: str, seconds: float, *arguments: str) -> str:
         """A signal in base units, all labels kept."""
+        if word == "util" and self.instances:
+            of_whole = self._as_exported("util", (*self.whole, *matchers), function, seconds, *arguments)
+            of_instances = self._as_exported("engine", (*self.instances, *matchers), function, seconds, *arguments)
+            return f"({of_whole} or {of_instances})"
+        return self._as_exported(word, matchers, function, seconds, *arguments)
+
+    def _as_exported(self, word: str, matchers: tuple[str, ...], function: str, seconds: float, *arguments: str) -> str:
         key = SIGNALS[word]
         signal = self.dialect.signals[key]
         parts = [self.exported(key, *matchers), *([self.series(signal.plus, *matchers)] if signal.plus else ())]

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.thresholds import IDLE, MEMORY_DRAM, MEMORY_UTIL
-from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, State
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, State
 from gputop.diagnosis.window import PCIE_LANE_BYTES, PCIE_USABLE
 from gputop.features.fleet.fleet_question import AlertRule, Either, FleetQuestion, Planted, Rises, Stops
 from gputop.features.fleet.fleet_reading import HOUR_S, GpuState
@@ -31,7 +31,16 @@ from gputop.features.fleet.promql import (
     unwritten,
     window,
 )
-from gputop.features.fleet.state_rules import HOST_GPUS, IN_STATE, JOB_LOST, OWNER_LABELS, in_state, share
+from gputop.features.fleet.state_rules import (
+    HOST_GPUS,
+    IDENTITY,
+    IN_STATE,
+    JOB_LOST,
+    OWNER_LABELS,
+    TARGETS,
+    in_state,
+    share,
+)
 
 
 @lru_cache(maxsize=1)
@@ -97,12 +106,6 @@ BOTTLENECK_QUERIES = (
                     Planted(({"pcie_rx": (50e9, 20e9), "pcie_tx": 1e9, "pcie_gen": 5.0, "pcie_width": 16.0},))),
     ),
     FleetQuestion(
-        "pcie_against_dram", "bottleneck", "PCIe traffic with little use of device memory", "bytes/s",
-        lambda q: f"{q.mean('pcie_rx')} and ({q.mean('pcie_rx')} > 1e9) and ({q.mean('dram')} < 0.15)",
-        "Data comes over PCIe and little is done with it: copies set the pace.",
-        "Preprocess on the GPU, send bytes and not floats, prefetch to the device.",
-    ),
-    FleetQuestion(
         "communication", "bottleneck", "Waits for other GPUs", "ratio",
         lambda q: q.says("gputop_gpu_verdict", verdict="communication"),
         "The GPU is busy and not working because its kernels wait in NCCL. Under dcgm-exporter's names it may be small "
@@ -112,7 +115,7 @@ BOTTLENECK_QUERIES = (
     ),
     FleetQuestion(
         "starved_by_cause", "bottleneck", "Starved GPUs by cause", "GPUs",
-        lambda q: f"count by (verdict) ({q.series('gputop_gpu_verdict', _STARVED_VERDICTS)} == 1)",
+        lambda q: f"count by (cluster, verdict) ({q.series('gputop_gpu_verdict', _STARVED_VERDICTS)} == 1)",
         "GPUs that wait for their host, by what the host did meanwhile: loaders short of cores, on disk or network, "
         "the main thread, copies.",
         "Each verdict has its remedy: gputop help verdicts.", None,
@@ -149,49 +152,50 @@ BOTTLENECK_QUERIES = (
 # the others, or starves while they spin. So looking for the lowest SM activity names the victims. GPUs are compared
 # only within one job, by the median and the median absolute deviation: the straggler itself would move a mean.
 
+_JOB = "cluster, workload"
 _POINTS, _BUSY = share(LEAST_POINTS), share(ALL_UTIL)
 _WAITING: Mapping[str, Either] = {"util": 0.98, "sm": (0.12, 0.62)}
 
 
 def _above(q: Scope, word: str) -> str:
     """How far a GPU's signal lies above the median of its job."""
-    return f"({q.of_jobs(word)} - on (workload) group_left () {_median(q.of_jobs(word))})"
+    return f"({q.of_jobs(word)} - on ({_JOB}) group_left () {_median(q.of_jobs(word))})"
 
 
-def _median(expr: str, by: str = "workload") -> str:
+def _median(expr: str, by: str = _JOB) -> str:
     return f"quantile by ({by}) (0.5, {expr})"
 
 
 def _enough(q: Scope) -> str:
     """Jobs of enough GPUs to say that one of them differs."""
-    return f"(count by (workload) ({q.of_jobs('util')}) >= {LEAST_GPUS})"
+    return f"(count by ({_JOB}) ({q.of_jobs('util')}) >= {LEAST_GPUS})"
 
 
 def _slow(q: Scope) -> str:
-    all_busy = f"(min by (workload) ({q.of_jobs('util')}) >= {_BUSY})"
+    all_busy = f"(min by ({_JOB}) ({q.of_jobs('util')}) >= {_BUSY})"
     above = _above(q, "sm")
     ordinary = f"{MAD_FACTOR:g} * {_median(f'abs({above})')}"
     return (
-        f"({above} > {_POINTS}) and on (workload) {all_busy} and on (workload) {_enough(q)} "
-        f"unless ({above} <= on (workload) group_left () {ordinary})"
+        f"({above} > {_POINTS}) and on ({_JOB}) {all_busy} and on ({_JOB}) {_enough(q)} "
+        f"unless ({above} <= on ({_JOB}) group_left () {ordinary})"
     )
 
 
 def _starved(q: Scope) -> str:
-    only_one = f"(count by (workload) ({q.of_jobs('util')} < {_BUSY}) == 1)"
-    return f"({_above(q, 'util')} < -{_POINTS}) and on (workload) {only_one} and on (workload) {_enough(q)}"
+    only_one = f"(count by ({_JOB}) ({q.of_jobs('util')} < {_BUSY}) == 1)"
+    return f"({_above(q, 'util')} < -{_POINTS}) and on ({_JOB}) {only_one} and on ({_JOB}) {_enough(q)}"
 
 
 def _steps(q: Scope) -> str:
-    return mean_seconds(q, "gputop_step_seconds", "job_id, rank")
+    return mean_seconds(q, "gputop_step_seconds", "cluster, job_id, rank")
 
 
 def _own_steps(q: Scope) -> str:
-    return f"{_steps(q)} - {mean_seconds(q, 'gputop_step_wait_seconds', 'job_id, rank')}"
+    return f"{_steps(q)} - {mean_seconds(q, 'gputop_step_wait_seconds', 'cluster, job_id, rank')}"
 
 
 def _outlying(steps: str) -> str:
-    return f"({steps}) / on (job_id) group_left () {_median(steps, 'job_id')} > {STEP_FACTOR:g}"
+    return f"({steps}) / on (cluster, job_id) group_left () {_median(steps, 'cluster, job_id')} > {STEP_FACTOR:g}"
 
 
 BREADTH_QUERIES = (
@@ -228,13 +232,6 @@ BREADTH_QUERIES = (
         "The others wait for it in every step, so that all steps take equal time.",
         "On its host gputop names what it does; compare clocks, temperature and data there.", None,
     ),
-    FleetQuestion(
-        "spread", "breadth", "Spread of SM activity within a job", "ratio",
-        lambda q: f"max by (workload) ({q.of_jobs('sm')}) - min by (workload) ({q.of_jobs('sm')})",
-        "Between the busiest and the least busy GPU of a job. Large with a straggler, and in pipelines that are meant "
-        "to be uneven.",
-        "Then see which GPU stands out: straggler_slow.",
-    ),
 )  # fmt: skip
 
 
@@ -244,8 +241,8 @@ _THROTTLED, _HELD_DOWN = "gputop_gpu_throttle_seconds_total", (
     "hardware_thermal", "software_thermal", "hardware_slowdown", "power_brake",
 )  # fmt: skip
 _XIDS, _DCGM_XID = "gputop_gpu_xid_errors_total", "DCGM_FI_DEV_XID_ERRORS"
-_XID_S = 600.0
-"""How long an Xid is new."""
+_XID_S, _DAY_S = 600.0, 86400.0
+"""How long an Xid is new, and a GPU or a target missed."""
 
 
 def _own_xids(q: Scope) -> str:
@@ -271,6 +268,21 @@ HEALTH_QUERIES = (
                     Planted(series=(("up{UP}", (0.0, 1.0)),)), "target"),
     ),
     FleetQuestion(
+        "absent", "health", "No exporter at all", "flag", lambda q: f"absent({q.up()})",
+        "Prometheus scrapes no exporter of these names: its discovery lost them, or they have another job's name.",
+        "See the targets' page of Prometheus, and the job's name in its configuration.",
+        alert=AlertRule("GpuExportersAbsent", "", "5m", "critical",
+                    Planted(series=(("up{UP}", (Stops(1.0, 3), 1.0)),)), "fleet"),
+    ),
+    FleetQuestion(
+        "fewer_targets", "health", "Fewer exporters than within the last day", "GPUs",
+        lambda q: f"{q.over('max_over_time', q.record(TARGETS), _DAY_S)} - {q.record(TARGETS)} > 0",
+        "Targets that were scraped within the last day are no longer in the configuration, or in no discovery's list.",
+        "Nothing, where nodes come and go on purpose: leave this alert out there.",
+        alert=AlertRule("GpuExportersFewer", "", "1h", "info",
+                    Planted(series=(("up{UP}", (1.0, 1.0)), ("up{UP2}", (Stops(1.0, 3), 1.0)))), "fleet"),
+    ),
+    FleetQuestion(
         "late", "health", "Drivers late or hung", "GPUs", lambda q: f"{q.series('gputop_up')} == 0",
         "The exporter answers and has no current values: the driver hangs, or there is no GPU.",
         "Run gputop doctor on the host: it says which call hangs. A driver that hangs usually needs a reboot.", None,
@@ -288,8 +300,8 @@ HEALTH_QUERIES = (
     ),
     FleetQuestion(
         "vanished", "health", "GPUs that vanished", "GPUs",
-        lambda q: f"{q.over('max_over_time', q.record(HOST_GPUS), HOUR_S)} - {q.record(HOST_GPUS)} > 0",
-        "Fewer GPUs of this host are exported than within the last hour: one fell off the bus, or was drained. GPUs "
+        lambda q: f"{q.over('max_over_time', q.record(HOST_GPUS), _DAY_S)} - {q.record(HOST_GPUS)} > 0",
+        "Fewer GPUs of this host are exported than within the last day: one fell off the bus, or was taken away. GPUs "
         "are counted, not MIG instances.",
         "dmesg | grep -i xid on the host. Xid 79 means that the GPU fell off the bus: drain the node and reset it.",
         alert=AlertRule("GpuVanished", "", "2m", "critical",
@@ -311,19 +323,14 @@ HEALTH_QUERIES = (
     ),
     FleetQuestion(
         "throttled", "health", "Time with clocks held down by heat or power brake", "ratio",
-        lambda q: f"sum by ({q.by}) ({q.over('rate', q.series(_THROTTLED, any_of('reason', _HELD_DOWN)))})",
+        # Two jobs that scrape one exporter are one.
+        lambda q: f"sum by ({q.by}) "
+        f"({q.per_gpu(q.over('rate', q.series(_THROTTLED, any_of('reason', _HELD_DOWN))), 'reason')})",
         "Share of time in which heat or the power brake cut the clocks. A power cap is not among them: that is how a "
         "busy GPU normally runs.",
         "Cooling, or the power supply of the chassis. The job that runs there slows all its peers down.", None,
         AlertRule("GpuThrottled", " > 0.1", "10m", "warning",
               Planted(series=((_own(_THROTTLED, reason="hardware_thermal"), (Rises(7.0), Rises(5.0))),))),
-    ),
-    FleetQuestion(
-        "power_sawtooth", "health", "Power that swings", "ratio",
-        lambda q: f"{q.gpu('power', 'stddev_over_time', 600.0)} / {q.mean('power', 600.0)}",
-        "Spread of power over its mean. A training job near 0 is steady; above 0.3 it stops and starts: it waits for "
-        "data, for checkpoints or for other ranks, whatever its utilisation says.",
-        "Look at starved and gap for the same GPU; gputop trace shows the step.",
     ),
     FleetQuestion(
         "ecc_uncorrected", "health", "Uncorrected ECC, last hour", "GPUs",
@@ -397,7 +404,8 @@ THROUGHPUT_QUERIES = (
         "Compare GPUs of one job: they should draw alike.",
     ),
     FleetQuestion(
-        "cluster_power", "throughput", "Power of all GPUs", "watts", lambda q: f"sum({q.gpu('power')})",
+        "cluster_power", "throughput", "Power of all GPUs", "watts",
+        lambda q: f"sum({q.gpu('power')} * on ({q.by}) {q.record(IDENTITY)})",
         "Boards alone, without hosts and cooling.", "For capacity planning.",
     ),
     FleetQuestion(
@@ -407,13 +415,13 @@ THROUGHPUT_QUERIES = (
     ),
     FleetQuestion(
         "steps_per_second", "throughput", "Training steps a second", "1/s",
-        lambda q: f"sum by (job_id, rank) ({q.over('rate', q.series('gputop_step_seconds_count'))})",
+        lambda q: f"sum by (cluster, job_id, rank) ({q.over('rate', q.series('gputop_step_seconds_count'))})",
         "Steps as jobs announce them: the one number that says whether a job became faster.",
         "Announce steps from the job with gputop.watch().", None,
     ),
     FleetQuestion(
         "samples_per_second", "throughput", "Training samples a second", "1/s",
-        lambda q: f"sum by (job_id) ({q.over('rate', q.series('gputop_step_samples_total'))})",
+        lambda q: f"sum by (cluster, job_id) ({q.over('rate', q.series('gputop_step_samples_total'))})",
         "Samples that all announced steps of a job took in, where the job says how many a step has.",
         "Announce them with gputop.watch(): work(samples=…), or step(batch_size=…).", None,
     ),
@@ -439,13 +447,6 @@ THROUGHPUT_QUERIES = (
 _NO_WORK, _MEASURED = any_of("state", FLEET_NOT_WORK), 'state!="unmeasured"'
 
 
-def _seconds(q: Scope, *matchers: str, by: str = "cluster") -> str:
-    """The GPU-seconds of the last hour that nodes counted themselves. Of an exporter that is scraped twice, by a pair
-    of Prometheus or by two jobs, they count once."""
-    seconds = q.over("increase", q.series("gputop_gpu_state_seconds_total", *matchers), HOUR_S)
-    return f"sum by ({by}) ({q.per_gpu(seconds, 'state')})"
-
-
 def _minutes(q: Scope, *matchers: str, by: str = "cluster", of: str = IN_STATE) -> str:
     """The GPU-minutes of the last hour, as recorded each minute."""
     return f"sum by ({by}) ({each_once('sum_over_time', q.record(of, *matchers), HOUR_S)})"
@@ -455,30 +456,26 @@ def _by_job(q: Scope) -> str:
     return f"{_minutes(q, by=', '.join(('cluster', *OWNER_LABELS)), of=JOB_LOST)} / 60"
 
 
-def _cost_by_state(q: Scope) -> str:
-    return f"{_minutes(q, _NO_WORK, by='cluster, state')} / 60 * {q.price}"
-
-
 def _state(id: str, state: GpuState, title: str, meaning: str, advice: str) -> FleetQuestion:
-    def minutes(q: Scope) -> str:
+    def hours(q: Scope) -> str:
         return f"{_minutes(q, equal('state', state))} / 60"
 
-    def seconds(q: Scope) -> str:
-        return f"{_seconds(q, equal('state', state))} / 3600"
+    return FleetQuestion(id, "waste", title, "GPU-hours", hours, meaning, advice)
 
-    # A node counts what a job holds and does not use as idle.
-    query = minutes if state == "allocated_unused" else seconds
-    return FleetQuestion(id, "waste", title, "GPU-hours", query, meaning, advice, minutes, recorded=minutes)
+
+def _no_work(q: Scope) -> str:
+    """GPU-minutes of the last hour that were no work: what nodes counted, or what the rules made of means."""
+    return _minutes(q, _NO_WORK) if q.is_own else _minutes(q, of=JOB_LOST)
 
 
 WASTE_QUERIES = (
     FleetQuestion(
         "gpus_by_state", "waste", "GPUs by state", "GPUs",
-        lambda q: f"count by (cluster, state) ({q.per_gpu(q.series('gputop_gpu_state'), 'state')} == 1)",
-        "The state that each GPU's time counts as now.", "Those that are not working come first: gap, starved.",
         lambda q: union(
             marked(f"count by (cluster) ({in_state(q, state)})", "state", state) for state in GPU_STATES
         ),
+        "The state that each GPU's time counts as now; a MIG instance counts as one.",
+        "Those that are not working come first: gap, starved.",
     ),
     _state("hours_busy_not_working", "busy_not_working", f"{NOT_WORKING.capitalize()}: last hour",
            "Kernels ran, the chip did not work. Counted second by second on the host by gputop; from dcgm-exporter's "
@@ -489,15 +486,13 @@ WASTE_QUERIES = (
            "Nothing runs and nobody else can use it: a forgotten notebook, usually.",
            "gputop shows whose process it is; ask, then end it."),
     _state("hours_idle", "idle", "Idle: last hour",
-           "Nobody holds memory there and no kernel ran. Nodes that run gputop count a GPU here, too, that a job holds "
-           "and does not use: hours_allocated_unused.", "Capacity, not waste of a job."),
+           "Nobody holds memory there and no kernel ran.", "Capacity, not waste of a job."),
     _state("hours_allocated_unused", "allocated_unused", f"{UNUSED.capitalize()}: last hour",
-           "A job held the GPU, and no process used it. Minute by minute; a node counts the same time as idle.",
+           "A job held the GPU, and no process used it.",
            "A job that asks for fewer GPUs; idle limits."),
     FleetQuestion(
         "hours_total", "waste", "All GPUs: last hour", "GPU-hours",
-        lambda q: f"{_seconds(q)} / 3600", "The total of which the other states are parts.",
-        "Nothing to do.", lambda q: f"{_minutes(q)} / 60", recorded=lambda q: f"{_minutes(q)} / 60",
+        lambda q: f"{_minutes(q)} / 60", "The total of which the other states are parts.", "Nothing to do.",
     ),
     FleetQuestion(
         "unmeasured", "waste", "GPUs without SM activity", "GPUs",
@@ -534,33 +529,16 @@ WASTE_QUERIES = (
     ),
     FleetQuestion(
         "waste_share", "waste", "No work: share, last hour", "ratio",
-        lambda q: f"{_seconds(q, any_of('state', NOT_WORK))} / {_seconds(q, _MEASURED)}",
+        lambda q: f"{_no_work(q)} / {_minutes(q, _MEASURED)}",
         "Of the time in which it is known. Unmeasured GPUs are in neither number.",
         "Track it by week: it is the number to bring down.",
-        lambda q: f"{_minutes(q, of=JOB_LOST)} / {_minutes(q, _MEASURED)}",
-        AlertRule("GpuFleetWasted", " > 0.5", "1h", "info",
-              Planted(({"util": (0.3, 0.7), "sm": (0.25, 0.65), "memory": 1e8},),
-                      ((_own("gputop_gpu_state_seconds_total", state="starved"), (Rises(60.0), Rises(10.0))),
-                       (_own("gputop_gpu_state_seconds_total", state="working"), (Rises(10.0), Rises(60.0)))),
-                      has_job=True),
-              "fleet"),
-        recorded=lambda q: f"{_minutes(q, _NO_WORK)} / {_minutes(q, _MEASURED)}",
     ),
     FleetQuestion(
         "cost_no_work", "waste", "Cost of GPU time that did no work, last hour", "money",
-        lambda q: f"{_seconds(q, any_of('state', NOT_WORK))} / 3600 * {q.price}",
+        lambda q: f"{_no_work(q)} / 60 * {q.price}",
         "GPU-hours that did no work, at the price of a GPU-hour that you gave: an assumption, so state the price "
         "beside the number. (1 - utilisation) x price counts a GPU that is busy and not working as work.",
         "Give your own price: --price 2.50.",
-        lambda q: f"{_minutes(q, of=JOB_LOST)} / 60 * {q.price}",
-        recorded=lambda q: f"{_minutes(q, _NO_WORK)} / 60 * {q.price}",
-    ),
-    FleetQuestion(
-        "cost_by_state", "waste", "Cost by state, last hour", "money",
-        lambda q: f"{_seconds(q, any_of('state', NOT_WORK), by='cluster, state')} / 3600 * {q.price}",
-        "The same by what the time counted as. Unmeasured GPUs have no cost here: it is unknown whether they work.",
-        "Busy and not working first: it looks like work. Give your own price: --price 2.50.",
-        _cost_by_state, recorded=_cost_by_state,
     ),
     FleetQuestion(
         "cost_by_job", "waste", "Cost by job and user, last hour", "money", lambda q: f"{_by_job(q)} * {q.price}",

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor
 
-from msgspec.structs import replace
-
 from gputop.features.fleet import host_records, plan
 from gputop.features.fleet.client import PromQuery
 from gputop.features.fleet.decode_answers import GpuIdentity, Place, Remembered, firing_alerts
@@ -56,7 +54,6 @@ class RecordedHosts:
         self._refreshes = 0
         self._hostnames: Mapping[Place, str] = {}
         self._names = HostNames({}, ())
-        self._by: dict[str, str] = {}
         self._before: list[tuple[RecordedHost, float]] = []
         self._means: list[tuple[RecordedHost, float]] = []
         self._now: list[tuple[RecordedHost, float]] = []
@@ -108,21 +105,21 @@ class RecordedHosts:
             # A host that neither is nor was within a day is forgotten.
             self.addresses = {}
         self._names = HostNames(self._hostnames, (recorded for recorded, _ in (*states, *self._now, *self._before)))
-        self._by = host_records.preferred(states, self._names)
         present, before = self._counted(self._now), self._counted(self._before)
         for recorded, _ in (*self._now, *self._before):
             self.addresses.setdefault(self._names.of(recorded), set()).add(recorded.instance)
         if "means" in answers.rows:
             self._means = self._rows(answers, "means")
-        self.shares = _without_ghosts(host_records.shares_of(states, self._means, self._names), present)
+        self.shares = host_records.shares_of(states, self._means, self._names)
         if "troubles" in answers.rows:
             self._trouble = self._troubles(answers, t)
         silent, late, age_s, alerts = self._trouble
         # Before the first answer on which hosts there are, none is missing.
         down, gone, missing, problems = self._absent(present, before if self._now else {}, silent, late, at)
         self._straggling = frozenset(alert.host for alert in alerts if alert.name in STRAGGLER_ALERTS)
+        names = {recorded.names for recorded, _ in states}
         return FleetReading(
-            t, source, (), down, tuple(name for name in DIALECTS if name in set(self._by.values())), age_s,
+            t, source, (), down, tuple(name for name in DIALECTS if name in names), age_s,
             alerts=alerts, problems=(*answers.problems, *problems), gone=gone, shares=self.shares, missing=missing,
         )  # fmt: skip
 
@@ -206,9 +203,9 @@ class RecordedHosts:
         return self._names.of(recorded)
 
     @property
-    def preferred(self) -> Mapping[str, str]:
-        """Host → under whose names it is read, where two exporters record it."""
-        return self._by
+    def several(self) -> bool:
+        """Whether there are several clusters."""
+        return self._names.several
 
 
 class RecordedHour:
@@ -223,9 +220,9 @@ class RecordedHour:
         """The hour before ``t``, where it was read."""
         return self._read[1] if self._read is not None and 0.0 <= t - self._read[0] < 2 * LOST_EVERY_S else None
 
-    def read(self, t: float, name: Callable[[RecordedHost], str], preferred: Mapping[str, str]) -> LastHour | None:
+    def read(self, t: float, name: Callable[[RecordedHost], str], *, several: bool) -> LastHour | None:
         """The same, asked for where it is not there; None where it was not answered. ``name`` gives a host's name,
-        ``preferred`` under whose names each host is read."""
+        ``several`` says whether jobs are those of several clusters."""
         if (known := self.at(t)) is not None:
             return known
         end = floor(t / LOST_EVERY_S) * LOST_EVERY_S
@@ -236,7 +233,7 @@ class RecordedHour:
             return None
         self._recorded.turn()
         minutes = max((value for _, value in values(answers.of("minutes"), self._recorded)), default=0.0)
-        lost = host_records.lost_of(list(values(answers.of("lost"), self._recorded)), name, preferred)
+        lost = host_records.lost_of(list(values(answers.of("lost"), self._recorded)), name, several=several)
         hour = LastHour(lost, min(HOUR_S, 60.0 * minutes)) if minutes > 0.0 else LastHour(None, HOUR_S, NO_RULES)
         self._read = end, hour
         return hour
@@ -259,22 +256,3 @@ def name_among(identities: Iterable[GpuIdentity]) -> Callable[[RecordedHost], st
         return apart if apart in hosts else recorded.host
 
     return name
-
-
-def _without_ghosts(shares: Sequence[HostShare], present: Mapping[str, int]) -> list[HostShare]:
-    """Shares without GPUs that are recorded and give no values: a lost one is not counted as unmeasured, too."""
-    totals: dict[str, int] = {}
-    for share in shares:
-        totals[share.host] = totals.get(share.host, 0) + share.gpus
-    present_shares = []
-    for share in shares:
-        ghosts = min(
-            share.states.get("unmeasured", 0), totals[share.host] - present.get(share.host, totals[share.host])
-        )
-        if ghosts > 0:
-            totals[share.host] -= ghosts
-            states = {state: n - ghosts if state == "unmeasured" else n for state, n in share.states.items()}
-            share = replace(share, states={state: n for state, n in states.items() if n})
-        if share.states:
-            present_shares.append(share)
-    return present_shares

@@ -26,8 +26,7 @@ from gputop.features.fleet.state_rules import OWNER, OWNER_LABELS, by_owner, of_
 
 RECORDED = (
     "waste_share", "waste_by_job", "hours_busy_not_working", "hours_starved", "hours_idle_allocated",
-    "hours_allocated_unused", "hours_idle", "hours_total", "cluster_power", "cost_no_work", "cost_by_state",
-    "cost_by_job",
+    "hours_allocated_unused", "hours_idle", "hours_total", "cluster_power", "cost_no_work", "cost_by_job",
 )  # fmt: skip
 """Queries over an hour or over all GPUs: dashboards of a large fleet ask for them again and again."""
 SUMS = tuple(id for id in RECORDED if id != "cluster_power")
@@ -94,8 +93,10 @@ def alert_promql(q: Scope, query: FleetQuestion, alert: AlertRule) -> str:
     if alert.about == "fleet":
         return expr
     if alert.about == "gpu":
-        # Of a GPU that cannot be read nothing is recorded: it is told without its owner.
-        unowned = f"({expr}) unless on ({q.by}) {q.record(OWNER)}"
+        # Of a GPU that cannot be read nothing is recorded: it is told without its owner. Another address of one that
+        # can says nothing more.
+        uuid = ", ".join((*q.dialect.uuid, *q.dialect.instance))
+        unowned = f"({expr}) unless on ({q.by}) {q.record(OWNER)} unless on (cluster, {uuid}) {q.record(OWNER)}"
         expr = f"({by_owner(q, expr, *OWNER_LABELS)} or ({unowned}))"
     # The exporter's own label, or the address without its port.
     if q.dialect.hosts[0] == "Hostname":
@@ -165,7 +166,8 @@ def planted_series(world: Planted, names: Names, *, fires: bool) -> dict[str, Le
     for series, level in world.series:
         if series.startswith("up"):
             job = "gputop" if names == "gputop" else "dcgm-exporter"
-            levels[f'up{{job="{job}",instance="n1:9401"}}'] = chosen(level)
+            address = "n2:9401" if "UP2" in series else "n1:9401"
+            levels[f'up{{job="{job}",instance="{address}"}}'] = chosen(level)
         elif series.startswith(prefix):
             levels[series.replace("HOST=", f"{DIALECTS[names].hosts[0]}=")] = chosen(level)
     return levels

@@ -1,11 +1,12 @@
 """What the rules record of each GPU and each host: its state, from the screen's thresholds in the order of
 ``judge.judged``; what of its time was no work; whose it is.
 
-One series a GPU with the state as its number, each minute; one with the share of the minute that was no work; one that
-says whose GPU it is. Hours, dashboards and alerts are sums and joins of these. Where gputop itself judges on the node
-its own state is taken, whatever the numbers say. A large fleet is read from what is recorded of hosts alone: a host of
-eight GPUs has one series for each state that it is in, three for its means and its power, and one for each state in
-which time was lost, whatever the number of its GPUs.
+One series says which GPUs there are, each once, however many exporters and addresses it is scraped under; one has the
+state as its number, each minute; one the share of the minute that was no work; one says whose GPU it is. Hours,
+dashboards and alerts are sums and joins of these. Where gputop itself judges on the node its own state is taken,
+whatever the numbers say. A large fleet is read from what is recorded of hosts alone: a host of eight GPUs has one
+series for each state that it is in, three for its means and its power, and one for each state in which time was lost,
+whatever the number of its GPUs.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.rules.base import HELD_BYTES
 from gputop.diagnosis.thresholds import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FLAG_B_UTIL, FLAG_C_RATIO, FLAG_C_UTIL
 from gputop.diagnosis.types import STATES
+from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import WINDOW_S, GpuState
 from gputop.features.fleet.judge import FLEET_NOT_WORK, GPU_STATES
-from gputop.features.fleet.promql import Scope, marked, renamed, union
+from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL, Scope, any_of, marked, renamed, selector, union
+from gputop.model.cards import OF_FOUR, SLICES
 
+IDENTITY = "gputop:gpu:identity"
 STATE, LOST, OWNER, HOST_GPUS = "gputop:gpu:state", "gputop:gpu:lost", "gputop:gpu:owner", "gputop:host:gpus"
 BY_STATE, IN_STATE, JOB_LOST = "gputop:fleet:gpus_by_state", "gputop:fleet:gpus_in_state", "gputop:job:lost"
+TARGETS = "gputop:fleet:targets"
 HOST_STATES, HOST_LOST, HOST_ADDRESS = "gputop:host:gpus_in_state", "gputop:host:lost", "gputop:host:address"
 HOST_UTIL, HOST_SM, HOST_POWER = (f"gputop:host:{word}" for word in ("util", "sm", "power"))
 CODE = "code"
@@ -48,6 +53,49 @@ def by_owner(q: Scope, expr: str, *labels: str) -> str:
 def in_state(q: Scope, state: GpuState) -> str:
     """GPUs that are in that state, as recorded."""
     return f"({q.per_gpu(q.record(STATE))} == {CODES[state]})"
+
+
+def identity(q: Scope) -> str:
+    """One series for each GPU and MIG instance, with the part of a GPU that it is as its value: an instance's slices.
+
+    ``id`` is the same whoever exports it: the UUID and the instance, or host and number where there is no UUID. Of two
+    addresses of one exporter one is taken, of two exporters the one that stands first among ``DIALECTS``.
+    """
+    if q.is_own:
+        # An exporter from before there were shares knows no parents either.
+        shared = q.per_gpu(q.series("gputop_gpu_share"), "parent")
+        older = f"({q.per_gpu(q.moment())} * 0 + 1) unless on ({q.by}) {shared}"
+        gpus = f"(({shared} > 0) or ({older}))"
+    else:
+        gpus = f"({_shares(q)})"
+    named = f'label_join({gpus}, "id", "/", "{q.dialect.hosts[0]}", "{q.dialect.number[0]}")'
+    for label in (*q.dialect.uuid, *("parent",) * q.is_own):
+        named = renamed(named, "id", label)
+    named = f'label_join({named}, "id", "/", "id", "{q.dialect.instance[0]}")'
+    if q.is_own:
+        # The compute instance that an instance has alone is no part of its name elsewhere.
+        named = renamed(named, "id", "id", "(.+/[0-9]+)/0")
+    ranks = list(DIALECTS)
+    before = [name for name in ALL_NAMES if ranks.index(name) < ranks.index(q.dialect.id)]
+    others = selector(IDENTITY, any_of(NAMES_LABEL, before), q.select) if before else ""
+    return f"topk by (cluster, id) (1, {named}){f' unless on (cluster, id) {others}' * bool(before)}"
+
+
+def _shares(q: Scope) -> str:
+    """The GPUs under DCGM's names: whole ones, and instances by the slices that their profile names, or as equal parts.
+    A GPU that has instances is not counted besides."""
+    gpu = f"cluster, {q.host}, {q.dialect.number[0]}"
+    four, seven = (f'{q.dialect.model[0]}{op}".*(?:{"|".join(OF_FOUR)}).*"' for op in ("=~", "!~"))
+    instances = q.per_gpu(q.moment(*q.instances))
+    parts = [f"({q.per_gpu(q.moment(*q.whole))} * 0 + 1) unless on ({gpu}) {instances}"]
+    for slices in (1, 2, 3, 4, SLICES):
+        profile = f'{q.dialect.profile[0]}=~"{slices}g.*"'
+        parts += [
+            f"({q.per_gpu(q.moment(profile, cards))} * 0 + {slices} / {of})"
+            for cards, of in ((seven, SLICES), (four, 4))
+            if slices <= of
+        ]
+    return union((*parts, f"({instances} * 0 + 1) / on ({gpu}) group_left () count by ({gpu}) ({instances})"))
 
 
 def state_of(q: Scope) -> str:
@@ -79,11 +127,12 @@ def state_of(q: Scope) -> str:
 
 
 def lost(q: Scope) -> str:
-    """The part of each GPU's time that was not work: all of it while busy and not working, else what was idle."""
+    """The part of each GPU's time that was not work: all of it while busy and not working, else what was idle; of a MIG
+    instance that much of its share."""
     state = q.per_gpu(q.record(STATE))
     return (
-        f"{in_state(q, 'busy_not_working')} * 0 + 1 or clamp_min(1 - {q.mean('util')}, 0) and "
-        f"({state} >= {CODES['starved']}) and ({state} != {CODES['unmeasured']})"
+        f"({in_state(q, 'busy_not_working')} * 0 + 1 or clamp_min(1 - {q.mean('util')}, 0) and "
+        f"({state} >= {CODES['starved']}) and ({state} != {CODES['unmeasured']})) * on ({q.by}) {q.record(IDENTITY)}"
     )
 
 
@@ -93,17 +142,19 @@ assert {state for state, code in CODES.items() if code >= CODES["starved"] and s
 
 
 def _in_states(q: Scope) -> str:
-    """GPUs by state over a minute: of nodes that count their seconds, from those; they count an unused GPU of a job as
-    idle."""
+    """GPUs by state over a minute, an instance as its share: of nodes that count their seconds, from those; they count
+    an unused GPU of a job as idle."""
+    share = f"on ({q.by}) group_left () {q.record(IDENTITY)}"
     if not q.is_own:
-        return f"max by (cluster, state) ({q.record(BY_STATE)})"
+        of_states = (marked(f"{in_state(q, state)} * 0 + 1", "state", state) for state in GPU_STATES)
+        return f"sum by (cluster, state) (({union(of_states)}) * {share})"
     seconds = "gputop_gpu_state_seconds_total"
     counted = q.per_gpu(q.over("rate", q.series(seconds, 'state!="idle"'), _MINUTES_S), "state")
     idle = q.per_gpu(q.over("rate", q.series(seconds, state="idle"), _MINUTES_S))
     unused = f"on ({q.by}) {in_state(q, 'allocated_unused')}"
     parts = (counted, marked(f"{idle} and {unused}", "state", "allocated_unused"),
              marked(f"{idle} unless {unused}", "state", "idle"))  # fmt: skip
-    return f"sum by (cluster, state) ({union(parts)})"
+    return f"sum by (cluster, state) (({union(parts)}) * {share})"
 
 
 def _owner(q: Scope) -> str:
@@ -118,11 +169,12 @@ def _owner(q: Scope) -> str:
             f"{q.per_gpu(q.series('gputop_gpu_info'))} * 0",
         ]
     else:
-        jobs = _renamed(q.exported("util_pct", 'hpc_job!=""'), job_id="hpc_job")
-        pods = _renamed(q.exported("util_pct", 'hpc_job=""', 'exported_pod!=""'),
+        jobs = _renamed(q.utilisation('hpc_job!=""'), job_id="hpc_job")
+        pods = _renamed(q.utilisation('hpc_job=""', 'exported_pod!=""'),
                         k8s_namespace="exported_namespace", k8s_pod="exported_pod")  # fmt: skip
         owners = [f"{q.per_gpu(jobs, 'job_id')} * 0 + 2", f"{q.per_gpu(pods, 'k8s_namespace', 'k8s_pod')} * 0 + 1"]
-    return f"topk by ({q.by}) (1, {union((*owners, q.gpu('util') + ' * 0'))}) * 0 + 1"
+    owner = f"topk by ({q.by}) (1, {union((*owners, q.gpu('util') + ' * 0'))}) * 0 + 1"
+    return f"({owner}) and on ({q.by}) {q.record(IDENTITY)}"
 
 
 def _renamed(expr: str, **labels: str) -> str:
@@ -137,6 +189,8 @@ def of_gpus(q: Scope, by_state: str) -> tuple[tuple[str, str], ...]:
     owned = (*OWNER_LABELS, "scheduler")
     whose = f"cluster, {q.host}, {', '.join(owned)}"
     place = "cluster, instance" if q.is_own else f"cluster, {q.host}, instance"
+    # An instance has its GPU's number, but under gputop's names.
+    gpus = q.moment(*q.whole * q.is_own)
 
     def of_owners(expr: str) -> str:
         return f"({by_owner(q, expr, *owned)})"
@@ -146,18 +200,22 @@ def of_gpus(q: Scope, by_state: str) -> tuple[tuple[str, str], ...]:
                "state", state)
         for state in FLEET_NOT_WORK
     )  # fmt: skip
+    # Instances have their board's power each.
+    power = f"{q.gpu('power')} * on ({q.by}) {q.record(IDENTITY)}"
     return (
+        (IDENTITY, identity(q)),
         (OWNER, _owner(q)),
-        (STATE, state_of(q)),
+        (STATE, f"({state_of(q)}) and on ({q.by}) {q.record(IDENTITY)}"),
         (LOST, lost(q)),
-        (HOST_GPUS, f"count by (cluster, {q.host}) (count by (cluster, {q.host}, gpu) ({q.gpu('util')}))"),
+        (HOST_GPUS, f"count by (cluster, {q.host}) (count by (cluster, {q.host}, gpu) ({gpus}))"),
         (HOST_STATES, f'count_values by ({whose}) ("{CODE}", {of_owners(q.record(STATE))})'),
         (HOST_UTIL, f"avg by ({whose}) ({of_owners(q.mean('util'))})"),
         (HOST_SM, f"avg by ({whose}) ({of_owners(q.mean('sm'))})"),
-        (HOST_POWER, f"sum by ({whose}) ({of_owners(q.gpu('power'))})"),
+        (HOST_POWER, f"sum by ({whose}) ({of_owners(power)})"),
         (HOST_LOST, lost_by_state),
-        (HOST_ADDRESS, f"count by ({place}) (count by ({place}, gpu) ({q.exported('util_pct')}))"),
+        (HOST_ADDRESS, f"count by ({place}) (count by ({place}, gpu) ({gpus}))"),
         (JOB_LOST, f"sum by (cluster, {', '.join(OWNER_LABELS)}, state) ({q.record(HOST_LOST)})"),
+        (TARGETS, f"count by (cluster) ({q.up()})"),
         (BY_STATE, by_state),
         (IN_STATE, _in_states(q)),
     )

@@ -8,7 +8,6 @@ import pytest
 
 from gputop.features.fleet import plan
 from gputop.features.fleet.address import address_of, checked_select, ssh_command
-from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.model.source import UsageError
 
 
@@ -60,7 +59,7 @@ def test_a_selector_that_is_no_promql_is_refused(text: str) -> None:
 def test_a_selector_reaches_every_name() -> None:
     assert checked_select('{cluster="a", job=~"x|y",}') == 'cluster="a", job=~"x|y"'
     known = plan.FleetSchema({"legacy": frozenset(("util_pct",))}, {"legacy": ("instance", "gpu")})
-    who = plan.identities([DIALECTS["gputop"]], 'c="a"', gone=True)
+    who = plan.identities({"gputop": frozenset(("util_pct",))}, 'c="a"', gone=True)
     for text in (who, plan.names_selector('c="a"'), plan.samples('c="a"'), plan.troubles(known, 'c="a"', ages=True)):
         assert text.count('c="a"') == text.count("{")
 

@@ -297,7 +297,12 @@ def test_every_question_has_its_turn_within_two_refreshes_and_none_asks_more_tha
     fleet.close()
     always = ("avg_over_time(DCGM_FI_DEV_GPU_UTIL", "avg_over_time(DCGM_FI_PROF_SM_ACTIVE", "max_over_time(up")
     assert all(word in text for text in rounds for word in always)
-    for word in ("POWER_USAGE", "FB_USED", "quantile_over_time", "timestamp("):
+    for word in (
+        "last_over_time(DCGM_FI_DEV_POWER_USAGE",
+        "last_over_time(DCGM_FI_DEV_FB_USED",
+        "quantile_over_time",
+        "timestamp(",
+    ):
         asked = [word in text for text in rounds]
         assert asked[0] and asked[1] != asked[2] and asked[1:3] == asked[3:5], word
     assert "last_over_time" in rounds[0] and "modelName" in rounds[4] and "modelName" not in "".join(rounds[1:4])

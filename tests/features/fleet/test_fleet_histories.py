@@ -259,7 +259,9 @@ def test_two_clusters_with_the_same_addresses_are_never_merged(ask: Callable[...
     assert any("two machines answer as node-1" in text and "--select" in text for text in frame.problems)
 
 
-@pytest.mark.parametrize("failing", ["quantile_over_time", "FB_USED", "SM_ACTIVE", "max_over_time(up"])
+@pytest.mark.parametrize(
+    "failing", ["quantile_over_time", "last_over_time(DCGM_FI_DEV_FB_USED", "SM_ACTIVE", "max_over_time(up"]
+)
 def test_a_question_that_fails_changes_no_state_and_makes_none_up(ask: Callable[..., Asked], failing: str) -> None:
     series = merged(
         *(dcgm(gpu_of("n1", gpu, ',hpc_job="1"'), 0.0, 0.0) for gpu in range(4)),

@@ -201,22 +201,27 @@ def test_a_part_of_a_job_has_no_straggler() -> None:
     assert [(one.host, one.gpu) for one in frame.stragglers] == [("n1", "3")]
 
 
-def test_recorded_labels_name_owner_and_host_and_one_exporter_of_two_is_read() -> None:
+def test_recorded_labels_name_owner_and_host_and_two_exporters_of_a_host_are_one() -> None:
     assert owner_of({"job_id": "7", "user": "ann", "scheduler": "slurm"}) == ("slurm 7", "ann")
     assert owner_of({"job_id": "7"}) == ("job 7", "")
     assert owner_of({"k8s_pod": "llm-0", "k8s_namespace": "ml"}) == ("pod ml/llm-0", "ml")
     labels = {"instance": "10.0.0.1:9401", "code": "2", "names": "gputop", "cluster": "a"}
     mine = recorded_host(labels)
     assert mine.what == "busy_not_working" and mine.host == "10.0.0.1"
-    twice = recorded_host({"Hostname": "n1", "code": "1", "names": "legacy", "cluster": "a"})
+    # The rules record each GPU under one exporter's names: of another one on the same host they have its other GPUs.
+    rest = recorded_host({"Hostname": "n1", "code": "1", "names": "legacy", "cluster": "a"})
     other = recorded_host({"Hostname": "n1", "code": "1", "names": "legacy", "cluster": "b"})
     odd = recorded_host({"Hostname": "n1", "code": "99", "names": "legacy", "cluster": "b"})
-    names = HostNames({("a", "10.0.0.1:9401"): "n1"}, (mine, twice))
-    assert [share.states for share in shares_of([(mine, 8.0), (twice, 8.0)], [], names)] == [{"busy_not_working": 8}]
-    several = HostNames({}, (twice, other))
-    shares = shares_of([(twice, 8.0), (other, 4.0), (odd, 3.0), (other._replace(what="idle"), -1e300)], [], several)
+    names = HostNames({("a", "10.0.0.1:9401"): "n1"}, (mine, rest))
+    (share,) = shares_of([(mine, 6.0), (rest, 2.0)], [], names)
+    assert share.host == "n1" and share.states == {"busy_not_working": 6, "working": 2}
+    several = HostNames({}, (rest, other))
+    shares = shares_of([(rest, 8.0), (other, 4.0), (odd, 3.0), (other._replace(what="idle"), -1e300)], [], several)
     assert [(share.host, share.gpus) for share in shares] == [("a/n1", 8), ("b/n1", 4)]
-    assert not lost_of([(odd, 5.0), (other, float("1e300"))], several.of, {})
+    assert not lost_of([(odd, 5.0), (other, float("1e300"))], several.of, several=True)
+    owned = [row._replace(what="starved", job=JobName("slurm", "901")) for row in (rest, other)]
+    hours = lost_of([(row, 1.0) for row in owned], several.of, several=several.several)
+    assert [lost.job for lost in hours] == ["a/slurm 901", "b/slurm 901"], "each cluster counts its jobs from 1"
 
 
 @pytest.mark.slow

@@ -1,0 +1,296 @@
+"""A GPU is one whatever speaks of it: two exporters, two addresses, MIG; a job is one of its cluster."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Client
+from gputop.features.fleet.decode_answers import identified, key_labels
+from gputop.features.fleet.fleet_data import findings
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, JobName
+from gputop.features.fleet.host_records import lost
+from gputop.features.fleet.judge import stragglers
+from gputop.features.fleet.plan import DIALECT_LABEL, GONE
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.remedies import remedies
+from gputop.features.fleet.remedy_grounds import Grounds
+from gputop.features.fleet.rules import rules_yaml
+from gputop.features.fleet.state_rules import IDENTITY, IN_STATE
+from gputop.model.cards import mig_share
+from tests.features.fleet.test_fleet_histories import END, Asked, Series, dcgm, gpu_of, host, lines, merged, own
+from tests.support.engines import backfill, missing, prometheus
+from tests.support.scripted_engine import engine as scripted
+
+JOB = ',hpc_job="77"'
+
+
+def mig(name: str, gpu: int, number: int, profile: str, gr: float, sm: float, more: str = JOB, **util: float) -> Series:
+    """An instance under dcgm-exporter's names, which has no utilisation, or one that is 0."""
+    labels = gpu_of(name, gpu, f',GPU_I_ID="{number}"' + f',GPU_I_PROFILE="{profile}"' * bool(profile) + more)
+    values = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE": gr, "DCGM_FI_PROF_SM_ACTIVE": sm, "DCGM_FI_DEV_FB_USED": 9000.0,
+              "DCGM_FI_DEV_POWER_USAGE": 350.0, **util}  # fmt: skip
+    return {f"{metric}{{{labels}}}": lambda back, value=value: value for metric, value in values.items()}  # type: ignore[misc]
+
+
+def split(name: str, gpus: Iterable[int], profiles: Iterable[str] = ("1g.10gb",) * 7, **values: float) -> Series:
+    """GPUs that are split: their own rows go on beside those of the instances."""
+    filled = {"gr": 0.98, "sm": 0.05, **values}
+    found: Series = merged(*(mig(name, gpu, number, profile, **filled)  # type: ignore[arg-type]
+                             for gpu in gpus for number, profile in enumerate(profiles, 7)))  # fmt: skip
+    return merged(found, *({f"DCGM_FI_DEV_POWER_USAGE{{{gpu_of(name, gpu)}}}": lambda back: 350.0} for gpu in gpus))
+
+
+def own_job(name: str, gpus: int) -> Series:
+    """GPUs under gputop's names that are busy and do not work, of a job."""
+    found: Series = host(name)
+    for gpu in range(gpus):
+        labels = f'gpu="{gpu}",uuid="GPU-{name}-{gpu}",instance="{name}:9401",job="gputop"'
+        one = own(name, gpu)
+        for series in [series for series in one if "state" in series]:
+            del one[series]
+        one[f'gputop_gpu_state{{{labels},state="busy_not_working"}}'] = lambda back: 1.0
+        one[f'gputop_gpu_state_seconds_total{{{labels},state="busy_not_working"}}'] = lambda back: 9000.0 - back
+        one[f'gputop_job_info{{{labels},scheduler="slurm",job_id="901",user="ann"}}'] = lambda back: 1.0
+        found |= one
+    return found
+
+
+def addressed(series: Series, old: str, new: str) -> Series:
+    return {name.replace(f'instance="{old}"', f'instance="{new}"'): value for name, value in series.items()}
+
+
+def relabelled(series: Series, **labels: str) -> Series:
+    more = "".join(f',{name}="{value}"' for name, value in labels.items())
+    return {f"{name[:-1]}{more}}}": value for name, value in series.items()}
+
+
+OLD = merged(*(dcgm(gpu_of("h0", gpu, ',hpc_job="901"'), 97.0, 9.0) for gpu in range(8)))
+RENAMED = {name.replace('Hostname="h0"', 'Hostname="h0.example"'): value for name, value in OLD.items()}
+HOURS: Mapping[str, tuple[Series, float, float]] = {
+    # What there is, and by hand: GPU-hours without work in an hour, and GPUs.
+    "two exporters": (merged(own_job("h0", 8), OLD), 8.0, 8.0),
+    "two exporters that call the host otherwise": (merged(own_job("h0", 8), RENAMED), 8.0, 8.0),
+    "two addresses of gputop": (
+        merged(own_job("h0", 8), addressed(own_job("h0", 8), "h0:9401", "10.0.0.1:9401")), 8.0, 8.0),
+    "two addresses of dcgm-exporter": (merged(OLD, addressed(OLD, "h0:9400", "10.0.0.1:9400")), 8.0, 8.0),
+    "gputop beside dcgm-exporter on half of the GPUs": (merged(own_job("h0", 4), OLD), 8.0, 8.0),
+    "instances that do not work": (split("m", range(2)), 2.0, 2.0),
+    "instances that work beside a utilisation of 0": (split("m", range(2), sm=0.9, DCGM_FI_DEV_GPU_UTIL=0.0), 0.0, 2.0),
+    "instances of several sizes": (split("m", (0,), ("3g.40gb", "2g.20gb")), 5.0 / 7.0, 5.0 / 7.0),
+    "instances without a profile": (split("m", (0,), ("", "", "")), 1.0, 1.0),
+    "an instance beside whole GPUs": (merged(split("h0", (8,), ("1g.10gb",)), OLD), 8.0 + 1.0 / 7.0, 8.0 + 1.0 / 7.0),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing("promtool")), reason="no promtool")
+def test_the_hours_of_a_gpu_are_counted_once_whatever_exports_it(tmp_path: Path) -> None:
+    """The rules of two exporters together, in Prometheus' own engine."""
+    for file in ("gputop", "legacy"):
+        (tmp_path / f"{file}.yml").write_text(rules_yaml(file))  # type: ignore[arg-type]
+    tests = []
+    for words, (series, hours, gpus) in HOURS.items():
+        minutes = 76
+        planted = []
+        for name, value in series.items():
+            first, last = value(60.0 * minutes), value(0.0)
+            assert first is not None and last is not None
+            planted.append({"series": name, "values": f"{first}+{(last - first) / minutes}x{minutes}"})
+        asked = {
+            f"sum({lost('')})": hours, f"sum({IDENTITY})": gpus,
+            f"sum(sum_over_time({IN_STATE}[3599999ms])) / 60": gpus,
+        }  # fmt: skip
+        tests.append({"name": words, "interval": "1m", "input_series": planted, "promql_expr_test": [
+            {"expr": f"round({expr}, 0.02)", "eval_time": f"{minutes}m",
+             "exp_samples": [{"value": round(round(value / 0.02) * 0.02, 6), "labels": "{}"}] if value else []}
+            for expr, value in asked.items()
+        ]})  # fmt: skip
+    rules = {"rule_files": ["gputop.yml", "legacy.yml"], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "hours.yml").write_text(json.dumps(rules))
+    done = subprocess.run(["promtool", "test", "rules", "hours.yml"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def job(name: str, gpus: int, number: str, sm: float, **more: str) -> Series:
+    return relabelled(
+        merged(*(dcgm(gpu_of(name, gpu, f',hpc_job="{number}"'), 98.0, sm) for gpu in range(gpus))), **more
+    )
+
+
+def utku(name: str, gpu: int) -> Series:
+    labels = f'uuid="GPU-{name}-{gpu}",instance="{name}:9835",job="smi"'
+    return {
+        f"nvidia_smi_utilization_gpu_ratio{{{labels}}}": lambda back: 0.5,
+        f'nvidia_smi_gpu_info{{{labels},index="{gpu}",name="NVIDIA L4"}}': lambda back: 1.0,
+    }
+
+
+def since(series: Series, begin: float, end: float = 0.0) -> Series:
+    """The same from so many seconds before the end on, and until so many before it."""
+    return {
+        name: lambda back, value=value: value(back) if end <= back <= begin else None for name, value in series.items()
+    }  # type: ignore[misc]
+
+
+SWITCHED = merged(
+    *(dcgm(gpu_of("a", gpu), 98.0, 90.0) for gpu in range(3)),
+    since(dcgm(gpu_of("a", 3), 98.0, 90.0), 1e9, 900.0), since(split("a", (3,)), 900.0),
+    {'up{instance="a:9400",job="dcgm"}': lambda back: 1.0},
+)  # fmt: skip
+HISTORIES: Mapping[str, Series] = {
+    "both": merged(own_job("h0", 8), RENAMED, {'up{instance="h0:9400",job="dcgm"}': lambda back: 1.0}),
+    "addresses": merged(OLD, addressed(OLD, "h0:9400", "10.0.0.1:9400")),
+    "mig": merged(split("m", range(2)), *(dcgm(gpu_of("n", gpu, ',hpc_job="8"'), 98.0, 90.0) for gpu in range(8))),
+    "mig alone": split("m", range(2), sm=0.9, DCGM_FI_DEV_GPU_UTIL=0.0),
+    "switched": SWITCHED,
+    "clusters": merged(job("n1", 8, "901", 68.0, cluster="a"), job("n2", 1, "901", 94.0, cluster="b")),
+    "host": merged(job("slow", 8, "5", 90.0), *(job(f"n{n}", 8, "5", 9.0) for n in range(3))),
+    "utku": merged(*(utku("u", gpu) for gpu in range(2))),
+}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """All histories in one engine, each under a label of its own."""
+    if reason := missing("prometheus"):
+        pytest.skip(reason)
+    folder = tmp_path_factory.mktemp("engine")
+    backfill(folder, lines(merged(*(relabelled(one, of=of) for of, one in HISTORIES.items())), 3600.0, 60.0))
+    with prometheus(folder) as found:
+        yield found
+
+
+@pytest.fixture
+def ask(url: str) -> Iterator[Callable[[str], FleetFrame]]:
+    asked: list[Asked] = []
+
+    def frame(of: str) -> FleetFrame:
+        asked.append(Asked(url, f'of="{of}"'))
+        return asked[-1].frame()
+
+    yield frame
+    for one in asked:
+        one.fleet.close()
+
+
+def counted(frame: FleetFrame) -> dict[str, int]:
+    return {state: n for state, n in frame.counts.items() if n}
+
+
+@pytest.mark.slow
+def test_a_gpu_under_two_exporters_or_two_addresses_is_one(ask: Callable[[str], FleetFrame]) -> None:
+    for of in ("both", "addresses"):
+        frame = ask(of)
+        assert counted(frame) == {"busy_not_working": 8} and [group.name for group in frame.hosts] == ["h0"], of
+        assert frame.power_w == pytest.approx(4800.0 if of == "both" else 4000.0)
+
+
+@pytest.mark.slow
+def test_mig_instances_are_there_and_as_busy_as_their_engines(ask: Callable[[str], FleetFrame]) -> None:
+    frame = ask("mig")
+    assert counted(frame) == {"busy_not_working": 14, "working": 8}
+    assert {group.name for group in frame.hosts} == {"m", "n"}
+    (worst, *_) = findings(frame)
+    assert worst.text.startswith("job 77: 14 busy, not working")
+    (gpus,) = [group.gpus for group in frame.hosts if group.name == "m"]
+    assert {gpu.read.util_pct for gpu in gpus} == {98.0} and gpus[0].read.gpu == "0/7"
+    assert sum(gpu.read.power_w or 0.0 for gpu in gpus) == pytest.approx(700.0), "boards, and not seven times theirs"
+    assert counted(ask("mig alone")) == {"working": 14}
+
+
+@pytest.mark.slow
+def test_a_gpu_that_was_split_is_not_lost_and_nothing_is_proposed(ask: Callable[[str], FleetFrame]) -> None:
+    frame = ask("switched")
+    assert counted(frame) == {"working": 3, "busy_not_working": 7}
+    assert remedies(frame, Grounds(), "slurm") == ([], [])
+
+
+@pytest.mark.slow
+def test_one_number_in_two_clusters_is_two_jobs(ask: Callable[[str], FleetFrame]) -> None:
+    frame = ask("clusters")
+    assert {group.name for group in frame.jobs} == {"a/job 901", "b/job 901"} and not frame.stragglers
+    assert counted(frame) == {"working": 9}
+
+
+@pytest.mark.slow
+def test_a_host_that_is_slow_as_a_whole_is_named(ask: Callable[[str], FleetFrame]) -> None:
+    (late,) = ask("host").stragglers
+    assert (late.host, late.gpu, late.size, late.gpus) == ("slow", "", 8, 32)
+
+
+@pytest.mark.slow
+def test_a_gpu_that_its_values_know_by_its_uuid_alone_has_its_number(ask: Callable[[str], FleetFrame]) -> None:
+    gpus = ask("utku").hosts[0].gpus
+    assert [(gpu.read.gpu, gpu.read.model, gpu.read.util_pct) for gpu in gpus] == [
+        ("0", "NVIDIA L4", 50.0), ("1", "NVIDIA L4", 50.0),
+    ]  # fmt: skip
+
+
+# The same without an engine.
+
+
+def _identified(*rows: dict[str, str]) -> list[tuple[str, str, str, float, bool]]:
+    told = [{DIALECT_LABEL: "legacy", "instance": "m:9400", "Hostname": "m", **row} for row in rows]
+    found = identified(told, key_labels(told))
+    return sorted((one.uuid, one.mig, one.gpu, round(one.share, 3), one.gone) for one in found.values())
+
+
+def test_a_split_gpu_is_its_instances_whose_shares_are_their_slices() -> None:
+    whole = {"gpu": "0", "UUID": "GPU-0"}
+    one = {**whole, "GPU_I_ID": "7", "GPU_I_PROFILE": "1g.10gb"}
+    three = {**whole, "GPU_I_ID": "2", "GPU_I_PROFILE": "3g.40gb"}
+    other = {"gpu": "1", "UUID": "GPU-1"}
+    assert _identified(whole, one, three, other) == [
+        ("GPU-0", "2", "0/2", 0.429, False), ("GPU-0", "7", "0/7", 0.143, False), ("GPU-1", "", "1", 1.0, False),
+    ]  # fmt: skip
+    bare = [{**whole, "GPU_I_ID": number} for number in "12"]
+    assert [share for *_, share, _ in _identified(*bare)] == [0.5, 0.5]
+    gone = {**whole, DIALECT_LABEL: f"legacy{GONE}"}
+    assert [number for _, _, number, _, _ in _identified(gone, one)] == ["0/7"]
+    assert mig_share("NVIDIA A30 MIG 1g.6gb") == 0.25 and mig_share("NVIDIA A30") is None
+    assert mig_share("NVIDIA H100 80GB HBM3 MIG 1c.3g.40gb") == pytest.approx(3 / 7)
+
+
+def test_gputop_says_whose_part_an_instance_is_so_that_it_is_the_same_under_other_names() -> None:
+    own_rows = [
+        {DIALECT_LABEL: "gputop", "gpu": "1", "uuid": "MIG-1", "mig": "7/0", "parent": "GPU-0", "instance": "m:9401"},
+        {DIALECT_LABEL: "gputop", "gpu": "1", "uuid": "MIG-1", "mig": "7/0", "instance": "m:9401"},
+        {DIALECT_LABEL: "legacy", "gpu": "0", "UUID": "GPU-0", "GPU_I_ID": "7", "instance": "m:9400", "Hostname": "m"},
+    ]
+    assert {one.id for one in identified(own_rows, key_labels(own_rows)).values()} == {("", "GPU-0", "7")}
+
+
+def test_a_host_is_the_straggler_only_where_each_of_its_gpus_alone_would_be() -> None:
+    def gpus(host: str, sm: float, util: float = 98.0, n: int = 8) -> list[GpuReading]:
+        name = JobName("slurm", "1")
+        return [GpuReading(host, str(i), util_pct=util, sm_active_pct=sm, job=name) for i in range(n)]
+
+    rest = [*gpus("b", 60.0), *gpus("c", 60.0)]
+    (late,) = stragglers([*rest, *gpus("a", 90.0)])
+    assert (late.host, late.gpu, late.size, late.where) == ("a", "", 8, "all of a")
+    (late,) = stragglers([*rest, *gpus("a", 60.0, n=7), *gpus("a", 90.0, n=1)])
+    assert (late.host, late.size) == ("a", 1) and late.gpu
+    (late,) = stragglers([*rest, *gpus("a", 40.0, 50.0)])
+    assert (late.host, late.kind, late.gpu) == ("a", "starved", ""), "all others spin until it arrives"
+    frame = fleet_frame(FleetReading(1.0, "x", [*rest, *gpus("a", 90.0)]))
+    (line,) = [one.text for one in findings(frame) if "wait for it" in one.text]
+    assert line == "slurm 1: all of a does SM 90 beside 60, 16 other GPUs wait for it"
+    assert next(group for group in frame.hosts if group.name == "a").stragglers == 1
+
+
+def test_the_address_of_an_exporter_is_told_apart_from_that_of_an_engine() -> None:
+    with scripted() as server:
+        page = b"# HELP gputop_up x\n# TYPE gputop_up gauge\ngputop_up 1\n"
+        for body, says in ((page, "that is an exporter: gputop fleet http"), (b"up 1\n", "404, no Prometheus")):
+            server.answer = lambda query, body=body: (200, {}, body) if query == "/metrics" else (404, {}, b"")
+            fleet = PrometheusFleet(Client(address_of(server.url, {})), "x", "", lambda: END)
+            with pytest.raises(FleetError, match=says):
+                fleet.ask()
+            fleet.close()
