@@ -194,10 +194,13 @@ class FeederWindow:
             late = busiest.poll + busiest.unread
             busiest = replace(busiest, network=busiest.network + late, poll=0.0, unread=0.0)
         self._leading = _leading(busiest, self._leading)
-        active = sum([row[0] >= HALF_AS_MUCH * useful for row in peers])
+        working = sum([row[0] >= HALF_AS_MUCH * useful for row in peers])
+        named = self._leading if busiest.useful else "poll"
+        active = sum([_share(row[4].shares(), named) >= HALF_AS_MUCH * _share(busiest, named) for row in peers])
         keys = {row[3] for row in peers}
         n = latest.count if best_key < 0 else max(1, sum([row.key in keys for row in self._rows[-1].rows]))
         active = n if best_key < 0 else min(active, n)
+        working = n if best_key < 0 else min(working, n)
         return Feeders(
             n=n,
             kind=kind,
@@ -206,7 +209,7 @@ class FeederWindow:
             leading=self._leading,
             pid=abs(best_key),
             active=active,
-            uneven=best_key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * active <= n,
+            uneven=best_key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * working <= n,
             any_disk=max(0.0, self._any_disk / len(self._rows)),
             by=latest.by,
             rx_bytes_per_s=latest.rx_bytes_per_s,
@@ -215,6 +218,10 @@ class FeederWindow:
             any_unread=max((row.values[8] for row in self._rows[-1].rows if row.key in keys), default=0.0) / 100.0,
             mount=latest.mount,
         )
+
+
+def _share(shares: FeederShares, state: Literal["cpu", "disk", "network", "poll"]) -> float:
+    return {"cpu": shares.cpu, "disk": shares.disk, "network": shares.network, "poll": shares.poll}[state]
 
 
 def _leading(shares: FeederShares, before: Literal["cpu", "disk", "network"]) -> Literal["cpu", "disk", "network"]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from gputop.diagnosis.feeder_window import FeederRow
-from gputop.model.feeders import NEVER, FeederKind, rank_among_owners
+from gputop.model.feeders import NEVER, FeederKind, WaitEnd, rank_among_owners
 from gputop.model.snapshot import ProcessSample
 
 HELPER_SHARE = 0.3
@@ -128,6 +128,17 @@ class HostTick:
     def server(self) -> str | None:
         """Which server the GPU's main process is, if it is one."""
         return None if self.primary is None else self.primary.static.server
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether the GPU's main process is a kernel that runs the cells of a notebook."""
+        return self.primary is not None and "ipykernel" in (self.primary.static.command or "")
+
+    @property
+    def ends(self) -> tuple[WaitEnd, ...]:
+        """What the GPU's main thread waits for, the most first; empty where that is not known."""
+        waits_for = None if self.primary is None else self.primary.waits_for
+        return tuple(sorted(waits_for or (), key=lambda end: -end.pct))
 
     @property
     def draws(self) -> bool:

@@ -274,6 +274,9 @@ def feeders_state(tick: HostTick) -> tuple[str | None, str | None]:
     rows = [row for row in tick.feeders if row.key >= 0]
     if not rows:
         return None, None
+    hung = [row for row in rows if row.mount is not None and row.values[2] + row.values[3] >= MOSTLY_PCT]
+    if 2 * len(hung) > len(rows):
+        return "disk", hung[0].mount
     for place, name in ((2, "disk"), (3, "network"), (4, "lock")):
         there = [row for row in rows if row.values[place] >= MOSTLY_PCT]
         if 2 * len(there) > len(rows):

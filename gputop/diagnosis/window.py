@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from gputop.diagnosis.host_side import HostTick, is_compute, is_on_disk
-from gputop.diagnosis.hysteresis import busy_not_working, ratio
+from gputop.diagnosis.hysteresis import busy_not_working, ratio, saves_pct
 from gputop.diagnosis.readings import is_missed
 from gputop.diagnosis.types import Flag
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
@@ -75,6 +75,8 @@ class HostMeans(NamedTuple):
     main_write: float | None = None
     main_other: float | None = None
     main_unread: float | None = None
+    main_saves: float | None = None
+    """The part of it in which it waited for a file to be written."""
     listens: float | None = None
     workers: float | None = None
     """Mean over loaders of running and queued."""
@@ -397,12 +399,13 @@ def _host_side(tick: HostTick) -> list[int | None]:
     else:
         # No loaders at this moment: none of them ran, and none waited.
         loading = (0, 0, 0, 0, 0, None) if main is not None else (None,) * 6
-    queued = listens = None
+    queued = saves = listens = None
     if p is not None and p.main_run_pct is not None:
-        queued, listens = scaled(p.main_wait_pct or 0.0), None if p.listens is None else _always(p.listens)
+        queued, saves = scaled(p.main_wait_pct or 0.0), scaled(saves_pct(p))
+        listens = None if p.listens is None else _always(p.listens)
     return [
-        main, queued, main_disk, *_main_waits(p), listens, *loading, scaled(tick.tree_pct), scaled(tick.read_bytes),
-        scaled(tick.write_bytes), scaled(tick.throttled), scaled(tick.pool_pct),
+        main, queued, main_disk, *_main_waits(p), saves, listens, *loading, scaled(tick.tree_pct),
+        scaled(tick.read_bytes), scaled(tick.write_bytes), scaled(tick.throttled), scaled(tick.pool_pct),
     ]  # fmt: skip
 
 

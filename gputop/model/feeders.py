@@ -77,9 +77,10 @@ class Feeders(Struct, frozen=True):
     """The feeders of one GPU over the window.
 
     ``kind`` names them in the plural for people (``workers``, ``host threads``), ``what`` is what they are.
-    ``busiest`` is the one with most useful time, ``pid`` its process. ``active`` of them do at least half as much as it
-    does. ``any_disk`` is the share of the samples in which at least one of them waited for a disk. ``by`` says what
-    resolved waits of the busiest one; ``rx_bytes_per_s`` is what its sockets received, where that was measured.
+    ``busiest`` is the one with most useful time, ``pid`` its process. ``active`` of them are at least half as much as
+    it in the state that is named. ``any_disk`` is the share of the samples in which at least one of them waited for a
+    disk. ``by`` says what resolved waits of the busiest one; ``rx_bytes_per_s`` is what its sockets received, where
+    that was measured.
     """
 
     n: int

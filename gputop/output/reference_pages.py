@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.catalogue import badge_rows, verdict_rows
+from gputop.diagnosis.rules.remedy_rows import REMEDIES
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S
 from gputop.model import derived, metrics
 from gputop.model.feature_table import key_tables
@@ -232,6 +233,17 @@ def verdicts_page() -> Document:
                 ("Also of loads that others have published and that are not in the repository.",),
                 ("verdict", "checked on"),
                 checked,
+            ),
+            section(
+                "Remedies of a GPU that starves or idles",
+                (
+                    "The first row whose condition was measured is given. What is in braces is measured. `python -m "
+                    "tests.e2e --remedies` applies a remedy to a real training loop with a pretended GPU, on two busy "
+                    "cores: steps a second before and after. What is not tried needs a GPU, more cores or a machine of "
+                    "another kind.",
+                ),
+                ("found", "measured", "remedy", "tried"),
+                tuple((", ".join(row.causes), row.measured, row.words, row.trial or "not tried") for row in REMEDIES),
             ),
             section("Badges", (), ("badge", "when", "level"), badges),
         ),

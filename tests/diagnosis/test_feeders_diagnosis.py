@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.feeders import SERVED_BY_PARENT, Outsider, main_looks
+from gputop.model.feeders import SERVED_BY_PARENT, Outsider, WaitEnd, main_looks
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import CgroupName, FeedTime, MainTime, ProcessSample, ProcessStatic, Snapshot
 from gputop.paint.words import feeder_fields
@@ -137,6 +137,30 @@ def test_uneven_workers_are_told_with_an_option_of_the_dataloader_and_only_of_th
     ]
     told = said(20.0, job(), *pool).remedy
     assert "balance" in told and "DataLoader" not in told and "in_order" not in told
+
+
+def test_those_are_counted_that_are_in_the_state_that_is_named() -> None:
+    """A child that saves beside two workers that compute is not the third that does."""
+    found = said(20.0, job(), *feeders({"run": 99.0}, {"run": 98.0}, {"disk": 80.0, "run": 3.0}))
+    assert "2/3 workers runnable" in found.evidence[0], found.evidence
+
+
+def test_workers_that_wait_for_the_network_are_never_told_to_prefetch_and_need_no_core() -> None:
+    found = said(20.0, job(), *feeders(*[{"network": 99.0}] * 2), psi_cpu_pct=95.0)
+    assert "more num_workers (now 2)" in found.remedy and "__getitems__" in found.remedy
+    assert "prefetch_factor" not in found.remedy
+
+
+@pytest.mark.parametrize(("name", "words"), [("stress", "stress takes,"), ("cc1, ld and 11 others", "11 others take,")])
+def test_who_takes_the_cores_is_named_in_the_right_number(name: str, words: str) -> None:
+    queues = feeders(*[{"run": 20.0, "queued": 79.0}] * 2)
+    assert words in said(20.0, job(), *queues, outsiders=(Outsider("ann", name, 3000.0),)).remedy
+
+
+def test_a_main_thread_that_writes_is_not_told_to_read_elsewhere() -> None:
+    reads = main_of(disk=90.0)
+    assert "read in a loader" in said(20.0, reads).remedy
+    assert "it writes" in said(20.0, replace(reads, main=replace(reads.main, saves=88.0))).remedy
 
 
 @pytest.mark.parametrize("kind", ["python", "helper", "threads"])
@@ -390,7 +414,7 @@ def test_a_checkpoint_to_a_slow_disk_is_one_at_any_rate() -> None:
         ("T", {"unread": 100.0}, "stopped", "main: stopped by a signal (SIGSTOP) for"),
         ("t", {"unread": 100.0}, "stopped", "main: held by a debugger for"),
         ("S", {"sleep": 100.0}, "sleep", "main: sleeps by a timer for"),
-        ("S", {"network": 100.0}, "ranks", "for the other ranks of the job"),
+        ("S", {"network": 100.0}, "ranks", "since the start for other ranks of its job"),
         ("D", {"disk": 100.0}, "disk", "main: in disk wait for"),
     ],
 )
@@ -402,6 +426,25 @@ def test_an_idle_gpu_says_what_its_job_is_in(state: str, waits: dict[str, float]
     assert ("kill -CONT" in found.remedy) is (state == "T")
     # A GPU at work says nothing of it.
     assert said(97.0, p).cause is None
+
+
+@pytest.mark.parametrize(
+    ("command", "address", "cause", "words"),
+    [
+        ("python3 -m ipykernel_launcher -f kernel.json", "", None, "the kernel of a notebook waits for its next cell"),
+        ("python train.py", "10.0.0.7:29500", "ranks", "for other ranks of its job, at 10.0.0.7:29500"),
+        ("python consume.py", "10.0.0.7:5672", "network", "main: waits for 10.0.0.7:5672 since the start"),
+        ("python consume.py", "", None, "main: polls for"),
+    ],
+)
+def test_an_idle_gpu_calls_nobody_a_rank_of_whom_that_is_not_known(
+    command: str, address: str, cause: str | None, words: str
+) -> None:
+    p = main_of(poll=100.0)
+    ends = (WaitEnd("timer", 5.0), WaitEnd("network", 95.0, detail=address)) if address else ()
+    p = replace(p, state="S", main_state="S", waits_for=ends, static=replace(p.static, command=command))
+    found = said(0.0, p)
+    assert (found.verdict, found.cause) == ("idle", cause) and words in " ".join(found.evidence)
 
 
 def test_an_idle_gpu_names_the_mount_under_its_workers() -> None:

@@ -11,15 +11,12 @@ from msgspec.structs import replace
 from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, NOT_THIS, at_least, at_most
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
-    CORES_FREE,
     LEAST_RX,
     QUEUED,
     SECOND,
     THROTTLED,
     both_words,
     cores_note,
-    cpu_remedy,
-    io_remedy,
     kind_of,
     least,
     least_of,
@@ -32,6 +29,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     who,
     works,
 )
+from gputop.diagnosis.rules.remedy_rows import CORES_FREE, remedy
 from gputop.diagnosis.rules.starved import CHECKPOINT_BYTES, starved_level
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import Confidence
@@ -141,7 +139,7 @@ def tell_io(s: Signals) -> RuleResult:
     return RuleResult(
         starved_level(s),
         (line,),
-        "shard small files (webdataset, Parquet), local NVMe cache, prefetch_factor=4 or more, more workers",
+        "shard small files (webdataset, Parquet), local NVMe cache, more workers",
         "shards, local NVMe",
         "high" if confidence == "high" else "medium",
         notes,
@@ -177,8 +175,6 @@ def _tell_cpu(s: Signals) -> RuleResult:
     if f is None:
         return tell_cpu(s)
     doing = f"runnable (cpu {share(f.busiest.run)}, queued {share(f.busiest.queued)})"
-    queued = f.busiest.queued / f.busiest.cpu if f.busiest.cpu else 0.0
-    remedy, short = cpu_remedy(s, f, queued)
     main_is_known = s.host.mean.main is not None
     notes = cores_note(s, f.busiest.queued)
     if not main_is_known:
@@ -187,8 +183,8 @@ def _tell_cpu(s: Signals) -> RuleResult:
         "high" if main_is_known and f.by in (None, "child") else "low" if f.by == "kinship" else "medium"
     )
     return RuleResult(
-        starved_level(s), (_line(s, f, doing) + ", main waits", _measured_line(s, f)), remedy, short, confidence, notes,
-        cause=main_cause(f),
+        starved_level(s), (_line(s, f, doing) + ", main waits", _measured_line(s, f)), *remedy("cpu", s, f),
+        confidence=confidence, notes=notes, cause=main_cause(f),
     )  # fmt: skip
 
 
@@ -285,15 +281,13 @@ def _tell_io(s: Signals) -> RuleResult:
         doing += f", receiving {rate(f.rx_bytes_per_s)}"
     if f.busiest.cpu >= SECOND:
         doing += f", runnable {share(f.busiest.cpu)}"
-    remedy, short = io_remedy(s, f, cause)
     notes = () if s.host.io_known else ("disk evidence needs root: read rates of this process are denied",)
     if f.why_blind is not None and not proven:
         notes = (*notes, f"no proof by bytes received: {f.why_blind}")
     sure: Confidence = "high" if confidence == "high" else "low" if confidence == "low" else "medium"
     return RuleResult(
-        starved_level(s), (f"GPU idle {s.idle:.0f} %: {who(f)} {doing}", _measured_line(s, f)), remedy, short, sure,
-        notes,
-        cause=cause,
+        starved_level(s), (f"GPU idle {s.idle:.0f} %: {who(f)} {doing}", _measured_line(s, f)),
+        *remedy(cause, s, f), confidence=sure, notes=notes, cause=cause,
     )  # fmt: skip
 
 
@@ -309,7 +303,8 @@ DATALOADER_DISK = Rule(
     state="starved",
     holds=_disk,
     tell=_tell_io,
-    remedy="shard small files (webdataset, Parquet), local NVMe cache, prefetch_factor ≥ 4, more workers",
+    remedy="shard small files (webdataset, Parquet), local NVMe cache, more workers; network: more workers, or "
+    "threads in __getitems__",
 )
 
 DATALOADER_NETWORK = replace(DATALOADER_DISK, holds=_network)

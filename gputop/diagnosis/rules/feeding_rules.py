@@ -44,7 +44,6 @@ well [judged]."""
 OUTSIDERS_OF_CORES = 0.25
 LEAST_TAKEN = 0.5
 """A program that takes a quarter of the cores or more is named, and another GPU's job from half a core on [judged]."""
-HELD_BY_DEBUGGER = ("let the debugger or tracer that holds the process go on, or detach it", "detach the debugger")
 RESTARTING = 0.5
 """Share of the idle time that lies in pauses beside the birth of all loaders from which on it is theirs."""
 
@@ -281,119 +280,7 @@ def cores_note(s: Signals, queued: float | None) -> tuple[str, ...]:
     return ()
 
 
-# Remedies for a starving GPU, by cause and by what feeds it: never an option of a library that is not in use.
-#
-# Versions: ``in_order=False`` needs PyTorch 2.6, ``persistent_workers`` and ``prefetch_factor`` PyTorch 1.7,
-# ``torchdata.nodes`` torchdata 0.10 (their documentation and release notes).
-
 QUEUED = 0.3
 """Share of the runnable time spent queued for a core from which more workers make it worse [measured]."""
-CORES_FREE = 90.0
-"""Host CPU below this leaves cores for more workers [judged]."""
-PRESSED = 60.0
-"""CPU pressure (percent of the time in which some task waited for a core) from which on no core is free [judged]."""
 THROTTLED = 0.1
 """Share of scheduling periods cut short by the cgroup's CPU limit."""
-
-Remedy = tuple[str, str]
-SHARES_WORK = ("workers", "ray", "helpers")
-"""Who may do an unequal part of one work; whatever else runs beside a job has work of its own."""
-BALANCE = "balance the shards over the workers"
-OUT_OF_ORDER = "DataLoader(in_order=False) (PyTorch 2.6)"
-ON_GPU = "decode and augment on the GPU (DALI, torchvision v2), cache decoded data"
-FASTER_STORE = "shard small files (webdataset, Parquet), cache on local NVMe"
-
-
-def is_dataloader(s: Signals, f: Feeders) -> bool:
-    """Whether it is PyTorch's DataLoader, which has options of its own."""
-    return f.what == "workers" and (s.tick.kinds == "torch" or bool(s.tick.pin_memory))
-
-
-def has_pressure(s: Signals) -> bool:
-    """Whether tasks of this machine wait for a core much of the time: more of them would wait as well."""
-    machine = s.machine
-    return (machine.psi_cpu_pct is not None and machine.psi_cpu_pct >= PRESSED) or (
-        machine.cpu_pct is not None and machine.cpu_pct >= CORES_FREE
-    )
-
-
-def has_free_cores(s: Signals, busy: int) -> bool:
-    """Whether there is a core for one more who computes, beside ``busy`` that do and the main thread."""
-    return not has_pressure(s) and (s.host.cores is None or busy + 1 < s.host.cores)
-
-
-def more_of(s: Signals, f: Feeders) -> str:
-    """How to have more feeders of this kind."""
-    if is_dataloader(s, f):
-        return f"raise num_workers (now {f.n}; `gputop loader` finds how many)"
-    if f.what == "threads":
-        return "load in processes: threads share one interpreter lock (torchdata.nodes 0.10 does either)"
-    advice = {
-        "children": "run several child processes at once, each a few items ahead",
-        "helpers": f"run more of them (now {f.n}), each a few batches ahead",
-        "beside": f"run more of them (now {f.n})",
-        "ray": f"run more tasks at once (now {f.n})",
-    }
-    return advice.get(f.what, f"more processes in the pool (now {f.n})")
-
-
-def cpu_remedy(s: Signals, f: Feeders, queued: float) -> Remedy:
-    """For feeders that compute. ``queued``: share of their runnable time that they queue for a core."""
-    if f.uneven and f.what in SHARES_WORK:
-        if is_dataloader(s, f):
-            return (
-                f"{BALANCE}; or {OUT_OF_ORDER}: one slow worker holds up the others",
-                "balance the samples, in_order=False",
-            )
-        return f"balance the work over the {f.kind}: one slow one holds up the others", "balance the work"
-    throttled = s.host.mean.throttled
-    if throttled is not None and throttled >= THROTTLED:
-        return (
-            f"raise the cgroup's CPU limit ({share(throttled)} of its periods cut short), not the number of loaders",
-            "raise the CPU limit",
-        )
-    if queued >= QUEUED:
-        others = takers_of_cores(s.host)
-        free = f"free the cores that {others[0].name} takes" if others else "free cores"
-        return f"not more workers: {free}, OMP_NUM_THREADS=1, cheaper transforms", "free cores, not workers"
-    if has_free_cores(s, f.n):
-        short = "num_workers, DALI" if is_dataloader(s, f) else "more feeders, DALI"
-        return f"{more_of(s, f)}, {ON_GPU}", short
-    return f"no core is free: cheaper transforms, {ON_GPU}", "DALI, cheaper transforms"
-
-
-def io_remedy(s: Signals, f: Feeders, cause: Cause) -> Remedy:
-    """For feeders that wait for data."""
-    if f.uneven and f.what in SHARES_WORK:
-        if is_dataloader(s, f):
-            return (
-                f"{BALANCE}; or {OUT_OF_ORDER}: one slow worker holds up the others",
-                "balance the samples, in_order=False",
-            )
-        return f"balance the data over the {f.kind}: one slow one holds up the others", "balance the data"
-    if f.mount is not None:
-        return (
-            f"the data lie on {f.mount}, a file system over the network: cache on local NVMe, read larger files "
-            f"(shards), more requests in flight ({_ahead(s, f)})",
-            "cache locally, shards",
-        )
-    if cause == "pipe":
-        return "speed up what writes the pipe, or read the data directly; let it run ahead into a buffer", "faster pipe"
-    ahead = _ahead(s, f)
-    if cause == "disk":
-        return f"{FASTER_STORE}, {ahead}", "shards, local NVMe"
-    return f"more requests in flight ({ahead}), larger objects (shards), a local cache", "more in flight, cache"
-
-
-def _ahead(s: Signals, f: Feeders) -> str:
-    """How to have more requests at once."""
-    if not is_dataloader(s, f):
-        return _more_in_flight(f)
-    return "prefetch_factor=4 or more" + ("" if has_pressure(s) else ", more num_workers")
-
-
-def _more_in_flight(f: Feeders) -> str:
-    if f.what == "threads":
-        return "more threads, each a few items ahead"
-    workers = "worker processes" if f.what == "workers" else f.kind
-    return f"more {workers} (now {f.n}), each a few batches ahead"

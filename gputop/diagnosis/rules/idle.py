@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import HELD_BYTES, Rule, RuleResult, is_cpu_phase
-from gputop.diagnosis.rules.feeding_rules import HELD_BY_DEBUGGER, is_fed
+from gputop.diagnosis.rules.feeding_rules import is_fed
+from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
 from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.feeders import Cause
@@ -22,6 +23,9 @@ STOPPED_S = 15.0
 
 STANDS_S = 5.0
 """What a thread has been in for less is not said [judged]."""
+RENDEZVOUS_PORTS = (":29500", ":29400")
+"""Where torch.distributed's store and torchrun's rendezvous listen unless they are told otherwise (their
+documentation)."""
 _MAIN_WORDS: dict[str, tuple[str, Cause | None]] = {
     "disk": ("in disk wait", "disk"),
     "network": ("waits on a socket", "network"),
@@ -45,39 +49,24 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
             # A worker that is ahead waits for a lock as well, but then there would be data for the main thread.
             return f"main: waits for data of its workers, and they for a lock, for {duration(feeders.for_s)}", "lock"
     elif feeders is not None and feeders.for_s >= STANDS_S:
-        where = f", on {feeders.mount}" if feeders.mount is not None else ""
-        device = "disk" if feeders.what == "disk" else "network"
-        line = f"workers: in {device} wait for {duration(feeders.for_s)}{where}"
-        return line, "mount" if feeders.mount is not None else "disk" if device == "disk" else "network"
+        if feeders.mount is not None:
+            return f"workers: wait on {feeders.mount} for {duration(feeders.for_s)}", "mount"
+        return f"workers: in {feeders.what} wait for {duration(feeders.for_s)}", _MAIN_WORDS[feeders.what][1]
     if main is None or main.for_s < STANDS_S:
         return None, None
     if main.mount is not None:
         return f"main: waits on the file system {main.mount} for {duration(main.for_s)}", "mount"
-    if main.what in ("network", "poll") and s.tick.server is None and (s.tick.nccl or not s.has_worked):
-        since = "since the start" if not s.has_worked else f"for {duration(main.for_s)}"
-        return f"main: waits on a socket {since}: for the other ranks of the job (rendezvous)?", "ranks"
+    since = f"for {duration(main.for_s)}" if s.has_worked else "since the start"
+    if main.what in ("network", "poll") and s.tick.server is None:
+        if s.tick.is_notebook:
+            return f"main: the kernel of a notebook waits for its next cell {since}", None
+        address = next((end.detail for end in s.tick.ends if end.via == "network" and end.detail), "")
+        if s.tick.nccl or address.endswith(RENDEZVOUS_PORTS):
+            return f"main: waits {since} for other ranks of its job{f', at {address}' if address else ''}", "ranks"
+        if address:
+            return f"main: waits for {address} {since}", "network"
     words, cause = _MAIN_WORDS[main.what]
     return f"main: {words} for {duration(main.for_s)}", cause
-
-
-WHY_REMEDIES: dict[str, tuple[str, str]] = {
-    "stopped": ("let it go on: kill -CONT {pid}", "kill -CONT"),
-    "mount": ("the file system does not answer: look at its server and the network to it", "check the mount"),
-    "lock": (
-        "look where they hang (py-spy dump of a worker): a lock that was held when they were forked stays so",
-        "dump the workers' stacks",
-    ),
-    "ranks": ("look whether all ranks have started and reach each other (MASTER_ADDR, MASTER_PORT)", "check the ranks"),
-}
-
-
-def _remedy(s: Signals, cause: Cause | None) -> tuple[str, str] | None:
-    if s.host.main_stands is not None and s.host.main_stands.what == "traced":
-        return HELD_BY_DEBUGGER
-    remedy = WHY_REMEDIES.get(cause or "")
-    return (
-        None if remedy is None else (remedy[0].format(pid=s.tick.pid if s.tick.pid is not None else "PID"), remedy[1])
-    )
 
 
 def _held(s: Signals) -> float:
@@ -96,14 +85,13 @@ def _tell_holding(s: Signals) -> RuleResult:
     holder = s.tick.name if s.tick.pid is None else f"{s.tick.name} (pid {s.tick.pid})"
     why, cause = why_idle(s)
     line = f"util {s.u:.0f} % for {duration(s.quiet_s)}, {holder} holds {memory(_held(s))}"
-    remedy = _remedy(s, cause) or (
-        "end the process (a notebook: shut its kernel down), or free its cache: torch.cuda.empty_cache()",
-        "stop it, empty_cache()",
-    )
+    words = remedy(f"idle {cause}", s)
+    if words == NOTHING:
+        words = remedy("holding", s)
     return RuleResult(
         "red" if s.quiet_s >= ALARM_S else "yellow",
         (line,) if why is None else (line, why),
-        *remedy,
+        *words,
         "high" if s.host.seen else "medium",
         () if s.host.seen else ("cannot see whether its process computes on the CPU",),
         title=f"{HOLDING}  {duration(s.quiet_s)}",
@@ -139,7 +127,7 @@ def _tell_idle(s: Signals) -> RuleResult:
     return RuleResult(
         "grey",
         (line,) if why is None else (line, why),
-        *(_remedy(s, cause) or ("", "")),
+        *remedy(f"idle {cause}", s),
         confidence="high",
         notes=notes,
         cause=cause,

@@ -5,12 +5,10 @@ from __future__ import annotations
 from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, main_is_unclear
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
-    HELD_BY_DEBUGGER,
     LEAST_RX,
     SECOND,
     both_words,
     cores_note,
-    has_pressure,
     kind_of,
     least,
     main_alone,
@@ -21,9 +19,10 @@ from gputop.diagnosis.rules.feeding_rules import (
     waits_for_batch,
     works,
 )
+from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.signals import WINDOW_S, Pause, Signals
 from gputop.diagnosis.thresholds import HALF_RATIO, IDLE, IDLE_LEAVE
-from gputop.diagnosis.types import HOLDING_MEMORY, Confidence, Level
+from gputop.diagnosis.types import HOLDING_MEMORY, Level
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, pct, rate, share
 
@@ -119,7 +118,8 @@ def _tell_checkpoint(s: Signals) -> RuleResult:
     return RuleResult(
         "info",
         (
-            f"GPU paused {pause.length_s:.0f} s, writing {rate(pause.write_bytes_per_s)}"
+            f"GPU paused {pause.length_s:.0f} s"
+            + (f", writing {rate(pause.write_bytes_per_s)}" if pause.write_bytes_per_s else "")
             + (f", main waits for that {share(pause.main_saves)}" if pause.main_saves >= SAVING else ""),
         ),
         "asynchronous checkpointing (torch.distributed.checkpoint.async_save), less often",
@@ -279,37 +279,15 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
     evidence: tuple[str, ...] = (line,)
     cause = _unattributed_cause(s)
-    traced = s.host.main_stands is not None and s.host.main_stands.what == "traced"
-    remedy = HELD_BY_DEBUGGER if traced else UNATTRIBUTED_REMEDIES[cause]
     if s.host.seen and s.tick.knows_feeders:
         f = s.host.feeders
-        if cause == "lock" and f is not None and f.busiest.sleep >= SECOND:
-            remedy = ASLEEP_UNDER_A_LOCK
         evidence = (line, both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders"))
         if f is not None and f.why_blind is not None:
             notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
-    return RuleResult("yellow", evidence, *remedy, "medium" if s.host.seen else "low", notes, cause=cause)
-
-
-UNATTRIBUTED_REMEDIES: dict[str, tuple[str, str]] = {
-    "lock": (
-        "workers wait for a lock: look for file locks, a multiprocessing lock or a single index that all share "
-        "(py-spy dump shows where)",
-        "find the shared lock",
-    ),
-    "sleep": (
-        "workers sleep: look for back-off, rate limits and polling loops in the loading code",
-        "find the back-off",
-    ),
-    "stopped": ("the process is stopped by a signal: let it go on with kill -CONT", "kill -CONT"),
-    "startup": ("workers are starting: keep them alive between epochs", "keep the workers alive"),
-    "unknown": ("dump the stacks (py-spy dump); look for locks, RPC and remote storage", "dump stacks"),
-}
-ASLEEP_UNDER_A_LOCK = (
-    "workers wait for a lock and sleep: look for code that sleeps, retries or is rate-limited while it holds a lock "
-    "that all share (py-spy dump shows where)",
-    "find what sleeps under the lock",
-)
+    words = remedy(f"unseen {cause}", s, s.host.feeders)
+    return RuleResult(
+        "yellow", evidence, *words, confidence="medium" if s.host.seen else "low", notes=notes, cause=cause
+    )
 
 
 def _unattributed_cause(s: Signals) -> Cause:
@@ -353,44 +331,9 @@ STARVED_UNATTRIBUTED = Rule(
 
 # The starved family: the main thread itself, running or waiting for something of its own.
 
-IN_WORKERS = "DataLoader(num_workers=4–8)"
-"""For a main thread that loads the batches itself, where there are cores for it."""
-MOST_WORKERS = 8
-
-
-def in_workers(s: Signals) -> tuple[str, str] | None:
-    """What to give the loading to, whole and in short, on this machine; None where no core is free for it."""
-    if has_pressure(s) or (s.host.cores is not None and s.host.cores < 2.0):
-        return None
-    if s.host.cores is None or s.host.cores > MOST_WORKERS:
-        return IN_WORKERS, "num_workers=4–8"
-    workers = max(1, int(s.host.cores) - 1)
-    return f"DataLoader(num_workers={workers}) on these {s.host.cores:.0f} cores", f"num_workers={workers}"
-
-
-LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
-
 
 def _main_process(s: Signals) -> bool:
     return s.idle >= IDLE_PCT and (main_runs(s) or own_wait(s) is not None or main_alone(s) is not None)
-
-
-MAIN_REMEDIES: dict[str, tuple[str, str]] = {
-    "network": (
-        "fetch in a loader or asynchronously, ahead of the step: not in the training loop",
-        "fetch in a loader",
-    ),
-    "disk": ("read in a loader, ahead of the step; cache on local NVMe", "read in a loader"),
-    "pipe": (
-        "who reads its output is slow: write less, to a file, or through a thread with a buffer",
-        "faster reader of its output",
-    ),
-    "sleep": ("take the sleep, the polling or the back-off out of the training loop", "no sleep in the loop"),
-    "unknown": (
-        "see what the training loop does between two steps (py-spy dump): it computes, or sleeps",
-        "look at the loop",
-    ),
-}
 
 
 OWN_WAITS = {
@@ -402,47 +345,29 @@ OWN_WAITS = {
 
 
 def _tell_main(s: Signals) -> RuleResult:
-    host = s.host
+    host, level, idle = s.host, starved_level(s), f"GPU idle {s.idle:.0f} %: main thread"
     wait = None if main_runs(s) else own_wait(s)
-    if wait is not None:
-        cause, x = wait
-        doing = OWN_WAITS[cause]
-        line = f"GPU idle {s.idle:.0f} %: main thread {doing} {share(x)} of the time"
-        if cause == "network" and (host.rx or 0.0) >= LEAST_RX:
-            line += f", receiving {rate(host.rx)}"
-        return RuleResult(starved_level(s), (line, both_words(s)), *MAIN_REMEDIES[cause], "medium", cause=cause)
-    alone = None if main_runs(s) else main_alone(s)
-    if alone in ("sleep", "unknown"):
-        line = f"GPU idle {s.idle:.0f} %: main thread runs or sleeps by a timer, and waits for nobody"
-        return RuleResult(starved_level(s), (line, both_words(s)), *MAIN_REMEDIES[alone], "medium", cause=alone)
+    alone = None if main_runs(s) or wait is not None else main_alone(s)
+    if wait is not None or alone in ("sleep", "unknown"):
+        line = f"{idle} runs or sleeps by a timer, and waits for nobody"
+        if wait is not None:
+            line = f"{idle} {OWN_WAITS[wait[0]]} {share(wait[1])} of the time"
+            if wait[0] == "network" and (host.rx or 0.0) >= LEAST_RX:
+                line += f", receiving {rate(host.rx)}"
+        found = wait[0] if wait is not None else alone
+        words = remedy(f"main {found}", s)
+        return RuleResult(level, (line, both_words(s)), *words, confidence="medium", cause=found)
     if alone is not None:
-        line = (
-            f"GPU idle {s.idle:.0f} %: main thread runnable {share(host.mean.main)} of the time, and waits for nobody"
-        )
+        line = f"{idle} runnable {share(host.mean.main)} of the time, and waits for nobody"
     else:
-        line = f"GPU idle {s.idle:.0f} %: main thread runnable at least {share(main_least(s))} of that"
-    if host.loaders:
-        line += f", {host.loaders} workers {share(host.mean.workers)} busy"
-        remedy = LIGHTER_HOST
-        short = "torch.compile, no .item()"
-    else:
-        line += ", no workers"
-        workers = in_workers(s)
-        if workers is None:
-            remedy = (
-                f"no core is free for loaders: cheaper transforms, decode on the GPU, or free cores; {LIGHTER_HOST}"
-            )
-            short = "free cores, lighter host"
-        else:
-            remedy = f"{workers[0]} if it loads data; else torch.compile, CUDA graphs, no .item() in each step"
-            short = f"{workers[1]}, compile"
-    queued = (host.mean.main_queued or 0.0) / host.mean.main if host.mean.main else 0.0
+        line = f"{idle} runnable at least {share(main_least(s))} of that"
+    line += f", {host.loaders} workers {share(host.mean.workers)} busy" if host.loaders else ", no workers"
     evidence = (line, both_words(s)) if s.tick.knows_feeders else (line,)
-    cause = "queued" if queued >= 0.5 else "cpu"
-    sure: Confidence = "high" if alone is None else "medium"
+    cause: Cause = "queued" if 2.0 * (host.mean.main_queued or 0.0) >= (host.mean.main or 1.0) else "cpu"
     return RuleResult(
-        starved_level(s), evidence, remedy, short, sure, notes=cores_note(s, host.mean.main_queued), cause=cause
-    )
+        level, evidence, *remedy(f"main {cause}", s), confidence="high" if alone is None else "medium",
+        notes=cores_note(s, host.mean.main_queued), cause=cause,
+    )  # fmt: skip
 
 
 MAIN_PROCESS = Rule(

@@ -14,7 +14,8 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.catalogue import DATALOADER_WAIT, STREAM_WAIT, verdict_rows
 from gputop.diagnosis.hysteresis import busy_not_working
 from gputop.diagnosis.rules.busy import HIDE_COMMUNICATION, LARGER_WORK, USE_TENSOR_CORES
-from gputop.diagnosis.rules.starved import ALARM_IDLE, IN_WORKERS, LIGHTER_HOST, PINNED
+from gputop.diagnosis.rules.remedy_rows import IN_WORKERS, LIGHTER_HOST
+from gputop.diagnosis.rules.starved import ALARM_IDLE, PINNED
 from gputop.diagnosis.thresholds import (
     EMPTY_QUEUE,
     EXPOSED_COMM,

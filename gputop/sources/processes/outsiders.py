@@ -131,13 +131,20 @@ class Outsiders:
             total = sum(programs.values())
             first = max(programs.values())
             if len(programs) > 1 and first < MANY_PROGRAMS * total:
-                outsiders.append(Outsider(user, f"{len(programs)} programs", pct_of_tick * total))
+                outsiders.append(Outsider(user, _together(programs), pct_of_tick * total))
             else:
                 outsiders += [Outsider(user, _named(name), pct_of_tick * ticks) for name, ticks in programs.items()]
         largest = sorted((o for o in outsiders if o.cpu_pct >= LEAST_PCT), key=lambda o: -o.cpu_pct)[:NAMED]
         # Whole percent: no scan is more exact, and a recording says the same.
         self.largest = tuple(replace(o, cpu_pct=float(round(o.cpu_pct))) for o in largest)
         self.sum_pct = pct_of_tick * sum(taken.values())
+
+
+def _together(programs: Counter[bytes]) -> str:
+    """Many programs by the two largest: ``cc1plus, rustc and 11 others``."""
+    first, second = (_named(name) for name, _ in programs.most_common(2))
+    others = len(programs) - 2
+    return f"{first}, {second} and {others} other{'s' * (others != 1)}" if others else f"{first} and {second}"
 
 
 def _named(comm: bytes) -> str:

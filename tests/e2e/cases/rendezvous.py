@@ -1,4 +1,4 @@
-"""A rank that waits for the others before its first step."""
+"""A job that waits on a socket before its first step: nothing says that it is a rank of several."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from tests.e2e.case import Case
 from tests.e2e.job import Gpu
 
-CASE = Case(("idle",), ("ranks",), says=("rendezvous",), cores=0.1, watch_s=90.0, never=("network", "disk", "cpu"))
+CASE = Case(("idle",), says=("waits",), cores=0.1, watch_s=90.0, never=("ranks", "disk", "cpu"))
 
 
 def main(gpu: Gpu) -> None:

@@ -338,6 +338,18 @@ def test_what_ended_children_took_counts_once_however_deep_they_were(tmp_path: P
     assert _taken(fake, outsiders, T + 3.0, 300) == {"sh": 20}
 
 
+def test_many_programs_of_one_user_are_named_by_the_two_largest(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    outsiders = Outsiders(str(fake.proc), lambda pid: "ann")
+    names = {300: "cc1plus", 301: "rustc", 302: "ld", 303: "as"}
+    for pid, name in names.items():
+        fake.process(pid, name)
+    _taken(fake, outsiders, T, *names)
+    for pid, ticks in zip(names, (60, 50, 40, 30), strict=True):
+        fake.process(pid, names[pid], cpu_ticks=ticks)
+    assert list(_taken(fake, outsiders, T + 3.0, *names)) == ["cc1plus, rustc and 2 others"]
+
+
 def test_what_was_no_outsider_before_is_not_charged_with_its_whole_life(tmp_path: Path) -> None:
     fake = FakeProc(tmp_path)
     fake.process(300, "sh")

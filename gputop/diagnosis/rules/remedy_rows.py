@@ -1,0 +1,309 @@
+"""Remedies of a GPU that starves or idles, as rows: what must have been measured, the words, and how it was tried.
+
+A row is asked only where its cause was found; the first that holds is given, never an option of a library that is not
+in use. Versions: ``in_order=False`` needs PyTorch 2.6, ``persistent_workers`` PyTorch 1.7, ``torchdata.nodes``
+torchdata 0.10 (their documentation and release notes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from msgspec import Struct
+
+from gputop.diagnosis.rules.feeding_rules import QUEUED, SECOND, THROTTLED, takers_of_cores
+from gputop.diagnosis.signals import Signals
+from gputop.model.feeders import Feeders
+from gputop.model.quantity import share
+
+CORES_FREE = 90.0
+"""Host CPU below this leaves cores for more workers [judged]."""
+PRESSED = 60.0
+"""CPU pressure (percent of the time in which some task waited for a core) from which on no core is free [judged]."""
+MOST_WORKERS = 8
+SHARES_WORK = ("workers", "ray", "helpers")
+"""Who may do an unequal part of one work; whatever else runs beside a job has work of its own."""
+NOT_TRIED = ""
+
+Words = tuple[str, str]
+"""A remedy, whole and in short."""
+NOTHING: Words = ("", "")
+Condition = Callable[[Signals, Feeders | None], bool]
+
+
+class RemedyRow(Struct, frozen=True):
+    """One row. ``causes`` are what was found: a verdict's, ``cpu`` of feeders and ``main cpu`` of a main thread, say.
+
+    ``measured`` says in words what ``holds`` asks; ``words`` may have what was measured in braces. ``trial`` says what
+    the change did to a real job; empty where it was not tried.
+    """
+
+    causes: tuple[str, ...]
+    measured: str
+    words: str
+    short: str
+    holds: Condition = lambda s, f: True
+    trial: str = NOT_TRIED
+
+
+def has_pressure(s: Signals) -> bool:
+    """Whether tasks of this machine wait for a core much of the time: more of them would wait as well."""
+    machine = s.machine
+    return (machine.psi_cpu_pct is not None and machine.psi_cpu_pct >= PRESSED) or (
+        machine.cpu_pct is not None and machine.cpu_pct >= CORES_FREE
+    )
+
+
+def is_dataloader(s: Signals, f: Feeders | None) -> bool:
+    """Whether it is PyTorch's DataLoader, which has options of its own."""
+    return f is not None and f.what == "workers" and (s.tick.kinds == "torch" or bool(s.tick.pin_memory))
+
+
+def _is_uneven(s: Signals, f: Feeders | None, *, torch: bool) -> bool:
+    return f is not None and f.uneven and f.what in SHARES_WORK and is_dataloader(s, f) == torch
+
+
+def _is_throttled(s: Signals, f: Feeders | None) -> bool:
+    return (s.host.mean.throttled or 0.0) >= THROTTLED
+
+
+def _is_queued(s: Signals, f: Feeders | None) -> bool:
+    return f is not None and f.busiest.cpu > 0.0 and f.busiest.queued / f.busiest.cpu >= QUEUED
+
+
+def _has_free_cores(s: Signals, f: Feeders | None) -> bool:
+    """A core for one more who computes, beside those that do and the main thread."""
+    return not has_pressure(s) and (s.host.cores is None or f is None or f.n + 1 < s.host.cores)
+
+
+def _can_have_workers(s: Signals, f: Feeders | None) -> bool:
+    return not s.host.loaders and not has_pressure(s) and (s.host.cores is None or s.host.cores >= 2.0)
+
+
+def _is_kind(kind: str, s: Signals, f: Feeders | None) -> bool:
+    return f is not None and f.what == kind
+
+
+def _is_on_mount(s: Signals, f: Feeders | None) -> bool:
+    return f is not None and f.mount is not None
+
+
+def _writes(s: Signals, f: Feeders | None) -> bool:
+    return 2.0 * (s.host.mean.main_saves or 0.0) >= (s.host.mean.main_disk or 0.0) > 0.0
+
+
+ON_GPU = "decode and augment on the GPU (DALI, torchvision v2), cache decoded data"
+FASTER_STORE = "shard small files (webdataset, Parquet), cache on local NVMe"
+IN_FLIGHT = (
+    "each worker waits for one batch at a time: more num_workers (now {n}), or a pool of threads in __getitems__"
+)
+IN_WORKERS = "DataLoader(num_workers=4–8)"
+LIGHTER_HOST = "torch.compile or CUDA graphs, no .item(), print or .cpu() in each step, fused optimizer"
+SEE_THE_LINE = "py-spy dump --pid {pid} shows the line"
+FEEDERS_WAIT = ("disk", "network", "fetch")
+MAIN_RUNS = ("main cpu", "main queued")
+
+REMEDIES: tuple[RemedyRow, ...] = (
+    RemedyRow(
+        ("cpu", "queued", *FEEDERS_WAIT), "few of many workers of a DataLoader work",
+        "balance the shards over the workers; or DataLoader(in_order=False) (PyTorch 2.6): one slow worker holds up "
+        "the others", "balance the samples, in_order=False", partial(_is_uneven, torch=True),
+    ),
+    RemedyRow(
+        ("cpu", "queued", *FEEDERS_WAIT), "few of many feeders of one kind work",
+        "balance the work over the {kind}: one slow one holds up the others", "balance the work",
+        partial(_is_uneven, torch=False),
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "the cgroup's CPU limit cuts periods short",
+        "raise the cgroup's CPU limit ({throttled} of its periods cut short), not the number of loaders",
+        "raise the CPU limit", _is_throttled,
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "feeders queue for a core, and others take it",
+        "not more workers: free the cores that {takers}, OMP_NUM_THREADS=1, cheaper transforms",
+        "free cores, not workers", lambda s, f: _is_queued(s, f) and bool(takers_of_cores(s.host)),
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "feeders queue for a core",
+        "not more workers: free cores, OMP_NUM_THREADS=1, cheaper transforms", "free cores, not workers", _is_queued,
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "a core is free, workers of a DataLoader",
+        f"raise num_workers (now {{n}}; `gputop loader` finds how many), {ON_GPU}", "num_workers, DALI",
+        lambda s, f: is_dataloader(s, f) and _has_free_cores(s, f),
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "a core is free, threads",
+        "load in processes: threads share one interpreter lock (torchdata.nodes 0.10 does either), " + ON_GPU,
+        "more feeders, DALI", lambda s, f: _is_kind("threads", s, f) and _has_free_cores(s, f),
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "a core is free, children that live for a moment each",
+        f"run several child processes at once, each a few items ahead, {ON_GPU}", "more feeders, DALI",
+        lambda s, f: _is_kind("children", s, f) and _has_free_cores(s, f),
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "a core is free, other processes",
+        f"run more {{kind}} (now {{n}}), each a few batches ahead, {ON_GPU}", "more feeders, DALI", _has_free_cores,
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "no core is free", f"no core is free: cheaper transforms, {ON_GPU}",
+        "DALI, cheaper transforms",
+    ),
+    RemedyRow(
+        FEEDERS_WAIT, "the files lie on a mount over the network, workers of a DataLoader",
+        "the data lie on {mount}, a file system over the network: cache on local NVMe, read larger files (shards); "
+        + IN_FLIGHT, "cache locally, shards", lambda s, f: _is_on_mount(s, f) and is_dataloader(s, f),
+    ),
+    RemedyRow(
+        FEEDERS_WAIT, "the files lie on a mount over the network",
+        "the data lie on {mount}, a file system over the network: cache on local NVMe, read larger files (shards), "
+        "more {kind} (now {n}), each a few batches ahead", "cache locally, shards", _is_on_mount,
+    ),
+    RemedyRow(
+        ("pipe",), "feeders read a pipe from outside the job",
+        "speed up what writes the pipe, or read the data directly; let it run ahead into a buffer", "faster pipe",
+    ),
+    RemedyRow(
+        ("disk",), "workers of a DataLoader wait for a disk", f"{FASTER_STORE}, more num_workers (now {{n}})",
+        "shards, local NVMe", is_dataloader,
+    ),
+    RemedyRow(
+        ("disk",), "feeders wait for a disk", f"{FASTER_STORE}, more {{kind}} (now {{n}}), each a few batches ahead",
+        "shards, local NVMe",
+    ),
+    RemedyRow(
+        ("network", "fetch"), "workers of a DataLoader wait for the network",
+        f"{IN_FLIGHT}; larger objects (shards), a local cache", "num_workers, threads", is_dataloader,
+    ),
+    RemedyRow(
+        ("network", "fetch"), "feeders wait for the network",
+        "more requests in flight: more {kind} (now {n}), each a few batches ahead; larger objects (shards), a local "
+        "cache", "more in flight, cache",
+    ),
+    RemedyRow(
+        MAIN_RUNS, "the main thread runs, with workers beside it", f"{LIGHTER_HOST}; {SEE_THE_LINE}",
+        "torch.compile, no .item()", lambda s, f: s.host.loaders > 0,
+    ),
+    RemedyRow(
+        MAIN_RUNS, "the main thread runs, no workers, and a core is free",
+        "DataLoader({workers}) if it loads data; else torch.compile, CUDA graphs, no .item() in each step; "
+        + SEE_THE_LINE, "{workers}, compile", _can_have_workers,
+    ),
+    RemedyRow(
+        MAIN_RUNS, "the main thread runs, no workers, and no core is free",
+        "no core is free for loaders: cheaper transforms, decode on the GPU, or free cores; "
+        f"{LIGHTER_HOST}; {SEE_THE_LINE}", "free cores, lighter host",
+    ),
+    RemedyRow(
+        ("main disk",), "the main thread waits for files that it writes",
+        "it writes: save in a thread or a child, less often, without fsync in each step; to local NVMe",
+        "write asynchronously", _writes,
+    ),
+    RemedyRow(
+        ("main disk",), "the main thread waits for a disk", "read in a loader, ahead of the step; cache on local NVMe",
+        "read in a loader",
+    ),
+    RemedyRow(
+        ("main network",), "the main thread waits for the network",
+        "fetch in a loader or asynchronously, ahead of the step: not in the training loop", "fetch in a loader",
+    ),
+    RemedyRow(
+        ("main pipe",), "the main thread waits for the reader of a pipe that is full",
+        "who reads its output is slow: write less, to a file, or through a thread with a buffer",
+        "faster reader of its output",
+    ),
+    RemedyRow(
+        ("main sleep",), "the main thread sleeps by a timer",
+        "take the sleep, the polling or the back-off out of the training loop", "no sleep in the loop",
+    ),
+    RemedyRow(
+        ("main unknown",), "the main thread runs or sleeps, and waits for nobody",
+        "see what the training loop does between two steps (py-spy dump): it computes, or sleeps", "look at the loop",
+    ),
+    RemedyRow(
+        ("unseen lock",), "workers wait for a lock and sleep",
+        "workers wait for a lock and sleep: look for code that sleeps, retries or is rate-limited while it holds a "
+        "lock that all share (py-spy dump shows where)", "find what sleeps under the lock",
+        lambda s, f: f is not None and f.busiest.sleep >= SECOND,
+    ),
+    RemedyRow(
+        ("unseen lock",), "workers wait for a lock",
+        "workers wait for a lock: look for file locks, a multiprocessing lock or a single index that all share (py-spy "
+        "dump shows where)", "find the shared lock",
+    ),
+    RemedyRow(
+        ("unseen sleep",), "workers sleep",
+        "workers sleep: look for back-off, rate limits and polling loops in the loading code", "find the back-off",
+    ),
+    RemedyRow(
+        ("unseen stopped", "idle stopped"), "a debugger holds the process",
+        "let the debugger or tracer that holds the process go on, or detach it", "detach the debugger",
+        lambda s, f: s.host.main_stands is not None and s.host.main_stands.what == "traced",
+    ),
+    RemedyRow(
+        ("unseen stopped", "idle stopped"), "the process is stopped by a signal", "let it go on: kill -CONT {pid}",
+        "kill -CONT",
+    ),
+    RemedyRow(
+        ("unseen startup",), "workers are starting", "workers are starting: keep them alive between epochs",
+        "keep the workers alive",
+    ),
+    RemedyRow(
+        ("unseen unknown",), "what is waited for is not seen",
+        "dump the stacks (py-spy dump); look for locks, RPC and remote storage", "dump stacks",
+    ),
+    RemedyRow(
+        ("holding",), "memory is held, and the GPU idles",
+        "end the process (a notebook: shut its kernel down), or free its cache: torch.cuda.empty_cache()",
+        "stop it, empty_cache()",
+    ),
+    RemedyRow(
+        ("idle mount",), "a wait for a mounted file system that does not end",
+        "the file system does not answer: look at its server and the network to it", "check the mount",
+    ),
+    RemedyRow(
+        ("idle lock",), "workers wait for a lock that nobody gives back",
+        "look where they hang (py-spy dump of a worker): a lock that was held when they were forked stays so",
+        "dump the workers' stacks",
+    ),
+    RemedyRow(
+        ("idle ranks",), "a rank waits for others of its job",
+        "look whether all ranks have started and reach each other (MASTER_ADDR, MASTER_PORT)", "check the ranks",
+    ),
+)  # fmt: skip
+
+
+def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
+    """The remedy of what was found; empty where there is none."""
+    row = next((row for row in REMEDIES if cause in row.causes and row.holds(s, f)), None)
+    if row is None:
+        return NOTHING
+    workers = f"{max(1, int(s.host.cores) - 1)}" if s.host.cores and s.host.cores <= MOST_WORKERS else "4–8"
+    values = {
+        "n": 0 if f is None else f.n,
+        "kind": "" if f is None else _more_of(f),
+        "mount": None if f is None else f.mount,
+        "throttled": share(s.host.mean.throttled),
+        "takers": _takers(s),
+        "workers": f"num_workers={workers}",
+        "pid": s.tick.pid or "PID",
+    }
+    return row.words.format(**values), row.short.format(**values)
+
+
+def _more_of(f: Feeders) -> str:
+    """Feeders of this kind, of which there may be more or to which work is given."""
+    plurals = {"workers": "worker processes", "beside": "of them", "children": "child processes", "threads": "threads"}
+    return plurals.get(f.what, f.kind)
+
+
+def _takers(s: Signals) -> str:
+    """Who takes the cores: ``stress takes``, ``cc1plus, rustc and 11 others take``."""
+    named = takers_of_cores(s.host)
+    if not named:
+        return ""
+    several = " and " in named[0].name or named[0].name.endswith(" programs")
+    return f"{named[0].name} take{'' if several else 's'}"
