@@ -82,6 +82,8 @@ class Holds(Struct, frozen=True):
     """Util and SM (or tensor) as high as those of a GPU that is used well."""
     witness: bool = False
     """Something beside SM activity shows work: the tensor cores, the memory, or another pipe."""
+    seen: bool = False
+    """A pipe, the memory or the power shows work; at a busy SM only the first two do."""
     at_power_limit: bool = False
     draws_little: bool = False
     waits: bool = False
@@ -137,6 +139,7 @@ def next_holds(before: Holds, means: WindowMeans) -> Holds:
             or _above(before.broad, means.tensor, at.HEALTHY_TENSOR, at.HEALTHY_TENSOR_LEAVE)
         ),
         witness=witness,
+        seen=_seen(before.seen, means),
         at_power_limit=_above(before.at_power_limit, util, at.HEALTHY_UTIL, at.HEALTHY_UTIL_LEAVE)
         and _above(before.at_power_limit, means.power, at.FULL_POWER, at.FULL_POWER_LEAVE),
         draws_little=_above(before.draws_little, util, at.LOW_POWER_UTIL, at.LOW_POWER_UTIL_LEAVE)
@@ -197,6 +200,22 @@ def _memory(before: bool, a: WindowMeans) -> bool:
     return _above(before, a.util, at.MEMORY_UTIL, at.MEMORY_UTIL_LEAVE) and _above(
         before, a.d, at.MEMORY_RATIO, at.MEMORY_RATIO_LEAVE
     )
+
+
+def _seen(before: bool, a: WindowMeans) -> bool:
+    """Whether anything but SM activity shows work. Power does not where all that it could be is measured to rest."""
+    pipes = (a.tensor, *a.pipes)
+    if any(_above(before, pipe, at.SEEN_PIPE, at.SEEN_PIPE_LEAVE) for pipe in pipes):
+        return True
+    if _above(before, a.dram, at.SEEN_DRAM, at.SEEN_DRAM_LEAVE):
+        return True
+    counted = [value for value in (*pipes, a.dram) if value is not None]
+    rests = bool(counted) and all(
+        _below(not before, value, at.UNEXPLAINED_PIPE, at.UNEXPLAINED_PIPE_LEAVE) for value in counted
+    )
+    if rests and _above(not before, a.sm, at.UNEXPLAINED_SM, at.UNEXPLAINED_SM_LEAVE):
+        return False
+    return _above(before, a.power, at.SEEN_POWER, at.SEEN_POWER_LEAVE)
 
 
 def _stalled(before: bool, a: WindowMeans) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.sm_remedy import INTEGRATED
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
@@ -48,7 +49,6 @@ COUNTED = (
 """What DCGM counts in turns, where a GPU cannot count all of it at once."""
 MISSED = "a sample that DCGM missed: it counts in turns"
 _PERCENTS_OF = attrgetter(*PERCENTS)
-_INTEGRATED = ("thor", "orin", "xavier", "tegra", "nvgpu")
 
 
 class SoFar(Struct):
@@ -92,7 +92,7 @@ def _other_work(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample])
         if value is not None and value >= SOME_WORK:
             return f"{words} {value:.0f} % of the time"
     name = gpu.static.name.lower()
-    is_integrated = gpu.static.unified_memory or any(word in name for word in _INTEGRATED)
+    is_integrated = gpu.static.unified_memory or any(word in name for word in INTEGRATED)
     if is_integrated and gpu.power_w is not None and past.least_w and gpu.power_w >= RISEN * past.least_w:
         return f"the GPU draws {gpu.power_w:.0f} W"
     for p in processes:

@@ -105,6 +105,20 @@ WITNESS_PIPE: Final = 20.0
 WITNESS_PIPE_LEAVE: Final = 17.0
 """A second witness of work beside SM activity: x, d (``MUCH_DRAM_RATIO``) or a pipe this busy."""
 
+SEEN_PIPE: Final = 5.0
+SEEN_PIPE_LEAVE: Final = 4.0
+SEEN_DRAM: Final = 10.0
+SEEN_DRAM_LEAVE: Final = 8.0
+SEEN_POWER: Final = 0.5
+SEEN_POWER_LEAVE: Final = 0.47
+"""One of these shows work: a pipe or the memory, percent, or power as a share of its limit [judged]."""
+UNEXPLAINED_SM: Final = 60.0
+UNEXPLAINED_SM_LEAVE: Final = 57.0
+UNEXPLAINED_PIPE: Final = 2.0
+UNEXPLAINED_PIPE_LEAVE: Final = 3.0
+"""SM from here on with all pipes and the memory below this is explained by nothing that was measured, whatever the
+power: a kernel that squares one float has SM 79 to 100 on an A100, tensor 1 and DRAM 0."""
+
 FULL_POWER: Final = 0.95
 FULL_POWER_LEAVE: Final = 0.92
 LOW_POWER: Final = 0.5

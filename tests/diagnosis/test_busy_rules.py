@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gputop.diagnosis.rules.busy import UNEXPLAINED
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.derived import SOFTWARE_THERMAL
 from gputop.model.sm import LackKind, SmLack
@@ -411,3 +412,40 @@ def test_shares_of_all_states_add_up_and_busy_not_working_is_split_by_its_cause(
     assert all((d.busy_not_working is None) == (d.state != "busy_not_working") for _, d in watch.said)
     total = watch.diagnoser.waste()
     assert total.causes == said.causes
+
+
+SQUARES = {
+    "util": 100.0, "sm": 90.0, "tensor_active_pct": 1.0, "dram": 0.0, "power_w": 400.0
+}  # fmt: skip
+"""Each thread squares one float: as an A100 shows it, whose FP32 pipe nobody counts there."""
+
+
+def test_a_busy_sm_in_which_nothing_is_seen_to_work_is_never_green_from_the_first_verdict_on() -> None:
+    watch = Watch()
+    watch.feed(snap(tick, gpu(**SQUARES), [train()]) for tick in range(120))
+    said = [d for _, d in watch.said if d.verdict != "collecting"]
+    assert {(d.verdict, d.level, d.title) for d in said[:40]} == {("working", "info", UNEXPLAINED)}
+    assert {d.level for d in said} == {"info"} and not any(d.busy_not_working for d in said)
+    first = said[0]
+    assert "FP32, FP64, integer" in first.notes[0] and "DCGM" in first.remedy
+
+
+@pytest.mark.parametrize(
+    "witness",
+    [
+        {"fp32_active_pct": 6.0}, {"fp64_active_pct": 6.0}, {"int_active_pct": 6.0}, {"fp16_active_pct": 6.0},
+        {"tensor_active_pct": 6.0}, {"dram": 11.0}, {"dram": 4.0, "power_w": 400.0}, {"util": 85.0, "sm": 58.0, "power_w": 400.0},
+    ],
+)  # fmt: skip
+def test_one_witness_of_work_is_enough_for_green(witness: dict[str, float]) -> None:
+    """As jobs of FP32 or FP64 alone have it: vision, physics."""
+    said = steady(30, gpu(**{**SQUARES, "power_w": 200.0, **witness}), [train()])
+    assert (said.verdict, said.level, said.title) == ("working", "green", "working")
+
+
+def test_without_a_witness_that_could_be_measured_a_gpu_looks_busy_and_is_not_green() -> None:
+    blind = {"tensor_active_pct": None, "dram": None}
+    said = steady(30, gpu(util=99.0, sm=90.0, power_w=None, **blind), [train()])
+    assert (said.verdict, said.level, said.title) == ("working", "grey-green", "looks busy")
+    seen = steady(30, gpu(util=99.0, sm=90.0, power_w=420.0, **blind), [train()])
+    assert (seen.level, seen.title) == ("green", "working")

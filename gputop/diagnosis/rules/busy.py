@@ -141,7 +141,7 @@ SMALL_KERNELS = Rule(
     holds=lambda s: s.flag is not None and s.mean.dram is not None,
     tell=_tell_small,
     remedy='larger batch, CUDA graphs, torch.compile(mode="reduce-overhead"), fused kernels; smaller GPU, MIG',
-    checked="a loop of 64-element additions on a T4 (C: SM / util 0.004–0.010); the lowest load that does work has "
+    checked="a loop of 64-element additions on a T4 (C: SM / util 0.010); the lowest load that does work has "
     "0.341. A and B: simulated loads alone",
 )
 
@@ -349,24 +349,59 @@ HEALTHY = Rule(
 )
 
 
+UNEXPLAINED = "busy, and nothing measured explains it"
+LOOKS_BUSY = "looks busy"
+OTHER_PIPES = (
+    "have FP32, FP64 and integer work measured: GPM where the card has it, else DCGM's DCGM_FI_PROF_PIPE_… fields"
+)
+
+
 def _tell_working(s: Signals) -> RuleResult:
-    sure: Confidence = "high" if s.mean.sm is not None and s.mean.sm >= at.HEALTHY_SM and s.holds.witness else "medium"
+    mean = s.mean
+    if not s.holds.seen:
+        return _tell_unexplained(s)
+    sure: Confidence = "high" if mean.sm is not None and mean.sm >= at.HEALTHY_SM and s.holds.witness else "medium"
     notes: tuple[str, ...] = ()
     if not s.holds.witness:
         notes = ("no second witness: SM activity says that warps are resident, not that they compute",)
     return RuleResult("green", (_numbers(s),), confidence=sure, notes=(*notes, *_few_warps(s)))
 
 
+def _tell_unexplained(s: Signals) -> RuleResult:
+    """Busy SMs in which nothing was seen to work: no praise and no blame."""
+    mean = s.mean
+    lacks = [
+        name
+        for name, value in (("FP32", mean.fp32), ("FP64", mean.fp64), ("integer", mean.integer), ("DRAM", mean.dram))
+        if value is None
+    ]
+    line = _numbers(s) if mean.dram is None else f"{_numbers(s)}, DRAM {pct(mean.dram)}"
+    measured = any(value is not None for value in (mean.tensor, mean.fp32, mean.fp64, mean.fp16, mean.integer))
+    if not measured and mean.dram is None and mean.power is None:
+        note = "neither the pipes nor the memory nor the power are measured here: warps are resident, no more is known"
+        return RuleResult(
+            "grey-green", (line,), s.measure or OTHER_PIPES, "measure the pipes", "low", (note,), LOOKS_BUSY
+        )
+    note = f"not measured here: {', '.join(lacks)}" if lacks else "all that is measured rests"
+    remedy, short = (
+        (OTHER_PIPES, "measure the pipes") if lacks else ("a trace shows its kernels: `gputop trace FILE`", "")
+    )
+    return RuleResult("info", (f"{line}{_power(s)}",), remedy, short, "low", (note,), UNEXPLAINED)
+
+
 WORKING = Rule(
     id="working",
     title="working",
-    condition=f"util ≥ {at.WORKING_UTIL:.0f} %, SM measured, nothing else; confidence medium below SM "
-    f"{at.HEALTHY_SM:.0f} % or without a second witness",
+    condition=f"util ≥ {at.WORKING_UTIL:.0f} %, SM measured, nothing else. Green with one witness: a tensor, FP or INT "
+    f"pipe ≥ {at.SEEN_PIPE:.0f} %, DRAM ≥ {at.SEEN_DRAM:.0f} %, or power ≥ {100 * at.SEEN_POWER:.0f} % of its limit, "
+    f"the last not at SM ≥ {at.UNEXPLAINED_SM:.0f} % with all that is measured below {at.UNEXPLAINED_PIPE:.0f} %; "
+    f"confidence medium below SM {at.HEALTHY_SM:.0f} % or without a second witness",
     level="green",
+    levels=f"green; info where nothing measured explains it; grey-green ({LOOKS_BUSY}) where no witness is measured",
     state="working",
     holds=lambda s: s.u >= at.WORKING_UTIL and s.mean.sm is not None,
     tell=_tell_working,
-    checked="servers on GeForce and data-centre GPUs under a benchmark: SM / util 0.739 and more",
+    checked="SM / util of servers on GeForce and data-centre GPUs under a benchmark: 0.78 and more",
 )
 
 
