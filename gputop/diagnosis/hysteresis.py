@@ -83,7 +83,9 @@ class Holds(Struct, frozen=True):
     witness: bool = False
     """Something beside SM activity shows work: the tensor cores, the memory, or another pipe."""
     seen: bool = False
-    """A pipe, the memory or the power shows work; at a busy SM only the first two do."""
+    """A pipe, the memory or the power shows work."""
+    unexplained: bool = False
+    """A busy SM, and all that could explain it was measured to rest: then power shows no work."""
     at_power_limit: bool = False
     draws_little: bool = False
     waits: bool = False
@@ -106,6 +108,7 @@ def next_holds(before: Holds, means: WindowMeans) -> Holds:
         or _above(before.witness, x, at.WITNESS_TENSOR_RATIO, at.WITNESS_TENSOR_RATIO_LEAVE)
         or any(_above(before.witness, pipe, at.WITNESS_PIPE, at.WITNESS_PIPE_LEAVE) for pipe in means.pipes)
     )
+    unexplained = _unexplained(before.unexplained, means)
     return Holds(
         flag=next_flag(before.flag, means),
         moves_data=_below(before.moves_data, means.tensor, at.COMM_TENSOR, at.COMM_TENSOR_LEAVE)
@@ -139,7 +142,8 @@ def next_holds(before: Holds, means: WindowMeans) -> Holds:
             or _above(before.broad, means.tensor, at.HEALTHY_TENSOR, at.HEALTHY_TENSOR_LEAVE)
         ),
         witness=witness,
-        seen=_seen(before.seen, means),
+        seen=_seen(before.seen, means, unexplained),
+        unexplained=unexplained,
         at_power_limit=_above(before.at_power_limit, util, at.HEALTHY_UTIL, at.HEALTHY_UTIL_LEAVE)
         and _above(before.at_power_limit, means.power, at.FULL_POWER, at.FULL_POWER_LEAVE),
         draws_little=_above(before.draws_little, util, at.LOW_POWER_UTIL, at.LOW_POWER_UTIL_LEAVE)
@@ -202,20 +206,21 @@ def _memory(before: bool, a: WindowMeans) -> bool:
     )
 
 
-def _seen(before: bool, a: WindowMeans) -> bool:
-    """Whether anything but SM activity shows work. Power does not where all that it could be is measured to rest."""
-    pipes = (a.tensor, *a.pipes)
-    if any(_above(before, pipe, at.SEEN_PIPE, at.SEEN_PIPE_LEAVE) for pipe in pipes):
-        return True
-    if _above(before, a.dram, at.SEEN_DRAM, at.SEEN_DRAM_LEAVE):
-        return True
-    counted = [value for value in (*pipes, a.dram) if value is not None]
-    rests = bool(counted) and all(
-        _below(not before, value, at.UNEXPLAINED_PIPE, at.UNEXPLAINED_PIPE_LEAVE) for value in counted
+def _unexplained(before: bool, a: WindowMeans) -> bool:
+    counted = [value for value in (a.tensor, *a.pipes, a.dram) if value is not None]
+    return (
+        bool(counted)
+        and _above(before, a.sm, at.UNEXPLAINED_SM, at.UNEXPLAINED_SM_LEAVE)
+        and all(_below(before, value, at.UNEXPLAINED_PIPE, at.UNEXPLAINED_PIPE_LEAVE) for value in counted)
     )
-    if rests and _above(not before, a.sm, at.UNEXPLAINED_SM, at.UNEXPLAINED_SM_LEAVE):
-        return False
-    return _above(before, a.power, at.SEEN_POWER, at.SEEN_POWER_LEAVE)
+
+
+def _seen(before: bool, a: WindowMeans, unexplained: bool) -> bool:
+    return (
+        any(_above(before, pipe, at.SEEN_PIPE, at.SEEN_PIPE_LEAVE) for pipe in (a.tensor, *a.pipes))
+        or _above(before, a.dram, at.SEEN_DRAM, at.SEEN_DRAM_LEAVE)
+        or (not unexplained and _above(before, a.power, at.SEEN_POWER, at.SEEN_POWER_LEAVE))
+    )
 
 
 def _stalled(before: bool, a: WindowMeans) -> bool:

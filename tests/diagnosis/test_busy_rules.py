@@ -434,7 +434,8 @@ def test_a_busy_sm_in_which_nothing_is_seen_to_work_is_never_green_from_the_firs
     "witness",
     [
         {"fp32_active_pct": 6.0}, {"fp64_active_pct": 6.0}, {"int_active_pct": 6.0}, {"fp16_active_pct": 6.0},
-        {"tensor_active_pct": 6.0}, {"dram": 11.0}, {"dram": 4.0, "power_w": 400.0}, {"util": 85.0, "sm": 58.0, "power_w": 400.0},
+        {"tensor_active_pct": 6.0}, {"dram": 11.0}, {"dram": 4.0, "power_w": 400.0},
+        {"util": 85.0, "sm": 58.0, "power_w": 400.0},
     ],
 )  # fmt: skip
 def test_one_witness_of_work_is_enough_for_green(witness: dict[str, float]) -> None:
