@@ -22,7 +22,7 @@ WORSE = 1
 def arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("before", help="a recording")
     command.add_argument("after", help="a recording")
-    text = "exit 1 where a step takes more than so many percent longer, or so many points more of the time is not work"
+    text = "exit 1 where a step takes more than so many percent longer, or so many points more of the time is lost"
     command.add_argument("--fail-on", metavar="slower:PCT|waste:POINTS", help=text)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")

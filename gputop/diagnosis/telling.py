@@ -20,6 +20,7 @@ from gputop.diagnosis.rules.busy import HALF_WORKING, STALLED
 from gputop.diagnosis.rules.starved import LOW_DEMAND
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
+    NOT_WORKING,
     NOT_WORKING_ALARM,
     STATE_WORDS,
     Badge,
@@ -120,10 +121,26 @@ def program(command: str) -> str:
 
 def owner_words(owner: GpuOwner) -> str:
     """``rl.py (rl, pid 4711, slurm 8830) and 2 more``; without what cannot be read."""
-    facts = ", ".join(filter(None, (owner.user, f"pid {owner.pid}", owner.job)))
+    return _named(owner, f"pid {owner.pid}") + (f" and {owner.others} more" if owner.others else "")
+
+
+def _named(owner: GpuOwner, pid: str) -> str:
+    facts = ", ".join(filter(None, (owner.user, pid, owner.job)))
     name = program(owner.command) if owner.command else ""
-    more = f" and {owner.others} more" if owner.others else ""
-    return (f"{name} ({facts})" if name else facts) + more
+    return f"{name} ({facts})" if name and facts else name or facts
+
+
+MOST_JOBS = 3
+
+
+def whose_words(owners: Iterable[GpuOwner | None]) -> str:
+    """Whose several GPUs are: a single owner with its pid, else each job once, so many at most."""
+    distinct = list(dict.fromkeys(owner for owner in owners if owner is not None))
+    if len(distinct) == 1:
+        return owner_words(distinct[0])
+    jobs = list(dict.fromkeys(_named(owner, "") or owner_words(owner) for owner in distinct))
+    more = f" and {len(jobs) - MOST_JOBS} more" if len(jobs) > MOST_JOBS else ""
+    return ", ".join(jobs[:MOST_JOBS]) + more
 
 
 # The telling itself.
@@ -227,40 +244,60 @@ def counts(tellings: Iterable[Telling]) -> dict[str, int]:
     return {word: n for word in GROUPS if (n := groups.count(word))}
 
 
+class HeadWords(Struct, frozen=True):
+    """The first words on a GPU: what it does, why, both, and what that means."""
+
+    title: str
+    cause: str
+    words: str
+    role: Role
+
+
+def alarmed(words: str) -> str:
+    """The words with an alarm in capitals, as a screen and a terminal show them."""
+    return words.replace(NOT_WORKING, NOT_WORKING_ALARM, 1)
+
+
+def head_of(d: GpuDiagnosis) -> HeadWords:
+    """The first words of a diagnosis: the verdict's, unless a badge comes before it."""
+    words = full_title(d.plain_title or d.title, d.busy_not_working)
+    leading = _leading(d.badges)
+    if leading is None:
+        title, _, cause = words.partition(": ")
+        return HeadWords(title, cause, words, role_of(d))
+    if leading.id == LOST:
+        return HeadWords(LOST_TITLE, "", LOST_TITLE, "not_working")
+    role: Role = "waiting" if leading.id == STRAGGLER.id else "not_working"
+    if leading.about is not None:
+        return HeadWords(leading.title, "", leading.title, role)
+    return HeadWords(leading.title, words, f"{leading.title}, {words}", role)
+
+
 def telling(d: GpuDiagnosis) -> Telling:
     """What is told of a diagnosis."""
-    words = full_title(d.plain_title or d.title, d.busy_not_working)
-    title, _, cause = words.partition(": ")
-    evidence, remedy, remedy_short = d.evidence, d.remedy, d.remedy_short
-    role, beside, notes = role_of(d), d.badges, d.notes
-    leading = _leading(d.badges)
-    if leading is not None:
-        beside = tuple(badge for badge in d.badges if badge is not leading)
-        is_victim = leading.about is not None
-        role = "waiting" if leading.id == STRAGGLER.id else "not_working"
-        if is_victim or leading.id == LOST:
-            title, cause, words = (leading.title if is_victim else LOST_TITLE), "", ""
-            evidence, remedy, remedy_short, notes = (leading.evidence,), "" if is_victim else leading.remedy, "", ()
-        else:
-            title, cause = leading.title, words
-            evidence = (leading.evidence, *d.evidence)
-            remedy, remedy_short = leading.remedy, ""
-        words = f"{title}, {words}" if words else title
+    head, leading = head_of(d), _leading(d.badges)
+    evidence, remedy, remedy_short, notes = d.evidence, d.remedy, d.remedy_short, d.notes
+    if leading is not None and (leading.about is not None or leading.id == LOST):
+        # Who waits says for whom, and nothing else: what helps is told there.
+        remedy = "" if leading.about is not None else leading.remedy
+        evidence, remedy_short, notes = (leading.evidence,), "", ()
+    elif leading is not None:
+        evidence, remedy, remedy_short = (leading.evidence, *d.evidence), leading.remedy, ""
     is_counted = d.state != "unmeasured" and d.lost is not None
     return Telling(
         gpu=d.index,
         uuid=d.uuid,
-        title=title,
-        cause=cause,
-        words=words,
+        title=head.title,
+        cause=head.cause,
+        words=head.words,
         number=None if d.figure is None else Number(*d.figure),
         level=d.level,
-        role=role,
+        role=head.role,
         group=group_of(d),
         evidence=evidence,
         remedy=remedy,
         remedy_short=remedy_short,
-        beside=beside,
+        beside=tuple(badge for badge in d.badges if badge is not leading),
         notes=notes,
         owner=d.owner,
         since=d.began,
@@ -275,9 +312,8 @@ def _leading(badges: Sequence[Badge]) -> Badge | None:
     return by_id.get(LOST) or by_id.get(ECC.id) or by_id.get(STRAGGLER.id)
 
 
-def number_words(telling: Telling) -> str:
+def number_words(number: Number | None) -> str:
     """The number with its name: ``idle 62 %``; empty before there is a verdict."""
-    number = telling.number
     if number is None:
         return ""
     return f"{number.name} n/a" if number.value is None else f"{number.name} {number.value:.0f} {number.unit}"
@@ -296,13 +332,16 @@ def span_words(charged_s: float | None, lasted_s: float) -> str:
     return f"{part if float(part) <= float(number) else number} of {whole}"
 
 
-def since_words(telling: Telling, utc_offset_s: float = 0.0) -> str:
-    """``since 23:25, 8 of 13 min``: when it began, how much of how long was lost. With the date after half a day."""
-    if telling.since is None:
-        return ""
-    form = "%H:%M" if telling.lasted_s < 12 * HOUR_S else "%b %d %H:%M"
-    clock = time.strftime(form, time.gmtime(telling.since + utc_offset_s))
-    return f"since {clock}, {span_words(telling.charged_s, telling.lasted_s)}"
+def since_words(told: Telling, utc_offset_s: float | None = None) -> str:
+    """``since 23:25, 8 of 13 min``: when it began, how much of how long was lost; UTC without an offset."""
+    return "" if told.since is None else time_words(told.since, told.charged_s, told.lasted_s, utc_offset_s)
+
+
+def time_words(since: float, charged_s: float | None, lasted_s: float, utc_offset_s: float | None = None) -> str:
+    """The one form of time, with the date from half a day on."""
+    form = "%H:%M" if lasted_s < 12 * HOUR_S else "%b %d %H:%M"
+    clock = time.strftime(form, time.gmtime(since + (utc_offset_s or 0.0)))
+    return f"since {clock}{' UTC' if utc_offset_s is None else ''}, {span_words(charged_s, lasted_s)}"
 
 
 def tell(diagnoses: Iterable[GpuDiagnosis]) -> tuple[Telling, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import overload
+from typing import Any, overload
 
 from msgspec.structs import replace
 
@@ -250,6 +250,26 @@ class Ledger:
             max(0.0, self._recent_measured / span),
             max(0.0, self._recent_lost / span),
         )
+
+
+class RisingSums:
+    """How far sums that only rise have risen: those of a monitor that began anew, as after a clock that was set back,
+    count from there."""
+
+    def __init__(self, before: Mapping[str, float] | None = None) -> None:
+        """``before`` are the sums from which on it counts; None are those that are taken first."""
+        self.risen: dict[str, float] = {}
+        self._before = before
+
+    def take(self, sums: Mapping[Any, float] | None) -> None:
+        """Add what the sums have risen by since they were last taken."""
+        now: dict[str, float] = dict(sums or {})
+        before = now if self._before is None else self._before
+        if any(now.get(key, 0.0) < value for key, value in before.items()):
+            before = {}
+        for key, value in now.items():
+            self.risen[key] = self.risen.get(key, 0.0) + value - before.get(key, 0.0)
+        self._before = now
 
 
 def measured_span(since_last_s: float, interval_s: float) -> float:

@@ -167,29 +167,23 @@ def length(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
-def gpu_time_unit(whole_s: float) -> tuple[float, str]:
-    """The unit in which GPU time is told that is so many seconds in all: its length in seconds, and its name."""
-    if whole_s >= HOUR_S:
-        return HOUR_S, "GPU-hours"
-    return (60.0, "GPU-minutes") if whole_s >= 90.0 else (1.0, "GPU-seconds")
+LEAST_GPU_H = 0.005
+"""Less would be shown as 0.00."""
 
 
-def gpu_time(seconds: float, whole_s: float = 0.0) -> str:
-    """Time of GPUs added up: ``45 GPU-seconds``, ``12.5 GPU-minutes``, from an hour on ``2.25 GPU-hours``.
+def gpu_time(seconds: float) -> str:
+    """Time of GPUs added up: ``2.25 GPU-h``, ``< 0.01 GPU-h``; one unit everywhere, so that all of it compares."""
+    return f"{gpu_hours(seconds)} GPU-h"
 
-    In the unit of the whole that it is a part of, unless it is too small for that.
-    """
-    size_s, unit = gpu_time_unit(max(whole_s, seconds))
-    if seconds < 0.1 * size_s:
-        size_s, unit = gpu_time_unit(seconds)
-    return f"{seconds / size_s:.{2 if size_s == HOUR_S else 1 if size_s > 1.0 else 0}f} {unit}"
+
+def gpu_hours(seconds: float) -> str:
+    """The same without its unit, for columns that say it once."""
+    return "< 0.01" if 0.0 < seconds < LEAST_GPU_H * HOUR_S else f"{seconds / HOUR_S:.2f}"
 
 
 def gpu_time_of(part_s: float, whole_s: float) -> str:
-    """A part of such a time, the unit said once where both have the same: ``12.5 of 40.0 GPU-minutes``."""
-    part, whole = gpu_time(part_s, whole_s), gpu_time(whole_s)
-    number, _, unit = part.partition(" ")
-    return f"{number if not part_s or whole.endswith(f' {unit}') else part} of {whole}"
+    """A part of such a time: ``0.92 of 1.78 GPU-h``."""
+    return f"{gpu_hours(part_s)} of {gpu_time(whole_s)}"
 
 
 def typed_number(text: str, unit: Unit) -> float:

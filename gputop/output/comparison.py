@@ -211,8 +211,8 @@ def slower_pct(comparison: Comparison) -> float | None:
 
 
 def more_waste(comparison: Comparison) -> float | None:
-    """How much more of the judged GPU time was not work, in points; None where nothing was judged in one of them."""
-    was, now = comparison.before.not_work_share(), comparison.after.not_work_share()
+    """How much more of the judged GPU time was lost, in points; None where nothing was judged in one of them."""
+    was, now = comparison.before.lost_share(), comparison.after.lost_share()
     return None if was is None or now is None else 100.0 * (now - was)
 
 
@@ -230,7 +230,7 @@ def first_line(comparison: Comparison) -> str:
 
 
 def direction(comparison: Comparison) -> Direction:
-    """What ``first_line`` says: of the step where both have one, else of the GPU time that was not work."""
+    """What ``first_line`` says: of the step where both have one, else of the GPU time that was lost."""
     steps = step_change(comparison)
     if steps is None:
         return _work_direction(comparison)
@@ -239,7 +239,7 @@ def direction(comparison: Comparison) -> Direction:
 
 
 def _work_direction(comparison: Comparison) -> Direction:
-    was, now = comparison.before.not_work_share(), comparison.after.not_work_share()
+    was, now = comparison.before.lost_share(), comparison.after.lost_share()
     if was is None or now is None:
         return "unknown"
     change = 100.0 * (now - was)
@@ -309,13 +309,13 @@ def steps_words(comparison: Comparison) -> str:
 
 
 def _work_line(comparison: Comparison) -> str:
-    was, now = comparison.before.not_work_share(), comparison.after.not_work_share()
+    was, now = comparison.before.lost_share(), comparison.after.lost_share()
     if was is None or now is None:
         return "Not comparable: there is no judged GPU time in one of them."
     change, course = 100.0 * (now - was), _work_direction(comparison)
     if course == "same":
-        return f"Same: {100 * now:.0f} % of the GPU time was not work, as before{_harder(comparison)}."
-    said = f"{100 * now:.0f} % of the GPU time was not work, {100 * was:.0f} % before ({change:+.0f} points)"
+        return f"Same: {100 * now:.0f} % of the GPU time was lost, as before{_harder(comparison)}."
+    said = f"{100 * now:.0f} % of the GPU time was lost, {100 * was:.0f} % before ({change:+.0f} points)"
     return f"{course.capitalize()}: {said}."
 
 
@@ -342,10 +342,8 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
             }
             for d in comparison.differences
         ],
-        "not_work_share": {
-            "before": comparison.before.not_work_share(),
-            "after": comparison.after.not_work_share(),
-        },
+        "not_work_share": {"before": comparison.before.not_work_share(), "after": comparison.after.not_work_share()},
+        "lost_share": {"before": comparison.before.lost_share(), "after": comparison.after.lost_share()},
         "gone": list(comparison.gone),
         "new": list(comparison.new),
         "verdict": verdict_line(comparison),

@@ -12,9 +12,9 @@ from gputop.output.document import Cell, Document, LevelText, Notes, Table, inde
 from gputop.report.run_folder import FolderRun, RunFolder
 
 SCHEMA = 1
-_HEAD = ("RUN", "BEGUN (UTC)", "LENGTH", "GPUS", "STEPS/S", "A STEP", "SM", "NOT WORK", "LOST", "TREND")
+_HEAD = ("RUN", "BEGUN (UTC)", "LENGTH", "GPUS", "STEPS/S", "A STEP", "SM", "LOST", "COST", "TREND")
 _SIDES = "<<><>>>>><"
-_LOST = "LOST: what the time that was not work cost"
+_LOST = "COST: what the lost time cost"
 _TREND = "TREND: steps a second against the run of that name before"
 
 
@@ -48,7 +48,7 @@ def _cells(run: FolderRun) -> tuple[Cell, ...]:
         "" if run.steps_per_s is None else per_second(run.steps_per_s),
         "" if run.step_s is None else step_time(run.step_s),
         NOT_MEASURED if run.sm_pct is None else f"{run.sm_pct:.0f}",
-        share(run.not_work_share),
+        share(run.lost_share),
         "" if run.lost is None else f"{run.lost:.2f}",
         "" if run.trend_pct is None else _trend(run.trend_pct),
     )

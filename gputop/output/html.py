@@ -151,15 +151,14 @@ _STYLE = """
   --c-compute: #1f883d; --c-comm: #0969da; --c-copy: #8250df; --c-idle: #d29922;
   --c-data: #cf222e; --c-after_sync: #bc4c00; --c-allocator: #9a6700; --c-launching: #8250df;
   --c-module_load: #6e5494; --c-host_work: #a40e26;
-  --c-working: #1f883d; --c-busy_not_working: #a8201f; --c-starved: #e0883a; --c-idle_allocated: #9a8f6a;
-  --c-unmeasured: var(--track);
+  --c-work: #1f883d; --c-not_working: #a8201f; --c-waiting: #d29922; --c-information: #4a90d9;
   --c-launch_latency: #bf3989; --c-dependency: #0969da; --c-kernel_gap: #57606a; --c-unknown: #afb8c1; }
 @media (prefers-color-scheme: dark) { :root {
   --ground: #0d1117; --card: #161b22; --text: #d8dee4; --dim: #9198a1; --rule: #30363d; --track: #262c34;
   --green: #3fb970; --yellow: #e3b341; --red: #ff7b72; --info: #58a6ff; --grey: #9198a1;
   --c-compute: #3fb950; --c-comm: #58a6ff; --c-copy: #bc8cff; --c-idle: #d29922;
   --c-data: #ff7b72; --c-after_sync: #f0883e; --c-allocator: #d4a72c; --c-launching: #bc8cff;
-  --c-module_load: #a98fd1; --c-host_work: #ffa198; --c-working: #3fb950;
+  --c-module_load: #a98fd1; --c-host_work: #ffa198; --c-work: #3fb950;
   --c-launch_latency: #f778ba; --c-dependency: #58a6ff; --c-kernel_gap: #8b949e; --c-unknown: #6e7681; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 2rem 1.5rem 3rem; max-width: 68rem; background: var(--ground); color: var(--text);
@@ -238,8 +237,6 @@ def document(title: str, *body: object, footer: str = "") -> str:
 
 HEIGHT, LANE = 100, 12
 GREEN, AMBER, RED, GREY = "var(--c-compute)", "#bf8f4a", "#a8201f", "var(--c-unknown)"
-LEVELS = {"green": GREEN, "grey-green": GREY, "info": "var(--info)", "yellow": "#e0883a", "red": RED, "grey": GREY}
-"""The lane's colour of each level."""
 
 MARKS = 4
 """Intervals of equal length between the labels of the axis."""
@@ -270,11 +267,11 @@ def chart(columns: Columns, label: str) -> Markup:
 def lane(columns: Columns) -> Markup:
     """The verdict over the same time; a tooltip names each part."""
     at, parts = 0, []
-    for level_and_title, run in groupby(columns, lambda c: None if c is None else (c.level, c.title)):
+    for role_and_title, run in groupby(columns, lambda c: None if c is None else (c.role, c.title)):
         width = len(list(run))
-        if level_and_title is not None:
-            level, title = level_and_title
-            colour = LEVELS.get(level, GREY)
+        if role_and_title is not None:
+            role, title = role_and_title
+            colour = f"var(--c-{role})"
             parts.append(element("rect", element("title", title), x=at, y=0, width=width, height=LANE, fill=colour))
         at += width
     return element(

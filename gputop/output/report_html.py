@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from itertools import zip_longest
 
-from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, State
-from gputop.model.quantity import GIB, HOUR_S, NOT_MEASURED, count, length, number, of_hundred
+from gputop.diagnosis.telling import LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words, owner_words
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, State
+from gputop.model.quantity import GIB, NOT_MEASURED, count, gpu_hours, length, number, of_hundred
 from gputop.model.sm import SM_SOURCES
 from gputop.output.comparison import change, compare, compare_document, sentence
 from gputop.output.document import (
@@ -21,7 +22,7 @@ from gputop.output.document import (
     part,
 )
 from gputop.output.html import AMBER, GREEN, GREY, RED, Markup, chart, clock, element, lane, prose
-from gputop.output.report_text import LEVEL_OF, PageParts, headline, hours_text, report_document
+from gputop.output.report_text import LEVEL_OF, PageParts, headline, report_document
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import FindingReport
 from gputop.report.lanes import Pictured
@@ -35,7 +36,7 @@ def report_html(pictured: Pictured) -> str:
     """The whole page: self-contained, without a script, light and dark, and it prints."""
     report = pictured.report
     rows = tuple(_time_row(gpu) for gpu in report.counted)
-    times = Table(("", "", "work", "not work", STATE_WORDS["unmeasured"]), rows, "<=>>>")
+    times = Table(("GPU", "", "WORK", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>>~")
     charts = (Drawing(key(pictured.column_s)), *(Drawing(gpu_section(pictured, gpu)) for gpu in report.counted))
     parts = PageParts(
         (provenance_line(pictured), *_jobs_line(pictured)),
@@ -44,7 +45,9 @@ def report_html(pictured: Pictured) -> str:
         _processes(pictured),
     )
     footer = (
-        "Not work = busy but not working + starved + idle. Time that was not measured or judged counts as neither. "
+        "Times are GPU-hours. Lost: of starved and idle time the part without a kernel; of time in which a GPU was "
+        "busy and did not work, or half worked, the part of the chip that no kernel used. What was not judged counts "
+        "as neither. "
         f"{count(report.frames, 'frame')}, {count(report.gaps, 'gap')} in the recording. One column of a chart stands "
         f"for {length(pictured.column_s)}."
     )
@@ -90,13 +93,15 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     state = max(STATES, key=lambda name: gpu.seconds.get(name, 0.0))
     finding = _main_finding(pictured.report.findings, gpu)
     title = finding.text if finding is not None else STATE_WORDS[state]
-    level = finding.level if finding is not None else LEVEL_OF[state]
-    red = finding.is_not_working if finding is not None else state == "busy_not_working"
+    level = LEVEL_OF_ROLE[finding.role] if finding is not None else LEVEL_OF[state]
+    red = level == "red"
+    owner = finding.owner if finding is not None and finding.owner is not None else gpu.owner
     head = element(
         "header",
         element("b", f"GPU {gpu.label}"),
         element("span", title, class_=None if red else f"level {level}"),
-        element("span", _figure(gpu, state)),
+        element("span", "" if owner is None else owner_words(owner)),
+        element("span", number_words(finding.number if finding is not None else _number(gpu, state))),
         class_="alarm" if red else None,
     )
     columns = pictured.lanes.get(gpu.uuid, ())
@@ -105,7 +110,7 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     figures = f"UTIL {number(util)} · SM {number(sm)} · GAP {number(gap)}"
     words = []
     if finding is not None:
-        words.append(element("p", f"↳ {finding.evidence} · {length(finding.seconds)} of {length(gpu.measured_s)}"))
+        words.append(element("p", f"↳ {finding.evidence} · {finding.when}"))
         if finding.remedy:
             words.append(element("p", "→ ", prose(finding.remedy), style="color:var(--green)"))
     figure_rows = (("UTIL", util, ""), ("SM", sm, "" if red else "green"), ("GAP", gap, "red" if red else ""))
@@ -135,25 +140,20 @@ def _main_finding(findings: Sequence[FindingReport], gpu: GpuReport) -> FindingR
     return max(candidates, key=lambda f: f.seconds, default=None)
 
 
-def _figure(gpu: GpuReport, state: State) -> str:
-    """The number of the verdict, as on the screen."""
+def _number(gpu: GpuReport, state: State) -> Number:
+    """The number of a GPU on which no verdict stood for most of the time: that of its means."""
     if state in ("starved", "idle", "idle_allocated"):
-        return "" if gpu.util_pct is None else f"idle {100 - gpu.util_pct:.0f} %"
-    return "efficiency n/a" if gpu.efficiency_pct is None else f"efficiency {of_hundred(gpu.efficiency_pct):.0f} %"
+        return Number("idle", None if gpu.util_pct is None else 100.0 - gpu.util_pct)
+    return Number("efficiency", of_hundred(gpu.efficiency_pct))
 
 
 def _time_row(gpu: GpuReport) -> tuple[Cell, ...]:
     total = sum(gpu.seconds.values()) or 1.0
     share = {state: 100.0 * gpu.seconds.get(state, 0.0) / total for state in STATES}
-    bar = Bar(tuple((_colour(state), STATE_WORDS[state], pct) for state, pct in share.items()))
-    lost = sum(gpu.seconds.get(state, 0.0) for state in NOT_WORK)
-    times = (gpu.seconds.get("working", 0.0), lost, gpu.seconds.get("unmeasured", 0.0))
-    return (f"GPU {gpu.label}", bar, *(hours_text(seconds / HOUR_S, total / HOUR_S) for seconds in times))
-
-
-def _colour(state: State) -> str:
-    """A trace's idle time is a loss, a GPU that is not used is not."""
-    return "unknown" if state == "idle" else state
+    bar = Bar(tuple((ROLE_OF_STATE[state], STATE_WORDS[state], pct) for state, pct in share.items()))
+    unjudged, lost = gpu.seconds.get("unmeasured", 0.0), sum(gpu.lost.values())
+    times = (max(0.0, sum(gpu.seconds.values()) - unjudged - lost), lost, unjudged)
+    return (gpu.label, bar, *map(gpu_hours, times), "" if gpu.owner is None else owner_words(gpu.owner))
 
 
 def _processes(pictured: Pictured) -> tuple[Block, ...]:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
+from msgspec.structs import replace
 
 from gputop.diagnosis.catalogue import titles
+from gputop.diagnosis.telling import LEVEL_OF_ROLE, ROLE_OF_STATE, owner_words, whose_words
 from gputop.diagnosis.thresholds import TOLD_SLOWER
-from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
-from gputop.model.cards import LIST_PRICE, SmallerCard, card_words
+from gputop.diagnosis.types import STATE_WORDS, STATES, Level, State
+from gputop.model.cards import LIST_PRICE, card_words
 from gputop.model.quantity import (
     HOUR_S,
     NOT_MEASURED,
     count,
     energy_words,
+    gpu_hours,
     gpu_time,
     gpu_time_of,
-    gpu_time_unit,
     length,
     mfu_words,
     number,
@@ -27,6 +30,7 @@ from gputop.model.quantity import (
     of_hundred,
     per_second,
     seconds,
+    share,
     step_time,
     which_gpus,
 )
@@ -50,16 +54,12 @@ from gputop.output.document import (
     plain,
 )
 from gputop.report.gpu_account import GpuReport
-from gputop.report.job_report import FindingReport, Fix, JobReport, alike
+from gputop.report.job_report import FindingReport, JobReport, alike
 from gputop.report.server_account import ServerReport
 from gputop.report.step_account import StepReport
 
-LEVEL_OF: dict[State, Level] = {
-    "working": "green", "busy_not_working": "red", "starved": "yellow", "idle_allocated": "grey", "idle": "grey",
-    "unmeasured": "grey",
-}  # fmt: skip
-FEW_HOURS = 10.0
-"""Below it hours have two decimals."""
+LEVEL_OF: Mapping[State, Level] = MappingProxyType({state: LEVEL_OF_ROLE[ROLE_OF_STATE[state]] for state in STATES})
+"""The colour of time in a state."""
 SCHEMA = 1
 LEAST_MONEY = 0.005
 """An amount that would be shown as 0.00 is left out."""
@@ -92,8 +92,7 @@ def report_document(report: JobReport, most_findings: int | None = None, page: P
     changes = (*_what_to_change(report), *part("Another card", cards))
     notes = Notes(tuple(report_notes(report)))
     if page is None:
-        states = _state_table(report) or Paragraph(NO_TIME)
-        return Document(title, (states, lost, gpus, useful, *findings, *changes, notes), lead)
+        return Document(title, (*_state_table(report), lost, gpus, useful, *findings, *changes, notes), lead)
     first = (*_missing(report), Figures(tuple(_figures(report))), lost, *page.times, *changes)
     inside = (*part("GPUs", gpus, useful), *page.charts, *findings, *page.processes)
     return Document(title, (*first, *inside, notes), page.lead or lead)
@@ -109,45 +108,35 @@ def _missing(report: JobReport) -> list[Block]:
 
 
 def _figures(report: JobReport) -> list[tuple[str, str | LevelText, str]]:
-    """The GPU time by state, and what was lost in money."""
+    """The GPU time by state, and what was lost."""
     hours = report.gpu_hours()
     total = sum(hours.values())
-    notes = {state: f"{100 * hours[state] / total:.0f} %" for state in STATES if hours[state] > 0.0}
-    if causes := report.busy_not_working_hours():
-        cause_hours = ", ".join(f"{titles()[name]} {hours_text(part, total)}" for name, part in causes.items())
-        notes["busy_not_working"] += f": {cause_hours}"
     figures: list[tuple[str, str | LevelText, str]] = [
-        (STATE_WORDS[state], LevelText(LEVEL_OF[state], hours_text(hours[state], total)), note)
-        for state, note in notes.items()
+        (STATE_WORDS[state], LevelText(LEVEL_OF[state], gpu_time(HOUR_S * hours[state])), share(hours[state] / total))
+        for state in STATES
+        if hours[state] > 0.0
     ]
-    if (lost := report.lost_money()) is not None:
-        day = "" if report.day_factor is None else f"{money(lost * report.day_factor, report)} a day at this rate"
-        figures.append(("not work, in money", money(lost, report), day))
+    lost = report.lost_hours()
+    if lost:
+        causes = ", ".join(f"{titles()[name]} {gpu_hours(HOUR_S * part)}" for name, part in lost.items())
+        figures.insert(0, ("lost", gpu_time(HOUR_S * sum(lost.values())), f"{share(report.lost_share())}: {causes}"))
+    if (money_lost := report.lost_money()) is not None:
+        day = "" if report.day_factor is None else f"{money(money_lost * report.day_factor, report)} a day at this rate"
+        figures.append(("lost, in money", money(money_lost, report), day))
     return figures
 
 
 def headline(report: JobReport) -> str:
-    """How much of the GPUs' time was not work, and how much more could not be judged."""
-    hours = report.gpu_hours()
-    judged = sum(value for state, value in hours.items() if state != "unmeasured")
-    lost = sum(hours[state] for state in NOT_WORK)
+    """How much of the GPUs' time was lost, and how much more could not be judged."""
+    judged, unjudged = report.judged_hours, report.gpu_hours()["unmeasured"]
     # A watched run on a machine that could not be measured has no host.
     where = report.where if report.host else report.command or "gputop"
     if judged <= 0.0:
         return f"{where}: {report.too_short or 'no GPU time was judged'}"
-    lost_words = gpu_time_of(HOUR_S * lost, HOUR_S * judged)
-    apart = gpu_time(HOUR_S * hours["unmeasured"], HOUR_S * judged).removesuffix(lost_words.rpartition(" ")[2]).rstrip()
-    return f"{where}: {lost_words} were not work" + (
-        f", {apart} {STATE_WORDS['unmeasured']}" if hours["unmeasured"] else ""
+    lost = gpu_time_of(HOUR_S * sum(report.lost_hours().values()), HOUR_S * judged)
+    return f"{where}: {lost} lost" + (
+        f", {gpu_hours(HOUR_S * unjudged)} {STATE_WORDS['unmeasured']}" if unjudged else ""
     )
-
-
-def hours_text(hours: float, of: float) -> str:
-    """A part of so many hours, in the unit that fits the whole: parts that are compared have one unit."""
-    size_s, _ = gpu_time_unit(HOUR_S * of)
-    unit = "h" if size_s == HOUR_S else "min" if size_s > 1.0 else "s"
-    decimals = 2 if unit == "h" and of < FEW_HOURS else 0 if unit == "s" else 1
-    return f"{HOUR_S / size_s * hours:.{decimals}f} {unit}"
 
 
 def _what_to_change(report: JobReport) -> tuple[Block, ...]:
@@ -155,10 +144,9 @@ def _what_to_change(report: JobReport) -> tuple[Block, ...]:
     fixes = report.fixes()
     if not fixes:
         return part("First to change", Paragraph(report.top_remedy) if report.top_remedy else None)
-    judged = HOUR_S * sum(hours for state, hours in report.gpu_hours().items() if state != "unmeasured")
-    head = ("GPU", "what is wrong", "wins at most", "money", "a day", "what helps")
+    head = ("GPU", "what is wrong", "whose", "wins at most", "money", "a day", "what helps")
     rows = tuple(
-        (which_gpus(fix.gpus), fix.text, f"{gpu_time(fix.gain_s, judged)}, {100 * fix.share:.0f} %",
+        (which_gpus(fix.gpus), fix.text, fix.whose, f"{gpu_time(fix.gain_s)}, {100 * fix.share:.0f} %",
          money(fix.money, report), money(fix.day, report), fix.remedy)
         for fix in fixes
     )  # fmt: skip
@@ -196,33 +184,35 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "gaps": report.gaps,
         "gpu_hours": hours,
         "busy_not_working_gpu_hours": report.busy_not_working_hours(),
+        "lost_gpu_hours": report.lost_hours(),
         "not_work_share": report.not_work_share(),
+        "lost_share": report.lost_share(),
         "price_per_gpu_hour": None if report.price == LIST_PRICE else report.price,
         "price_from": report.price_words or None,
         "cost": report.cost(),
         "too_short": report.too_short or None,
-        "fixes": [{key: getattr(fix, key) for key in Fix.__struct_fields__} for fix in report.fixes()],
-        "smaller_cards": [
-            {key: getattr(row, key) for key in SmallerCard.__struct_fields__} for row in report.smaller_cards()
-        ],
-        "gpus": [
-            {key: getattr(gpu, key) for key in GpuReport.__struct_fields__ if key not in ("seconds", "causes")}
-            | {"seconds": dict(gpu.seconds), "busy_not_working_seconds": dict(gpu.causes)}
-            for gpu in report.gpus
-        ],
-        "findings": [
-            {key: getattr(finding, key) for key in FindingReport.__struct_fields__ if key != "is_not_working"}
-            for finding in report.findings
-        ],
+        "fixes": to_builtins(report.fixes()),
+        "smaller_cards": to_builtins(report.smaller_cards()),
+        "gpus": [_gpu_data(gpu) for gpu in report.gpus],
+        "findings": to_builtins(report.findings),
         "finding_groups": [_group_data(group) for group in alike(report.findings)],
         "step_periods": [period_value(period) for period in report.periods],
-        "servers": [{key: getattr(row, key) for key in ServerReport.__struct_fields__} for row in report.servers],
-        "steps": [{key: getattr(run, key) for key in StepReport.__struct_fields__} for run in report.steps],
+        "servers": to_builtins(report.servers),
+        "steps": to_builtins(report.steps),
         "top_remedy": report.top_remedy,
         "missing": [{"t": gap.t, "text": gap.text} for gap in report.missing],
         "marks": [{"t": mark.t, "text": mark.text} for mark in report.marks],
         "notes": list(report.notes),
     }
+
+
+def _gpu_data(gpu: GpuReport) -> dict[str, Any]:
+    """One GPU; what stands by state and by verdict at the end."""
+    by_name = {
+        "seconds": dict(gpu.seconds), "busy_not_working_seconds": dict(gpu.causes), "lost_seconds": dict(gpu.lost),
+    }  # fmt: skip
+    rest: dict[str, Any] = to_builtins(replace(gpu, seconds={}, causes={}, lost={}))
+    return {key: value for key, value in rest.items() if key not in ("seconds", "causes", "lost")} | by_name
 
 
 def _group_data(group: Sequence[FindingReport]) -> dict[str, Any]:
@@ -260,34 +250,26 @@ def _head(report: JobReport) -> str:
 _GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "WORK", "EFF", "MEM PEAK", "POWER", "ENERGY", "RHYTHM")
 
 
-def _state_table(report: JobReport) -> Table | None:
-    """A row for each state; None where no time passed."""
-    hours = report.gpu_hours()
-    total = sum(hours.values())
-    size_s, unit = gpu_time_unit(HOUR_S * total)
-    cost = report.cost()
-    rows: list[tuple[str, ...]] = []
-    for state, value in hours.items():
-        parts = [(STATE_WORDS[state], value, None if cost is None else cost[state])]
-        if state == "busy_not_working":
-            causes = report.busy_not_working_hours()
-            parts += [(f"– {titles()[verdict]}", part, report.cause_cost(verdict)) for verdict, part in causes.items()]
-        rows += [
-            (
-                words,
-                f"{HOUR_S / size_s * part:.{2 if size_s == HOUR_S else 1 if size_s > 1.0 else 0}f}",
-                f"{100 * part / total:.0f} %",
-                "" if money is None else f"{money:.2f}",
-            )
-            for words, part, money in parts
-            if part > 0.0
-        ]
-    return Table(("GPU TIME", unit.upper(), "SHARE", "COST"), tuple(rows), "<>>>") if rows else None
+def _state_table(report: JobReport) -> list[Block]:
+    """GPU time by state, and what was lost of it by verdict; nothing where no time passed."""
+    states = [(STATE_WORDS[state], hours) for state, hours in report.gpu_hours().items() if hours > 0.0]
+    total = sum(hours for _, hours in states)
+    times = [(words, gpu_hours(HOUR_S * hours), share(hours / total)) for words, hours in states]
+    if not times:
+        return [Paragraph(NO_TIME)]
+    cost = report.lost_cost() or {}
+    lost = [
+        (titles()[name], gpu_hours(HOUR_S * hours), share(hours / report.judged_hours), money(cost.get(name), report))
+        for name, hours in report.lost_hours().items()
+    ]
+    tables: list[Block] = [Table(("GPU TIME", "GPU-H", "SHARE"), tuple(times), "<>>")]
+    return [*tables, Table(("LOST TO", "GPU-H", "SHARE", "COST"), tuple(lost), "<>>>")] if lost else tables
 
 
 def gpu_table(report: JobReport) -> Table:
     """What each GPU did on average."""
-    return Table(_GPU_HEAD, tuple(map(_gpu_row, report.gpus)), "<<" + ">" * 8)
+    below = tuple("" if gpu.owner is None else owner_words(gpu.owner) for gpu in report.gpus)
+    return Table(_GPU_HEAD, tuple(map(_gpu_row, report.gpus)), "<<" + ">" * 8, below)
 
 
 def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
@@ -308,48 +290,46 @@ def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
     )
 
 
-def _when(finding: FindingReport) -> str:
-    spells = "" if finding.spells == 1 else f" in {finding.spells} spells"
-    return f"for {length(finding.seconds)}{spells}, first after {length(finding.first_after_s)}"
-
-
 def group_words(group: Sequence[FindingReport]) -> tuple[str, str]:
-    """On which GPUs findings that are alike stood, and for how long."""
+    """On which GPUs findings that are alike stood, and since when and for how long."""
     if len(group) == 1:
-        return f"GPU {group[0].gpu}", _when(group[0])
+        return f"GPU {group[0].gpu}", group[0].when
+    lost = sum(finding.gain_s for finding in group)
     return (
         f"GPUs {numbers(finding.gpu for finding in group)}",
-        f"for {length(sum(finding.seconds for finding in group))} in all",
+        f"{gpu_time(sum(finding.seconds for finding in group))}" + (f", {gpu_hours(lost)} lost" if lost else ""),
     )
 
 
 def money_line(report: JobReport) -> str:
     """What was lost in money, and in a day at this rate; empty without a price."""
-    cost = report.cost()
-    if cost is None:
+    cost, lost = report.cost(), report.lost_money()
+    if cost is None or lost is None:
         return ""
-    lost = report.lost_money() or 0.0
     day = "" if report.day_factor is None else f", {lost * report.day_factor:.2f} a day at this rate"
     apart = f"; not judged: {cost['unmeasured']:.2f}" if cost["unmeasured"] >= LEAST_MONEY else ""
-    return f"Not work: {lost:.2f} of {sum(cost.values()):.2f}{day}{apart}; {report.price_words}"
+    return f"Lost: {lost:.2f} of {sum(cost.values()):.2f}{day}{apart}; {report.price_words}"
 
 
 def nothing_found(report: JobReport) -> str:
     """What is said where there is no finding: that nothing was wrong, unless nothing was judged."""
     if report.too_short:
         return f"{report.too_short}."
-    judged = any(hours > 0.0 for state, hours in report.gpu_hours().items() if state != "unmeasured")
-    return "nothing wrong was seen." if judged else "nothing was judged."
+    return "nothing wrong was seen." if report.judged_hours > 0.0 else "nothing was judged."
 
 
 def finding_blocks(report: JobReport, limit: int | None) -> list[Block]:
-    """The findings, so many at most, or that there is none."""
+    """The findings, so many at most, or that there is none; with the remedies that are not among what to change."""
     groups = alike(report.findings)
+    told = {fix.remedy for fix in report.fixes()} or {report.top_remedy or ""}
     rows: list[Block] = []
     for group in groups[:limit]:
         (where, when), first = group_words(group), group[0]
-        evidence = (first.evidence,) if first.evidence else ()
-        rows.append(Verdict(first.level, f"{where}: {first.text}", when, evidence, first.remedy))
+        evidence = tuple(filter(None, (first.evidence,)))
+        whose = whose_words(finding.owner for finding in group)
+        headline = f"{where}: {first.text}" + (f" · {whose}" if whose else "")
+        remedy = "" if first.remedy in told else first.remedy
+        rows.append(Verdict(LEVEL_OF_ROLE[first.role], headline, when, evidence, remedy))
     unlisted = len(groups) - len(rows)
     rows += [Paragraph(f"and {unlisted} more")] if unlisted else []
     return rows or [Items((nothing_found(report),))]

@@ -9,13 +9,16 @@ from typing import Literal
 from msgspec import Struct
 
 from gputop.diagnosis.signals import EFFICIENCY_UTIL
-from gputop.diagnosis.types import STATES, GpuDiagnosis, State
+from gputop.diagnosis.types import STATES, GpuDiagnosis, GpuOwner, State
+from gputop.diagnosis.verdict_log import RisingSums
 from gputop.model.derived import lacks_sm, work
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample
 from gputop.report.step_account import Rhythm, rhythm_s
 
 _J_PER_KWH = 3.6e6
+MOST_OWNERS = 256
+"""Processes among which that of a GPU is chosen."""
 
 
 class GpuReport(Struct, frozen=True):
@@ -49,6 +52,10 @@ class GpuReport(Struct, frozen=True):
     mig_instance: str | None = None
     is_split: bool = False
     """Whether MIG has split it: its instances have its time."""
+    lost: Mapping[str, float] = MappingProxyType({})
+    """The seconds lost by verdict."""
+    owner: GpuOwner | None = None
+    """The process that had it for the longest."""
 
     @property
     def label(self) -> str:
@@ -88,10 +95,8 @@ class GpuAccount:
         self.dram, self.tensor = _Mean(), _Mean()
         self.served = self.is_split = False
         self.measured_s = 0.0
-        self.seconds: dict[State, float] = dict.fromkeys(STATES, 0.0)
-        self.before: Mapping[State, float] = {}
-        self.causes: dict[str, float] = {}
-        self.causes_before: Mapping[str, float] = {}
+        self.seconds, self.causes, self.lost = RisingSums({}), RisingSums({}), RisingSums({})
+        self.owners: dict[GpuOwner, float] = {}
         self.peak: float | None = None
         self.total: float | None = None
         self.counter: float | None = None
@@ -122,7 +127,12 @@ class GpuAccount:
         self.total = gpu.mem_total_bytes if gpu.mem_total_bytes is not None else self.total
         self._add_energy(gpu.energy_j)
         if not self.is_split:
-            self._add_state(diagnosis, seconds)
+            self.seconds.take(diagnosis.seconds)
+            self.causes.take(diagnosis.causes)
+            self.lost.take(diagnosis.lost)
+        owner = diagnosis.owner
+        if owner is not None and (owner in self.owners or len(self.owners) < MOST_OWNERS):
+            self.owners[owner] = self.owners.get(owner, 0.0) + seconds
 
     def _add_energy(self, counter: float | None) -> None:
         """The counter restarts with the driver; what it counted in between is unknown."""
@@ -131,24 +141,6 @@ class GpuAccount:
         if self.counter is not None:
             self.energy_j = (self.energy_j or 0.0) + max(0.0, counter - self.counter)
         self.counter = counter
-
-    def _add_state(self, diagnosis: GpuDiagnosis, seconds: float) -> None:
-        """The diagnosis integrates states itself; it starts again when a clock is set back."""
-        now = diagnosis.seconds
-        if now is None:
-            self.seconds[diagnosis.state] += seconds
-            if diagnosis.state == "busy_not_working":
-                self.causes[diagnosis.verdict] = self.causes.get(diagnosis.verdict, 0.0) + seconds
-            return
-        restarted = any(value < self.before.get(state, 0.0) for state, value in now.items())
-        for state, value in now.items():
-            self.seconds[state] += value - (0.0 if restarted else self.before.get(state, 0.0))
-        self.before = dict(now)
-        causes = diagnosis.causes or {}
-        for verdict, value in causes.items():
-            before = 0.0 if restarted else self.causes_before.get(verdict, 0.0)
-            self.causes[verdict] = self.causes.get(verdict, 0.0) + value - before
-        self.causes_before = dict(causes)
 
     def report(self) -> GpuReport:
         """The account so far."""
@@ -162,7 +154,7 @@ class GpuAccount:
             uuid=self.static.uuid,
             name=self.static.name,
             measured_s=self.measured_s,
-            seconds=dict(self.seconds),
+            seconds={state: self.seconds.risen.get(state, 0.0) for state in STATES},
             util_pct=self.util.value(),
             sm_pct=sm,
             work_pct=self.work.value(),
@@ -173,7 +165,9 @@ class GpuAccount:
             energy_kwh=None if joules is None else joules / _J_PER_KWH,
             energy_from=None if joules is None else ("counter" if self.energy_j is not None else "power"),
             rhythm_s=rhythm_s(self.rhythm),
-            causes=dict(self.causes),
+            causes=dict(self.causes.risen),
+            lost=dict(self.lost.risen),
+            owner=max(self.owners, key=lambda owner: self.owners[owner], default=None),
             dram_pct=self.dram.value(),
             tensor_pct=self.tensor.value(),
             served=self.served,

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.rules.busy import NO_BOTTLENECK_SEEN
 from gputop.diagnosis.signals import LEAST_SAMPLES
+from gputop.diagnosis.telling import ROLE_OF_LEVEL, Number, lost_share, telling, time_words, whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN, LEAST_USED_PCT
-from gputop.diagnosis.types import NOT_WORK, STATES, GpuDiagnosis, Level, State, full_title
+from gputop.diagnosis.types import NOT_WORK, STATES, Badge, GpuDiagnosis, GpuOwner, Level, Role, State
 from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerCard, price_of, smaller_card
-from gputop.model.quantity import HOUR_S, length, which_gpus
+from gputop.model.quantity import HOUR_S, gpu_time, length, which_gpus
+from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.model.steps import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor, in_runs
@@ -58,9 +60,18 @@ class FindingReport(Struct, frozen=True):
     evidence: str
     remedy: str
     gain_s: float = 0.0
-    """GPU time that curing this alone would win at most, seconds: what the GPU did not do while it stood."""
-    is_not_working: bool = False
-    """Whether the GPU was busy and not working."""
+    """GPU time that curing this alone would win at most, seconds: what the GPU lost while it stood."""
+    role: Role = "unknown"
+    number: Number | None = None
+    """The number that the verdict stood on at last."""
+    owner: GpuOwner | None = None
+    """The process that it was about at last."""
+
+    @property
+    def when(self) -> str:
+        """``since 23:25 UTC, 8 of 13 min``; of several spells from the first one on."""
+        spells = "" if self.spells == 1 else f" in {self.spells} spells"
+        return time_words(self.first_t, None if self.kind == "badge" else self.gain_s, self.seconds) + spells
 
 
 class Fix(Struct, frozen=True):
@@ -74,6 +85,8 @@ class Fix(Struct, frozen=True):
     share: float
     money: float | None
     day: float | None
+    whose: str = ""
+    """The jobs that it is about, in words."""
 
 
 class JobReport(Struct, frozen=True):
@@ -128,16 +141,20 @@ class JobReport(Struct, frozen=True):
             for state in STATES
         }
 
-    def cause_cost(self, verdict: str) -> float | None:
-        """Money of one cause of busy, not working; None without a price."""
+    def lost_cost(self) -> dict[str, float] | None:
+        """Money of what was lost by verdict; None without a price."""
         if self.cost() is None:
             return None
-        return sum(gpu.causes.get(verdict, 0.0) / HOUR_S * (price_of(self.price, gpu.name) or 0.0) for gpu in self.gpus)
+        costs = dict.fromkeys(self.lost_hours(), 0.0)
+        for gpu in self.gpus:
+            for verdict, seconds in gpu.lost.items():
+                costs[verdict] += seconds / HOUR_S * (price_of(self.price, gpu.name) or 0.0)
+        return costs
 
     def lost_money(self) -> float | None:
-        """What the time that was not work has cost; None without a price."""
-        cost = self.cost()
-        return None if cost is None else sum(cost[state] for state in NOT_WORK)
+        """What the lost time has cost; None without a price."""
+        cost = self.lost_cost()
+        return None if cost is None else sum(cost.values())
 
     @property
     def price_words(self) -> str:
@@ -159,7 +176,7 @@ class JobReport(Struct, frozen=True):
 
     def fixes(self) -> tuple[Fix, ...]:
         """What would win at least 5 % of the judged GPU time, the most first."""
-        judged = HOUR_S * sum(hours for state, hours in self.gpu_hours().items() if state != "unmeasured")
+        judged = HOUR_S * self.judged_hours
         names = {gpu.index: gpu.name for gpu in self.gpus}
         by_remedy: dict[str, list[FindingReport]] = {}
         for finding in self.findings:
@@ -176,7 +193,8 @@ class JobReport(Struct, frozen=True):
             day = money * self.day_factor if priced and self.day_factor is not None else None
             gpus = tuple(sorted({finding.gpu for finding in group}))
             text = max(group, key=lambda finding: finding.gain_s).text
-            fixes.append(Fix(remedy, text, gpus, gain_s, gain_s / judged, money if priced else None, day))
+            whose = whose_words(finding.owner for finding in group)
+            fixes.append(Fix(remedy, text, gpus, gain_s, gain_s / judged, money if priced else None, day, whose))
         return tuple(sorted(fixes, key=lambda fix: -fix.gain_s))
 
     def smaller_cards(self) -> tuple[SmallerCard, ...]:
@@ -199,6 +217,24 @@ class JobReport(Struct, frozen=True):
     def gpu_hours(self) -> dict[State, float]:
         """GPU-hours by state, over all GPUs."""
         return {state: sum(gpu.seconds.get(state, 0.0) for gpu in self.gpus) / 3600.0 for state in STATES}
+
+    @property
+    def judged_hours(self) -> float:
+        """GPU-hours that were judged, over all GPUs."""
+        return sum(hours for state, hours in self.gpu_hours().items() if state != "unmeasured")
+
+    def lost_hours(self) -> dict[str, float]:
+        """GPU-hours that were lost by verdict, over all GPUs, the most first."""
+        hours: dict[str, float] = {}
+        for gpu in self.gpus:
+            for verdict, seconds in gpu.lost.items():
+                hours[verdict] = hours.get(verdict, 0.0) + seconds / HOUR_S
+        return dict(sorted(hours.items(), key=lambda row: -row[1]))
+
+    def lost_share(self) -> float | None:
+        """The share of judged GPU time that was lost, 0 to 1; None when nothing was judged."""
+        judged = self.judged_hours
+        return sum(self.lost_hours().values()) / judged if judged > 0.0 else None
 
     def busy_not_working_hours(self) -> dict[str, float]:
         """GPU-hours of busy, not working by verdict, over all GPUs, the most first."""
@@ -224,9 +260,25 @@ class _Spell:
         self.spells = 0
         self.last_frame = -1
         self.gain_s = 0.0
-        self.level: Level = "info"
-        self.text = self.evidence = self.remedy = ""
-        self.is_not_working = False
+        self.latest: GpuDiagnosis | Badge | None = None
+        """What was said last: worded once, at the end."""
+
+    def report(self, gpu: int, name: str) -> FindingReport:
+        """The finding of the GPU with that index."""
+        said = self.latest
+        if isinstance(said, GpuDiagnosis):
+            told = telling(said)
+            evidence = told.evidence[0] if told.evidence else ""
+            return FindingReport(
+                gpu, "verdict", name, said.level, told.words, self.first_t, self.after_s, self.seconds, self.spells,
+                evidence, told.remedy, self.gain_s, told.role, told.number, told.owner,
+            )  # fmt: skip
+        assert said is not None
+        role = ROLE_OF_LEVEL[said.level]
+        return FindingReport(
+            gpu, "badge", name, said.level, said.title, self.first_t, self.after_s, self.seconds, self.spells,
+            said.evidence, said.remedy, 0.0, role,
+        )  # fmt: skip
 
 
 class ReportBuilder:
@@ -331,18 +383,25 @@ class ReportBuilder:
     def _add_findings(self, gpu: GpuSample, d: GpuDiagnosis, t: float, seconds: float) -> None:
         if d.level in _TOLD:
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
-            text = full_title(d.plain_title, d.busy_not_working)
-            spell = self._spell(d.index, "verdict", name, t, seconds)
+            sm_pct = gpu.sm_active_pct if gpu.sm_source in MEASURED else None
+            # Of a new one, what it says began before it was shown: an idle GPU waits for its verdict.
+            before_s = min(d.lasted_s, self._passed_s) if self._is_new(d.index, "verdict", name) else 0.0
+            spell = self._spell(d.index, "verdict", name, t - before_s, max(before_s, seconds))
             if spell is not None:
-                spell.level, spell.text, spell.remedy = d.level, text, d.remedy
-                spell.evidence = d.evidence[0] if d.evidence else ""
-                spell.is_not_working = d.busy_not_working is not None
-                spell.gain_s += undone_share(gpu, d) * seconds
+                # A straggler's victim has its badge's words; what is wrong with a card is a finding of its own.
+                spell.latest = replace(d, badges=tuple(badge for badge in d.badges if badge.about is not None))
+                lost_s = (lost_share(d.state, d.verdict, gpu.util_pct, sm_pct) or 0.0) * seconds
+                spell.gain_s += max(lost_s, min(d.charged_s, before_s))
         for badge in d.badges:
-            spell = self._spell(d.index, "badge", badge.id, t, seconds)
-            if spell is not None:
-                spell.level, spell.text = badge.level, badge.title
-                spell.evidence, spell.remedy = badge.evidence, badge.remedy
+            if badge.about is None:
+                spell = self._spell(d.index, "badge", badge.id, t, seconds)
+                if spell is not None:
+                    spell.latest = badge
+
+    def _is_new(self, gpu: int, kind: str, name: str) -> bool:
+        """Whether a finding did not stand in the frame before."""
+        spell = self._spells.get((gpu, kind, name))
+        return spell is None or spell.last_frame < self._frames - 1
 
     def _spell(self, gpu: int, kind: str, name: str, t: float, seconds: float) -> _Spell | None:
         spell = self._spells.get((gpu, kind, name))
@@ -367,14 +426,8 @@ class ReportBuilder:
     ) -> JobReport:
         """The report so far. ``duration_s`` is a run's own wall time where it is longer than what was measured."""
         order = {level: rank for rank, level in enumerate(_TOLD)}
-        findings = [
-            FindingReport(
-                gpu, "verdict" if kind == "verdict" else "badge", name, s.level, s.text, s.first_t, s.after_s,
-                s.seconds, s.spells, s.evidence, s.remedy, s.gain_s, s.is_not_working,
-            )
-            for (gpu, kind, name), s in self._spells.items()
-        ]  # fmt: skip
-        findings.sort(key=lambda f: (order.get(f.level, len(order)), -f.seconds, f.gpu))
+        findings = [spell.report(gpu, name) for (gpu, _, name), spell in self._spells.items()]
+        findings.sort(key=lambda f: (-f.gain_s, order.get(f.level, len(order)), -f.seconds, f.gpu))
         return JobReport(
             host=self._hosts[0] if self._hosts else "",
             other_hosts=tuple(self._hosts[1:]),
@@ -408,21 +461,10 @@ class ReportBuilder:
     def _untold_note(self) -> tuple[str, ...]:
         if not self._untold_s:
             return ()
-        hours = self._untold_s / 3600.0
         return (
-            f"only the first {MOST_GPUS_TOLD:,} GPUs and MIG instances are listed: {hours:.3g} GPU-hours of later ones "
-            "are in no row and in no sum",
+            f"only the first {MOST_GPUS_TOLD:,} GPUs and MIG instances are listed: {gpu_time(self._untold_s)} of later "
+            "ones are in no row and in no sum",
         )
-
-
-def undone_share(gpu: GpuSample, d: GpuDiagnosis) -> float:
-    """What a GPU left undone of a moment, 0 to 1, as far as its verdict blames a cause: the time without a kernel where
-    it is starved or idle, the part of the chip that no kernel used where it is busy and not working."""
-    if d.state in ("idle", "idle_allocated", "starved") and gpu.util_pct is not None:
-        return 1.0 - min(100.0, gpu.util_pct) / 100.0
-    if d.state == "busy_not_working" and gpu.sm_active_pct is not None:
-        return 1.0 - min(100.0, gpu.sm_active_pct) / 100.0
-    return 0.0
 
 
 def alike(findings: Iterable[FindingReport]) -> list[list[FindingReport]]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import GpuDiagnosis, Level, full_title
+from gputop.diagnosis.telling import head_of
+from gputop.diagnosis.types import GpuDiagnosis, Role
 from gputop.model.cards import Price
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
@@ -33,7 +34,7 @@ class LaneColumn(Struct, frozen=True):
     util_pct: float | None
     sm_pct: float | None
     is_flagged: bool
-    level: Level
+    role: Role
     title: str
 
 
@@ -69,15 +70,15 @@ class _Sums:
     def __init__(self) -> None:
         self.util = self.sm = 0.0
         self.util_count = self.sm_count = self.flagged = self.seconds = 0
-        self.verdicts: dict[tuple[Level, str], int] = {}
+        self.verdicts: dict[tuple[Role, str], int] = {}
 
     def column(self) -> LaneColumn:
-        (level, title) = max(self.verdicts, key=lambda verdict: self.verdicts[verdict])
+        (role, title) = max(self.verdicts, key=lambda verdict: self.verdicts[verdict])
         return LaneColumn(
             self.util / self.util_count if self.util_count else None,
             self.sm / self.sm_count if self.sm_count else None,
             2 * self.flagged > self.seconds,
-            level,
+            role,
             title,
         )
 
@@ -126,7 +127,8 @@ class _Lanes:
             self.sources[gpu.sm_source] = None
         flagged = d.busy_not_working is not None
         sums.flagged += flagged
-        verdict: tuple[Level, str] = (d.level, full_title(d.plain_title, d.busy_not_working))
+        head = head_of(d)
+        verdict = (head.role, head.words)
         sums.verdicts[verdict] = sums.verdicts.get(verdict, 0) + 1
 
     def _add_process(self, process: ProcessSample, seconds: float) -> None:

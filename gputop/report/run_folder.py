@@ -29,8 +29,8 @@ MOST_RUNS = 1000
 class FolderRun(Struct, frozen=True):
     """One run. ``name`` is what its job calls itself, else the file's name. ``error`` is why it cannot be read.
 
-    ``sm_pct`` is the mean over its GPUs, ``not_work_share`` 0 to 1. ``trend_pct`` is the change of its steps a second
-    against the run of the same name before it, None for the first and where one of them announces none.
+    ``sm_pct`` is the mean over its GPUs, ``not_work_share`` and ``lost_share`` are 0 to 1. ``trend_pct`` is the change
+    of its steps a second against the run of the same name before it, None for the first and where one announces none.
     """
 
     name: str
@@ -47,6 +47,7 @@ class FolderRun(Struct, frozen=True):
     trend_pct: float | None = None
     too_short: str = ""
     error: str = ""
+    lost_share: float | None = None
 
 
 class RunFolder(Struct, frozen=True):
@@ -121,6 +122,7 @@ def _row(report: JobReport, stem: str, file: str) -> FolderRun:
         None if cost is None else sum(cost.values()),
         report.lost_money(),
         too_short=report.too_short,
+        lost_share=report.lost_share(),
     )
 
 

@@ -53,7 +53,7 @@ def test_an_idle_gpu_has_been_so_since_before_its_verdict_was_shown() -> None:
     told = telling(d)
     assert told.words == "idle, holding memory"
     assert told.charged_s == pytest.approx(d.lasted_s, abs=31.0)
-    assert number_words(told) == "idle 100 %"
+    assert number_words(told.number) == "idle 100 %"
 
 
 def test_the_owner_holds_the_most_memory_and_stays_until_it_ends() -> None:
@@ -81,7 +81,9 @@ def test_owners_are_named_by_script_user_and_job_as_far_as_they_can_be_read() ->
 def test_time_has_one_form() -> None:
     told = telling(Watch().feed(snap(tick, *HOLLOW) for tick in range(117)))
     assert since_words(replace(told, since=0.0, lasted_s=800.0, charged_s=500.0), 3600.0) == "since 01:00, 8 of 13 min"
-    assert since_words(replace(told, since=86400.0, lasted_s=50_000.0, charged_s=0.0)) == "since Jan 02 00:00, 13.9 h"
+    assert (
+        since_words(replace(told, since=86400.0, lasted_s=50_000.0, charged_s=0.0)) == "since Jan 02 00:00 UTC, 13.9 h"
+    )
     assert since_words(replace(told, since=None)) == ""
     assert [span_words(*spans) for spans in ((None, 60.0), (799.9, 800.0), (30.0, 60.0), (7200.0, 10_800.0))] == [
         "60 s", "13 of 13 min", "30 of 60 s", "2 of 3 h",

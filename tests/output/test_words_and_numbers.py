@@ -28,7 +28,6 @@ from gputop.paint.numbers import board
 from gputop.paint.view import View
 from gputop.paint.words import COUNTED, WORKING_POORLY, count_words, group_of, model_name, product
 from gputop.recording.writer import RecordingWriter
-from gputop.sources.simulation.simulated import SimulatedSource
 from tests.nvml.stand_in import Scenario
 from tests.support.frames import demo_frame
 from tests.support.scenes import gpu, snap, train
@@ -80,30 +79,11 @@ def test_sizes_of_files_have_a_unit_that_fits(size: float, words: str) -> None:
     assert file_size(size) == words
 
 
-def test_gpu_time_is_told_in_a_unit_in_which_it_is_not_zero() -> None:
-    assert [gpu_time(s) for s in (0.5, 8.0, 89.0, 90.0, 1800.0, 3600.0, 90_000.0)] == [
-        "0 GPU-seconds", "8 GPU-seconds", "89 GPU-seconds", "1.5 GPU-minutes", "30.0 GPU-minutes", "1.00 GPU-hours",
-        "25.00 GPU-hours",
+def test_gpu_time_has_one_unit_and_is_never_shown_as_nothing() -> None:
+    assert [gpu_time(s) for s in (0.0, 8.0, 18.0, 3600.0, 90_000.0)] == [
+        "0.00 GPU-h", "< 0.01 GPU-h", "0.01 GPU-h", "1.00 GPU-h", "25.00 GPU-h",
     ]  # fmt: skip
-    assert gpu_time_of(600.0, 2400.0) == "10.0 of 40.0 GPU-minutes"
-    assert gpu_time_of(1800.0, 28_800.0) == "0.50 of 8.00 GPU-hours"
-    assert gpu_time_of(12.0, 28_800.0) == "12 GPU-seconds of 8.00 GPU-hours"
-    assert gpu_time_of(0.0, 28_800.0) == "0 of 8.00 GPU-hours"
-
-
-@pytest.mark.parametrize("command", ["diagnose", "report"])
-def test_a_recording_of_some_seconds_is_not_told_in_hours(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = str(tmp_path / "short.gputop.jsonl")
-    writer = RecordingWriter(path)
-    for snapshot in SimulatedSource("main_process").past(20.0):
-        writer.write(snapshot)
-    writer.close()
-    assert main([command, path]) in (0, 1)
-    told = capsys.readouterr().out
-    assert re.search("gpu-seconds", told, re.IGNORECASE)
-    assert not re.search("gpu-hours", told, re.IGNORECASE)
+    assert gpu_time_of(1800.0, 28_800.0) == "0.50 of 8.00 GPU-h"
 
 
 def test_one_is_not_many() -> None:

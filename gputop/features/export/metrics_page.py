@@ -222,7 +222,8 @@ FAMILIES: Mapping[str, tuple[str, ...]] = MappingProxyType({
     ),
     "links": ("gputop_gpu_pcie_*", "gputop_gpu_nvlink_*"),
     "codecs": ("gputop_gpu_encoder_ratio", "gputop_gpu_decoder_ratio"),
-    "hours": ("gputop_gpu_state_seconds_total", "gputop_gpu_busy_not_working_seconds_total"),
+    "hours": ("gputop_gpu_state_seconds_total", "gputop_gpu_busy_not_working_seconds_total",
+              "gputop_gpu_lost_seconds_total"),
     "loaders": ("gputop_loader*", "gputop_main_thread*"),
     "host": ("gputop_host_cpu*", "gputop_host_load*", "gputop_host_mem*", "gputop_host_swap*", "gputop_host_disk*",
              "gputop_host_net*", "gputop_host_psi*", "gputop_host_fabric*", "gputop_host_tcp*"),
@@ -447,13 +448,19 @@ def _counters(page: TextPage, counters: RunCounters) -> None:
         "gputop_gpu_state_seconds_total",
         "counter",
         text,
-        [(f'{gpu_label},state="{state}"', seconds) for gpu_label, of in rows for state, seconds in of.states.items()],
+        [(f'{gpu_label},state="{name}"', s) for gpu_label, of in rows for name, s in of.states.risen.items()],
     )
     page.family(
         "gputop_gpu_busy_not_working_seconds_total",
         "counter",
         "Of the time in which a GPU was busy and did not work, the part of each cause: the verdict that stood",
-        [(f'{gpu_label},cause="{cause}"', seconds) for gpu_label, of in rows for cause, seconds in of.causes.items()],
+        [(f'{gpu_label},cause="{name}"', s) for gpu_label, of in rows for name, s in of.causes.risen.items()],
+    )
+    page.family(
+        "gputop_gpu_lost_seconds_total",
+        "counter",
+        "Time that a GPU lost by verdict: of each second the part without a kernel, or the part of the chip unused",
+        [(f'{gpu_label},cause="{name}"', s) for gpu_label, of in rows for name, s in of.lost.risen.items()],
     )
     text = "Time in which something held the clocks down"
     throttled = [

@@ -6,8 +6,8 @@ the frames.
 
 from __future__ import annotations
 
-from gputop.diagnosis.types import STATES, GpuDiagnosis, State
-from gputop.diagnosis.verdict_log import measured_span
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.verdict_log import RisingSums, measured_span
 from gputop.model.derived import NOT_THROTTLING, WORDS
 from gputop.model.snapshot import GpuSample, GpuStatic, Snapshot
 from gputop.model.steps import MOST_MFU_PCT, StepRow
@@ -31,32 +31,23 @@ class GpuCounts:
     def __init__(self, static: GpuStatic) -> None:
         self.static = static
         self.seen_t = 0.0
-        self.states: dict[State, float] = dict.fromkeys(STATES, 0.0)
-        self.causes: dict[str, float] = {}
+        self.states = RisingSums()
+        self.causes = RisingSums()
         """Seconds of busy_not_working by verdict."""
+        self.lost = RisingSums()
+        """Seconds lost by verdict."""
         self.throttled: dict[str, float] | None = None
         """Seconds by reason; None until the driver has told its reasons."""
         self.xids: dict[str, int] = {}
         self.verdicts: dict[str, float] = {}
         """Verdict → Unix time at which it was last shown."""
-        self._booked: dict[State, float] | None = None
-        self._booked_causes: dict[str, float] = {}
 
     def take(self, t: float, dt: float, gpu: GpuSample, diagnosis: GpuDiagnosis) -> None:
         """Count ``dt`` seconds that end at ``t``."""
         self.static, self.seen_t = gpu.static, t
-        seconds = dict(diagnosis.seconds or {})
-        for state, total in seconds.items():
-            before = 0.0 if self._booked is None else self._booked.get(state, 0.0)
-            if self._booked is not None:
-                # Less than before: the monitor was restarted, and all that it has is new.
-                self.states[state] += total - before if total >= before else total
-        causes = dict(diagnosis.causes or {})
-        for verdict, total in causes.items():
-            before = self._booked_causes.get(verdict, 0.0)
-            if self._booked is not None:
-                self.causes[verdict] = self.causes.get(verdict, 0.0) + (total - before if total >= before else total)
-        self._booked, self._booked_causes = seconds, causes
+        self.states.take(diagnosis.seconds)
+        self.causes.take(diagnosis.causes)
+        self.lost.take(diagnosis.lost)
         if gpu.throttle_reasons is not None:
             if self.throttled is None:
                 self.throttled = dict.fromkeys(REASONS.values(), 0.0)

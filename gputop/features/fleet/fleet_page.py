@@ -22,6 +22,7 @@ OWN = (
     ("gputop_up", "1 while the values are current; 0 when the driver is late or hangs, or there is no GPU", ""),
     ("gputop_gpu_state_seconds_total", "time by state; increase(…[1h]) / 3600 are GPU-hours", "state"),
     ("gputop_gpu_busy_not_working_seconds_total", "time of busy_not_working by verdict", "cause"),
+    ("gputop_gpu_lost_seconds_total", "time lost, as a share of each second, by verdict", "cause"),
     ("gputop_gpu_state", "the state that the GPU's time counts as now", "state"),
     ("gputop_gpu_verdict", "1 for the verdict that stands, 0 for those of the last hour", "verdict"),
     ("gputop_gpu_badge", "remarks beside the verdict", "badge"),

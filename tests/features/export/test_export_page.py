@@ -163,6 +163,8 @@ def test_time_that_is_busy_and_not_working_is_counted_by_its_cause() -> None:
     lost = value(page, "gputop_gpu_state_seconds_total", state="busy_not_working")
     assert lost is not None and lost > 30.0
     assert value(page, "gputop_gpu_busy_not_working_seconds_total", cause="low_sm") == lost
+    share = (value(page, "gputop_gpu_lost_seconds_total", cause="low_sm") or 0.0) / lost
+    assert 0.5 < share < 1.0, "of a second in which a GPU does not work, the part of the chip that is used is not lost"
     assert value(page, "gputop_gpu_state", state="busy_not_working") == 1.0
 
 
