@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import PurePosixPath
+from posixpath import basename
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -110,12 +110,12 @@ def program(command: str) -> str:
     words = command.split()
     if not words:
         return ""
-    name = PurePosixPath(words[0]).name
+    name = basename(words[0])
     if not name.startswith(("python", "torchrun", "accelerate", "deepspeed")):
         return name
     for before, word in pairwise(words):
         if before == "-m" or (not word.startswith("-") and word.endswith(".py")):
-            return PurePosixPath(word).name
+            return basename(word)
     return name
 
 

@@ -35,7 +35,7 @@ HANDLED = (
     *time_keys.HANDLERS,
     *VIEW_KEYS,
 )
-MOST_METHODS, MOST_SHARED = 22, 20
+MOST_METHODS, MOST_SHARED = 22, 21
 NEW = Key("teleport", "x", "x", "nothing yet", "everywhere")
 
 
