@@ -4,7 +4,7 @@ an error that nobody has foreseen."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from posixpath import basename
 from typing import Protocol
 
 from gputop.model.quantity import clean_text
@@ -32,7 +32,7 @@ def unexpected(error: BaseException) -> str:
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    where = "" if frame is None else f" ({Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno})"
+    where = "" if frame is None else f" ({basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno})"
     return f"internal error: {words}{where}"
 
 
