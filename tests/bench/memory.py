@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,11 +19,11 @@ class Memory:
     private_mb: float | None
 
 
-def memory_of(pid: int, proc: str = "/proc") -> Memory:
-    """The memory of a process now. Raises OSError when it is gone."""
-    status = Path(proc, str(pid), "status").read_text()
+def memory_of(pids: Sequence[int], proc: str = "/proc") -> Memory:
+    """The memory of some processes together now. Raises OSError when one is gone."""
+    status = "".join(Path(proc, str(pid), "status").read_text() for pid in pids)
     try:
-        rollup = Path(proc, str(pid), "smaps_rollup").read_text()
+        rollup = "".join(Path(proc, str(pid), "smaps_rollup").read_text() for pid in pids)
     except OSError:
         # Linux before 4.14, or another user's process.
         rollup = ""

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 import pyte
 
 from tests.bench.memory import Memory, memory_of
+from tests.support.pty_program import processes
 
 WHERE_IS_THE_CURSOR, AT_HOME = b"\x1b[6n", b"\x1b[1;1R"
 
@@ -106,11 +107,16 @@ class Terminal:
         return sum(len(data) for _, data in self.chunks)
 
     def cpu_s(self) -> float:
-        return process_cpu_s(self.pid)
+        return sum(map(process_cpu_s, processes(self.pid)))
+
+    @property
+    def screen_pid(self) -> int:
+        """The process that draws."""
+        return processes(self.pid)[-1]
 
     def memory(self) -> Memory:
-        """What the process has in memory now."""
-        return memory_of(self.pid)
+        """What the program has in memory now, with the parent that holds its terminal."""
+        return memory_of(processes(self.pid))
 
     def close(self, patience_s: float = 1.0, key: bytes = b"q") -> None:
         """Ask with a key, then with SIGTERM, then with SIGKILL, each after ``patience_s``."""

@@ -42,6 +42,7 @@ def _one_cell(row: Row, world: World) -> None:
 def rows() -> list[Row]:
     """The terminal's part of the matrix."""
     here = "tests/tui/test_terminal.py::"
+    parent = "tests/tui/test_terminal_parent.py::"
     signalled = here + "test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code"
     return [
         Row("the terminal is gone", "its window is closed", "–", "–", 129, _gone),
@@ -78,6 +79,15 @@ def rows() -> list[Row]:
             here + "test_suspended_it_gives_the_terminal_back_and_resumed_it_draws_again", terminal=True),
         Row("quitting while the driver hangs", "`q` during a call of 30 s", "–", "–", 0,
             here + "test_quitting_while_a_driver_call_hangs", terminal=True),
+        Row("a crash in the driver's library", "SIGSEGV, an abort or an exit within a call", "was ended by SIGSEGV",
+            "–", 139, parent + "test_a_death_that_python_cannot_handle_leaves_the_terminal_whole_and_says_what_it_was",
+            terminal=True),
+        Row("SIGKILL, or no memory left", "kill -9 of the screen, or the kernel's own", "was ended by SIGKILL", "–",
+            137, parent + "test_a_death_that_python_cannot_handle_leaves_the_terminal_whole_and_says_what_it_was",
+            terminal=True),
+        Row("SIGKILL of the screen's parent", "kill -9 of the process that holds the terminal", "–",
+            "nothing: the screen leaves", 137, parent + "test_killed_alone_the_parent_takes_the_screen_with_it",
+            terminal=True),
         Row("a defect of ours on the screen", "judging, drawing or a key raises what nobody has foreseen",
             "internal error, with its place, below the last picture", "the screen; the next frame is tried", None,
             "tests/tui/test_tui.py::"

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +84,11 @@ static int planned_trouble(const char *function, int gpu, double *hang_s) {
         long seen = rule->seen++;
         if (seen < rule->after || (rule->times > 0 && seen >= rule->after + rule->times))
             continue;
-        if (rule->hang_s > 0)
+        if (rule->death >= EXITS)
+            _exit(rule->death - EXITS);
+        else if (rule->death)
+            raise(rule->death);
+        else if (rule->hang_s > 0)
             *hang_s += rule->hang_s;
         else if (!code)
             code = rule->code;

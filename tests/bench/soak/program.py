@@ -80,9 +80,9 @@ def watched(cycles: int) -> dict[str, Any]:
                 rows.append(
                     {
                         "tick": cycle,
-                        "rss": resident_bytes(terminal.pid),
-                        "threads": len(os.listdir(f"/proc/{terminal.pid}/task")),
-                        "descriptors": descriptors(terminal.pid),
+                        "rss": resident_bytes(terminal.screen_pid),
+                        "threads": len(os.listdir(f"/proc/{terminal.screen_pid}/task")),
+                        "descriptors": descriptors(terminal.screen_pid),
                     }
                 )
         finally:

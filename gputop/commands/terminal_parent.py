@@ -1,0 +1,114 @@
+"""The parent of a screen: it waits, and puts the terminal in order where the screen can not do so itself.
+
+A crash in the driver's library, the end of memory or ``kill -9`` leave a program no last words: the shell would be left
+without echo, in the colours of another picture, with codes at each movement of the mouse. So the screen is the child of
+this one, which is forked before anything heavy is imported and is in the same process group. It passes signals and
+stops on, and ends as the screen ends. If this one is killed, the kernel tells the screen by a hang-up.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import termios
+from collections.abc import Sequence
+from contextlib import suppress
+
+SCREENS = ("demo", "replay", "fleet")
+"""Commands with a screen, beside the one without a name."""
+PASSED_ON = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP,
+)  # fmt: skip
+CRASH = "a crash in a library, such as the driver's"
+REASONS: dict[int, str] = {
+    signal.SIGKILL: "kill -9, or no memory was left: dmesg says which", signal.SIGXCPU: "the limit on CPU time",
+    signal.SIGSEGV: CRASH, signal.SIGABRT: CRASH, signal.SIGBUS: CRASH, signal.SIGILL: CRASH, signal.SIGFPE: CRASH,
+}  # fmt: skip
+
+
+def hold_terminal(words: Sequence[str]) -> None:
+    """For the words of a screen at a terminal: return in a child, and stay behind as its parent. Else just return."""
+    if words and not words[0].startswith("-") and words[0] not in SCREENS:
+        return
+    try:
+        if not all(os.isatty(descriptor) for descriptor in (0, 1, 2)):
+            return
+        found = termios.tcgetattr(0)
+        hear, tell = os.pipe()
+        child = os.fork()
+    except (OSError, termios.error):
+        # Without a parent it is as it would be without this module.
+        return
+    if child == 0:
+        os.close(tell)
+        _hang_up_with(hear)
+        return
+    os.close(hear)
+    os._exit(_wait(child, found))
+
+
+def _hang_up_with(hear: int) -> None:
+    """Let the kernel send SIGHUP when the other end of the pipe is closed, which only the parent's end does."""
+    with suppress(OSError):
+        fcntl.fcntl(hear, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(hear, fcntl.F_SETSIG, signal.SIGHUP)
+        fcntl.fcntl(hear, fcntl.F_SETFL, fcntl.fcntl(hear, fcntl.F_GETFL) | os.O_ASYNC)
+
+
+def _wait(child: int, found: list[int | list[bytes | int]]) -> int:
+    """Wait for the child's end, passing on what comes, and put the terminal in order. The exit status."""
+    for number in PASSED_ON:
+        signal.signal(number, lambda received, _frame: _send(child, received))
+    while True:
+        _, status = os.waitpid(child, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            break
+        # The shell sees a stopped job, and continues both; what continues this one alone is passed on.
+        os.kill(os.getpid(), signal.SIGSTOP)
+        if os.waitpid(child, os.WNOHANG | os.WCONTINUED)[0] == 0:
+            _send(child, signal.SIGCONT)
+    for number in PASSED_ON:
+        signal.signal(number, signal.SIG_IGN)
+    was_left = _restored(found)
+    code = os.waitstatus_to_exitcode(status)
+    if -code in PASSED_ON:
+        # It came before the screen listened: this one ends in the same way.
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    if code < 0 or was_left:
+        from gputop.system.children import how_it_ended
+
+        reason = REASONS.get(-code) if code < 0 else f"it has not left the screen: {CRASH}"
+        _write(f"gputop: {how_it_ended(code)}{f': {reason}' if reason else ''}\n".encode())
+    return code if code >= 0 else 128 - code
+
+
+def _send(child: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child, number)
+
+
+def _restored(found: list[int | list[bytes | int]]) -> bool:
+    """Give the terminal back as it was found; whether the child has not done so. Never waits for the terminal."""
+    try:
+        if termios.tcgetattr(0) == found or os.tcgetpgrp(0) != os.getpgrp():
+            return False
+        from gputop.tui.terminal.guard import RESTORE
+
+        termios.tcflush(2, termios.TCOFLUSH)
+        _write(RESTORE)
+        termios.tcsetattr(0, termios.TCSANOW, found)
+    except (OSError, termios.error):
+        # The terminal is gone.
+        return False
+    return True
+
+
+def _write(data: bytes) -> None:
+    """To the terminal, without waiting for one that takes nothing."""
+    with suppress(OSError):
+        os.set_blocking(2, False)
+        os.write(2, data)
+    with suppress(OSError):
+        os.set_blocking(2, True)
