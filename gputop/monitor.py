@@ -21,7 +21,6 @@ from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
 from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
 from gputop.model.run_identity import digest
-from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Lasting, Snapshot
 from gputop.model.steps import StepHistory, StepPace, StepPeriod, StepRow
@@ -70,20 +69,6 @@ def stepping_on(snapshot: Snapshot, process: StepPace | StepRow) -> frozenset[in
         p.gpu for p in snapshot.processes if p.pid == process.pid and p.role == "gpu" and p.gpu is not None
     )
     return held_gpus or (frozenset() if process.gpu is None else frozenset({process.gpu}))
-
-
-def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
-    """The GPUs on which a server of this kind runs, by the names of the programs; the only GPU where none is seen.
-
-    None of them where several servers of the kind are asked: which GPU is whose cannot be told by name.
-    """
-    if row.kind is None or sum(other.kind == row.kind for other in snapshot.servers) > 1:
-        return frozenset()
-    program = PROGRAMS[row.kind]
-    serving_gpus = frozenset(p.gpu for p in snapshot.processes if p.gpu is not None and p.static.server == program)
-    if serving_gpus or len(snapshot.gpus) != 1:
-        return serving_gpus
-    return frozenset({snapshot.gpus[0].static.index})
 
 
 def _step_times(snapshot: Snapshot) -> dict[int, float]:

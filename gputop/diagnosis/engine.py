@@ -8,7 +8,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
-from gputop.diagnosis.host_side import HostReader, HostTick
+from gputop.diagnosis.host_side import HostReader, HostTick, serving_on
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.other_jobs import Peers, takers
 from gputop.diagnosis.readings import Readings
@@ -68,6 +68,9 @@ class Diagnoser:
             self._ticks = self._reader.read(snapshot.processes, interval)
             self._owners.observe(snapshot.processes)
         ticks = self._ticks
+        served = {gpu: row for row in snapshot.servers if row.error is None for gpu in serving_on(snapshot, row)}
+        for index, host_tick in ticks.items():
+            host_tick.serving = served.get(index)
         fabric = self._fabric.observe(t, snapshot.host)
         self._periods.observe(snapshot)
         read: list[tuple[GpuSample, GpuState, Signals | None]] = []

@@ -14,7 +14,8 @@ from msgspec.structs import astuple
 
 from gputop.diagnosis.feeder_window import FeederRow
 from gputop.model.feeders import NEVER, FeederKind, WaitEnd, rank_among_owners
-from gputop.model.snapshot import ProcessSample
+from gputop.model.serving import PROGRAMS, ServerRow
+from gputop.model.snapshot import ProcessSample, Snapshot
 
 HELPER_SHARE = 0.3
 """A helper counts as a loader from this share of a core, or of disk wait, on [judged]."""
@@ -27,6 +28,20 @@ def is_compute(p: ProcessSample) -> bool:
     """Whether a process that holds a context on a GPU computes there and does nothing else: it neither draws nor
     brokers for others."""
     return "G" not in (p.type or "C") and not (p.static.name or "").startswith(NOT_COMPUTE)
+
+
+def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
+    """The GPUs on which a server of this kind runs, by the names of the programs; the only GPU where none is seen.
+
+    None of them where several servers of the kind are asked: which GPU is whose cannot be told by name.
+    """
+    if row.kind is None or sum(other.kind == row.kind for other in snapshot.servers) > 1:
+        return frozenset()
+    program = PROGRAMS[row.kind]
+    serving_gpus = frozenset(p.gpu for p in snapshot.processes if p.gpu is not None and p.static.server == program)
+    if serving_gpus or len(snapshot.gpus) != 1:
+        return serving_gpus
+    return frozenset({snapshot.gpus[0].static.index})
 
 
 class HostTick:
@@ -50,6 +65,7 @@ class HostTick:
         "read_bytes",
         "running",
         "scheduled",
+        "serving",
         "states",
         "throttled",
         "tree_pct",
@@ -61,6 +77,8 @@ class HostTick:
     def __init__(self) -> None:
         self.owners: list[ProcessSample] = []
         self.primary: ProcessSample | None = None
+        self.serving: ServerRow | None = None
+        """What the inference server on this GPU says of itself."""
         self.process_bytes: float | None = None
         self.tree_pct: float | None = None
         self.read_bytes: float | None = None

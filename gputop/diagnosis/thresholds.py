@@ -220,6 +220,10 @@ FRAGMENTED_PCT: Final = 20.0
 FRAGMENTED_BYTES: Final = 1 << 30
 """Free memory that cannot be given back is a finding from this share of the reserved and so many bytes on [judged]."""
 
+FULL_CACHE_PCT: Final = 95.0
+"""A KV cache fuller than this has no room for another request [judged]: vLLM keeps 1 % free, and a prompt takes several
+blocks."""
+
 # --- what is told ---------------------------------------------------------------------------------------------------
 
 LEAST_GAIN: Final = 0.05

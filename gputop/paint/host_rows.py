@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import FabricSignals
+from gputop.diagnosis.host_side import serving_on
 from gputop.diagnosis.types import NO_HOST, Attribution
 from gputop.model.quantity import terminal_safe
 from gputop.model.serving import server_forms
 from gputop.model.snapshot import FabricPort
-from gputop.monitor import Frame, serving_on
+from gputop.monitor import Frame
 from gputop.paint import words
 from gputop.paint.charts import bar
 from gputop.paint.detail_page import LazyRows, heading

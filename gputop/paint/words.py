@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.host_side import serving_on
 from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
 from gputop.diagnosis.sm_remedy import power_word
 from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT, TOLD_SLOWER
@@ -27,7 +28,7 @@ from gputop.model.serving import ServerRow, server_forms
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.model.steps import SOURCE_WORDS, StepPace, StepPeriod, comparable_s, phase_word, slowest
-from gputop.monitor import Frame, serving_on, stepping_on
+from gputop.monitor import Frame, stepping_on
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Span, cells, fit
 from gputop.paint.numbers import Field

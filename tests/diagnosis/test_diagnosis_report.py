@@ -218,7 +218,7 @@ def test_an_id_that_was_given_once_stays_and_no_id_is_given_twice() -> None:
         "collecting", "startup", "idle_holding_memory", "idle", "low_demand", "checkpoint_pause", "worker_restart",
         "pcie_transfer", "dataloader_io", "dataloader_cpu", "main_process", "starved_unattributed", "dataloader_wait",
         "stream_wait", "memory_bandwidth", "communication", "small_kernels", "low_sm", "stalled", "no_tensor_cores",
-        "half_working", "healthy", "working", "no_bottleneck_seen",
+        "half_working", "healthy", "working", "no_bottleneck_seen", "kv_cache_full",
     }  # fmt: skip
     assert set(badges) >= {
         "lost", "ecc", "thermal", "power_brake", "xid", "counter_fault", "memory_leak", "memory_full", "straggler",

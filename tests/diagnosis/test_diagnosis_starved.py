@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.serving import ServerRow
 from gputop.model.snapshot import ProcessStatic, Snapshot
 from tests.support.scenes import HOST, Watch, gpu, snap, steady, told, train, workers
 
@@ -150,6 +152,30 @@ def test_a_server_waits_for_demand(command: str) -> None:
     server = train(static=ProcessStatic(command=command, name="python"))
     assert verdict(30.0, server) == "low_demand"
     assert verdict(30.0, server, *workers(2, 100.0)) == "dataloader_cpu"
+
+
+@pytest.mark.parametrize(
+    ("cache", "queue", "found"),
+    [(98.0, 7.0, "kv_cache_full"), (94.0, 7.0, "low_demand"), (98.0, 0.0, "low_demand"), (None, 7.0, "low_demand")],
+)
+def test_a_server_whose_cache_is_full_while_requests_wait_lacks_memory_and_not_demand(
+    cache: float | None, queue: float, found: str
+) -> None:
+    said = ServerRow("localhost:8000", "vllm", 30.0, 2.0, 400.0, queue=queue, running=9.0, kv_cache_pct=cache)
+    server = (train(static=ProcessStatic(command="vllm serve llama", server="vllm")),)
+
+    def judged(full_for_s: int, seconds: int) -> GpuDiagnosis:
+        moments = (snap(tick, gpu(util=60.0), server) for tick in range(seconds))
+        return Watch().feed(
+            replace(shown, servers=(said,) if tick < full_for_s else ()) for tick, shown in enumerate(moments)
+        )
+
+    full = judged(45, 45)
+    assert full.verdict == found
+    if found == "kv_cache_full":
+        assert "queue 7, KV cache 98 %" in full.evidence[1] and "--gpu-memory-utilization" in full.remedy
+        assert (full.state, full.level) == ("starved", "yellow")
+        assert judged(30, 90).verdict == "low_demand"
 
 
 @pytest.mark.parametrize("command", ["python train.py --data /home/vllm", "python serve_vllm_logs.py", "torchrun vllm"])

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from gputop.diagnosis.host_side import serving_on
 from gputop.model.redaction import Redactor
 from gputop.model.serving import ServerRow, bounds, row_value, server_forms, server_lines, server_row
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.model.source import UsageError
-from gputop.monitor import Monitor, serving_on
+from gputop.monitor import Monitor
 from gputop.output.report_text import report_data, report_text
 from gputop.output.snapshot_data import once_data
 from gputop.paint.main_screen import main_screen

@@ -20,6 +20,7 @@ from gputop.diagnosis.rules.dataloader import DATALOADER_CPU, DATALOADER_DISK, D
 from gputop.diagnosis.rules.idle import IDLE, IDLE_HOLDING_MEMORY, STOPPED
 from gputop.diagnosis.rules.starved import (
     CHECKPOINT_PAUSE,
+    KV_CACHE_FULL,
     LOW_DEMAND,
     MAIN_PROCESS,
     PCIE_TRANSFER,
@@ -30,6 +31,7 @@ from gputop.diagnosis.rules.starved import (
 GATES: tuple[Rule, ...] = (COLLECTING, STARTUP)
 IDLE_FAMILY: tuple[Rule, ...] = (IDLE_HOLDING_MEMORY, IDLE)
 STARVED: tuple[Rule, ...] = (
+    KV_CACHE_FULL,
     LOW_DEMAND,
     CHECKPOINT_PAUSE,
     WORKER_RESTART,

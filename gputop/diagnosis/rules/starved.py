@@ -21,10 +21,11 @@ from gputop.diagnosis.rules.feeding_rules import (
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.signals import WINDOW_S, Pause, Signals
-from gputop.diagnosis.thresholds import HALF_RATIO, IDLE, IDLE_LEAVE
+from gputop.diagnosis.thresholds import FULL_CACHE_PCT, HALF_RATIO, IDLE, IDLE_LEAVE
 from gputop.diagnosis.types import HOLDING_MEMORY, Level
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, pct, rate, share
+from gputop.model.serving import server_forms
 
 ALARM_IDLE = 50.0
 """From this idle time on a starved GPU is an alarm: half of it is lost."""
@@ -34,6 +35,46 @@ def starved_level(s: Signals) -> Level:
     """Yellow, red where half of the GPU or more is idle."""
     return "red" if s.idle >= ALARM_IDLE else "yellow"
 
+
+# --- a full KV cache ------------------------------------------------------------------------------------------------
+
+
+def _cache_is_full(s: Signals) -> bool:
+    row = s.tick.serving
+    return (
+        s.holds.waits and row is not None and (row.kv_cache_pct or 0.0) >= FULL_CACHE_PCT and (row.queue or 0.0) > 0.0
+    )
+
+
+def _tell_full_cache(s: Signals) -> RuleResult:
+    row = s.tick.serving
+    told = "" if row is None else server_forms(row)[0]
+    return RuleResult(
+        starved_level(s),
+        (f"GPU idle {s.idle:.0f} % while requests wait for a place in the KV cache", told),
+        MORE_CACHE,
+        "FP8 cache, shorter context, more GPUs",
+        "high",
+    )
+
+
+MORE_CACHE = (
+    "more memory for the cache (vLLM --gpu-memory-utilization, SGLang --mem-fraction-static), an FP8 cache "
+    "(--kv-cache-dtype), a shorter --max-model-len, smaller weights, more GPUs"
+)
+KV_CACHE_FULL = Rule(
+    id="kv_cache_full",
+    title="short of memory: the KV cache is full",
+    short="KV cache full",
+    condition=f"idle ≥ 20 %, and the server on this GPU (--server-url) says that its KV cache is at least "
+    f"{FULL_CACHE_PCT:.0f} % full and requests wait",
+    level="yellow",
+    levels="red from idle 50 % on",
+    state="starved",
+    holds=_cache_is_full,
+    tell=_tell_full_cache,
+    remedy=MORE_CACHE,
+)
 
 # --- low demand -----------------------------------------------------------------------------------------------------
 
