@@ -173,14 +173,15 @@ MOST_PIDS_IN_WORDS = 4
 
 
 class WaitEnd(Struct, frozen=True):
-    """One thing that a main thread was found waiting for, at ``pct`` percent of the looks at it.
+    """One thing that a process's main thread was found waiting for, at ``pct`` percent of the looks at it.
 
     ``pids`` are the processes at the other end, and together they are one feeder: no look tells which of them will be
     the next to give something. Each says in its own sample what it did; for children that live for a moment each,
     which have no number here, the sample of the process that waits for them does (its ``feed_by`` is ``child``).
     ``detail`` is an address, a mount with what is done there, or why nothing more is known.
 
-    The looks that all ends of a sample leave over found the thread on a core, or queued for one.
+    The looks that all ends of a GPU process's sample leave over found the thread on a core, or queued for one. Of
+    another process those are told that lead out of the job, to the network or a file: where a feeder is found waiting.
     """
 
     via: Via

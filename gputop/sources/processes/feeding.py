@@ -38,6 +38,8 @@ _LOOKS_INSIDE = ("lock", "queue", "sleep", "other", LOCAL)
 LINE_S = 30.0
 """Children for which a process has waited within this time are one feeder, if it waited for several."""
 MOST_ENDS = 8
+LEADS_OUT = ("network", "file", "socket")
+"""Of a process that feeds, only those ends are told: whom it waits for within the job, its shares say already."""
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 MOST_OWED_S, MOST_CARRIED_S = 600.0, 10.0
 """CPU time of children: what looks have already counted, and what their end has left to count, at most."""
@@ -143,6 +145,13 @@ def _job(pid: int, members: Mapping[int, Member]) -> Job:
     )
 
 
+def _job_of_other(member: Member, jobs: Mapping[int, Job]) -> Job | None:
+    """The same for another process of that job, which may wait for any of them; None where main is not looked at."""
+    root = member.place.root
+    job = None if root is None else jobs.get(root)
+    return None if job is None or root is None else replace(job, pids=(root, *job.pids), threads=(), root=root)
+
+
 class Feeding:
     """One per machine. Called from the thread that reads processes."""
 
@@ -193,6 +202,7 @@ class Feeding:
         parents = {reading.stat.ppid for reading in readings.values()}
         parents.update(pid for pid, reading in readings.items() if reading.stat.children_ticks)
         jobs = {pid: _job(pid, members) for pid in looked}
+        jobs.update((pid, job) for pid in others if (job := _job_of_other(members[pid], jobs)) is not None)
         self._looks_between.ask(looked, others, apart, parents, jobs)
         return feeds
 
@@ -253,7 +263,11 @@ class Feeding:
         parents = {pid: parent for pid, parent in roots.items() if parent in members}
         self._proof.resolve(now, unclear, members, waits, asks, parents, feeds)
         for pid in close:
-            feeds[pid] = self._settled(now, pid, feeds.get(pid) or FeedReading(unread=True))
+            feed = self._settled(now, pid, feeds.get(pid) or FeedReading(unread=True))
+            ends = [end for end in self._ends.get(pid, ()) if end.via in LEADS_OUT]
+            if ends and pid not in waiting:
+                feed = replace(feed, waits_for=self._watches[pid].ended_at(now, len(self._looks[pid]), ends))
+            feeds[pid] = feed
         self._watched = [pid for pid in close if _names_channels(readings[pid])]
         for pid in waiting:
             feeds[pid] = self._with_main(now, pid, feeds[pid], readings[pid])

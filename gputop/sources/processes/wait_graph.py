@@ -138,6 +138,8 @@ class Job(Struct, frozen=True):
     pids: tuple[int, ...] = ()
     loaders: frozenset[int] = frozenset()
     threads: Sequence[str] = ()
+    root: int | None = None
+    """The GPU process, where the wait of another one is followed."""
 
 
 NO_JOB = Job()
@@ -269,6 +271,9 @@ class WaitGraph:
         holders = self._holding(now, family, lambda ends: not wanted.isdisjoint(ends.writes), but=pid)
         if not holders:
             return self._by_name(job.loaders) if unseen else End("pipe", detail=OUTSIDE)
+        if job.root in holders:
+            # It waits for work: main has made that pipe, and all others hold its end because they are main's children.
+            return End("pipe", (job.root,))
         proven = self._writers.of(now, holders)
         if proven:
             return End("name" if unseen else "pipe", self._of_one_kind(proven, job), written=True)

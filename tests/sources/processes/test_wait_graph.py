@@ -50,8 +50,8 @@ WITHIN_S = 30.0
 class Watched:
     """One real process with its graph, looked at from here."""
 
-    def __init__(self, pids: dict[str, int], pid: int) -> None:
-        self.pids, self.pid = pids, pid
+    def __init__(self, pids: dict[str, int], pid: int, root: int | None = None) -> None:
+        self.pids, self.pid, self.root = pids, pid, root
         self._look = WaitLook("/proc")
         self._cache = HeldInodesCache("/proc")
         self._graph = WaitGraph("/proc", self._look, self._cache, OtherEnds())
@@ -63,7 +63,9 @@ class Watched:
         wait = self._look.at(now, self.pid, folder, read_small(f"{folder}/wchan").decode())
         tids = [tid for tid in os.listdir(f"{folder}/task") if tid != str(self.pid)] if threads else []
         loaders = frozenset(self.pids[name] for name in called)
-        return self._graph.end_of(now, self.pid, wait, Job(tuple(children_of("/proc", self.pid)), loaders, tids))
+        kin = tuple(children_of("/proc", self.root or self.pid))
+        job = Job(kin, loaders, tids) if self.root is None else Job((self.root, *kin), loaders, root=self.root)
+        return self._graph.end_of(now, self.pid, wait, job)
 
     def until(self, wanted: End, called: tuple[str, ...] = (), threads: bool = False) -> None:
         """Look until it waits for what is wanted; fails with what it was seen waiting for instead."""
@@ -140,6 +142,24 @@ queue.get()
         main.until(by_name, ("a", "b"))
         monkeypatch.setattr("gputop.sources.processes.process_sockets.held", lambda proc, pid: None)
         main.until(by_name, ("a", "b"))
+
+
+def test_a_worker_without_work_waits_for_main_and_one_that_asks_a_server_for_that() -> None:
+    program = """
+orders, answers = fork.Queue(), fork.Queue()
+mine, its = socket.socketpair()
+server = start(lambda: mine.close() or sleep())
+idle, asks = start(obey, orders, answers), start(lambda: its.close() or mine.recv(1))
+its.close()
+start(think, answers)
+ready(idle=idle, asks=asks, server=server)
+answers.get()
+time.sleep(1000)
+"""
+    with watched(program) as main:
+        Watched(main.pids, main.pids["idle"], main.pid).until(End("pipe", (main.pid,)))
+        # Nobody but the server has the other end.
+        Watched(main.pids, main.pids["asks"], main.pid).until(End("socket", (main.pids["server"],), written=True))
 
 
 def test_a_pipe_that_only_one_child_can_write_is_waited_for_by_that_child() -> None:
