@@ -38,6 +38,8 @@ class FeedReading(Struct, frozen=True):
     """The part of ``other`` that is a wait in a socket whose family is not known."""
     mount: str | None = None
     """Where the networked file system is mounted on which it waits."""
+    own_cpu: float = 0.0
+    """The part of its time in which it was runnable itself; ``shares`` has what its children ran as well."""
     feeds_itself: bool = False
     """Whether ``shares`` are of children that live for a moment each, not of threads."""
     waits_for: tuple[WaitEnd, ...] | None = None

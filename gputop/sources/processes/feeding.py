@@ -8,33 +8,38 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from msgspec.structs import replace
 
-from gputop.model.feeders import NO_SHARES, FeederShares, WaitEnd, main_looks
-from gputop.sources.processes.between_readings import Descendant, RandomLooks, WaitingGpus
-from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_waits_of, shares_of
+from gputop.model.feeders import FeederShares, WaitEnd, main_looks
+from gputop.sources.processes.between_readings import RandomLooks, WaitingGpus
+from gputop.sources.processes.feed import MEAN_S, FeedReading, Recent, main_waits_of, partly, shares_of
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.pointers import CHILD, Pointers, SocketProof, Waiter
-from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldInodes, HeldInodesCache, OtherEnds, held
+from gputop.sources.processes.process_sockets import DENIED_FDS, HeldInodes, HeldInodesCache, OtherEnds
+from gputop.sources.processes.socket_proof import SocketProof
 from gputop.sources.processes.wait_channel import waits_for_child
-from gputop.sources.processes.wait_graph import ITS_CHILDREN, End, Job, WaitGraph
+from gputop.sources.processes.wait_graph import ITS_CHILDREN, NO_JOB, End, Job, SeenWait, WaitGraph
 from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, ThreadWait, WaitLook
 from gputop.sources.processes.watched import ProcessReading
 from gputop.sources.procfs import Stat
 
+CHILD = "child"
+"""The wait for a child to end, among the classes of ``wait_look``."""
 EXPLAINS = 0.6
 """A loader with this useful share explains itself; its threads and sockets are not read."""
 MAIN_EXPLAINS = 0.8
 """The same for a main thread, as a share of the idle time: it may sleep while it waits for the GPU."""
 THREADS_A_TICK = 24
-HELD_A_TICK = 2
 SETTLES_S = 3.5
 UNSEEN_SETTLES_S = 15.0
 """The same where threads that may explain a wait were not read yet."""
 _LOOKS_INSIDE = ("lock", "queue", "sleep", "other", LOCAL)
+LEAST_PART = 0.05
+"""CPU time of children that have ended counts from this share of the time on."""
+RESOLVED_S = 10.0
+"""For so long what resolved a wait of a process is said of it: of many, each is looked at every few seconds."""
 LINE_S = 30.0
 """Children for which a process has waited within this time are one feeder, if it waited for several."""
 MOST_ENDS = 8
@@ -52,11 +57,11 @@ class _Watch:
         "asks",
         "at",
         "awaited",
+        "by",
+        "by_at",
         "carried_s",
         "close_at",
         "doing",
-        "held",
-        "held_at",
         "looked",
         "mount",
         "owed_s",
@@ -66,7 +71,7 @@ class _Watch:
         "stat",
         "threads",
         "useful",
-        "wait_seen",
+        "waiting_on",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -74,8 +79,8 @@ class _Watch:
         """Since when it is watched closely."""
         self.looked = False
         """Whether it is looked at between readings; then the readings, in step with the job, no longer count."""
-        self.wait_seen: ThreadWait | None = None
-        """Its latest wait."""
+        self.waiting_on: str | None = None
+        """The class of its latest wait."""
         self.recent = Recent()
         """Its own waits at the latest looks, ``child`` among them."""
         self.doing: Recent | None = None
@@ -93,16 +98,16 @@ class _Watch:
         self.own_useful = 0.0
         """The same plus sleep: what a main thread does other than wait for others."""
         self.threads: FeederThreads | None = None
-        self.held: HeldInodes | None = None
-        self.held_at: float | None = None
+        self.by: str | None = None
+        self.by_at = float("-inf")
+        """What resolved its latest wait for another process, and when."""
         self.stat: Stat | None = None
         """Its latest counters: what it and its ended children used, its end adds to its parent."""
         self.owed_s = self.carried_s = 0.0
 
-    @property
-    def waiting_on(self) -> str | None:
-        """The class of its latest wait."""
-        return None if self.wait_seen is None else self.wait_seen.wait
+    def forget_looks(self) -> None:
+        """Forget all waits that were seen."""
+        self.recent, self.doing, self.saves = Recent(), None, Recent()
 
     def ended_share(self, elapsed: float, rest: float, children_pct: float) -> float:
         """The share of the time in which children ran that have ended: their time comes in one jump, at their end.
@@ -117,8 +122,9 @@ class _Watch:
         self.carried_s -= share * elapsed
         return share
 
-    def ended_at(self, now: float, looks: int, ends: Sequence[End]) -> tuple[WaitEnd, ...]:
-        """Whom it waited for at so many looks; children that came one after the other are one feeder."""
+    def ended_at(self, now: float, count_of_looks: int, looks: Sequence[SeenWait]) -> tuple[WaitEnd, ...]:
+        """Whom it waited for at these of so many looks; children that came one after the other are one feeder."""
+        ends = [look.end for look in looks if look.end is not None]
         for end in ends:
             if end.via == "child":
                 self.awaited.update(dict.fromkeys(end.pids, now))
@@ -129,7 +135,7 @@ class _Watch:
             for end in ends
         )
         return tuple(
-            WaitEnd(end.via, 100.0 * count / looks, end.pids, end.detail)
+            WaitEnd(end.via, 100.0 * count / count_of_looks, end.pids, end.detail)
             for end, count in counts.most_common(MOST_ENDS)
         )
 
@@ -145,11 +151,26 @@ def _job(pid: int, members: Mapping[int, Member]) -> Job:
     )
 
 
-def _job_of_other(member: Member, jobs: Mapping[int, Job]) -> Job | None:
-    """The same for another process of that job, which may wait for any of them; None where main is not looked at."""
-    root = member.place.root
-    job = None if root is None else jobs.get(root)
-    return None if job is None or root is None else replace(job, pids=(root, *job.pids), threads=(), root=root)
+def _jobs(pids: Iterable[int], members: Mapping[int, Member]) -> dict[int, Job]:
+    """Who may be at the other end of what each process waits for."""
+    jobs: dict[int, Job] = {}
+    of_others: dict[int, Job] = {}
+    for pid in pids:
+        root = members[pid].place.root
+        if root is None or root not in members:
+            continue
+        job = jobs.get(root)
+        if job is None:
+            job = jobs[root] = _job(root, members)
+            of_others[root] = Job((root, *job.pids), root=root)
+        if pid != root:
+            jobs[pid] = of_others[root]
+    return jobs
+
+
+def _apart(members: Mapping[int, Member]) -> set[int]:
+    """Processes that are judged by themselves, not as children of whoever waits for them."""
+    return {pid for pid, member in members.items() if member.role == "loader" or not member.place.may_feed}
 
 
 class Feeding:
@@ -159,8 +180,7 @@ class Feeding:
         """``looks_between``: look at waits at random moments between the readings, not at them."""
         self._proc = proc
         self._look = WaitLook(proc)
-        self._looks: dict[int, list[ThreadWait]] = {}
-        self._ends: dict[int, list[End]] = {}
+        self._looks: dict[int, list[SeenWait]] = {}
         self._inside: list[tuple[FeederThreads, list[str] | None]] = []
         self._watches: dict[int, _Watch] = {}
         self._gpus = WaitingGpus()
@@ -173,7 +193,6 @@ class Feeding:
         """Processes to look at between this reading and the next."""
         self._looked_mains: frozenset[int] = frozenset()
         self._turn = 0
-        self._held_left = 0
 
     def read(
         self,
@@ -189,7 +208,7 @@ class Feeding:
         """
         if self._looks_between is None:
             return self._feeds(now, members, readings, util)
-        self._looks, self._ends = self._looks_between.take()
+        self._looks = self._looks_between.take()
         with self._looks_between.lock:
             feeds = self._feeds(now, members, readings, util)
         looked = [pid for pid in self._watched if pid in mains]
@@ -198,12 +217,7 @@ class Feeding:
             self._watches[pid].looked = False
         self._looked_mains = frozenset(looked)
         others = [pid for pid in self._watched if members[pid].place.role != "gpu"]
-        apart = {pid for pid in readings if members[pid].role == "loader" or not members[pid].place.may_feed}
-        parents = {reading.stat.ppid for reading in readings.values()}
-        parents.update(pid for pid, reading in readings.items() if reading.stat.children_ticks)
-        jobs = {pid: _job(pid, members) for pid in looked}
-        jobs.update((pid, job) for pid in others if (job := _job_of_other(members[pid], jobs)) is not None)
-        self._looks_between.ask(looked, others, apart, parents, jobs)
+        self._looks_between.ask(looked, others, _apart(members), _jobs([*looked, *others], members))
         return feeds
 
     def close(self) -> None:
@@ -221,7 +235,6 @@ class Feeding:
     ) -> dict[int, FeedReading]:
         if self._watches.keys() != readings.keys():
             self._forget_ended(readings)
-        self._held_left = HELD_A_TICK
         self._others.begin()
         self._inside = []
         self._watched = []
@@ -231,40 +244,29 @@ class Feeding:
             for pid in readings
             if members[pid].place.role == "gpu" and self._gpus.waits(members[pid].place.gpu or 0, unknown=True)
         }
-        waiters = {pid: self._waiter(now, pid, reading, members[pid]) for pid, reading in readings.items()}
-        feeds = {pid: FeedReading(w.shares) for pid, w in waiters.items() if members[pid].place.role != "gpu"}
+        close = {pid for pid in readings if (members[pid].place.root or pid) in waiting}
+        if self._looks_between is None:
+            self._look_at_once(now, close, members, readings)
+        own = {pid: self._own_feed(now, pid, reading, members[pid]) for pid, reading in readings.items()}
+        feeds = {pid: feed for pid, feed in own.items() if members[pid].place.role != "gpu"}
         if not waiting:
             return feeds
-        close = {pid for pid in readings if (members[pid].place.root or pid) in waiting}
         explained = {
             members[pid].place.root
             for pid in close
             if (members[pid].role == "loader" and self._watches[pid].useful >= EXPLAINS)
             or (members[pid].place.role == "gpu" and self._explains_itself(pid, members[pid].place.gpu))
         }
-        pointers = Pointers(
-            {pid: waiters[pid] for pid in close},
-            lambda pid: self.held(now, pid),
-            lambda inode: self._peers.local(now, inode),
-            lambda pid: self._others.of(now, pid),
-        )
-        for pid in close:
-            if pid in feeds and pointers.points(pid):
-                feeds[pid] = pointers.resolved(pid)
-        for pid, waiter in waiters.items():
-            if "socket" in waiter.waits and pid in feeds:
-                waits_of_process = self._watches[pid].recent.waits(now)
-                feeds[pid] = replace(feeds[pid], in_socket=waiter.rest * waits_of_process.get("socket", 0.0))
         unclear = [pid for pid in close if members[pid].place.root not in explained]
-        self._look_inside(now, unclear, members, readings, feeds, waiters)
+        self._look_inside(now, unclear, members, readings, feeds, own)
         asks = {pid: self._watches[pid].asks for pid in unclear}
         waits = {pid: self._watches[pid].waiting_on for pid in unclear}
-        roots = {pid: waiters[pid].parent for pid in unclear if members[pid].place.role == "gpu"}
+        roots = {pid: readings[pid].stat.ppid for pid in unclear if members[pid].place.role == "gpu"}
         parents = {pid: parent for pid, parent in roots.items() if parent in members}
         self._proof.resolve(now, unclear, members, waits, asks, parents, feeds)
         for pid in close:
             feed = self._settled(now, pid, feeds.get(pid) or FeedReading(unread=True))
-            ends = [end for end in self._ends.get(pid, ()) if end.via in LEADS_OUT]
+            ends = [look for look in self._looks.get(pid, ()) if look.end is not None and look.end.via in LEADS_OUT]
             if ends and pid not in waiting:
                 feed = replace(feed, waits_for=self._watches[pid].ended_at(now, len(self._looks[pid]), ends))
             feeds[pid] = feed
@@ -305,8 +307,9 @@ class Feeding:
         rest = max(0.0, 1.0 - (reading.main_run_pct + (reading.main_wait_pct or 0.0)) / 100.0)
         hidden = not _names_channels(reading) and not watch.looked
         main = main_waits_of(rest, {} if hidden else watch.recent.waits(now))
-        main_seen = main_looks((_word(look), 1) for look in looks) if looks else None
-        ends = None if not looks or hidden else watch.ended_at(now, len(looks), self._ends.get(pid, ()))
+        between = () if self._looks_between is None else looks
+        main_seen = main_looks((_word(look.wait.wait), 1) for look in between) if between else None
+        ends = None if not looks or hidden else watch.ended_at(now, len(looks), looks)
         return replace(
             feed,
             main_looks=main_seen,
@@ -323,40 +326,36 @@ class Feeding:
         """As ``held``, for the discovery of trees, which asks about more processes, and less often."""
         return self._others.of(self._gpus.at or 0.0, pid)
 
-    def held(self, now: float, pid: int) -> HeldInodes | None:
-        """The pipes and sockets of a process, at most ten seconds old; None where they may not be seen."""
-        watch = self._watches.get(pid)
-        if watch is None:
-            watch = self._watches[pid] = _Watch()
-        if watch.held_at is None or now - watch.held_at >= HELD_AGAIN_S:
-            if self._held_left <= 0:
-                return watch.held
-            self._held_left -= 1
-            watch.held_at = now
-            watch.held = held(self._proc, pid)
-        return watch.held
+    def _look_at_once(
+        self, now: float, close: Set[int], members: Mapping[int, Member], readings: Mapping[int, ProcessReading]
+    ) -> None:
+        """Without a thread that looks between the readings, what these saw stands for all that lies between."""
+        apart, jobs = _apart(members), _jobs(close, members)
+        self._looks = {
+            pid: [self._graph.look(now, pid, seen, jobs.get(pid, NO_JOB), apart)]
+            for pid in close
+            if (seen := readings[pid].wait_seen) is not None
+        }
 
-    def _waiter(self, now: float, pid: int, reading: ProcessReading, member: Member) -> Waiter:
-        """A process by itself, with what it waits for unresolved."""
+    def _own_feed(self, now: float, pid: int, reading: ProcessReading, member: Member) -> FeedReading:
+        """What a process did, and whom it waits for in whose place; of a GPU process what its children did."""
         watch = self._watches[pid]
         self._take_looks(now, pid, watch, reading)
-        watch.stat = stat = reading.stat
-        root = member.place.root
+        watch.stat = reading.stat
         if reading.run_pct is None:
-            return Waiter(NO_SHARES, stat.ppid, root)
+            return FeedReading()
         run, queued = reading.run_pct, reading.wait_pct or 0.0
         if member.place.role == "gpu":
             # Of a GPU process only what its children do counts as feeding; its main thread is looked at by itself.
             run, queued = reading.main_run_pct or run, reading.main_wait_pct or 0.0
         elapsed = 0.0 if watch.at is None else max(0.0, now - watch.at)
         watch.at = now
-        own_waits = doing = watch.recent.waits(now)
+        own_waits = watch.recent.waits(now)
         own_shares = shares = shares_of(run, queued, own_waits)
         rest = max(0.0, 1.0 - own_shares.cpu)
         by_children = ended = 0.0
         if watch.doing is not None:
-            doing = watch.doing.waits(now)
-            shares = shares_of(run, queued, doing)
+            shares = shares_of(run, queued, watch.doing.waits(now))
             by_children = max(0.0, shares.run - own_shares.run)
             watch.owed_s = min(MOST_OWED_S, watch.owed_s + by_children * elapsed)
         if reading.children_pct or watch.carried_s:
@@ -364,38 +363,46 @@ class Feeding:
         weight = min(1.0, elapsed / MEAN_S) if elapsed else 1.0
         watch.useful += weight * (shares.useful - watch.useful)
         watch.own_useful += weight * (own_shares.useful - watch.own_useful)
-        by_child = own_waits is not doing and own_waits != doing
-        return Waiter(shares, stat.ppid, root, rest, doing, watch.wait_seen, ended, by_child, own_shares.cpu)
+        by = watch.by if now - watch.by_at <= RESOLVED_S else None
+        if ended >= LEAST_PART:
+            shares, by = partly(shares, ended, FeederShares(run=1.0)), "child"
+        blind = DENIED_FDS if by == "kinship" else None
+        in_socket = rest * own_waits.get("socket", 0.0)
+        return FeedReading(shares, by, why_blind=blind, in_socket=in_socket, own_cpu=own_shares.cpu)
 
     def _take_looks(self, now: float, pid: int, watch: _Watch, reading: ProcessReading) -> None:
         """Add what was seen since the last reading; without looks between them, what the reading itself saw."""
-        looks = self._looks.get(pid)
+        looks = self._looks.get(pid, [])
         moves = bool(reading.read_bytes_per_s or reading.write_bytes_per_s)
         if watch.threads is not None:
             watch.threads.reads_or_writes = moves
-        if looks:
+        alone = self._looks_between is None or not looks
+        if looks and not alone:
             # A process whose channel may be read: none means that it ran.
             watch.looked = True
-            for look in looks:
-                if isinstance(look, Descendant):
-                    if watch.doing is None:
-                        watch.doing = Recent(watch.recent)
-                    watch.asks = look.pid if look.wait in ("queue", "socket") else watch.asks
-                    watch.recent.add(now, look.instead_of)
-                    watch.doing.add(now, _class_of(look, moves=moves))
-                elif look.wait != RAN:
-                    wait = _class_of(look, moves=moves)
-                    watch.wait_seen, watch.mount = look, look.mount
-                    watch.recent.add(now, wait)
-                    if watch.doing is not None:
-                        watch.doing.add(now, wait)
-                    watch.saves.add(now, "saves" if look.saves else "")
-        elif reading.stat.state != "R" and not (self._looks and watch.looked) and reading.wait_seen is not None:
-            wait = _class_of(reading.wait_seen, moves=moves)
-            watch.wait_seen, watch.mount = reading.wait_seen, reading.wait_seen.mount
-            watch.recent.only(now, wait)
-            watch.doing = None
-            watch.saves.only(now, "saves" if reading.wait_seen.saves else "")
+        elif not looks and not (self._looks and watch.looked) and reading.wait_seen is not None:
+            looks = [SeenWait(reading.wait_seen)]
+        if alone and looks:
+            # A look in step with the readings stands for itself.
+            watch.forget_looks()
+        for look in looks:
+            wait, instead = look.wait, look.instead
+            if instead is not None:
+                if watch.doing is None:
+                    watch.doing = Recent(watch.recent)
+                watch.asks = instead.pid if instead.wait in ("queue", "socket") else watch.asks
+                watch.by, watch.by_at = instead.by, now
+                watch.recent.add(now, instead.instead_of)
+                watch.doing.add(now, _class_of(instead, moves=moves))
+            elif wait.wait != RAN:
+                kind = _class_of(wait, moves=moves)
+                watch.mount = wait.mount
+                watch.recent.add(now, kind)
+                if watch.doing is not None:
+                    watch.doing.add(now, kind)
+                watch.saves.add(now, "saves" if wait.saves else "")
+            if wait.wait != RAN:
+                watch.waiting_on = wait.wait
 
     def _look_inside(
         self,
@@ -404,7 +411,7 @@ class Feeding:
         members: Mapping[int, Member],
         readings: Mapping[int, ProcessReading],
         feeds: dict[int, FeedReading],
-        waiters: Mapping[int, Waiter],
+        own: Mapping[int, FeedReading],
     ) -> None:
         """Threads in turns: of GPU processes first, then of loaders that wait for something inside themselves."""
         roots = [pid for pid in unclear if members[pid].place.role == "gpu"]
@@ -431,7 +438,7 @@ class Feeding:
             for pid in group:
                 threads = self._watches[pid].threads
                 if threads is not None:
-                    self._take_threads(pid, threads, feeds, waiters[pid] if group is roots else None)
+                    self._take_threads(pid, threads, feeds, own[pid] if group is roots else None)
 
     def _look_between(self, now: float) -> None:
         self._proof.look(now)
@@ -446,14 +453,13 @@ class Feeding:
                 return
 
     def _take_threads(
-        self, pid: int, threads: FeederThreads, feeds: dict[int, FeedReading], main: Waiter | None
+        self, pid: int, threads: FeederThreads, feeds: dict[int, FeedReading], main: FeedReading | None
     ) -> None:
         """Put what threads do into the feed; ``main`` is the GPU process itself, whose children count as well."""
         best = threads.busiest()
         if main is not None:
-            children = Pointers({pid: main}, lambda _: None).resolved(pid).shares if main.waits_for_children else None
-            if children is not None and children.useful - main.own_cpu > best.useful:
-                feeds[pid] = FeedReading(children, "child", len(threads), feeds_itself=True)
+            if main.by == "child" and main.shares.useful - main.own_cpu > best.useful:
+                feeds[pid] = FeedReading(main.shares, "child", len(threads), feeds_itself=True)
             else:
                 feeds[pid] = FeedReading(best, None, len(threads))
             return
@@ -501,10 +507,9 @@ def _class_of(wait: ThreadWait, *, moves: bool) -> str:
     return CHILD if waits_for_child(wait.channel) else wait.wait
 
 
-def _word(looked: ThreadWait) -> str:
+def _word(wait: str) -> str:
     """What a look saw, see ``LookState``."""
-    wait = looked.instead_of if isinstance(looked, Descendant) else looked.wait
-    return "other" if wait in (BLOCKED, "socket", CHILD, LOCAL) else wait
+    return "other" if wait in (BLOCKED, "socket", LOCAL) else wait
 
 
 def _names_channels(reading: ProcessReading) -> bool:

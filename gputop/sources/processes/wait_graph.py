@@ -13,12 +13,21 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.feeders import Via
 from gputop.sources.processes.loaders import is_pin_memory_thread
-from gputop.sources.processes.process_sockets import HELD_AGAIN_S, HeldInodes, HeldInodesCache, OtherEnds, address_words
+from gputop.sources.processes.process_sockets import (
+    DENIED_FDS,
+    HELD_AGAIN_S,
+    HeldInodes,
+    HeldInodesCache,
+    OtherEnds,
+    address_words,
+)
 from gputop.sources.processes.wait_channel import waits_for_child
 from gputop.sources.processes.wait_look import (
+    BLOCKED,
     LOCAL,
     RAN,
     SAVING,
@@ -43,7 +52,7 @@ MOST_PIDS = 64
 WROTE_S = 60.0
 """For so long after it last wrote something a process is one that feeds a pipe it holds: a batch may take that long
 [judged]."""
-COUNTED_AGAIN_S = 0.5
+COUNTED_AGAIN_S = 2.0
 FRESH_S = 2.0
 """A list of open files that lacks what its process waits for is made again after this time."""
 MOST_KNOWN = 4096
@@ -143,6 +152,31 @@ class Job(Struct, frozen=True):
 
 
 NO_JOB = Job()
+OPENS_A_FIFO = ("fifo_open", "wait_for_partner")
+MOST_GENERATIONS = 3
+MOST_READ = 8
+"""Processes that one step of one way leads to."""
+_RANKS = (RAN, "disk", BLOCKED, "network", "socket", "queue", "sleep", "lock", "other")
+"""Of several at the other end, what one of them does counts before what another does, in this order."""
+
+
+class Followed(ThreadWait, frozen=True):
+    """What is done at the end of the way of one look, in place of the wait ``instead_of`` that began it.
+
+    ``by`` is what resolved it, ``pid`` who does it; None where that is nobody of this machine.
+    """
+
+    pid: int | None = None
+    instead_of: str = "child"
+    by: str = "child"
+
+
+class SeenWait(Struct, frozen=True):
+    """One process at one look: what it did or waited for, whom for, and what those did in whose place it waits."""
+
+    wait: ThreadWait
+    end: End | None = None
+    instead: Followed | None = None
 
 
 class WaitGraph:
@@ -161,6 +195,74 @@ class WaitGraph:
         """What the main thread of a process waits for that a look found waiting like this; None while it runs."""
         return self._of(now, pid, f"{self._proc}/{pid}", wait, job, MOST_STEPS)
 
+    def look(self, now: float, pid: int, wait: ThreadWait, job: Job, apart: Collection[int]) -> SeenWait:
+        """All that a look tells which found a process in this wait. ``apart`` are those judged by themselves."""
+        end = self.end_of(now, pid, wait, job)
+        return SeenWait(wait, end, self._followed(now, pid, wait, end, job, apart))
+
+    def _followed(
+        self, now: float, pid: int, wait: ThreadWait, end: End | None, job: Job, apart: Collection[int]
+    ) -> Followed | None:
+        """What is done for a process that waits for others; None where its wait is its own.
+
+        For its child: what that does, or whom that waits for. Main, or an ancestor: it has no work. Somebody of the
+        job who serves others as well, and those ``apart``, are judged by themselves.
+        """
+        if end is None or (end.via not in ("pipe", "socket", "child") and end.detail != DENIED_FDS):
+            return None
+        instead_of = "child" if end.via == "child" else wait.wait
+        if end.via == "pipe" and end.detail == OUTSIDE:
+            return Followed("network", by="pipe", instead_of=instead_of)
+        if job.root is not None and job.root in end.pids:
+            # One that polls may do so for other things as well.
+            return None if wait.wait == "queue" else Followed("other", by="task queue", instead_of=instead_of)
+        below = self._below(pid, apart if job.root is None and end.via != "child" else ())
+        kin = below if end.detail == DENIED_FDS else end.pids
+        # Those that lived too short for a look at the whole tree may wait for each other.
+        job = Job(tuple(dict.fromkeys((pid, *job.pids, *below))), root=pid if job.root is None else job.root)
+        done = [self._done(now, other, job, MOST_STEPS - 1) for other in kin[:MOST_READ] if other in below]
+        best = min(filter(None, done), key=_rank, default=None)
+        if best is None:
+            return Followed("other", by="peer", instead_of=instead_of) if end.via == "socket" and end.pids else None
+        by = "kinship" if end.detail == DENIED_FDS else "child"
+        return replace(best, instead_of=instead_of, by=by)
+
+    def _done(self, now: float, pid: int, job: Job, steps: int) -> Followed | None:
+        """What one process at the other end does; None once it has ended."""
+        folder = f"{self._proc}/{pid}"
+        try:
+            stat = parse_stat(read_small(f"{folder}/stat"))
+            channel = read_small(f"{folder}/wchan").decode("ascii", "replace")
+        except OSError:
+            return None
+        if stat is None or stat.state in "ZX":
+            return None
+        if stat.state == "R":
+            return Followed(RAN, pid=pid)
+        wait = self._look.at(now, pid, folder, channel)
+        if wait.wait == RAN:
+            # Asleep, and the kernel names no function.
+            return Followed("disk" if stat.state == "D" else "other", pid=pid)
+        end = self._of(now, pid, folder, wait, job, 0) if steps else None
+        if end is not None and end.via in ("pipe", "child"):
+            done = [self._done(now, other, job, steps - 1) for other in end.pids[:MOST_READ] if other != job.root]
+            best = min(filter(None, done), key=_rank, default=None)
+            if best is not None:
+                return best
+            if end.detail == OUTSIDE:
+                return Followed("network", pid=pid)
+        return Followed(wait.wait, wait.channel, wait.pipe, wait.fifo, wait.mount, wait.socket, wait.saves, pid)
+
+    def _below(self, pid: int, apart: Collection[int]) -> tuple[int, ...]:
+        """The descendants of a process, parents first, without those apart and what is below them."""
+        found, queue = [], [(pid, 0)]
+        for member, depth in queue:
+            children = [child for child in children_of(self._proc, member) if child not in apart]
+            found += children
+            if depth < MOST_GENERATIONS and len(found) < 4 * MOST_READ:
+                queue += [(child, depth + 1) for child in children]
+        return tuple(found[: 4 * MOST_READ])
+
     def _of(self, now: float, pid: int, folder: str, wait: ThreadWait, job: Job, steps: int) -> End | None:
         kind = wait.wait
         if kind == RAN:
@@ -177,10 +279,11 @@ class WaitGraph:
             return self._child(pid, folder, job)
         if kind == "pipe":
             wait = self._look.pipe_now(now, pid, folder, wait.channel)
-            return self._pipes(now, pid, None if wait.pipe is None else (wait.pipe,), job, named=wait.fifo)
+            named = wait.fifo or wait.channel.startswith(OPENS_A_FIFO)
+            return self._pipes(now, pid, None if wait.pipe is None else (wait.pipe,), job, named=named)
         if kind in ("network", "socket", LOCAL) and wait.mount is None:
             return self._socket(now, pid, wait.socket, job, is_network=kind == "network")
-        if wait.mount is not None or kind in ("disk", "blocked"):
+        if wait.mount is not None or kind in ("disk", BLOCKED):
             return self._file(now, pid, folder, wait)
         if kind == "queue":
             return self._polled(now, pid, folder, job)
@@ -261,19 +364,26 @@ class WaitGraph:
         if named:
             return End("pipe", detail=OUTSIDE)
         unseen = pipes is None
-        family = tuple(dict.fromkeys((*job.pids, *children_of(self._proc, pid))))
         if pipes is None:
             mine = self._cache.of(now, pid)
             if mine is None:
-                return self._by_name(job.loaders)
+                return self._by_name(job.loaders) if job.root is None else End("unknown", detail=DENIED_FDS)
             pipes = mine.reads - mine.standard
         wanted = frozenset(pipes)
+        below = self._below(pid, ())
+        if job.root is not None:
+            # What fork gave to a child it can read as well: a pipe that it only writes is its output.
+            fed = lambda ends: not wanted.isdisjoint(ends.writes - ends.reads)  # noqa: E731
+            output = self._holding(now, below, fed, but=pid) if below else ()
+            root = self._cache.of(now, job.root)
+            if output or (root is not None and not wanted.isdisjoint(root.writes)):
+                # Else it waits for work: main has made that pipe, and all children of main hold an end of it.
+                return End("pipe", output or (job.root,))
+        family = tuple(dict.fromkeys((*job.pids, *below)))
         holders = self._holding(now, family, lambda ends: not wanted.isdisjoint(ends.writes), but=pid)
         if not holders:
-            return self._by_name(job.loaders) if unseen else End("pipe", detail=OUTSIDE)
-        if job.root in holders:
-            # It waits for work: main has made that pipe, and all others hold its end because they are main's children.
-            return End("pipe", (job.root,))
+            is_known = not unseen and all(self._cache.of(now, other) is not None for other in family if other != pid)
+            return End("pipe", detail=OUTSIDE) if is_known else self._by_name(job.loaders)
         proven = self._writers.of(now, holders)
         if proven:
             return End("name" if unseen else "pipe", self._of_one_kind(proven, job), written=True)
@@ -348,6 +458,10 @@ class WaitGraph:
         if end.via == "file":
             end = End("thread", (pid,), end.detail)
         return end, is_pin_memory_thread(name)
+
+
+def _rank(wait: ThreadWait) -> int:
+    return _RANKS.index(wait.wait) if wait.wait in _RANKS else len(_RANKS)
 
 
 def children_of(proc: str, pid: int) -> list[int]:

@@ -8,24 +8,18 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-from msgspec.structs import astuple
 
 from gputop.model.feeders import FeederShares, main_looks
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import process_sockets
 from gputop.sources.processes import process_sockets as received_module
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeder_threads import FeederThreads
 from gputop.sources.processes.outsiders import Outsiders
-from gputop.sources.processes.pointers import Pointers, Waiter
 from gputop.sources.processes.process_sockets import (
-    DENIED_FDS,
     HeldInodes,
     Received,
     SocketTables,
@@ -34,7 +28,7 @@ from gputop.sources.processes.process_sockets import (
     tcp_tables,
 )
 from gputop.sources.processes.process_tree import Groups, Links, ProcessTable, find_related, find_trees
-from gputop.sources.processes.wait_look import LOCAL, ThreadWait, WaitLook
+from gputop.sources.processes.wait_look import WaitLook
 from tests.proc_trees.fake_proc import FakeProc
 
 NONE: frozenset[int] = frozenset()
@@ -45,65 +39,6 @@ T = 1000.0
 
 def fds(reads: set[int] = set(), writes: set[int] = set()) -> HeldInodes:  # noqa: B006
     return HeldInodes(frozenset(reads), frozenset(writes), NONE, NONE)
-
-
-def resolved(
-    holds: Mapping[int, HeldInodes | None],
-    waits: str = "pipe",
-    child: FeederShares | None = None,
-    ended: float = 0.0,
-    **more: Any,
-) -> FeedReading:
-    """A worker that waits, below a GPU process that polls, maybe with a child."""
-    own = FeederShares(run=0.1, other=0.9) if waits == "pipe" else FeederShares(run=0.1, poll=0.9)
-    waiters = {
-        ROOT: Waiter(FeederShares(poll=1.0), 1, ROOT),
-        WORKER: Waiter(own, ROOT, ROOT, 0.9, {waits: 1.0}, ThreadWait(waits, **more), ended),
-    }
-    if child is not None:
-        waiters[CHILD] = Waiter(child, WORKER, ROOT)
-    return Pointers(waiters, lambda pid: holds.get(pid)).resolved(WORKER)
-
-
-def test_a_wait_on_a_pipe_is_what_the_one_at_its_other_end_does() -> None:
-    burning, idle = FeederShares(run=1.0), FeederShares(lock=1.0)
-    to_child = {WORKER: fds({7}), CHILD: fds(writes={7}), ROOT: fds()}
-    feed = resolved(to_child, child=burning)
-    assert (feed.by, round(feed.shares.run, 2)) == ("child", 1.0)
-    assert resolved(to_child, child=idle).shares.useful == pytest.approx(0.1)
-    # A forked child that holds both ends of a queue writes nothing that its parent reads.
-    both = {WORKER: fds({7}), CHILD: fds({7}, {7}), ROOT: fds({7}, {7})}
-    assert resolved(both, child=burning).by == "task queue"
-    assert resolved({WORKER: fds({7}), ROOT: fds(writes={7})}).shares.useful == pytest.approx(0.1)
-    outside = resolved({WORKER: fds({7}), ROOT: fds(writes={9})})
-    assert (outside.by, round(outside.shares.network, 2)) == ("pipe", 0.9)
-    # Which pipe it is that it waits for is known where the system call may be seen.
-    assert resolved({WORKER: fds({7, 8}), ROOT: fds(writes={8})}, pipe=7).by == "pipe"
-    assert resolved({WORKER: fds({7, 8}), ROOT: fds(writes={8})}, pipe=8).by == "task queue"
-    assert resolved({WORKER: fds({7}), ROOT: fds(writes={7})}, fifo=True).by == "pipe"
-
-
-def test_a_wait_on_a_local_socket_is_for_whoever_of_the_job_holds_its_other_end() -> None:
-    other = CHILD + 1
-
-    def over_a_socket(*holders: int) -> FeedReading:
-        own, burning = FeederShares(run=0.1, other=0.9), FeederShares(run=1.0)
-        waiters = {
-            ROOT: Waiter(FeederShares(poll=1.0), 1, ROOT),
-            WORKER: Waiter(own, ROOT, ROOT, 0.9, {LOCAL: 1.0}, ThreadWait(LOCAL, socket=7)),
-            CHILD: Waiter(burning, WORKER, ROOT),
-            other: Waiter(burning, ROOT, ROOT),
-        }
-        holds = {pid: HeldInodes(NONE, NONE, frozenset((8,)), NONE) for pid in holders}
-        return Pointers(waiters, holds.get, {7: 8}.get).resolved(WORKER)
-
-    assert over_a_socket(WORKER, CHILD).by == "child"
-    assert over_a_socket(CHILD).shares.run == pytest.approx(1.0)
-    # Both ends were made before the fork: it is handed work.
-    assert (over_a_socket(ROOT, CHILD).by, over_a_socket(ROOT).shares.run) == ("task queue", 0.1)
-    # A server of many says itself what it does.
-    assert (over_a_socket(other).by, over_a_socket(other).shares.run) == ("peer", 0.1)
-    assert over_a_socket().by is None
 
 
 @pytest.mark.slow
@@ -136,17 +71,16 @@ os.killpg(0, 9)
     assert workers[0].feed_run_pct is not None and workers[0].feed_run_pct > 0.0
 
 
-def test_pipes_that_may_not_be_seen_are_resolved_by_kinship_and_say_so() -> None:
-    feed = resolved({}, child=FeederShares(run=1.0))
-    assert (feed.by, round(feed.shares.run, 2)) == ("kinship", 1.0)
-    assert resolved({}).why_blind == DENIED_FDS
-    assert resolved({}).shares.useful == pytest.approx(0.1)
-
-
-def test_children_that_live_for_less_than_a_look_count_by_what_they_ran() -> None:
-    feed = resolved({}, waits="queue", ended=0.8)
-    assert (feed.by, round(feed.shares.run, 2)) == ("child", 0.9)
-    assert sum(astuple(feed.shares)) == pytest.approx(1.0)
+def test_children_that_live_for_less_than_a_look_count_by_what_they_ran(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+    fake.process(ROOT, wchan="futex_wait_queue")
+    collector = ProcessCollector(str(fake.proc), str(fake.sys))
+    for second in range(8):
+        fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="do_wait", children_ticks=80 * second)
+        samples = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
+    assert (samples[1].feed_by, samples[1].feed_run_pct) == ("child", pytest.approx(80.0, abs=1.0))
+    collector.close()
 
 
 def test_threads_are_read_in_turns_however_many_there_are(tmp_path: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from gputop.sources.processes.between_readings import Descendant, RandomLooks
 from gputop.sources.processes.process_sockets import HeldInodesCache, OtherEnds
-from gputop.sources.processes.wait_graph import WaitGraph
+from gputop.sources.processes.wait_graph import Job, WaitGraph
 from gputop.sources.processes.wait_look import WaitLook
 
 WORKER = """
@@ -42,13 +42,12 @@ def test_a_pipe_that_is_remembered_does_not_hide_the_child_behind_a_new_one() ->
             time.sleep(0.02)
         channel = Path(folder, "wchan").read_text()
         fresh = look.at(0.0, worker.pid, folder, channel)
-        looks = RandomLooks(
-            "/proc", look, WaitGraph("/proc", look, HeldInodesCache("/proc"), OtherEnds()), lambda now: None
-        )
-        looks._parents = (worker.pid,)
+        cache, me = HeldInodesCache("/proc"), os.getpid()
+        graph = WaitGraph("/proc", look, cache, OtherEnds())
+        cache.begin()
         stale = type(fresh)("pipe", channel, pipe=1)
-        seen = looks._for_whom(0.1, worker.pid, stale)
-        assert isinstance(seen, Descendant) and (seen.pid, seen.wait) == (child, "run")
+        seen = graph.look(0.1, worker.pid, stale, Job((me,), root=me), ()).instead
+        assert seen is not None and (seen.pid, seen.wait, seen.by) == (child, "run", "child")
     finally:
         subprocess.run(["kill", "-9", "--", f"-{worker.pid}"], check=False)
         worker.wait()

@@ -17,7 +17,7 @@ import pytest
 
 from gputop.sources.processes import wait_look
 from gputop.sources.processes.process_sockets import HeldInodesCache, OtherEnds
-from gputop.sources.processes.wait_graph import ONE_OF_MANY, End, Job, WaitGraph, Writers, children_of
+from gputop.sources.processes.wait_graph import ONE_OF_MANY, End, Job, SeenWait, WaitGraph, Writers, children_of
 from gputop.sources.processes.wait_look import WaitLook
 from gputop.sources.procfs import read_small
 
@@ -56,7 +56,7 @@ class Watched:
         self._cache = HeldInodesCache("/proc")
         self._graph = WaitGraph("/proc", self._look, self._cache, OtherEnds())
 
-    def look(self, called: tuple[str, ...] = (), threads: bool = False) -> End | None:
+    def look(self, called: tuple[str, ...] = (), threads: bool = False) -> SeenWait:
         """Look once. ``called`` are loaders by name."""
         now, folder = time.monotonic(), f"/proc/{self.pid}"
         self._cache.begin()
@@ -65,18 +65,29 @@ class Watched:
         loaders = frozenset(self.pids[name] for name in called)
         kin = tuple(children_of("/proc", self.root or self.pid))
         job = Job(kin, loaders, tids) if self.root is None else Job((self.root, *kin), loaders, root=self.root)
-        return self._graph.end_of(now, self.pid, wait, job)
+        return self._graph.look(now, self.pid, wait, job, loaders)
 
     def until(self, wanted: End, called: tuple[str, ...] = (), threads: bool = False) -> None:
         """Look until it waits for what is wanted; fails with what it was seen waiting for instead."""
         seen, end = [], time.monotonic() + WITHIN_S
         while time.monotonic() < end:
-            found = self.look(called, threads)
+            found = self.look(called, threads).end
             if found == wanted:
                 return
             seen.append(found)
             time.sleep(0.02)
         raise AssertionError(f"never {wanted}, but {set(seen)}; {self.pids}")
+
+    def until_instead(self, wait: str, by: str, who: str | None = None) -> None:
+        """Look until somebody does this at the end of the way, in its place."""
+        seen, end = [], time.monotonic() + WITHIN_S
+        while time.monotonic() < end:
+            found = self.look().instead
+            if found is not None and (found.wait, found.by, found.pid) == (wait, by, who and self.pids[who]):
+                return
+            seen.append(found)
+            time.sleep(0.02)
+        raise AssertionError(f"never {wait} by {by} of {who}, but {set(seen)}; {self.pids}")
 
 
 @contextmanager
@@ -246,11 +257,63 @@ held.acquire()
         main.until(End("lock", detail=ONE_OF_MANY), threads=True)
 
 
+def test_what_stands_for_a_workers_wait_is_what_is_done_at_the_end_of_its_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    program = f"""
+orders, told = fork.Queue(), fork.SimpleQueue()
+serves, asks = socket.socketpair()
+def piped():
+    a = subprocess.Popen([sys.executable, "-c", "while True: pass"], stdout=subprocess.PIPE)
+    b = subprocess.Popen(["cat"], stdin=a.stdout, stdout=subprocess.PIPE)
+    told.put(a.pid)
+    b.stdout.read()
+def reads():
+    told.put(0)
+    open({str(tmp_path / "fifo")!r}).read()
+def runs():
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    told.put(child.pid)
+    child.wait()
+def obeys():
+    told.put(0)
+    orders.get()
+def served():
+    told.put(0)
+    serves.close()
+    asks.recv(1)
+pids = {{}}
+for work in (piped, reads, runs, obeys, served):
+    pids[work.__name__] = start(work)
+    pids[work.__name__ + "_by"] = told.get()
+pids["server"] = start(lambda: asks.close() or sleep())
+serves.close()
+ready(**pids)
+time.sleep(1000)
+"""
+    with watched(program) as main:
+
+        def worker(name: str) -> Watched:
+            return Watched(main.pids, main.pids[name], main.pid)
+
+        worker("piped").until_instead("run", "child", "piped_by")
+        worker("runs").until_instead("run", "child", "runs_by")
+        worker("reads").until_instead("network", "pipe")
+        worker("obeys").until_instead("other", "task queue")
+        worker("served").until_instead("other", "peer")
+        # Where open files may not be seen, it is for whatever its children do, and it says so.
+        monkeypatch.setattr("gputop.sources.processes.wait_graph.call_of", lambda folder: None)
+        monkeypatch.setattr(wait_look, "call_of", lambda folder: None)
+        monkeypatch.setattr("gputop.sources.processes.process_sockets.held", lambda proc, pid: None)
+        worker("piped").until_instead("run", "kinship", "piped_by")
+
+
 def test_a_timer_is_a_wait_for_nobody_and_a_running_thread_waits_for_nothing() -> None:
     with watched("ready()\ntime.sleep(1000)") as main:
         main.until(End("timer"))
     with watched("ready()\nburn()") as main:
-        assert {main.look() for _ in range(5)} == {None}
+        assert {main.look().end for _ in range(5)} == {None}
 
 
 def test_a_process_that_writes_to_a_disk_alone_writes_to_no_pipe(tmp_path: Path) -> None:
@@ -268,6 +331,6 @@ def test_a_process_that_writes_to_a_disk_alone_writes_to_no_pipe(tmp_path: Path)
     # One has written before anybody looked.
     assert writers.of(100.0, (5, 6, 7, 8)) == (6,)
     count(5, 9000, 8192)
-    assert writers.of(101.0, (5, 6, 7, 8)) == (5,)
+    assert writers.of(103.0, (5, 6, 7, 8)) == (5,)
     # A minute after its last word it feeds nobody.
-    assert writers.of(162.0, (5, 6, 7, 8)) == (5, 6)
+    assert writers.of(164.0, (5, 6, 7, 8)) == (5, 6)

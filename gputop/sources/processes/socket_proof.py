@@ -1,0 +1,177 @@
+"""What sockets prove: a process that polls and receives data waits for the network; one that listens, for demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
+from gputop.sources.processes.feed import FeedReading, partly, received
+from gputop.sources.processes.member import Member
+from gputop.sources.processes.process_sockets import LEAST_RX, Received, SocketNews
+
+BARE_LOOKS = 3
+"""A process that polls without any TCP socket at so many looks in a row fetches nothing over TCP."""
+FRESH_LOOKS = 2
+"""A process with a new connection at so many looks in a row opens one for each item."""
+MOST_LOADERS_ASKED = 4
+"""The most loaders of one GPU process whose sockets are read."""
+
+
+class SocketProof:
+    """Reads the sockets of processes whose waiting nothing else explains."""
+
+    def __init__(self, proc: str, *, looks_between: bool = False) -> None:
+        """``looks_between``: the caller calls ``look`` between the readings; else each reading looks itself."""
+        self._received = Received(proc)
+        self._looks_between = looks_between
+        self._root_of_target: dict[int, int] = {}
+
+    def look(self, now: float) -> None:
+        """Look at the sockets requested at the last reading, if a look is due."""
+        if self._root_of_target:
+            self._received.read(now, list(self._root_of_target), self._root_of_target)
+
+    def _to_ask(
+        self,
+        unclear: list[int],
+        members: Mapping[int, Member],
+        asks: Mapping[int, int | None],
+        feeds: Mapping[int, FeedReading],
+    ) -> dict[int, int]:
+        """Whose sockets to read, for whom: GPU processes, and a few of the loaders of each that may wait for a socket,
+        first those asked before; a child, where that is what the wait is for."""
+        targets: dict[int, int] = {}
+        count: dict[int | None, int] = {}
+        loaders: list[tuple[bool, bool, int]] = []
+        for pid in unclear:
+            if members[pid].place.role == "gpu":
+                targets[pid] = asks.get(pid) or pid
+            elif _may_fetch(feeds[pid]) >= LEAST_FETCH and (members[pid].role == "loader" or asks.get(pid) is not None):
+                news = self._received.of(asks.get(pid) or pid)
+                loaders.append((news is not None and news.bare_looks >= BARE_LOOKS, news is None, pid))
+        for _, _, pid in sorted(loaders):
+            root = members[pid].place.root
+            count[root] = count.get(root, 0) + 1
+            if count[root] <= MOST_LOADERS_ASKED:
+                targets[pid] = asks.get(pid) or pid
+        return targets
+
+    def resolve(
+        self,
+        now: float,
+        unclear: list[int],
+        members: Mapping[int, Member],
+        waits: Mapping[int, str | None],
+        asks: Mapping[int, int | None],
+        parents: Mapping[int, int],
+        feeds: dict[int, FeedReading],
+    ) -> None:
+        """Arriving bytes prove that a polling process waits for the network; a listening socket, for demand.
+
+        ``asks`` names the child that is asked instead of a process that waits for it, ``parents`` the parent of a GPU
+        process. Until they are asked, polling loaders are unread: what was not looked at allows no conclusion.
+        """
+        targets = self._to_ask(unclear, members, asks, feeds)
+        self._root_of_target = {target: members[pid].place.root or pid for pid, target in targets.items()}
+        # An engine without a socket is given its work by a parent that may have one.
+        news_of_engine = {pid: self._received.of(targets.get(pid, pid)) for pid in parents}
+        engines = {pid: parents[pid] for pid, news in news_of_engine.items() if news is not None and news.bare_looks}
+        self._root_of_target.update(
+            {parent: parent for parent in engines.values() if parent not in self._root_of_target}
+        )
+        if targets and not self._looks_between:
+            self.look(now)
+        bare = self._bare_roots()
+        for pid in unclear:
+            feed = feeds.get(pid) or FeedReading()
+            news = self._received.of(targets.get(pid, pid))
+            if members[pid].role == "loader" and not _is_conclusive(news):
+                feeds[pid] = self._without_conclusion(feed, kin_is_bare=members[pid].place.root in bare)
+            elif news is not None and pid in targets:
+                feeds[pid] = self._with_news(pid, feed, news, waits[pid], is_root=members[pid].place.role == "gpu")
+            if pid in engines and _is_bare(news) and self._serves(engines[pid]):
+                feeds[pid] = replace(feeds.get(pid) or feed, by=SERVED_BY_PARENT)
+
+    def _serves(self, pid: int) -> bool:
+        """Whether a process listens, and fetches nothing itself."""
+        news = self._received.of(pid)
+        return news is not None and news.listens and not _is_proven(news)
+
+    def _bare_roots(self) -> set[int]:
+        """GPU processes of whose loaders several were asked, and none has a TCP socket: so have the others."""
+        bare_by_root: dict[int, list[bool]] = {}
+        for pid, root in self._root_of_target.items():
+            news = self._received.of(pid)
+            if pid != root and news is not None:
+                bare_by_root.setdefault(root, []).append(news.bare_looks >= BARE_LOOKS)
+        return {root for root, bare in bare_by_root.items() if len(bare) >= MOST_LOADERS_ASKED - 1 and all(bare)}
+
+    def _without_conclusion(self, feed: FeedReading, *, kin_is_bare: bool) -> FeedReading:
+        """A loader whose sockets were not looked at: as those of its GPU process that were, where these are bare."""
+        shares = feed.shares
+        if shares.poll < LEAST_FETCH or feed.by is not None:
+            return feed
+        if kin_is_bare:
+            return replace(feed, by="no socket")
+        return replace(feed, shares=replace(shares, poll=0.0, unread=shares.unread + shares.poll))
+
+    def _with_news(
+        self, pid: int, feed: FeedReading, news: SocketNews, main: str | None, *, is_root: bool
+    ) -> FeedReading:
+        """The feed of a process with what its sockets say. ``main`` is what its main thread was last seen in."""
+        if news.asks_root:
+            return replace(feed, shares=idle_but_runs(feed.shares), by="client")
+        shares, by = feed.shares, feed.by
+        receives = news.rx_bytes_per_s is not None and news.rx_bytes_per_s >= LEAST_RX
+        proven = _is_proven(news)
+        own_socket = is_root and main in ("queue", "network", "socket")
+        if own_socket and proven:
+            by = "main socket"
+        if proven and feed.inside is not None and feed.inside.poll >= LEAST_FETCH:
+            shares = partly(shares, max(0.0, 1.0 - shares.cpu), feed.inside)
+        if proven and shares.poll + feed.in_socket > 0.0 and not own_socket:
+            shares, by = received(shares, feed.in_socket), "socket" if receives else "connections"
+        elif by is None and news.bare_looks >= BARE_LOOKS and shares.poll > shares.useful:
+            by = "no socket"
+        listens = news.listens and not proven if is_root else None
+        return replace(
+            feed, shares=shares, by=by, rx_bytes_per_s=news.rx_bytes_per_s, listens=listens,
+            why_blind=news.reason or feed.why_blind,
+        )  # fmt: skip
+
+
+LEAST_FETCH = 0.3
+"""A process that polls, or waits in a socket, for less of its time is not asked for its sockets."""
+ENOUGH_LOOKS = 4
+"""After so many looks at its sockets what was not seen there is not there."""
+
+
+def _may_fetch(feed: FeedReading) -> float:
+    inside = 0.0 if feed.inside is None else feed.inside.poll
+    return max(feed.shares.poll + feed.shares.network + feed.in_socket, inside)
+
+
+def _is_bare(news: SocketNews | None) -> bool:
+    """Whether a process holds no TCP socket, as far as two looks tell."""
+    return news is not None and news.bare_looks >= 2
+
+
+def _is_conclusive(news: SocketNews | None) -> bool:
+    """Whether there were enough looks to conclude also from what was not seen."""
+    if news is None:
+        return False
+    return news.bare_looks >= BARE_LOOKS or news.looks >= ENOUGH_LOOKS or news.reason is not None or _is_proven(news)
+
+
+def _is_proven(news: SocketNews | None) -> bool:
+    """Whether data come in over connections of its own, or connections are made again and again."""
+    if news is None:
+        return False
+    return (news.rx_bytes_per_s or 0.0) >= LEAST_RX or news.fresh_looks >= FRESH_LOOKS
+
+
+def idle_but_runs(shares: FeederShares) -> FeederShares:
+    """Runnable time alone; the rest is for nothing of its own."""
+    return FeederShares(run=shares.run, queued=shares.queued, other=max(0.0, 1.0 - shares.cpu))
