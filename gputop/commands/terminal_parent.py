@@ -2,8 +2,8 @@
 
 A crash in the driver's library, the end of memory or ``kill -9`` leave a program no last words: the shell would be left
 without echo, in the colours of another picture, with codes at each movement of the mouse. So the screen is the child of
-this one, which is forked before anything heavy is imported and is in the same process group. It passes signals and
-stops on, and ends as the screen ends. If this one is killed, the kernel tells the screen by a hang-up.
+this one, forked before anything heavy is imported, in the same process group. It passes signals and stops on, and ends
+as the screen ends. If this one is killed, the kernel tells the screen by a hang-up.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ import fcntl
 import os
 import signal
 import termios
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 SCREENS = ("demo", "replay", "fleet")
-"""Commands with a screen, beside the one without a name."""
 PASSED_ON = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP,
 )  # fmt: skip
+SETTLE_S = 0.05
 CRASH = "a crash in a library, such as the driver's"
 REASONS: dict[int, str] = {
+    **dict.fromkeys((signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE), CRASH),
     signal.SIGKILL: "kill -9, or no memory was left: dmesg says which", signal.SIGXCPU: "the limit on CPU time",
-    signal.SIGSEGV: CRASH, signal.SIGABRT: CRASH, signal.SIGBUS: CRASH, signal.SIGILL: CRASH, signal.SIGFPE: CRASH,
 }  # fmt: skip
 
 
@@ -38,18 +39,12 @@ def hold_terminal(words: Sequence[str]) -> None:
         hear, tell = os.pipe()
         child = os.fork()
     except (OSError, termios.error):
-        # Without a parent it is as it would be without this module.
         return
-    if child == 0:
-        os.close(tell)
-        _hang_up_with(hear)
-        return
-    os.close(hear)
-    os._exit(_wait(child, found))
-
-
-def _hang_up_with(hear: int) -> None:
-    """Let the kernel send SIGHUP when the other end of the pipe is closed, which only the parent's end does."""
+    if child:
+        os.close(hear)
+        os._exit(_wait(child, found))
+    os.close(tell)
+    # The kernel sends SIGHUP when the other end of the pipe is closed, which only the parent's end does.
     with suppress(OSError):
         fcntl.fcntl(hear, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(hear, fcntl.F_SETSIG, signal.SIGHUP)
@@ -58,16 +53,24 @@ def _hang_up_with(hear: int) -> None:
 
 def _wait(child: int, found: list[int | list[bytes | int]]) -> int:
     """Wait for the child's end, passing on what comes, and put the terminal in order. The exit status."""
+    asked: list[int] = []
+
+    def pass_on(number: int, _frame: object) -> None:
+        if number != signal.SIGTSTP:
+            asked.append(number)
+        _send(child, number)
+
     for number in PASSED_ON:
-        signal.signal(number, lambda received, _frame: _send(child, received))
-    while True:
-        _, status = os.waitpid(child, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
-            break
-        # The shell sees a stopped job, and continues both; what continues this one alone is passed on.
-        os.kill(os.getpid(), signal.SIGSTOP)
-        if os.waitpid(child, os.WNOHANG | os.WCONTINUED)[0] == 0:
-            _send(child, signal.SIGCONT)
+        signal.signal(number, pass_on)
+    while os.WIFSTOPPED(status := os.waitpid(child, os.WUNTRACED)[1]):
+        # What stops and continues a job comes to both, but not at one moment.
+        time.sleep(SETTLE_S)
+        if not asked and not _goes_on(child):
+            # The shell sees a stopped job. What then continues this process alone is passed on.
+            os.kill(os.getpid(), signal.SIGSTOP)
+            if _goes_on(child):
+                continue
+        _send(child, signal.SIGCONT)
     for number in PASSED_ON:
         signal.signal(number, signal.SIG_IGN)
     was_left = _restored(found)
@@ -82,6 +85,11 @@ def _wait(child: int, found: list[int | list[bytes | int]]) -> int:
         reason = REASONS.get(-code) if code < 0 else f"it has not left the screen: {CRASH}"
         _write(f"gputop: {how_it_ended(code)}{f': {reason}' if reason else ''}\n".encode())
     return code if code >= 0 else 128 - code
+
+
+def _goes_on(child: int) -> bool:
+    """Whether the child has been continued since this was asked."""
+    return os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOHANG) is not None
 
 
 def _send(child: int, number: int) -> None:
@@ -107,8 +115,7 @@ def _restored(found: list[int | list[bytes | int]]) -> bool:
 
 def _write(data: bytes) -> None:
     """To the terminal, without waiting for one that takes nothing."""
+    os.set_blocking(2, False)
     with suppress(OSError):
-        os.set_blocking(2, False)
         os.write(2, data)
-    with suppress(OSError):
-        os.set_blocking(2, True)
+    os.set_blocking(2, True)
