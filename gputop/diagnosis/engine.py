@@ -8,11 +8,12 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
+from gputop.diagnosis.hang import Hangs
 from gputop.diagnosis.host_side import HostReader, HostTick, serving_on
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.other_jobs import Peers, takers
 from gputop.diagnosis.readings import Readings
-from gputop.diagnosis.signals import Peer, Signals
+from gputop.diagnosis.signals import Peer, Signals, Spin
 from gputop.diagnosis.telling import Owners
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
@@ -36,6 +37,7 @@ class Diagnoser:
         self._gpus: dict[str, GpuState] = {}
         self._reader = HostReader()
         self._peers = Peers()
+        self._hangs = Hangs()
         self._owners = Owners()
         self._fabric = FabricWindow()
         self._periods = StepPeriods()
@@ -93,11 +95,13 @@ class Diagnoser:
             else:
                 state.track.skip(gpu, snapshot.events)
             read.append((gpu, state, signals))
-        peers = self._peers.observe([s for _, _, s in read if s is not None], ticks)
-        takers_of_gpu = takers([s for _, _, s in read if s is not None], ticks)
-        if peers or takers_of_gpu or self._periods.periods:
+        judged = [s for _, _, s in read if s is not None]
+        peers, takers_of_gpu = self._peers.observe(judged, ticks), takers(judged, ticks)
+        owners = (p.pid for tick in ticks.values() for p in tick.owners)
+        spins = self._hangs.observe(t, dt, judged, snapshot.steps, owners)
+        if peers or takers_of_gpu or spins or self._periods.periods:
             read = [
-                (gpu, state, None if s is None else self._among_others(s, peers, takers_of_gpu))
+                (gpu, state, None if s is None else self._among_others(s, peers, takers_of_gpu, spins))
                 for gpu, state, s in read
             ]
         self._read = read
@@ -112,11 +116,16 @@ class Diagnoser:
         self._ledger.close_tick(t, dt)
 
     def _among_others(
-        self, s: Signals, peers: Mapping[int, Peer], takers_of_gpu: Mapping[int, tuple[Outsider, ...]]
+        self,
+        s: Signals,
+        peers: Mapping[int, Peer],
+        takers_of_gpu: Mapping[int, tuple[Outsider, ...]],
+        spins: Mapping[int, Spin],
     ) -> Signals:
         """One GPU's signals beside those of the others: who holds its job up or takes its cores, and its steps."""
         host = replace(s.host, outsiders=takers_of_gpu.get(s.index, s.host.outsiders))
-        return replace(s, peer=peers.get(s.index), host=host, period=self._periods.of(s.index))
+        peer, spin = peers.get(s.index), spins.get(s.index)
+        return replace(s, peer=peer, spin=spin, host=host, period=self._periods.of(s.index))
 
     def is_repeat(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot only repeats GPU values already added: it adds no sample, no vote and no time."""

@@ -62,6 +62,39 @@ class Peer(Struct, frozen=True):
     gpus: int
 
 
+WAITS_S = 30.0
+"""How long a GPU must look like one that waits inside a kernel."""
+ENDED = "its process has ended"
+
+
+class Behind(Struct, frozen=True):
+    """The rank for which the others of its job wait inside their kernels: its GPU, and ``why`` in words."""
+
+    gpu: int
+    pid: int
+    rank: int | None
+    why: str
+
+    @property
+    def name(self) -> str:
+        """``rank 3 (GPU 3)``."""
+        return f"GPU {self.gpu}" if self.rank is None else f"rank {self.rank} (GPU {self.gpu})"
+
+
+class Spin(Struct, frozen=True):
+    """A GPU that has looked for half a minute as one that waits inside a kernel does. ``waiting`` are the GPUs of its
+    job that do; ``behind`` is the one rank that differs, if it is one."""
+
+    for_s: float
+    is_hang: bool
+    """Whether it is one: there was a before, and there is a witness."""
+    is_collective: bool
+    waiting: int
+    behind: Behind | None
+    is_asleep: bool
+    """The main thread has slept all the time."""
+
+
 class HostSide(Struct, frozen=True):
     """What the processes of one GPU, and others for them, did over the window. Without arguments: nothing is known."""
 
@@ -163,6 +196,7 @@ class Signals(Struct, frozen=True):
     fabric: FabricSignals | None
     """None where the machine has no fabric and TCP retransmits nothing."""
     peer: Peer | None = None
+    spin: Spin | None = None
     period: StepPeriod | None = None
     """The job's step as its GPUs' rhythm shows it."""
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.rules.badges import ECC, LOST, STRAGGLER
 from gputop.diagnosis.rules.base import STARTUP
-from gputop.diagnosis.rules.busy import HALF_WORKING, STALLED
+from gputop.diagnosis.rules.busy import HALF_WORKING, HANG, STALLED
 from gputop.diagnosis.rules.starved import LOW_DEMAND
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
@@ -36,8 +36,7 @@ from gputop.model.snapshot import ProcessSample
 
 # Lost time: a share of each second, by one function for seconds, windows and bins.
 
-HANG = "hang"
-LOSES_ALL = frozenset((HANG, STALLED.id))
+LOSES_ALL = frozenset((HANG.id, STALLED.id))
 """Verdicts under which nothing is computed, whatever the counters show."""
 IDLES: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
 
@@ -202,7 +201,7 @@ ROLE_OF_STATE: Mapping[State, Role] = MappingProxyType({
 })  # fmt: skip
 """What time in a state means. A verdict of a GPU that works may mean less."""
 ROLE_OF_VERDICT: Mapping[str, Role] = MappingProxyType({
-    STARTUP.id: "information", LOW_DEMAND.id: "information", HALF_WORKING.id: "waiting", HANG: "not_working",
+    STARTUP.id: "information", LOW_DEMAND.id: "information", HALF_WORKING.id: "waiting", HANG.id: "not_working",
 })  # fmt: skip
 LEVEL_OF_ROLE: Mapping[Role, Level] = MappingProxyType({
     "work": "green", "waiting": "yellow", "not_working": "red", "information": "info", "unknown": "grey",

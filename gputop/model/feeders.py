@@ -14,10 +14,11 @@ from msgspec import Struct
 
 Cause = Literal[
     "cpu", "queued", "disk", "network", "fetch", "lock", "sleep", "pipe", "transfer", "startup", "data", "unknown",
-    "stopped", "ranks", "mount",
+    "stopped", "ranks", "mount", "collective",
 ]  # fmt: skip
 """Why a GPU starves or idles. ``fetch`` is something outside that cannot be seen; ``transfer`` the way over PCIe;
-``stopped`` by a signal, ``ranks`` the other processes of the job, ``mount`` a file system that does not answer."""
+``stopped`` by a signal, ``ranks`` the other processes of the job, ``mount`` a file system that does not answer;
+``collective`` is a rank that does not come, for whoever waits inside a kernel."""
 
 
 class FeederShares(Struct, frozen=True):

@@ -21,7 +21,7 @@ from gputop.session.session import Session
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 
-IDLE, NO_TENSORS = "idle_holding_memory", "low_occupancy"
+IDLE, NO_TENSORS = "idle_holding_memory", "no_tensor_cores"
 FIRST_VERDICT = 15
 """By so many samples a replay has its first verdicts."""
 

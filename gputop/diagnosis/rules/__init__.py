@@ -7,6 +7,7 @@ from gputop.diagnosis.rules.base import COLLECTING, STARTUP, BadgeRule, Rule
 from gputop.diagnosis.rules.busy import (
     COMMUNICATION,
     HALF_WORKING,
+    HANG,
     HEALTHY,
     LOW_SM,
     MEMORY_BANDWIDTH,
@@ -43,6 +44,7 @@ STARVED: tuple[Rule, ...] = (
 )
 UNATTRIBUTED: tuple[Rule, ...] = (STOPPED, STARVED_UNATTRIBUTED)
 BUSY: tuple[Rule, ...] = (
+    HANG,
     MEMORY_BANDWIDTH,
     COMMUNICATION,
     SMALL_KERNELS,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.rules.base import Rule, RuleResult
-from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.signals import ENDED, WAITS_S, Signals
 from gputop.diagnosis.sm_remedy import DRAWS_LITTLE, MOST_POWER, SHORT, WORKS_HARD
 from gputop.diagnosis.types import STATE_WORDS, Confidence, Level
 from gputop.model.quantity import duration, of_hundred, pct, share
@@ -80,6 +80,7 @@ def _tell_communication(s: Signals) -> RuleResult:
     notes = ("suspected: the traffic itself was not measured",) if not certain else ()
     if s.peer is not None and s.peer.straggler != s.index:
         notes = (*notes, f"it may be waiting for GPU {s.peer.straggler}: see the straggler badge")
+    notes = (*notes, *_or_stuck(s))
     return RuleResult(
         "red",
         (line,) if s.fabric is None else (line, *s.fabric.evidence()),
@@ -103,6 +104,65 @@ COMMUNICATION = Rule(
     remedy="overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 comms, NCCL_DEBUG=INFO",
     checked="simulated loads alone: no real load that was recorded waits so long in its collectives",
 )
+
+# --- waits inside a kernel ------------------------------------------------------------------------------------------
+
+
+def _tell_hang(s: Signals) -> RuleResult:
+    spin = s.spin
+    assert spin is not None
+    title, lasted = "hang: waits inside a kernel", duration(spin.for_s)
+    line = f"util {pct(s.u)}, SM {pct(s.mean.sm)} and DRAM {pct(s.mean.dram)} stand still{_power(s)}"
+    pid = s.tick.pid
+    remedy = f"py-spy dump --pid {'PID' if pid is None else pid} shows where it waits"
+    evidence: tuple[str, ...] = (line,)
+    short = "py-spy dump"
+    if spin.behind is not None:
+        who = "1 GPU waits" if spin.waiting == 1 else f"{spin.waiting} GPUs wait"
+        evidence = (f"{who} for {spin.behind.name}: {spin.behind.why}", line)
+        dump = "" if spin.behind.why == ENDED else f": py-spy dump --pid {spin.behind.pid}"
+        remedy = f"look at {spin.behind.name} first{dump}; its log and dmesg"
+        short = f"look at {spin.behind.name}"
+    elif spin.is_asleep:
+        evidence = (f"its main thread has slept all of {lasted}", line)
+    if spin.is_collective:
+        remedy += "; TORCH_NCCL_DUMP_ON_TIMEOUT=1 keeps who entered which collective"
+    return RuleResult(
+        "red",
+        evidence,
+        remedy,
+        short,
+        "high" if spin.behind is not None else "medium",
+        ("it has worked otherwise before: this is no property of its kernels",),
+        title=f"{title} for {lasted}",
+        plain_title=title,
+        cause="collective" if spin.is_collective else None,
+        for_s=spin.for_s,
+    )
+
+
+HANG = Rule(
+    id="hang",
+    title="hang: waits inside a kernel",
+    condition=f"for {WAITS_S:.0f} s util ≥ {at.LOW_POWER_UTIL:.0f} %, SM < {at.FLAG_A_SM:.0f} % within 3 points, pipes "
+    "and DRAM ≤ 2 %, links ≤ 5 %, power < 50 % of its limit; and the job worked otherwise before (30 s, or announced "
+    "steps that have stopped); and another rank of it is idle or has ended, or for 120 s its main thread slept in ≥ 95 "
+    "% of the time and it has NCCL's threads or steps that have stopped. Not while a rank works, nor for less than "
+    "twice the longest such wait that ended",
+    level="red",
+    state="busy_not_working",
+    holds=lambda s: s.spin is not None and s.spin.is_hang,
+    tell=_tell_hang,
+    remedy="the rank that differs is named: look at it; else `py-spy dump` on each rank; TORCH_NCCL_DUMP_ON_TIMEOUT=1",
+    checked="simulated loads alone; of real hangs the power is known, 10 % of the limit on every rank",
+)
+
+
+def _or_stuck(s: Signals) -> tuple[str, ...]:
+    """What small kernels may be as well, where nothing tells them from a wait inside one."""
+    pid = "PID" if s.tick.pid is None else str(s.tick.pid)
+    return () if s.spin is None else (f"or stuck inside one kernel: `py-spy dump --pid {pid}` tells",)
+
 
 # --- small kernels, or low SM of unknown cause ----------------------------------------------------------------------
 
@@ -128,7 +188,8 @@ def _tell_small(s: Signals) -> RuleResult:
     notes = ("launch-bound: the main thread cannot launch faster",) if launch else ()
     if s.flag == "C":
         notes = (*notes, f"{HOLLOW}: while kernels run they use {chip_share(s)} of the SMs")
-    return RuleResult(_flag_level(s), (line,), LARGER_WORK, "larger batch, CUDA graphs", _flag_confidence(s), notes)
+    sure = _flag_confidence(s) if s.spin is None else "low"
+    return RuleResult(_flag_level(s), (line,), LARGER_WORK, "larger batch, CUDA graphs", sure, (*notes, *_or_stuck(s)))
 
 
 SMALL_KERNELS = Rule(

@@ -92,9 +92,11 @@ class GpuPlan(Struct, frozen=True):
     mean_power_w: float
     unavailable: Mapping[str, str]
 
-    def share(self, t: float, interval_s: float) -> float:
+    def share(self, t: float, interval_s: float, started: float) -> float:
         """Share of the time since the last sample in which the GPU was in its busy phase."""
         life = self.life
+        if life.rests_after_s is not None and t >= started + life.rests_after_s:
+            return 0.0
         if life.period_s is None:
             return 1.0
         end = t - self.offset_s

@@ -71,6 +71,8 @@ class Cpu(Struct, frozen=True):
     waits: str = "queue"
     read_mb: float = 0.0
     write_mb: float = 0.0
+    mount: str | None = None
+    """The networked file system under its disk waits."""
 
 
 class Workers(Struct, frozen=True):
@@ -176,6 +178,8 @@ class GpuLife(Struct, frozen=True):
     counter: Counter = GPM
     growth_mib_per_min: float = 0.0
     lost_after_s: float | None = None
+    rests_after_s: float | None = None
+    """From then on it is in ``rest`` for good."""
     asleep: bool = False
     ecc_after_s: float | None = None
     mig_instances: int = 0

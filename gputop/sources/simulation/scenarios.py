@@ -126,7 +126,6 @@ _ROWS = (
         "memory_bandwidth", "decoding: bound by memory bandwidth", small_machines.memory_bandwidth, "memory_bandwidth"
     ),
     _one("no_tensor_cores", "all in FP32: the tensor cores sleep", small_machines.no_tensor_cores, "no_tensor_cores"),
-    _one("low_occupancy", "few warps on each multiprocessor", small_machines.low_occupancy, "no_tensor_cores"),
     Scenario(
         "half_working",
         "two stages of a pipeline: half of the chip while kernels run",
@@ -164,6 +163,15 @@ _ROWS = (
         (
             Expected("healthy", badges=("straggler",), gpu=2),
             *(Expected("half_working", badges=("straggler",), gpu=gpu) for gpu in (0, 1, 3)),
+        ),
+    ),
+    Scenario(
+        "hang",
+        "three ranks spin inside a kernel for the fourth, which waits for a file server",
+        small_machines.hang,
+        (
+            *(Expected("hang", "A", gpu=gpu) for gpu in (0, 1, 3)),
+            Expected("idle", gpu=2),
         ),
     ),
     Scenario(

@@ -140,7 +140,7 @@ def snapshot_at(
     Raises UsageError for a scenario that does not exist.
     """
     plan = _plan(scenario, seed, gpus, ended)
-    shares = [gpu.share(t, interval_s) for gpu in plan.gpus]
+    shares = [gpu.share(t, interval_s, started) for gpu in plan.gpus]
     samples = tuple(
         [sample_gpu(gpu, t, interval_s, started, share) for gpu, share in zip(plan.gpus, shares, strict=True)]
     )

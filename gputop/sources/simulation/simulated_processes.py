@@ -10,7 +10,7 @@ from zlib import crc32
 from msgspec import Struct
 
 from gputop.model.feeders import MainLooks, server_in
-from gputop.model.snapshot import FeedTime, ProcessSample, ProcessStatic
+from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, ProcessStatic
 from gputop.sources.simulation.gpus import FULL_SHARE, GIB, UP_BEFORE_S, GpuPlan, grown_gib
 from gputop.sources.simulation.life import Cpu, GpuLife, SimulatedProcess, Workers
 from gputop.sources.simulation.noise import chance, ripple
@@ -134,6 +134,8 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
             pool_threads=0,
             pool_run_pct=0.0,
             static=plan.static,
+            main=MainTime() if cpu.mount is None else MainTime(disk=cpu.disk, unread=0.0),
+            mount=cpu.mount,
             main_looks=_main_looks(job.workers, state),
             feeder_threads=0 if job.workers is not None and job.workers.uneven else None,
             framework="torch" if job.pin_memory or (job.workers is not None and job.workers.kind == "torch") else None,
@@ -241,8 +243,8 @@ def _starttime(age_s: float) -> int:
 
 def _mix(busy: Cpu, rest: Cpu | None, share: float) -> Cpu:
     """The mean of both phases. What a process waits on when asleep is that of the phase that filled more time."""
-    if rest is None or share == 1.0:
-        return busy
+    if rest is None or share in (0.0, 1.0):
+        return busy if rest is None or share else rest
     main = None
     if busy.main is not None and rest.main is not None:
         main = rest.main + (busy.main - rest.main) * share

@@ -237,13 +237,6 @@ def no_tensor_cores() -> NodeLife:
     return machine(replace(eight_gpu_node.healthy(0), busy=Load(99, 90, 22, 1.5, 18, 70, 573, 1.4, 0.3), jobs=(job,)))
 
 
-def low_occupancy() -> NodeLife:
-    job = SimulatedProcess(
-        4715, "python solve.py --block 64", 22.0, 5400, eight_gpu_node.SPINNING, user="sim", job=slurm(8833)
-    )
-    return machine(GpuLife(Load(96, 70, 9, 4, 30, 34, 402, 0.4, 0.1), 23.1, 52, (job,)), HostLife(cpu=7))
-
-
 def half_working() -> NodeLife:
     """Two stages of a pipeline: each computes, hands its activations over and waits for the other, level for level as
     training over two real nodes of H100."""
@@ -355,6 +348,20 @@ def straggler() -> NodeLife:
         load, temp = (late, 62) if rank == 2 else (waiter, 53)
         gpus.append(replace(eight_gpu_node.healthy(0), busy=load, temp_c=temp, jobs=(job,)))
     return NodeLife(tuple(gpus), host=HostLife(cpu=44))
+
+
+def hang() -> NodeLife:
+    """For a minute rank 2 has read from a file server that does not answer, and the others spin in a collective."""
+    spins = Load(100, 6, 9, 0, 0.6, 0, 152)
+    gpus = []
+    for rank in range(4):
+        job = replace(
+            eight_gpu_node.healthy(0).jobs[0], pid=4361 + rank, job=slurm(8841), command="python train.py --ranks 4"
+        )
+        rest, cpu = (AT_REST, Cpu(1.0, main=1.0, disk=98.0, mount="nas:/data")) if rank == 2 else (spins, job.busy)
+        job = replace(job, rest=cpu, workers=Workers(4, Cpu(26.0, waits="queue"), Cpu(waits="queue")))
+        gpus.append(replace(eight_gpu_node.healthy(0), rest=rest, rests_after_s=-60.0, jobs=(job,)))
+    return NodeLife(tuple(gpus), host=HostLife(cpu=14))
 
 
 def fabric_link() -> NodeLife:

@@ -1,0 +1,207 @@
+"""Waits inside a kernel: a collective whose partner does not come, a lock that nobody releases.
+
+The driver shows such a GPU as busy. Small kernels from a loop and one long kernel of one block look exactly so, so that
+a hang takes a before and a witness. Before: the same job was at work in another way, or its announced steps stopped.
+Witness: another rank of the job stands still outside of kernels or is gone, or the main thread slept all the time. One
+that spins on a core says nothing, since CUDA waits like that and a loop of launches looks like it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from gputop.diagnosis import thresholds as at
+from gputop.diagnosis.hysteresis import ratio
+from gputop.diagnosis.other_jobs import job_of
+from gputop.diagnosis.rules.idle import why_idle
+from gputop.diagnosis.signals import ENDED, WAITS_S, Behind, Signals, Spin
+from gputop.diagnosis.window import pcie_capacity
+from gputop.model.snapshot import GpuSample
+from gputop.model.steps import StepRow
+
+REST_PCT, REST_LINK, REST_POWER = 2.0, 0.05, 0.5
+"""A pipe or the memory, percent, that rests; a link and the power, as shares of what they can."""
+FLAT_PCT = 3.0
+"""SM that stays within so many points does not move."""
+WORKED_S = 30.0
+"""At work in another way for so long before [judged]."""
+WORK_UTIL = 20.0
+ASLEEP_PCT, ASLEEP = 5.0, 0.95
+"""A main thread that is on a core, or queued for one, for at most this percentage of a sample sleeps; in this share of
+the time."""
+ALONE_S = 120.0
+"""How long the picture must stand where no other rank is seen: one on another node may evaluate or save [judged]."""
+TIMES_LONGER = 2.0
+"""A wait of which the job came back is exceeded so many times before it is no such wait [judged]."""
+STEPS_LATE = 5.0
+"""Steps have stopped after so many times the longest one."""
+GONE_S = 10.0
+"""A rank has ended when its process is not seen for so long."""
+MOST_JOBS = 64
+
+
+class _Announced(Struct):
+    """The steps of one process so far."""
+
+    run: str | None
+    last_t: float
+    longest_s: float
+    rank: int | None
+
+    def have_stopped(self, t: float) -> bool:
+        return t - self.last_t >= max(WAITS_S, STEPS_LATE * self.longest_s)
+
+
+class _Seen(Struct):
+    """One GPU so far: the picture that stands, and what its job did otherwise."""
+
+    t: float = float("-inf")
+    pids: frozenset[int] = frozenset()
+    since: float | None = None
+    low: float = 0.0
+    high: float = 0.0
+    looked_s: float = 0.0
+    asleep_s: float = 0.0
+    worked_s: float = 0.0
+    longest_s: float = 0.0
+    """The longest such picture after which the job went on."""
+
+    def add(self, t: float, dt: float, s: Signals) -> None:
+        """Take one sample in."""
+        pids = frozenset(p.pid for p in s.tick.owners)
+        if t - self.t > WAITS_S or (pids and not pids & self.pids):
+            self.since, self.worked_s, self.longest_s = None, 0.0, 0.0
+        self.t, self.pids = t, pids or self.pids
+        gpu = s.gpu
+        if gpu.util_pct is None or gpu.sm_active_pct is None or gpu.dram_active_pct is None:
+            return
+        if not spins(gpu):
+            if self.since is not None:
+                self.longest_s, self.since = max(self.longest_s, t - self.since), None
+            self.worked_s += dt if gpu.util_pct >= WORK_UTIL and not _rests(gpu) else 0.0
+            return
+        sm = gpu.sm_active_pct
+        self.low, self.high = min(self.low, sm), max(self.high, sm)
+        if self.since is None or self.high - self.low > FLAT_PCT:
+            self.since, self.low, self.high, self.looked_s, self.asleep_s = t, sm, sm, 0.0, 0.0
+        p = s.tick.primary
+        if p is not None and p.main_run_pct is not None:
+            self.looked_s += dt
+            self.asleep_s += dt if p.main_run_pct + (p.main_wait_pct or 0.0) <= ASLEEP_PCT else 0.0
+
+    def for_s(self, t: float) -> float:
+        return 0.0 if self.since is None else t - self.since
+
+    @property
+    def is_asleep(self) -> bool:
+        return self.looked_s >= WAITS_S / 2 and self.asleep_s >= ASLEEP * self.looked_s
+
+
+def _rests(gpu: GpuSample) -> bool:
+    """Whether all that computes and the memory, as far as they are measured, have nothing to do."""
+    values = (
+        gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.dram_active_pct,
+    )  # fmt: skip
+    return all(value is None or value <= REST_PCT for value in values)
+
+
+def spins(gpu: GpuSample) -> bool:
+    """Whether a sample looks like a wait inside a kernel: busy, with few SMs, and nothing that works or moves."""
+    util, sm = gpu.util_pct, gpu.sm_active_pct
+    if util is None or util < at.LOW_POWER_UTIL or sm is None or sm >= at.FLAG_A_SM or gpu.dram_active_pct is None:
+        return False
+    link, peak = pcie_capacity(gpu), gpu.static.nvlink_peak_bytes_per_s
+    links = (
+        ratio(gpu.pcie_rx_bytes_per_s, link), ratio(gpu.pcie_tx_bytes_per_s, link),
+        ratio(gpu.nvlink_rx_bytes_per_s, peak), ratio(gpu.nvlink_tx_bytes_per_s, peak),
+    )  # fmt: skip
+    power = ratio(gpu.power_w, gpu.power_limit_w)
+    return (
+        _rests(gpu)
+        and all(share is None or share <= REST_LINK for share in links)
+        and (power is None or power < REST_POWER)
+    )
+
+
+class Hangs:
+    """Follows all GPUs of a machine, and the ranks of each job on them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, _Seen] = {}
+        self._announced: dict[int, _Announced] = {}
+        self._ranks: dict[str, dict[int, tuple[int, float]]] = {}
+        """By job, then GPU: the rank's pid and when it was seen last."""
+
+    def observe(
+        self, t: float, dt: float, signals: Sequence[Signals], steps: Iterable[StepRow], pids: Iterable[int]
+    ) -> Mapping[int, Spin]:
+        """What waits inside a kernel by GPU index, after one more sample. ``pids`` are all processes on any GPU."""
+        for row in steps:
+            before = self._announced.get(row.pid)
+            longest = max(row.max_s, 0.0 if before is None else before.longest_s)
+            self._announced[row.pid] = _Announced(row.run, t, longest, row.rank)
+        there = frozenset(pids)
+        waiting: list[Signals] = []
+        for s in signals:
+            seen = self._seen.setdefault(s.index, _Seen())
+            seen.add(t, dt, s)
+            if (job := self._job(s)) is not None and s.tick.pid is not None:
+                self._ranks.setdefault(job, {})[s.index] = (s.tick.pid, t)
+            if seen.for_s(t) >= WAITS_S:
+                waiting.append(s)
+        while len(self._ranks) > MOST_JOBS:
+            del self._ranks[next(iter(self._ranks))]
+        if len(self._announced) > len(there) + MOST_JOBS:
+            self._announced = {pid: steps for pid, steps in self._announced.items() if pid in there}
+        return {s.index: self._spin(t, s, waiting, signals, there) for s in waiting}
+
+    def _job(self, s: Signals) -> str | None:
+        """What the ranks of one run share; None of a process that is no rank as far as can be seen."""
+        announced = None if s.tick.pid is None else self._announced.get(s.tick.pid)
+        if announced is not None and announced.run is not None:
+            return f"run {announced.run}"
+        return job_of(s.tick) if s.tick.nccl else None
+
+    def _spin(
+        self, t: float, s: Signals, waiting: Sequence[Signals], signals: Sequence[Signals], there: frozenset[int]
+    ) -> Spin:
+        seen, pid = self._seen[s.index], s.tick.pid
+        announced = None if pid is None else self._announced.get(pid)
+        stopped = announced is not None and announced.have_stopped(t)
+        job = self._job(s)
+        ranks = {} if job is None else self._ranks[job]
+        # Others of the same name that ran before have nothing to do with this run.
+        begun = t - seen.for_s(t) - WAITS_S
+        others = {gpu for gpu, (_, last_t) in ranks.items() if last_t >= begun} - {other.index for other in waiting}
+        by_index = {other.index: other for other in signals}
+        behind = [found for gpu in sorted(others) if (found := self._behind(t, gpu, ranks[gpu], by_index, there))]
+        somebody_works = len(behind) < len(others) or (announced is not None and not stopped)
+        has_before = stopped or (seen.worked_s >= WORKED_S and seen.for_s(t) > TIMES_LONGER * seen.longest_s)
+        # Asleep alone is what one long kernel looks like, too: there must be something that could be waited for.
+        alone = seen.is_asleep and seen.for_s(t) >= ALONE_S and (s.tick.nccl or stopped)
+        return Spin(
+            for_s=seen.for_s(t),
+            is_hang=has_before and (bool(behind) or alone) and not somebody_works,
+            is_collective=s.tick.nccl or len(ranks) > 1,
+            waiting=1 + sum(other.index in ranks for other in waiting if other.index != s.index),
+            behind=behind[0] if len(behind) == 1 else None,
+            is_asleep=seen.is_asleep,
+        )
+
+    def _behind(
+        self, t: float, gpu: int, rank: tuple[int, float], by_index: Mapping[int, Signals], there: frozenset[int]
+    ) -> Behind | None:
+        """A rank that stands still outside of kernels, or is gone; None of one that works or of which nothing is
+        known."""
+        pid, last_t = rank
+        announced = self._announced.get(pid)
+        number = None if announced is None else announced.rank
+        if pid not in there:
+            return Behind(gpu, pid, number, ENDED) if t - last_t >= GONE_S else None
+        s = by_index.get(gpu)
+        if s is None or s.n < s.least or s.u >= WORK_UTIL:
+            return None
+        why, _ = why_idle(s)
+        return Behind(gpu, pid, number, why or "its GPU is idle")
