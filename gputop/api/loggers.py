@@ -286,13 +286,8 @@ class FrameMeans:
 
             self._gpu_keys, self._host_keys = tuple(GPU_METRICS), tuple(HOST_METRICS)
         self._sums: dict[str, list[float]] = {}
+        """Of each key what is divided, and by what."""
         self._last: dict[str, float] = {}
-        self._starved = [0.0, 0]
-        self._steps = [0.0, 0]
-        self._samples = [0.0, 0.0]
-        self._waits = [0.0, 0]
-        self._data_waits = [0.0, 0]
-        self._phases: dict[str, list[float]] = {}
         self.work: StepWork | None = None
         """What a step does, where the program has said it."""
         self.own_gpus: tuple[str, ...] = ()
@@ -309,8 +304,7 @@ class FrameMeans:
                 self._add(place + "efficiency_pct", diagnosis.efficiency_pct)
                 self._last[place + "busy_not_working"] = FLAGS[diagnosis.busy_not_working]
                 if diagnosis.state != "unmeasured":
-                    self._starved[0] += diagnosis.state == "starved"
-                    self._starved[1] += 1
+                    self._add("gputop/starved_pct", 100.0 * (diagnosis.state == "starved"))
         if "proc" not in snapshot.repeats:
             for key in self._host_keys:
                 self._add(f"gputop/{key}", value(snapshot.host, key))
@@ -318,57 +312,37 @@ class FrameMeans:
     def add_steps(self, rows: Iterable[StepRow]) -> None:
         """Add this process's own steps."""
         for row in rows:
-            self._steps[0] += row.sum_s
-            self._steps[1] += row.count
-            if row.samples is not None:
-                self._samples[0] += row.samples
-                self._samples[1] += row.sum_s
-            if row.wait_s is not None:
-                self._waits[0] += row.wait_s
-                self._waits[1] += row.count
-            if row.data_wait_s is not None:
-                self._data_waits[0] += row.data_wait_s
-                self._data_waits[1] += row.count
+            self._add("gputop/step_ms", 1000.0 * row.sum_s, row.count)
+            self._add("gputop/steps_per_s", row.count, row.sum_s)
+            self._add("gputop/samples_per_s", row.samples, row.sum_s)
+            self._add("gputop/step_wait_ms", _ms(row.wait_s), row.count)
+            self._add("gputop/step_data_wait_ms", _ms(row.data_wait_s), row.count)
 
     def add_phases(self, taken: Iterable[Phases]) -> None:
         """Add what was found of this process's own steps."""
         for phases in taken:
             for phase, seconds in by_phase(phases).items():
-                total = self._phases.setdefault(f"gputop/step_{phase}_ms", [0.0, 0.0])
-                total[0] += 1000.0 * seconds
-                total[1] += 1.0
+                self._add(f"gputop/step_{phase}_ms", _ms(seconds))
 
     def take(self) -> dict[str, float]:
         """The means since the last call. What was not measured is absent."""
-        means = {key: total / n for key, (total, n) in self._sums.items()}
-        means.update(self._last)
-        if self._starved[1]:
-            means["gputop/starved_pct"] = 100.0 * self._starved[0] / self._starved[1]
-        seconds, steps = self._steps
-        if steps and seconds > 0.0:
-            means["gputop/step_ms"] = 1000.0 * seconds / steps
-            means["gputop/steps_per_s"] = steps / seconds
-            rates = rates_of(self.work, seconds / steps, self.own_gpus)
+        means = {key: total / of for key, (total, of) in self._sums.items() if of > 0.0} | self._last
+        if (step_ms := means.get("gputop/step_ms")) is not None:
+            rates = rates_of(self.work, step_ms / 1000.0, self.own_gpus)
             if rates is not None and rates.tokens_per_s is not None:
                 means["gputop/tokens_per_s"] = rates.tokens_per_s
             if rates is not None and rates.mfu_pct is not None:
                 means["gputop/mfu_pct"] = rates.mfu_pct
-        if self._samples[1] > 0.0:
-            means["gputop/samples_per_s"] = self._samples[0] / self._samples[1]
-        if self._waits[1]:
-            means["gputop/step_wait_ms"] = 1000.0 * self._waits[0] / self._waits[1]
-        if self._data_waits[1]:
-            means["gputop/step_data_wait_ms"] = 1000.0 * self._data_waits[0] / self._data_waits[1]
-        means.update({key: total / n for key, (total, n) in self._phases.items()})
-        self._phases.clear()
         self._sums.clear()
         self._last.clear()
-        self._starved, self._steps, self._samples = [0.0, 0], [0.0, 0], [0.0, 0.0]
-        self._waits, self._data_waits = [0.0, 0], [0.0, 0]
         return means
 
-    def _add(self, key: str, value: object) -> None:
+    def _add(self, key: str, value: object, of: float = 1.0) -> None:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            total = self._sums.setdefault(key, [0.0, 0.0])
-            total[0] += value
-            total[1] += 1.0
+            sums = self._sums.setdefault(key, [0.0, 0.0])
+            sums[0] += value
+            sums[1] += of
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000.0 * seconds

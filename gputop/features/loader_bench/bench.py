@@ -11,9 +11,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.diagnosis.thresholds import NOTICED_WAIT
-from gputop.features.loader_bench.bench_child import Loadable, measured_restart, measured_row, row_here
+from gputop.features.loader_bench.bench_child import Loadable, measured_restart, measured_row
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderReport, LoaderSetting, Restart, Room, Shares
-from gputop.model.quantity import GIB
 
 # Which settings are measured, when it is enough, and which is the answer. Pure.
 
@@ -111,23 +110,6 @@ def _size(row: BenchRow) -> tuple[float, ...]:
     return setting.workers, setting.prefetch or 0, setting.pin_memory, row.batch_ms or 0.0
 
 
-def memory_of(rows: Iterable[BenchRow], workers: int) -> float | None:
-    """The memory of so many workers in bytes: a base and an amount per worker, from the measurements."""
-    measured = [(row.setting.workers, row.memory_bytes) for row in rows if row.memory_bytes is not None]
-    if len(measured) < 2:
-        return None
-    (few, low), (many, high) = min(measured), max(measured)
-    if many == few:
-        return None
-    per_worker = max(0.0, (high - low) / (many - few))
-    return low + per_worker * (workers - few)
-
-
-def too_much(need: float, free: float, most_part: float) -> str:
-    """Why a setting is not tried."""
-    return f"not run: would need {need / GIB:.1f} of {free / GIB:.1f} GiB free ({100 * most_part:.0f} % at most)"
-
-
 def conclusion_of(best: BenchRow | None, rows: Sequence[BenchRow], step_ms: float | None, need_ms: float | None) -> str:
     """The answer in a sentence."""
     if best is None or best.batch_ms is None:
@@ -213,7 +195,7 @@ def dataloader_bench(
 
     ``data`` is a PyTorch Dataset or DataLoader. ``step_ms`` is how long the job's step takes: a batch must be there in
     80 % of it, without workers in 5 %, since nothing is then loaded while the step runs. ``budget_s`` bounds the whole,
-    ``max_memory`` the share of the free memory that a setting may take.
+    ``max_memory`` the share of the free memory that a setting may take: one that takes more is ended.
     ``epochs`` is how many passes the job makes, for the total cost of their beginnings.
     Raises TypeError for what cannot be loaded from, ValueError for arguments that make no sense.
     """
@@ -242,7 +224,8 @@ class _Bench:
         progress: Progress | None,
     ) -> None:
         self.loadable, self.room, self.need_ms = loadable, room, need_ms
-        self.max_memory, self.progress = max_memory, progress
+        self.most_bytes = None if room.free_bytes is None else max_memory * room.free_bytes
+        self.progress = progress
         self.rows: list[BenchRow] = []
         self.notes: list[str] = []
         self.budget_s = budget_s
@@ -250,16 +233,14 @@ class _Bench:
         self.best: BenchRow | None = None
         self.restart: Restart | None = None
         self.method = "forkserver" if loadable.uses_cuda else "fork"
-        self.in_child = True
         if self.method != "fork":
             try:
                 ForkingPickler.dumps(loadable)
-            except Exception as error:  # noqa: BLE001 — whatever a dataset's pickling raises
-                self.in_child = False
-                self.notes.append(
-                    f"measured in this process: CUDA is in use here and the dataset cannot be handed to another one "
-                    f"({type(error).__name__})"
-                )
+            except Exception as error:
+                raise TypeError(
+                    "CUDA is in use here, and the dataset cannot be handed to another process "
+                    f"({type(error).__name__}): `gputop loader MODULE:FUNCTION` makes it there"
+                ) from error
 
     @property
     def left_s(self) -> float:
@@ -277,7 +258,7 @@ class _Bench:
                 return
 
     def refine(self) -> None:
-        """Measure the neighbours of the best, more prefetching, and the two best again, as far as the budget goes."""
+        """Measure the neighbours of the best, and more prefetching, as far as the budget goes."""
         for count in knee(self.rows, self.need_ms):
             self.measure(setting_of(count))
         best = answer(self.rows, self.need_ms)
@@ -290,7 +271,6 @@ class _Bench:
                 now = self.rows[-1].batch_ms
                 if now is None or now > (1.0 - LEAST_GAIN) * before:
                     break
-        self._again()
 
     def finish(self) -> None:
         """Find the answer, and measure only for it: pinned memory where there is CUDA, and an epoch's beginning."""
@@ -299,13 +279,10 @@ class _Bench:
             return
         if self.loadable.may_pin and self.measure(replace(best.setting, pin_memory=True)):
             self._choose_pinned(best, self.rows[-1])
-        if best.setting.workers and self.in_child and self.left_s >= LEAST_ROW_S:
+        if best.setting.workers and self.left_s >= LEAST_ROW_S:
+            limit_s = min(MOST_ROW_S, self.left_s)
             self.restart = measured_restart(
-                self.loadable,
-                best.setting,
-                limit_s=min(MOST_ROW_S, self.left_s),
-                free_bytes=self.room.free_bytes,
-                method=self.method,
+                self.loadable, best.setting, limit_s=limit_s, most_bytes=self.most_bytes, method=self.method
             )
             if self.restart is not None and not self.restart.is_worth_it:
                 chosen = self.best or best
@@ -322,45 +299,20 @@ class _Bench:
                 f"pin_memory=True makes a batch slower here, {plain.batch_ms:.1f} → {pinned.batch_ms:.1f} ms: left out"
             )
 
-    def _again(self) -> None:
-        """Measure the two best again, alternating: the first measurements had the colder pages."""
-        best_two = sorted((row for row in self.rows if row.batch_ms is not None), key=lambda r: r.batch_ms or 0.0)[:2]
-        if len(best_two) < 2:
-            return
-        for row in best_two:
-            if self.left_s < LEAST_ROW_S:
-                return
-            repeated = self._row(row.setting, 1000 + len(self.rows))
-            if repeated.batch_ms is not None and row.batch_ms is not None:
-                both = row.batches + repeated.batches
-                mean = (row.batch_ms * row.batches + repeated.batch_ms * repeated.batches) / both
-                error = max(
-                    row.error_pct or 0.0, repeated.error_pct or 0.0, 50.0 * abs(row.batch_ms - repeated.batch_ms) / mean
-                )
-                at = self.rows.index(row)
-                self.rows[at] = replace(row, batch_ms=mean, batches=both, error_pct=error)
-
     def measure(self, setting: LoaderSetting) -> bool:
         """Measure one setting; False where the budget is spent."""
         if self.rows and self.left_s < LEAST_ROW_S:
             self.notes.append(f"the budget of {self.budget_s:.0f} s was spent before {setting.name} workers")
             return False
-        free, need = self.room.free_bytes, memory_of(self.rows, setting.workers)
-        if free is not None and need is not None and need > self.max_memory * free:
-            self.rows.append(BenchRow(setting, failed=too_much(need, free, self.max_memory)))
-            return False
-        self.rows.append(self._row(setting, len(self.rows)))
-        return True
-
-    def _row(self, setting: LoaderSetting, seed: int) -> BenchRow:
         if self.progress is not None:
             self.progress(min(1.0, 1.0 - self.left_s / self.budget_s), f"{setting.name} workers")
-        if not self.in_child:
-            return row_here(self.loadable, setting, seed)
-        limit = max(LEAST_ROW_S, min(MOST_ROW_S, self.left_s))
-        return measured_row(
-            self.loadable, setting, seed, limit_s=limit, free_bytes=self.room.free_bytes, method=self.method
+        limit_s = max(LEAST_ROW_S, min(MOST_ROW_S, self.left_s))
+        self.rows.append(
+            measured_row(
+                self.loadable, setting, len(self.rows), limit_s=limit_s, most_bytes=self.most_bytes, method=self.method
+            )
         )
+        return True
 
     def report(self, step_ms: float | None, epochs: int | None) -> LoaderReport:
         rows, best = self.rows, self.best

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderSetting, Restart, measure_restart
 from gputop.features.loader_bench.process_tree_meter import ProcessTreeMeter
-from gputop.model.quantity import clean_text
-from gputop.system.children import die_with_parent
+from gputop.model.quantity import GIB, clean_text
+from gputop.system.children import die_with_parent, how_it_ended
 
 # How long a batch takes, measured so that it means something.
 #
@@ -280,8 +280,6 @@ class _Endless:
 
 
 LOOK_S = 0.25
-KILL_PART = 0.85
-"""Share of the free memory: a child that holds more is killed before the kernel's OOM killer acts."""
 MOST_WORDS = 200
 TAKING_LIMIT_S = 5.0 * MOST_TAKING_S
 """How long a child may take after its loader was timed, as on a crowded machine."""
@@ -293,29 +291,27 @@ Job = Callable[[Loadable, LoaderSetting, int, Tell], Any]
 
 
 def measured_row(
-    loadable: Loadable, setting: LoaderSetting, seed: int, *, limit_s: float, free_bytes: float | None, method: str
+    loadable: Loadable, setting: LoaderSetting, seed: int, *, limit_s: float, most_bytes: float | None, method: str
 ) -> BenchRow:
     """Measure one setting. ``limit_s`` ends it; ``method`` is multiprocessing's way to start the child."""
-    timing, tree = _in_child(_measured, loadable, setting, seed, limit_s, free_bytes, method)
-    return _row(setting, timing, tree) if isinstance(timing, BatchTiming) else BenchRow(setting, failed=timing)
+    timing, tree = _in_child(_measured, loadable, setting, seed, limit_s, most_bytes, method)
+    if not isinstance(timing, BatchTiming):
+        return BenchRow(setting, failed=timing)
+    take_ms = None if timing.take_s is None else 1000.0 * timing.take_s
+    return BenchRow(
+        setting, 1000.0 * timing.batch_s, timing.error_pct, timing.first_s, timing.batches,
+        tree.memory_bytes, tree.read_bytes_per_s, tree.shares(), take_ms=take_ms,
+    )  # fmt: skip
 
 
 def measured_restart(
-    loadable: Loadable, setting: LoaderSetting, *, limit_s: float, free_bytes: float | None, method: str
+    loadable: Loadable, setting: LoaderSetting, *, limit_s: float, most_bytes: float | None, method: str
 ) -> Restart | None:
     """How long an epoch's beginning takes with this setting; None where that cannot be measured."""
     if not loadable.can_be_short:
         return None
-    restart, _ = _in_child(_restarted, loadable, setting, 0, limit_s, free_bytes, method)
+    restart, _ = _in_child(_restarted, loadable, setting, 0, limit_s, most_bytes, method)
     return restart if isinstance(restart, Restart) else None
-
-
-def row_here(loadable: Loadable, setting: LoaderSetting, seed: int) -> BenchRow:
-    """Measure one setting in this process, where it cannot be passed to a child."""
-    try:
-        return _row(setting, _measured(loadable, setting, seed, lambda _: None), None)
-    except Exception as error:  # noqa: BLE001 — somebody else's dataset: whatever it raises is the row
-        return BenchRow(setting, failed=_words(error))
 
 
 def _in_child(
@@ -324,7 +320,7 @@ def _in_child(
     setting: LoaderSetting,
     seed: int,
     limit_s: float,
-    free_bytes: float | None,
+    most_bytes: float | None,
     method: str,
 ) -> tuple[Any, ProcessTreeMeter]:
     """A job's result from its own process, or why there is none, in words; and what was seen of its tree."""
@@ -337,16 +333,15 @@ def _in_child(
     theirs.close()
     tree = ProcessTreeMeter(child.pid)
     try:
-        return _followed(ours, child, tree, limit_s, free_bytes), tree
+        return _followed(ours, child, tree, limit_s, most_bytes), tree
     finally:
         _kill(child)
         tree.close()
         ours.close()
 
 
-def _followed(ours: Connection, child: Any, tree: ProcessTreeMeter, limit_s: float, free: float | None) -> Any:
+def _followed(ours: Connection, child: Any, tree: ProcessTreeMeter, limit_s: float, most_bytes: float | None) -> Any:
     until = time.monotonic() + limit_s
-    limit_bytes = None if free is None else KILL_PART * free
     timed = False
     while True:
         if ours.poll(LOOK_S):
@@ -354,7 +349,8 @@ def _followed(ours: Connection, child: Any, tree: ProcessTreeMeter, limit_s: flo
                 kind, answer = ours.recv()
             except EOFError:
                 child.join(1.0)
-                return _ended(child.exitcode)
+                by_the_system = ", as the system does when memory runs out" * (child.exitcode == -signal.SIGKILL)
+                return f"its process {how_it_ended(child.exitcode or 0)}{by_the_system}"
             if kind == "drained":
                 tree.begin()
                 continue
@@ -369,25 +365,11 @@ def _followed(ours: Connection, child: Any, tree: ProcessTreeMeter, limit_s: flo
             return answer
         if not timed:
             # After the timing the workers only do what the pauses need.
-            tree.look(limit_bytes)
-        if limit_bytes is not None and tree.memory_bytes is not None and tree.memory_bytes > limit_bytes:
-            return f"stopped: it took more than {100 * KILL_PART:.0f} % of the free memory"
+            tree.look(most_bytes)
+        if most_bytes is not None and tree.memory_bytes is not None and tree.memory_bytes > most_bytes:
+            return f"stopped: it took more than the {most_bytes / GIB:.1f} GiB of the free memory that it may have"
         if time.monotonic() > until:
             return f"stopped: no answer within {limit_s:.0f} s"
-
-
-def _row(setting: LoaderSetting, timing: BatchTiming, tree: ProcessTreeMeter | None) -> BenchRow:
-    return BenchRow(
-        setting,
-        1000.0 * timing.batch_s,
-        timing.error_pct,
-        timing.first_s,
-        timing.batches,
-        None if tree is None else tree.memory_bytes,
-        None if tree is None else tree.read_bytes_per_s,
-        None if tree is None else tree.shares(),
-        take_ms=None if timing.take_s is None else 1000.0 * timing.take_s,
-    )
 
 
 def _child(theirs: Connection, job: Job, loadable: Loadable, setting: LoaderSetting, seed: int) -> None:
@@ -447,16 +429,6 @@ def _words(error: BaseException) -> str:
     # A worker's error is a traceback as text, whose last line names the error.
     last_line = lines[-1] if lines and lines[0].startswith("Caught") else lines[0] if lines else ""
     return clean_text(f"{type(error).__name__}: {last_line}" if last_line else type(error).__name__)[:MOST_WORDS]
-
-
-def _ended(exit_code: int | None) -> str:
-    if exit_code is None or exit_code >= 0:
-        return f"the child ended with exit code {exit_code}"
-    if -exit_code == signal.SIGKILL:
-        return "killed, as by the system when memory runs out"
-    with suppress(ValueError):
-        return f"ended by {signal.Signals(-exit_code).name}"
-    return f"ended by signal {-exit_code}"
 
 
 def _kill(child: Any) -> None:

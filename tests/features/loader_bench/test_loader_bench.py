@@ -174,13 +174,6 @@ def test_the_answer_is_the_smallest_setting_that_is_fast_enough() -> None:
             plan.worker_counts(bad, 4)  # type: ignore[arg-type]
 
 
-def test_a_setting_that_would_not_fit_is_foretold_from_what_was_measured() -> None:
-    rows = [row(0, 68.0, 2 * GIB), row(4, 17.0, 10 * GIB)]
-    assert plan.memory_of(rows, 16) == pytest.approx(34 * GIB)
-    assert plan.memory_of(rows[:1], 16) is None
-    assert plan.too_much(34 * GIB, 32 * GIB, 0.7) == "not run: would need 34.0 of 32.0 GiB free (70 % at most)"
-
-
 def test_the_report_says_why_and_what_to_paste() -> None:
     room = Room(8, 32 * GIB, 16 * GIB, 3.0)
     best = row(4, 17.0, 1.5 * GIB, shares=Shares(0.92, 0.02, 0.01, 0.0))
