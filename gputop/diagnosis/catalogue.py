@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import LOST, LOST_CONDITION
-from gputop.diagnosis.types import Level
+from gputop.diagnosis.telling import ROLE_OF_STATE, ROLE_OF_VERDICT
+from gputop.diagnosis.types import Level, Role
 
 
 class VerdictRow(Struct, frozen=True):
@@ -85,6 +86,13 @@ def titles() -> Mapping[str, str]:
 def usual_levels() -> Mapping[str, Level]:
     """The usual level of each verdict of a running GPU by its id."""
     return {rule.id: rule.level for _, rules in FAMILIES for rule in rules}
+
+
+@lru_cache(maxsize=1)
+def lost_roles() -> Mapping[str, Role]:
+    """The colour role of what is lost to each verdict, by its id."""
+    rules = {rule.id: ROLE_OF_STATE[rule.state] for _, rules in FAMILIES for rule in rules}
+    return {**rules, **ROLE_OF_VERDICT}
 
 
 def badge_rows() -> tuple[BadgeRow, ...]:

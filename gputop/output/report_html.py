@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import zip_longest
+from types import MappingProxyType
 
+from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.telling import LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words, owner_words
-from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, State
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Role, State
 from gputop.model.quantity import GIB, NOT_MEASURED, count, gpu_hours, length, number, of_hundred
 from gputop.model.sm import SM_SOURCES
 from gputop.output.comparison import change, compare, compare_document, sentence
@@ -22,7 +24,7 @@ from gputop.output.document import (
     part,
 )
 from gputop.output.html import AMBER, GREEN, GREY, RED, Markup, chart, clock, element, lane, prose
-from gputop.output.report_text import LEVEL_OF, PageParts, headline, report_document
+from gputop.output.report_text import PageParts, headline, report_document
 from gputop.report.gpu_account import GpuReport
 from gputop.report.job_report import FindingReport
 from gputop.report.lanes import Pictured
@@ -37,12 +39,14 @@ def report_html(pictured: Pictured) -> str:
     report = pictured.report
     rows = tuple(_time_row(gpu) for gpu in report.counted)
     times = Table(("GPU", "", "WORK", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>>~")
+    main = {gpu.index: _main_finding(report.findings, gpu) for gpu in report.counted}
     charts = (Drawing(key(pictured.column_s)), *(Drawing(gpu_section(pictured, gpu)) for gpu in report.counted))
     parts = PageParts(
         (provenance_line(pictured), *_jobs_line(pictured)),
-        part("Where the time went", times),
+        part("Where the time went", Drawing(_roles_legend()), times),
         charts,
         _processes(pictured),
+        frozenset((finding.gpu, finding.id) for finding in main.values() if finding is not None),
     )
     footer = (
         "Times are GPU-hours. Lost: of starved and idle time the part without a kernel; of time in which a GPU was "
@@ -88,12 +92,26 @@ def key(column_s: float) -> Markup:
     return element("ul", *entries, column, class_="legend")
 
 
+ROLE_WORDS: Mapping[Role, str] = MappingProxyType({
+    "work": "worked", "waiting": "lost waiting: starved, half working, holding memory",
+    "not_working": "lost: busy, not working", "information": "idle", "unknown": STATE_WORDS["unmeasured"],
+})  # fmt: skip
+
+
+def _roles_legend() -> Markup:
+    """What the bars' colours mean."""
+    rows = (
+        element("li", element("i", style=f"background:var(--c-{role})"), words) for role, words in ROLE_WORDS.items()
+    )
+    return element("ul", *rows, class_="legend")
+
+
 def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     """One GPU: its verdict with its number, the chart, the lane, evidence and remedy."""
     state = max(STATES, key=lambda name: gpu.seconds.get(name, 0.0))
     finding = _main_finding(pictured.report.findings, gpu)
     title = finding.text if finding is not None else STATE_WORDS[state]
-    level = LEVEL_OF_ROLE[finding.role] if finding is not None else LEVEL_OF[state]
+    level = LEVEL_OF_ROLE[finding.role] if finding is not None else LEVEL_OF_ROLE[ROLE_OF_STATE[state]]
     red = level == "red"
     owner = finding.owner if finding is not None and finding.owner is not None else gpu.owner
     head = element(
@@ -111,7 +129,7 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     words = []
     if finding is not None:
         words.append(element("p", f"↳ {finding.evidence} · {finding.when}"))
-        if finding.remedy:
+        if finding.remedy and finding.remedy not in {fix.remedy for fix in pictured.report.fixes()}:
             words.append(element("p", "→ ", prose(finding.remedy), style="color:var(--green)"))
     figure_rows = (("UTIL", util, ""), ("SM", sm, "" if red else "green"), ("GAP", gap, "red" if red else ""))
     listed = [
@@ -148,12 +166,15 @@ def _number(gpu: GpuReport, state: State) -> Number:
 
 
 def _time_row(gpu: GpuReport) -> tuple[Cell, ...]:
-    total = sum(gpu.seconds.values()) or 1.0
-    share = {state: 100.0 * gpu.seconds.get(state, 0.0) / total for state in STATES}
-    bar = Bar(tuple((ROLE_OF_STATE[state], STATE_WORDS[state], pct) for state, pct in share.items()))
+    total = sum(gpu.seconds.values())
     unjudged, lost = gpu.seconds.get("unmeasured", 0.0), sum(gpu.lost.values())
-    times = (max(0.0, sum(gpu.seconds.values()) - unjudged - lost), lost, unjudged)
-    return (gpu.label, bar, *map(gpu_hours, times), "" if gpu.owner is None else owner_words(gpu.owner))
+    worked = max(0.0, total - unjudged - lost)
+    parts: list[tuple[str, str, float]] = [("work", "worked", worked)]
+    parts += [(lost_roles()[name], f"lost: {titles()[name]}", seconds) for name, seconds in gpu.lost.items()]
+    parts.append(("unknown", STATE_WORDS["unmeasured"], unjudged))
+    bar = Bar(tuple((role, words, 100.0 * seconds / (total or 1.0)) for role, words, seconds in parts))
+    owner = "" if gpu.owner is None else owner_words(gpu.owner)
+    return (gpu.label, bar, *map(gpu_hours, (worked, lost, unjudged)), owner)
 
 
 def _processes(pictured: Pictured) -> tuple[Block, ...]:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from datetime import datetime, timezone
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from gputop.diagnosis.catalogue import titles
-from gputop.diagnosis.telling import LEVEL_OF_ROLE, ROLE_OF_STATE, owner_words, whose_words
+from gputop.diagnosis.catalogue import lost_roles, titles
+from gputop.diagnosis.telling import LEVEL_OF_ROLE, owner_words, whose_words
 from gputop.diagnosis.thresholds import TOLD_SLOWER
-from gputop.diagnosis.types import STATE_WORDS, STATES, Level, State
+from gputop.diagnosis.types import STATE_WORDS, Level
 from gputop.model.cards import LIST_PRICE, card_words
 from gputop.model.quantity import (
     HOUR_S,
@@ -58,8 +57,6 @@ from gputop.report.job_report import FindingReport, JobReport, alike
 from gputop.report.server_account import ServerReport
 from gputop.report.step_account import StepReport
 
-LEVEL_OF: Mapping[State, Level] = MappingProxyType({state: LEVEL_OF_ROLE[ROLE_OF_STATE[state]] for state in STATES})
-"""The colour of time in a state."""
 SCHEMA = 1
 LEAST_MONEY = 0.005
 """An amount that would be shown as 0.00 is left out."""
@@ -76,6 +73,8 @@ class PageParts(Struct, frozen=True):
     times: tuple[Block, ...] = ()
     charts: tuple[Block, ...] = ()
     processes: tuple[Block, ...] = ()
+    told: frozenset[tuple[int, str]] = frozenset()
+    """Findings, by GPU and id, that the charts tell."""
 
 
 def report_document(report: JobReport, most_findings: int | None = None, page: PageParts | None = None) -> Document:
@@ -86,8 +85,9 @@ def report_document(report: JobReport, most_findings: int | None = None, page: P
     if not report.gpus:
         return Document(title, (Items(report.notes or ("no GPU was used",)),), lead)
     lost = Items(tuple(filter(None, (money_line(report),))))
-    gpus, useful = gpu_table(report), Items(tuple(useful_lines(report)))
-    findings = part("Findings", *finding_blocks(report, most_findings))
+    gpus, useful = gpu_table(report, whose=page is None), Items(tuple(useful_lines(report)))
+    told = frozenset() if page is None else page.told
+    findings = part("Findings" if page is None else "Other findings", *finding_blocks(report, most_findings, told))
     cards = Items(tuple(card_words(row, report.price) for row in report.smaller_cards()))
     changes = (*_what_to_change(report), *part("Another card", cards))
     notes = Notes(tuple(report_notes(report)))
@@ -108,18 +108,17 @@ def _missing(report: JobReport) -> list[Block]:
 
 
 def _figures(report: JobReport) -> list[tuple[str, str | LevelText, str]]:
-    """The GPU time by state, and what was lost."""
-    hours = report.gpu_hours()
-    total = sum(hours.values())
+    """What GPUs did with their time: worked, lost by verdict, and what was not judged; together all of it."""
+    lost, unjudged = report.lost_hours(), report.gpu_hours()["unmeasured"]
+    parts: list[tuple[str, Level, float]] = [("worked", "green", report.judged_hours - sum(lost.values()))]
+    parts += [(titles()[name], LEVEL_OF_ROLE[lost_roles()[name]], hours) for name, hours in lost.items()]
+    parts.append((STATE_WORDS["unmeasured"], "grey", unjudged))
+    total = report.judged_hours + unjudged
     figures: list[tuple[str, str | LevelText, str]] = [
-        (STATE_WORDS[state], LevelText(LEVEL_OF[state], gpu_time(HOUR_S * hours[state])), share(hours[state] / total))
-        for state in STATES
-        if hours[state] > 0.0
+        (words, LevelText(level, gpu_hours(HOUR_S * hours)), f"GPU-h, {share(hours / total)}")
+        for words, level, hours in parts
+        if hours > 0.0
     ]
-    lost = report.lost_hours()
-    if lost:
-        causes = ", ".join(f"{titles()[name]} {gpu_hours(HOUR_S * part)}" for name, part in lost.items())
-        figures.insert(0, ("lost", gpu_time(HOUR_S * sum(lost.values())), f"{share(report.lost_share())}: {causes}"))
     if (money_lost := report.lost_money()) is not None:
         day = "" if report.day_factor is None else f"{money(money_lost * report.day_factor, report)} a day at this rate"
         figures.append(("lost, in money", money(money_lost, report), day))
@@ -266,9 +265,9 @@ def _state_table(report: JobReport) -> list[Block]:
     return [*tables, Table(("LOST TO", "GPU-H", "SHARE", "COST"), tuple(lost), "<>>>")] if lost else tables
 
 
-def gpu_table(report: JobReport) -> Table:
-    """What each GPU did on average."""
-    below = tuple("" if gpu.owner is None else owner_words(gpu.owner) for gpu in report.gpus)
+def gpu_table(report: JobReport, *, whose: bool) -> Table:
+    """What each GPU did on average, and below it whose it is."""
+    below = tuple("" if gpu.owner is None or not whose else owner_words(gpu.owner) for gpu in report.gpus)
     return Table(_GPU_HEAD, tuple(map(_gpu_row, report.gpus)), "<<" + ">" * 8, below)
 
 
@@ -318,9 +317,12 @@ def nothing_found(report: JobReport) -> str:
     return "nothing wrong was seen." if report.judged_hours > 0.0 else "nothing was judged."
 
 
-def finding_blocks(report: JobReport, limit: int | None) -> list[Block]:
-    """The findings, so many at most, or that there is none; with the remedies that are not among what to change."""
-    groups = alike(report.findings)
+def finding_blocks(report: JobReport, limit: int | None, elsewhere: Container[tuple[int, str]] = ()) -> list[Block]:
+    """The findings, so many at most, or that there is none; with the remedies that are not among what to change.
+
+    Findings told ``elsewhere``, by GPU and id, are left out.
+    """
+    groups = alike(finding for finding in report.findings if (finding.gpu, finding.id) not in elsewhere)
     told = {fix.remedy for fix in report.fixes()} or {report.top_remedy or ""}
     rows: list[Block] = []
     for group in groups[:limit]:
@@ -332,7 +334,7 @@ def finding_blocks(report: JobReport, limit: int | None) -> list[Block]:
         rows.append(Verdict(LEVEL_OF_ROLE[first.role], headline, when, evidence, remedy))
     unlisted = len(groups) - len(rows)
     rows += [Paragraph(f"and {unlisted} more")] if unlisted else []
-    return rows or [Items((nothing_found(report),))]
+    return rows if rows or report.findings else [Items((nothing_found(report),))]
 
 
 def step_lines(report: JobReport) -> list[str]:

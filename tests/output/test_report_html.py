@@ -167,7 +167,7 @@ def test_a_finding_of_several_gpus_is_told_once_in_every_form(flagged: Pictured)
     (finding, *_) = flagged.report.findings
     report = replace(flagged.report, findings=tuple(replace(finding, gpu=gpu) for gpu in (0, 1, 2, 5)))
     page = report_html(replace(flagged, report=report))
-    assert page.partition("<h2>Findings")[2].count(">GPUs 0-2, 5: ") == 1
+    assert page.partition("<h2>Other findings")[2].count(">GPUs 1, 2, 5: ") == 1, "GPU 0 has a card"
     assert report_markdown(report).partition("## Findings")[2].count(f": {finding.text}") == 1
     (group,) = report_data(report)["finding_groups"]
     assert group["gpus"] == [0, 1, 2, 5] and group["seconds"] == pytest.approx(4 * finding.seconds)
@@ -181,19 +181,11 @@ def test_commands_in_a_remedy_are_code_and_half_a_backtick_is_none() -> None:
     assert prose("a ` alone") == "a ` alone"
 
 
-def test_the_cards_have_the_unit_of_the_headline() -> None:
-    source = SimulatedSource(interval_s=5.0, clock=lambda: T0)
-    page = report_html(pictured(list(source.recent(700.0)), interval_s=5.0))
-    cards = re.findall(r'class="tile[^"]*"><b>([0-9.]+) ([\w-]+)</b>', page)
-    assert len(cards) >= 4 and {unit for _, unit in cards} == {"GPU-h"}
-    assert "GPU-h lost" in page
-
-
 def test_the_headline_and_what_was_not_judged_sum_up_to_the_cards() -> None:
     page = report_html(pictured(list(SimulatedSource(clock=lambda: T0).past(300.0))))
     lost, judged, apart = map(float, re.findall(r"([0-9.]+) of ([0-9.]+) GPU-h lost, ([0-9.]+) not", page)[0])
-    cards = [float(value) for value in re.findall(r'class="tile [^"]*"><b>([0-9.]+) GPU-h</b>', page)]
-    assert lost < judged and sum(cards) == pytest.approx(judged + apart, abs=0.03) and apart > 0.0
+    cards = [float(value) for value in re.findall(r'class="tile [^"]*"><b>([0-9.]+)</b>', page)]
+    assert len(cards) > 4 and lost < judged and sum(cards) == pytest.approx(judged + apart, abs=0.03) and apart > 0.0
 
 
 def test_on_a_narrow_screen_cells_stand_below_each_other_with_their_names() -> None:
