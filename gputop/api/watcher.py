@@ -22,7 +22,7 @@ from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
 from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler, by_phase
 from gputop.api.watch_options import Options
 from gputop.api.work import StepWork, claimed_mfu_pct, rates_of
-from gputop.diagnosis.types import full_title
+from gputop.diagnosis.telling import head_of
 from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import StepRow, mean_phases
@@ -116,7 +116,7 @@ class LogTurn:
             self._means.add(frame)
             self._means.own_gpus = own_gpus
             for d in frame.diagnoses:
-                words = full_title(d.title, d.busy_not_working)
+                words = head_of(d).words
                 if self._verdicts.get(d.index) != words:
                     self._verdicts[d.index] = self._texts[f"gputop/gpu{d.index}/verdict"] = words
 

@@ -18,8 +18,8 @@ from gputop.diagnosis.telling import Owners
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
 from gputop.diagnosis.verdict_state import GpuState
+from gputop.diagnosis.window import sm_now
 from gputop.model.feeders import Outsider
-from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Lasting, Snapshot
 from gputop.model.steps import StepPeriod
 
@@ -107,9 +107,8 @@ class Diagnoser:
         self._read = read
         for gpu, state, signals in read:
             state.observe(t, interval, gpu, signals)
-            sm_pct = gpu.sm_active_pct if gpu.sm_source in MEASURED else None
             state.charge(
-                self._ledger.add(gpu.static.uuid, state.state, dt, state.track.util_now, sm_pct, state.verdict)
+                self._ledger.add(gpu.static.uuid, state.state, dt, state.track.util_now, sm_now(gpu), state.verdict)
             )
             if state.has_changed():
                 self._findings.note(t, self._diagnosis(gpu, state, signals))

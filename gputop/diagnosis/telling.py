@@ -14,10 +14,12 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
+from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.badges import ECC, LOST, STRAGGLER
-from gputop.diagnosis.rules.base import STARTUP
+from gputop.diagnosis.rules.base import HELD_BYTES, STARTUP
 from gputop.diagnosis.rules.busy import HALF_WORKING, HANG, STALLED
 from gputop.diagnosis.rules.starved import LOW_DEMAND
+from gputop.diagnosis.thresholds import HALF_RATIO, MUCH_DRAM_RATIO
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
     NOT_WORKING,
@@ -31,8 +33,9 @@ from gputop.diagnosis.types import (
     State,
     full_title,
 )
+from gputop.diagnosis.window import flag_now, sm_now
 from gputop.model.quantity import HOUR_S, duration
-from gputop.model.snapshot import ProcessSample
+from gputop.model.snapshot import GpuSample, ProcessSample
 
 # Lost time: a share of each second, by one function for seconds, windows and bins.
 
@@ -148,7 +151,7 @@ def whose_words(owners: Iterable[GpuOwner | None]) -> str:
 class Number(Struct, frozen=True):
     """The one number beside a verdict. ``value`` is None where it would belong to the verdict and is not measured."""
 
-    name: str
+    measure: str
     value: float | None
     unit: str = "%"
 
@@ -315,7 +318,7 @@ def number_words(number: Number | None) -> str:
     """The number with its name: ``idle 62 %``; empty before there is a verdict."""
     if number is None:
         return ""
-    return f"{number.name} n/a" if number.value is None else f"{number.name} {number.value:.0f} {number.unit}"
+    return f"{number.measure} n/a" if number.value is None else f"{number.measure} {number.value:.0f} {number.unit}"
 
 
 def span_words(charged_s: float | None, lasted_s: float) -> str:
@@ -346,3 +349,34 @@ def time_words(since: float, charged_s: float | None, lasted_s: float, utc_offse
 def tell(diagnoses: Iterable[GpuDiagnosis]) -> tuple[Telling, ...]:
     """What is told of each GPU, in their order."""
     return tuple(map(telling, diagnoses))
+
+
+IN_SAMPLE = "in this sample"
+QUIET_PCT = 5.0
+"""Less util in a sample is none: the bound that idle has over a window."""
+
+
+def in_sample(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> tuple[str, Role]:
+    """What one sample shows of a GPU, and what that means. Never a verdict: that takes half a minute of samples.
+
+    ``processes`` are all that are known.
+    """
+    util, sm = gpu.util_pct, sm_now(gpu)
+    if gpu.lost_reason is not None:
+        return LOST_TITLE, "not_working"
+    if gpu.asleep:
+        return "asleep", "information"
+    if flag_now(gpu, processes) is not None:
+        return NOT_WORKING, "not_working"
+    if util is None:
+        return STATE_WORDS["unmeasured"], "unknown"
+    if util < QUIET_PCT:
+        held_bytes = sum(p.gpu_mem_bytes or 0.0 for p in processes if p.gpu == gpu.static.index and p.role == "gpu")
+        state: State = "idle_allocated" if held_bytes >= HELD_BYTES else "idle"
+        return STATE_WORDS[state], ROLE_OF_STATE[state]
+    if util < 100.0 - IDLE_PCT:
+        return f"no kernel ran for {100.0 - util:.0f} % of the time", "waiting"
+    if sm is None:
+        return f"busy, {STATE_WORDS['unmeasured']}: SM activity is not measured", "unknown"
+    is_half = sm < HALF_RATIO * util and (gpu.dram_active_pct or 0.0) < MUCH_DRAM_RATIO * util
+    return (HALF, "waiting") if is_half else (STATE_WORDS["working"], "work")

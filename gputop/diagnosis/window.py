@@ -318,14 +318,19 @@ def flag_now(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> Flag | 
 
     ``processes`` are all that are known: C takes one that computes on this GPU, unless none is known at all.
     """
-    util, sm = gpu.util_pct, gpu.sm_active_pct
-    if util is None or sm is None or gpu.sm_source not in MEASURED or is_split(gpu):
-        return None
-    if reads_zero_at_work(gpu) or is_stale(gpu) or "sm_active_pct" in gpu.doubts:
+    util, sm = gpu.util_pct, sm_now(gpu)
+    if util is None or sm is None or is_split(gpu):
         return None
     gpu_processes = [p for p in processes if p.role == "gpu" and p.gpu == gpu.static.index]
     hollow = all(is_compute(p) for p in gpu_processes) if gpu_processes else not any(p.role == "gpu" for p in processes)
     return busy_not_working(util, sm, dram=gpu.dram_active_pct, may_be_hollow=hollow)
+
+
+def sm_now(gpu: GpuSample) -> float | None:
+    """SM activity of one sample, percent; None where it was not measured then, or is not to be believed."""
+    if gpu.sm_source not in MEASURED or reads_zero_at_work(gpu) or is_stale(gpu) or "sm_active_pct" in gpu.doubts:
+        return None
+    return gpu.sm_active_pct
 
 
 def pcie_capacity(gpu: GpuSample) -> float | None:

@@ -6,23 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gputop.model.extras import install
-from gputop.model.quantity import NOT_MEASURED, numbers
-from gputop.model.sm import COUNTERS_DENIED
+from gputop.model.quantity import NOT_MEASURED, which_gpus
+from gputop.model.sm import COUNTERS_DENIED, MEASURED, SM_SOURCES
 from gputop.output.document import Block, Code, Document, Entries, Heading, Items, part, plain
+
+_SHOWN = ("name", "architecture", "sm_source", "lost_reason")
 
 
 def _alike(gpus: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """GPUs that differ only in number and UUID, grouped, so that each thing is reported once."""
-    groups: list[list[Mapping[str, Any]]] = []
+    """GPUs of which the same is to be said, grouped: numbers that change with each second do not tell them apart."""
+    groups: dict[tuple[object, ...], list[Mapping[str, Any]]] = {}
     for gpu in gpus:
-        comparable = {key: value for key, value in gpu.items() if key not in ("index", "uuid")}
-        for group in groups:
-            if {key: value for key, value in group[0].items() if key not in ("index", "uuid")} == comparable:
-                group.append(gpu)
-                break
-        else:
-            groups.append([gpu])
-    return groups
+        sources = tuple((row["rung"], row["ok"], row["ok"] or row["reason"], row["fix"]) for row in gpu["rungs"])
+        groups.setdefault((*(gpu[key] for key in _SHOWN), sources), []).append(gpu)
+    return list(groups.values())
 
 
 _PRESENT = {True: "yes", False: "no", None: "n/a"}
@@ -47,21 +44,27 @@ def doctor_document(report: Mapping[str, Any]) -> Document:
 
 
 def _gpus(alike: Sequence[Mapping[str, Any]]) -> Iterator[Block]:
-    """GPUs of one kind, and what could tell their SM activity."""
+    """GPUs of one kind, and what tells their SM activity; what else could, where nothing measures it."""
     gpu = alike[0]
     kind = f"{gpu['name']}   {gpu['architecture'] or ''}".strip()
     if len(alike) > 1:
-        yield Heading(f"GPUs {numbers(member['index'] for member in alike)}   {len(alike)} × {kind}")
-        yield Items(tuple(f"GPU {member['index']:<3} {member['uuid']}" for member in alike))
+        yield Heading(f"{which_gpus(member['index'] for member in alike)}   {len(alike)} × {kind}")
     else:
         yield Heading(f"GPU {gpu['index']}   {kind}   {gpu['uuid']}")
     if gpu["lost_reason"]:
         yield Items((f"LOST: {gpu['lost_reason']}",))
+    if gpu["sm_source"] in MEASURED:
+        reasons = {row["rung"]: row["reason"] for row in gpu["rungs"] if row["ok"]}
+        source = SM_SOURCES[gpu["sm_source"]].label
+        others = [name for name in reasons if name in MEASURED and name != gpu["sm_source"]]
+        also = f"; {', '.join(others)} could, too" if others else ""
+        yield Items((f"SM activity from {source}: {reasons.get(gpu['sm_source'], 'measured')}{also}",))
+        return
     rows = [
-        (f"{'yes' if row['ok'] else 'no':<3} {row['rung']}{' (used)' * (row['rung'] == gpu['sm_source'])}",
-         row["reason"], row["fix"] or "")
+        (f"{'yes' if row['ok'] else 'no':<3} {row['rung']}", row["reason"], row["fix"] or "")
         for row in gpu["rungs"]
-    ]  # fmt: skip
+        if row["rung"] != "none"
+    ]
     yield Entries(("SM activity from", "", "fix"), tuple(rows))
 
 

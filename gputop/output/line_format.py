@@ -18,6 +18,8 @@ NO_FLAG = "-"
 FLAGS = ("flag_now", "busy_not_working", "cause")
 """Keys whose null says "no", and not "not measured"."""
 MOST_LISTED = 3
+SAME = {"gpu": "index", "index": "gpu"}
+"""Two names of one thing: columns, filters and labels call a GPU's index ``gpu``."""
 
 
 def checked(template: str, keys: Collection[str]) -> str:
@@ -26,11 +28,11 @@ def checked(template: str, keys: Collection[str]) -> str:
         if part[0] in ("{{", "}}"):
             continue
         if part[1] is None:
-            raise UsageError(f"--format: a single {part[0]} in {template!r}; write {part[0] * 2} for the character")
-        if part[1] not in keys:
+            raise UsageError(f"--format: a single {part[0]} in {template!r}; write {part[0] * 2} to print one")
+        if part[1] not in keys and SAME.get(part[1]) not in keys:
             near = get_close_matches(part[1], keys, MOST_LISTED)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise UsageError(f"--format: there is no {part[1]!r}{hint}; `--json` shows every key")
+            hint = f": did you mean {' or '.join(near)}?" if near else ";"
+            raise UsageError(f"--format: there is no {part[1]!r}{hint} `--json` shows every key")
     return template
 
 
@@ -38,7 +40,7 @@ def formatted(template: str, values: Mapping[str, object]) -> str:
     """One line: a template that was ``checked``, filled."""
 
     def value(part: re.Match[str]) -> str:
-        return part[0][0] if part[1] is None else _text(part[1], values.get(part[1]))
+        return part[0][0] if part[1] is None else _text(part[1], values.get(part[1], values.get(SAME.get(part[1], ""))))
 
     return _PART.sub(value, template)
 

@@ -59,6 +59,7 @@ def _noting_gaps(frames: Iterator[Snapshot], gaps: list[Event]) -> Iterator[Snap
 
 def _known_columns(columns: Sequence[str]) -> tuple[str, ...]:
     valid = (*GPU_KEYS, *HOST_KEYS)
+    columns = ["index" if column == "gpu" else column for column in columns]
     for column in columns:
         if column not in valid:
             near = difflib.get_close_matches(column, valid, 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from gputop.diagnosis.types import NOT_WORKING
+from gputop.diagnosis.telling import IN_SAMPLE, LEVEL_OF_ROLE, in_sample
 from gputop.diagnosis.window import flag_now
 from gputop.model.derived import gap_pct
 from gputop.model.metrics import (
@@ -96,7 +96,8 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def once_data(snapshot: Snapshot) -> dict[str, Any]:
-    """A snapshot with what one sample shows of each GPU: ``gap_pct``, and A, B or C where this one sample lies in it.
+    """A snapshot with what one sample shows of each GPU: ``gap_pct``, A, B or C where this one sample lies in it,
+    and its state in words.
 
     ``flag_now`` is not a verdict; ``busy_not_working`` is, and takes half a minute.
     """
@@ -104,6 +105,7 @@ def once_data(snapshot: Snapshot) -> dict[str, Any]:
     for row, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
         row["gap_pct"] = _clean(gap_pct(gpu))
         row["flag_now"] = flag_now(gpu, snapshot.processes)
+        row["in_sample"], _ = in_sample(gpu, snapshot.processes)
     return data
 
 
@@ -115,7 +117,7 @@ def line_values(data: Mapping[str, Any]) -> list[dict[str, object]]:
 
 
 LINE_KEYS = (
-    "schema", "t", *GPU_STATIC, *_GPU_MEASURED, "unavailable", "gap_pct", "flag_now",
+    "schema", "t", *GPU_STATIC, *_GPU_MEASURED, "unavailable", "gap_pct", "flag_now", "in_sample",
     "processes", "step_periods", "steps", "servers", "notices", "repeats", "stale", "complete", "missing_gpus",
     *(f"host.{key}" for key in ("hostname", "driver", "source", *HOST_METRICS, "unavailable", "fabric_ports")),
 )  # fmt: skip
@@ -142,12 +144,11 @@ def gpu_csv(snapshot: Snapshot) -> str:
 # One snapshot as a table for people, plain text: what ``gputop once`` prints.
 
 LONGEST_PROCESS_LIST = 40
-NOT_WORKING_NOW = f"{NOT_WORKING} in this sample"
-"""The note on a single sample; a verdict takes half a minute of samples."""
+FOR_THE_WHY = "a verdict takes half a minute of samples, and says why: gputop diagnose"
 
 
 def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
-    """A title, two lines a GPU, the host and the processes, in rows of ``width`` cells."""
+    """A title, three lines a GPU, the host and the processes, in rows of ``width`` cells."""
     snapshot = frame.snapshot
     words, style = sm_provenance(snapshot.gpus)
     top = Line().add(terminal_safe(snapshot.machine.hostname)[:40], "strong")
@@ -185,8 +186,9 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
             rows.append(Line().to(18).add(useful, "text").row(width))
         second = Line().to(18).add_all(fields(board(gpu, view.glyphs) + buses(gpu, view.glyphs), width - 18))
         rows.append(second.row(width))
-        if flag_now(gpu, snapshot.processes) is not None:
-            rows.append(Line().to(18).add(NOT_WORKING_NOW, "level.red").row(width))
+        words, role = in_sample(gpu, snapshot.processes)
+        level = LEVEL_OF_ROLE[role]
+        rows.append(Line().to(18).add(f"{view.glyphs.level(level)} {IN_SAMPLE}: {words}", f"level.{level}").row(width))
         if gpu.sm_active_pct is None and gpu.sm_reason:
             why = wrapped(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - 18))
             rows.extend(Line().to(18).add(text, "dim").row(width) for text in why)
@@ -194,6 +196,8 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         if row.error is None:
             texts = [text for line in server_lines(row) for text in wrapped(line, max(20, width - 2))]
             rows.extend(Line().add(terminal_safe(text), "text").row(width) for text in texts)
+    if snapshot.gpus:
+        rows.append(Line().add(FOR_THE_WHY, "dim").row(width))
     rows.append(host_rows.load(frame, view, width, indent=0))
     shown = process_table.shown_rows(frame, view)
     if shown:

@@ -19,7 +19,7 @@ ALIASES = {
     "mem": "gpu_mem_bytes", "host": "rss_bytes", "cpu": "cpu_pct", "time": "gpu_time_pct", "cmd": "command",
     "read": "read_bytes_per_s", "write": "write_bytes_per_s", "age": "age_s", "run": "run_pct", "queue": "wait_pct",
     "wait": "waiting_on", "waits": "waiting_on", "pin": "pin_memory", "throttled": "throttled_pct",
-    "treecpu": "tree_cpu_pct", "treehost": "tree_rss_bytes",
+    "treecpu": "tree_cpu_pct", "treehost": "tree_rss_bytes", "index": "gpu",
 }  # fmt: skip
 """Short names → catalogue keys, which are understood as well."""
 _NUMBERED = ("gpu", "pid", "ppid", "starttime")

@@ -16,9 +16,9 @@ from gputop.diagnosis.signals import LEAST_SAMPLES
 from gputop.diagnosis.telling import ROLE_OF_LEVEL, Number, lost_share, telling, time_words, whose_words
 from gputop.diagnosis.thresholds import LEAST_GAIN, LEAST_USED_PCT
 from gputop.diagnosis.types import NOT_WORK, STATES, Badge, GpuDiagnosis, GpuOwner, Level, Role, State
+from gputop.diagnosis.window import sm_now
 from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerCard, price_of, smaller_card
 from gputop.model.quantity import HOUR_S, gpu_time, length, which_gpus
-from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.model.steps import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor, in_runs
@@ -383,14 +383,13 @@ class ReportBuilder:
     def _add_findings(self, gpu: GpuSample, d: GpuDiagnosis, t: float, seconds: float) -> None:
         if d.level in _TOLD:
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
-            sm_pct = gpu.sm_active_pct if gpu.sm_source in MEASURED else None
             # Of a new one, what it says began before it was shown: an idle GPU waits for its verdict.
             before_s = min(d.lasted_s, self._passed_s) if self._is_new(d.index, "verdict", name) else 0.0
             spell = self._spell(d.index, "verdict", name, t - before_s, max(before_s, seconds))
             if spell is not None:
                 # A straggler's victim has its badge's words; what is wrong with a card is a finding of its own.
                 spell.latest = replace(d, badges=tuple(badge for badge in d.badges if badge.about is not None))
-                lost_s = (lost_share(d.state, d.verdict, gpu.util_pct, sm_pct) or 0.0) * seconds
+                lost_s = (lost_share(d.state, d.verdict, gpu.util_pct, sm_now(gpu)) or 0.0) * seconds
                 spell.gain_s += max(lost_s, min(d.charged_s, before_s))
         for badge in d.badges:
             if badge.about is None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gputop.diagnosis.types import Finding, Flag, Level, VerdictChange, full_title
+from gputop.diagnosis.telling import alarmed, head_of
+from gputop.diagnosis.types import Finding, Flag, Level, VerdictChange
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Judgement, Monitor
 
@@ -102,7 +103,7 @@ class Judged:
             now = (d.verdict, d.busy_not_working, d.level)
             if self._last.get(d.index) != now:
                 self._last[d.index] = now
-                title = full_title(d.plain_title, d.busy_not_working, alarm=True)
+                title = alarmed(head_of(d).words)
                 self._changes.append(VerdictChange(snapshot.t, d.index, d.verdict, d.busy_not_working, d.level, title))
         if self.trouble is None and frame.findings is not self._findings:
             self._findings = frame.findings

@@ -9,7 +9,7 @@ import os
 import platform
 import shutil
 import stat
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from gputop.model.extras import DISTRIBUTION, EXTRAS
 from gputop.model.metrics import GPU_METRICS
-from gputop.model.quantity import seconds
+from gputop.model.quantity import count, seconds, which_gpus
 from gputop.model.sm import COUNTERS_DENIED, MEASURED, NO_OPTIONS, SmOptions
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
@@ -138,7 +138,7 @@ def examine(
         dcgmi_uuids = _dcgmi_uuids(sm.dcgmi)
         counters = report["counters"] = counters_here(snapshot.machine.driver, proc, sm.perf_lib or None)
         report["gpus"] = [_gpu(gpu, sm, exporter, dcgmi_uuids, counters) for gpu in snapshot.gpus]
-        problems += _gpu_problems(snapshot)
+        problems += gpu_problems(snapshot)
     problems += _machine_problems(report)
     report["problems"] = problems
     return report
@@ -262,15 +262,27 @@ def _bound(gpu: GpuSample) -> dict[str, Any]:
     return source_row("bound", True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now")
 
 
-def _gpu_problems(snapshot: Snapshot) -> list[str]:
-    problems = list(snapshot.notices)
+def gpu_problems(snapshot: Snapshot) -> list[str]:
+    """What is wrong with the GPUs, each thing once, with all that have it."""
+    indices: dict[str, list[int]] = {}
     for gpu in snapshot.gpus:
-        name = f"GPU {gpu.static.index}"
-        if gpu.lost_reason is not None:
-            problems.append(f"{name}: {gpu.lost_reason}")
-        elif gpu.sm_active_pct is None and not is_split(gpu):
-            problems.append(f"{name}: SM activity is not measured: {gpu.sm_reason}")
-    return problems
+        for problem in _problems_of(gpu):
+            indices.setdefault(problem, []).append(gpu.static.index)
+    return [*snapshot.notices, *(f"{which_gpus(gpus)}: {problem}" for problem, gpus in indices.items())]
+
+
+def _problems_of(gpu: GpuSample) -> Iterator[str]:
+    if gpu.lost_reason is not None:
+        yield gpu.lost_reason
+    elif gpu.sm_active_pct is None and not is_split(gpu):
+        yield f"SM activity is not measured: {gpu.sm_reason}"
+    if gpu.remap_failed:
+        yield "a row remap has failed: replace the card"
+    if gpu.remap_pending:
+        yield "a row remap is pending: drain the node and reset the GPU"
+    if gpu.ecc_uncorrected_volatile:
+        n = count(int(gpu.ecc_uncorrected_volatile), "uncorrected memory error")
+        yield f"{n} since the driver was loaded: nvidia-smi -q -d ECC,ROW_REMAPPER"
 
 
 def _machine_problems(report: Mapping[str, Any]) -> list[str]:

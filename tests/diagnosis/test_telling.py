@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.telling import (
     counts,
+    in_sample,
     lost_share,
     number_words,
     owner_words,
@@ -107,6 +108,24 @@ def test_what_is_wrong_with_the_card_or_the_job_comes_before_work() -> None:
     assert broken.evidence == ("3 errors", *d.evidence)
     slow = telling(replace(d, badges=(Badge("straggler", "yellow", "straggler", "SM 88 %", "balance"),)))
     assert (slow.words, slow.role, slow.remedy) == ("straggler, working", "waiting", "balance")
+
+
+def test_one_sample_says_its_state_and_no_verdict() -> None:
+    held = replace(train(), gpu_mem_bytes=29 * GIB)
+    for sample, words in (
+        (gpu(), "working"),
+        (gpu(sm=48.0), "half working"),
+        (gpu(sm=48.0, dram=80.0), "working"),
+        (gpu(sm=8.0), "busy, not working"),
+        (gpu(sm=0.0), "busy, not judged: SM activity is not measured"),
+        (gpu(sm=None, sm_source="bound"), "busy, not judged: SM activity is not measured"),
+        (gpu(util=37.0, sm=30.0), "no kernel ran for 63 % of the time"),
+        (gpu(util=0.0, sm=0.0), "idle, holding memory"),
+        (gpu(util=None), "not judged"),
+        (gpu(lost_reason="gone"), "LOST"),
+    ):
+        assert in_sample(sample, [held])[0] == words
+    assert in_sample(gpu(util=0.0, sm=0.0)) == ("idle", "information")
 
 
 def test_half_working_and_lost_gpus_are_counted_apart() -> None:

@@ -19,6 +19,7 @@ def test_values_stand_in_the_place_of_keys() -> None:
     template = "{index} {sm_active_pct}/{util_pct} {flag_now}"
     values = {"index": 3, "sm_active_pct": 8.04, "util_pct": 97.0, "flag_now": "A"}
     assert formatted(checked(template, values), values) == "3 8/97 A"
+    assert formatted(checked("{gpu}", values), values) == "3", "columns and filters call it gpu"
 
 
 def test_what_is_not_measured_is_said_and_never_zero() -> None:

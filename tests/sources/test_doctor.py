@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.model.sm import SmOptions
-from gputop.model.snapshot import GpuSample, GpuStatic
+from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.output.doctor_text import doctor_text
 from gputop.sources.activity.counters.access import WITH_PERFMON, Rights, advice
-from gputop.sources.doctor_report import counters_here, counters_row, examine
+from gputop.sources.doctor_report import counters_here, counters_row, examine, gpu_problems
 from tests.nvml.stand_in import LIBRARY, Scenario, split
 
 NO_EXPORTER = "http://127.0.0.1:1/metrics"
@@ -118,3 +119,21 @@ def test_counters_that_are_denied_come_with_the_command_that_gives_the_right(
 
 def gpu_sample() -> GpuSample:
     return GpuSample(GpuStatic(0, "GPU-0", "NVIDIA A100"), sm_source="bound")
+
+
+@pytest.mark.nvml
+def test_equal_gpus_are_one_entry_and_a_cards_health_is_a_problem(nvml_scenario: Callable[..., Scenario]) -> None:
+    report = doctor(nvml_scenario(4))
+    report["gpus"][2]["sm_active_pct"] = 3.0
+    text = doctor_text(report)
+    assert [line for line in text.splitlines() if line.startswith("GPU")] == [
+        "GPUs 0-3   4 × NVIDIA H100 80GB HBM3   hopper"
+    ]
+    assert text.count("SM activity from GPM: measured over") == 1 and "always" not in text
+    static = GpuStatic(3, "GPU-3", "NVIDIA H100 80GB HBM3")
+    sick = GpuSample(static, sm_active_pct=80.0, remap_pending=True, ecc_uncorrected_volatile=1)
+    problems = gpu_problems(Snapshot(1.0, Machine("n1"), gpus=(sick, replace(sick, static=replace(static, index=4)))))
+    assert problems == [
+        "GPUs 3, 4: a row remap is pending: drain the node and reset the GPU",
+        "GPUs 3, 4: 1 uncorrected memory error since the driver was loaded: nvidia-smi -q -d ECC,ROW_REMAPPER",
+    ]

@@ -233,6 +233,6 @@ def find(name: str | None) -> Scenario:
     scenario = SCENARIOS.get(name or DEFAULT)
     if scenario is None:
         near = get_close_matches(str(name), SCENARIOS, 1, 0.4)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UsageError(f"no demo scenario {name!r}{hint}; `gputop demo --list` names them all")
+        hint = f": did you mean {near[0]}?" if near else ";"
+        raise UsageError(f"no demo scenario {name!r}{hint} `gputop demo --list` names them all")
     return scenario
