@@ -114,6 +114,17 @@ BOTTLENECK_QUERIES = (
         lambda q: f"{q.mean('nvlink_rx')} and {in_state(q, 'busy_not_working')} and ({q.mean('nvlink_rx')} > 1e9)",
     ),
     FleetQuestion(
+        "hang", "bottleneck", "Waits inside a kernel", "flag",
+        lambda q: q.says("gputop_gpu_verdict", verdict="hang"),
+        "The GPU spins in a collective, or on a lock, for what does not come: a hang, most of the time. It takes what "
+        "gputop on the node saw before and of the other ranks; under dcgm-exporter's names, where small kernels look "
+        "exactly so, it does not exist.",
+        "On its host gputop diagnose names the rank that differs; of a job over several hosts, look where no GPU of it "
+        "waits. py-spy dump on that rank.", None,
+        AlertRule("GpuStuck", "", "2m", "warning",
+              Planted(series=((_own("gputop_gpu_verdict", verdict="hang"), (1.0, 0.0)),))),
+    ),
+    FleetQuestion(
         "starved_by_cause", "bottleneck", "Starved GPUs by cause", "GPUs",
         lambda q: f"count by (cluster, verdict) ({q.series('gputop_gpu_verdict', _STARVED_VERDICTS)} == 1)",
         "GPUs that wait for their host, by what the host did meanwhile: loaders short of cores, on disk or network, "
