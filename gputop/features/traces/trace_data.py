@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from gputop.diagnosis.thresholds import SAME_STEP_PCT
 from gputop.diagnosis.types import full_title
@@ -16,15 +16,34 @@ from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_document import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, ms, worst
 from gputop.features.traces.trace_ranks import TraceReport
 from gputop.features.traces.trace_report import SHARES, Measures, RankReport, TraceGpuReport, phases
-from gputop.model.quantity import NOT_MEASURED
+from gputop.model.quantity import NOT_MEASURED, rounded
 from gputop.output.document import Document, Table, Verdict
 
 TRACE_DATA_SCHEMA = 1
 
 
+_DIGITS = 3
+_MEASURES = (
+    "index", "name", "sm_count", "begin", "end", "window_ms", "steps", "step_ms", "share_pct", "comm_pct",
+    "overlap_pct", "idle_cause_pct", "under", "util_pct", "sm_active_pct", "sm_high_pct", "sm_source", "occupancy_pct",
+    "queue_empty_pct", "launch_delay_us", "median_kernel_us",
+)  # fmt: skip
+"""In the order of the object; what follows is the verdict, and then ``_ROWS``."""
+_ROWS = (
+    "range_hint", "phases", "at_work", "once", "page_faults", "steps_table", "kernels", "categories", "collectives",
+    "stream_waits", "syncs",
+)  # fmt: skip
+_NAMES = {
+    "steps_table": {"name": "step"},
+    "collectives": {"bus_median": "bus_median_bytes_per_s", "bus_best": "bus_best_bytes_per_s"},
+    "stream_waits": {"call": "launch"},
+    "page_faults": {"faults_ms": "handling_ms"},
+}
+"""Keys that are called otherwise than their fields."""
+
+
 def trace_data(report: TraceReport, recordings: Sequence[RecordedWindow] = ()) -> dict[str, Any]:
     """The JSON object of one report."""
-    straggler = report.straggler
     data: dict[str, Any] = {
         "schema": TRACE_DATA_SCHEMA,
         "kind": "trace",
@@ -32,29 +51,12 @@ def trace_data(report: TraceReport, recordings: Sequence[RecordedWindow] = ()) -
         "truncated": any(rank.truncated for rank in report.ranks),
         "dropped_events": sum(rank.dropped_events for rank in report.ranks),
         "ranks": [_rank(rank) for rank in report.ranks],
-        "straggler": None
-        if straggler is None
-        else {
-            "rank": straggler.rank,
-            "kind": straggler.kind,
-            "late_pct": _round(straggler.late_pct),
-            "last_in_pct": _round(straggler.last_in_pct),
-            "more": straggler.more,
-            "more_ms": _round(straggler.more_ms),
-        },
+        "straggler": rounded(to_builtins(report.straggler), _DIGITS),
         "notes": list(report.notes),
     }
     if recordings:
         data["recordings"] = [_recorded_data(recorded) for recorded in recordings]
     return data
-
-
-def _round(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
-
-
-def _rounded(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value, 3) for name, value in values.items()}
 
 
 def _rank(rank: RankReport) -> dict[str, Any]:
@@ -73,28 +75,27 @@ def _rank(rank: RankReport) -> dict[str, Any]:
 def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
     """One GPU: its numbers and its verdict."""
     m, verdict = gpu.measures, gpu.verdict
-    return {
-        "index": m.index,
-        "name": m.name,
-        "sm_count": m.sm_count,
-        "begin": m.begin_unix_s,
-        "end": m.end_unix_s,
-        "window_ms": _round(m.window_ms),
+    values: dict[str, Any] = to_builtins(m)
+    for key, names in _NAMES.items():
+        rows = values[key]
+        if isinstance(rows, dict):
+            values[key] = _renamed(rows, names)
+        elif rows is not None:
+            values[key] = [_renamed(row, names) for row in rows]
+    for row in values["steps_table"]:
+        row.update(flag=row["flag"] or None, phase=row["phase"] or None)
+    for row in values["collectives"]:
+        row["ranks"] = row["ranks"] if row["ranks"] > 0 else None
+    values |= {
+        "begin": None,
+        "end": None,
         "steps": m.steps if m.named_steps else 0,
-        "step_ms": {"median": _round(m.step_median_ms), "p95": _round(m.step_p95_ms)} if m.named_steps else None,
-        "share_pct": _rounded(m.share_pct),
-        "comm_pct": _round(m.comm_pct),
-        "overlap_pct": _round(m.overlap_pct),
-        "idle_cause_pct": _rounded(m.idle_cause_pct),
-        "under": [{"name": row.name, "pct": _round(row.pct)} for row in m.under],
-        "util_pct": _round(m.util_pct),
-        "sm_active_pct": _round(m.sm_active_pct),
-        "sm_high_pct": _round(m.sm_high_pct),
-        "sm_source": m.sm_source,
-        "occupancy_pct": _round(m.occupancy_pct),
-        "queue_empty_pct": None if m.queue is None else _round(m.queue.empty_pct),
-        "launch_delay_us": None if m.queue is None else _round(m.queue.delay_us),
-        "median_kernel_us": _round(m.median_kernel_us),
+        "step_ms": {"median": m.step_median_ms, "p95": m.step_p95_ms} if m.named_steps else None,
+        "queue_empty_pct": None if m.queue is None else m.queue.empty_pct,
+        "launch_delay_us": None if m.queue is None else m.queue.delay_us,
+        "phases": [{"phase": phase, "iterations": many, "median_ms": middle} for phase, many, middle in phases(m)],
+    }
+    told = {
         "verdict": verdict.id,
         "title": full_title(verdict.title, verdict.flag),
         "level": verdict.level,
@@ -105,93 +106,27 @@ def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
         "evidence": list(verdict.evidence),
         "remedy": verdict.remedy,
         "notes": list(verdict.notes),
-        "best_case_step_ms": _round(gpu.best_case_step_ms),
-        "range_hint": m.range_hint,
-        "phases": [
-            {"phase": phase, "iterations": many, "median_ms": _round(middle)} for phase, many, middle in phases(m)
-        ],
-        "at_work": [{"name": row.name, "pct": _round(row.pct)} for row in m.at_work],
-        "once": [
-            {"cause": row.cause, "name": row.name, "ms": _round(row.ms), "pct": _round(row.pct)} for row in m.once
-        ],
-        "page_faults": None
-        if m.page_faults is None
-        else {
-            "gpu_faults": m.page_faults.gpu_faults,
-            "handling_ms": _round(m.page_faults.faults_ms),
-            "cpu_faults": m.page_faults.cpu_faults,
-            "moved_bytes": m.page_faults.moved_bytes,
-        },
-        **_tables(m),
+        "best_case_step_ms": gpu.best_case_step_ms,
     }
+    chosen = {key: values[key] for key in _MEASURES} | told | {key: values[key] for key in _ROWS}
+    data: dict[str, Any] = rounded(chosen, _DIGITS)
+    # A moment keeps all its digits.
+    data["begin"], data["end"] = m.begin_unix_s, m.end_unix_s
+    return data
+
+
+def _renamed(row: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(key, key): value for key, value in row.items()}
 
 
 def _recorded_data(recorded: RecordedWindow) -> dict[str, Any]:
+    gpus = [{key: value for key, value in to_builtins(gpu).items() if key != "title"} for gpu in recorded.gpus]
     return {
         "reason": recorded.reason,
         "samples": recorded.samples,
-        "seconds": _round(recorded.seconds),
-        "gpus": [
-            {
-                "index": gpu.index, "util_pct": _round(gpu.util_pct), "sm_active_pct": _round(gpu.sm_active_pct),
-                "verdict": gpu.verdict,
-            }
-            for gpu in recorded.gpus
-        ],
-    }  # fmt: skip
-
-
-def _tables(m: Measures) -> dict[str, Any]:
-    """Steps, kernels and waits for the GPU, row by row."""
-    return {
-        "steps_table": [
-            {
-                "step": row.name, "ms": _round(row.ms), "compute": _round(row.compute), "comm": _round(row.comm),
-                "copy": _round(row.copy), "idle": _round(row.idle), "data": _round(row.data), "flag": row.flag or None,
-                "phase": row.phase or None,
-            }
-            for row in m.steps_table
-        ],
-        "kernels": [
-            {
-                "name": row.name,
-                "share_pct": _round(row.share_pct),
-                "calls": row.calls,
-                "mean_us": _round(row.mean_us),
-                "occupancy_pct": _round(row.occupancy_pct),
-                "sm_high_pct": _round(row.sm_high_pct),
-                "comm": row.comm,
-                "category": row.category,
-            }
-            for row in m.kernels
-        ],
-        "categories": [
-            {"category": row.category, "share_pct": _round(row.share_pct), "calls": row.calls} for row in m.categories
-        ],
-        "collectives": [
-            {
-                "operation": row.operation, "bytes": row.bytes, "ranks": row.ranks if row.ranks > 0 else None,
-                "calls": row.calls, "total_ms": _round(row.total_ms), "median_us": _round(row.median_us),
-                "best_us": _round(row.best_us), "bus_median_bytes_per_s": _round(row.bus_median),
-                "bus_best_bytes_per_s": _round(row.bus_best),
-            }
-            for row in m.collectives
-        ],
-        "stream_waits": [
-            {
-                "kernel": row.kernel, "stream": row.stream, "after": row.after, "after_stream": row.after_stream,
-                "launch": row.call, "times": row.times, "pct": _round(row.pct),
-            }
-            for row in m.stream_waits
-        ],
-        "syncs": [
-            {
-                "op": row.op, "calls": row.calls, "host_ms": _round(row.host_ms),
-                "idle_after_ms": _round(row.idle_after_ms),
-            }
-            for row in m.syncs
-        ],
-    }  # fmt: skip
+        "seconds": round(recorded.seconds, _DIGITS),
+        "gpus": rounded(gpus, _DIGITS),
+    }
 
 
 # Two traces side by side: what a change did to a step, over the GPU to look at first in each.
