@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from gputop.api.step_clock import StepSummary
@@ -332,18 +332,18 @@ class Summary(Struct, frozen=True):
         """A JSON object."""
         from gputop.output.report_text import report_data
 
-        own_values: Mapping[str, Any] = {
+        own_values: dict[str, Any] = {
             "available": self.available,
             "reason": self.reason,
-            "memory": [
-                _fields(gpu_memory) | {"headroom_bytes": gpu_memory.headroom_bytes} for gpu_memory in self.memory
-            ],
-            "own_steps": None if self.steps is None else _fields(self.steps),
-            "rates": None if self.rates is None else _fields(self.rates),
-            "earlier_runs": None if self.earlier is None else _fields(self.earlier),
-            "host_phases": None if self.phases is None else _phase_fields(self.phases),
-            "cost": _fields(self.cost) | {"cpu_pct": self.cost.cpu_pct},
+            "memory": [to_builtins(of_gpu) | {"headroom_bytes": of_gpu.headroom_bytes} for of_gpu in self.memory],
+            "own_steps": to_builtins(self.steps),
+            "rates": to_builtins(self.rates),
+            "earlier_runs": to_builtins(self.earlier),
+            "host_phases": to_builtins(self.phases),
+            "cost": to_builtins(self.cost) | {"cpu_pct": self.cost.cpu_pct},
         }
+        if self.phases is not None and self.phases.growth is not None:
+            own_values["host_phases"]["growth"]["remedy"] = growth_remedy(self.phases.growth)
         return {**report_data(self.report), **own_values}
 
     def __str__(self) -> str:
@@ -367,12 +367,3 @@ def empty_report(command: str, duration_s: float) -> JobReport:
 def cost_words(cost: WatchCost) -> str:
     """The cost of watching, in words."""
     return f"gputop itself: {cost.cpu_pct:.2f} % of one core over {length(cost.seconds)}"
-
-
-def _phase_fields(phases: PhaseSummary) -> dict[str, Any]:
-    growth = None if phases.growth is None else _fields(phases.growth) | {"remedy": growth_remedy(phases.growth)}
-    return {"steps": phases.steps, "means_s": dict(phases.means_s), "growth": growth}
-
-
-def _fields(struct: Struct) -> dict[str, Any]:
-    return {key: getattr(struct, key) for key in struct.__struct_fields__}

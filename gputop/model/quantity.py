@@ -271,7 +271,7 @@ def wrapped(text: str, width: int, first: str = "", further: str = "", *, whole_
 
 
 def rounded(data: Any, digits: int) -> Any:
-    """Data for JSON (dicts, lists, tuples, plain values) with every float rounded, and null for one that is no number."""
+    """Data for JSON (dicts, lists, plain values) with every float rounded, and null for one that is no number."""
     if isinstance(data, float):
         return round(data, digits) if math.isfinite(data) else None
     if isinstance(data, dict):

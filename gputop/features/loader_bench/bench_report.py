@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from gputop.model.quantity import NOT_MEASURED, duration, memory, seconds
 from gputop.output.document import Bar, Block, Cell, Code, Document, Items, Notes, Paragraph, Table, part, plain
@@ -141,7 +141,6 @@ def _second_first(loader: Iterable[Any], clock: Callable[[], float]) -> float:
 
 
 SCHEMA = 1
-_NESTED = ("rows", "best", "room", "restart")
 
 
 class LoaderReport(Struct, frozen=True):
@@ -171,13 +170,12 @@ class LoaderReport(Struct, frozen=True):
 
     def to_dict(self) -> Mapping[str, Any]:
         """A JSON object, schema 1."""
-        plain = {key: getattr(self, key) for key in self.__struct_fields__ if key not in _NESTED}
+        restart = None if self.restart is None else to_builtins(self.restart) | {"saved_s": self.restart.saved_s}
         return {
             "schema": SCHEMA,
-            **plain,
+            **to_builtins(self),
             "notes": list(self.notes),
-            "room": _fields(self.room),
-            "restart": None if self.restart is None else _fields(self.restart) | {"saved_s": self.restart.saved_s},
+            "restart": restart,
             "rows": [_row(row) for row in self.rows],
             "best": None if self.best is None else _row(self.best),
         }
@@ -187,21 +185,10 @@ class LoaderReport(Struct, frozen=True):
 
 
 def _row(row: BenchRow) -> dict[str, Any]:
-    fields = {key: getattr(row, key) for key in BenchRow.__struct_fields__ if key not in ("setting", "shares")}
-    shares = row.shares
-    return {
-        "workers": row.setting.workers,
-        "prefetch": row.setting.prefetch,
-        "pin_memory": row.setting.pin_memory,
-        **fields,
-        "batches_per_s": row.batches_per_s,
-        "shares": None if shares is None else _fields(shares),
-        "kwargs": row.kwargs,
-    }
-
-
-def _fields(struct: Struct) -> dict[str, Any]:
-    return {key: getattr(struct, key) for key in struct.__struct_fields__}
+    values: dict[str, Any] = to_builtins(row)
+    setting = values.pop("setting")
+    del setting["persistent"]
+    return {**setting, **values, "batches_per_s": row.batches_per_s, "kwargs": row.kwargs}
 
 
 def loader_document(report: LoaderReport) -> Document:

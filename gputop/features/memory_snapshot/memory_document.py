@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from msgspec import to_builtins
+
 from gputop.features.memory_snapshot.findings import findings
 from gputop.features.memory_snapshot.memory_analysis import DeviceReport, HeldMemory, MemoryReport
 from gputop.model.quantity import count, memory_size
@@ -186,8 +188,7 @@ def _device_data(report: MemoryReport, device: DeviceReport, top: int | None) ->
         "findings": [
             {
                 "id": finding.kind, "level": finding.level, "headline": finding.headline,
-                "evidence": list(finding.evidence),
-                "remedy": finding.remedy,
+                "evidence": list(finding.evidence), "remedy": finding.remedy,
             }
             for finding in findings(report, device)
         ],
@@ -195,7 +196,5 @@ def _device_data(report: MemoryReport, device: DeviceReport, top: int | None) ->
 
 
 def _held(row: HeldMemory) -> dict[str, Any]:
-    return {
-        "place": row.place, "category": row.category, "bytes": row.bytes, "allocations": row.allocations,
-        "frames": list(row.frames),
-    }  # fmt: skip
+    values: dict[str, Any] = to_builtins(row)
+    return values | {"frames": list(row.frames)}
