@@ -110,6 +110,11 @@ class Parser(argparse.ArgumentParser):
                 end += is_number is not None or not value.startswith("-") or value == "-"
         return list(words[:end]), list(words[end + (words[end : end + 1] == ["--"]) :])
 
+    @property
+    def takes_words(self) -> bool:
+        """Whether it has words of its own besides options."""
+        return any(not action.option_strings for action in self._actions)
+
     def knows(self, option: str) -> bool:
         """Whether an option is one of its own, by its whole name."""
         return option in self._option_string_actions

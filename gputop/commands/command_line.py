@@ -18,6 +18,7 @@ from gputop.commands.argument_parser import (
     Parser,
     alertable,
     filterable,
+    nearest,
     printable,
     selectable,
     serving,
@@ -115,6 +116,9 @@ def _with_part(name: str, words: list[str]) -> tuple[str, list[str]]:
     command = command_parser(name)
     own_words, rest = command.split(words)
     if rest and rest[0] not in parts(name):
+        # A word of the command's own, unless it looks like a part that was mistyped.
+        if command.takes_words and (len(rest) > 1 or not nearest(rest[0], parts(name))):
+            return name, words
         command.refuse_command(own_words, rest[0], parts(name))
     return (f"{name} {rest[0]}", own_words + rest[1:]) if rest else (name, words)
 

@@ -34,6 +34,8 @@ CLUSTERS = """\
 #header_file = "~/.config/gputop/prod.headers"   # a line such as X-Scope-OrgID: team, for you alone: chmod 600
 #token_file = "~/.config/gputop/prod.token"
 #ca = "/etc/ssl/example.pem"
+#[fleet.lab]
+#hosts = ["box1", "gpu[01-08]", "http://c:9401"]
 """
 
 

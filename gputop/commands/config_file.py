@@ -68,7 +68,7 @@ def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
 def _cluster_problems(lines: list[str], clusters: Any) -> list[tuple[int, str]]:
     """What is wrong with the tables ``[fleet.NAME]``, with its line; nothing where these are not tables of texts."""
     try:
-        fault = fault_of(convert(clusters, dict[str, dict[str, str]]))
+        fault = fault_of(convert(clusters, dict[str, dict[str, str | tuple[str, ...]]]))
     except ValidationError:
         return []
     return [] if fault is None else [(_line_of(lines, fault.table, fault.field or fault.table), fault.words)]
@@ -154,7 +154,7 @@ def assignment(name: str, value: Any) -> str:
     if name == "fleet":
         return "".join(assignment(f"fleet.{cluster}", masked_cluster(table)) for cluster, table in value.items())
     if isinstance(value, Mapping):
-        rows = "".join(f"{key} = {_quoted(keys)}\n" for key, keys in value.items())
+        rows = "".join(assignment(key, row) for key, row in value.items())
         return f"[{name}]\n{rows}"
     if isinstance(value, bool):
         return f"{name} = {str(value).lower()}\n"
@@ -169,9 +169,12 @@ def masked_alert(alert: Mapping[str, Any]) -> dict[str, Any]:
     return {**alert, "run": (run[0], *[MASK] * len(run[1:]))} if run else dict(alert)
 
 
-def masked_cluster(table: Mapping[str, str]) -> dict[str, str]:
+def masked_cluster(table: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
     """A cluster without what may hold a secret, and where it is."""
-    return {key: f"/{MASK}" if key in SECRET else masked_text(value) for key, value in table.items()}
+    return {
+        key: f"/{MASK}" if key in SECRET else masked_text(value) if isinstance(value, str) else value
+        for key, value in table.items()
+    }
 
 
 def _quoted(text: str) -> str:

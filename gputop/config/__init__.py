@@ -149,10 +149,10 @@ class Settings(Struct, frozen=True):
         ),
     ] = ()
     fleet: Annotated[
-        Mapping[str, Mapping[str, str]],
+        Mapping[str, Mapping[str, str | tuple[str, ...]]],
         Meta(
             description="Clusters for `gputop fleet --cluster NAME`, one table [fleet.NAME] each: url, and if needed "
-            "select, header_file, token_file, ca."
+            "select, header_file, token_file, ca; or hosts, and if needed ssh_config, gputop."
         ),
     ] = MappingProxyType({})
 

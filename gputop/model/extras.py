@@ -22,6 +22,11 @@ def install(extra: str) -> str:
     return f"pip install '.[{extra}]' in a checkout of gputop"
 
 
+def install_there() -> str:
+    """The command that puts gputop on another machine, for messages."""
+    return f"pipx install {DISTRIBUTION}" if PUBLISHED else "pipx install . in a checkout of gputop"
+
+
 class Extra(Struct, frozen=True):
     """One optional part: the distribution that it needs first, and what it is for."""
 

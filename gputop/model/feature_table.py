@@ -99,7 +99,7 @@ FEATURES: Mapping[str, Feature] = {
         commands={
             "fleet": Command(
                 "The fleet",
-                "every GPU of a cluster, from its Prometheus",
+                "every GPU of a cluster, from its Prometheus or by ssh",
                 "gputop.features.fleet.fleet_command",
                 {
                     "demo": CommandPart("a simulated fleet, on any machine", "gputop.features.fleet.demo_command"),

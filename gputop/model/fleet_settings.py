@@ -1,4 +1,5 @@
-"""What a table ``[fleet.NAME]`` of the configuration says of a cluster: where its Prometheus is and what opens it."""
+"""What a table ``[fleet.NAME]`` of the configuration says of a cluster: where its Prometheus is and what opens it, or
+which hosts it has and how these are reached."""
 
 from __future__ import annotations
 
@@ -16,10 +17,26 @@ FIELDS: Mapping[str, str] = MappingProxyType({
     "header_file": "file of HTTP headers, one a line, that only you can read",
     "token_file": "a bearer token, in a file that only you can read",
     "ca": "CA certificates to check the server's certificate with",
+    "hosts": 'in place of url, hosts for ssh and addresses of exporters: ["box1", "gpu[01-08]", "http://c:9401"]',
+    "ssh_config": "with hosts, a configuration file for ssh in place of your own",
+    "gputop": "with hosts, where gputop is on them if it is not in PATH",
 })  # fmt: skip
 SECRET = ("header_file", "token_file")
 """Fields that say where a secret is."""
+OF_HOSTS = ("hosts", "ssh_config", "gputop")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
+Table = Mapping[str, str | tuple[str, ...]]
+
+
+def hosts_of(table: Table) -> tuple[str, ...]:
+    """The hosts of a cluster that has no Prometheus."""
+    hosts = table.get("hosts", ())
+    return hosts if isinstance(hosts, tuple) else ()
+
+
+def texts_of(table: Table) -> dict[str, str]:
+    """The other fields."""
+    return {field: value for field, value in table.items() if isinstance(value, str)}
 
 
 class ClusterFault(Struct, frozen=True):
@@ -30,7 +47,7 @@ class ClusterFault(Struct, frozen=True):
     field: str = ""
 
 
-def fault_of(clusters: Mapping[str, Mapping[str, str]]) -> ClusterFault | None:
+def fault_of(clusters: Mapping[str, Table]) -> ClusterFault | None:
     """What is wrong with the first of these tables that is wrong. Addresses are not quoted: they may hold passwords."""
     for name, fields in clusters.items():
         table = f"fleet.{name}"
@@ -42,9 +59,16 @@ def fault_of(clusters: Mapping[str, Mapping[str, str]]) -> ClusterFault | None:
                 near = get_close_matches(field, FIELDS, 1)
                 others = f"did you mean {near[0]}?" if near else f"it takes {', '.join(FIELDS)}"
                 return ClusterFault(table, f"[{table}]: no field {field!r}: {others}", field)
-        url = fields.get("url", "")
+            if (field == "hosts") == isinstance(fields[field], str):
+                kind = "a list of texts" if field == "hosts" else "a text"
+                return ClusterFault(table, f"[{table}]: {field} must be {kind}", field)
+        if hosts_of(fields):
+            if odd := next((field for field in fields if field not in OF_HOSTS), ""):
+                return ClusterFault(table, f"[{table}]: {odd} belongs to a Prometheus, and hosts are without one", odd)
+            continue
+        url = texts_of(fields).get("url", "")
         if not url:
-            return ClusterFault(table, f"[{table}] needs url, the address of its Prometheus")
+            return ClusterFault(table, f"[{table}] needs url, the address of its Prometheus, or hosts")
         if not re.match(r"https?://[^/]", url):
             return ClusterFault(table, f"[{table}]: url must begin with http:// or https://")
         if "@" in url.partition("://")[2].partition("/")[0]:

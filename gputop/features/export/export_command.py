@@ -1,4 +1,5 @@
-"""This node for Prometheus: a scrape server, a text file for node_exporter, or one page. Never imports Textual."""
+"""This node for Prometheus: a scrape server, a text file for node_exporter, pages on stdout, or one. Never imports
+Textual."""
 
 from __future__ import annotations
 
@@ -122,6 +123,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--pod-resources", metavar="PATH", help=text)
     add("-1", "--once", action="store_true", help="print one page, or write it with --textfile, and end")
     add("--textfile", metavar="FILE.prom", help="write each page there, for node_exporter; no server without --listen")
+    add("--stdout", action="store_true", help="print a page every few seconds, each ended by # EOF; no server")
+    text = "with --stdout: end at the end of stdin, and when no byte came on it for so long"
+    add("--until-silent", type=float, metavar="SECONDS", help=text)
     add("--tls-cert", metavar="FILE", help="serve over TLS with this certificate")
     add("--tls-key", metavar="FILE", help="the certificate's key, where it is in another file")
     add("--client-ca", metavar="FILE", help="answer only clients with a certificate that this CA signed")
@@ -137,6 +141,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(f"no source {args.source!r}: it is `gputop export` or `gputop export demo [SCENARIO]`")
     if args.hostname is not None and args.source is None:
         raise UsageError("--hostname names a simulated node: gputop export demo --hostname NAME")
+    if args.until_silent is not None and not (args.stdout and 1.0 <= args.until_silent <= 3600.0):
+        raise UsageError("--until-silent takes 1 to 3600 seconds, and belongs to --stdout")
+    if args.stdout and (args.once or args.textfile is not None or args.listen is not None):
+        raise UsageError("--stdout prints pages: it goes with none of --once, --textfile and --listen")
     pods = _pods(args, settings)
     if args.once:
         return _once(args, settings, pods)
@@ -226,8 +234,14 @@ def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | No
 
     feed = ExportFeed(session, _choice(args, pods), redact=None if args.source else MachineHost())
     file = None if args.textfile is None else TextFile(args.textfile, feed.page, say)
-    server = None
-    if args.listen is not None or file is None:
+    server = stream = None
+    if args.stdout:
+        from gputop.features.export.page_stream import PageStream
+        from gputop.system.worker import once
+
+        pages = PageStream(feed.page, lambda: feed.has_frame, stop, args.until_silent)
+        stream = once("stdout", pages.run)
+    elif args.listen is not None or file is None:
         server = _server(args, feed.page)
         server.start()
     if pods is not None:
@@ -240,6 +254,8 @@ def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | No
             server.server_close()
         if file is not None:
             file.remove()
+        if stream is not None:
+            stream.stop(1.0)
         if pods is not None:
             pods.close()
         if session.alerts is not None:

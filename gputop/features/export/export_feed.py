@@ -114,6 +114,11 @@ class ExportFeed:
             if "proc" not in snapshot.repeats:
                 self._host_at = now
 
+    @property
+    def has_frame(self) -> bool:
+        """Whether anything was measured."""
+        return self._frame is not None
+
     def page(self) -> str:
         """The page of this moment."""
         cost = ExporterCost(time.process_time(), self._rss())

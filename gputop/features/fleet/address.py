@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from gputop.model.fleet_settings import is_loopback
+from gputop.model.fleet_settings import Table, is_loopback
 from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
 from gputop.system.given_file import read_most, without_waiting
@@ -21,7 +21,8 @@ LONGEST_FILE = 64 * 1024
 _HEADER = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):[ \t]*([\x20-\x7e\x80-\xff]*)")
 _MATCHER = r'\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"\s*'
 _SELECT = re.compile(rf"{_MATCHER}(?:,{_MATCHER})*,?\s*")
-_SSH_HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:-]*", re.ASCII)
+SSH_HOST = re.compile(r"[A-Za-z0-9._:][A-Za-z0-9._:@_-]*", re.ASCII)
+"""What ssh and a shell take for a host's name and nothing else."""
 
 
 class EngineAddress(Struct, frozen=True):
@@ -81,8 +82,8 @@ def _at_home(path: str | None) -> str | None:
 
 
 def cluster_of(
-    clusters: Mapping[str, Mapping[str, str]], name: str | None, url: str | None, environ: Mapping[str, str]
-) -> tuple[str, Mapping[str, str]] | None:
+    clusters: Mapping[str, Table], name: str | None, url: str | None, environ: Mapping[str, str]
+) -> tuple[str, Table] | None:
     """The cluster that is meant, with its name: the one that was named, or the only one where no address is given.
 
     None where an address is given. Raises UsageError for a name that is not in the configuration.
@@ -173,4 +174,4 @@ def checked_select(text: str | None) -> str:
 
 def ssh_command(host: str) -> str | None:
     """What opens gputop on a host; None for a name that a shell or ssh could take for something else."""
-    return f"ssh -t {host} gputop" if _SSH_HOST.fullmatch(host) and not host.endswith(":") else None
+    return f"ssh -t {host} gputop" if SSH_HOST.fullmatch(host) and not host.endswith(":") else None

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.types import STATES, State
 from gputop.features.fleet.exporter_names import (
     BLANK,
     CLUSTER_LABELS,
@@ -30,7 +31,7 @@ from gputop.features.fleet.exporter_names import (
     job_of_pod,
     plausible,
 )
-from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, FiringAlert, FleetError, JobName
+from gputop.features.fleet.fleet_reading import NO_JOB, NUMBER, FiringAlert, FleetError, GpuReading, JobName
 from gputop.features.fleet.plan import (
     DIALECT_LABEL,
     EXPORTER,
@@ -430,6 +431,38 @@ def series_facts(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[Series
         elif not facts.job or labels.job < facts.job:
             facts.job, facts.user = labels.job, labels.user
     return facts_by_gpu
+
+
+_STATES: Mapping[str, State] = {state: state for state in STATES}
+
+
+def reading_of(
+    key: SeriesKey,
+    identity: GpuIdentity,
+    facts: SeriesFacts,
+    values: Mapping[str, float],
+    *,
+    is_quiet: bool | None,
+    unanswered: frozenset[str] = frozenset(),
+) -> GpuReading:
+    """A GPU from its identity, from what series say of it, and from its values by key of the catalogue."""
+    own_state = _STATES.get(facts.state or "")
+    # An instance has the power of its board.
+    of_share = {"power_w": values["power_w"] * identity.share} if "power_w" in values else {}
+    return GpuReading(
+        identity.host, identity.gpu, identity.uuid, identity.model, key.dialect,
+        is_quiet=is_quiet,
+        job=identity.job,
+        user=identity.user,
+        own_state=own_state,
+        own_verdict=facts.verdict if own_state else None,
+        is_allocated=bool(identity.job) and (key.dialect != "gputop" or not facts.job),
+        is_lost=facts.lost or (identity.gone and "util_pct" not in values),
+        step_s=facts.step_s,
+        step_wait_s=facts.step_wait_s,
+        unanswered=unanswered,
+        **{**values, **of_share},
+    )  # fmt: skip
 
 
 def own_job(labels: Mapping[str, str]) -> tuple[JobName, str]:

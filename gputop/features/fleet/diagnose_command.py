@@ -13,6 +13,7 @@ from gputop.commands.shared_options import prints_ascii
 from gputop.config import Settings
 from gputop.features.fleet.fleet_command import (
     frame_once,
+    host_words,
     moment_of,
     moment_option,
     prometheus_options,
@@ -32,9 +33,8 @@ FOUND = 1
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "source", nargs="?", help="demo: a simulated fleet; without it the one that --prom or --cluster names"
-    )
+    text = "demo: a simulated fleet; or hosts, as for `gputop fleet`; without them what --prom or --cluster names"
+    host_words(command, text)
     prometheus_options(command)
     moment_option(command)
     command.add_argument("--top", type=int, default=FIRST, metavar="N", help=f"how many to print (default {FIRST})")
@@ -42,11 +42,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    if args.source not in (None, "demo"):
-        raise UsageError(f"no source {args.source!r}: it is `gputop fleet diagnose` or `gputop fleet diagnose demo`")
     if args.top < 1:
         raise UsageError(f"--top must be 1 or more, not {args.top}")
-    if args.source == "demo":
+    if args.hosts == ["demo"]:
         frame = frame_once(redacted(SimulatedFleet(), settings), STARTED)
     else:
         frame = frame_once(watched_fleet(args, settings), moment_of(args.at, time.time()))

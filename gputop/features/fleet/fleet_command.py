@@ -1,4 +1,4 @@
-"""Every GPU of a cluster at a glance, from the Prometheus that is already there."""
+"""Every GPU of a cluster at a glance, from the Prometheus that is already there, or of a few hosts by ssh."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from gputop.model.cards import own_price
 from gputop.model.source import SourceError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gputop.features.fleet.client import Client
     from gputop.features.fleet.fleet_frame import FleetFrame
     from gputop.features.fleet.fleet_view import FleetView
     from gputop.features.fleet.watch_thread import AskedFleet
@@ -38,6 +35,13 @@ def prometheus_options(command: argparse.ArgumentParser) -> None:
     add("--prom-ca", metavar="FILE", help="CA certificates to check the server's certificate with")
 
 
+def host_words(command: argparse.ArgumentParser, words: str) -> None:
+    """Hosts in place of a Prometheus."""
+    command.add_argument("hosts", nargs="*", metavar="HOST", help=words)
+    text = "a host that is called like a part of this command; may be repeated"
+    command.add_argument("--host", action="append", metavar="NAME", help=text)
+
+
 def moment_option(command: argparse.ArgumentParser) -> None:
     """A moment of the past instead of the present."""
     command.add_argument("--at", metavar="TIME", help="the fleet at that time: 12:03, -10m, an ISO date")
@@ -51,31 +55,42 @@ def form_options(command: argparse.ArgumentParser) -> None:
 
 
 def asked_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
-    """The engine that options, environment and configuration name, asked for every GPU. Raises UsageError."""
-    from gputop.features.fleet.prometheus import PrometheusFleet
-
-    return redacted(PrometheusFleet(*_engine(args, settings)), settings)
+    """The engine or the hosts that options, environment and configuration name, asked for every GPU. Raises
+    UsageError."""
+    return _fleet(args, settings, most_gpus=None)
 
 
 def watched_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
     """The same, of whose GPUs only those that are looked at are asked for where they are many. Raises UsageError."""
-    from gputop.features.fleet.prometheus import MOST_GPUS, PrometheusFleet
-
-    return redacted(PrometheusFleet(*_engine(args, settings), most_gpus=MOST_GPUS), settings)
+    return _fleet(args, settings, most_gpus=10_000)
 
 
-def _engine(args: argparse.Namespace, settings: Settings) -> tuple[Client, str, str, Callable[[], float]]:
-    """Client, what it is called, the selection, and a clock. Raises UsageError."""
+def _fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | None) -> AskedFleet:
     from gputop.features.fleet.address import address_of, checked_select, cluster_of
+    from gputop.model.fleet_settings import hosts_of, texts_of
 
-    named = cluster_of(settings.fleet, args.cluster, args.prom, os.environ)
-    name, cluster = (None, None) if named is None else named
+    words = (*getattr(args, "hosts", ()), *(getattr(args, "host", None) or ()))
+    if words and (args.prom or args.cluster):
+        raise UsageError("hosts are asked themselves: give them, or --prom, or --cluster")
+    named = None if words else cluster_of(settings.fleet, args.cluster, args.prom, os.environ)
+    name, table = ("", {}) if named is None else named
+    texts = texts_of(table)
+    if words or hosts_of(table):
+        from gputop.features.fleet.host_links import SshOptions
+        from gputop.features.fleet.linked_fleet import LinkedFleet
+
+        config = texts.get("ssh_config", "")
+        options = SshOptions(os.path.expanduser(config), texts.get("gputop", ""))
+        return redacted(LinkedFleet(words or hosts_of(table), options, source=name), settings)
+    cluster = texts if named is not None else None
     address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster)
-    parts = (checked_select(args.select), checked_select(cluster.get("select") if cluster else None))
+    parts = (checked_select(args.select), checked_select(texts.get("select")))
     from gputop.features.fleet.client import Client
+    from gputop.features.fleet.prometheus import PrometheusFleet
 
     select = ",".join(part for part in parts if part)
-    return Client(address), name or address.url, select, time.time
+    fleet = PrometheusFleet(Client(address), name or address.url, select, time.time, most_gpus=most_gpus)
+    return redacted(fleet, settings)
 
 
 def redacted(fleet: AskedFleet, settings: Settings) -> AskedFleet:
@@ -108,6 +123,7 @@ def frame_once(fleet: AskedFleet, at: float | None) -> FleetFrame:
     from gputop.features.fleet.fleet_reading import FleetError, with_hour
 
     try:
+        fleet.settle()
         read = fleet.ask(at)
         return fleet_frame(with_hour(read, fleet.hour(read.t)))
     except FleetError as error:
@@ -203,6 +219,8 @@ NEEDS = Needs("nothing")
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
+    text = "without a Prometheus: hosts reached by ssh, such as box1, user@box2, 'gpu[01-08]', or http://HOST:PORT"
+    host_words(command, text)
     prometheus_options(command)
     moment_option(command)
     form_options(command)

@@ -196,7 +196,11 @@ class RedactedFleet:
             read,
             source=self.source,
             gpus=gpus,
-            down={self._host(host): down for host, down in read.down.items()},
+            # A reason may name the host: it is known as such by then.
+            down={
+                self._host(host): replace(down, reason=self._redactor.text(down.reason))
+                for host, down in read.down.items()
+            },
             lost=self._lost(read.lost),
             gone={self._host(host): gone for host, gone in read.gone.items()},
             shares=[
@@ -225,6 +229,9 @@ class RedactedFleet:
         real_hosts = [self._hosts[host] for host in hosts if host in self._hosts]
         values_by_gpu = self._with_redacted_errors(lambda: self._fleet.details(real_hosts, at))
         return {(self._host(host), gpu): values for (host, gpu), values in values_by_gpu.items()}
+
+    def settle(self) -> None:
+        self._fleet.settle()
 
     def close(self) -> None:
         self._fleet.close()

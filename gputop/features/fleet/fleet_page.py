@@ -91,6 +91,18 @@ EXPORTED = (
     "on are those of DCGM's field documentation; what it does not name keeps the older name.",
 )
 """What one node gives, and what is made of it."""
+FEW = (
+    "`gputop fleet box1 user@box2 'gpu[01-08]' http://c:9400` shows up to 32 hosts without a server. A host is "
+    "reached by the system's ssh, whose configuration, agent, jump hosts and host keys are used, and which asks no "
+    "question and makes no master; an address is scraped. Over ssh runs `gputop export --stdout --until-silent 10`, "
+    "looked for as `gputop`, `~/.local/bin/gputop` and what `gputop` in [fleet.NAME] names: it prints a page every "
+    "five seconds, needs no root, and ends when its reader is gone, or silent for ten seconds. A page carries the "
+    "node's own states and verdicts; other exporters' pages are judged by five minutes of values. A host that "
+    "cannot be reached is a row with the reason, and is tried again after 5 to 60 s, one that refused the key is "
+    "not. What is told of hours and ages begins when gputop was started; there are no alerts and no other moment "
+    "than the present. A host that is called like a part of the command: `--host demo`.",
+)
+"""Hosts without a server."""
 SEEN = (
     "`gputop fleet --prom URL` shows a whole cluster from the Prometheus, VictoriaMetrics, Thanos or Mimir that "
     "is already there; nothing is installed on the nodes where dcgm-exporter runs. Its questions are read-only, "
@@ -169,7 +181,8 @@ SIZES = (
 SET_UP = (
     "A table `[fleet.prod]` in the configuration names a cluster for `--cluster prod`: `url`, and where needed "
     "`select` (label matchers), `header_file` (a line such as `X-Scope-OrgID: team` for a tenant of Mimir), "
-    "`token_file` and `ca`. The only table is taken without `--cluster`. Files with secrets must be readable by "
+    "`token_file` and `ca`; or `hosts`, a list, and where needed `ssh_config` and `gputop`, where it is on them. "
+    "The only table is taken without `--cluster`. Files with secrets must be readable by "
     "their owner alone, and are sent over https or to this machine only; GPUTOP_PROM_TOKEN_FILE belongs to "
     "GPUTOP_PROM_URL and `--prom`, and goes to no named cluster. With `--redact` hosts, users, jobs and UUIDs "
     "are numbers on the fleet's screen and in its data, too.",
@@ -188,7 +201,7 @@ STRAGGLERS = (
 
 
 def fleet_page() -> Document:
-    text = (*EXPORTED, *SEEN, *REMEDIED, *SIZES, *SET_UP, *STRAGGLERS)
+    text = (*EXPORTED, *FEW, *SEEN, *REMEDIED, *SIZES, *SET_UP, *STRAGGLERS)
     return page("Fleet", text, (_names(), _own(), _others(), *_queries(), _alerts()))
 
 

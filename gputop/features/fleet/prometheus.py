@@ -14,7 +14,6 @@ from statistics import median
 from msgspec.structs import replace
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
-from gputop.diagnosis.types import STATES, State
 from gputop.features.fleet import host_history, plan
 from gputop.features.fleet.client import Client
 from gputop.features.fleet.decode_answers import (
@@ -26,6 +25,7 @@ from gputop.features.fleet.decode_answers import (
     firing_alerts,
     in_units,
     place_of,
+    reading_of,
     series_facts,
 )
 from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS
@@ -63,7 +63,6 @@ MOST_GONE = 512
 MEANS = ("util_pct", "sm_active_pct")
 SELDOM = (("power_w", "ages"), ("mem_used_bytes", "quiet"))
 """Queried in turns, at every second refresh."""
-_STATES: Mapping[str, State] = {state: state for state in STATES}
 _NOTHING = SeriesFacts()
 
 
@@ -196,27 +195,9 @@ class Present:
         )  # fmt: skip
 
     def _gpu(self, key: SeriesKey, identity: GpuIdentity, facts: SeriesFacts) -> GpuReading:
-        own_state = _STATES.get(facts.state or "")
-        util = self._values["util_pct"].get(key)
-        quiet = self._quiet.get(key, QUIET_UTIL) < QUIET_UTIL
-        power_w = self._values["power_w"].get(key)
-        return GpuReading(
-            identity.host, identity.gpu, identity.uuid, identity.model, key.dialect, util,
-            self._values["sm_active_pct"].get(key),
-            # An instance has the power of its board.
-            power_w=None if power_w is None else power_w * identity.share,
-            mem_used_bytes=self._values["mem_used_bytes"].get(key),
-            is_quiet=None if "quiet" in self._unanswered else quiet,
-            job=identity.job,
-            user=identity.user,
-            own_state=own_state,
-            own_verdict=facts.verdict if own_state else None,
-            is_allocated=bool(identity.job) and (key.dialect != "gputop" or not facts.job),
-            is_lost=facts.lost or (identity.gone and util is None),
-            step_s=facts.step_s,
-            step_wait_s=facts.step_wait_s,
-            unanswered=self._unanswered,
-        )  # fmt: skip
+        values = {name: of_name[key] for name, of_name in self._values.items() if key in of_name}
+        quiet = None if "quiet" in self._unanswered else self._quiet.get(key, QUIET_UTIL) < QUIET_UTIL
+        return reading_of(key, identity, facts, values, is_quiet=quiet, unanswered=self._unanswered)
 
     def _down(self, t: float) -> dict[Place, Down | None]:
         """Scraped addresses without current values, and why; None for one that nothing lists any more.
@@ -358,6 +339,9 @@ class PrometheusFleet:
     def interval_s(self) -> float:
         """How often a query is worthwhile: never faster than exporters are scraped."""
         return max(LEAST_INTERVAL_S, self._inventory.scrape_s)
+
+    def settle(self) -> None:
+        """An engine answers when it is asked."""
 
     def close(self) -> None:
         """Close the connections."""

@@ -258,6 +258,9 @@ class SimulatedFleet:
         """Nothing more: ``ask`` gives every value of every host."""
         return {}
 
+    def settle(self) -> None:
+        """Nothing to wait for."""
+
     def close(self) -> None:
         """Holds nothing."""
 

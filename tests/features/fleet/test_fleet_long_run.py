@@ -10,7 +10,7 @@ import msgspec
 from gputop.features.fleet.client import Answer, PromQuery, SeriesRow
 from gputop.features.fleet.decode_answers import Remembered
 from gputop.features.fleet.fleet_data import LEAST_HOSTS, RedactedFleet
-from gputop.features.fleet.fleet_reading import FleetReading
+from gputop.features.fleet.fleet_reading import Down, FleetReading
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.simulated_fleet import STARTED
 from gputop.model.redaction import Redactor
@@ -91,7 +91,7 @@ class Renamed:
     def ask(self, at: float | None = None) -> FleetReading:
         self.number += 1
         alerts = ()
-        return FleetReading(STARTED, "", [], {f"node-{self.number}": None}, (), None, None, 3600.0, alerts, ())  # type: ignore[dict-item]
+        return FleetReading(STARTED, "", [], {f"node-{self.number}": Down(None, "")}, (), None, None, 3600.0, alerts)
 
 
 def test_a_redacted_fleet_keeps_the_names_of_few_hosts_that_are_gone() -> None:

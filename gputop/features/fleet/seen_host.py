@@ -1,0 +1,248 @@
+"""What pages of one host say of its GPUs, and what is remembered of them: five minutes for a state, an hour for the
+rest. Pure: time is passed in.
+
+A page of gputop's carries the node's own states and verdicts; of another exporter's the state follows from five minutes
+of values, as it does with an engine. Nothing is known of the time before gputop was started.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from statistics import fmean, quantiles
+
+from msgspec.structs import replace
+
+from gputop.diagnosis.idle_runs import QUIET_UTIL
+from gputop.features.fleet import plan
+from gputop.features.fleet.decode_answers import (
+    FactLabels,
+    GpuIdentity,
+    SeriesFacts,
+    SeriesKey,
+    fact_labels,
+    gpu_of,
+    identified,
+    in_units,
+    key_labels,
+    keys_by_dialect,
+    reading_of,
+    series_facts,
+)
+from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, MOMENT_KEYS, STATE_KEYS
+from gputop.features.fleet.exposition import samples
+from gputop.features.fleet.fleet_reading import HOUR_S, WINDOW_S, GpuReading, JobName, Lost, filled
+from gputop.features.fleet.judge import judged, lost_hours
+from gputop.features.fleet.plan import DIALECT_LABEL, FleetSchema
+from gputop.features.fleet.promql import ENGINE
+
+KEYS = (*STATE_KEYS, *DETAIL_KEYS)
+_STEPS = {
+    f"gputop_{name}_seconds_{part}": (mark, part)
+    for name, mark in (("step", plan.STEP), ("step_wait", plan.STEP_WAIT))
+    for part in ("sum", "count")
+}
+_MARKED = {"gputop_gpu_lost": plan.LOST, "gputop_pod_info": plan.POD, "nvidia_gpu_jobId": plan.JOB_ID}
+_TOLD = {"gputop_gpu_state": "state", "gputop_gpu_verdict": "verdict", "gputop_job_info": ""}
+_INFO, _SHARE, _UP = "gputop_gpu_info", "gputop_gpu_share", "gputop_up"
+WANTED = frozenset((
+    _INFO, _SHARE, _UP, *_STEPS, *_MARKED, *_TOLD, *(row.facts for row in DIALECTS.values() if row.facts),
+    *(row.signals[key].name for row in DIALECTS.values() for key in KEYS if key in row.signals),
+))  # fmt: skip
+LONGEST_PAUSE_S = 15.0
+"""Between two pages: what lies between those that are farther apart is not known."""
+MINUTE_S = 60.0
+
+Rows = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
+Counted = tuple[str, str, tuple[tuple[str, str], ...]]
+"""A mark of steps, sum or count, and the labels of a rank."""
+Owned = tuple[str, JobName, str, str]
+"""A GPU's number, its job, its user and its state."""
+
+
+class SeenHost:
+    """One host. ``take`` its pages in their order."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.gpus: Sequence[GpuReading] = ()
+        self.is_late = False
+        """Whether its exporter said that it has no current values."""
+        self.dialects: frozenset[str] = frozenset()
+        self._seen_at: float | None = None
+        self._window: deque[tuple[float, Mapping[tuple[str, ...], Mapping[str, float]]]] = deque()
+        self._steps: deque[tuple[float, Mapping[Counted, float]]] = deque()
+        self._hours: deque[tuple[float, dict[Owned, float]]] = deque(maxlen=int(HOUR_S / MINUTE_S))
+        self._minutes: deque[tuple[float, dict[str, list[tuple[float | None, float | None]]]]] = deque(
+            maxlen=int(HOUR_S / MINUTE_S)
+        )
+        self._known: dict[tuple[str, ...], tuple[GpuIdentity, GpuReading]] = {}
+
+    def take(self, page: str, t: float) -> bool:
+        """Read a page that came at that time, in seconds; False for one that speaks of no GPU and is none of ours."""
+        rows: dict[str, list[tuple[Mapping[str, str], float]]] = defaultdict(list)
+        for name, labels, value in samples(page, WANTED):
+            rows[name].append((labels, value))
+        signals = keys_by_dialect(rows)
+        if not signals:
+            return False
+        self.is_late = any(value == 0.0 for _, value in rows[_UP])
+        if not self.is_late:
+            self.dialects = frozenset(signals)
+            self._take_values(rows, signals, t)
+        return True
+
+    def lost(self) -> list[Lost]:
+        """The GPU time of the last hour that was no work, as far as it was seen."""
+        hours: dict[Owned, float] = defaultdict(float)
+        for _, of_minute in self._hours:
+            for owned, gpu_h in of_minute.items():
+                hours[owned] += gpu_h
+        return [
+            Lost(self.name, gpu, job, user, state, gpu_h)  # type: ignore[arg-type]
+            for (gpu, job, user, state), gpu_h in hours.items()
+        ]
+
+    def history(
+        self, t: float, span_s: float, columns: int
+    ) -> dict[str, tuple[list[float | None], list[float | None]]]:
+        """Utilisation and SM activity of its GPUs in columns of the time before ``t``."""
+        lines: dict[str, tuple[list[float | None], list[float | None]]] = {}
+        for begun, of_minute in self._minutes:
+            column = columns - 1 - int((t - begun - MINUTE_S / 2.0) / (span_s / columns))
+            for gpu, pairs in of_minute.items() if 0 <= column < columns else ():
+                line = lines.setdefault(gpu, ([None] * columns, [None] * columns))
+                for at in (0, 1):
+                    values = [value for pair in pairs if (value := pair[at]) is not None]
+                    line[at][column] = fmean(values) if values else None
+        return lines
+
+    def _take_values(self, rows: Rows, signals: Mapping[str, frozenset[str]], t: float) -> None:
+        named = _named(rows, signals, self.name)
+        schema = FleetSchema(signals, key_labels(named), marks=True)
+        identities = identified(named, schema.labels)
+        values = _values(rows, schema, self.name)
+        instances = {key for key, identity in identities.items() if identity.mig}
+        utils = {key: value for key, value in values["util_pct"].items() if key not in instances}
+        values["util_pct"] = utils | {key: value for key, value in values[ENGINE].items() if key in instances}
+        facts = series_facts(self._facts(rows, schema, t))
+        self._window.append((t, {
+            identity.id: {key: of_key[series] for key, of_key in values.items() if series in of_key}
+            for series, identity in identities.items()
+        }))  # fmt: skip
+        while t - self._window[0][0] > WINDOW_S:
+            self._window.popleft()
+        order = list(DIALECTS)
+        gpus: dict[tuple[str, ...], tuple[GpuIdentity, GpuReading]] = {}
+        for series in sorted(identities, key=lambda series: order.index(series.dialect)):
+            identity = replace(identities[series], host=self.name)
+            reading = self._gpu(series, identity, values, facts.get(series, SeriesFacts()))
+            before = gpus.get(identity.id)
+            gpus[identity.id] = (identity, reading if before is None else filled(before[1], reading))
+        self._count(gpus, t)
+        self._known.update(gpus)
+        uuids = {identity.uuid for identity, _ in gpus.values()}
+        numbers = {identity.gpu.partition("/")[0] for identity, _ in gpus.values()}
+        missing = [
+            replace(reading, is_lost=True)
+            for id, (identity, reading) in self._known.items()
+            if id not in gpus and not identity.mig and identity.uuid not in uuids and identity.gpu not in numbers
+        ]
+        self.gpus = [*(reading for _, reading in gpus.values()), *missing]
+
+    def _gpu(
+        self, series: SeriesKey, identity: GpuIdentity, values: Mapping[str, Mapping[SeriesKey, float]],
+        facts: SeriesFacts,
+    ) -> GpuReading:  # fmt: skip
+        present = {key: of_key[series] for key, of_key in values.items() if series in of_key}
+        past = [of_page[identity.id] for _, of_page in self._window if identity.id in of_page]
+        for key in ("util_pct", "sm_active_pct"):
+            if key in present:
+                present[key] = fmean(of_page[key] for of_page in past if key in of_page)
+        utils = [of_page["util_pct"] for of_page in past if "util_pct" in of_page]
+        high = quantiles(utils, n=20, method="inclusive")[-1] if len(utils) > 1 else max(utils, default=QUIET_UTIL)
+        told = facts.pod if facts.pod is not None and not facts.job else (facts.job, facts.user)
+        owned = replace(identity, job=told[0], user=told[1]) if told[0] else identity
+        return reading_of(series, owned, facts, present, is_quiet=high < QUIET_UTIL)
+
+    def _facts(self, rows: Rows, schema: FleetSchema, t: float) -> list[tuple[FactLabels | None, float]]:
+        """The series that say something of a GPU besides its values; of steps the mean of five minutes."""
+        found = []
+        for name, label in (*_TOLD.items(), *((name, "") for name in _MARKED)):
+            for labels, value in rows.get(name, ()):
+                if value == 1.0 or name == "nvidia_gpu_jobId":
+                    marked = {**labels, "instance": self.name, DIALECT_LABEL: _MARKED.get(name, "")}
+                    if not label or label in labels:
+                        found.append((fact_labels(marked, schema), value))
+        counted = {
+            (*_STEPS[name], tuple(labels.items())): value for name in _STEPS for labels, value in rows.get(name, ())
+        }
+        self._steps.append((t, counted))
+        while t - self._steps[0][0] > WINDOW_S:
+            self._steps.popleft()
+        before = self._steps[0][1]
+        for (mark, part, of), value in counted.items():
+            times = counted.get((mark, "count", of), 0.0) - before.get((mark, "count", of), 0.0)
+            if part == "sum" and times > 0:
+                seconds = value - before.get((mark, part, of), 0.0)
+                marked = {**dict(of), "instance": self.name, DIALECT_LABEL: mark}
+                found.append((fact_labels(marked, schema), seconds / times))
+        return found
+
+    def _count(self, gpus: Mapping[tuple[str, ...], tuple[GpuIdentity, GpuReading]], t: float) -> None:
+        """Add what was lost since the page before, and a point of each GPU's hour."""
+        hours = 0.0 if self._seen_at is None or t - self._seen_at > LONGEST_PAUSE_S else (t - self._seen_at) / HOUR_S
+        self._seen_at = t
+        begun = t - t % MINUTE_S
+        for minutes, empty in ((self._hours, {}), (self._minutes, {})):
+            if not minutes or minutes[-1][0] != begun:
+                minutes.append((begun, empty))
+        present = self._window[-1][1]
+        for identity, reading in gpus.values():
+            value = present[identity.id]
+            self._minutes[-1][1].setdefault(reading.gpu, []).append((value.get("util_pct"), value.get("sm_active_pct")))
+            state, _ = judged(reading)
+            gpu_h = lost_hours(state, value.get("util_pct"), hours * identity.share)
+            if gpu_h > 0.0:
+                owned = (reading.gpu, reading.job, reading.user, state)
+                of_minute = self._hours[-1][1]
+                of_minute[owned] = of_minute.get(owned, 0.0) + gpu_h
+
+
+def _named(rows: Rows, signals: Mapping[str, frozenset[str]], host: str) -> list[dict[str, str]]:
+    """The GPUs of a page, as ``plan.identities`` asks an engine for them."""
+    named: list[dict[str, str]] = []
+    for name, keys in signals.items():
+        dialect, found = DIALECTS[name], {}
+        shares = (
+            {_of_gpu(labels): (labels, value) for labels, value in rows.get(_SHARE, ())} if name == "gputop" else {}
+        )
+        facts = (
+            {labels.get(dialect.uuid[0]): labels for labels, _ in rows.get(dialect.facts, ())} if dialect.facts else {}
+        )
+        series = [dialect.signals[key].name for key in MOMENT_KEYS if key in keys] + [_INFO] * (name == "gputop")
+        for labels, _ in (row for one in series for row in rows.get(one, ())):
+            gpu = _of_gpu(labels)
+            share_labels, share = shares.get(gpu, ({}, 1.0))
+            if share > 0.0:
+                found[gpu, labels.get("GPU_I_ID", "")] = {**facts.get(labels.get("uuid"), {}), **labels, **share_labels}
+        named += [{**labels, "instance": host, DIALECT_LABEL: name} for labels in found.values()]
+    return named
+
+
+def _of_gpu(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in ("gpu", "uuid", "UUID", "mig", "minor_number", "index"))
+
+
+def _values(rows: Rows, schema: FleetSchema, host: str) -> dict[str, dict[SeriesKey, float]]:
+    """The values of a page in the catalogue's units, by key and GPU."""
+    values: dict[str, dict[SeriesKey, float]] = {}
+    for key in KEYS:
+        found = []
+        for name in schema.labels:
+            signal = DIALECTS[name].signals.get(key)
+            for labels, value in rows.get(signal.name, ()) if signal is not None else ():
+                if all(labels.get(label) == wanted for label, wanted in signal.labels):  # type: ignore[union-attr]
+                    found.append((gpu_of({**labels, "instance": host, DIALECT_LABEL: name}, schema), value))
+        values[key] = in_units(found, key)
+    return values

@@ -1,0 +1,261 @@
+"""A fleet of hosts without a server: their pages, how they are reached, and that nothing is left on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from gputop.cli import main
+from gputop.features.fleet.exposition import samples
+from gputop.features.fleet.fleet_data import fleet_json
+from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.fleet_reading import FleetError
+from gputop.features.fleet.host_links import HostLink, SshOptions, ssh_words
+from gputop.features.fleet.linked_fleet import LinkedFleet, expanded
+from gputop.features.fleet.seen_host import SeenHost
+from gputop.model.source import UsageError
+from tests.support.ssh_hosts import REPOSITORY, exporter, missing_sshd, ssh_hosts
+
+needs_sshd = pytest.mark.skipif(bool(missing_sshd()), reason=missing_sshd())
+
+
+def page(*lines: str) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def own(gpu: int, state: str = "working", util: float = 0.97, **more: float) -> list[str]:
+    labels = f'gpu="{gpu}",uuid="GPU-{gpu}"'
+    return [
+        f"gputop_gpu_info{{{labels},model=\"H100\"}} 1", f"gputop_gpu_share{{{labels}}} 1",
+        f"gputop_gpu_utilization_ratio{{{labels}}} {util}", f"gputop_gpu_sm_active_ratio{{{labels}}} 0.9",
+        f'gputop_gpu_state{{{labels},state="{state}"}} 1', f'gputop_gpu_verdict{{{labels},verdict="healthy"}} 1',
+        f'gputop_job_info{{{labels},scheduler="slurm",job_id="7",user="ann"}} 1',
+        *(f"{name}{{{labels}}} {value}" for name, value in more.items()),
+    ]  # fmt: skip
+
+
+UP = "gputop_up 1"
+
+
+def test_a_page_is_read_line_by_line_and_nothing_on_it_hurts() -> None:
+    text = page(
+        "Welcome to h1", '# TYPE a gauge', 'a{x="1",y="q\\"\\\\\\n"} 2 1700000000', "a 3", 'a{x="1} 4', 'a{x=1} 5',
+        "a nan",
+        "a 1e400", "a -1e400", "a{" + "(" * 3000 + "} 1", f'a{{x="{"y" * 5000}"}} 6', "b 1", "a", "a{} 7", "\x1b[2Ja 8",
+    )  # fmt: skip
+    assert [(dict(labels), value) for _, labels, value in samples(text, {"a"})] == [
+        ({"x": "1", "y": 'q"\\\n'}, 2.0), ({}, 3.0), ({}, 7.0),
+    ]  # fmt: skip
+
+
+def test_a_node_s_own_page_brings_its_states_and_whose_its_gpus_are() -> None:
+    host = SeenHost("a")
+    assert host.take(page(UP, *own(0), *own(1, "busy_not_working"), 'gputop_gpu_lost{gpu="2",uuid="GPU-2"} 1',
+                          'gputop_gpu_info{gpu="2",uuid="GPU-2"} 1'), 100.0)  # fmt: skip
+    first, second, lost = host.gpus
+    assert (first.host, first.gpu, first.own_state, first.own_verdict, first.job, first.user) == (
+        "a", "0", "working", "healthy", "slurm 7", "ann",
+    )  # fmt: skip
+    assert (second.own_state, second.util_pct, lost.is_lost) == ("busy_not_working", 97.0, True)
+    assert not host.lost()
+    for t in (105.0, 110.0, 200.0):
+        host.take(page(UP, *own(0), *own(1, "busy_not_working")), t)
+    (waste,) = host.lost()
+    assert (waste.gpu, waste.job, waste.state) == ("1", "slurm 7", "busy_not_working")
+    assert waste.gpu_h == pytest.approx(10.0 / 3600.0), "what lies in a long pause is not known"
+    assert host.gpus[2].is_lost, "a GPU that was there is lost, though the host answers"
+    host.take(page("gputop_up 0"), 205.0)
+    assert host.is_late and len(host.gpus) == 3
+    assert not SeenHost("b").take(page("node_load1 3", "<html>"), 1.0)
+
+
+def test_a_foreign_page_is_judged_by_five_minutes_and_its_instances_by_their_engines() -> None:
+    host = SeenHost("m")
+    whole = 'gpu="0",UUID="GPU-0",modelName="H100",Hostname="x",hpc_job="9"'
+    part = 'gpu="1",UUID="GPU-1",modelName="H100",Hostname="x",GPU_I_ID="7",GPU_I_PROFILE="1g.10gb"'
+    for second in range(0, 600, 5):
+        util = 100.0 if second < 300 else 50.0
+        host.take(page(
+            f"DCGM_FI_DEV_GPU_UTIL{{{whole}}} {util}", f"DCGM_FI_PROF_SM_ACTIVE{{{whole}}} 0.4",
+            f"DCGM_FI_DEV_FB_USED{{{whole}}} 1024", 'DCGM_FI_DEV_FB_USED{gpu="1",UUID="GPU-1",Hostname="x"} 9000',
+            f"DCGM_FI_PROF_GR_ENGINE_ACTIVE{{{part}}} 0.98", f"DCGM_FI_DEV_POWER_USAGE{{{part}}} 350",
+        ), float(second))  # fmt: skip
+    first, second_gpu = host.gpus
+    assert first.host == "m" and first.job == "job 9" and first.util_pct == pytest.approx(50.0, abs=1.0)
+    assert (second_gpu.gpu, second_gpu.util_pct, second_gpu.power_w) == (
+        "1/7",
+        pytest.approx(98.0),
+        pytest.approx(50.0),
+    )
+    frame = fleet_frame(LinkedFleet((), SshOptions(), links=()).ask())
+    assert frame.total == 0
+    history = host.history(600.0, 3600.0, 60)
+    assert history["0"][0][-6:] == [100.0, 50.0, 50.0, 50.0, 50.0, 50.0] and history["0"][0][0] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "hosts"),
+    [
+        (["a", "user@b", "a"], ("a", "user@b")),
+        (["gpu[01-03,10]"], ("gpu01", "gpu02", "gpu03", "gpu10")),
+        (["http://c:9401", "http://c:9400/metrics"], ("http://c:9401/metrics", "http://c:9400/metrics")),
+    ],
+)
+def test_words_name_hosts(words: list[str], hosts: tuple[str, ...]) -> None:
+    assert expanded(words) == hosts
+
+
+@pytest.mark.parametrize("word", ["-oProxyCommand=x", "a;b", "a b", "$(x)", "", "a\n", "gpu[1-33]", "http://u:p@c", "http://",
+                                  "http://c:9401/?x", "gpu[0-999999999]"])  # fmt: skip
+def test_what_is_no_host_is_refused_at_once_in_one_line(word: str) -> None:
+    with pytest.raises(UsageError) as error:
+        expanded([word])
+    assert "\n" not in str(error.value) and str(error.value).isprintable()
+
+
+def test_the_command_line_takes_hosts_and_still_knows_a_part_that_was_mistyped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["fleet", "a;b", "--json"]) == 2 and "no host's name" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["fleet", "dmeo"])
+    assert "did you mean demo?" in capsys.readouterr().err
+    assert main(["fleet", "a", "--prom", "http://x"]) == 2 and "give them, or --prom" in capsys.readouterr().err
+    assert main(["export", "--until-silent", "5"]) == 2 and "--stdout" in capsys.readouterr().err
+    assert ssh_words("a", SshOptions("/f"), "x")[-5:] == ["-F", "/f", "--", "a", "x"]
+
+
+def test_every_host_has_its_row_and_its_reason() -> None:
+    def connect(link: HostLink) -> None:
+        if link.host == "a":
+            link.take(page(UP, *own(0)))
+        elif link.host == "b":
+            link.take("nothing of a GPU")
+        else:
+            raise OSError("the key was refused: \x1b[2J")
+
+    slots = threading.Semaphore(1)
+    links = [HostLink(name, connect, slots) for name in ("a", "b", "c")]
+    fleet = LinkedFleet((), SshOptions(), links=links, clock=lambda: 1000.0)
+    fleet.settle()
+    frame = fleet_frame(fleet.ask())
+    assert {group.name: group.verdict.text for group in frame.hosts} == {
+        "a": "1 working", "b": "down 0 s: what it answers speaks of no GPU", "c": "down: the key was refused: ?[2J",
+    }  # fmt: skip
+    assert fleet.interval_s == 5.0 and json.loads(fleet_json(frame))["hosts_down"] == 2
+    assert any("since gputop was started" in problem for problem in frame.problems)
+    with pytest.raises(FleetError, match="no past"):
+        fleet.ask(1.0)
+    fleet.close()
+    assert not any(link.worker.alive for link in links)
+
+
+# Twelve hosts behind a real sshd.
+
+GOOD = ("h1", "h2", "h3", "h4", "h5", "h6")
+
+
+def _hosts(folder: Path) -> dict[str, str]:
+    (folder / "empty").mkdir()
+    (folder / "empty" / "sh").symlink_to("/bin/sh")
+    return {
+        **{name: exporter(number, folder.name) for number, name in enumerate(GOOD, 1)},
+        "noisy": f"echo Welcome; echo 'Last login: today'; {exporter(7, folder.name)}",
+        "password": exporter(8, folder.name),
+        "bare": f'PATH={folder}/empty HOME=/nonexistent exec sh -c "$SSH_ORIGINAL_COMMAND"',
+        "hangs": "exec sleep 600",
+        "older": 'echo "gputop: unknown option --stdout; see \\`gputop export --help\\`" >&2; exit 2',
+        "stranger": exporter(9, folder.name),
+    }
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[Path]:
+    with ssh_hosts(tmp_path, _hosts(tmp_path), asking=("password",), unknown=("stranger",)) as found:
+        yield found
+
+
+def _far(folder: Path) -> list[int]:
+    """The far ends of a test that run."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"--until-silent" in words and any(word.endswith(f"-{folder.name}".encode()) for word in words):
+            found.append(int(entry.name))
+    return found
+
+
+def _until(holds: Callable[[], object], within_s: float, words: Callable[[], object] = str) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, words()
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@needs_sshd
+def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_again(
+    config: Path, tmp_path: Path
+) -> None:
+    fleet = LinkedFleet((*GOOD, "noisy", "password", "bare", "hangs", "older", "stranger"), SshOptions(str(config)))
+    try:
+        _until(lambda: sum(link.pages > 0 for link in fleet._links) == 7, 60.0, lambda: fleet.ask().problems)
+        fleet.settle()
+        read = fleet.ask()
+        reasons = {host: down.reason for host, down in read.down.items()}
+        assert {gpu.host for gpu in read.gpus} == {*GOOD, "noisy"} and len(read.gpus) == 7 * 8
+        assert "`ssh password` work without one" in reasons["password"]
+        assert "no gputop there" in reasons["bare"] and "pipx install" in reasons["bare"]
+        assert "too old" in reasons["older"] and "host key" in reasons["stranger"]
+        assert "no page within" in reasons["hangs"] and len(reasons) == 5
+        victim = _far(tmp_path)[0]
+        os.kill(victim, signal.SIGKILL)
+        _until(lambda: len(fleet.ask().down) == 6, 15.0)
+        _until(lambda: len(fleet.ask().down) == 5, 40.0, lambda: fleet.ask().problems)
+        password = next(link for link in fleet._links if link.host == "password")
+        assert password.is_refused and password._failures == 1, "one that refused the key is not asked again"
+    finally:
+        fleet.close()
+    _until(lambda: not _far(tmp_path), 15.0, lambda: _far(tmp_path))
+    sockets = [
+        path
+        for path in (tmp_path, Path.home() / ".ssh")
+        if path.exists()
+        for path in path.rglob("*")
+        if path.is_socket()
+    ]
+    assert not sockets, "no ssh master of ours"
+
+
+@pytest.mark.slow
+@needs_sshd
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_nothing_is_left_on_a_host_whatever_becomes_of_gputop(config: Path, tmp_path: Path, number: int) -> None:
+    code = f"""
+import time
+from gputop.features.fleet.host_links import SshOptions
+from gputop.features.fleet.linked_fleet import LinkedFleet
+fleet = LinkedFleet(("h1", "h2"), SshOptions({str(config)!r}))
+time.sleep(600)
+"""
+    watching = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
+    try:
+        _until(lambda: len(_far(tmp_path)) == 2, 40.0)
+        time.sleep(1.0)
+        watching.send_signal(number)
+        _until(lambda: not _far(tmp_path), 15.0, lambda: _far(tmp_path))
+    finally:
+        watching.kill()
+        watching.wait()
