@@ -383,14 +383,16 @@ class ReportBuilder:
     def _add_findings(self, gpu: GpuSample, d: GpuDiagnosis, t: float, seconds: float) -> None:
         if d.level in _TOLD:
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
-            # Of a new one, what it says began before it was shown: an idle GPU waits for its verdict.
-            before_s = min(d.lasted_s, self._passed_s) if self._is_new(d.index, "verdict", name) else 0.0
-            spell = self._spell(d.index, "verdict", name, t - before_s, max(before_s, seconds))
+            lost_s = (lost_share(d.state, d.verdict, gpu.util_pct, sm_now(gpu)) or 0.0) * seconds
+            if self._is_new(d.index, "verdict", name):
+                # What it says began before it was shown: an idle GPU waits for its verdict.
+                seconds = min(d.lasted_s, self._passed_s + seconds)
+                lost_s, t = min(d.charged_s, seconds), t - seconds
+            spell = self._spell(d.index, "verdict", name, t, seconds)
             if spell is not None:
                 # A straggler's victim has its badge's words; what is wrong with a card is a finding of its own.
                 spell.latest = replace(d, badges=tuple(badge for badge in d.badges if badge.about is not None))
-                lost_s = (lost_share(d.state, d.verdict, gpu.util_pct, sm_now(gpu)) or 0.0) * seconds
-                spell.gain_s += max(lost_s, min(d.charged_s, before_s))
+                spell.gain_s += lost_s
         for badge in d.badges:
             if badge.about is None:
                 spell = self._spell(d.index, "badge", badge.id, t, seconds)
