@@ -14,6 +14,7 @@ from gputop.commands.needs import Needs
 from gputop.commands.printed_once import data_of, lines_of, passing_of, redacted_reading, table_of
 from gputop.commands.shared_options import redactor_of, wait_of
 from gputop.config import Settings
+from gputop.diagnosis.readings import Readings
 from gputop.output.messages import NOTHING_READ, say
 
 NEEDS = Needs()
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
                 time.sleep(max(0.0, STEPS_WAIT_S - (time.monotonic() - begun)))
                 listener.drain()
                 reading = replace(reading, snapshot=replace(reading.snapshot, steps=listener.steps()))
-            reading = replace(reading, snapshot=with_servers(reading.snapshot))
+            reading = replace(reading, snapshot=Readings().believed(with_servers(reading.snapshot)))
     finally:
         source.close()
         if listener is not None:

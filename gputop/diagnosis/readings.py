@@ -40,8 +40,6 @@ ENGINE_RUNS, KERNELS_RUN = 20.0, 50.0
 SM_ABOVE = 5.0
 """Points by which SM exceeds util, from which on util is the one that is too low."""
 PERCENTS = tuple(key for key, metric in GPU_METRICS.items() if metric.unit == "pct")
-ROUNDED_PCT = 101.0
-"""What lies above 100 up to here is rounding."""
 COUNTED = (
     "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct", "fp64_active_pct", "fp32_active_pct",
     "fp16_active_pct", "int_active_pct",
@@ -223,14 +221,14 @@ class Readings:
 
 
 def _within(gpu: GpuSample) -> GpuSample:
-    """With percentages that can be some: rounding may exceed 100, and blanks, NaN and 2^31 - 1 are none (DCGM#83)."""
+    """With percentages that can be some: a recording may hold what no source of today lets in."""
     values: dict[str, float | None] = {}
     missing = dict(gpu.unavailable)
     for key, value in zip(PERCENTS, _PERCENTS_OF(gpu), strict=True):
-        if value is not None and 100.0 < value <= ROUNDED_PCT:
-            values[key] = 100.0
-        elif value is not None and not 0.0 <= value <= 100.0:
-            values[key], missing[key] = None, f"an impossible value ({value:g})"
+        if value is not None and not 0.0 <= value <= 100.0:
+            values[key] = GPU_METRICS[key].believed(value)
+            if values[key] is None:
+                missing[key] = f"an impossible value ({value:g})"
     return replace(gpu, **values, unavailable=missing)
 
 

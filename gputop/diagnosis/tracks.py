@@ -159,6 +159,9 @@ FAULT_SAMPLES = 3
 DEGRADED_UTIL = 50.0
 OLD_S = 10.0
 """Process data older than this are no evidence."""
+REPEATS_S = 0.9
+"""A util that has not moved for less is one that the driver has not renewed, as a GeForce of the Blackwell generation does
+once a second. One that rests for longer is a sample like any other."""
 FEEDERS_FROM_IDLE = 20.0
 """Below this idle time the feeders of the GPU are not looked at."""
 
@@ -198,6 +201,9 @@ class GpuTrack:
         self._zeros = 0
         self._sm_source = ""
         self._util: float | None = None
+        self._renewed_t = float("-inf")
+        self._fresh = 0
+        """Samples of the window, at most, that are no repeats of the one before."""
         self._falls = 0
 
     def has_started(self) -> None:
@@ -244,7 +250,8 @@ class GpuTrack:
         measured = tick if host_is_new else None
         if measured is not None:
             self._trend.observe(t, measured.owners, None if total is None or used is None else total - used)
-        util = self._util = busy_pct(gpu)
+        before, util = self._util, busy_pct(gpu)
+        self._util = util
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         write = None if measured is None else measured.write_bytes
         primary = None if measured is None else measured.primary
@@ -266,6 +273,9 @@ class GpuTrack:
             self._feeders_stand = self._feeder_standing.observe(t, *feeders_state(measured))
         sm_off = self._sm_off(gpu)
         capacity = pcie_capacity(gpu)
+        self._fresh += util != before or t - self._renewed_t >= REPEATS_S
+        if util != before:
+            self._renewed_t = t
         self.window.push(t, row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, capacity))
         if measured is not None and knows:
             self.feeders.push(t, tuple(measured.feeders))
@@ -290,6 +300,7 @@ class GpuTrack:
         self.feeders.clear()
         self.correlation.clear()
         self._runs.clear()
+        self._fresh = 0
         self._quiet_since = self._tensor_since = self._degraded_since = None
         self._holds = Holds()
 
@@ -362,7 +373,7 @@ class GpuTrack:
         u = max(sm or 0.0, mean.gpu.tensor or 0.0, mean.gpu.dram or 0.0) if util is None else util
         tick = NOBODY if tick is None else tick
         hollow = not listed if tick is NOBODY else tick.computing > 0 and not tick.renders()
-        n, least = len(window), min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))
+        n, least = min(len(window), self._fresh), min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))
         by_demand = tick.primary is None or tick.server is not None
         if n >= least:
             slow = self._slow_idle if by_demand else None

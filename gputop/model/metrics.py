@@ -20,6 +20,10 @@ Unit = Literal["pct", "bytes", "bytes/s", "W", "J", "C", "MHz", "s", "count", "f
 Kind = Literal["gauge", "counter", "ratio", "fact"]
 
 
+ROUNDED_PCT = 101.0
+"""What lies above 100 up to here is rounding."""
+
+
 class Metric(Struct, frozen=True):
     """One row of the catalogue. ``low`` and ``high`` bound a believable value; None means unbounded.
 
@@ -48,6 +52,13 @@ class Metric(Struct, frozen=True):
     def is_valid(self, value: float) -> bool:
         """Whether a finite number lies inside the metric's bounds (NaN never does)."""
         return value == value and (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+    def believed(self, value: float) -> float | None:
+        """The value, 100 for a percentage that only rounding has brought above it, or None for what cannot be: NaN,
+        2^31 - 1 (DCGM#83), blanks."""
+        if self.unit == "pct" and 100.0 < value <= ROUNDED_PCT:
+            return 100.0
+        return value if self.is_valid(value) else None
 
 
 def pct(

@@ -238,3 +238,19 @@ def test_a_second_in_which_sm_says_more_than_util_counts_as_busy_by_sm() -> None
     split = replace(split, static=replace(split.static, mig_enabled=True))
     for other in (split, gpu(util=0.0, sm=55.0, sm_source="dcgm-exporter"), gpu(util=52.0, sm=55.0)):
         assert not all_believed([(other, [])])[0].doubts
+
+
+@pytest.mark.parametrize(("renewed_s", "first_s"), [(1.0, 9.0), (0.25, 2.25)])
+def test_a_value_that_comes_four_times_is_one_sample(renewed_s: float, first_s: float) -> None:
+    """As a GeForce of the Blackwell generation renews its util; one that rests counts as often as it comes."""
+    monitor = Monitor(0.25, charts=False)
+    judged = resting = None
+    for tick in range(60):
+        t = 0.25 * tick
+        util = 90.0 + 3.0 * (t // renewed_s % 3)
+        samples = [gpu(util=util), gpu(1, util=97.0)]
+        moving, still = monitor.feed(snap(t, samples, [train(), train(1)], interval_s=0.25)).diagnoses
+        judged = t if judged is None and moving.n >= 10 else judged
+        resting = t if resting is None and still.n >= 10 else resting
+    assert judged == first_s
+    assert resting is not None and resting <= 3.25

@@ -17,7 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.metrics import GPU_METRICS
+from gputop.model.metrics import GPU_METRICS, ROUNDED_PCT
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
@@ -31,7 +31,6 @@ BLANK = 2.0**47
 """DCGM's blank values, which mean that there is none, begin here (DCGM_FP64_BLANK in dcgm_structs.h)."""
 PERCENT_ABOVE = 1.5
 """Ratios are 0 to 1, but some builds print percent: a value above this, and not above 100, gives such a build away."""
-MOST_PERCENT = 100.5
 LONGEST_LINE = 8192
 
 NAMES = {
@@ -78,7 +77,7 @@ class Exported(Struct, frozen=True):
 
     def prints_percent(self) -> bool:
         """Whether a value gives away that this build prints percent, not ratios."""
-        return any(PERCENT_ABOVE < (v or 0.0) <= MOST_PERCENT for row in self.rows.values() for v in row.values())
+        return any(PERCENT_ABOVE < (v or 0.0) <= ROUNDED_PCT for row in self.rows.values() for v in row.values())
 
 
 def parse(text: str) -> Exported:
@@ -249,8 +248,8 @@ class Exporter:
                 missing[key] = "not exported by dcgm-exporter"
             elif value is None:
                 missing[key] = "dcgm-exporter gives no number"
-            elif GPU_METRICS[key].is_valid(value * scale):
-                values[key] = value * scale
+            elif (believed := GPU_METRICS[key].believed(value * scale)) is not None:
+                values[key] = believed
             else:
                 missing[key] = f"dcgm-exporter gives an impossible value ({value:g})"
         fix = ""

@@ -153,8 +153,8 @@ class Dmon:
             value = ratios.get(key)
             if value is None:
                 missing[key] = "dcgmi gives N/A"
-            elif GPU_METRICS[key].is_valid(value * 100.0):
-                values[key] = value * 100.0
+            elif (believed := GPU_METRICS[key].believed(value * 100.0)) is not None:
+                values[key] = believed
             else:
                 missing[key] = f"dcgmi gives an impossible value ({value:g})"
         if "sm_active_pct" not in values:

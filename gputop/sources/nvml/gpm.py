@@ -11,14 +11,13 @@ from typing import Any, Literal
 
 import pynvml
 
+from gputop.model.metrics import GPU_METRICS
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
-from gputop.sources.nvml.handle import BOUNDS, LOST_CODES, NEVER_CODES, Handle, LostGpu, reason
+from gputop.sources.nvml.handle import LOST_CODES, NEVER_CODES, Handle, LostGpu, reason
 
 CLOSEST_PAIR_S = 0.11
 """Pairs closer than about 100 ms give NaN: NVIDIA asks for more than that (nvmlGpmMetricsGet). A tenth to spare."""
 OLDEST_PAIR_INTERVALS = 10
-ROUNDING_PCT = 0.5
-"""By how much a percentage may exceed 100 through rounding alone."""
 MIB = 1048576
 SM_METRIC = 2
 WORKS_PCT = 1.0
@@ -180,12 +179,10 @@ class Gpm:
                 missing[key] = reason(status)
             elif not isfinite(value):
                 missing[key] = "GPM gives no number for this interval"
-            elif 100.0 < value <= 100.0 + ROUNDING_PCT and factor == 1.0:
-                values[key] = 100.0
-            elif not BOUNDS[key][0] <= value <= BOUNDS[key][1]:
+            elif (believed := GPU_METRICS[key].believed(value)) is None:
                 missing[key] = f"GPM gives an impossible value ({value:g})"
             else:
-                values[key] = value * factor
+                values[key] = believed * factor
         if values.get("graphics_active_pct") == 0.0 and values.get("sm_active_pct", 0.0) >= WORKS_PCT:
             # No multiprocessor works while the engine that feeds them does not.
             del values["graphics_active_pct"]
