@@ -160,8 +160,8 @@ DEGRADED_UTIL = 50.0
 OLD_S = 10.0
 """Process data older than this are no evidence."""
 REPEATS_S = 0.9
-"""A util that has not moved for less is one that the driver has not renewed, as a GeForce of the Blackwell generation does
-once a second. One that rests for longer is a sample like any other."""
+"""A util that has not moved for less is one that the driver has not renewed: a GeForce of the Blackwell generation does
+it once a second. One that rests for longer is a sample like any other."""
 FEEDERS_FROM_IDLE = 20.0
 """Below this idle time the feeders of the GPU are not looked at."""
 

@@ -94,7 +94,7 @@ def test_a_share_of_a_hundred_ends_there() -> None:
     assert [of_hundred(value) for value in (None, 0.0, 99.5, 115.0)] == [None, 0.0, 99.5, 100.0]
 
 
-def bursts(util: float = 60.0, sm: float = 69.0, count: int = 60) -> list[Snapshot]:
+def bursts(util: float = 32.0, sm: float = 36.8, count: int = 60) -> list[Snapshot]:
     """Two counters that do not see the same bursts: SM / util is 1.15."""
     return [snap(tick, gpu(util=util, sm=sm), [train(main=1.0)]) for tick in range(count)]
 
