@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
+from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.types import Level
 from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_host
 from gputop.features.fleet.fleet_frame import FleetFrame
@@ -33,7 +34,6 @@ from gputop.features.fleet.judge import (
     lost_hours,
     remedy_of,
     step_times,
-    titles,
 )
 from gputop.model.quantity import count, rounded
 from gputop.model.redaction import Redactor

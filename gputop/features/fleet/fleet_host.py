@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gputop.diagnosis.catalogue import titles
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_rows import state_style
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.gpu_group import Gpu, GpuGroup
-from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, remedy_of, titles
+from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, remedy_of
 from gputop.model.quantity import memory, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import Glyphs

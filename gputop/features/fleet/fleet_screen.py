@@ -30,7 +30,7 @@ from gputop.paint.words import product
 COUNTED = (
     ("working", "working", "green", 0),
     ("busy_not_working", NOT_WORKING_ALARM, "red", 0),
-    ("starved", "starved", "red", 0),
+    ("starved", "starved", "yellow", 0),
     ("idle_allocated", HOLDING_MEMORY, "yellow", 2),
     ("allocated_unused", UNUSED, "yellow", 3),
     ("idle", "idle", "grey", 5),

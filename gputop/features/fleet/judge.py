@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from statistics import median
 from types import MappingProxyType
 from typing import Literal
@@ -12,12 +11,13 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.catalogue import verdict_rows
+from gputop.diagnosis.catalogue import titles, verdict_rows
 from gputop.diagnosis.hysteresis import busy_not_working
 from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.rules.base import HELD_BYTES
+from gputop.diagnosis.telling import LEVEL_OF_ROLE, ROLE_OF_STATE
 from gputop.diagnosis.thresholds import FLAG_A_UTIL, SURELY_BUSY_UTIL
-from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, STATE_WORDS, STATES, Flag, Level
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Flag, Level, full_title
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, GpuReading, GpuState, JobName
 from gputop.model.quantity import duration, memory
@@ -35,10 +35,10 @@ WORDS: Mapping[str, str] = MappingProxyType(
     | {"allocated_unused": UNUSED, "down": "down", "late": "driver late", "lost": "lost"}
 )
 LEVELS: Mapping[FleetState, Level] = MappingProxyType({
-    "working": "green", "busy_not_working": "red", "starved": "red", "idle_allocated": "yellow",
-    "allocated_unused": "yellow", "idle": "grey", "unmeasured": "grey", "down": "yellow", "late": "red", "lost": "red",
+    **{state: LEVEL_OF_ROLE[ROLE_OF_STATE[state]] for state in STATES},
+    "allocated_unused": "yellow", "down": "yellow", "late": "red", "lost": "red",
 })  # fmt: skip
-"""The level in which a state is drawn."""
+"""The level in which a state is drawn: by what it means, as everywhere."""
 BUSY_UTIL = FLAG_A_UTIL
 """Above this utilisation a GPU is not called starved: without SM activity its work is unknown."""
 
@@ -254,12 +254,6 @@ def severity(verdict: FleetVerdict) -> float:
     return float(_ORDER.index(verdict.state))
 
 
-@lru_cache(maxsize=1)
-def titles() -> Mapping[str, str]:
-    """Verdicts of the node by id, as people read them."""
-    return {row.id: row.title for row in verdict_rows()}
-
-
 def cause_words(cause: str) -> str:
     """A cause of waste in words: a verdict's title, or a state's word, with one wording where both mean the same."""
     cause = "idle_holding_memory" if cause == "idle_allocated" else cause
@@ -327,10 +321,8 @@ def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
     causes = Counter(gpu.own_verdict for gpu in gpus if gpu.own_verdict)
     if causes and state in ("busy_not_working", "starved", "working"):
         title = titles().get(causes.most_common(1)[0][0] or "")
-        if title and state == "busy_not_working":
-            return f"{NOT_WORKING}: {title}"
         if title:
-            return title
+            return full_title(title, "A" if state == "busy_not_working" else None)
     if state == "idle_allocated":
         used_bytes = sum(gpu.mem_used_bytes or 0.0 for gpu in gpus)
         return f"idle, holding {memory(used_bytes)}" if used_bytes else WORDS[state]

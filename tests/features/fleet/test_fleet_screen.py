@@ -119,7 +119,7 @@ def test_nobodys_hours_have_no_bar_beside_those_of_jobs(frame: FleetFrame) -> No
     rows = fleet_screen(frame, FleetView(panel="waste"), 120, 36).rows
     bars = {"".join(text for text, _ in row)[1:9]: {style for _, style in row} for row in rows}
     assert not any(style.startswith("bar.") for style in bars["nobody's"])
-    assert "bar.alarm" in {style.partition("|")[0] for style in bars["slurm 88"]}
+    assert any(style.startswith("bar.") for style in bars["slurm 88"])
 
 
 def test_a_narrow_header_keeps_who_does_not_work_and_who_is_down(frame: FleetFrame) -> None:
