@@ -56,7 +56,7 @@ NOTICES = logging.getLogger("gputop")
 
 
 class Logger:
-    """One logger. ``log`` gives it numbers and texts; ``step`` is the loop's own number, or None."""
+    """One logger, which is given numbers and texts."""
 
     def __init__(self, target: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._target = target
@@ -66,20 +66,19 @@ class Logger:
         self.broken = False
         self._texts_broken = False
 
-    def log(self, numbers: Mapping[str, float], texts: Mapping[str, str], step: int | None, count: int) -> None:
-        """Log once, numbers first: a text that fails costs the texts alone. ``count`` is how many steps there were,
-        for loggers that need a number. Raises nothing but Ctrl+C."""
+    def log(self, numbers: Mapping[str, float], texts: Mapping[str, str], step: int) -> None:
+        """Log once, numbers first: a text that fails costs the texts alone. Raises nothing but Ctrl+C."""
         if self.broken or not (numbers or texts):
             return
         begun = self._clock()
         if numbers:
-            error = error_of(lambda: self._numbers(dict(numbers), step, count))
+            error = error_of(lambda: self._numbers(dict(numbers), step))
             if error is not None:
                 self.broken = True
                 self._report(f"raised {error_words(error)}; it is left out")
                 return
         if texts and not self._texts_broken:
-            error = error_of(lambda: self._tell(texts, count if step is None else step))
+            error = error_of(lambda: self._tell(texts, step))
             if error is not None:
                 self._texts_broken = True
                 self._report(f"raised {error_words(error)} for a text; it gets numbers only")
@@ -105,32 +104,27 @@ def loggers_of(log: object) -> list[Logger]:
     return [Logger(target) for target in targets]
 
 
-_Numbers = Callable[[dict[str, float], "int | None", int], object]
+_Numbers = Callable[[dict[str, float], int], object]
 _Text = Callable[[str, str, int], object]
 
 
 def _ways(target: Any) -> tuple[_Numbers, _Text]:
-    """How a logger takes numbers, and how texts."""
+    """How a logger takes numbers, and how texts, each with the step."""
     if (run := _wandb_run(target)) is not None:
-        return _WandbRow(run).log, lambda key, text, _step: run.summary.__setitem__(key, text)
+        return _WandbRow(run).log, _to_summary(run)
     if isinstance(getattr(target, "trackers", None), (list, tuple)) and callable(getattr(target, "log", None)):
         return _Trackers(target).log, _no_text
     text = _text_way(target)
     if callable(add := getattr(target, "add_scalar", None)):
-
-        def scalars(numbers: dict[str, float], step: int | None, count: int) -> None:
-            for key, value in numbers.items():
-                add(key, value, count if step is None else step)
-
-        return scalars, text
+        return lambda numbers, step: [add(key, value, step) for key, value in numbers.items()], text
     if callable(metrics := getattr(target, "log_metrics", None)):
         if (run_id := _mlflow_run(target)) is not None:
             metrics = partial(metrics, run_id=run_id)
-        return lambda numbers, step, count: metrics(numbers, step=count if step is None else step), text
+        return lambda numbers, step: metrics(numbers, step=step), text
     if callable(log := getattr(target, "log", None)):
-        return lambda numbers, step, count: log(numbers, step=count if step is None else step), text
+        return lambda numbers, step: log(numbers, step=step), text
     if callable(target):
-        return lambda numbers, step, count: target(numbers, count if step is None else step), text
+        return target, text
     raise TypeError(f"cannot log to {_name(target)}: it has no log, log_metrics or add_scalar, and is not callable")
 
 
@@ -149,7 +143,7 @@ class _WandbRow:
         """The run's count when numbers were put into its row last."""
         self._replaced = 0
 
-    def log(self, numbers: dict[str, float], step: int | None, count: int) -> None:
+    def log(self, numbers: dict[str, float], step: int) -> None:
         if not self._axis_said:
             self._axis_said = True
             self._run.define_metric("gputop/*", step_metric=STEP)
@@ -162,7 +156,7 @@ class _WandbRow:
                     "into its next row; where the loop never logs: log=lambda numbers, step: run.log(numbers)"
                 )
         self._at = at
-        self._run.log({**numbers, STEP: count if step is None else step}, commit=False)
+        self._run.log({**numbers, STEP: step}, commit=False)
 
 
 class _Trackers:
@@ -172,13 +166,13 @@ class _Trackers:
         self._accelerator = accelerator
         self._rows: dict[int, _WandbRow] = {}
 
-    def log(self, numbers: dict[str, float], step: int | None, count: int) -> None:
+    def log(self, numbers: dict[str, float], step: int) -> None:
         for tracker in self._accelerator.trackers:
             run = _wandb_run(getattr(tracker, "tracker", None))
             if run is not None:
-                self._rows.setdefault(id(run), _WandbRow(run)).log(numbers, step, count)
+                self._rows.setdefault(id(run), _WandbRow(run)).log(numbers, step)
             else:
-                tracker.log(numbers, step=count if step is None else step)
+                tracker.log(numbers, step=step)
 
 
 def _mlflow_run(target: Any) -> str | None:
@@ -206,6 +200,10 @@ def _is_wandb(call: Any) -> bool:
     return (getattr(call, "__module__", None) or "").partition(".")[0] == "wandb"
 
 
+def _to_summary(run: Any) -> _Text:
+    return lambda key, text, _step: run.summary.__setitem__(key, text)
+
+
 def _text_way(target: Any) -> _Text:
     """How a logger takes a text: TensorBoard as text, MLflow as a tag, W&B in the run's summary, a Lightning logger as
     what it wraps; others not at all."""
@@ -218,34 +216,22 @@ def _text_way(target: Any) -> _Text:
             tag = partial(target.MlflowClient().set_tag, run_id)
         return lambda key, text, _step: tag(_tag_name(key), text)
     if hasattr(type(target), "experiment"):
-        return _Wrapped(target).tell
+        # Asked for when there is a text: that begins a run.
+        return lambda key, text, step: _text_way_of_wrapped(target)(key, text, step)
     return _no_text
 
 
-class _Wrapped:
-    """A logger of Lightning's, whose ``experiment`` is the run, writer or client itself; asked for when there is a text
-    for it, since that begins a run."""
-
-    def __init__(self, logger: Any) -> None:
-        self._logger = logger
-        self._way: _Text | None = None
-
-    def tell(self, key: str, text: str, step: int) -> None:
-        if self._way is None:
-            self._way = self._text_way_of_experiment()
-        self._way(key, text, step)
-
-    def _text_way_of_experiment(self) -> _Text:
-        inner = self._logger.experiment
-        if (run := _wandb_run(inner)) is not None:
-            return lambda key, text, _step: run.summary.__setitem__(key, text)
-        if callable(add := getattr(inner, "add_text", None)):
-            return lambda key, text, step: add(key, text, step)
-        # MLflow's client, which is told the run.
-        run_id = getattr(self._logger, "run_id", None)
-        if run_id is not None and callable(tag := getattr(inner, "set_tag", None)):
-            return lambda key, text, _step: tag(run_id, _tag_name(key), text)
-        return _no_text
+def _text_way_of_wrapped(logger: Any) -> _Text:
+    """Of a logger of Lightning's, whose ``experiment`` is the run, writer or client itself."""
+    inner, run_id = logger.experiment, getattr(logger, "run_id", None)
+    if (run := _wandb_run(inner)) is not None:
+        return _to_summary(run)
+    if callable(add := getattr(inner, "add_text", None)):
+        return lambda key, text, step: add(key, text, step)
+    # MLflow's client, which is told the run.
+    if run_id is not None and callable(tag := getattr(inner, "set_tag", None)):
+        return lambda key, text, _step: tag(run_id, _tag_name(key), text)
+    return _no_text
 
 
 def _tag_name(key: str) -> str:

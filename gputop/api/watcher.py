@@ -150,7 +150,7 @@ class LogTurn:
             self._texts = {}
         numbers.update(_numbers(self.scalars))
         for logger in self._loggers:
-            logger.log(numbers, texts, self.number, count)
+            logger.log(numbers, texts, count if self.number is None else self.number)
 
     def silence(self) -> None:
         """In a forked child: no logger is called, and a lock that may be held is not waited for."""

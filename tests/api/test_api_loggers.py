@@ -62,8 +62,8 @@ def test_any_logger_gets_numbers_and_verdicts_in_its_own_way() -> None:
     run, board, flow, calls = Wandb(), Board(), Flow(), []
     numbers, texts = {"gputop/gpu0/util_pct": 90.0}, {"gputop/gpu0/verdict": "working"}
     for logger in loggers_of([run.log, board, flow, lambda given, step: calls.append((given, step))]):
-        logger.log(numbers, texts, None, 12)
-        logger.log(numbers, {}, 40, 13)
+        logger.log(numbers, texts, 12)
+        logger.log(numbers, {}, 40)
     run.log({"loss": 1.0})
     assert run.rows == [{**numbers, "gputop/step": 40, "loss": 1.0}, {}], "into the row that the loop ends"
     assert run.summary == texts and run.axes == [("gputop/*", "gputop/step")]
@@ -84,8 +84,8 @@ def test_a_logger_that_raises_or_is_slow_is_told_of_once_and_left_out(caplog: py
 
     broken, late = Logger(raises), Logger(slow, lambda: now[0])
     for _ in range(5):
-        broken.log({"a": 1.0}, {}, 1, 1)
-        late.log({"a": 1.0}, {}, 1, 1)
+        broken.log({"a": 1.0}, {}, 1)
+        late.log({"a": 1.0}, {}, 1)
     assert len(calls) == MOST_SLOW
     assert len(caplog.records) == 2 and "\x1b" not in caplog.text
     assert "raised ValueError" in caplog.text and "took more than 1 s 3 times" in caplog.text
@@ -120,7 +120,7 @@ def test_what_another_thread_logs_to_mlflow_goes_into_the_run_that_was_active() 
     flow = Mlflow()
     flow.start_run()
     (logger,) = loggers_of(flow)
-    thread = threading.Thread(target=logger.log, args=({"a": 1.0}, {"gputop/gpu0/verdict": "working"}, None, 0))
+    thread = threading.Thread(target=logger.log, args=({"a": 1.0}, {"gputop/gpu0/verdict": "working"}, 0))
     thread.start()
     thread.join()
     assert flow.got == {"mine": [({"a": 1.0}, 0), ("gputop.gpu0.verdict", "working")]}
@@ -134,7 +134,7 @@ def test_a_text_that_fails_costs_the_texts_and_no_number(caplog: pytest.LogCaptu
     board = NoTexts()
     (logger,) = loggers_of(board)
     for step in (1, 2):
-        logger.log({"a": float(step)}, {"verdict": "working"}, step, step)
+        logger.log({"a": float(step)}, {"verdict": "working"}, step)
     assert board.got == {"a": (2.0, 2)} and not logger.broken
     assert caplog.text.count("raised OSError: full for a text; it gets numbers only") == 1
 
@@ -159,7 +159,7 @@ def test_a_method_of_the_same_name_and_another_form_is_not_given_texts() -> None
 
     logger = Lightning()
     (own,) = loggers_of(logger)
-    own.log({"a": 1.0}, {"gputop/gpu0/verdict": "working"}, 3, 3)
+    own.log({"a": 1.0}, {"gputop/gpu0/verdict": "working"}, 3)
     assert logger.numbers == [({"a": 1.0}, 3)] and logger.run.summary == {"gputop/gpu0/verdict": "working"}
 
 
@@ -167,7 +167,7 @@ def test_a_run_to_which_nobody_else_logs_is_told_of_once(caplog: pytest.LogCaptu
     run = Wandb()
     (logger,) = loggers_of(run)
     for step in range(9):
-        logger.log({"a": float(step)}, {}, step, step)
+        logger.log({"a": float(step)}, {}, step)
     assert caplog.text.count("the loop has logged nothing to the W&B run") == 1
     assert run.rows == [{"a": 8.0, "gputop/step": 8}]
 
@@ -192,7 +192,7 @@ def test_an_accelerators_trackers_are_each_given_the_numbers_in_their_own_way() 
     (logger,) = loggers_of(accelerator)
     # They come with init_trackers, after the watch was made.
     accelerator.trackers += [Tracker(Wandb()), Tracker(object())]
-    logger.log({"a": 1.0}, {}, 5, 5)
+    logger.log({"a": 1.0}, {}, 5)
     assert accelerator.trackers[0].tracker.rows == [{"a": 1.0, "gputop/step": 5}]
     assert accelerator.trackers[1].got == [({"a": 1.0}, 5)]
 
@@ -203,7 +203,7 @@ def test_whatever_a_logger_raises_ends_neither_the_training_nor_the_watch(error:
         raise error
 
     (logger,) = loggers_of(raises)
-    logger.log({"a": 1.0}, {}, 1, 1)
+    logger.log({"a": 1.0}, {}, 1)
     assert logger.broken
 
 
@@ -213,4 +213,4 @@ def test_ctrl_c_while_a_logger_runs_is_the_programs() -> None:
 
     (logger,) = loggers_of(interrupted)
     with pytest.raises(KeyboardInterrupt):
-        logger.log({"a": 1.0}, {}, 1, 1)
+        logger.log({"a": 1.0}, {}, 1)
