@@ -1,8 +1,7 @@
-"""``python .github/release/publish.py [OWNER/NAME]``: let every hint say that the package index has gputop.
+"""``python .github/release/publish.py [OWNER/NAME]``: let README say that the package index has gputop.
 
-Sets the one constant that messages read, and writes README's badges and its line about installing between their marks.
-The release runs it before it builds, so that what is published says so, and proposes the same change to the main
-branch.
+Writes its badges and its line about installing between their marks. The release runs it before it builds, so that what
+is published says so, and proposes the same change to the main branch.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS, README = ROOT / "gputop" / "model" / "extras.py", ROOT / "README.md"
 BEGIN, END = "<!-- install -->", "<!-- /install -->"
-BEFORE, AFTER = "PUBLISHED = False", "PUBLISHED = True"
 
 
 def main() -> int:
@@ -22,15 +20,9 @@ def main() -> int:
     source = EXTRAS.read_text(encoding="utf-8")
     named = re.search(r'^DISTRIBUTION = "([\w-]+)"$', source, re.MULTILINE)
     text = README.read_text(encoding="utf-8")
-    if (
-        named is None
-        or text.count(BEGIN) != 1
-        or text.count(END) != 1
-        or (BEFORE not in source and AFTER not in source)
-    ):
-        print("publish.py: the constant or README's marks are not where they were", file=sys.stderr)
+    if named is None or text.count(BEGIN) != 1 or text.count(END) != 1:
+        print("publish.py: the distribution's name or README's marks are not where they were", file=sys.stderr)
         return 1
-    EXTRAS.write_text(source.replace(BEFORE, AFTER), encoding="utf-8")
     before, rest = text.split(BEGIN)
     README.write_text(f"{before}{BEGIN}\n{lines(named[1], repository)}\n{END}{rest.split(END)[1]}", encoding="utf-8")
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -9,17 +10,15 @@ from msgspec import Struct
 
 DISTRIBUTION = "gputop-tui"
 """The name of the package's metadata; ``gputop`` on the package index is another program."""
-
-
-PUBLISHED = False
-"""Whether the package index has it. A release sets this, and README's lines with it, before it builds."""
+CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""The folder of the package: of the project as well, where it was not installed from a wheel."""
 
 
 def install(extra: str) -> str:
     """The command that installs one of the extras, for messages."""
-    if PUBLISHED:
-        return f"pip install '{DISTRIBUTION}[{extra}]'"
-    return f"pip install '.[{extra}]' in a checkout of gputop"
+    if os.path.exists(os.path.join(CHECKOUT, "pyproject.toml")):
+        return f"pip install '.[{extra}]' in a checkout of gputop"
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def install_there() -> str:
