@@ -53,6 +53,7 @@ def test_hints_name_the_checkout_where_there_is_one_else_the_distribution(
     assert extras.install("fleet") == "pip install '.[fleet]' in a checkout of gputop"
     monkeypatch.setattr(extras, "CHECKOUT", str(tmp_path))
     assert extras.install("fleet") == "pip install 'gputop-tui[fleet]'"
+    assert extras.install_there() == "pipx install gputop-tui"
 
 
 def test_where_readme_has_no_place_for_it_nothing_is_changed(tree: Path) -> None:

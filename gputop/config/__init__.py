@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from gputop.model.cards import Price
 from gputop.model.sm import SmChoice
 from gputop.paint.theme import theme_words
-from gputop.system.given_file import read_most, without_waiting
+from gputop.system.given_file import is_named_pipe, read_most, without_waiting
 
 LEAST_INTERVAL_S = 0.25
 """NVML serialises inside the driver and GPM pairs need 0.1 s: nothing is asked more often than this."""
@@ -240,6 +240,8 @@ def _is_within_reach(path: str) -> bool:
 
 def read(path: str | os.PathLike[str], *, required: bool) -> dict[str, Any]:
     """The file's values; without the file none, unless it is required. Raises ConfigError."""
+    if is_named_pipe(path):
+        raise ConfigError(f"cannot read {path}: it is a named pipe; use --config FILE")
     try:
         # Bounded, because --config may name an endless device.
         with open(path, "rb", opener=without_waiting) as file:

@@ -13,17 +13,21 @@ DISTRIBUTION = "gputop-tui"
 CHECKOUT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 """The folder of the package: of the project as well, where it was not installed from a wheel."""
 
+_THERE = "in a checkout of gputop"
+
 
 def install(extra: str) -> str:
     """The command that installs one of the extras, for messages."""
-    if os.path.exists(os.path.join(CHECKOUT, "pyproject.toml")):
-        return f"pip install '.[{extra}]' in a checkout of gputop"
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
+    return f"pip install '.[{extra}]' {_THERE}" if _is_checkout() else f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def install_there() -> str:
     """The command that puts gputop on another machine, for messages."""
-    return f"pipx install {DISTRIBUTION}" if PUBLISHED else "pipx install . in a checkout of gputop"
+    return f"pipx install . {_THERE}" if _is_checkout() else f"pipx install {DISTRIBUTION}"
+
+
+def _is_checkout() -> bool:
+    return os.path.exists(os.path.join(CHECKOUT, "pyproject.toml"))
 
 
 class Extra(Struct, frozen=True):

@@ -27,6 +27,14 @@ def without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
+def is_named_pipe(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a pipe that somebody has named where a file belongs; one of the shell, ``<(…)``, is a link."""
+    try:
+        return S_ISFIFO(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
 def read_most(file: BinaryIO, limit: int) -> bytes:
     """At most ``limit`` bytes of a file or a pipe that was opened so. Raises OSError, also where a pipe's writer has
     not finished in time."""

@@ -216,7 +216,7 @@ def test_the_words_that_fingers_know_mean_what_they_mean_elsewhere(words: list[s
 
 def test_version_and_help() -> None:
     for words in (["--version"], ["-V"], ["once", "-V"]):
-        assert re.fullmatch(r"gputop \d+\.\d+\.\d+\n", gputop(*words).stdout)
+        assert re.fullmatch(r"gputop \d+\.\d+\.\d+(\.dev\d+)?\n", gputop(*words).stdout)
 
 
 def _said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -429,3 +429,24 @@ def test_streams_are_left_as_they_are_where_there_is_no_null_device(
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out.startswith("gputop ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("once", "--config", "PIPE"), ("export", "demo", "small_kernels", "--once", "--textfile", "PIPE"),
+        ("export", "--tls-cert", "PIPE"), ("export", "--tls-cert", VECTOR, "--client-ca", "PIPE"),
+        ("fleet", "--prom", "https://127.0.0.1:9", "--prom-ca", "PIPE", "--json"),
+        ("fleet", "--prom", "http://127.0.0.1:9", "--header-file", "PIPE", "--json"),
+        ("fleet", "remedy", "--prom", "http://127.0.0.1:9", "--by", "slurm", "--act", "PIPE"),
+    ],
+    ids=lambda words: " ".join(words[:1] + words[-2:-1]),
+)  # fmt: skip
+def test_a_named_pipe_where_a_file_belongs_is_refused_at_once(
+    words: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(pipe := tmp_path / "pipe.prom")
+    # Waiting for its writer would be for ever.
+    assert main([str(pipe) if word == "PIPE" else word for word in words]) == 2
+    told = capfd.readouterr().err
+    assert is_one_line(told) and str(pipe) in told

@@ -21,6 +21,7 @@ from gputop.output.messages import say
 from gputop.session.session import Arrivals, Session
 from gputop.sources.marked import Marked
 from gputop.sources.step_sender import STEPS_SOCKET, StepListener
+from gputop.system.given_file import is_named_pipe
 
 STALE_INTERVALS = 2.5
 """A value this many intervals old no longer counts as current."""
@@ -162,6 +163,8 @@ class TextFile:
         self._path = Path(path)
         if self._path.suffix != ".prom":
             raise UsageError(f"--textfile must end in .prom, or node_exporter does not read it, not {path!r}")
+        if is_named_pipe(path):
+            raise UsageError(f"--textfile: {path} is a named pipe: name a file")
         folder = self._path.parent
         if self._path.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
             raise UsageError(f"--textfile: cannot write {path}: name a file in a folder that this user can write")

@@ -14,7 +14,7 @@ from msgspec import Struct
 from gputop.model.fleet_settings import Table, is_loopback
 from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
-from gputop.system.given_file import read_most, without_waiting
+from gputop.system.given_file import is_named_pipe, read_most, without_waiting
 
 URL_VARIABLE, TOKEN_VARIABLE = "GPUTOP_PROM_URL", "GPUTOP_PROM_TOKEN_FILE"
 LONGEST_FILE = 64 * 1024
@@ -123,7 +123,7 @@ def _checked(text: str) -> tuple[str, bool]:
 def _private(path: str, option: str) -> str:
     """The text of a file that no other user can read."""
     try:
-        if stat.S_ISFIFO(os.lstat(path).st_mode):
+        if is_named_pipe(path):
             raise UsageError(f"{option}: {path} is a named pipe: give a file, or <(print-headers)")
         # It may come by a pipe of the shell: --header-file <(print-headers).
         with open(path, "rb", opener=without_waiting) as file:
