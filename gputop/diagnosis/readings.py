@@ -45,6 +45,8 @@ COUNTED = (
     "fp16_active_pct", "int_active_pct",
 )  # fmt: skip
 """What DCGM counts in turns, where a GPU cannot count all of it at once."""
+ALWAYS_ZERO, STUCK = "the driver answers 0", "stuck"
+"""How the reasons begin for which a util is not believed."""
 MISSED = "a sample that DCGM missed: it counts in turns"
 _PERCENTS_OF = attrgetter(*PERCENTS)
 
@@ -110,7 +112,7 @@ def always_zero(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample],
     if past.works_since is None:
         past.works_since = t
     if t - past.works_since >= (LASTS_SLOW_S if SM_SOURCES[gpu.sm_source].slow else LASTS_S):
-        past.always_zero = f"the driver answers 0 while {work}"
+        past.always_zero = f"{ALWAYS_ZERO} while {work}"
     return past.always_zero
 
 
@@ -130,7 +132,7 @@ def stuck(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample], t: fl
     if "processes" in gpu.unavailable or any(p.gpu == gpu.static.index for p in processes):
         return None
     since = datetime.fromtimestamp(past.unmoved_since, timezone.utc)
-    return f"stuck at {util:.0f} since {since:%H:%M} UTC, with no process and {power:.0f} W; reload the driver"
+    return f"{STUCK} at {util:.0f} since {since:%H:%M} UTC, with no process and {power:.0f} W; reload the driver"
 
 
 def missed(gpu: GpuSample, _past: SoFar, _processes: Iterable[ProcessSample], _t: float) -> str | None:
@@ -148,6 +150,11 @@ def missed(gpu: GpuSample, _past: SoFar, _processes: Iterable[ProcessSample], _t
 def is_missed(gpu: GpuSample) -> bool:
     """Whether the counters of a sample that went through here are none."""
     return gpu.unavailable.get("sm_active_pct") == MISSED
+
+
+def is_refuted(gpu: GpuSample) -> bool:
+    """Whether the util of a sample that went through here is not believed: nor is what it was in the samples before."""
+    return gpu.unavailable.get("util_pct", "").startswith((ALWAYS_ZERO, STUCK))
 
 
 def busy_pct(gpu: GpuSample) -> float | None:

@@ -26,7 +26,7 @@ from gputop.diagnosis.hysteresis import (
     saves_pct,
 )
 from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, Births, Demand, ZeroRuns, main_in
-from gputop.diagnosis.readings import busy_pct
+from gputop.diagnosis.readings import busy_pct, is_refuted
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, HostSide, Pause, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.window import (
@@ -252,6 +252,8 @@ class GpuTrack:
             self._trend.observe(t, measured.owners, None if total is None or used is None else total - used)
         before, util = self._util, busy_pct(gpu)
         self._util = util
+        if before is not None and is_refuted(gpu):
+            self._restart()
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         write = None if measured is None else measured.write_bytes
         primary = None if measured is None else measured.primary

@@ -39,6 +39,10 @@ def at_rest(**changes: Any) -> GpuSample:
     return gpu(**{**rest, **changes})
 
 
+def stuck(**changes: Any) -> GpuSample:
+    return at_rest(**{"util": 100.0, "mem_util_pct": 3.0, "power_w": 6.0, "power_limit_w": 115.0, **changes})
+
+
 def all_believed(samples: Iterable[tuple[GpuSample, list[ProcessSample]]]) -> list[GpuSample]:
     readings = Readings()
     return [readings.believed(snap(t, sample, rows)).gpus[0] for t, (sample, rows) in enumerate(samples)]
@@ -77,6 +81,14 @@ def test_what_cannot_be_is_the_same_in_a_frame_a_replay_that_goes_on_and_a_trace
     assert (window.util_pct, window.title) == (None, "no util: not judged")
 
 
+@pytest.mark.parametrize("sample", [at_rest(sm=25.0), stuck()])
+def test_a_util_that_is_not_believed_is_judged_in_no_sample_of_the_window(sample: GpuSample) -> None:
+    said = [frame.diagnoses[0] for frame in frames(snap(t, sample) for t in range(60))]
+    not_judged = next(t for t, d in enumerate(said) if d.title == "no util: not judged")
+    assert not_judged <= STUCK_S
+    assert {d.title for d in said[not_judged:]} == {"no util: not judged"}
+
+
 @pytest.mark.parametrize(
     ("witness", "words"),
     [
@@ -97,10 +109,6 @@ def test_the_driver_s_own_share_of_a_process_refutes_a_util_of_0() -> None:
 def test_a_util_above_0_that_was_seen_once_is_believed_for_good() -> None:
     samples = [(at_rest(sm=40.0), [])] * 20 + [(at_rest(util=30.0, sm=40.0), [])] + [(at_rest(sm=40.0), [])] * 30
     assert [sample.util_pct for sample in all_believed(samples)][20:] == [30.0] + [0.0] * 30
-
-
-def stuck(**changes: Any) -> GpuSample:
-    return at_rest(**{"util": 100.0, "mem_util_pct": 3.0, "power_w": 6.0, "power_limit_w": 115.0, **changes})
 
 
 def test_a_util_stuck_after_a_suspend_is_not_believed_and_nobody_is_accused() -> None:

@@ -142,6 +142,23 @@ def _refused_utilisation(row: Row, world: World) -> None:
     assert row.sees in gpu["unavailable"]["util_pct"]
 
 
+def _always_zero(row: Row, world: World) -> None:
+    scenario = world.make(1)
+    scenario.gpus[0].set(util=0, mem_util=0)
+    done = world.run(scenario, "diagnose", "--for", "14s", "--json")
+    (gpu,) = json.loads(done.stdout)["gpus"]
+    assert row.sees in json.dumps(gpu) and gpu["verdict"] == "collecting", gpu
+
+
+def _tray(row: Row, world: World) -> None:
+    done = world.run(world.make(4, "NVIDIA GB300"), "once", "--json")
+    assert done.returncode == row.status
+    gpus = json.loads(done.stdout)["gpus"]
+    assert all(is_healthy(gpu) and is_explained(gpu) for gpu in gpus)
+    assert {gpu["nvlink_peak_bytes_per_s"] for gpu in gpus} == {18 * 53.125e9}
+    assert row.sees in gpus[0]["unavailable"]["temp_slowdown_c"]
+
+
 def _other_gpm(row: Row, world: World) -> None:
     scenario = world.make(1)
     scenario.error("nvmlGpmQueryDeviceSupport", 25)
@@ -331,8 +348,10 @@ def rows() -> list[Row]:
         Row("GPM: first sample", "one sample makes no pair", "…", "everything; values from the second tick", None,
             "tests/sources/nvml/test_gpm.py::test_the_value_exists_from_the_second_sample_with_its_window"),
         Row("SUCCESS, and always 0", "utilisation is 0 beside counters, a process or power that show work",
-            "the driver answers 0 while", "all other values; the GPU is called neither idle nor lost", None, readings
-            + "test_a_driver_that_always_answers_0_is_not_believed_and_the_gpu_is_called_neither_idle_nor_lost"),
+            "the driver answers 0 while", "all other values; the GPU is called neither idle nor lost", None,
+            _always_zero, slow=True),
+        Row("a tray of GB300", "no retired pages, no thresholds of temperature, 18 links of 53 GB/s",
+            "not supported by this GPU", "everything", 0, _tray),
         Row("utilisation stuck at 100", "after a suspend: no process, little power, a low clock", "stuck at 100",
             "all other values; nobody is accused", None,
             readings + "test_a_util_stuck_after_a_suspend_is_not_believed_and_nobody_is_accused"),
