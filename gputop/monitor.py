@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.job_steps import grown
+from gputop.diagnosis.look_first import LookFirst
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
@@ -50,6 +51,8 @@ class Frame(Struct, frozen=True):
     fabric: FabricSignals | None = None
     periods: tuple[StepPeriod, ...] = ()
     """The steps of jobs as their GPUs' rhythm shows them, whether or not the jobs announce them."""
+    look_first: str | None = None
+    """The UUID of the GPU that is worst off; None where none is in trouble."""
 
 
 def in_runs(snapshot: Snapshot) -> tuple[StepRow, ...]:
@@ -113,6 +116,7 @@ class Judgement(Struct, frozen=True):
 
     diagnoser: Diagnoser
     steps: StepHistory
+    first: LookFirst
     seen: dict[str, None]
     last_t: float | None
 
@@ -130,16 +134,18 @@ class Monitor:
         self._history = History(interval_s)
         self._processes = ProcessHistory(interval_s)
         self._sources = SmSources()
-        before = Judgement(Diagnoser(interval_s), StepHistory(), {}, None) if after is None else deepcopy(after)
+        nothing = Judgement(Diagnoser(interval_s), StepHistory(), LookFirst(), {}, None)
+        before = nothing if after is None else deepcopy(after)
         self._diagnoser = before.diagnoser
         self._steps = before.steps
+        self._first = before.first
         self._seen_uuids = before.seen
         self._last_t = before.last_t
         self.latest: Frame | None = None
 
     def judgement(self) -> Judgement:
         """What its verdicts rest on now, to go on from later: some milliseconds for eight GPUs."""
-        return deepcopy(Judgement(self._diagnoser, self._steps, self._seen_uuids, self._last_t))
+        return deepcopy(Judgement(self._diagnoser, self._steps, self._first, self._seen_uuids, self._last_t))
 
     def acknowledge(self, gpu: int, badge_id: str) -> None:
         """Clear a sticky badge of a GPU, by its index."""
@@ -155,6 +161,7 @@ class Monitor:
             self._processes = ProcessHistory(self._interval_s)
             self._steps = StepHistory()
             self._diagnoser = Diagnoser(self._interval_s)
+            self._first = LookFirst()
             self._sources = SmSources()
             self._seen_uuids.clear()
         self._last_t = snapshot.t
@@ -172,9 +179,11 @@ class Monitor:
         findings, waste = self._diagnoser.findings(), self._diagnoser.waste()
         self._steps.observe(snapshot.t, in_runs(snapshot))
         paces, fabric = tuple(map(self._with_growth, self._steps.paces(snapshot.t))), self._diagnoser.fabric
+        first = self._first.observe(snapshot.t, diagnoses)
         self.latest = Frame(
-            snapshot, diagnoses, self._history, self._processes, findings, waste, paces, fabric, self._diagnoser.periods
-        )
+            snapshot, diagnoses, self._history, self._processes, findings, waste, paces, fabric,
+            self._diagnoser.periods, first,
+        )  # fmt: skip
         return self.latest
 
     def _with_growth(self, pace: StepPace) -> StepPace:

@@ -203,7 +203,10 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
     if shown:
         rows.append(Line().row(width))
         rows.append(process_table.head(view, width))
-        rows.extend(process_table.row(row, view, width, selected=False) for row in shown[:LONGEST_PROCESS_LIST])
+        rows.extend(
+            process_table.row(row, view, width, frame.process_history, selected=False)
+            for row in shown[:LONGEST_PROCESS_LIST]
+        )
         if len(shown) > LONGEST_PROCESS_LIST:
             remainder = f"… {len(shown) - LONGEST_PROCESS_LIST} more rows; --json has them all"
             rows.append(Line().add(remainder, "dim").row(width))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE, since_words, telling
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.quantity import GIB, duration, terminal_safe
 from gputop.model.snapshot import GpuSample
@@ -10,8 +11,8 @@ from gputop.paint import host_rows, layout, panes
 from gputop.paint.charts import chart_rows
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, ScreenRows, Span, Target, pct, shorten, whole, words_target
-from gputop.paint.numbers import sm_text
-from gputop.paint.panes import figure_words
+from gputop.paint.numbers import sm_text, watts
+from gputop.paint.panes import OWNED, figure_words, owner_of
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     averaged,
@@ -53,18 +54,18 @@ def list_row(
 ) -> Row:
     """One GPU on one line: mini chart, UTIL, SM, memory, power, temperature, verdict."""
     d, glyphs = frame.diagnoses[position], view.glyphs
-    gpu, newest = averaged(frame.snapshot.gpus[position], d), is_newest(d)
+    gpu, newest = averaged(frame, position), is_newest(d)
     alarm = d.busy_not_working is not None
     changed = just_changed(frame.snapshot, d)
     sm, sm_style = sm_text(gpu, glyphs, red=is_red(d), newest=newest)
     line = Line().add(f" {gpu_label(gpu):<{label_width}} ", "strong" if selected else "text")
     if chart_width:
         line.add_all(chart_rows(frame, view, gpu, d, chart_width, 1)[0])
-    line.add(f"  {pct(gpu.util_pct)}", "dim" if newest else "strong").add(f"  {sm:>3}", sm_style)
+    line.add(f"  {pct(gpu.util_pct)}", "strong" if is_red(d) and not newest else "dim").add(f"  {sm:>3}", sm_style)
     if width >= 76:
         total = "" if gpu.mem_total_bytes is None else f"/{gpu.mem_total_bytes / 2**30:.0f}"
         line.add(
-            f"  {f'{whole(_gib(gpu.mem_used_bytes), 1)}{total}':>7} {whole(gpu.power_w, 4)} {whole(gpu.temp_c, 3)}",
+            f"  {f'{whole(_gib(gpu.mem_used_bytes), 1)}{total}':>7} {watts(gpu.power_w, 4)} {whole(gpu.temp_c, 3)}",
             "text",
         )
     figure = figure_words(d) if width >= LEAST_FIGURE_WIDTH else ""
@@ -80,16 +81,17 @@ def _gib(size: float | None) -> float | None:
 
 
 def _list_verdict(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, room: int, *, alarm: bool) -> list[Span]:
+    told = telling(d)
     if gpu.lost_reason is not None:
-        return [(shorten(f"{glyphs.red} LOST: {terminal_safe(gpu.lost_reason)}", room), "level.red")]
+        return [(shorten(f"{glyphs.red} {LOST_TITLE}: {terminal_safe(gpu.lost_reason)}", room), "level.red")]
     if alarm:
         long = f"{glyphs.red} {NOT_WORKING_ALARM}: {d.short}"
         return [(long if len(long) <= room else f"{glyphs.red} {NOT_WORKING_ALARM}"[:room], "strong")]
-    glyph = glyphs.level(d.level)
-    text = d.title if len(d.title) + 2 <= room else d.short
-    spans: list[Span] = [(f"{glyph} {shorten(text, room - 2)}", f"level.{d.level}")]
+    level = LEVEL_OF_ROLE[told.role]
+    text = told.words if len(told.words) + 2 <= room else d.short
+    spans: list[Span] = [(f"{glyphs.level(level)} {shorten(text, room - 2)}", f"level.{level}")]
     used = len(spans[0][0])
-    for badge in d.badges:
+    for badge in told.beside:
         words = f"  {glyphs.level(badge.level)} {badge.title}"
         if used + len(words) <= room:
             spans.append((words, f"level.{badge.level}"))
@@ -118,21 +120,34 @@ def add_list(out: ScreenRows, frame: Frame, view: View, width: int) -> None:
         if len(gpus) <= 2
         else layout.grown(0, rows_below, layout.kept_processes(out.left, len(gpus)))
     )
-    if width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard":
-        out.extend(panes.chart(frame, view, selected, width, rows), Target("gpu", gpus[selected].static.uuid))
-    elif out.left >= 8:
-        rule = view.glyphs.rule
-        line = Line().add(rule, "rule").add(f" GPU {gpu_label(gpus[selected])} ", "title")
-        if room < len(gpus):
-            line.add(f" {room} of {len(gpus)} GPUs shown, [ ] for the others ", "dim")
-        steps = step_words(frame, gpus[selected], width - line.width - 4)
-        if steps:
-            line.add(f" {steps} ", "text")
-        named = line.rule(width, rule).row(width)
-        out.add(named, words_target(named, (("[", "previous_gpu"), ("] for", "next_gpu"))))
+    has_chart = width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard"
+    if has_chart or out.left >= 8:
+        named = _section(frame, view, selected, room, width)
+        out.add(named, words_target(named, (("[", "previous_gpu"), ("]", "next_gpu"))))
+    if has_chart:
+        # The row above says the verdict.
+        chart_of_selected = panes.chart(frame, view, selected, width, rows)[1:]
+        out.extend(chart_of_selected, Target("gpu", gpus[selected].static.uuid))
     words = max(1, min(4, out.left - 6)) if out.left >= 8 else min(2, out.left)
     words_rows = evidence_and_remedy(d, view.glyphs, evidence, remedy, width - 2, words) + extra
     for spans in first_rows(words_rows, words, width - 2, view.glyphs):
         out.add(Line().add(" ").add_all(spans).row(width))
     if out.left >= 6:
         out.add(host_rows.load(frame, view, width, indent=1))
+
+
+def _section(frame: Frame, view: View, selected: int, room: int, width: int) -> Row:
+    """The title over the words of the selected GPU: whose it is, since when; how many of the GPUs have rows."""
+    gpu, d, rule = frame.snapshot.gpus[selected], frame.diagnoses[selected], view.glyphs.rule
+    count = len(frame.snapshot.gpus)
+    others = f" {room} of {count} GPUs, [ ] " if room < count else ""
+    since = since_words(telling(d), view.utc_offset_s) if is_red(d) else ""
+    end = width - (len(since) + 3 if since else 1)
+    line = Line().add(rule, "rule").add(f" GPU {gpu_label(gpu)} ", "title")
+    owner = owner_of(d, end - line.width - len(OWNED) - len(others))
+    line.add(f"{OWNED.lstrip()}{owner} " if owner else "", "text").add(others, "dim")
+    steps = step_words(frame, gpu, end - line.width - 2)
+    line.add(f" {steps} " if steps else "", "text")
+    if since and line.width < end:
+        line.rule(end, rule).add(f" {since} ", "dim")
+    return line.rule(width, rule).row(width)

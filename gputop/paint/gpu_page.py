@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gputop.diagnosis.window import pcie_capacity
 from gputop.model import quantity
@@ -396,10 +397,13 @@ def _blocks(
         (size for size in SIZES if size[0] + size[1] * tall + fixed <= room), (max(4, min(6, room // 2)), 2)
     )
     labels = number_labels(
-        averaged(gpu, d), glyphs, alarm=d.busy_not_working is not None, red=is_red(d), newest=is_newest(d)
+        averaged(frame, position), glyphs, alarm=d.busy_not_working is not None, red=is_red(d), newest=is_newest(d)
     )
     if series.cursor is not None:
-        labels = _labels_at(series, alarm=d.busy_not_working is not None, red=is_red(d))
+        at_cursor = replace(
+            gpu, util_pct=series.at("util_pct"), sm_active_pct=series.at("sm_active_pct"), sm_high_pct=None
+        )
+        labels = number_labels(at_cursor, glyphs, alarm=d.busy_not_working is not None, red=is_red(d))
     blocks = [gap_block(series, gap_rows, width, glyphs, labels, alarm=d.busy_not_working is not None)]
     blocks.append(LazyRows(2, lambda: _strip_rows(series, listed, width, glyphs)))
     for chart in gpu_charts:
@@ -428,17 +432,6 @@ def _blocks(
     blocks.append(LazyRows(1, lambda: [heading(shorten(name, width - 6), width, glyphs)]))
     blocks.append(LazyRows(PROVENANCE_ROWS, lambda: provenance_rows(frame.snapshot, gpu, width, glyphs)))
     return blocks
-
-
-def _labels_at(series: ChartSeries, *, alarm: bool, red: bool) -> list[list[tuple[str, str]]]:
-    """UTIL, SM and GAP at the cursor."""
-    util, sm = series.at("util_pct"), series.at("sm_active_pct")
-    gap = None if util is None or sm is None else max(0.0, util - sm)
-    return [
-        [("  UTIL ", "dim"), (pct(util, 4), "strong")],
-        [("  SM   ", "dim"), (pct(sm, 4), "strong" if red else "value.sm")],
-        [("  GAP  ", "dim"), (pct(gap, 4), "value.alarm" if alarm else "value.gap")],
-    ]
 
 
 def _strip_rows(series: ChartSeries, listed: list[VerdictSpan], width: int, glyphs: Glyphs) -> list[Row]:

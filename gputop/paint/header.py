@@ -95,16 +95,21 @@ def _own_cost(own_cost: OwnCost, cpu_pct: float, width: int) -> str:
     """CPU and memory of gputop, and apart from them those of the helper that reads the hardware counters."""
     # The host's name matters more than the long form of the own cost.
     if width < 120:
-        helper = "" if own_cost.helper_cpu_pct is None else f" + {own_cost.helper_cpu_pct:4.1f} %"
-        return f"self {cpu_pct:4.1f} %{helper}"
-    cost = f"self {cpu_pct:4.1f} % cpu"
+        helper = "" if own_cost.helper_cpu_pct is None else f" + {_share(own_cost.helper_cpu_pct)}"
+        return f"self {_share(cpu_pct)}{helper}"
+    cost = f"self {_share(cpu_pct)} cpu"
     if own_cost.rss_bytes is not None:
         cost += f" {own_cost.rss_bytes / 2**20:3.0f} MiB"
     if own_cost.helper_cpu_pct is not None:
-        cost += f" + counters {own_cost.helper_cpu_pct:4.1f} %"
+        cost += f" + counters {_share(own_cost.helper_cpu_pct)}"
         if own_cost.helper_rss_bytes is not None and width >= 160:
             cost += f" {own_cost.helper_rss_bytes / 2**20:3.0f} MiB"
     return cost
+
+
+def _share(cpu_pct: float) -> str:
+    """A share of a core in whole percent: the tenths never stand still."""
+    return "<1 %" if cpu_pct < 1.0 else f"{cpu_pct:2.0f} %"
 
 
 def _counted(names: list[str], times: str) -> str:

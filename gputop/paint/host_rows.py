@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.host_side import serving_on
+from gputop.diagnosis.rules.busy import COMMUNICATION
 from gputop.diagnosis.types import NO_HOST, Attribution
-from gputop.model.quantity import terminal_safe
+from gputop.model.quantity import GIB, terminal_safe
 from gputop.model.serving import server_forms
 from gputop.model.snapshot import FabricPort
 from gputop.monitor import Frame
@@ -14,7 +14,7 @@ from gputop.paint import words
 from gputop.paint.charts import bar
 from gputop.paint.detail_page import LazyRows, heading
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, gib, pct, rate, shorten
+from gputop.paint.line import Line, Row, gb_per_s, pct, rate, shorten, whole
 from gputop.paint.numbers import Field, fields
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import gpu_label
@@ -39,7 +39,7 @@ def traffic_fields(fabric: FabricSignals | None, glyphs: Glyphs) -> list[Field]:
     if fabric is None or not fabric.has_fabric:
         return []
     both = ((glyphs.down, fabric.rx_bytes_per_s), (glyphs.up, fabric.tx_bytes_per_s))
-    return [("fabric " + " ".join(f"{arrow}{rate(value, 10)}" for arrow, value in both), "text")]
+    return [("fabric " + " ".join(f"{arrow}{gb_per_s(value)}" for arrow, value in both) + " GB/s", "text")]
 
 
 NUMBER_WIDTH = 10
@@ -73,29 +73,35 @@ def _served_elsewhere(frame: Frame, room: int) -> str:
     return terminal_safe(words.longest_that_fits(forms, room))
 
 
+def _steps(percent: float | None) -> str:
+    """A share of the host's time in steps of 5 %: from one second to the next it never stands still."""
+    return f"{pct(None if percent is None else 5.0 * round(percent / 5.0))} %"
+
+
 def load_fields(frame: Frame, glyphs: Glyphs) -> list[Field]:
-    """Pressure, memory and traffic of the host as fields of fixed width, the most telling first."""
+    """Pressure and memory of the host as fields of fixed width, and the traffic that a verdict speaks of."""
     host = frame.snapshot.host
-    return [
+    causes = {d.cause for d in frame.diagnoses}
+    fields: list[Field] = [
         *trouble_fields(frame.fabric),
-        (f"waiting for a core {pct(host.psi_cpu_pct)} %", "text"),
-        (f"for I/O {pct(host.psi_io_pct)} %", "text"),
-        (f"mem {gib(host.mem_used_bytes, 6)} GiB", "text"),
-        *traffic_fields(frame.fabric, glyphs),
-        (f"net {glyphs.down}{rate(host.net_rx_bytes_per_s, 10)}", "text"),
-        (f"disk {glyphs.down}{rate(host.disk_read_bytes_per_s, 10)}", "text"),
-        (f"net {glyphs.up}{rate(host.net_tx_bytes_per_s, 10)}", "dim"),
-        (f"disk {glyphs.up}{rate(host.disk_write_bytes_per_s, 10)}", "dim"),
+        (f"waiting for a core {_steps(host.psi_cpu_pct)}", "text"),
+        (f"for I/O {_steps(host.psi_io_pct)}", "text"),
+        (f"mem {whole(None if host.mem_used_bytes is None else host.mem_used_bytes / GIB, 4)} GiB", "text"),
     ]
+    if any(d.verdict == COMMUNICATION.id for d in frame.diagnoses):
+        fields += traffic_fields(frame.fabric, glyphs)
+    if causes & {"network", "fetch"}:
+        fields.append((f"net {glyphs.down}{rate(host.net_rx_bytes_per_s, 10)}", "text"))
+    if "disk" in causes:
+        fields.append((f"disk {glyphs.down}{rate(host.disk_read_bytes_per_s, 10)}", "text"))
+    return fields
 
 
 def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
     """CPU as a bar and the host's fields."""
     host, glyphs = frame.snapshot.host, view.glyphs
     line = Line().to(indent).add("cpu ", "dim")
-    if width >= 100:
-        line.add_all(bar(host.cpu_pct, 100.0, 20, glyphs, "bar.cpu")).add(" ")
-    line.add(f"{pct(host.cpu_pct)} %", "text").add("   ")
+    line.add(_steps(host.cpu_pct), "text").add("   ")
     served = _served_elsewhere(frame, width - line.width - 4)
     if served:
         line.add(served, "text").add("   ")
@@ -103,11 +109,14 @@ def load(frame: Frame, view: View, width: int, indent: int = 2) -> Row:
 
 
 def attribution_rows(frame: Frame, view: View, width: int) -> list[Row]:
-    """Two rows: what the host did while the selected GPU (else the most idle one that is explained) was idle."""
+    """Two rows: what the host did while the selected GPU (else the most idle one that is explained) was idle.
+
+    None where no GPU waits for the host, one where what it did is not known.
+    """
     explained = _explained(frame, view)
     if explained is None:
-        text = _why_not(frame, view)
-        return [Line().to(2).add(shorten(text, width - 3, view.glyphs.more), "dim").row(width), Line().row(width)]
+        unknown = _unknown(frame, view)
+        return [Line().to(2).add(shorten(unknown, width - 3, view.glyphs.more), "dim").row(width)] if unknown else []
     label, attribution = explained
     glyphs = view.glyphs
     lead, running = (
@@ -146,14 +155,11 @@ def _least_width(lead: str, running: str) -> int:
     return 2 + len(lead) + sum(len(name) + NUMBER_WIDTH for name in names)
 
 
-def _why_not(frame: Frame, view: View) -> str:
-    """Why nothing is attributed: nothing to explain, or nothing to explain it with."""
+def _unknown(frame: Frame, view: View) -> str:
+    """Why it is not known what the host did while a GPU starved; empty where none does."""
     starved = [d for d in frame.diagnoses if d.state == "starved"]
     if not starved:
-        idle = [d for d in frame.diagnoses if d.means is not None and (d.means.util_pct or 0.0) <= 100.0 - IDLE_PCT]
-        if any(d.state in ("idle", "idle_allocated") for d in idle):
-            return "no job waits for the host: the GPUs that are idle run none"
-        return "no GPU is idle enough (20 % of its window) to ask what the host did meanwhile"
+        return ""
     chosen = frame.diagnoses[selected_gpu(frame, view)]
     d = chosen if chosen in starved else starved[0]
     reason = NO_HOST if d.host_reason is None else f"{NO_HOST}: {d.host_reason}"

@@ -116,9 +116,9 @@ def rate(value: float | None, width: int = 9) -> str:
     return f"{quantity.rate(value):>{width}}"
 
 
-def gb_per_s(value: float | None, width: int = 5) -> str:
-    """Bytes a second as GB/s with one decimal, without the unit, right-aligned."""
-    return f"{NOT_MEASURED:>{width}}" if value is None else f"{value / 1e9:>{width}.1f}"
+def gb_per_s(value: float | None, width: int = 3) -> str:
+    """Bytes a second as whole GB/s, without the unit, right-aligned."""
+    return f"{NOT_MEASURED:>{width}}" if value is None else f"{value / 1e9:>{width}.0f}"
 
 
 def elapsed(seconds: float | None, width: int = 8) -> str:
@@ -131,6 +131,16 @@ def elapsed(seconds: float | None, width: int = 8) -> str:
         days, hours = divmod(hours, 24)
         return f"{f'{days}d {hours:02d}h':>{width}}"
     return f"{f'{hours}:{rest // 60:02d}:{rest % 60:02d}':>{width}}"
+
+
+def age(seconds: float | None, width: int = 8) -> str:
+    """How old something is, to the minute, so that it stands still: ``41m``, ``3h 12m``, ``5d 02h``."""
+    if seconds is None:
+        return f"{NOT_MEASURED:>{width}}"
+    minutes = max(0, int(seconds)) // 60
+    hours = minutes // 60
+    text = f"{minutes}m" if hours < 1 else f"{hours}h {minutes % 60:02d}m" if hours < 100 else ""
+    return f"{text or f'{hours // 24}d {hours % 24:02d}h':>{width}}"
 
 
 def clock_time(t: float, utc_offset_s: float) -> str:

@@ -6,7 +6,6 @@ processes; what is left makes panes taller. The result has exactly the asked siz
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +22,6 @@ from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, shorten
 from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.view import View, selected_gpu
 
-HOST_ROWS = 4
 LEAST_PANE_WIDTH = 96
 LEAST_SIZE = (20, 4)
 LEAST_TABLE = 3
@@ -86,7 +84,7 @@ class Painter:
             bar = bar_rows(frame, view.replay, selected, view.glyphs, width, room, view.utc_offset_s, view.past_keys)
             foot = bar_targets(bar, frame, view.replay, selected, view.glyphs, width, room, view.past_keys)
         elif hinted:
-            keys = hint.hint_now(view.hint, frame.snapshot.gpus)
+            keys = hint.last_hint(frame, view)
             bar, foot = [hint.hint_row(keys, width)], [hint.hint_target(keys, width)]
         top, targets = self._top.rows, self._top.targets
         if view.replay is not None and len(top) >= height:
@@ -101,8 +99,6 @@ class Painter:
         empty = Line().row(width)
         while out.left > 0:
             out.add(empty)
-        if hinted:
-            _add_letters(out.rows, out.targets, hint.letters(view.hint), view.glyphs.rule)
         rows = out.rows + bar
         out.targets += foot
         if view.glyphs.name == "ascii":
@@ -112,7 +108,7 @@ class Painter:
 
     def shown_rows(self, frame: Frame, view: View) -> list[process_table.ShownProcess]:
         """As ``process_table.shown_rows``, made once for each frame and order: a key that is held asks often."""
-        key = (view.sort, view.inverted, view.tree, view.filter, view.glyphs)
+        key = (view.sort, view.inverted, view.tree, view.filter, view.glyphs, selected_gpu(frame, view))
         if frame is not self._shown_for or key != self._shown_key:
             self._shown = process_table.shown_rows(frame, view)
             self._shown_for, self._shown_key = frame, key
@@ -142,7 +138,7 @@ class Painter:
         if view.process is not None and at >= 0:
             first = max(min(first, at), at - room + 1)
         for i in range(first, min(first + room, len(shown))):
-            row = process_table.row(shown[i], view, width, selected=i == at)
+            row = process_table.row(shown[i], view, width, frame.process_history, selected=i == at)
             out.add(row, Target("process", process_table.key_of(shown[i].process)))
 
     def target(self, row: int, column: int = 0) -> Target | None:
@@ -163,19 +159,6 @@ def _upper(frame: Frame, view: View, width: int, height: int) -> ScreenRows:
     elif gpus and not (view.layout != "list" and _panes(out, frame, view, width)):
         gpu_list.add_list(out, frame, view, width)
     return out
-
-
-def _add_letters(rows: list[Row], targets: Sequence[Target | None], letters: Mapping[str, str], rule: str) -> None:
-    """The key that leads to each part, in the first cell of the part, where that cell and the next say nothing."""
-    kinds = [None if target is None else target.kind for target in targets]
-    for part, kind, above in (("to_counts", "count", 0), ("to_gpus", "gpu", 0), ("to_processes", "header", 1)):
-        if part not in letters or kind not in kinds:
-            continue
-        at = kinds.index(kind) - above
-        (text, style), *rest = rows[at]
-        begins = (text + (rest[0][0] if rest else " "))[:2]
-        if begins in ("  ", f"{rule} "):
-            rows[at] = ((letters[part], style if style.startswith("alarm") else "key"), (text[1:], style), *rest)
 
 
 def _refit(row: Row, width: int) -> Row:
@@ -205,7 +188,8 @@ def _panes(out: ScreenRows, frame: Frame, view: View, width: int) -> bool:
     count = len(frame.snapshot.gpus)
     selected = selected_gpu(frame, view)
     per_line = _columns(width, count)
-    free = out.left - HOST_ROWS - 2
+    host = _host(frame, view, width)
+    free = out.left - len(host) - 2
     if per_line > 1:
         rows = layout.side_by_side(count, per_line, free, view.density)
         if not rows:
@@ -217,13 +201,14 @@ def _panes(out: ScreenRows, frame: Frame, view: View, width: int) -> bool:
             return False
         blocks = [_Block(i, sizes[0] if i == selected else sizes[1]) for i in range(count)]
         _stack(out, frame, view, width, blocks)
-    out.extend(_host(frame, view, width))
+    out.extend(host)
     return True
 
 
 def _host(frame: Frame, view: View, width: int) -> list[Row]:
-    attribution = host_rows.attribution_rows(frame, view, width)
-    return [host_rows.title(frame, view, width), host_rows.load(frame, view, width), *attribution]
+    """The host in one row; with a heading and what it did meanwhile where a GPU waits for it."""
+    load, attribution = host_rows.load(frame, view, width), host_rows.attribution_rows(frame, view, width)
+    return [host_rows.title(frame, view, width), load, *attribution] if attribution else [load]
 
 
 def _stack(out: ScreenRows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
@@ -261,11 +246,8 @@ def _pane(frame: Frame, view: View, position: int, width: int, rows: int, widths
 def _above_lanes(
     frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int], columns: int
 ) -> list[Row]:
-    holding: panes.Holding = ()
-    if rows > panes.LEAST_TALL:
-        holding = panes.holders(frame.snapshot.processes).get(frame.snapshot.gpus[position].static.index, ())
     top = panes.title(frame, view, position, width, widths)
-    return [top, *panes.body(frame, view, position, width, rows - 1, holding, columns)]
+    return [top, *panes.body(frame, view, position, width, rows - 1, columns)]
 
 
 def _grid(out: ScreenRows, frame: Frame, view: View, width: int, per_line: int, rows: int) -> None:

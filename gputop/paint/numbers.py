@@ -5,7 +5,7 @@ from __future__ import annotations
 from gputop.diagnosis.sm_remedy import power_word
 from gputop.diagnosis.thresholds import WIDE_GAP
 from gputop.model import quantity
-from gputop.model.derived import gap_pct, throttle_words, work
+from gputop.model.derived import throttle_words
 from gputop.model.metrics import GPU_METRICS, Metric
 from gputop.model.quantity import NOT_MEASURED, seconds, terminal_safe
 from gputop.model.sm import MEASURED, SM_SOURCES
@@ -34,41 +34,33 @@ def _is_coming(gpu: GpuSample) -> bool:
     return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and lack is not None and lack.kind == "collecting"
 
 
+def shown_gap(gpu: GpuSample) -> int | None:
+    """UTIL − SM in points, of the two as they are shown: who subtracts them finds the same. Never below 0."""
+    if gpu.util_pct is None or gpu.sm_active_pct is None:
+        return None
+    return max(0, int(pct(gpu.util_pct)) - int(pct(gpu.sm_active_pct)))
+
+
 def gap_style(gap: float | None, *, alarm: bool) -> str:
-    """How a gap in points is drawn; ``alarm`` is that of a GPU that is busy and not working."""
+    """How a gap in points, as shown, is drawn; ``alarm`` is that of a GPU that is busy and not working."""
     return "value.alarm" if alarm else "value.gap" if gap is not None and gap >= WIDE_GAP else "dim"
 
 
 def number_labels(
-    gpu: GpuSample, glyphs: Glyphs, rows: int = 4, *, alarm: bool, red: bool, newest: bool = False
+    gpu: GpuSample, glyphs: Glyphs, rows: int = 3, *, alarm: bool, red: bool, newest: bool = False
 ) -> list[list[Span]]:
-    """The first ``rows`` of UTIL, SM, GAP and WORK with their labels, one row each; those of one second are dim."""
+    """The first ``rows`` of UTIL, SM and GAP with their labels, one row each; those of one second are dim."""
     sm, sm_style = sm_text(gpu, glyphs, red=red, newest=newest)
     strong = "dim" if newest else "strong"
     labels: list[list[Span]] = [
         [("  UTIL ", "dim"), (pct(gpu.util_pct, 4), strong)],
         [("  SM   ", "dim"), (f"{sm:>4}", sm_style)],
     ]
-    if rows <= len(labels):
-        return labels[:rows]
-    gap, effort = gap_pct(gpu), work(gpu)
+    gap = shown_gap(gpu)
     style = "dim" if gap is None or newest else gap_style(gap, alarm=alarm)
     absent = glyphs.more if _is_coming(gpu) else NOT_MEASURED
-    labels += [
-        [("  GAP  ", "dim"), (f"{absent:>4}" if gap is None else pct(gap, 4), style)],
-        [
-            ("  WORK ", "dim"),
-            (pct(effort.pct, 4) if effort else f"{absent:>4}", strong if effort else "dim"),
-        ],
-    ]
+    labels.append([("  GAP  ", "dim"), (f"{absent:>4}" if gap is None else f"{gap:>4}", style)])
     return labels[:rows]
-
-
-def now_field(gpu: GpuSample) -> list[Field]:
-    """The newest second beside the means: ``now 82 / 73``, of utilisation and SM activity; none where both lack."""
-    if gpu.util_pct is None and gpu.sm_active_pct is None:
-        return []
-    return [(f"now UTIL {pct(gpu.util_pct)} SM {pct(gpu.sm_active_pct)}", "dim")]
 
 
 def fields(parts: list[Field], width: int, gap: str = "   ") -> list[Span]:
@@ -94,11 +86,10 @@ def memory(gpu: GpuSample) -> str:
 
 
 def counters(gpu: GpuSample) -> list[Field]:
-    """Occupancy, tensor, DRAM (and FP32 where it leads) as fields; left out together where nothing is measured."""
-    if gpu.sm_occupancy_pct is None and gpu.tensor_active_pct is None and gpu.dram_active_pct is None:
+    """Tensor and DRAM activity as fields; left out together where neither is measured."""
+    if gpu.tensor_active_pct is None and gpu.dram_active_pct is None:
         return []
     return [
-        (f"OCC {pct(gpu.sm_occupancy_pct)}", "text"),
         (f"TENSOR {pct(gpu.tensor_active_pct)}", "text"),
         (f"DRAM {pct(gpu.dram_active_pct)}", "text"),
     ]
@@ -111,13 +102,13 @@ def buses(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
         into, out = gb_per_s(gpu.pcie_rx_bytes_per_s), gb_per_s(gpu.pcie_tx_bytes_per_s)
         parts.append((f"PCIe {glyphs.down}{into} {glyphs.up}{out} GB/s", "dim"))
     if gpu.nvlink_rx_bytes_per_s is not None or gpu.nvlink_tx_bytes_per_s is not None:
-        into, out = gb_per_s(gpu.nvlink_rx_bytes_per_s, 6), gb_per_s(gpu.nvlink_tx_bytes_per_s, 6)
+        into, out = gb_per_s(gpu.nvlink_rx_bytes_per_s, 4), gb_per_s(gpu.nvlink_tx_bytes_per_s, 4)
         parts.append((f"NVLink {glyphs.down}{into} {glyphs.up}{out} GB/s", "dim"))
     return parts
 
 
-LEAST_TRAFFIC = 5e7
-"""Bytes a second that would not be shown as 0.0 GB/s."""
+LEAST_TRAFFIC = 5e8
+"""Bytes a second that would not be shown as 0 GB/s."""
 
 
 def busiest_bus(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
@@ -136,28 +127,28 @@ def busiest_bus(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
         return []
     value, text = max(links, key=lambda link: link[0])
     # A bus on which nothing moves says nothing beside the other numbers.
-    return [(f"{text}{gb_per_s(value, 6)} GB/s", "text")] if value >= LEAST_TRAFFIC else []
+    return [(f"{text}{gb_per_s(value, 4)} GB/s", "text")] if value >= LEAST_TRAFFIC else []
+
+
+def watts(power_w: float | None, width: int = 3) -> str:
+    """Power in steps of 5 W: it never stands still, and nothing rests on less."""
+    return whole(None if power_w is None else 5.0 * round(power_w / 5.0), width)
 
 
 def board(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
-    """Power, temperature, clocks, throttling and memory errors."""
+    """Power and temperature; the clock where something slows it, and memory errors where there are any."""
     limit = "" if gpu.power_limit_w is None else f" / {gpu.power_limit_w:.0f}"
-    clock = "" if gpu.sm_clock_max_mhz is None else f" / {gpu.sm_clock_max_mhz:.0f}"
     parts: list[Field] = [
-        (f"{whole(gpu.power_w, 3)}{limit} W", "text"),
+        (f"{watts(gpu.power_w)}{limit} W", "text"),
         (f"{whole(gpu.temp_c, 2)} {glyphs.degree}", "text"),
-        (f"{whole(gpu.sm_clock_mhz, 4)}{clock} MHz", "text"),
     ]
-    if gpu.throttle_reasons is None:
-        parts.append(("throttle n/a", "dim"))
-    else:
-        slowed = throttle_words(gpu.throttle_reasons)
-        parts.append((", ".join(slowed), "level.yellow") if slowed else ("no throttle", "dim"))
-    if gpu.ecc_uncorrected_volatile is not None:
-        parts.append((f"ECC {gpu.ecc_uncorrected_volatile}", "dim"))
-    elif gpu.ecc_uncorrected is not None:
-        # No error in its lifetime means none since the driver was loaded.
-        parts.append((f"ECC {gpu.ecc_uncorrected}{' in its life' if gpu.ecc_uncorrected else ''}", "dim"))
+    if slowed := throttle_words(gpu.throttle_reasons or 0):
+        clock = "" if gpu.sm_clock_max_mhz is None else f" / {gpu.sm_clock_max_mhz:.0f}"
+        parts.append((f"{whole(gpu.sm_clock_mhz, 4)}{clock} MHz", "text"))
+        parts.append((", ".join(slowed), "level.yellow"))
+    lately = gpu.ecc_uncorrected_volatile
+    if errors := gpu.ecc_uncorrected if lately is None else lately:
+        parts.append((f"ECC {errors}{' in its life' if lately is None else ''}", "level.red"))
     return parts
 
 

@@ -7,27 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE, owner_words, since_words, telling
+from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.quantity import NOT_MEASURED, duration, terminal_safe
-from gputop.model.snapshot import GpuSample, ProcessSample
+from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint import host_rows, layout
 from gputop.paint.charts import LABEL_WIDTH, Column, axis, bar, chart_rows, chart_width, lane
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, ScreenRows, Span, Target, clock_time, elapsed, gib, pct, rate, shorten, whole
-from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, now_field, number_labels
+from gputop.paint.line import Line, Row, ScreenRows, Span, Target, clock_time, elapsed, pct, rate, shorten, whole
+from gputop.paint.numbers import Field, board, buses, busiest_bus, counters, fields, memory, number_labels, watts
 from gputop.paint.verdict_history import VerdictSpan, verdict_spans
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     averaged,
     because,
-    believed,
     busiest_share,
     emphasised,
     evidence_and_remedy,
     first_rows,
     gpu_label,
-    headline,
     is_newest,
     is_red,
     just_changed,
@@ -37,8 +36,6 @@ from gputop.paint.words import (
     words_for,
 )
 
-LEAST_HELD = 0.05 * 2**30
-"""Memory below this would read as 0.0 GiB."""
 LAST_SEEN_S = 10.0
 MOST_LOOKED_BACK_S = 600.0
 """How far before and after its loss the last values of a GPU are looked for; full rate is kept for ten minutes."""
@@ -64,18 +61,16 @@ def title_widths(frame: Frame) -> tuple[int, int]:
     return max(len(gpu_label(g)) for g in gpus), max(len(model_name(g.static.name)) for g in gpus)
 
 
-Holding = Sequence[ProcessSample]
-
-
 def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int, int] | None = None) -> Row:
     """The title row; red from edge to edge only while the GPU is busy and not working.
 
-    ``widths`` are those of ``title_widths``, for callers that paint many.
+    It names whose process a GPU in trouble is. ``widths`` are those of ``title_widths``, for callers that paint many.
     """
     gpu, d, glyphs = frame.snapshot.gpus[position], frame.diagnoses[position], view.glyphs
+    told = telling(d)
     alarm = d.busy_not_working is not None
-    level = "alarm.title" if alarm else f"level.{d.level}"
-    ruler = "alarm.title" if alarm else "rule"
+    level = "alarm.title" if alarm else f"level.{LEVEL_OF_ROLE[told.role]}"
+    ruler, text_style = ("alarm.title", "alarm.title") if alarm else ("rule", "text")
     labels, names = title_widths(frame) if widths is None else widths
     mark = " " if alarm else glyphs.rule
     line = Line()
@@ -93,18 +88,18 @@ def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int
     reserved = len(forms[-1]) + LEAST_APART if forms else 0
     verdict = _verdict(gpu, d, view, room - reserved - line.width if forms else None)
     line.add_all(emphasised(verdict, changed=just_changed(frame.snapshot, d)))
-    for badge in d.badges:
-        if badge.id == "lost":
-            # The verdict says so already.
-            continue
-        words = f"   {glyphs.level(badge.level)} {badge.title}"
+    badges = [(f"   {glyphs.level(badge.level)} {badge.title}", badge.level) for badge in told.beside]
+    owner = owner_of(d, room - reserved - line.width - sum(len(text) for text, _ in badges) - len(OWNED))
+    if owner:
+        line.add(OWNED + owner, text_style)
+    for words, badge_level in badges:
         if line.width + len(words) > room - reserved:
             break
-        line.add(words, "alarm.title" if alarm else f"level.{badge.level}")
+        line.add(words, "alarm.title" if alarm else f"level.{badge_level}")
     apart = 3 if line.width + reserved < room else LEAST_APART
     steps = longest_that_fits(forms, room - line.width - apart)
     if steps:
-        line.add(" " * apart + steps, "alarm.title" if alarm else "text")
+        line.add(" " * apart + steps, text_style)
     if line.width <= room:
         line.add(" ", ruler)
         line.rule(width - len(figure) - 3, " " if alarm else glyphs.rule, ruler)
@@ -116,21 +111,34 @@ def title(frame: Frame, view: View, position: int, width: int, widths: tuple[int
     return line.row(width)
 
 
+OWNED, LEAST_OWNER = " · ", 8
+"""What stands before the owner of a GPU; with fewer cells than these its name would say nothing."""
+
+
+def owner_of(d: GpuDiagnosis, room: int) -> str:
+    """Whose process a GPU that is in trouble is, cut to ``room`` cells; empty for others, and where it is not known."""
+    told = telling(d)
+    if told.owner is None or told.role not in ("not_working", "waiting") or room < LEAST_OWNER:
+        return ""
+    return shorten(terminal_safe(owner_words(told.owner)), room)
+
+
 def _verdict(gpu: GpuSample, d: GpuDiagnosis, view: View, room: int | None) -> list[Span]:
     """The verdict of a title, abbreviated to ``room`` cells as far as it stays readable."""
-    glyphs = view.glyphs
+    glyphs, told = view.glyphs, telling(d)
+    level = LEVEL_OF_ROLE[told.role]
     if gpu.lost_reason is not None:
         since = "" if gpu.lost_since is None else f" since {clock_time(gpu.lost_since, view.utc_offset_s)}"
-        return [(f"{glyphs.red} LOST{since}", "level.red")]
-    text, _ = headline(d, glyphs)
+        return [(f"{glyphs.red} {LOST_TITLE}{since}", "level.red")]
     if d.busy_not_working is None:
-        style = f"level.{d.level}"
+        text, style = f"{glyphs.level(level)} {told.words}", f"level.{level}"
         if room is None or len(text) <= room or room < LEAST_VERDICT:
             return [(text, style)]
-        short = f"{glyphs.level(d.level)} {d.short}"
+        short = f"{glyphs.level(level)} {d.short}"
         return [(short if len(short) <= room else shorten(text, room), style)]
+    text = f"{glyphs.red} {NOT_WORKING_ALARM}"
     room_left = None if room is None else room - len(text)
-    for apart, words in ((3, d.title), (LEAST_APART, d.title), (LEAST_APART, d.short)):
+    for apart, words in ((2, d.title), (LEAST_APART, d.short)):
         if room_left is None or apart + len(words) <= room_left:
             return [(f"{text}{' ' * apart}{words}", "alarm.title")]
     return [(text, "alarm.title")]
@@ -138,19 +146,16 @@ def _verdict(gpu: GpuSample, d: GpuDiagnosis, view: View, room: int | None) -> l
 
 def figure_words(d: GpuDiagnosis) -> str:
     """The number of the verdict with its word, in one form at every size; nothing before there is a verdict."""
-    if d.figure is None:
+    number = telling(d).number
+    if number is None:
         return ""
-    word, value = d.figure
-    return f"{word} {NOT_MEASURED:>5}" if value is None else f"{word} {value:3.0f} %"
+    return f"{number.measure} {NOT_MEASURED:>5}" if number.value is None else f"{number.measure} {number.value:3.0f} %"
 
 
-def body(
-    frame: Frame, view: View, position: int, width: int, rows: int, holding: Holding, columns: int | None = None
-) -> list[Row]:
+def body(frame: Frame, view: View, position: int, width: int, rows: int, columns: int | None = None) -> list[Row]:
     """The rows under the title: labels, gap chart of ``columns`` and text side by side; ``rows`` is at least 2."""
     d, glyphs = frame.diagnoses[position], view.glyphs
-    newest = believed(frame.snapshot.gpus[position], d)
-    gpu = averaged(newest, d)
+    gpu = averaged(frame, position)
     columns = chart_width(width) if columns is None else columns
     info_column = LABEL_WIDTH + columns + 3
     info_width = width - info_column - 1
@@ -160,7 +165,7 @@ def body(
         charts.append(list(axis(view, columns)))
     labels = number_labels(gpu, glyphs, rows, alarm=d.busy_not_working is not None, red=is_red(d), newest=is_newest(d))
     if rows >= LEAST_TALL:
-        texts = _tall_info(frame, gpu, newest, d, glyphs, info_width, rows, holding)
+        texts = _tall_info(frame, view, position, gpu, info_width, rows)
     else:
         texts = _short_info(frame, gpu, d, glyphs, info_width, rows)
     painted = []
@@ -177,50 +182,19 @@ def body(
     return painted
 
 
-def holders(processes: Holding) -> dict[int | None, list[ProcessSample]]:
-    """By the index of each GPU the processes that hold its memory, the largest first."""
-    by_gpu: dict[int | None, list[ProcessSample]] = {}
-    for p in processes:
-        if p.role == "gpu" and (p.gpu_mem_bytes or 0.0) >= LEAST_HELD:
-            by_gpu.setdefault(p.gpu, []).append(p)
-    for holding in by_gpu.values():
-        holding.sort(key=lambda p: -(p.gpu_mem_bytes or 0.0))
-    return by_gpu
-
-
-def _holders(holding: Holding, width: int) -> str:
-    """Who holds the memory: the largest processes by name, as far as they fit."""
-    text = ""
-    for process in holding[:3]:
-        name = terminal_safe(process.static.name or f"pid {process.pid}")[:16]
-        entry = f"{', ' if text else ''}{name} {gib(process.gpu_mem_bytes).strip()}"
-        if len(text) + len(entry) > width:
-            break
-        text += entry
-    return text
-
-
-def _tall_info(
-    frame: Frame, gpu: GpuSample, newest: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int,
-    holding: Holding,
-) -> list[list[Span]]:  # fmt: skip
-    bar_width = 12 if width >= 60 else 8
+def _tall_info(frame: Frame, view: View, position: int, gpu: GpuSample, width: int, rows: int) -> list[list[Span]]:
+    d, glyphs = frame.diagnoses[position], view.glyphs
     mem: list[Span] = [("MEM  ", "dim")]
-    mem += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, bar_width, glyphs, "bar.mem")
+    mem += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 12 if width >= 60 else 8, glyphs, "bar.mem")
     mem += [(f" {memory(gpu)}", "text")]
-    now = [] if is_newest(d) else now_field(newest)
-    mem += [(f"   {text}", style) for text, style in now]
-    room = width - sum(len(text) for text, _ in mem) - 4
-    mem += [("   " + _holders(holding, room), "text")]
-    metrics: list[list[Span]] = [
-        mem,
-        fields(counters(gpu) + buses(gpu, glyphs), width),
-        fields(board(gpu, glyphs), width),
-    ]
+    since = since_words(telling(d), view.utc_offset_s)
+    if since and sum(len(text) for text, _ in mem) + 3 + len(since) <= width:
+        mem.append((f"   {since}", "text"))
+    metrics: list[list[Span]] = [mem, fields(counters(gpu) + board(gpu, glyphs) + buses(gpu, glyphs), width)]
     if gpu.lost_reason is not None:
         metrics = [fields(last_seen(frame, gpu, glyphs), width, "  ")]
     evidence, remedy, extra = words_for(gpu, d, glyphs, width)
-    # The words matter more than the third row of numbers; the first row of numbers always stays.
+    # The words matter more than the second row of numbers; the first one always stays.
     metric_rows = metrics[: max(1, rows - len(evidence) - len(remedy))]
     return first_rows(
         metric_rows + evidence_and_remedy(d, glyphs, evidence, remedy, width, rows - len(metric_rows)) + extra,
@@ -248,34 +222,31 @@ def last_seen(frame: Frame, gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
     return [("before it was lost:", "dim"), *last_fields] if last_fields else []
 
 
-CALM = ("green", "grey-green", "grey")
-"""Levels of a GPU on which nothing is wrong."""
-
-
 def _short_info(
     frame: Frame, gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int
 ) -> list[list[Span]]:
     numbers: list[Field] = [
         *counters(gpu),
         (memory(gpu), "text"),
-        (f"{whole(gpu.power_w, 3)} W", "text"),
+        (f"{watts(gpu.power_w)} W", "text"),
         (f"{whole(gpu.temp_c, 2)} {glyphs.degree}", "text"),
         *busiest_bus(gpu, glyphs),
     ]
-    if d.level in CALM:
+    told = telling(d)
+    if not is_red(d):
         # On a GPU on which nothing is wrong nothing stands out.
         numbers = [(text, "dim") for text, _ in numbers]
     if gpu.lost_reason is not None:
         numbers = last_seen(frame, gpu, glyphs)
     evidence, style = because(d, gpu)
     second: list[Span] = []
-    helps = d.remedy_short and d.level in ("red", "yellow")
+    helps = told.remedy_short and is_red(d)
     if evidence:
         lead = "" if style == "dim" else f"{glyphs.because} "
         if rows > SHORTEST and helps:
-            third: list[Span] = [(f"{glyphs.remedy} {d.remedy_short}"[:width], "remedy")]
+            third: list[Span] = [(f"{glyphs.remedy} {told.remedy_short}"[:width], "remedy")]
             return [fields(numbers, width, "  "), [(lead + shorten(evidence, width - len(lead)), style)], third]
-        tail = f" {glyphs.remedy} {d.remedy_short}" if helps else ""
+        tail = f" {glyphs.remedy} {told.remedy_short}" if helps else ""
         if (width - len(lead) - len(tail)) < LEAST_EVIDENCE * len(evidence):
             tail = ""
         second = [(lead + shorten(evidence, width - len(lead) - len(tail)), style), (tail, "remedy")]
@@ -299,7 +270,7 @@ LANES: tuple[tuple[str, str, str], ...] = (
 def chart(frame: Frame, view: View, position: int, width: int, rows: int) -> list[Row]:
     """Title, the gap chart with its axis, and the time line below: ``rows`` + 2 rows."""
     d = frame.diagnoses[position]
-    gpu = averaged(frame.snapshot.gpus[position], d)
+    gpu = averaged(frame, position)
     chart_width = width - LABEL_WIDTH - 1 - AXIS_WIDTH
     charts = chart_rows(frame, view, gpu, d, chart_width, rows)
     labels = number_labels(gpu, view.glyphs, alarm=d.busy_not_working is not None, red=is_red(d), newest=is_newest(d))
@@ -400,15 +371,13 @@ def evidence_rows(frame: Frame, view: View, position: int, width: int, rows: int
 
 def numbers(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     """Memory as a bar, counters, board and buses: two rows."""
-    d, glyphs = frame.diagnoses[position], view.glyphs
-    newest = believed(frame.snapshot.gpus[position], d)
-    gpu = averaged(newest, d)
+    gpu, glyphs = averaged(frame, position), view.glyphs
     line = Line().to(2).add("MEM ", "dim").add_all(bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 24, glyphs, "bar.mem"))
     line.add(f" {memory(gpu)}   ", "text")
     line.add_all(fields(counters(gpu), width - line.width - 1))
-    now = [] if is_newest(d) else now_field(newest)
-    rest = Line().to(2).add_all(fields(now + board(gpu, glyphs) + buses(gpu, glyphs), width - 3))
-    return [line.row(width), rest.row(width)]
+    since = since_words(telling(frame.diagnoses[position]), view.utc_offset_s)
+    rest = fields(board(gpu, glyphs) + buses(gpu, glyphs) + ([(since, "text")] if since else []), width - 3)
+    return [line.row(width), Line().to(2).add_all(rest).row(width)]
 
 
 def add_big_panes(out: ScreenRows, frame: Frame, view: View, width: int) -> None:
@@ -417,8 +386,9 @@ def add_big_panes(out: ScreenRows, frame: Frame, view: View, width: int) -> None
     gpus = frame.snapshot.gpus
     count = len(gpus)
     beneath = len(LANES) + 1
-    # Titles and time axes, lanes, three rows of words, two of numbers, two of the host, the table's head.
-    needed = count * 2 + beneath + 3 + 2 + 2 + 2
+    host = [host_rows.load(frame, view, width), *host_rows.attribution_rows(frame, view, width)[:1]]
+    # Titles and time axes, lanes, three rows of words, two of numbers, the host, the table's head.
+    needed = count * 2 + beneath + 3 + 2 + len(host) + 2
     room = out.left - needed - layout.LEAST_PROCESSES
     air = room - 9 * count >= 3
     rows = layout.big_chart(5 if count == 1 else 4, room - (3 if air else 0), count, out.height)
@@ -433,7 +403,6 @@ def add_big_panes(out: ScreenRows, frame: Frame, view: View, width: int) -> None
             if air:
                 out.add(empty)
             out.extend(numbers(frame, view, position, width))
-    out.add(host_rows.load(frame, view, width))
-    out.add(host_rows.attribution_rows(frame, view, width)[0])
+    out.extend(host)
     if air:
         out.add(empty)

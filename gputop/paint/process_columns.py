@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
 from gputop.model.snapshot import ProcessSample, value
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, elapsed, fit, folded, rate, size
+from gputop.paint.line import Line, Row, age, fit, folded, rate, size
 from gputop.paint.words import thread_words
 
 Children = Sequence[ProcessSample]
@@ -82,14 +82,13 @@ _LEFT = ("user", "command", "name", "job", "container", "loader", "why", "role",
 _RISING = (*_LEFT, "gpu", "pid", "ppid", "starttime")
 
 DEFAULT = (
-    "gpu", "pid", "user", "gpu_mem_bytes", "gpu_time_pct", "cpu_pct", "tree_cpu_pct", "loader", "rss_bytes", "age_s",
-    "job", "command",
+    "gpu", "pid", "user", "gpu_mem_bytes", "gpu_time_pct", "cpu_pct", "loader", "rss_bytes", "age_s", "job", "command",
 )  # fmt: skip
 """The columns of someone who has chosen none."""
 
 
-def loader_words(process: ProcessSample, children: Children) -> str:
-    """``8 torch R6 D2``: how many workers of which kind, and how many of them are in which state."""
+def loader_words(process: ProcessSample, children: Children, *, states: bool = False) -> str:
+    """``8 torch``: how many workers of which kind; with ``states`` also how many of them do what: ``8 torch R6 D2``."""
     if process.role == "loader":
         return f"{process.static.loader or 'python'} worker"
     if process.role != "gpu":
@@ -98,9 +97,11 @@ def loader_words(process: ProcessSample, children: Children) -> str:
     if not workers:
         return process.static.loader or thread_words(process, workers) or "–"
     kinds = "+".join(dict.fromkeys(p.static.loader or "python" for p in workers))
-    states = [p.state or "?" for p in workers]
-    in_order = sorted(dict.fromkeys(states), key=MOST_STATES.find)
-    return f"{len(workers)} {kinds} " + " ".join([f"{state}{states.count(state)}" for state in in_order])
+    words = f"{len(workers)} {kinds}"
+    if not states:
+        return words
+    seen = [p.state or "?" for p in workers]
+    return " ".join([words, *(f"{state}{seen.count(state)}" for state in sorted(set(seen), key=MOST_STATES.find))])
 
 
 def _total(process: ProcessSample, children: Children, key: str) -> float | None:
@@ -131,7 +132,7 @@ def _whole(value: float, width: int) -> str:
     return f"{round(value):>{width}}"
 
 
-_WRITERS: dict[Unit, Callable[[float, int], str]] = {"bytes": size, "bytes/s": rate, "s": elapsed, "bool": _yes_no}
+_WRITERS: dict[Unit, Callable[[float, int], str]] = {"bytes": size, "bytes/s": rate, "s": age, "bool": _yes_no}
 
 
 def _shower(unit: Unit, width: int, value: Callable[[ProcessSample, Children], Value]) -> Callable[..., str]:
@@ -172,6 +173,8 @@ def _columns() -> dict[str, ProcessColumn]:
     return columns
 
 
+BY_VERDICT = "verdict"
+"""The order that no column has: the processes of the selected GPU, then those of GPUs in trouble, each by memory."""
 COLUMNS: dict[str, ProcessColumn] = _columns()
 """Every column by key: those of DEFAULT first, then the rest in the catalogue's order."""
 SORTABLE = {column.letter: column.key for column in COLUMNS.values() if column.letter}

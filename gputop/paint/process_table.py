@@ -11,14 +11,17 @@ from operator import itemgetter
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gputop.diagnosis.look_first import trouble
 from gputop.diagnosis.types import NOT_WORK, NOT_WORKING, GpuDiagnosis
+from gputop.model.history import ProcessHistory
 from gputop.model.quantity import terminal_safe
 from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Target, fit, shorten, size, words_target
-from gputop.paint.process_columns import COLUMNS, GUTTER, columns_for
+from gputop.paint.process_columns import BY_VERDICT, COLUMNS, GUTTER, columns_for, loader_words
 from gputop.paint.process_filter import passes, searchable
 from gputop.paint.view import ProcessKey, View, selected_gpu
 from gputop.paint.words import job_words
@@ -36,25 +39,23 @@ def key_of(process: ProcessSample) -> ProcessKey:
 
 
 class ShownProcess(Struct, frozen=True):
-    """One row of the table: the process, its descendants, and the branch drawn before it."""
+    """One row of the table: the process, its descendants, and the branch drawn before it.
+
+    ``feeds`` says that its GPU is the selected one and waits: then it matters what its loaders do.
+    """
 
     process: ProcessSample
     children: tuple[ProcessSample, ...]
     branch: str
+    feeds: bool = False
 
 
 Families = tuple[list[ShownProcess], list[ProcessSample]]
 
 
-def _starved(frame: Frame) -> set[int]:
-    """Indices of the GPUs that starve."""
-    pairs = zip(frame.snapshot.gpus, frame.diagnoses, strict=True)
-    return {gpu.static.index for gpu, d in pairs if d.state == "starved"}
-
-
 def shown_rows(frame: Frame, view: View) -> list[ShownProcess]:
     """All rows of the table in order, whether or not they fit the screen."""
-    starved = _starved(frame)
+    selected = frame.diagnoses[selected_gpu(frame, view)] if frame.diagnoses else None
     parents, strays = families(frame.snapshot.processes)
     verdicts = verdict_words(frame) if view.filter else {}
     passing_rows = parents
@@ -70,12 +71,14 @@ def shown_rows(frame: Frame, view: View) -> list[ShownProcess]:
                 chosen[key_of(parent)] = passing
             passing_rows.append(shown)
     rows: list[ShownProcess] = []
-    for shown in _sorted(passing_rows, view):
-        rows.append(shown)
+    for shown in _by_verdict(passing_rows, frame, view) if view.sort == BY_VERDICT else _sorted(passing_rows, view):
         parent = shown.process
+        is_selected = selected is not None and parent.gpu == selected.index
+        feeds = is_selected and selected is not None and selected.state == "starved"
+        rows.append(replace(shown, feeds=True) if feeds else shown)
         # Children that pass without their parent are what the user looks for: they show even in a closed tree.
         below = chosen.get(key_of(parent))
-        if below is None and (view.tree == "all" or (view.tree == "auto" and parent.gpu in starved)):
+        if below is None and (view.tree == "all" or (view.tree == "auto" and is_selected and (feeds or view.gpu))):
             below = shown.children
         rows += _branches(below or (), view)
     rows += [
@@ -139,6 +142,19 @@ def branch_of(processes: Sequence[ProcessSample], root: ProcessSample) -> list[P
     return branch
 
 
+def _by_verdict(rows: list[ShownProcess], frame: Frame, view: View) -> list[ShownProcess]:
+    """The processes of the selected GPU, then of those in trouble, the worst first, then the others; each by memory."""
+    selected = frame.diagnoses[selected_gpu(frame, view)].index if frame.diagnoses else None
+    kinds = {d.index: kind for d in frame.diagnoses if (kind := trouble(d)) is not None}
+
+    def place(row: ShownProcess) -> tuple[bool, int, float]:
+        gpu = row.process.gpu
+        kind = len(frame.diagnoses) if gpu is None else kinds.get(gpu, len(kinds))
+        return gpu != selected, kind, -(row.process.gpu_mem_bytes or 0.0)
+
+    return sorted(rows, key=place, reverse=view.inverted)
+
+
 def _sorted(rows: list[ShownProcess], view: View) -> list[ShownProcess]:
     """By the chosen column, equal ones as they stood; what is not known stands last, whichever way the order goes."""
     value = COLUMNS[view.sort].value
@@ -159,7 +175,12 @@ def _by_place(process: ProcessSample) -> tuple[int, int]:
 
 
 def _descending(view: View) -> bool:
-    return COLUMNS[view.sort].rising == view.inverted
+    return not view.inverted if view.sort == BY_VERDICT else COLUMNS[view.sort].rising == view.inverted
+
+
+def order_words(key: str) -> str:
+    """What the table is sorted by, in a word."""
+    return key if key == BY_VERDICT else COLUMNS[key].head
 
 
 def verdict_words(frame: Frame) -> dict[int | None, str]:
@@ -194,7 +215,7 @@ def title(view: View, width: int, count: int) -> Row:
     if view.tagged:
         line.add(f"  {len(view.tagged)} tagged", "level.yellow")
     line.add(" ", "rule")
-    text = f"by {COLUMNS[view.sort].head} {glyphs.sorted if _descending(view) else glyphs.sorted_up}"
+    text = f"by {order_words(view.sort)} {glyphs.sorted if _descending(view) else glyphs.sorted_up}"
     if width >= 100 and not view.filter:
         text += f"   t tree: {view.tree}   o sort   [ ] GPU"
     if len(text) + line.width + 4 <= width:
@@ -220,9 +241,19 @@ def head(view: View, width: int) -> Row:
     return line.row(width)
 
 
-def row(shown: ShownProcess, view: View, width: int, *, selected: bool) -> Row:
+SETTLED, SETTLED_S = ("cpu_pct", "gpu_time_pct"), 30.0
+"""What never stands still is shown as the mean of the last full so many seconds."""
+
+
+def settled(process: ProcessSample, history: ProcessHistory) -> ProcessSample:
+    """A process with means in place of what never stands still."""
+    means = {key: history.columns(key_of(process), key, SETTLED_S, 2)[0] for key in SETTLED}
+    return replace(process, **{key: mean for key, mean in means.items() if mean is not None})
+
+
+def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *, selected: bool) -> Row:
     """One process. Rows below a GPU process are dimmed and carry a branch instead of the GPU's number."""
-    process = shown.process
+    process = settled(shown.process, history)
     style = "dim" if process.role in ("helper", "loader") else "level.yellow" if process.role == "orphan" else "text"
     line = Line()
     columns = columns_for(width, view.columns)
@@ -240,7 +271,11 @@ def row(shown: ShownProcess, view: View, width: int, *, selected: bool) -> Row:
             )
             cells.append(fit(text, wide, view.glyphs.more))
         else:
-            cells.append(column.show(process, shown.children))
+            cells.append(
+                fit(loader_words(process, shown.children, states=True), wide, view.glyphs.more)
+                if column.key == "loader" and shown.feeds
+                else column.show(process, shown.children)
+            )
         if placed is columns[0] and key_of(process) in view.tagged:
             line.add("".join(cells), style).add(TAG, "level.yellow")
             cells = []

@@ -8,35 +8,30 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.diagnosis.telling import telling
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.model.expression import Expression
+from gputop.model.quantity import duration
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.glyphs import COLOUR, Glyphs
 from gputop.paint.keys import Key
 from gputop.paint.layout import Density
-from gputop.paint.line import Line, Row, Target
-from gputop.paint.process_columns import DEFAULT
+from gputop.paint.line import Line, Row, Target, gib
+from gputop.paint.process_columns import BY_VERDICT, DEFAULT
 from gputop.paint.process_filter import NO_FILTER
-from gputop.paint.words import counted_groups
+from gputop.paint.words import counted_groups, gpu_label
 
 if TYPE_CHECKING:
     from gputop.paint.replay_bar import Replay
 
 
-# The last row of the screen: the few keys that lead to all the others. It is always there, so that nothing jumps.
+# The last row of the screen: what to look at first, and the few keys that lead to all the others.
 
 Hint = tuple[tuple[str, str, str], ...]
-"""(key as shown, what it does, its id), the most useful first. Keys whose letter stands on its part have no words."""
-PARTS = ("to_counts", "to_gpus", "to_processes")
-"""The keys that lead to a part of the screen, which has the letter at its left edge."""
+"""(key as shown, what it does, its id), the most useful first."""
 WORDS = (
-    ("help", "what every number means"),
-    ("details", "details"),
-    ("gpu_details", "GPU in full"),
-    ("pause", "pause"),
-    ("filter", "filter"),
-    ("copy", "copy for a ticket"),
-    ("findings", "findings"),
+    ("help", "help"),
     ("palette", "every command"),
     ("quit", "quit"),
     ("release_counters", "release counters"),
@@ -54,13 +49,32 @@ def hint_of(keys: Iterable[Key], *, tour: bool = False) -> Hint:
     """The hint with the keys that these commands have at present; with the tour where there is one."""
     shown = {key.id: key.shown.split("  ")[0] for key in keys}
     words = (TOUR, *WORDS) if tour else WORDS
-    named = (*words, *((key_id, "") for key_id in PARTS))
-    return tuple((shown[key_id], does, key_id) for key_id, does in named if shown.get(key_id))
+    return tuple((shown[key_id], does, key_id) for key_id, does in words if shown.get(key_id))
 
 
-def letters(hint: Hint) -> dict[str, str]:
-    """The letter of each part that has one, by the key's id."""
-    return {key_id: shown for shown, does, key_id in hint if not does and len(shown) == 1}
+def last_hint(frame: Frame, view: View) -> Hint:
+    """The GPU to look at first, which a click selects, and the keys for this frame."""
+    keys = hint_now(view.hint, frame.snapshot.gpus)
+    words = look_first_words(frame)
+    return ((LOOK_FIRST, words, "release"), *keys) if words else keys
+
+
+LOOK_FIRST = "look first:"
+
+
+def look_first_words(frame: Frame) -> str:
+    """``GPU 7, idle for 13 min, holds 29 GiB``; empty where no GPU is in trouble."""
+    pairs = zip(frame.snapshot.gpus, frame.diagnoses, strict=True)
+    gpu, d = next(((gpu, d) for gpu, d in pairs if d.uuid == frame.look_first), (None, None))
+    if gpu is None or d is None:
+        return ""
+    words = NOT_WORKING if d.state == "busy_not_working" else IDLE if d.state == "idle_allocated" else telling(d).title
+    held = f", holds {gib(gpu.mem_used_bytes).strip()} GiB" if words == IDLE else ""
+    lasts = f" for {duration(d.lasted_s)}" if d.lasted_s else ""
+    return f"GPU {gpu_label(gpu)}, {words}{lasts}{held}"
+
+
+IDLE = STATE_WORDS["idle"]
 
 
 def hint_now(hint: Hint, gpus: Sequence[GpuSample]) -> Hint:
@@ -72,7 +86,7 @@ def hint_now(hint: Hint, gpus: Sequence[GpuSample]) -> Hint:
     if any(gpu.sm_source == "counters" for gpu in gpus):
         return (*rest[:1], entry, *rest[1:])
     if any(gpu.sm_lack is not None and gpu.sm_lack.kind == "released" for gpu in gpus):
-        return (*rest[:1], (entry[0], "take counters again", COUNTERS), *rest[1:])
+        return (*rest[:1], (entry[0], "take counters", COUNTERS), *rest[1:])
     return rest
 
 
@@ -106,7 +120,7 @@ def hint_target(hint: Hint, width: int) -> Target:
 
 def _fitting(hint: Hint, width: int) -> Hint:
     fitting, used = [], 0
-    for entry in (entry for entry in hint if entry[1]):
+    for entry in hint:
         need = (3 if used else 1) + len(entry[0]) + 1 + len(entry[1])
         if used + need < width:
             fitting.append(entry)
@@ -138,7 +152,7 @@ class View(Struct, frozen=True):
     count: str | None = None
     scroll: int = 0
     command_at: int = 0
-    sort: str = "gpu_mem_bytes"
+    sort: str = BY_VERDICT
     inverted: bool = False
     tree: TreeMode = "auto"
     columns: tuple[str, ...] = DEFAULT
@@ -167,20 +181,10 @@ def selected_count(frame: Frame, view: View) -> str | None:
     return view.count if view.count in groups else next(iter(groups), None)
 
 
-_URGENCY = {"red": 0, "yellow": 1, "info": 2, "green": 3, "grey-green": 3, "grey": 4}
-
-
 def selected_gpu(frame: Frame, view: View) -> int:
-    """Position of the selected GPU among the snapshot's: the chosen one, else the first in most need of attention."""
-    gpus = frame.snapshot.gpus
-    for position, gpu in enumerate(gpus):
-        if gpu.static.uuid == view.gpu:
-            return position
-    ranks = [
-        (gpu.lost_reason is None, d.busy_not_working is None, _URGENCY[d.level], position)
-        for position, (gpu, d) in enumerate(zip(gpus, frame.diagnoses, strict=True))
-    ]
-    return min(ranks)[3] if ranks else 0
+    """Position of the selected GPU among the snapshot's: the chosen one, else the one to look at first."""
+    positions = {gpu.static.uuid: position for position, gpu in enumerate(frame.snapshot.gpus)}
+    return positions.get(view.gpu or "", positions.get(frame.look_first or "", 0))
 
 
 def zoomed(view: View, step: int) -> View:

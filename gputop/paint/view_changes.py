@@ -7,12 +7,14 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.telling import group_of
 from gputop.monitor import Frame
 from gputop.paint import process_table
+from gputop.paint.process_columns import BY_VERDICT
 from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.process_table import ShownProcess
 from gputop.paint.view import Focus, Layout, TreeMode, View, selected_count, selected_gpu, zoomed
-from gputop.paint.words import counted_groups, group_of
+from gputop.paint.words import counted_groups
 
 TREES: tuple[TreeMode, ...] = ("auto", "all", "none")
 SECTIONS: tuple[Focus, ...] = ("processes", "counts", "gpus")
@@ -64,8 +66,7 @@ def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[S
 def next_counted(view: View, frame: Frame, group: str) -> View:
     """The next of the GPUs that the summary counts under a word, wrapping around."""
     gpus, at = frame.snapshot.gpus, selected_gpu(frame, view)
-    pairs = zip(gpus, frame.diagnoses, strict=True)
-    positions = [i for i, (gpu, d) in enumerate(pairs) if group_of(gpu, d) == group]
+    positions = [i for i, d in enumerate(frame.diagnoses) if group_of(d) == group]
     if not positions:
         return view
     # The first press selects the first of them, unless it is selected already as the one in most need of attention.
@@ -116,7 +117,7 @@ def _other_layout(view: View) -> View:
 
 
 def _next_sort(view: View, step: int) -> View:
-    keys = view.columns
+    keys = (BY_VERDICT, *view.columns)
     at = keys.index(view.sort) if view.sort in keys else -1 if step > 0 else 0
     return sorted_by(view, keys[(at + step) % len(keys)])
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.host_side import serving_on
 from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
 from gputop.diagnosis.sm_remedy import power_word
+from gputop.diagnosis.telling import GROUPS, HALF, LEVEL_OF_ROLE, LOST_TITLE, WORKING_POORLY, group_of, telling
 from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT, TOLD_SLOWER
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
@@ -19,10 +20,10 @@ from gputop.diagnosis.types import (
     Attribution,
     GpuDiagnosis,
     Level,
-    State,
 )
 from gputop.model.derived import lacks_sm
 from gputop.model.feeders import Feeders, MainWaits
+from gputop.model.metrics import ACTIVITY_KEYS
 from gputop.model.quantity import mfu_words, per_second, share, step_time, terminal_safe, wrapped
 from gputop.model.serving import ServerRow, server_forms
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
@@ -38,6 +39,12 @@ AVERAGED = (
     "dram_active_pct",
 )  # fmt: skip
 """What rows show as means over the verdict's window."""
+SETTLED = (
+    "power_w", "temp_c", "sm_clock_mhz", "pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s", "nvlink_rx_bytes_per_s",
+    "nvlink_tx_bytes_per_s",
+)  # fmt: skip
+"""What they show as means of the last full ``SETTLED_S`` seconds."""
+SETTLED_S = 10.0
 LONGEST_NAME = 24
 """Cells of a product's name: a longer one is not NVIDIA's, and must not push the verdict aside."""
 
@@ -87,29 +94,24 @@ def believed(gpu: GpuSample, d: GpuDiagnosis) -> GpuSample:
     """The sample without a broken counter's values, so that its 0 is not shown as a measurement."""
     if counts_truly(d):
         return gpu
-    return replace(
-        gpu,
-        sm_active_pct=None,
-        sm_occupancy_pct=None,
-        tensor_active_pct=None,
-        dram_active_pct=None,
-        fp64_active_pct=None,
-        fp32_active_pct=None,
-        fp16_active_pct=None,
-        int_active_pct=None,
-    )
+    return replace(gpu, **dict.fromkeys(ACTIVITY_KEYS))
 
 
-def averaged(gpu: GpuSample, d: GpuDiagnosis) -> GpuSample:
-    """The sample with the means that its verdict stands on, so that numbers and words agree; believed in any case.
+def averaged(frame: Frame, position: int) -> GpuSample:
+    """A GPU's sample with the means that its verdict stands on, so that numbers and words agree; believed in any case.
 
-    While there are too few samples for a verdict, and where a value has no mean yet, its newest value stands.
+    While there are too few samples for a verdict, and where a value has no mean yet, its newest value stands. What no
+    verdict stands on and never stands still, such as power, is the mean of the last full ten seconds.
     """
-    means = d.means
-    if means is None or means.is_few:
-        return believed(gpu, d)
-    means_measured = {key: value for key in AVERAGED if (value := getattr(means, key)) is not None}
-    return believed(replace(gpu, **means_measured), d)
+    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
+    means: dict[str, float | None] = {}
+    for key in SETTLED:
+        if getattr(gpu, key) is not None:
+            before, _ = frame.history.columns(gpu.static.uuid, key, SETTLED_S, 2)
+            means[key] = getattr(gpu, key) if before is None else before
+    if d.means is not None and not d.means.is_few:
+        means |= {key: value for key in AVERAGED if (value := getattr(d.means, key)) is not None}
+    return believed(replace(gpu, **means), d)
 
 
 def is_newest(d: GpuDiagnosis) -> bool:
@@ -161,40 +163,14 @@ def _source_words(source: SmSource, gpus: Sequence[GpuSample]) -> str:
     return words + (f", {max(ages):.0f} s old" if ages else "")
 
 
-def headline(d: GpuDiagnosis, glyphs: Glyphs) -> tuple[str, str]:
-    """(text, style) of a verdict: its glyph and its word; busy-not-working leads with the flag."""
-    if d.state == "busy_not_working":
-        return f"{glyphs.red} {NOT_WORKING_ALARM}", "level.red"
-    return f"{glyphs.level(d.level)} {d.title}", f"level.{d.level}"
+def level_of(d: GpuDiagnosis) -> Level:
+    """The level by which a verdict is drawn: five meanings, the same everywhere."""
+    return LEVEL_OF_ROLE[telling(d).role]
 
 
 def is_red(d: GpuDiagnosis) -> bool:
-    """Whether a GPU is an alarm: nothing on it may look like praise then."""
-    return d.level == "red" or d.state == "busy_not_working"
-
-
-WORKING_POORLY = "working poorly"
-"""The word under which GPUs are counted that work, and yet have a warning: half of the chip used, warps that wait."""
-
-
-def group_of(gpu: GpuSample, d: GpuDiagnosis) -> str:
-    """The word under which the summary counts a GPU: its state, with a warning apart, so that no row contradicts it."""
-    if gpu.lost_reason is not None:
-        return "LOST"
-    if d.state == "busy_not_working":
-        return NOT_WORKING_ALARM
-    if d.state == "idle_allocated":
-        return HOLDING_MEMORY
-    if d.state == "working" and d.level in ("yellow", "red"):
-        return WORKING_POORLY
-    return STATE_WORDS[d.state]
-
-
-COUNTED = (
-    STATE_WORDS["working"], WORKING_POORLY, NOT_WORKING_ALARM, STATE_WORDS["starved"], HOLDING_MEMORY,
-    STATE_WORDS["idle"], STATE_WORDS["unmeasured"], "LOST",
-)  # fmt: skip
-"""The summary's groups, in the order in which they stand."""
+    """Whether a GPU is in trouble: nothing on it may look like praise then."""
+    return telling(d).role in ("not_working", "waiting")
 
 
 def split_gpus(snapshot: Snapshot) -> frozenset[str]:
@@ -205,16 +181,20 @@ def split_gpus(snapshot: Snapshot) -> frozenset[str]:
 def counted_groups(snapshot: Snapshot, diagnoses: Sequence[GpuDiagnosis]) -> dict[str, int]:
     """How many GPUs each group has, in the order of the summary; without the empty ones."""
     split = split_gpus(snapshot)
-    pairs = zip(snapshot.gpus, diagnoses, strict=True)
-    groups = [group_of(gpu, d) for gpu, d in pairs if gpu.static.uuid not in split]
-    return {word: n for word in COUNTED if (n := groups.count(word))}
+    groups = [group_of(d) for d in diagnoses if d.uuid not in split]
+    return {word: n for word in GROUPS if (n := groups.count(word))}
 
 
 SHORT_COUNTS = {
-    "working": "work", WORKING_POORLY: "poor", NOT_WORKING_ALARM: "BUSY", HOLDING_MEMORY: "hold",
-    STATE_WORDS["unmeasured"]: "n/j",
+    STATE_WORDS["working"]: "work", HALF: "half", WORKING_POORLY: "poor", NOT_WORKING_ALARM: "BUSY",
+    HOLDING_MEMORY: "hold", STATE_WORDS["unmeasured"]: "n/j",
 }  # fmt: skip
 """Words of counts where there is no room for them in full."""
+_LEVELS: dict[str, Level] = {
+    STATE_WORDS["working"]: "green", NOT_WORKING_ALARM: "red", LOST_TITLE: "red", STATE_WORDS["idle"]: "info",
+    STATE_WORDS["unmeasured"]: "grey",
+}  # fmt: skip
+"""The levels of the counts; what is not here is a warning."""
 
 
 def count_words(
@@ -226,46 +206,28 @@ def count_words(
     none is hidden.
     """
     groups = counted_groups(snapshot, diagnoses)
-    starved, holding = (_worst(diagnoses, state) for state in ("starved", "idle_allocated"))
-    glyph_and_style = {
-        "working": (glyphs.green, "level.green"),
-        WORKING_POORLY: (glyphs.yellow, "level.yellow"),
-        NOT_WORKING_ALARM: (glyphs.red, "level.red"),
-        "starved": (glyphs.level(starved), f"level.{starved}"),
-        HOLDING_MEMORY: (glyphs.level(holding), f"level.{holding}"),
-        "idle": (glyphs.grey, "level.grey"),
-        STATE_WORDS["unmeasured"]: (glyphs.grey, "level.grey"),
-        "LOST": (glyphs.red, "level.red"),
-    }
     texts: list[tuple[str, str, str]] = []
     for apart, short in (("   ", False), (" ", True)):
         texts.clear()
         for word, n in groups.items():
-            glyph, style = glyph_and_style[word]
-            words = f"{glyph} {n} {SHORT_COUNTS.get(word, word) if short else word}"
-            texts.append((f"{apart if texts else ''}{words}", style, word))
+            level = _LEVELS.get(word, "yellow")
+            words = f"{glyphs.level(level)} {n} {SHORT_COUNTS.get(word, word) if short else word}"
+            texts.append((f"{apart if texts else ''}{words}", f"level.{level}", word))
         if sum(len(text) for text, _, _ in texts) <= width:
             break
     return texts
 
 
-def _worst(diagnoses: Sequence[GpuDiagnosis], state: State) -> Level:
-    """The worst level among the GPUs of a state."""
-    levels = {d.level for d in diagnoses if d.state == state}
-    return next((level for level in ("red", "yellow", "info", "grey") if level in levels), "yellow")
-
-
 def because(d: GpuDiagnosis, gpu: GpuSample) -> tuple[str, str]:
     """(evidence, style): what proves the verdict, or why nothing can be said."""
-    if gpu.lost_reason is not None:
-        return terminal_safe(gpu.lost_reason), "evidence"
-    if d.evidence:
-        return terminal_safe(d.evidence[0]), "evidence" if d.level in ("red", "yellow", "info") else "dim"
+    told = telling(d)
+    if told.evidence:
+        return terminal_safe(told.evidence[0]), "dim" if told.role in ("work", "unknown") else "evidence"
     if gpu.sm_reason and not is_measured(gpu):
         words = power_word(gpu)
         power = f"{words}; " if words is not None else ""
         return f"{power}SM not measured: {terminal_safe(gpu.sm_reason)}", "dim"
-    return (d.notes[0] if d.notes else ""), "dim"
+    return (told.notes[0] if told.notes else ""), "dim"
 
 
 def first_rows(lines: list[list[Span]], rows: int, width: int, glyphs: Glyphs) -> list[list[Span]]:
@@ -281,8 +243,8 @@ def evidence_and_remedy(
     d: GpuDiagnosis, glyphs: Glyphs, evidence: list[list[Span]], remedy: list[list[Span]], width: int, rows: int
 ) -> list[list[Span]]:
     """Evidence and remedy in at most ``rows`` rows: if need be with the short remedy, then with less evidence."""
-    if len(evidence) + len(remedy) > rows and d.remedy_short:
-        remedy = _wrapped(glyphs.remedy, d.remedy_short, "", width, "remedy")[:1]
+    if len(evidence) + len(remedy) > rows and (short := telling(d).remedy_short):
+        remedy = _wrapped(glyphs.remedy, short, width, "remedy")[:1]
     return first_rows(evidence, max(1, rows - len(remedy)), width, glyphs) + remedy
 
 
@@ -290,23 +252,19 @@ def words_for(
     gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int
 ) -> tuple[list[list[Span]], list[list[Span]], list[list[Span]]]:
     """Evidence, remedy, and then badges and notes, each wrapped to ``width``."""
+    told = telling(d)
     evidence, style = because(d, gpu)
-    if gpu.lost_reason is not None and d.evidence:
-        # What to do follows with the badge: here only what is wrong.
-        evidence = terminal_safe(d.evidence[0])
-    suffix = f"  {d.window_s:.0f} s, n={d.n}" if d.evidence and d.n else ""
-    evidence_rows = _wrapped(glyphs.because, evidence, suffix, width, style)
-    for line in d.evidence[1:]:
-        evidence_rows += _wrapped(glyphs.because, line, "", width, style)
-    remedy = _wrapped(glyphs.remedy, d.remedy, "", width, "remedy")
+    evidence_rows = _wrapped(glyphs.because, evidence, width, style)
+    for line in told.evidence[1:]:
+        evidence_rows += _wrapped(glyphs.because, line, width, style)
+    remedy = _wrapped(glyphs.remedy, told.remedy, width, "remedy")
     extra: list[list[Span]] = []
-    for badge in d.badges:
-        if badge.evidence != evidence:
-            extra += _wrapped(glyphs.level(badge.level), badge.evidence, "", width, "text")
-        extra += _wrapped(glyphs.remedy, badge.remedy, "", width, "remedy")
-    for note in d.notes:
+    for badge in told.beside:
+        extra += _wrapped(glyphs.level(badge.level), badge.evidence, width, "text")
+        extra += _wrapped(glyphs.remedy, badge.remedy, width, "remedy")
+    for note in told.notes:
         if note != evidence:
-            extra += _wrapped(glyphs.dot, note, "", width, "dim")
+            extra += _wrapped(glyphs.dot, note, width, "dim")
     return evidence_rows, remedy, extra
 
 
@@ -319,17 +277,12 @@ def _lines(text: str, width: int) -> Sequence[str]:
     return wrapped(safe, width) or [""]
 
 
-def _wrapped(glyph: str, text: str, suffix: str, width: int, style: str) -> list[list[Span]]:
+def _wrapped(glyph: str, text: str, width: int, style: str) -> list[list[Span]]:
     if not text:
         return []
     lines = _lines(text, max(8, width - 2))
     lead = len(glyph) + 1
-    spans: list[list[Span]] = [
-        [(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)
-    ]
-    if suffix and len(lines[-1]) + lead + len(suffix) <= width:
-        spans[-1].append((suffix, "dim"))
-    return spans
+    return [[(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)]
 
 
 # How fast the job on a GPU steps, in the words of its title.

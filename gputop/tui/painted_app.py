@@ -58,6 +58,11 @@ class PaintDue(Message):
     """Changes since the last painting are due to be shown."""
 
 
+def _later(app: QuietApp, seconds: float) -> None:
+    # Not by one of Textual's timers: each is a task of its own.
+    asyncio.get_running_loop().call_later(seconds, app.post_message, PaintDue())
+
+
 def palette_commands() -> type[Provider]:
     """What the palette searches; imported when it first opens."""
     from gputop.tui.screens.palette import Commands
@@ -128,7 +133,8 @@ class PaintedApp(QuietApp, Generic[Shown]):
         """Draw now, even if a painting is already scheduled; later while the terminal has not taken the last one."""
         if self.outlet.is_behind:
             if not self._paints_soon:
-                self._paint_in(LEAST_REPAINT_S)
+                self._paints_soon = True
+                _later(self, LEAST_REPAINT_S)
             return
         self._paints_soon = False
         if self.outlet.lost:
@@ -147,12 +153,8 @@ class PaintedApp(QuietApp, Generic[Shown]):
         if wait <= 0:
             self.paint()
         else:
-            self._paint_in(wait)
-
-    def _paint_in(self, seconds: float) -> None:
-        self._paints_soon = True
-        # Not one of Textual's timers: each is a task of its own.
-        asyncio.get_running_loop().call_later(seconds, self.post_message, PaintDue())
+            self._paints_soon = True
+            _later(self, wait)
 
     def on_paint_due(self) -> None:
         if self._paints_soon:

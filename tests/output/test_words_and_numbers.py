@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
+from gputop.diagnosis.telling import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of
 from gputop.features.fleet import fleet_screen
 from gputop.model.quantity import count, file_size, gpu_time, gpu_time_of, length, numbers, of_hundred, seconds, wrapped
 from gputop.model.snapshot import Snapshot
@@ -26,7 +27,7 @@ from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
 from gputop.paint.numbers import board
 from gputop.paint.view import View
-from gputop.paint.words import COUNTED, WORKING_POORLY, count_words, group_of, model_name, product
+from gputop.paint.words import count_words, model_name, product
 from gputop.recording.writer import RecordingWriter
 from tests.nvml.stand_in import Scenario
 from tests.support.frames import demo_frame
@@ -149,8 +150,8 @@ def test_the_header_says_the_interval_as_it_is() -> None:
 
 def test_people_see_volatile_ecc_counts_first_and_the_gpu_s_life_in_the_details() -> None:
     counted = gpu(ecc_uncorrected=17, ecc_corrected=140, ecc_uncorrected_volatile=2, ecc_corrected_volatile=5)
-    assert ("ECC 2", "dim") in board(counted, COLOUR)
-    assert ("ECC 17 in its life", "dim") in board(replace(counted, ecc_uncorrected_volatile=None), COLOUR)
+    assert ("ECC 2", "level.red") in board(counted, COLOUR)
+    assert ("ECC 17 in its life", "level.red") in board(replace(counted, ecc_uncorrected_volatile=None), COLOUR)
     frame = _frames([snap(0, counted, [train()])])[0]
     painted = gpu_details(frame, DetailsView(View()), counted.static.uuid, 160, 200)
     told = [row.split("  ") for row in plain_text(painted.rows).splitlines() if "memory errors" in row]
@@ -200,10 +201,10 @@ def test_node_and_fleet_count_the_same_states_under_the_same_words() -> None:
     for state, word, _, _ in fleet_screen.COUNTED:
         if state != "allocated_unused":  # known from the scheduler alone
             flag = "A" if state == "busy_not_working" else None
-            assert group_of(gpu, replace(d, state=state, level="grey", busy_not_working=flag)) == word
+            assert group_of(replace(d, state=state, level="grey", busy_not_working=flag)) == word
     counted = [word for state, word, _, _ in fleet_screen.COUNTED if state != "allocated_unused"]
-    assert counted == [word for word in COUNTED if word not in {WORKING_POORLY, "LOST"}], "in one order"
+    assert counted == [word for word in GROUPS if word not in {HALF, WORKING_POORLY, LOST_TITLE}], "in one order"
     (told,) = count_words(
         replace(frame.snapshot, gpus=(gpu,)), [replace(d, state="idle_allocated", level="grey")], ASCII, 80
     )
-    assert (told[0].strip(), told[1]) == (f"{ASCII.grey} 1 holding memory", "level.grey")
+    assert (told[0].strip(), told[1]) == (f"{ASCII.yellow} 1 holding memory", "level.yellow")

@@ -92,9 +92,9 @@ def _low() -> list[str]:
 
 
 def test_sixteen_gpus_on_a_small_screen_leave_three_processes_and_the_keys() -> None:
-    at = next(i for i, row in enumerate(_low()) if row.startswith("L processes"))
+    at = next(i for i, row in enumerate(_low()) if row.startswith("─ processes"))
     assert len(_low()) - at - 3 >= 3
-    assert _low()[-1].startswith(" ? what")
+    assert _low()[-1].startswith(" look first: GPU 0")
 
 
 @pytest.mark.parametrize("gpus", [5, 6, 7, 8, 16])

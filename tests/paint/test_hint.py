@@ -1,4 +1,4 @@
-"""A fresh screen says where to begin; a key takes the line away. Nothing is written to remember it."""
+"""The last row says what to look at first, and the few keys that lead to all the others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputop.model.sm import LackKind, SmLack, SmSource
 from gputop.paint.keys import KEYS
 from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
-from gputop.paint.view import View, hint_of, hint_row
+from gputop.paint.view import View, hint_of, hint_row, last_hint
 from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
@@ -19,14 +19,14 @@ from tests.support.steady_pilot import shown
 
 
 def test_the_hint_can_be_turned_off() -> None:
-    assert ("?", "what every number means", "help") in first_hint(Settings())
+    assert ("?", "help", "help") in first_hint(Settings())
     assert first_hint(Settings(hint=False)) == ()
 
 
 def test_the_hint_names_the_users_own_keys() -> None:
-    shown = {words: key for key, words, _ in first_hint(Settings(keys={"quit": "x", "filter": ""}))}
+    shown = {words: key for key, words, _ in first_hint(Settings(keys={"quit": "x", "palette": ""}))}
     assert shown["quit"] == "x"
-    assert "filter" not in shown
+    assert "every command" not in shown
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 160])
@@ -34,7 +34,7 @@ def test_the_line_is_exactly_as_wide_as_the_screen_and_cuts_no_key(width: int) -
     row = hint_row(hint_of(KEYS), width)
     text = "".join(part for part, _ in row)
     assert cells(text) == width
-    assert width < 80 or "? what" in text
+    assert width < 40 or "? help" in text
     assert set(text.strip().split("   ")) <= {f"{key} {words}" for key, words, _ in hint_of(KEYS)} | {""}
 
 
@@ -43,7 +43,7 @@ def test_a_low_screen_keeps_its_last_row() -> None:
     for height, there in ((10, False), (24, True)):
         rows = main_screen(demo_frame(), view, 80, height).rows
         assert len(rows) == height
-        assert ("? what every" in "".join(text for text, _ in rows[-1])) is there
+        assert ("look first: GPU 0, busy, not working for 11 min" in "".join(text for text, _ in rows[-1])) is there
 
 
 def test_the_key_of_the_counters_is_named_while_they_are_held_or_were_let_go() -> None:
@@ -56,7 +56,7 @@ def test_the_key_of_the_counters_is_named_while_they_are_held_or_were_let_go() -
         return "".join(text for text, _ in main_screen(shown, View(hint=hint_of(KEYS)), 80, 24).rows[-1])
 
     assert "P release counters" in last_row("counters")
-    assert "P take counters again" in last_row("bound", "released")
+    assert "P take counters" in last_row("bound", "released")
     assert "counters" not in last_row("gpm") + last_row("bound", "denied")
 
 
@@ -67,6 +67,8 @@ async def test_no_key_takes_the_line_away_and_a_click_on_it_is_its_key() -> None
         await pilot.press("down", "up")
         await pilot.pause()
         assert app.view.hint
-        await pilot.click(offset=(3, 39))
+        await pilot.click(
+            offset=("".join(text for text, _ in hint_row(last_hint(demo_frame(), app.view), 120)).index("?"), 39)
+        )
         await pilot.pause()
         assert type(app.screen).__name__ == "HelpScreen"

@@ -111,9 +111,9 @@ def test_the_filter_and_the_tags_stand_in_the_title() -> None:
 def test_a_tag_is_a_mark_and_moves_nothing() -> None:
     frame = demo_frame()
     shown = shown_rows(frame, View())[0]
-    plain = _text(process_table.row(shown, View(), 160, selected=False))
+    plain = _text(process_table.row(shown, View(), 160, frame.process_history, selected=False))
     tagged = View(tagged=frozenset({process_table.key_of(shown.process)}))
-    marked = _text(process_table.row(shown, tagged, 160, selected=False))
+    marked = _text(process_table.row(shown, tagged, 160, frame.process_history, selected=False))
     assert marked != plain
     assert marked.replace("*", " ", 1) == plain
 
@@ -163,7 +163,8 @@ def test_rows_fill_their_width_whatever_the_columns_and_the_names(chosen: tuple[
     view = View(columns=chosen, tree="all", filter=parse("!zzz"))
     for width in (40, 80, 133, 300):
         rows = [process_table.head(view, width)]
-        rows += [process_table.row(shown, view, width, selected=True) for shown in shown_rows(bad, view)]
+        history = bad.process_history
+        rows += [process_table.row(shown, view, width, history, selected=True) for shown in shown_rows(bad, view)]
         assert {cells(_text(row)) for row in rows} == {width}
         assert all(_text(row).isprintable() for row in rows)
 
@@ -172,7 +173,8 @@ def test_heads_stand_over_their_values() -> None:
     frame, view = demo_frame(), View()
     for width in (80, 120, 160):
         head = _text(process_table.head(view, width))
-        line = _text(process_table.row(shown_rows(frame, view)[0], view, width, selected=False))
+        shown = shown_rows(frame, view)[0]
+        line = _text(process_table.row(shown, view, width, frame.process_history, selected=False))
         end = head.index("GPU-MEM") + len("GPU-MEM")
         assert line[:end].endswith(" G")
         assert line[head.index("COMMAND") :].startswith("python")

@@ -10,7 +10,7 @@ from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.main_screen import main_screen
-from gputop.paint.numbers import now_field, sm_text
+from gputop.paint.numbers import number_labels, sm_text
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.sources.simulation.simulated import snapshot_at
@@ -51,13 +51,10 @@ def test_the_row_of_a_starved_gpu_and_its_verdict_say_the_same(frames: list[Fram
     assert d.figure[1] == pytest.approx(100.0 - (d.means.util_pct or 0.0))
 
 
-def test_the_pane_has_the_newest_second_dim_beside_the_means(frames: list[Frame]) -> None:
-    frame = frames[-1]
-    view = View(gpu=frame.snapshot.gpus[STARVED].static.uuid)
-    ((words, style),) = now_field(frame.snapshot.gpus[STARVED])
-    assert style == "dim"
-    rows = main_screen(frame, view, 160, 48).rows
-    assert any(words in "".join(text for text, _ in row) for row in rows)
+def test_the_gap_is_the_difference_of_the_two_numbers_above_it() -> None:
+    for util, sm in ((97.4, 87.6), (98.4, 88.6), (40.0, 41.0)):
+        shown = [int(row[1][0]) for row in number_labels(gpu(util=util, sm=sm), COLOUR, alarm=False, red=False)]
+        assert shown[2] == max(0, shown[0] - shown[1])
 
 
 def test_with_too_few_samples_the_newest_second_stands_dim(frames: list[Frame]) -> None:

@@ -143,7 +143,7 @@ async def test_a_click_takes_a_choice_and_one_beside_the_box_leaves_it() -> None
         await pilot.press("o")
         assert isinstance(app.screen, Menu)
         place = app.screen._box.content_region
-        await pilot.click(offset=(place.x + 6, place.y + 1))
+        await pilot.click(offset=(place.x + 6, place.y + 2))
         assert app.view.sort == "pid" and len(app.screen_stack) == 1
         await pilot.press("o")
         await pilot.click(offset=(1, 1))

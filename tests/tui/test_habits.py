@@ -86,7 +86,7 @@ async def test_08_to_16_sort_by_a_letter(number: int, letter: str, key: str) -> 
 
 async def test_17_sort_by_the_next_column() -> None:
     async with screen_after("full_stop") as (app, _):
-        assert app.view.sort == "gpu_time_pct"
+        assert app.view.sort == "gpu"
 
 
 async def test_18_invert_the_order() -> None:

@@ -180,10 +180,10 @@ def test_the_host_is_named_wherever_there_is_room(size: tuple[int, int]) -> None
 
 @pytest.mark.parametrize(
     ("width", "words"),
-    [(100, "self  0.9 % +  0.2 % "), (120, "cpu  41 MiB + counters  0.2 % "), (160, "MiB + counters  0.2 % 136 MiB ")],
+    [(100, "self <1 % +  2 % "), (120, "cpu  41 MiB + counters  2 % "), (160, "MiB + counters  2 % 136 MiB ")],
 )
 def test_what_the_counters_helper_takes_is_said_apart(width: int, words: str) -> None:
-    own = OwnCost(0.9, 41 * 2.0**20, helper_cpu_pct=0.2, helper_rss_bytes=136 * 2.0**20)
+    own = OwnCost(0.9, 41 * 2.0**20, helper_cpu_pct=2.2, helper_rss_bytes=136 * 2.0**20)
     frame = matrix_frame(1, 5)
     frame = replace(frame, snapshot=replace(frame.snapshot, own=own))
     (first, *_) = _texts(main_screen(frame, View(), width, 30))

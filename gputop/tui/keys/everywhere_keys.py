@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.telling import HALF, LOST_TITLE, WORKING_POORLY, group_of
 from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORDS
 from gputop.monitor import Frame
 from gputop.paint.keys import Key
@@ -15,12 +16,11 @@ from gputop.paint.process_table import chosen_process, key_of, selected_process
 from gputop.paint.theme import Theme
 from gputop.paint.view import View, selected_count, selected_gpu
 from gputop.paint.view_changes import next_counted
-from gputop.paint.words import WORKING_POORLY, group_of
 from gputop.tui.keys.key_screen import MainScreen
 
 BY_NEED = (
-    "LOST", NOT_WORKING_ALARM, STATE_WORDS["starved"], WORKING_POORLY, HOLDING_MEMORY, STATE_WORDS["unmeasured"],
-    STATE_WORDS["idle"], STATE_WORDS["working"],
+    LOST_TITLE, NOT_WORKING_ALARM, STATE_WORDS["starved"], HALF, WORKING_POORLY, HOLDING_MEMORY,
+    STATE_WORDS["unmeasured"], STATE_WORDS["idle"], STATE_WORDS["working"],
 )  # fmt: skip
 
 
@@ -97,7 +97,7 @@ class EverywhereKeys:
         """The next GPU of the group in most need."""
         screen, frame = self._screen, self._screen.playback.frame
         if frame is not None:
-            groups = {group_of(gpu, d) for gpu, d in zip(frame.snapshot.gpus, frame.diagnoses, strict=True)}
+            groups = {group_of(d) for d in frame.diagnoses}
             first = next((group for group in BY_NEED if group in groups), None)
             if first is not None:
                 screen.see(next_counted(screen.view, frame, first))

@@ -9,7 +9,8 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound
-from gputop.paint.process_columns import COLUMNS
+from gputop.paint.process_columns import BY_VERDICT
+from gputop.paint.process_table import order_words
 from gputop.paint.theme import Theme
 from gputop.paint.view_changes import VIEW_KEYS
 from gputop.paint.words import gpu_label
@@ -131,8 +132,8 @@ class KeyTable:
     def choices(self) -> Iterator[tuple[str, Callable[[], None]]]:
         """What the palette offers beside the keys: (words, what does it)."""
         screen = self._screen
-        for key in screen.view.columns:
-            yield f"sort by {COLUMNS[key].head}", partial(self._see, sort=key, inverted=False)
+        for key in (BY_VERDICT, *screen.view.columns):
+            yield f"sort by {order_words(key)}", partial(self._see, sort=key, inverted=False)
         frame = screen.playback.frame
         for gpu in () if frame is None else frame.snapshot.gpus:
             yield f"go to GPU {gpu_label(gpu)}", partial(self._see, gpu=gpu.static.uuid)

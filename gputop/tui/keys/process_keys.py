@@ -17,7 +17,7 @@ from gputop.model.inspection import ProcessIdentity
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import process_table
-from gputop.paint.process_columns import COLUMNS
+from gputop.paint.process_columns import BY_VERDICT, COLUMNS
 from gputop.paint.process_filter import may_become_field, parse, remembered
 from gputop.paint.view import View
 from gputop.tui.keys.key_screen import MainScreen
@@ -45,8 +45,8 @@ class ProcessKeys:
         screen = self._screen
         view = screen.view
         keys = sorted(view.columns, key=lambda key: not COLUMNS[key].letter)
-        choices = [(COLUMNS[key].letter, COLUMNS[key].head, key) for key in keys]
-        at = keys.index(view.sort) if view.sort in keys else 0
+        choices = [("", BY_VERDICT, BY_VERDICT), *((COLUMNS[key].letter, COLUMNS[key].head, key) for key in keys)]
+        at = 1 + keys.index(view.sort) if view.sort in keys else 0
         footer = "Shift and a letter: reversed"
         screen.push_screen(Menu("sort by", choices, at, marker=view.glyphs.here, footer=footer), self._sort_by)
 
