@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.thresholds import CLEAR_POINTS, SAME_POINTS, SAME_RATIO
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
-from gputop.model.quantity import length, of_hundred, per_second, step_time
+from gputop.model.quantity import duration, length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
 from gputop.output.document import Block, Cell, Document, Items, LevelText, Table, Verdict, indented_json
 from gputop.report.gpu_account import GpuReport
@@ -394,7 +394,7 @@ def _finding_names(report: JobReport) -> dict[str, str]:
     names: dict[str, str] = {}
     for finding in report.findings:
         if finding.level in ("red", "yellow"):
-            names.setdefault(finding.id, f"{finding.text} ({length(finding.seconds)} on GPU {finding.gpu})")
+            names.setdefault(finding.id, f"{finding.text} ({duration(finding.seconds)} on GPU {finding.gpu})")
     return names
 
 

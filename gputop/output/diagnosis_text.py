@@ -12,7 +12,7 @@ from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.telling import LEVEL_OF_ROLE, alarmed, number_words, owner_words, since_words, telling
 from gputop.diagnosis.types import STATE_WORDS, GpuDiagnosis
 from gputop.model.cards import Price, price_of
-from gputop.model.quantity import HOUR_S, gpu_time, gpu_time_of, length
+from gputop.model.quantity import HOUR_S, duration, gpu_time, gpu_time_of, length
 from gputop.model.serving import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
 from gputop.model.steps import StepPace
@@ -76,7 +76,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float) -> Ve
     evidence = list(told.evidence)
     if evidence and d.n:
         evidence[0] += f" ({d.window_s:.0f} s, n={d.n})"
-    spent = [f"{STATE_WORDS[state]} {length(s)}" for state, s in (d.seconds or {}).items() if s >= 0.5]
+    spent = [f"{STATE_WORDS[state]} {duration(s)}" for state, s in (d.seconds or {}).items() if s >= 0.5]
     labels_and_texts = [
         ("process", "" if told.owner is None else owner_words(told.owner)),
         *(

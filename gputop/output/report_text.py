@@ -143,7 +143,7 @@ def _what_to_change(report: JobReport) -> tuple[Block, ...]:
     fixes = report.fixes()
     if not fixes:
         return part("First to change", Paragraph(report.top_remedy) if report.top_remedy else None)
-    head = ("GPU", "what is wrong", "whose", "wins at most", "money", "a day", "what helps")
+    head = ("", "what is wrong", "whose", "wins at most", "money", "a day", "what helps")
     rows = tuple(
         (which_gpus(fix.gpus), fix.text, fix.whose, f"{gpu_time(fix.gain_s)}, {100 * fix.share:.0f} %",
          money(fix.money, report), money(fix.day, report), fix.remedy)
