@@ -71,7 +71,8 @@ def _own_mean(q: Scope, series: str) -> str:
 _LANE = f"{PCIE_LANE_BYTES[3] / 1e9:g}e9"
 """Bytes a second of one PCIe lane in generation 3, one direction: each next one doubles them."""
 _STARVED_VERDICTS = (
-    'verdict=~"pcie_transfer|dataloader_.*|main_process|worker_restart|checkpoint_pause|starved_unattributed"'
+    'verdict=~"pcie_transfer|dataloader_.*|main_process|worker_restart|checkpoint_pause|kv_cache_full|'
+    'starved_unattributed"'
 )
 BOTTLENECK_QUERIES = (
     FleetQuestion(
