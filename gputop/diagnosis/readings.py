@@ -83,14 +83,17 @@ class SoFar(Struct):
 def _other_work(gpu: GpuSample, past: SoFar, processes: Iterable[ProcessSample]) -> str | None:
     """What shows that a GPU works, beside its util. Of a discrete GPU neither power nor clocks do: a context alone
     raises an H100 from 72 to 122 W at its highest clock. Nor does its memory, which copies and video use."""
+    pipes = (
+        gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.int_active_pct,
+    )  # fmt: skip
     for words, value in (
-        ("its SMs are active", gpu.sm_active_pct), ("its tensor cores are active", gpu.tensor_active_pct),
-        ("FP64 work runs", gpu.fp64_active_pct), ("FP32 work runs", gpu.fp32_active_pct),
-        ("FP16 work runs", gpu.fp16_active_pct), ("integer work runs", gpu.int_active_pct),
-        ("its engine is active", gpu.graphics_active_pct),
-    ):  # fmt: skip
-        if value is not None and value >= SOME_WORK:
-            return f"{words} {value:.0f} % of the time"
+        ("its SMs are", gpu.sm_active_pct),
+        ("a pipe is", max([pipe for pipe in pipes if pipe is not None], default=None)),
+        ("its engine is", gpu.graphics_active_pct),
+    ):
+        # Of the hardware counters util is the witness, not they of it: `fallback_chain.CrossCheck` ends them.
+        if value is not None and value >= SOME_WORK and gpu.sm_source != "counters":
+            return f"{words} active {value:.0f} % of the time"
     name = gpu.static.name.lower()
     is_integrated = gpu.static.unified_memory or any(word in name for word in INTEGRATED)
     if is_integrated and gpu.power_w is not None and past.least_w and gpu.power_w >= RISEN * past.least_w:

@@ -93,7 +93,7 @@ def test_a_util_that_is_not_believed_is_judged_in_no_sample_of_the_window(sample
     ("witness", "words"),
     [
         ({"sm": 45.0}, "while its SMs are active 45 % of the time"),
-        ({"tensor_active_pct": 20.0}, "while its tensor cores are active 20 % of the time"),
+        ({"tensor_active_pct": 20.0}, "while a pipe is active 20 % of the time"),
         ({"graphics_active_pct": 60.0}, "while its engine is active 60 % of the time"),
     ],
 )
@@ -185,6 +185,7 @@ def _quiet(rng: random.Random) -> dict[str, Callable[[int], tuple[GpuSample, lis
         "a MIG parent": lambda t: (replace(at_rest(util=None, **BLIND), static=parent), []),
         "a MIG instance": lambda t: (replace(at_rest(util=None, sm=noise(30.0)), static=instance), holder),
         "hidden processes": lambda t: (gpu(util=100.0, sm=0.0, power_w=noise(400.0), mem_used_bytes=40 * GIB), []),
+        "hardware counters that lie": lambda t: (at_rest(sm=80.0, sm_source="counters"), []),
         "work at a low clock": lambda t: (stuck(sm=noise(2.0)), []),
         "a slow integrated GPU": lambda t: (thor(noise(5.0 if t < 60 else 11.0)), holder),
     }
@@ -192,7 +193,7 @@ def _quiet(rng: random.Random) -> dict[str, Callable[[int], tuple[GpuSample, lis
 
 @pytest.mark.parametrize("kind", _quiet(random.Random(1)))
 def test_an_hour_of_quiet_gpus_is_believed(kind: str) -> None:
-    """Ten kinds, an hour each."""
+    """Eleven kinds, an hour each."""
     make = _quiet(random.Random(2))[kind]
     for sample in all_believed(make(t) for t in range(3600)):
         assert not sample.unavailable, sample.unavailable
