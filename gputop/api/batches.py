@@ -232,13 +232,12 @@ def dataloader_bench(
     budget_s: float = 60.0,
     max_memory: float = MAX_MEMORY,
     progress: Progress | None = None,
-    epochs: int | None = None,
 ) -> LoaderReport:
     """Find the smallest DataLoader setting that keeps up with the job: ``DataLoader(dataset, **report.best.kwargs)``.
 
     ``data`` is a PyTorch Dataset or DataLoader. ``step_ms`` is how long the job's step takes, by default that of a
     watch that runs; a batch must be there in 80 % of it. ``budget_s`` bounds the whole, ``max_memory`` the share of the
-    free memory that a setting may take. ``epochs`` is how many passes the job makes, which sums up their beginnings.
+    free memory that a setting may take.
     Raises TypeError and ValueError for what makes no sense.
     """
     if step_ms is None and (step_s := running_step_s()) is not None:
@@ -251,7 +250,6 @@ def dataloader_bench(
         budget_s=budget_s,
         max_memory=max_memory,
         progress=progress,
-        epochs=epochs,
     )
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.diagnosis.thresholds import NOTICED_WAIT
-from gputop.features.loader_bench.bench_child import Loadable, measured_restart, measured_row
-from gputop.features.loader_bench.bench_report import BenchRow, LoaderReport, LoaderSetting, Restart, Room, Shares
+from gputop.features.loader_bench.bench_child import Loadable, measured_row
+from gputop.features.loader_bench.bench_report import BenchRow, LoaderReport, LoaderSetting, Room, Shares
 
 # Which settings are measured, when it is enough, and which is the answer. Pure.
 
@@ -189,20 +189,16 @@ def dataloader_bench(
     budget_s: float = 60.0,
     max_memory: float = MAX_MEMORY,
     progress: Progress | None = None,
-    epochs: int | None = None,
 ) -> LoaderReport:
     """Find the smallest DataLoader setting that keeps up.
 
     ``data`` is a PyTorch Dataset or DataLoader. ``step_ms`` is how long the job's step takes: a batch must be there in
     80 % of it, without workers in 5 %, since nothing is then loaded while the step runs. ``budget_s`` bounds the whole,
     ``max_memory`` the share of the free memory that a setting may take: one that takes more is ended.
-    ``epochs`` is how many passes the job makes, for the total cost of their beginnings.
     Raises TypeError for what cannot be loaded from, ValueError for arguments that make no sense.
     """
     if budget_s <= 0.0 or not 0.0 < max_memory <= 1.0 or (step_ms is not None and step_ms <= 0.0):
         raise ValueError("budget_s and step_ms must be above 0, max_memory above 0 and at most 1")
-    if epochs is not None and epochs < 1:
-        raise ValueError(f"epochs must be 1 or more, not {epochs}")
     loadable = Loadable(data, batch_size)
     room = room_here()
     bench = _Bench(loadable, room, ENOUGH * step_ms if step_ms else None, budget_s, max_memory, progress)
@@ -210,7 +206,7 @@ def dataloader_bench(
     if workers == "auto":
         bench.refine()
     bench.finish()
-    return bench.report(step_ms, epochs)
+    return bench.report(step_ms)
 
 
 class _Bench:
@@ -231,7 +227,6 @@ class _Bench:
         self.budget_s = budget_s
         self.begun = time.monotonic()
         self.best: BenchRow | None = None
-        self.restart: Restart | None = None
         self.method = "forkserver" if loadable.uses_cuda else "fork"
         if self.method != "fork":
             try:
@@ -273,20 +268,12 @@ class _Bench:
                     break
 
     def finish(self) -> None:
-        """Find the answer, and measure only for it: pinned memory where there is CUDA, and an epoch's beginning."""
+        """Find the answer, and measure it with pinned memory where there is CUDA."""
         best = self.best = answer(self.rows, self.need_ms)
         if best is None or best.batch_ms is None:
             return
         if self.loadable.may_pin and self.measure(replace(best.setting, pin_memory=True)):
             self._choose_pinned(best, self.rows[-1])
-        if best.setting.workers and self.left_s >= LEAST_ROW_S:
-            limit_s = min(MOST_ROW_S, self.left_s)
-            self.restart = measured_restart(
-                self.loadable, best.setting, limit_s=limit_s, most_bytes=self.most_bytes, method=self.method
-            )
-            if self.restart is not None and not self.restart.is_worth_it:
-                chosen = self.best or best
-                self.best = replace(chosen, setting=replace(chosen.setting, persistent=False))
 
     def _choose_pinned(self, plain: BenchRow, pinned: BenchRow) -> None:
         if pinned.batch_ms is None or plain.batch_ms is None:
@@ -314,7 +301,7 @@ class _Bench:
         )
         return True
 
-    def report(self, step_ms: float | None, epochs: int | None) -> LoaderReport:
+    def report(self, step_ms: float | None) -> LoaderReport:
         rows, best = self.rows, self.best
         crowded = self.room.is_crowded
         conclusion = conclusion_of(best, rows, step_ms, self.need_ms)
@@ -332,8 +319,7 @@ class _Bench:
         why = why_of(best, self.room, self.need_ms)
         return LoaderReport(
             tuple(rows), best, conclusion, why, self.loadable.batch_size, step_ms, self.need_ms,
-            self.room, confidence, tuple(self.notes), time.monotonic() - self.begun, self.restart, epochs,
-            taking_of(best, step_ms),
+            self.room, confidence, tuple(self.notes), time.monotonic() - self.begun, taking_of(best, step_ms),
         )  # fmt: skip
 
 

@@ -17,9 +17,8 @@ from statistics import median
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
-from gputop.features.loader_bench.bench_report import BenchRow, LoaderSetting, Restart, measure_restart
+from gputop.features.loader_bench.bench_report import BenchRow, LoaderSetting
 from gputop.features.loader_bench.process_tree_meter import ProcessTreeMeter
 from gputop.model.quantity import GIB, clean_text
 from gputop.system.children import die_with_parent, how_it_ended
@@ -232,23 +231,6 @@ class Loadable:
             self.dataset, batch_size=self.batch_size, sampler=_Endless(len(self.dataset), seed), **arguments
         )
 
-    @property
-    def can_be_short(self) -> bool:
-        """Whether a pass can be cut to a few batches: an iterable or a batch sampler decides itself where it ends."""
-        from torch.utils.data import IterableDataset
-
-        if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
-            return False
-        return self.batch_size is not None and self._batches() is None and len(self.dataset) > 0
-
-    def short_pass(self, setting: LoaderSetting, batches: int) -> Any:
-        """A loader that ends after so many batches."""
-        from torch.utils.data import DataLoader
-
-        size = self.batch_size or 1
-        indices = [i % len(self.dataset) for i in range(batches * size)]
-        return DataLoader(self.dataset, batch_size=size, sampler=indices, **self._arguments(setting))
-
     def _arguments(self, setting: LoaderSetting) -> dict[str, Any]:
         arguments: dict[str, Any] = dict(setting.kwargs)
         if self._loader is not None:
@@ -302,16 +284,6 @@ def measured_row(
         setting, 1000.0 * timing.batch_s, timing.error_pct, timing.first_s, timing.batches,
         tree.memory_bytes, tree.read_bytes_per_s, tree.shares(), take_ms=take_ms,
     )  # fmt: skip
-
-
-def measured_restart(
-    loadable: Loadable, setting: LoaderSetting, *, limit_s: float, most_bytes: float | None, method: str
-) -> Restart | None:
-    """How long an epoch's beginning takes with this setting; None where that cannot be measured."""
-    if not loadable.can_be_short:
-        return None
-    restart, _ = _in_child(_restarted, loadable, setting, 0, limit_s, most_bytes, method)
-    return restart if isinstance(restart, Restart) else None
 
 
 def _in_child(
@@ -410,13 +382,6 @@ def _measured(loadable: Loadable, setting: LoaderSetting, seed: int, tell: Tell)
         timed=lambda: tell("timed"),
         pause=time.sleep if setting.workers else None,
     )
-
-
-def _restarted(loadable: Loadable, setting: LoaderSetting, _seed: int, _tell: Tell) -> Restart:
-    def short_pass(persistent: bool) -> Any:
-        return loadable.short_pass(replace(setting, persistent=persistent), max(1, setting.workers))
-
-    return measure_restart(short_pass, time.perf_counter)
 
 
 def _words(error: BaseException) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from gputop.model.quantity import NOT_MEASURED, duration, memory, seconds
+from gputop.model.quantity import NOT_MEASURED, memory, seconds
 from gputop.output.document import Bar, Block, Cell, Code, Document, Items, Notes, Paragraph, Table, part, plain
 
 # The data of a loader benchmark: settings, their measurements, and the machine.
@@ -19,14 +19,13 @@ class LoaderSetting(Struct, frozen=True):
     workers: int
     prefetch: int | None = None
     pin_memory: bool = False
-    persistent: bool = True
 
     @property
     def kwargs(self) -> dict[str, Any]:
         """As ``DataLoader(dataset, batch_size=…, **kwargs)`` takes them."""
         arguments: dict[str, Any] = {"num_workers": self.workers}
         if self.workers:
-            arguments |= {"prefetch_factor": self.prefetch, "persistent_workers": self.persistent}
+            arguments |= {"prefetch_factor": self.prefetch, "persistent_workers": True}
         return arguments | ({"pin_memory": True} if self.pin_memory else {})
 
     @property
@@ -89,57 +88,6 @@ class Room(Struct, frozen=True):
 CROWDED_PCT = 20.0
 
 
-# What each epoch costs beyond its batches: the wait for its first one, with workers that stay and with new ones.
-
-MOST_S = 8.0
-WORTH_S = 0.05
-"""A wait that is shorter than this is not worth the memory that workers hold between epochs."""
-
-
-class Restart(Struct, frozen=True):
-    """Seconds until the first batch of a later epoch: ``kept_s`` with ``persistent_workers=True``, ``anew_s``
-    without."""
-
-    kept_s: float
-    anew_s: float
-
-    @property
-    def saved_s(self) -> float:
-        """Seconds that each epoch's beginning is shorter with workers that stay; never below 0."""
-        return max(0.0, self.anew_s - self.kept_s)
-
-    @property
-    def is_worth_it(self) -> bool:
-        """Whether workers should stay."""
-        return self.saved_s >= WORTH_S
-
-    def words(self, epochs: int | None) -> str:
-        """The result in words; ``epochs`` is how many the job makes, where that is known."""
-        words = (
-            f"a later epoch's first batch takes {seconds(self.kept_s)} with persistent_workers, {seconds(self.anew_s)} "
-            "without"
-        )
-        if not self.is_worth_it:
-            return f"{words}: not worth keeping the workers"
-        of = "" if epochs is None else f", {duration(self.saved_s * (epochs - 1))} over {epochs} epochs"
-        return f"{words}: {seconds(self.saved_s)} saved an epoch{of}"
-
-
-def measure_restart(short_pass: Callable[[bool], Iterable[Any]], clock: Callable[[], float]) -> Restart:
-    """Time both. ``short_pass`` makes a loader over a few batches, with workers that stay or not."""
-    return Restart(_second_first(short_pass(True), clock), _second_first(short_pass(False), clock))
-
-
-def _second_first(loader: Iterable[Any], clock: Callable[[], float]) -> float:
-    """Seconds to the first batch of the second pass: in the first one a dataset opens its files."""
-    for _ in loader:
-        pass
-    begun = clock()
-    batches = iter(loader)
-    next(batches)
-    return clock() - begun
-
-
 SCHEMA = 1
 
 
@@ -161,21 +109,15 @@ class LoaderReport(Struct, frozen=True):
     confidence: str
     notes: tuple[str, ...]
     seconds: float
-    restart: Restart | None = None
-    """How long an epoch's beginning takes with the best setting; None without workers, or where a pass cannot be cut
-    short."""
-    epochs: int | None = None
     taking: str = ""
     """What taking a batch costs the loop, where that is a large part of its step."""
 
     def to_dict(self) -> Mapping[str, Any]:
         """A JSON object, schema 1."""
-        restart = None if self.restart is None else to_builtins(self.restart) | {"saved_s": self.restart.saved_s}
         return {
             "schema": SCHEMA,
             **to_builtins(self),
             "notes": list(self.notes),
-            "restart": restart,
             "rows": [_row(row) for row in self.rows],
             "best": None if self.best is None else _row(self.best),
         }
@@ -186,9 +128,7 @@ class LoaderReport(Struct, frozen=True):
 
 def _row(row: BenchRow) -> dict[str, Any]:
     values: dict[str, Any] = to_builtins(row)
-    setting = values.pop("setting")
-    del setting["persistent"]
-    return {**setting, **values, "batches_per_s": row.batches_per_s, "kwargs": row.kwargs}
+    return {**values.pop("setting"), **values, "batches_per_s": row.batches_per_s, "kwargs": row.kwargs}
 
 
 def loader_document(report: LoaderReport) -> Document:
@@ -198,10 +138,9 @@ def loader_document(report: LoaderReport) -> Document:
     best = None if report.best is None else report.best.setting.name
     cells = tuple(_cells(row, fastest, "→ " if row.setting.name == best else "") for row in rows)
     head = ("workers", "ms a batch", "±", "batches/s", "first batch", "memory", "")
-    why = (report.why, report.taking, "" if report.restart is None else report.restart.words(report.epochs))
     blocks: list[Block] = [
         Table(head, cells, "<>>>>>=", tuple(row.failed or "" for row in rows)),
-        *part("Why", Items(tuple(filter(None, why)))),
+        *part("Why", Items(tuple(filter(None, (report.why, report.taking))))),
     ]
     if report.best is not None:
         arguments = ", ".join(f"{key}={value!r}" for key, value in report.best.kwargs.items())

@@ -26,9 +26,6 @@ def arguments(command: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, metavar="N", help="samples a batch (default: the DataLoader's, else 1)")
     add("--workers", action=ListAction, metavar="LIST", help="measure only these numbers of workers, such as 0,4,8")
     add("--step", metavar="TIME", help="how long your step takes, such as 41ms; a batch must come within 80 %% of it")
-    add(
-        "--epochs", type=int, metavar="N", help="passes that your job makes, to add up what starting each of them costs"
-    )
     add("--budget", default="60s", metavar="TIME", help="stop after this time (default 60s)")
     add("--json", action="store_true", help="one JSON object")
 
@@ -38,14 +35,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     step_ms = None if args.step is None else 1000.0 * _step_s(args.step)
     if args.batch_size is not None and args.batch_size < 1:
         raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
-    if args.epochs is not None and args.epochs < 1:
-        raise UsageError(f"--epochs must be 1 or more, not {args.epochs}")
     from gputop.features.loader_bench.bench_report import loader_document
     from gputop.features.loader_bench.user_function import BenchRequest, checked_name, measured
 
-    request = BenchRequest(
-        checked_name(args.function), args.batch_size, _counts(args.workers), step_ms, budget_s, args.epochs
-    )
+    request = BenchRequest(checked_name(args.function), args.batch_size, _counts(args.workers), step_ms, budget_s)
     try:
         report = measured(request, _progress)
     finally:

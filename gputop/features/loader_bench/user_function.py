@@ -40,7 +40,6 @@ class BenchRequest(Struct, frozen=True):
     workers: str | list[int]
     step_ms: float | None
     budget_s: float
-    epochs: int | None
 
 
 class _ChildMessage(Struct, frozen=True):
@@ -130,7 +129,6 @@ def main() -> None:
             step_ms=job.step_ms,
             budget_s=max(1.0, job.budget_s - (time.monotonic() - begun)),
             progress=lambda part, doing: tell(_ChildMessage("progress", doing, part)),
-            epochs=job.epochs,
         )
         tell(_ChildMessage("report", report=report))
     except UsageError as error:

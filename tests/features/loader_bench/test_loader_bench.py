@@ -16,11 +16,9 @@ from gputop.features.loader_bench.bench_report import (
     BenchRow,
     LoaderReport,
     LoaderSetting,
-    Restart,
     Room,
     Shares,
     loader_document,
-    measure_restart,
 )
 from gputop.output.document import plain
 from tests.bench.loader import Round, judged, late_of
@@ -192,55 +190,29 @@ def test_the_report_says_why_and_what_to_paste() -> None:
     assert "not enough cores" in plan.why_of(row(4, 9.0, shares=Shares(0.5, 0.4, 0.0, 0.0)), room)
 
 
-def test_epochs_are_timed_from_the_second_one_on_with_workers_that_stay_and_without() -> None:
-    now = [0.0]
-
-    class Loader:
-        def __init__(self, kept: bool) -> None:
-            self.kept, self.passes = kept, 0
-
-        def __iter__(self) -> Iterator[int]:
-            self.passes += 1
-            # The first pass opens files, which is no cost of an epoch.
-            now[0] += 5.0 if self.passes == 1 else 0.2 if self.kept else 1.3
-            yield from range(3)
-
-    found = measure_restart(Loader, lambda: now[0])
-    assert (found.kept_s, found.anew_s) == (pytest.approx(0.2), pytest.approx(1.3))
-    assert found.words(90).endswith(
-        "0.2 s with persistent_workers, 1.3 s without: 1.1 s saved an epoch, 1 min over 90 epochs"
-    )
-    small = Restart(0.02, 0.03)
-    assert "not worth keeping the workers" in small.words(None) and not small.is_worth_it
-
-
-def test_what_is_pinned_and_kept_follows_from_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_pinned_follows_from_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scripted rows in the place of children: pinning is advised where it costs nothing, and told where it does."""
 
-    def answered(pinned_ms: float | None, restart: Restart | None) -> LoaderReport:
+    def answered(pinned_ms: float | None) -> LoaderReport:
         def measured(_loadable: Any, setting: LoaderSetting, _seed: int, **_given: Any) -> BenchRow:
             ms = pinned_ms if setting.pin_memory else 60.0 / max(1, setting.workers)
             return BenchRow(setting, ms, 1.0, 0.1, 20, None, failed=None if ms else "no CUDA")
 
         monkeypatch.setattr(bench, "measured_row", measured)
-        monkeypatch.setattr(bench, "measured_restart", lambda *_a, **_k: restart)
         monkeypatch.setattr(bench.Loadable, "may_pin", property(lambda _self: True))
-        return bench.dataloader_bench([1, 2, 3], workers=[0, 2], step_ms=40.0, epochs=3)
+        return bench.dataloader_bench([1, 2, 3], workers=[0, 2], step_ms=40.0)
 
-    free = answered(30.5, Restart(0.1, 0.9))
+    free = answered(30.5)
     assert free.best is not None and free.best.kwargs == {
         "num_workers": 2, "prefetch_factor": 2, "persistent_workers": True, "pin_memory": True,
     }  # fmt: skip
-    assert "costs no time" in free.notes[0] and "0.8 s saved an epoch, 2 s over 3 epochs" in unfolded(free)
-    dear = answered(48.0, Restart(0.02, 0.03))
+    assert "costs no time" in free.notes[0]
+    dear = answered(48.0)
     assert dear.best is not None and "pin_memory" not in dear.best.kwargs
-    assert dear.best.kwargs["persistent_workers"] is False and "makes a batch slower" in dear.notes[0]
+    assert "makes a batch slower" in dear.notes[0]
     assert any(line.startswith("  → 2 ") for line in str(dear).splitlines()), "the row is marked all the same"
-    none = answered(None, None)
+    none = answered(None)
     assert none.best is not None and "could not be measured: no CUDA" in none.notes[0]
-    assert json.loads(json.dumps(free.to_dict()))["restart"] == {"kept_s": 0.1, "anew_s": 0.9, "saved_s": 0.8}
-    with pytest.raises(ValueError, match="epochs"):
-        bench.dataloader_bench([1], epochs=0)
 
 
 def test_frameworks_say_in_their_own_words_that_memory_ran_out() -> None:
