@@ -212,6 +212,10 @@ LEVEL_OF_ROLE: Mapping[Role, Level] = MappingProxyType({
 """Glyph and colour of a role where they are chosen by level."""
 
 
+LEADING = (LOST, ECC.id, STRAGGLER.id)
+"""Badges that come before the verdict, the first one first."""
+
+
 def is_lost(d: GpuDiagnosis) -> bool:
     """Whether a GPU can no longer be read."""
     return any(badge.id == LOST for badge in d.badges)
@@ -311,7 +315,7 @@ def telling(d: GpuDiagnosis) -> Telling:
 def _leading(badges: Sequence[Badge]) -> Badge | None:
     """The badge that is told before the verdict: a lost GPU, a hardware error, a straggler and who waits for one."""
     by_id = {badge.id: badge for badge in badges}
-    return by_id.get(LOST) or by_id.get(ECC.id) or by_id.get(STRAGGLER.id)
+    return next((by_id[name] for name in LEADING if name in by_id), None)
 
 
 def number_words(number: Number | None) -> str:

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from types import MappingProxyType
 
 from gputop.diagnosis.catalogue import lost_roles, titles
-from gputop.diagnosis.telling import LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words, owner_words
+from gputop.diagnosis.telling import LEADING, LEVEL_OF_ROLE, ROLE_OF_STATE, Number, number_words, owner_words
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, STATES, Role, State
 from gputop.model.quantity import GIB, NOT_MEASURED, count, gpu_hours, length, number, of_hundred
 from gputop.model.sm import SM_SOURCES
@@ -38,7 +38,7 @@ def report_html(pictured: Pictured) -> str:
     """The whole page: self-contained, without a script, light and dark, and it prints."""
     report = pictured.report
     rows = tuple(_time_row(gpu) for gpu in report.counted)
-    times = Table(("GPU", "", "WORK", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>>~")
+    times = Table(("GPU", "", "WORK", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>><")
     main = {gpu.index: _main_finding(report.findings, gpu) for gpu in report.counted}
     charts = (Drawing(key(pictured.column_s)), *(Drawing(gpu_section(pictured, gpu)) for gpu in report.counted))
     parts = PageParts(
@@ -111,6 +111,8 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     state = max(STATES, key=lambda name: gpu.seconds.get(name, 0.0))
     finding = _main_finding(pictured.report.findings, gpu)
     title = finding.text if finding is not None else STATE_WORDS[state]
+    if finding is not None and finding.kind == "badge":
+        title = f"{title}, {STATE_WORDS[state]}"
     level = LEVEL_OF_ROLE[finding.role] if finding is not None else LEVEL_OF_ROLE[ROLE_OF_STATE[state]]
     red = level == "red"
     owner = finding.owner if finding is not None and finding.owner is not None else gpu.owner
@@ -119,7 +121,7 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
         element("b", f"GPU {gpu.label}"),
         element("span", title, class_=None if red else f"level {level}"),
         element("span", "" if owner is None else owner_words(owner)),
-        element("span", number_words(finding.number if finding is not None else _number(gpu, state))),
+        element("span", number_words((finding.number if finding is not None else None) or _number(gpu, state))),
         class_="alarm" if red else None,
     )
     columns = pictured.lanes.get(gpu.uuid, ())
@@ -129,7 +131,7 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     words = []
     if finding is not None:
         words.append(element("p", f"↳ {finding.evidence} · {finding.when}"))
-        if finding.remedy and finding.remedy not in {fix.remedy for fix in pictured.report.fixes()}:
+        if finding.remedy and finding.remedy not in pictured.report.remedies:
             words.append(element("p", "→ ", prose(finding.remedy), style="color:var(--green)"))
     figure_rows = (("UTIL", util, ""), ("SM", sm, "" if red else "green"), ("GAP", gap, "red" if red else ""))
     listed = [
@@ -153,9 +155,10 @@ def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
 
 
 def _main_finding(findings: Sequence[FindingReport], gpu: GpuReport) -> FindingReport | None:
-    """The verdict that stood for most of the GPU's time, where one did."""
-    candidates = [f for f in findings if f.gpu == gpu.index and f.kind == "verdict" and 2 * f.seconds > gpu.measured_s]
-    return max(candidates, key=lambda f: f.seconds, default=None)
+    """What stood for most of the GPU's time, where something did; a badge that comes before verdicts first."""
+    stood = [f for f in findings if f.gpu == gpu.index and 2 * f.seconds > gpu.measured_s]
+    candidates = [f for f in stood if f.kind == "verdict" or f.id in LEADING]
+    return max(candidates, key=lambda f: (f.kind == "badge", f.seconds), default=None)
 
 
 def _number(gpu: GpuReport, state: State) -> Number:

@@ -87,7 +87,7 @@ def report_document(report: JobReport, most_findings: int | None = None, page: P
     lost = Items(tuple(filter(None, (money_line(report),))))
     gpus, useful = gpu_table(report, whose=page is None), Items(tuple(useful_lines(report)))
     told = frozenset() if page is None else page.told
-    findings = part("Findings" if page is None else "Other findings", *finding_blocks(report, most_findings, told))
+    findings = part("Other findings" if told else "Findings", *finding_blocks(report, most_findings, told))
     cards = Items(tuple(card_words(row, report.price) for row in report.smaller_cards()))
     changes = (*_what_to_change(report), *part("Another card", cards))
     notes = Notes(tuple(report_notes(report)))
@@ -323,8 +323,8 @@ def finding_blocks(report: JobReport, limit: int | None, elsewhere: Container[tu
     Findings told ``elsewhere``, by GPU and id, are left out.
     """
     groups = alike(finding for finding in report.findings if (finding.gpu, finding.id) not in elsewhere)
-    told = {fix.remedy for fix in report.fixes()} or {report.top_remedy or ""}
     rows: list[Block] = []
+    told = report.remedies
     for group in groups[:limit]:
         (where, when), first = group_words(group), group[0]
         evidence = tuple(filter(None, (first.evidence,)))

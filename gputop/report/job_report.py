@@ -197,6 +197,11 @@ class JobReport(Struct, frozen=True):
             fixes.append(Fix(remedy, text, gpus, gain_s, gain_s / judged, money if priced else None, day, whose))
         return tuple(sorted(fixes, key=lambda fix: -fix.gain_s))
 
+    @property
+    def remedies(self) -> frozenset[str]:
+        """The remedies that are proposed as changes: no finding need repeat them."""
+        return frozenset(fix.remedy for fix in self.fixes()) or frozenset(filter(None, (self.top_remedy,)))
+
     def smaller_cards(self) -> tuple[SmallerCard, ...]:
         """For each GPU that was watched for ten minutes, the smallest card that would hold its job."""
         rows = (
