@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.sm_remedy import INTEGRATED
-from gputop.model.metrics import GPU_METRICS
+from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 
@@ -238,7 +238,7 @@ def _within(gpu: GpuSample) -> GpuSample:
         if value is not None and not 0.0 <= value <= 100.0:
             values[key] = GPU_METRICS[key].believed(value)
             if values[key] is None:
-                missing[key] = f"an impossible value ({value:g})"
+                missing[key] = f"{IMPOSSIBLE} ({value:g})"
     return replace(gpu, **values, unavailable=missing)
 
 

@@ -20,6 +20,8 @@ Unit = Literal["pct", "bytes", "bytes/s", "W", "J", "C", "MHz", "s", "count", "f
 Kind = Literal["gauge", "counter", "ratio", "fact"]
 
 
+IMPOSSIBLE = "an impossible value"
+"""In the reason for which a value that was given counts as none."""
 ROUNDED_PCT = 101.0
 """What lies above 100 up to here is rounding."""
 

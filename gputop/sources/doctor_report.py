@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.model.extras import DISTRIBUTION, EXTRAS
-from gputop.model.metrics import GPU_METRICS
+from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.quantity import count, seconds, which_gpus
 from gputop.model.sm import COUNTERS_DENIED, MEASURED, NO_OPTIONS, SmOptions
 from gputop.model.snapshot import GpuSample, Snapshot
@@ -276,6 +276,12 @@ def _problems_of(gpu: GpuSample) -> Iterator[str]:
         yield gpu.lost_reason
     elif gpu.sm_active_pct is None and not is_split(gpu):
         yield f"SM activity is not measured: {gpu.sm_reason}"
+    refused = gpu.unavailable.get("util_pct")
+    if refused is not None and not gpu.static.mig_enabled and not gpu.asleep:
+        yield f"utilisation is not measured: {refused}"
+    for key, why in gpu.unavailable.items():
+        if IMPOSSIBLE in why:
+            yield f"{GPU_METRICS[key].label} is not measured: {why}"
     if gpu.remap_failed:
         yield "a row remap has failed: replace the card"
     if gpu.remap_pending:

@@ -140,6 +140,10 @@ def _refused_utilisation(row: Row, world: World) -> None:
     (gpu,) = json.loads(done.stdout)["gpus"]
     assert (gpu["lost_reason"], gpu["util_pct"], gpu["power_w"]) == (None, None, 400)
     assert row.sees in gpu["unavailable"]["util_pct"]
+    scenario.gpus[0].set(encoder=2_147_483_632)
+    told = " ".join(world.run(scenario, "doctor").stdout.split())
+    assert "GPU 0: utilisation is not measured: the driver answers with an unknown error" in told
+    assert "GPU 0: ENC is not measured: the driver gives an impossible value" in told
 
 
 def _always_zero(row: Row, world: World) -> None:

@@ -17,7 +17,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.metrics import GPU_METRICS, ROUNDED_PCT
+from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE, ROUNDED_PCT
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
@@ -251,7 +251,7 @@ class Exporter:
             elif (believed := GPU_METRICS[key].believed(value * scale)) is not None:
                 values[key] = believed
             else:
-                missing[key] = f"dcgm-exporter gives an impossible value ({value:g})"
+                missing[key] = f"dcgm-exporter gives {IMPOSSIBLE} ({value:g})"
         fix = ""
         if "sm_active_pct" not in row:
             missing["sm_active_pct"], fix = f"{self._called} exports no SM activity", FIX

@@ -14,7 +14,7 @@ from math import isfinite
 from time import monotonic
 from typing import Literal
 
-from gputop.model.metrics import GPU_METRICS
+from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuStatic
 from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, Waiting
@@ -156,7 +156,7 @@ class Dmon:
             elif (believed := GPU_METRICS[key].believed(value * 100.0)) is not None:
                 values[key] = believed
             else:
-                missing[key] = f"dcgmi gives an impossible value ({value:g})"
+                missing[key] = f"dcgmi gives {IMPOSSIBLE} ({value:g})"
         if "sm_active_pct" not in values:
             why = f"SM activity: {missing['sm_active_pct']}"
             raise SmReadFailed(why, False, fix_for(why))

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pynvml
 
-from gputop.model.metrics import GPU_METRICS
+from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.nvml.handle import LOST_CODES, NEVER_CODES, Handle, LostGpu, reason
 
@@ -180,7 +180,7 @@ class Gpm:
             elif not isfinite(value):
                 missing[key] = "GPM gives no number for this interval"
             elif (believed := GPU_METRICS[key].believed(value)) is None:
-                missing[key] = f"GPM gives an impossible value ({value:g})"
+                missing[key] = f"GPM gives {IMPOSSIBLE} ({value:g})"
             else:
                 values[key] = believed * factor
         if values.get("graphics_active_pct") == 0.0 and values.get("sm_active_pct", 0.0) >= WORKS_PCT:

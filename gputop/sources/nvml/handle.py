@@ -12,7 +12,7 @@ from typing import Any
 
 import pynvml
 
-from gputop.model.metrics import GPU_METRICS
+from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError
 from gputop.sources.surroundings import DEMO, no_driver
@@ -101,6 +101,8 @@ LOST_ROUNDS = 2
 fail once."""
 NO_VALUE = 0xFFFFFFFF
 """What NVML writes into an unsigned int that has no value (NVML_VALUE_NOT_AVAILABLE)."""
+NO_VALUES = (NO_VALUE, 0x7FFFFFFF)
+"""The same, and of a signed one (DCGM#83)."""
 PSTATE_UNKNOWN = 32
 BOUNDS = {
     key: (-inf if metric.low is None else metric.low, inf if metric.high is None else metric.high)
@@ -258,14 +260,14 @@ class MetricAnswers:
 
     def put(self, key: str, value: Any) -> None:
         """Keep a value if it is within the catalogue's bounds; otherwise keep the reason. Never clamps."""
-        if (value.__class__ is int and value == NO_VALUE) or (key == "pstate" and value == PSTATE_UNKNOWN):
+        if (value.__class__ is int and value in NO_VALUES) or (key == "pstate" and value == PSTATE_UNKNOWN):
             self.missing[key] = "the driver gives no value"
             return
         low, high = BOUNDS[key]
         if value.__class__ is bool or low <= value <= high:
             self.values[key] = value
         else:
-            self.missing[key] = f"the driver gives an impossible value ({value:g})"
+            self.missing[key] = f"the driver gives {IMPOSSIBLE} ({value:g})"
 
     def miss(self, keys: tuple[str, ...], why: str) -> None:
         """Give the reason why these keys have no value."""
