@@ -18,6 +18,7 @@ from gputop.commands.shared_options import prints_ascii, stdout_is_text
 from gputop.config import FILE_ONLY, Settings, declared
 from gputop.model.source import UsageError
 from gputop.output.document import Document, page, section
+from gputop.output.reference_pages import key_actions
 from gputop.paint.glyphs import ASCII, keys_shown
 
 WITH_ROWS = ("keys", "settings", "metrics", "verdicts")
@@ -202,5 +203,8 @@ def settings_page() -> Document:
             "`gputop config --init` writes a file with every setting commented out, `gputop config --check` says line "
             "by line what is wrong with it, `gputop config` prints what is in force.",
         ),
-        (section("All settings", (), ("setting", "what it is", "default", "environment", "flag"), tuple(rows)),),
+        (
+            section("All settings", (), ("setting", "what it is", "default", "environment", "flag"), tuple(rows)),
+            key_actions(),
+        ),
     )

@@ -88,15 +88,25 @@ def _sections(keys: tuple[Key, ...], before: str = "") -> list[tuple[Block, ...]
         section(
             before + (title if before else title[0].upper() + title[1:]),
             (),
-            ("key", "what it does", "action"),
+            ("key", "what it does"),
             tuple(
-                (f"`{key.shown}`" if key.shown else "with a preset", key.does, f"`{key.id}`")
-                for key in keys
-                if key.section == title
+                (f"`{key.shown}`" if key.shown else "with a preset", key.does) for key in keys if key.section == title
             ),
         )
         for title in dict.fromkeys(key.section for key in keys)
     ]
+
+
+def key_actions() -> tuple[Block, ...]:
+    """The names under which keys can be changed, for the page of the settings."""
+    tables = (KEYS, REPLAY_KEYS, PAGE_KEYS, *(keys for _, keys in key_tables()))
+    shown = {key.id: f"`{key.shown}`" if key.shown else "" for table in reversed(tables) for key in reversed(table)}
+    return section(
+        "Actions of keys",
+        ('Below `[keys]` in the file `quit = "q,x"` gives an action its keys, an empty text removes them.',),
+        ("action", "key"),
+        tuple((f"`{key_id}`", keys) for key_id, keys in reversed(shown.items())),
+    )
 
 
 def keys_page() -> Document:
@@ -107,9 +117,8 @@ def keys_page() -> Document:
     return page(
         "Keys",
         (
-            "The action is the name under which a key can be changed in the configuration file: below `[keys]`, "
-            '`quit = "q,x"` gives an action its keys, an empty text removes them. `gputop config --init` writes '
-            "such a file, `gputop config --check` says what is wrong with it.",
+            "Every key can be changed in the configuration file, by the name of its action: `gputop help settings` "
+            "lists them.",
         ),
         tuple(sections),
     )

@@ -20,21 +20,19 @@ NUMBERS = (
     "UTIL is the share of time in which any kernel ran at all: one tiny kernel after the other makes it 100.",
     "SM is how much of the chip's processors, its streaming multiprocessors, had work meanwhile.",
     "GAP is UTIL - SM: silicon that looks busy and has nothing to do. It is the sky over the green floor of a chart.",
-    "WORK is how hard the arithmetic pipes or the memory were driven, whichever was more; SM - WORK is silicon that "
-    "waits in the middle of a kernel.",
     "Efficiency is SM / UTIL. What is not measured is n/a, with the reason; never 0.",
 )
 """What the numbers of a GPU say, the first thing in the help."""
 
 
 SCREEN_WORDS = (
-    (NOT_WORKING, "UTIL of 80 or more with SM below 30 (A), or else UTIL of 50 or more with SM below 0.3 of it (B)"),
+    (NOT_WORKING, "UTIL of 80 or more with SM below 30, or UTIL of 50 or more with SM below 0.3 of it"),
     ("efficiency", "SM / UTIL, in percent; at the right of a title stands what its verdict is about: efficiency, the "
                    "time idle, or how busy memory or NVLink is"),
     ("idle", "share of the last 30 s in which no kernel ran"),
-    ("R S D", "beside loaders, how many run or want to run (R), sleep (S) or wait for a disk (D)"),
+    ("R S D", "beside the loaders of a GPU that waits for them: how many run or want to run (R), sleep (S) or wait for "
+              "a disk (D)"),
     ("GPU% time", "share of the time in which a kernel of this process ran, as the driver samples it"),
-    ("TREE-CPU", "CPU time of a process and all below it, percent of one core"),
     ("waiting for a core", "share of the time in which some task could run and had no core (PSI cpu, some)"),
     ("for I/O", "share of the time in which some task waited for storage (PSI io, some)"),
     ("loaders work while the GPU waits", "their work and UTIL move in opposite directions, sample by sample"),

@@ -48,6 +48,7 @@ KEYS: tuple[Key, ...] = (
     Key("gpu_details", "D", "D", "the selected GPU in full: all charts, verdicts, origin of each value", "GPUs"),
     Key("release_counters", "P", "P", "release the hardware counters for another tool, or take them back", "GPUs"),
     Key("section", "tab", "tab", "switch between the counts, the GPUs and the processes", "GPUs"),
+    Key("section_back", "shift+tab", "shift+tab", "the same, the other way round", "GPUs"),
     Key("to_counts", "S", "S", "to the counts of states in the second row", "GPUs"),
     Key("to_gpus", "V", "V", "to the GPUs and their verdicts", "GPUs"),
     Key("to_processes", "L", "L", "to the list of processes", "GPUs"),
@@ -206,6 +207,7 @@ PRESETS: Mapping[str, Mapping[str, str]] = MappingProxyType({
 
 ELSEWHERE: Mapping[str, str] = MappingProxyType({
     "a": "c, or 1, 2 and 3, change the layout", "s": "o and a letter sort; --interval sets how often gputop measures",
+    "<": "o and a letter, or , and ., choose the order", ">": "o and a letter, or , and ., choose the order",
     "l": "open files are not shown; e shows the environment, enter the process in full",
     "m": "o m, or M, sorts by GPU memory", "r": "I reverses the order; priorities are not changed from here",
     "v": "space tags one process after the other",

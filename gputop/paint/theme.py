@@ -28,21 +28,21 @@ DARK: Palette = MappingProxyType({
     "green": "#3fb970", "blue": "#58a6ff", "amber": "#e3b341", "red": "#ff6459",
     "teal": "#39c5bb", "alarm": "#9a1b1b", "on_alarm": "#ffffff", "alarm_row": "#571313", "sm": "#2e8b43",
     "gap": "#6b4c0c", "gap_alarm": "#b02b2b", "gap_lane": "#9c6c14", "unknown": "#6e7681", "track": "#2d333b",
-    "fill": "#d29922", "bar": "#161b22", "select": "#1f2c3d",
+    "bar": "#161b22", "select": "#1f2c3d",
 })  # fmt: skip
 LIGHT: Palette = MappingProxyType({
     "background": "#ffffff", "text": "#24292f", "bright": "#000000", "dim": "#59636e", "rule": "#c8d1da",
     "green": "#116243", "blue": "#0550ae", "amber": "#744200", "red": "#c5170a",
     "teal": "#0b6a66", "alarm": "#b3151f", "on_alarm": "#ffffff", "alarm_row": "#ffdcda", "sm": "#4aa566",
     "gap": "#eac54f", "gap_alarm": "#f2635a", "gap_lane": "#c99400", "unknown": "#818b95", "track": "#dde3ea",
-    "fill": "#9e6f00", "bar": "#eaeef2", "select": "#cfe3fb",
+    "bar": "#eaeef2", "select": "#cfe3fb",
 })  # fmt: skip
 HIGH_CONTRAST: Palette = MappingProxyType({
     "background": "#000000", "text": "#f2f2f2", "bright": "#ffffff", "dim": "#d0d0d0", "rule": "#8a8a8a",
     "green": "#3dfc8b", "blue": "#8cc8ff", "amber": "#ffe14d", "red": "#ffaaa2",
     "teal": "#52f2e4", "alarm": "#8f0000", "on_alarm": "#ffffff", "alarm_row": "#4d0000", "sm": "#2ee65c",
     "gap": "#a08000", "gap_alarm": "#b00000", "gap_lane": "#c89a00", "unknown": "#9a9a9a", "track": "#3c3c3c",
-    "fill": "#ffd21f", "bar": "#1c1c1c", "select": "#002d5c",
+    "bar": "#1c1c1c", "select": "#002d5c",
 })  # fmt: skip
 COLOUR_BLIND: Palette = MappingProxyType({
     # Blue works, yellow warns, orange alarms: told apart by the blue cones and by lightness, not by red and green.
@@ -50,14 +50,14 @@ COLOUR_BLIND: Palette = MappingProxyType({
     "green": "#4ea5ff", "blue": "#d5d9ff", "amber": "#f5e04a", "red": "#ee7733",
     "teal": "#a5c8e4", "alarm": "#a33b00", "on_alarm": "#ffffff", "alarm_row": "#4a1f05", "sm": "#3b82cc",
     "gap": "#a89a1a", "gap_alarm": "#8f3400", "gap_lane": "#8f8418", "unknown": "#6e7681", "track": "#2d333b",
-    "fill": "#d9c53a", "bar": "#161b22", "select": "#1f2c3d",
+    "bar": "#161b22", "select": "#1f2c3d",
 })  # fmt: skip
 ANSI: Palette = MappingProxyType({
     # Text in the terminal's own foreground: some palettes make "bright black" and "white" invisible.
     "background": "", "text": "", "bright": "", "dim": "", "rule": "", "green": "green",
     "blue": "bright_blue", "amber": "yellow", "red": "bright_red", "teal": "cyan", "alarm": "red",
     "on_alarm": "bright_white", "alarm_row": "", "sm": "green", "gap": "yellow", "gap_alarm": "red",
-    "gap_lane": "yellow", "unknown": "", "fill": "yellow", "track": "bright_black", "bar": "", "select": "",
+    "gap_lane": "yellow", "unknown": "", "track": "bright_black", "bar": "", "select": "",
 })  # fmt: skip
 NONE: Palette = MappingProxyType(dict.fromkeys(DARK, ""))
 
@@ -153,20 +153,18 @@ def _looks(p: Palette) -> dict[str, Look]:
         "gap.unknown": Look(p["unknown"]),
         "bar.mem": Look(p["blue"], p["track"]),
         "bar.mem.track": Look(p["dim"], p["track"]),
-        "bar.cpu": Look(p["fill"], p["track"]),
-        "bar.cpu.track": Look(p["dim"], p["track"]),
-        "bar.run": Look(p["fill"], p["track"]),
+        "bar.run": Look(p["blue"], p["track"]),
         "bar.run.track": Look(p["dim"], p["track"]),
         "bar.alarm": Look(p["red"], p["track"]),
         "bar.alarm.track": Look(p["dim"], p["track"]),
         "lane.idle": Look(p["unknown"]),
-        "lane.run": Look(p["fill"]),
+        "lane.run": Look(p["blue"]),
         "lane.wait": Look(p["gap_lane"]),
         "lane.disk": Look(p["red"]),
         "lane.main": Look(p["green"]),
         "lane.bus": Look(p["teal"]),
         "area.work": Look(p["sm"]),
-        "area.board": Look(p["fill"]),
+        "area.board": Look(p["blue"]),
         "area.bus": Look(p["teal"]),
         "area.mem": Look(p["blue"]),
         "area.heat": Look(p["unknown"]),

@@ -91,8 +91,8 @@ def _other_process(view: View, frame: Frame, step: int, rows: Sequence[ShownProc
     return replace(view, process=process_table.key_of(rows[to].process))
 
 
-def _other_section(view: View) -> View:
-    return replace(view, focus=SECTIONS[(SECTIONS.index(view.focus) + 1) % len(SECTIONS)])
+def _other_section(view: View, step: int = 1) -> View:
+    return replace(view, focus=SECTIONS[(SECTIONS.index(view.focus) + step) % len(SECTIONS)])
 
 
 def _other_count(view: View, frame: Frame, step: int) -> View:
@@ -135,6 +135,7 @@ def _released(view: View) -> View:
 
 CHOICES: Mapping[str, Callable[[View], View]] = MappingProxyType({
     "section": _other_section,
+    "section_back": lambda view: _other_section(view, -1),
     "to_counts": lambda view: replace(view, focus="counts"),
     "to_gpus": lambda view: replace(view, focus="gpus"),
     "to_processes": lambda view: replace(view, focus="processes"),

@@ -59,7 +59,6 @@ def test_bars_areas_and_grounds_stand_out(theme: Theme) -> None:
         assert difference(linear(_colours(theme, style)[0]), linear(theme.background or "")) >= 15, style
     for style in (
         "bar.mem",
-        "bar.cpu",
         "bar.run",
         "bar.alarm",
         "area.work",

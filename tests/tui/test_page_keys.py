@@ -8,6 +8,7 @@ from importlib import import_module
 import pytest
 
 from gputop.commands.config_file import key_problems
+from gputop.commands.registry import page_of
 from gputop.output.reference_pages import keys_page
 from gputop.paint.keys import PAGE_KEYS, page_keys
 from gputop.tui.page_keys import ACTIONS, keys_of, page_bindings
@@ -39,8 +40,10 @@ def test_a_page_has_the_methods_of_its_keys_and_no_binding_beside_the_table(scre
 
 
 def test_the_manual_lists_the_keys_of_pages() -> None:
-    listed = {row[2].strip("`") for _, entries in keys_page().entries for row in entries.rows}
-    assert {key.id for key in PAGE_KEYS} <= listed
+    does = {row[1] for _, entries in keys_page().entries for row in entries.rows}
+    assert {key.does for key in PAGE_KEYS} <= does
+    actions = {row[0].strip("`") for _, entries in page_of("settings").entries for row in entries.rows}
+    assert {key.id for key in PAGE_KEYS} <= actions
 
 
 def test_a_wrong_page_key_is_told_and_a_right_one_is_taken() -> None:

@@ -141,7 +141,6 @@ def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_scr
     assert "small kernels" in lines[verdict + 1]
     assert verdict < lines.index(next(line for line in lines if line.startswith("─ glossary")))
     for word in (
-        "TREE-CPU",
         "GPU% time",
         "waiting for a core",
         "loaders work while the GPU waits",
