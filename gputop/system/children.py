@@ -195,6 +195,12 @@ def in_our_place(command: Sequence[str], before_exec: Callable[[], None]) -> Chi
     return subprocess.Popen(list(command), preexec_fn=before_exec, close_fds=False)
 
 
+def in_our_terminal(command: Sequence[str]) -> int:
+    """Run the user's command with our terminal, which nothing of ours reads or writes meanwhile, to its end. Gives its
+    exit status. Raises OSError."""
+    return subprocess.call(list(command))
+
+
 def pool(most: int) -> ProcessPoolExecutor:
     """Forks of this process that end with it, for work that takes whole processors."""
     from concurrent.futures import ProcessPoolExecutor

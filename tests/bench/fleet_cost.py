@@ -1,8 +1,9 @@
 """``python -m tests.bench.fleet_cost``: what a large fleet costs its screen, its engine and its rules.
 
-A fleet of ``--hosts`` is written into one engine, Prometheus or VictoriaMetrics: every GPU's series as the exporters of
-a simulated fleet name them, and with ``--summed`` what the rules record of each host. Then a process of its own asks as
-the screen does. Wall time includes whatever else the machine does.
+A fleet of ``--hosts`` is written into one engine, Prometheus or VictoriaMetrics, line by line and by nothing of
+gputop's: every GPU under the names of dcgm-exporter's default file, and with ``--summed`` what the rules record of each
+host. Then a process of its own asks as the screen does, another gives ``--json``. Wall time includes whatever else the
+machine does.
 """
 
 from __future__ import annotations
@@ -30,13 +31,10 @@ from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts
-from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.prometheus import MOST_GPUS, PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES
 from gputop.features.fleet.rules import rules_yaml
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.state_rules import (
-    CODES,
     HOST_ADDRESS,
     HOST_LOST,
     HOST_POWER,
@@ -45,9 +43,8 @@ from gputop.features.fleet.state_rules import (
     HOST_UTIL,
 )
 from tests.support.engines import backfill, imported, prometheus, victoria
-from tests.support.fleet_pages import host_lines
 
-PAST_S, AHEAD_S = 420.0, 900.0
+PAST_S, AHEAD_S = 4560.0, 900.0
 RULES_S, RULES_EVERY_S = 270.0, 20.0
 """For how long the rules are watched, and how often their times are looked at."""
 """How long every GPU's series reach back, and on: the measurement takes place in between."""
@@ -68,52 +65,55 @@ class Timed(Client):
             self.waited_s += time.perf_counter() - begun
 
 
-def raw(fleet: SimulatedFleet, now: float, step_s: float) -> Iterator[str]:
-    """Every GPU's series around now, each with the value that it has in the simulation's first moment."""
-    times = [f"{now - PAST_S + i * step_s:.0f}" for i in range(int((PAST_S + AHEAD_S) / step_s) + 1)]
-    for host in range(fleet.hosts):
-        found = [] if fleet.is_down(host) else host_lines(fleet, host, STARTED, STARTED)
-        up = f'up{{instance="{fleet.host_name(host)}:9400",job="gpu"}}'
-        for name, value in (*found, (up, float(not fleet.is_down(host)))):
-            yield "".join(f"{name} {value:.6g} {t}\n" for t in times)
+KINDS = ((98.0, 0.91, 60_000), (97.0, 0.09, 24_000), (38.0, 0.32, 38_000), (0.0, 0.0, 76_000), (0.0, 0.0, 400))
+"""What the GPUs of a host do: utilisation in percent, SM activity, MiB held; a host in turn, the first half of them
+twice."""
+CODE_AND_LOST = ((1, ""), (2, "busy_not_working"), (3, "starved"), (4, "idle_allocated"), (5, "idle"))
+"""What the rules would record of them: the state's number, and under which state time is lost."""
 
 
-def summed(fleet: SimulatedFleet, now: float) -> Iterator[str]:
+def _kind(host: int) -> int:
+    return 0 if host % 2 else host // 2 % len(KINDS)
+
+
+def raw(hosts: int, now: float, step_s: float) -> Iterator[str]:
+    """Every GPU's series around now; each 97th host is down, and GPU 7 of host 5 is gone for half of an hour."""
+    times = [now - PAST_S + i * step_s for i in range(int((PAST_S + AHEAD_S) / step_s) + 1)]
+    for host in range(hosts):
+        name, is_down = f"r{host // 40}-n{host % 40:02d}", host % 97 == 96
+        target = f'instance="{name}:9400",job="dcgm-exporter"'
+        yield "".join(f"up{{{target}}} {int(not is_down)} {t:.0f}\n" for t in times)
+        util, sm, used = KINDS[_kind(host)]
+        job = f',hpc_job="{9000 + host // 8}"' if _kind(host) < 4 else ""
+        for gpu in range(8):
+            ends = now - 1800.0 if (host, gpu) == (5, 7) else now - PAST_S if is_down else now + AHEAD_S
+            labels = (f'gpu="{gpu}",UUID="GPU-{host:08x}-{gpu:04x}",device="nvidia{gpu}",'
+                      f'modelName="NVIDIA H100 80GB HBM3",Hostname="{name}"{job},{target}')  # fmt: skip
+            for metric, value in (
+                ("DCGM_FI_DEV_GPU_UTIL", util), ("DCGM_FI_PROF_SM_ACTIVE", sm), ("DCGM_FI_DEV_FB_USED", used),
+                ("DCGM_FI_DEV_POWER_USAGE", 90.0 + 6.0 * util), ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", util / 100.0),
+            ):  # fmt: skip
+                yield "".join(f"{metric}{{{labels}}} {value:.6g} {t:.0f}\n" for t in times if t <= ends)
+
+
+def summed(hosts: int, now: float) -> Iterator[str]:
     """What the rules record of each host, an hour and more of it."""
     times = [f"{now + 60.0 * minute:.0f}" for minute in range(-65, int(AHEAD_S / 60.0) + 1)]
-    for host in range(fleet.hosts):
-        if not fleet.is_down(host) and host != fleet.late:
-            for name, value in _recorded(fleet, host):
-                yield "".join(f"{name} {value:.6g} {t}\n" for t in times)
-
-
-def _recorded(fleet: SimulatedFleet, host: int) -> Iterator[tuple[str, float]]:
-    reads = [fleet.gpu(host, number, STARTED) for number in range(fleet.gpus)]
-    reads = [read for read in reads if not read.is_lost]
-    name, names, job = fleet.host_name(host), fleet.names_of(host), reads[0].job
-    label = {"gputop": "instance", "4.9": "hostname", "legacy": "Hostname"}[names]
-    place = f'{label}="{name}{":9400" if names == "gputop" else ""}",names="{names}"'
-    scheduler, _, number = job.partition(" ")
-    namespace, _, pod = number.partition("/")
-    owner = f'k8s_namespace="{namespace}",k8s_pod="{pod}"' if scheduler == "pod" else f'job_id="{number}"'
-    user = f',user="{reads[0].user}",scheduler="slurm"' if names == "gputop" and scheduler == "slurm" else ""
-    whose = f"{place},{owner}{user}" if job else place
-    states = [judged(read)[0] for read in reads]
-    for state in dict.fromkeys(states):
-        yield f'{HOST_STATES}{{{whose},code="{CODES[state]}"}}', states.count(state)
-        lost = sum(
-            lost_hours(state, read.util_pct, 1.0) for read, its in zip(reads, states, strict=True) if its == state
+    for host in (host for host in range(hosts) if host % 97 != 96):
+        name, (util, sm, _), (code, lost) = (
+            f"r{host // 40}-n{host % 40:02d}",
+            KINDS[_kind(host)],
+            CODE_AND_LOST[_kind(host)],
         )
+        place = f'Hostname="{name}",names="legacy"'
+        whose = f'{place},job_id="{9000 + host // 8}"' if _kind(host) < 4 else place
+        rows = [(f'{HOST_STATES}{{{whose},code="{code}"}}', 8.0), (f"{HOST_UTIL}{{{whose}}}", util / 100.0),
+                (f"{HOST_SM}{{{whose}}}", sm), (f"{HOST_POWER}{{{whose}}}", 8.0 * (90.0 + 6.0 * util)),
+                (f'{HOST_ADDRESS}{{{place},instance="{name}:9400"}}', 8.0)]  # fmt: skip
         if lost:
-            yield f'{HOST_LOST}{{{whose},state="{state}"}}', lost
-    utils = [read.util_pct or 0.0 for read in reads]
-    sms = [read.sm_active_pct for read in reads if read.sm_active_pct is not None]
-    yield f"{HOST_UTIL}{{{whose}}}", sum(utils) / len(utils) / 100.0
-    if sms:
-        yield f"{HOST_SM}{{{whose}}}", sum(sms) / len(sms) / 100.0
-    yield f"{HOST_POWER}{{{whose}}}", sum(read.power_w or 0.0 for read in reads)
-    address = place if names == "gputop" else f'{place},instance="{name}:9400"'
-    yield f"{HOST_ADDRESS}{{{address}}}", len(reads)
+            rows.append((f'{HOST_LOST}{{{whose},state="{lost}"}}', 8.0 if code == 2 else 8.0 * (1.0 - util / 100.0)))
+        for series, value in rows:
+            yield "".join(f"{series} {value:.6g} {t}\n" for t in times)
 
 
 @contextlib.contextmanager
@@ -173,6 +173,16 @@ def ask(url: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def as_json(url: str) -> dict[str, Any]:
+    """What one ``gputop fleet --json`` takes."""
+    before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    command = [sys.executable, "-m", "gputop", "fleet", "--prom", url, "--json"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"json_s": time.perf_counter() - begun, "json_cpu_s": cpu_s}
+
+
 def rule_groups(url: str) -> dict[str, float]:
     """Seconds that each group of rules took when the engine last evaluated it, after each was evaluated some times."""
     found: dict[str, list[float]] = {}
@@ -192,7 +202,7 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--hosts", type=int, default=1000, help="hosts of 8 GPUs (default 1000)")
     add("--engine", choices=("prometheus", "victoria-metrics"), default="prometheus")
-    add("--step", type=float, default=15.0, metavar="S", help="seconds between two samples (default 15)")
+    add("--step", type=float, default=60.0, metavar="S", help="seconds between two samples (default 60)")
     add("--summed", action="store_true", help="with what the rules record of each host")
     add("--rules", action="store_true", help="also how long Prometheus takes for the rules each minute")
     add("--ask", metavar="URL", help=argparse.SUPPRESS)
@@ -204,16 +214,16 @@ def main() -> None:
     if options.ask:
         print(json.dumps(ask(options.ask)))
         return
-    fleet = SimulatedFleet(options.hosts)
     with tempfile.TemporaryDirectory(prefix="gputop-fleet-") as name:
         folder, now = Path(name), time.time()
-        lines = raw(fleet, now, options.step)
-        lines = chain(lines, summed(fleet, now)) if options.summed else lines
+        lines = raw(options.hosts, now, options.step)
+        lines = chain(lines, summed(options.hosts, now)) if options.summed else lines
         with engine(options.engine, folder, lines, with_rules=options.rules) as url:
             print(f"loaded in {time.time() - now:.0f} s; load {os.getloadavg()[0]:.1f}", flush=True)
             command = [sys.executable, "-m", "tests.bench.fleet_cost", "--ask", url]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            for key, value in json.loads(done.stdout).items():
+            shown = {**json.loads(done.stdout), **as_json(url)}
+            for key, value in shown.items():
                 print(f"{key:>20} {value:.3f}" if isinstance(value, float) else f"{key:>20} {value}")
             if options.rules:
                 took = rule_groups(url)

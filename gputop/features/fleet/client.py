@@ -300,7 +300,9 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, promql: str) -
         reason = body[:LONGEST_WORDS].decode("utf-8", "replace")
     if status in (400, 422):
         narrower = "; narrow it by --select" if "exceeded" in reason else ""
-        return f"{status}, it refuses {cut(promql)}: {cut(reason)}{narrower}"
+        # Some repeat all of the query before they say what is wrong with it.
+        short = re.sub(r'query="(?:[^"\\]|\\.)*"', "it", reason)
+        return f"{status}, it refuses: {cut(short)}{narrower} ({cut(promql)})"
     return f"{status}, the engine failed{': ' * bool(reason.strip())}{cut(reason).strip()}"
 
 

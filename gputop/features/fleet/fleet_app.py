@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from gputop.output.ansi import Differ
 from gputop.paint.glyphs import Depth
 from gputop.paint.keys import NO_KEYS, Key, rebound
 from gputop.paint.theme import THEMES, Theme
+from gputop.system.children import in_our_terminal
 from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.painted_lines import Lines
@@ -206,6 +207,17 @@ class FleetApp(PaintedApp[FleetView]):
 
     def press(self, key_id: str) -> None:
         self._keys.press(key_id)
+
+    def run_there(self, host: str, command: Sequence[str]) -> None:
+        """A host's own screen in the place of this one, until it is left."""
+        with self.suspend():
+            try:
+                status = in_our_terminal(command)
+            except OSError:
+                status = -1
+        self._canvas.apply_theme(self.look)
+        if status:
+            self.say(f"{host}: its screen ended with status {status}")
 
     def offered(self) -> Iterable[Key]:
         return self.table

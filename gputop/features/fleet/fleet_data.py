@@ -210,6 +210,7 @@ class RedactedFleet:
             missing={self._host(host): n for host, n in read.missing.items()},
             alerts=tuple(map(self._alert, read.alerts)),
             problems=tuple(map(self._redactor.text, read.problems)),
+            opens={},
             is_redacted=True,
         )
 

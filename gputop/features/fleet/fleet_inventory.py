@@ -165,21 +165,26 @@ class FleetInventory:
         """
         schema = self.schema
         assert schema is not None, "discovery gives it or raises"
-        answers = self._engine.asked({"who": plan.identities(schema.signals, self._engine.select, gone=looks_back)}, at)
+        select = self._engine.select
+        before_text = plan.before(schema.signals, select) if looks_back else ""
+        answers = self._engine.asked({"who": plan.identities(schema.signals, select), "before": before_text}, at)
         if "who" not in answers.rows:
             if not self.identities:
                 raise FleetError(answers.problems[0])
             return answers.problems
-        metrics = frozenset(bytes(row.metric) for row in answers.of("who"))
+        rows = [*answers.of("who"), *answers.of("before")]
+        metrics = frozenset(bytes(row.metric) for row in rows)
         if metrics != self._metrics:
-            self._read(schema, [labels_of(row.metric) for row in answers.of("who")])
+            self._read(schema, [labels_of(row.metric) for row in rows])
             self._metrics = metrics
         # Where two exporters have the same GPU, the preferred one comes first.
         order = {name: at for at, name in enumerate(DIALECTS)}
         present = {key: identity for key, identity in self._identified.items() if not identity.gone}
         # Those that are there come first: a host that was renamed has the same GPUs under its new name.
-        before = self._identified if looks_back else {**self._identified, **self.identities}
-        identities = {**present, **self._missing(present, before, now)}
+        before = {**self._identified, **self.identities}
+        # A look back knows itself which GPUs were there earlier.
+        earlier = {} if looks_back else self.identities
+        identities = {**present, **self._missing(present, before, earlier, now)}
         self.identities = dict(sorted(identities.items(), key=lambda pair: order[pair[0].dialect]))
         return answers.problems
 
@@ -212,12 +217,16 @@ class FleetInventory:
         self._identified = identified(rows, labels, cluster)
 
     def _missing(
-        self, present: Mapping[SeriesKey, GpuIdentity], before: Mapping[SeriesKey, GpuIdentity], now: float
+        self,
+        present: Mapping[SeriesKey, GpuIdentity],
+        before: Mapping[SeriesKey, GpuIdentity],
+        earlier: Mapping[SeriesKey, GpuIdentity],
+        now: float,
     ) -> dict[SeriesKey, GpuIdentity]:
         """The GPUs that were there within the last day and are not there now, whatever they were called by."""
         uuids = {identity.uuid for identity in present.values() if identity.uuid}
         # A new GPU in the place of an old one is a repair. A known one there: the driver numbers them again.
-        earlier = self.identities or {key: identity for key, identity in before.items() if identity.gone}
+        earlier = earlier or {key: identity for key, identity in before.items() if identity.gone}
         known_uuids = {identity.uuid for identity in earlier.values()}
         taken = {
             (identity.host, identity.gpu.partition("/")[0])

@@ -86,6 +86,7 @@ class FleetMain(Protocol):
     def open_palette(self) -> None: ...
     def apply_theme(self, theme: Theme) -> None: ...
     def action_suspend_process(self) -> None: ...
+    def run_there(self, host: str, command: Sequence[str]) -> None: ...
     def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object: ...
 
 
@@ -195,11 +196,14 @@ class FleetKeys:
             self._screen.see(replace(view, filter=NO_FILTER, first=0))
 
     def open(self) -> None:
-        """The host in full; the hosts of a job, of a user or of a row of waste."""
+        """The host in full, by ssh its own screen; the hosts of a job, of a user or of a row of waste."""
         frame, view = self.frame, self._screen.view
         if frame is None or view.panel == "host":
             return
         host = selected_host(frame, view)
+        if host is not None and host in frame.read.opens:
+            self._screen.run_there(host, frame.read.opens[host])
+            return
         if host is not None:
             self._screen.see(replace(view, panel="host", host=host))
             return

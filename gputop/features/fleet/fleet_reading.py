@@ -217,6 +217,8 @@ class FleetReading(Struct, frozen=True):
     shares: Sequence[HostShare] = ()
     missing: Mapping[str, int] = {}
     lost_note: str = ""
+    opens: Mapping[str, Sequence[str]] = {}
+    """Hosts that are reached by ssh, with the command that opens their own screen."""
     is_redacted: bool = False
     """Whether hosts, users, jobs and UUIDs are numbers: no command can name a host then."""
 

@@ -34,7 +34,8 @@ AT_ONCE = 8
 """Hosts that are connected at once."""
 END = re.compile(rb"(?:^|\n)# EOF\n")
 MOST_WORDS = 4096
-_FAR = 'for g in {}; do command -v "$g" >/dev/null 2>&1 && exec "$g" export --stdout --until-silent 10; done; exit 127'
+_FAR = 'for g in {}; do command -v "$g" >/dev/null 2>&1 && exec "$g" {}; done; exit 127'
+_PAGES = "export --stdout --until-silent 10"
 
 
 class SshOptions(Struct, frozen=True):
@@ -49,6 +50,17 @@ def ssh_words(host: str, options: SshOptions, *more: str) -> list[str]:
     words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "-o", "ControlMaster=no",
              "-o", "ServerAliveInterval=5"]  # fmt: skip
     return [*words, *(("-F", options.config) if options.config else ()), "--", host, *more]
+
+
+def _far(options: SshOptions, words: str) -> str:
+    """What the far shell, whichever that is, does: run gputop with these words, from the first of its usual places."""
+    places = ["gputop", '"$HOME/.local/bin/gputop"', *([shlex.quote(options.gputop)] if options.gputop else ())]
+    return f"sh -c {shlex.quote(_FAR.format(' '.join(places), words))}"
+
+
+def screen_words(host: str, options: SshOptions) -> list[str]:
+    """The command that opens a host's own screen on this terminal."""
+    return ["ssh", "-t", *(("-F", options.config) if options.config else ()), "--", host, _far(options, "")]
 
 
 class HostLink:
@@ -109,12 +121,9 @@ def scraped(url: str) -> Callable[[HostLink], None]:
 
 def over_ssh(options: SshOptions) -> Callable[[HostLink], None]:
     """Holds one ssh until it ends, or until the link is told to stop."""
-    places = " ".join(
-        ["gputop", '"$HOME/.local/bin/gputop"', *([shlex.quote(options.gputop)] if options.gputop else ())]
-    )
 
     def connect(link: HostLink) -> None:
-        command = ssh_words(link.host, options, f"sh -c {shlex.quote(_FAR.format(places))}")
+        command = ssh_words(link.host, options, _far(options, _PAGES))
         with link.slots:
             if link.stopping.is_set():
                 return

@@ -12,7 +12,7 @@ from gputop.features.fleet.address import SSH_HOST
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import HOUR_S, Down, FleetError, FleetReading, GpuReading, LastHour
 from gputop.features.fleet.host_history import History
-from gputop.features.fleet.host_links import HostLink, SshOptions, is_address, linked
+from gputop.features.fleet.host_links import HostLink, SshOptions, is_address, linked, screen_words
 from gputop.features.fleet.seen_host import SeenHost
 from gputop.model.quantity import clean_text, count, duration
 from gputop.model.source import UsageError
@@ -81,6 +81,9 @@ class LinkedFleet:
         self.source = source or count(len(names), "host")
         self._clock, self._began = clock, clock()
         self._hosts = {name: (link, SeenHost(name)) for name, link in zip(names, self._links, strict=True)}
+        self._opens = {
+            name: screen_words(name, options) for name, (link, _) in self._hosts.items() if not is_address(link.host)
+        }
         self._taken: dict[str, int] = {}
         self._strange: set[str] = set()
         for link in self._links:
@@ -125,6 +128,7 @@ class LinkedFleet:
         return FleetReading(
             t, self.source, gpus, down, tuple(name for name in DIALECTS if name in spoken),
             median(ages) if ages else None, hour.lost, hour.span_s, problems=tuple(problems), lost_note=hour.note,
+            opens=self._opens,
         )  # fmt: skip
 
     def _reason(self, name: str, link: HostLink, host: SeenHost, age_s: float | None) -> str | None:

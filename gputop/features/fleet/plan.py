@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.features.fleet import promql
-from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DETAIL_KEYS, DIALECTS, MOMENT_KEYS, STATE_KEYS, Dialect
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DETAIL_KEYS, DIALECTS, STATE_KEYS, Dialect
 from gputop.features.fleet.fleet_reading import WINDOW_S
 from gputop.features.fleet.promql import (
     ENGINE,
@@ -124,9 +124,8 @@ def _first(dialect: Dialect, select: str) -> str:
     return Scope(dialect, (), select).exported("util_pct", f'{dialect.number[0]}="0"')
 
 
-def identities(signals: Mapping[str, frozenset[str]], select: str, *, gone: bool) -> str:
-    """Every GPU with all its labels, by any gauge of the moment; under ``GONE`` those that were there within the last
-    day, if they are wanted. ``signals`` are those of ``FleetSchema``.
+def identities(signals: Mapping[str, frozenset[str]], select: str) -> str:
+    """Every GPU with all its labels, by any gauge of the moment. ``signals`` are those of ``FleetSchema``.
 
     gputop's exporter counts on for a GPU that it cannot read: whom it counts for is known, measured or not. It says
     which GPUs are split into MIG instances, and whose part an instance is.
@@ -135,33 +134,55 @@ def identities(signals: Mapping[str, frozenset[str]], select: str, *, gone: bool
     for name, keys in signals.items():
         dialect = DIALECTS[name]
         q = Scope(dialect, dialect.labels, select)
-        same = f"on ({', '.join(('instance', *dialect.number, *dialect.instance, *dialect.uuid))})"
-        utils = [q.exported("util_pct")] if "util_pct" in keys else []
-        utils += [q.exported(ENGINE, *q.instances)] if q.instances and ENGINE in keys else []
-        now = union(q.exported(key) for key in MOMENT_KEYS if key in keys) or q.moment()
-        known, before = f"({now})", []
+        utils = _utils(q, keys)
+        now = union([*utils, q.exported("mem_used_bytes")]) if "mem_used_bytes" in keys else union(utils) or q.moment()
+        known = f"({now})"
         if q.is_own:
             share = q.series("gputop_gpu_share")
             parts.append(marked(q.per_gpu(f"{share} > 0", "parent"), name))
-            known = f"(({now} or {q.series('gputop_gpu_info')}) unless {same} ({share} == 0))"
-            before.append(f"({q.series('gputop_gpu_state_seconds_total', state='working')} unless {same} {share})")
+            known = f"(({now} or {q.series('gputop_gpu_info')}) unless {_same(dialect)} ({share} == 0))"
             hosts = over("last_over_time", q.series("gputop_host_info"), LAST_SEEN_S)
             parts.append(marked(max_by(("instance", *CLUSTER_LABELS, "hostname"), hosts), HOST))
         elif dialect.facts:
             on, facts = f"on (instance, {dialect.uuid[0]})", q.series(dialect.facts)
             named = f"{on} group_left ({', '.join((*dialect.number, *dialect.model))}) {facts}"
             known = f"({known} * {named} or ({known} unless {on} {facts}))"
-        if gone:
-            before += [over("last_over_time", util, LAST_SEEN_S) for util in utils]
-            before += [f"{util} offset {window(back_s)}" for back_s in LOOKBACKS_S for util in utils]
         parts.append(marked(q.per_gpu(known), name))
-        if before:
-            # An engine reads a series once for each time that it is named.
-            parts.append(marked(q.per_gpu(f"({union(before)}) unless {same} ({now})"), f"{name}{GONE}"))
-        if dialect.job:
+        if dialect.job and utils:
             scraped = q.series("up", 'pod!=""')
-            parts.append(marked(f"max by (pod) ({scraped} and on (instance) ({now}))", EXPORTER))
+            parts.append(marked(f"max by (pod) ({scraped} and on (instance) ({union(utils)}))", EXPORTER))
     return union(parts)
+
+
+def before(signals: Mapping[str, frozenset[str]], select: str) -> str:
+    """Under ``GONE`` the GPUs that were there within the last day and are not now, with all their labels: seven looks
+    back cost an engine more than all other questions of a refresh."""
+    parts = []
+    for name, keys in signals.items():
+        dialect = DIALECTS[name]
+        q = Scope(dialect, dialect.labels, select)
+        utils = _utils(q, keys)
+        past = [over("last_over_time", util, LAST_SEEN_S) for util in utils]
+        past += [f"{util} offset {window(back_s)}" for back_s in LOOKBACKS_S for util in utils]
+        if q.is_own:
+            counted = q.series("gputop_gpu_state_seconds_total", state="working")
+            past.append(f"({counted} unless {_same(dialect)} {q.series('gputop_gpu_share')})")
+        # An engine reads a series once for each time that it is named.
+        now = f" unless {_same(dialect)} ({union(utils)})" if utils else ""
+        if past:
+            parts.append(marked(q.per_gpu(f"({union(past)}){now}"), f"{name}{GONE}"))
+    return union(parts)
+
+
+def _utils(q: Scope, keys: frozenset[str]) -> list[str]:
+    """The series that say how busy GPUs and MIG instances are, as far as they are there."""
+    utils = [q.exported("util_pct")] if "util_pct" in keys else []
+    return [*utils, *([q.exported(ENGINE, *q.instances)] if q.instances and ENGINE in keys else [])]
+
+
+def _same(dialect: Dialect) -> str:
+    """Joins series of one GPU."""
+    return f"on ({', '.join(('instance', *dialect.number, *dialect.instance, *dialect.uuid))})"
 
 
 def metric(schema: FleetSchema, key: str, select: str, wrap: Wrap = str) -> str:

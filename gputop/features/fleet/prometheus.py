@@ -290,7 +290,7 @@ IDENTITIES_EVERY, DISCOVERY_EVERY, SIZE_EVERY = 4, 40, 40
 """Refreshes between two looks for new GPUs and jobs, for new metric names, and at how large the fleet is."""
 FORGETS_EVERY = 8
 """Refreshes after which labels of vanished series are forgotten."""
-LEAST_INTERVAL_S = 10.0
+LEAST_INTERVAL_S, AT_ONCE_S = 10.0, 0.1
 MOST_SKEW_S = 60.0
 MOST_GPUS = 10_000
 """From here on a fleet is read from what its rules record of hosts: up to here a refresh GPU by GPU takes less than a
@@ -329,6 +329,8 @@ class PrometheusFleet:
         self._records = RecordedHosts(self._engine)
         self._hour = RecordedHour(self._engine)
         self._refreshes = 0
+        self._looks_back_at = 1
+        """The refresh that asks for what is not there any more: the first picture does not wait for that."""
         self._past: float | None = None
         self._is_large = False
         self._parts: dict[tuple[str, ...], PrometheusFleet] = {}
@@ -337,11 +339,17 @@ class PrometheusFleet:
 
     @property
     def interval_s(self) -> float:
-        """How often a query is worthwhile: never faster than exporters are scraped."""
-        return max(LEAST_INTERVAL_S, self._inventory.scrape_s)
+        """How often a query is worthwhile: never faster than exporters are scraped, but for what the first one left."""
+        return AT_ONCE_S if self._is_looking_back else max(LEAST_INTERVAL_S, self._inventory.scrape_s)
+
+    @property
+    def _is_looking_back(self) -> bool:
+        """Whether what is not there any more has still to be looked for."""
+        return self._keeps_past and not self._is_large and self._refreshes <= self._looks_back_at
 
     def settle(self) -> None:
-        """An engine answers when it is asked."""
+        """Leave nothing for a second refresh."""
+        self._looks_back_at = 0
 
     def close(self) -> None:
         """Close the connections."""
@@ -380,10 +388,11 @@ class PrometheusFleet:
         problems: list[str] = []
         if self._inventory.schema is None or self._refreshes % DISCOVERY_EVERY == 0:
             self._inventory.discover(at, self._clock())
-        if not self._inventory.identities or self._refreshes % IDENTITIES_EVERY == 0:
-            problems += self._inventory.identify(
-                at, self._clock(), looks_back=self._refreshes == 0 and self._keeps_past
-            )
+        if not self._inventory.identities or self._refreshes % IDENTITIES_EVERY == 0 or self._is_looking_back:
+            looks_back = self._keeps_past and self._refreshes == self._looks_back_at
+            problems += self._inventory.identify(at, self._clock(), looks_back=looks_back)
+            if self._is_looking_back and not looks_back:
+                problems.append("GPUs that are not there any more are being looked for")
         if self._refreshes % FORGETS_EVERY == 0:
             self._inventory.turn()
             self._present.turn()

@@ -143,6 +143,7 @@ def _read_fleet(args: argparse.Namespace, settings: Settings) -> tuple[FleetFram
     fleet = asked_fleet(args, settings)
     assert isinstance(fleet, PrometheusFleet), "nothing is redacted here"
     try:
+        fleet.settle()
         read = fleet.ask()
         if read.problems:
             raise SourceError(f"not acting on an answer that is not whole: {read.problems[0]}")

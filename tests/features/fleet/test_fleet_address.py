@@ -59,8 +59,14 @@ def test_a_selector_that_is_no_promql_is_refused(text: str) -> None:
 def test_a_selector_reaches_every_name() -> None:
     assert checked_select('{cluster="a", job=~"x|y",}') == 'cluster="a", job=~"x|y"'
     known = plan.FleetSchema({"legacy": frozenset(("util_pct",))}, {"legacy": ("instance", "gpu")})
-    who = plan.identities({"gputop": frozenset(("util_pct",))}, 'c="a"', gone=True)
-    for text in (who, plan.names_selector('c="a"'), plan.samples('c="a"'), plan.troubles(known, 'c="a"', ages=True)):
+    own = {"gputop": frozenset(("util_pct",))}
+    for text in (
+        plan.identities(own, 'c="a"'),
+        plan.before(own, 'c="a"'),
+        plan.names_selector('c="a"'),
+        plan.samples('c="a"'),
+        plan.troubles(known, 'c="a"', ages=True),
+    ):
         assert text.count('c="a"') == text.count("{")
 
 

@@ -46,8 +46,8 @@ REFUSALS = [
     ((401, {}, b"no"), "401, not allowed: give a token"),
     ((403, {}, b""), "403, not allowed"),
     ((404, {}, b"page not found"), "404, no Prometheus under this path"),
-    ((422, JSON, b'{"status":"error","error":"query too long"}'), "422, it refuses up: query too long"),
-    ((400, JSON, b'{"status":"error","error":"parse error"}'), "400, it refuses up: parse error"),
+    ((422, JSON, b'{"status":"error","error":"query too long"}'), "422, it refuses: query too long (up)"),
+    ((400, JSON, b'{"status":"error","error":"parse error"}'), "400, it refuses: parse error (up)"),
     ((302, {"Location": "https://login.example/"}, b""), "redirects to https://login.example/"),
     ((200, {"Content-Type": "text/html"}, b"<!doctype html><title>Log in"), "a web page, not with JSON"),
     ((503, {}, b"<html>busy"), "503 with a web page"),
@@ -305,7 +305,8 @@ def test_every_question_has_its_turn_within_two_refreshes_and_none_asks_more_tha
     ):
         asked = [word in text for text in rounds]
         assert asked[0] and asked[1] != asked[2] and asked[1:3] == asked[3:5], word
-    assert "last_over_time" in rounds[0] and "modelName" in rounds[4] and "modelName" not in "".join(rounds[1:4])
+    assert "modelName" in rounds[0] and "modelName" in rounds[4] and "modelName" not in "".join(rounds[2:4])
+    assert ["offset 24h" in text for text in rounds] == [False, True, False, False, False], "after the first picture"
 
 
 def test_an_engine_that_comes_back_is_asked_again_and_meanwhile_the_old_frame_stays(engine: ScriptedEngine) -> None:

@@ -78,6 +78,7 @@ class Asked:
     def __init__(self, url: str, select: str = "") -> None:
         self.client: Any = Client(address_of(url, {}))
         self.fleet = PrometheusFleet(self.client, url, select, lambda: END)
+        self.fleet.settle()
 
     def frame(self, at: float = END) -> FleetFrame:
         return fleet_frame(self.fleet.ask(at))

@@ -9,19 +9,24 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gputop.cli import main
 from gputop.features.fleet.exposition import samples
-from gputop.features.fleet.fleet_data import fleet_json
+from gputop.features.fleet.fleet_data import RedactedFleet, fleet_json
 from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.fleet_key_handlers import FleetKeys
 from gputop.features.fleet.fleet_reading import FleetError
+from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.host_links import HostLink, SshOptions, ssh_words
 from gputop.features.fleet.linked_fleet import LinkedFleet, expanded
 from gputop.features.fleet.seen_host import SeenHost
+from gputop.model.redaction import Redactor
 from gputop.model.source import UsageError
 from tests.support.ssh_hosts import REPOSITORY, exporter, missing_sshd, ssh_hosts
 
@@ -259,3 +264,21 @@ time.sleep(600)
     finally:
         watching.kill()
         watching.wait()
+
+
+def test_enter_opens_the_own_screen_of_a_host_that_ssh_reaches() -> None:
+    opened: list[tuple[str, Sequence[str]]] = []
+    link = HostLink("a", lambda link: link.take(page(UP, *own(0))), threading.Semaphore(1))
+    fleet = LinkedFleet((), SshOptions("/f"), links=[link])
+    fleet.settle()
+    frame = fleet_frame(fleet.ask())
+    fleet.close()
+    screen: Any = SimpleNamespace(
+        frame=frame, view=FleetView(), see=opened.append, run_there=lambda *there: opened.append(there)
+    )
+    FleetKeys(screen).open()
+    ((host, command),) = opened
+    assert host == "a" and list(command[:5]) == ["ssh", "-t", "-F", "/f", "--"] and "export" not in command[-1]
+    screen.frame = fleet_frame(RedactedFleet(fleet, Redactor()).ask())
+    FleetKeys(screen).open()
+    assert len(opened) == 2 and not screen.frame.read.opens, "a number is no host"
