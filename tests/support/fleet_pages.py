@@ -68,6 +68,8 @@ def host_lines(fleet: SimulatedFleet, host: int, t: float, end: float) -> list[t
     for number in range(fleet.gpus):
         read = fleet.gpu(host, number, t)
         is_lost = read.is_lost and t > end - LOST_S
+        if own and not is_late:
+            found.append((f"gputop_gpu_info{{{labels_of(read, instance)}}}", 1.0))
         if is_lost and own:
             found.append((f"gputop_gpu_lost{{{labels_of(read, instance)}}}", 1.0))
         elif not is_lost and not is_late:

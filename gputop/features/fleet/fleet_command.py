@@ -229,7 +229,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     at = moment_of(args.at, time.time())
     if args.json or args.csv:
-        return write_data(frame_once(asked_fleet(args, settings), at), as_csv=args.csv)
+        # A row of CSV is a GPU; JSON has hosts, whose GPUs stay empty where they are too many to be asked for.
+        fleet = asked_fleet(args, settings) if args.csv else watched_fleet(args, settings)
+        return write_data(frame_once(fleet, at), as_csv=args.csv)
     fleet = watched_fleet(args, settings)
     from gputop.commands.screen import screen_terminal
 

@@ -43,6 +43,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture(scope="module")
 def asked(url: str) -> Iterator[tuple[PrometheusFleet, FleetFrame]]:
     fleet = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED)
+    fleet.settle()
     yield fleet, fleet_frame(fleet.ask(STARTED))
     fleet.close()
 

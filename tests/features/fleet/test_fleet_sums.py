@@ -79,6 +79,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FleetFram
         evaluate(url, STARTED)
         whole = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=MOST_GPUS)
         summed = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=100)
+        whole.settle()
         every = fleet_frame(whole.ask(STARTED))
         assert whole.look(["node-001"], STARTED) is None and not every.read.shares
         sums = fleet_frame(summed.ask(STARTED))
@@ -230,6 +231,7 @@ def test_an_engine_without_these_rules_is_asked_for_every_gpu(tmp_path: Path) ->
     with victoria(tmp_path) as url:
         imported(url, past(SimulatedFleet(20), STARTED, 900.0, 60.0))
         fleet = PrometheusFleet(Client(address_of(url, {})), url, "", lambda: STARTED, most_gpus=10)
+        fleet.settle()
         read = fleet.ask(STARTED)
         assert not read.shares and len(read.gpus) == 160 and fleet.look(["node-001"], STARTED) is None
         assert "one by one" in read.problems[-1] and "fleet deploy" in read.problems[-1]
