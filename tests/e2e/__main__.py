@@ -32,7 +32,7 @@ def table(results: list[Result]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def run(cases: dict[str, Case], library: Path) -> list[Result]:
+def run(cases: dict[str, Case], library: Path, program: str = "gputop") -> list[Result]:
     """All cases that can run here, group by group."""
     able = {name: case for name, case in cases.items() if not case.missing}
     for name, case in cases.items():
@@ -41,7 +41,7 @@ def run(cases: dict[str, Case], library: Path) -> list[Result]:
     results: list[Result] = []
     for group in groups(able, MOST_CORES, MOST_JOBS):
         print(f"running {', '.join(group)}", flush=True)
-        results += run_group({name: able[name] for name in group}, library)
+        results += run_group({name: able[name] for name in group}, library, program=program)
     return sorted(results, key=lambda result: result.name)
 
 
@@ -50,6 +50,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="cases to run; none: all")
     parser.add_argument("--stacks", action="store_true", help="loaders of whole frameworks, each installed for itself")
     parser.add_argument("--remedies", action="store_true", help="steps a second before and after what remedies advise")
+    parser.add_argument("--refused", action="store_true", help="where no system call may be seen, as under Yama")
     parser.add_argument("--evidence", action="store_true", help="print what was said in full")
     args = parser.parse_args()
     if args.remedies:
@@ -65,7 +66,8 @@ def main() -> int:
             unknown = [name for name in args.names if name not in known]
             if unknown:
                 parser.error(f"there is no case {', '.join(unknown)}: {', '.join(known)}")
-            results = run({name: known[name] for name in args.names or known}, library)
+            program = "tests.e2e.refused" if args.refused else "gputop"
+            results = run({name: known[name] for name in args.names or known}, library, program)
     print(table(results))
     for result in results:
         if args.evidence or result.problems:

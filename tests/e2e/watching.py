@@ -44,7 +44,7 @@ class Result(Struct, frozen=True):
 
 
 def run_group(cases: dict[str, Case], library: Path, *, folder: str = "cases", python: str = sys.executable,
-              watch_s: float | None = None) -> list[Result]:  # fmt: skip
+              watch_s: float | None = None, program: str = "gputop") -> list[Result]:  # fmt: skip
     """Run these cases at once. Raises AssertionError when a job or the program itself ends."""
     change_s = max(case.change_s for case in cases.values())
     longest_s = max(case.watch_s or WATCH_S for case in cases.values())
@@ -54,7 +54,7 @@ def run_group(cases: dict[str, Case], library: Path, *, folder: str = "cases", p
         scenario = Scenario(directory, library, gpus=len(cases))
         with Machine(directory, scenario, cases, folder=folder, python=python) as machine:
             recording = directory / "watched.jsonl"
-            command = [sys.executable, "-m", "gputop", "record", "--for", f"{seconds:.0f}s", "-o", str(recording)]
+            command = [sys.executable, "-m", program, "record", "--for", f"{seconds:.0f}s", "-o", str(recording)]
             done = subprocess.run(
                 command, cwd=ROOT, env=scenario.environment(), capture_output=True, text=True, timeout=seconds + 30.0
             )

@@ -61,14 +61,6 @@ class Recent:
         self._looks.append((now, wait))
         self._waits = None
 
-    def only(self, now: float, wait: str) -> None:
-        """Forget what was seen before: a look in step with the readings stands for itself."""
-        is_repeated = len(self._looks) == 1 and self._looks[0][1] == wait
-        self._looks.clear()
-        self._looks.append((now, wait))
-        if not is_repeated:
-            self._waits = {wait: 1.0}
-
     def waits(self, now: float) -> Mapping[str, float]:
         """Each wait with its share of the looks of the last seconds; of the latest look where all are older."""
         looks = self._looks
@@ -122,11 +114,6 @@ def main_waits_of(rest: float, waits: Mapping[str, float]) -> MainWaits:
         name = "poll" if wait == "queue" else wait
         parts[name if name in parts else "other"] += rest * share
     return MainWaits(**parts)
-
-
-def inherited(feeder: FeederShares, other: FeederShares) -> FeederShares:
-    """Own runnable time, and the rest as another feeder spent its time, because the wait is for that one."""
-    return partly(feeder, max(0.0, 1.0 - feeder.run - feeder.queued), other)
 
 
 def partly(feeder: FeederShares, part: float, other: FeederShares) -> FeederShares:

@@ -234,6 +234,8 @@ class HostThreads:
         self.feeder_tids = [
             tid for tid in present if is_host_thread(name := names.get(tid, "")) or is_pin_memory_thread(name)
         ]
+        # Before all others: where there is one, it is what a lock of the main thread is for.
+        self.feeder_tids.sort(key=lambda tid: not is_pin_memory_thread(names.get(tid, "")))
         others = [tid for tid in present if not is_host_thread(names.get(tid, ""))]
         return Threads(
             nccl=any(is_nccl_thread(names[tid]) for tid in others),

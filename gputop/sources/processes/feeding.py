@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 from msgspec.structs import replace
 
@@ -40,6 +40,10 @@ LEAST_PART = 0.05
 """CPU time of children that have ended counts from this share of the time on."""
 RESOLVED_S = 10.0
 """For so long what resolved a wait of a process is said of it: of many, each is looked at every few seconds."""
+FETCHED_S = 30.0
+"""For so long after data came in a wait in a socket that may not be seen is one for the network."""
+JOBS_AGAIN_S = 3.0
+"""How often processes are discovered, and threads listed."""
 LINE_S = 30.0
 """Children for which a process has waited within this time are one feeder, if it waited for several."""
 MOST_ENDS = 8
@@ -62,6 +66,7 @@ class _Watch:
         "carried_s",
         "close_at",
         "doing",
+        "fetched_at",
         "looked",
         "mount",
         "owed_s",
@@ -87,6 +92,8 @@ class _Watch:
         """The same, with what its children did where it waited for them; None where it never did."""
         self.awaited: dict[int, float] = {}
         """The children for which it waited, with the time at which it was last seen doing so."""
+        self.fetched_at = float("-inf")
+        """When data were last seen to come in over sockets of its own."""
         self.asks: int | None = None
         """A child that polls, for which it waits: its sockets tell what for."""
         self.mount: str | None = None
@@ -193,6 +200,9 @@ class Feeding:
         """Processes to look at between this reading and the next."""
         self._looked_mains: frozenset[int] = frozenset()
         self._turn = 0
+        self._jobs_at = float("-inf")
+        self._jobs: Mapping[int, Job] = {}
+        self._apart: Collection[int] = ()
 
     def read(
         self,
@@ -217,7 +227,9 @@ class Feeding:
             self._watches[pid].looked = False
         self._looked_mains = frozenset(looked)
         others = [pid for pid in self._watched if members[pid].place.role != "gpu"]
-        self._looks_between.ask(looked, others, _apart(members), _jobs([*looked, *others], members))
+        if not 0.0 <= now - self._jobs_at < JOBS_AGAIN_S or not self._jobs.keys() >= {*looked, *others}:
+            self._jobs_at, self._jobs, self._apart = now, _jobs([*looked, *others], members), _apart(members)
+        self._looks_between.ask(looked, others, self._apart, self._jobs)
         return feeds
 
     def close(self) -> None:
@@ -306,7 +318,12 @@ class Feeding:
         watch, looks = self._watches[pid], self._looks.get(pid)
         rest = max(0.0, 1.0 - (reading.main_run_pct + (reading.main_wait_pct or 0.0)) / 100.0)
         hidden = not _names_channels(reading) and not watch.looked
-        main = main_waits_of(rest, {} if hidden else watch.recent.waits(now))
+        waits = {} if hidden else dict(watch.recent.waits(now))
+        if feed.by == "main socket":
+            watch.fetched_at = now
+        if now - watch.fetched_at <= FETCHED_S:
+            waits["network"] = waits.get("network", 0.0) + waits.pop("socket", 0.0)
+        main = main_waits_of(rest, waits)
         between = () if self._looks_between is None else looks
         main_seen = main_looks((_word(look.wait.wait), 1) for look in between) if between else None
         ends = None if not looks or hidden else watch.ended_at(now, len(looks), looks)
@@ -340,7 +357,7 @@ class Feeding:
     def _own_feed(self, now: float, pid: int, reading: ProcessReading, member: Member) -> FeedReading:
         """What a process did, and whom it waits for in whose place; of a GPU process what its children did."""
         watch = self._watches[pid]
-        self._take_looks(now, pid, watch, reading)
+        self._take_looks(now, pid, watch, reading, member)
         watch.stat = reading.stat
         if reading.run_pct is None:
             return FeedReading()
@@ -370,7 +387,7 @@ class Feeding:
         in_socket = rest * own_waits.get("socket", 0.0)
         return FeedReading(shares, by, why_blind=blind, in_socket=in_socket, own_cpu=own_shares.cpu)
 
-    def _take_looks(self, now: float, pid: int, watch: _Watch, reading: ProcessReading) -> None:
+    def _take_looks(self, now: float, pid: int, watch: _Watch, reading: ProcessReading, member: Member) -> None:
         """Add what was seen since the last reading; without looks between them, what the reading itself saw."""
         looks = self._looks.get(pid, [])
         moves = bool(reading.read_bytes_per_s or reading.write_bytes_per_s)
@@ -403,6 +420,8 @@ class Feeding:
                 watch.saves.add(now, "saves" if wait.saves else "")
             if wait.wait != RAN:
                 watch.waiting_on = wait.wait
+                if not alone:
+                    member.watched.saw(now, wait)
 
     def _look_inside(
         self,

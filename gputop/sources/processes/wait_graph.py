@@ -53,6 +53,8 @@ WROTE_S = 60.0
 """For so long after it last wrote something a process is one that feeds a pipe it holds: a batch may take that long
 [judged]."""
 COUNTED_AGAIN_S = 2.0
+HOLDERS_AGAIN_S = 60.0
+"""For so long a process is taken to hold what it was seen to hold: whom it was made for it keeps."""
 FRESH_S = 2.0
 """A list of open files that lacks what its process waits for is made again after this time."""
 MOST_KNOWN = 4096
@@ -190,6 +192,7 @@ class WaitGraph:
         self._other_ends = other_ends
         self._mounts = Mounts(proc)
         self._writers = Writers(proc)
+        self._turn = 0
 
     def end_of(self, now: float, pid: int, wait: ThreadWait, job: Job = NO_JOB) -> End | None:
         """What the main thread of a process waits for that a look found waiting like this; None while it runs."""
@@ -209,6 +212,9 @@ class WaitGraph:
         job who serves others as well, and those ``apart``, are judged by themselves.
         """
         if end is None or (end.via not in ("pipe", "socket", "child") and end.detail != DENIED_FDS):
+            return None
+        if wait.wait == "lock":
+            # The pipe beside a lock tells who is waited for, not that anything is read.
             return None
         instead_of = "child" if end.via == "child" else wait.wait
         if end.via == "pipe" and end.detail == OUTSIDE:
@@ -251,7 +257,7 @@ class WaitGraph:
                 return best
             if end.detail == OUTSIDE:
                 return Followed("network", pid=pid)
-        return Followed(wait.wait, wait.channel, wait.pipe, wait.fifo, wait.mount, wait.socket, wait.saves, pid)
+        return Followed(wait.wait, wait.channel, wait.mount, wait.saves, pid)
 
     def _below(self, pid: int, apart: Collection[int]) -> tuple[int, ...]:
         """The descendants of a process, parents first, without those apart and what is below them."""
@@ -278,13 +284,15 @@ class WaitGraph:
         if waits_for_child(wait.channel):
             return self._child(pid, folder, job)
         if kind == "pipe":
-            wait = self._look.pipe_now(now, pid, folder, wait.channel)
-            named = wait.fifo or wait.channel.startswith(OPENS_A_FIFO)
-            return self._pipes(now, pid, None if wait.pipe is None else (wait.pipe,), job, named=named)
+            target = self._file(pid, folder)
+            pipe = inode_in(target, "pipe")
+            named = target.startswith("/") or wait.channel.startswith(OPENS_A_FIFO)
+            return self._pipes(now, pid, None if pipe is None else (pipe,), job, named=named)
         if kind in ("network", "socket", LOCAL) and wait.mount is None:
-            return self._socket(now, pid, wait.socket, job, is_network=kind == "network")
+            inode = inode_in(self._file(pid, folder), "socket")
+            return self._socket(now, pid, inode, job, is_network=kind == "network")
         if wait.mount is not None or kind in ("disk", BLOCKED):
-            return self._file(now, pid, folder, wait)
+            return self._disk(now, pid, folder, wait)
         if kind == "queue":
             return self._polled(now, pid, folder, job)
         if kind == "lock":
@@ -299,7 +307,12 @@ class WaitGraph:
         others = tuple(child for child in children_of(self._proc, pid) if child not in job.loaders)
         return End("child", others[:MOST_PIDS])
 
-    def _file(self, now: float, pid: int, folder: str, wait: ThreadWait) -> End:
+    def _file(self, pid: int, folder: str) -> str:
+        """Where the descriptor leads that a thread's call is for; empty where that may not be seen."""
+        call = call_of(folder)
+        return target_of(self._proc, pid, call[1]) if call is not None and 0 <= call[1] < 1 << 20 else ""
+
+    def _disk(self, now: float, pid: int, folder: str, wait: ThreadWait) -> End:
         call = call_of(folder)
         mount = wait.mount
         if mount is None and call is not None and 0 <= call[1] < 1 << 20:
@@ -364,13 +377,14 @@ class WaitGraph:
         if named:
             return End("pipe", detail=OUTSIDE)
         unseen = pipes is None
+        below = self._below(pid, ())
         if pipes is None:
-            mine = self._cache.of(now, pid)
+            # One with children makes new pipes for them.
+            mine = self._cache.of(now, pid, FRESH_S if below else HELD_AGAIN_S)
             if mine is None:
                 return self._by_name(job.loaders) if job.root is None else End("unknown", detail=DENIED_FDS)
             pipes = mine.reads - mine.standard
         wanted = frozenset(pipes)
-        below = self._below(pid, ())
         if job.root is not None:
             # What fork gave to a child it can read as well: a pipe that it only writes is its output.
             fed = lambda ends: not wanted.isdisjoint(ends.writes - ends.reads)  # noqa: E731
@@ -407,7 +421,7 @@ class WaitGraph:
         self, now: float, pids: Iterable[int], holds: Callable[[HeldInodes], bool], *, but: int
     ) -> tuple[int, ...]:
         """Those of ``pids`` that hold something. Where none does, lists from before it was made are made again."""
-        for again_s in (HELD_AGAIN_S, FRESH_S):
+        for again_s in (HOLDERS_AGAIN_S, FRESH_S):
             asked = ((pid, self._cache.of(now, pid, again_s)) for pid in pids if pid != but)
             found = tuple(pid for pid, ends in asked if ends is not None and holds(ends))
             if found:
@@ -421,7 +435,10 @@ class WaitGraph:
         if call is not None and call[0] in _FUTEX and not call[2] & _PRIVATE:
             return self._pipes(now, pid, None, job)
         ends: list[End] = []
-        for tid in job.threads[:MOST_THREADS] if steps else ():
+        self._turn += MOST_THREADS
+        begin = self._turn % max(1, len(job.threads))
+        in_turn = [*job.threads[begin:], *job.threads[:begin]] if len(job.threads) > MOST_THREADS else job.threads
+        for tid in in_turn[:MOST_THREADS] if steps else ():
             end = self._thread(now, pid, tid, job, steps - 1)
             if end is not None:
                 if end[1]:

@@ -163,17 +163,11 @@ MOST_KNOWN = 4096
 
 
 class ThreadWait(Struct, frozen=True):
-    """A thread at one look. ``pipe`` is the inode of the pipe that it reads, ``fifo`` whether that has a name.
-
-    ``mount`` is where the file system is mounted on which it waits, if that is networked.
-    """
+    """A thread at one look. ``mount`` is where the file system is mounted on which it waits, if that is networked."""
 
     wait: str
     channel: str = ""
-    pipe: int | None = None
-    fifo: bool = False
     mount: str | None = None
-    socket: int | None = None
     saves: bool = False
     """Whether it is a file's writing, or the end of that, for which it waits."""
 
@@ -197,12 +191,9 @@ def _wait_by_name(channel: str) -> ThreadWait | None:
         return ThreadWait(WRITE, channel)
     if is_stopped(channel):
         return ThreadWait(STOPPED, channel)
-    if (
-        needs_proof(channel)
-        or reads_local_socket(channel)
-        or wait in ("pipe", "disk", "network")
-        or (wait == "other" and may_be_disk(channel))
-    ):
+    if reads_local_socket(channel):
+        return ThreadWait(LOCAL, channel)
+    if needs_proof(channel) or wait in ("disk", "network") or (wait == "other" and may_be_disk(channel)):
         return None
     return ThreadWait(wait, channel)
 
@@ -235,26 +226,17 @@ class WaitLook:
             return wait
         cached = self._cache.get(folder)
         if cached is not None and cached[1].channel == channel:
-            holds_s = self._holds_s if cached[1].socket is None else LONG_HOLDS_S
+            holds_s = LONG_HOLDS_S if needs_proof(channel) else self._holds_s
             if 0.0 <= now - cached[0] < holds_s:
                 return cached[1]
-        return self._read_wait(now, pid, folder, channel, files)
-
-    def pipe_now(self, now: float, pid: int, folder: str, channel: str) -> ThreadWait:
-        """What a thread that was found to read a pipe reads now: a process that starts children has a new one each."""
-        return self._read_wait(now, pid, folder, channel, None)
-
-    def _read_wait(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None) -> ThreadWait:
-        wait, is_socket = wait_class(channel) or "other", needs_proof(channel) or reads_local_socket(channel)
-        if wait == "other" and not is_socket:
+        known = wait_class(channel) or "other"
+        if known == "other" and not needs_proof(channel):
             return self._unknown(now, pid, folder, channel, files)
         call = waited_call(folder)
-        if is_socket:
+        if needs_proof(channel):
             looked = self._in_a_socket(pid, channel, call)
-        elif wait == "pipe":
-            looked = self._in_a_pipe(pid, channel, call)
         else:
-            looked = self._on_a_mount(now, pid, channel, wait, call)
+            looked = self._on_a_mount(now, pid, channel, known, call)
         if call is not None and looked.wait != "socket":
             if len(self._cache) >= MOST_KNOWN:
                 self._cache.clear()
@@ -262,23 +244,13 @@ class WaitLook:
         return looked
 
     def _in_a_socket(self, pid: int, channel: str, call: tuple[int, int] | None) -> ThreadWait:
-        is_local = reads_local_socket(channel)
         if call is None:
-            return ThreadWait(LOCAL if is_local else "socket", channel)
-        inode = inode_in(target_of(self._proc, pid, call[1]), "socket")
-        if is_local:
-            return ThreadWait(LOCAL, channel, socket=inode)
+            return ThreadWait("socket", channel)
         protocol = None
-        if inode is not None:
+        if inode_in(target_of(self._proc, pid, call[1]), "socket") is not None:
             # A socket a moment ago: should the descriptor lead to something else by now, a thread is left behind.
             protocol = self._patient.read(f"{self._proc}/{pid}/fd/{call[1]}")
-        return ThreadWait("network" if is_internet(protocol or b"") else "other", channel, socket=inode)
-
-    def _in_a_pipe(self, pid: int, channel: str, call: tuple[int, int] | None) -> ThreadWait:
-        if call is None:
-            return ThreadWait("pipe", channel)
-        target = target_of(self._proc, pid, call[1])
-        return ThreadWait("pipe", channel, pipe=inode_in(target, "pipe"), fifo=target.startswith("/"))
+        return ThreadWait("network" if is_internet(protocol or b"") else "other", channel)
 
     def _on_a_mount(self, now: float, pid: int, channel: str, wait: str, call: tuple[int, int] | None) -> ThreadWait:
         """A page that a networked file system reads is waited for as one of a disk is."""

@@ -26,6 +26,8 @@ IO_WINDOW_S = 0.9
 """Disk rates are means over a second or so: readings that follow each other faster keep the last ones."""
 STAT_AGAIN_S = 5.0
 """How long the memory and the parent of a process that sleeps are kept: others may change these while it does."""
+LOOKED_S = 5.0
+"""For so long a reading leaves what a thread waits for to the looks between the readings."""
 STOPPED_STATES = "Tt"
 """By a signal, and by a debugger: any user may see that."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -108,18 +110,16 @@ class WatchedProcess:
         "_disk",
         "_files",
         "_folder",
-        "_io_bytes",
-        "_io_data",
         "_io_reason",
         "_last",
         "_look",
         "_main_data",
         "_main_times",
         "_pid",
+        "_saw_at",
         "_starttime",
         "_stat",
         "_stat_at",
-        "_stat_data",
         "_still",
         "_wait",
         "main_slept",
@@ -142,12 +142,12 @@ class WatchedProcess:
         self._still: ProcessReading | None = None
         """The newest reading, where the process did nothing before it: as long as it does not run, the next one."""
         self._stat_at = float("-inf")
-        # The text last read and its meaning: a sleeping process gives the same text again.
-        self._stat_data = self._main_data = self._io_data = b""
+        self._main_data = b""
+        """The main thread's times as last read: as long as it sleeps, the same text comes again."""
         self._stat: Stat | None = None
         self._main_times: tuple[int, int] | None = None
-        self._io_bytes: tuple[int, int] | None = None
         self._wait: ThreadWait | None = None
+        self._saw_at = float("-inf")
 
     def read(self, now: float) -> ProcessReading | None:
         """The process now, or None when it is gone or its pid belongs to another process. ``now``: monotonic s."""
@@ -175,7 +175,8 @@ class WatchedProcess:
         sleeps = stat.state in "SD"
         # Under load a kernel from 6.12 on names the channel only some time after the thread fell asleep.
         unnamed = self._wait is None and self._io_reason != DENIED_IO
-        if sleeps and (unnamed or not self.main_slept):
+        looked = 0.0 <= now - self._saw_at < LOOKED_S
+        if sleeps and not looked and (unnamed or not self.main_slept):
             self._read_channel(now)
         moves = bool(disk.read_bytes_per_s or disk.write_bytes_per_s)
         waiting_on = self._waiting_on(missing, moves=moves) if sleeps else None
@@ -216,6 +217,10 @@ class WatchedProcess:
         named = self._wait is not None or self._io_reason == DENIED_IO
         self._still = reading if slept and measured and settled and named else None
         return reading
+
+    def saw(self, at: float, wait: ThreadWait) -> None:
+        """Take over what a look between two readings found the main thread waiting for; ``at`` is monotonic s."""
+        self._saw_at, self._wait = at, wait
 
     def look_again(self) -> None:
         """Read everything of it the next time, whether or not it has run: another process has changed."""
@@ -259,10 +264,8 @@ class WatchedProcess:
             data = self._files.read("stat")
         except OSError:
             return None
-        if data != self._stat_data:
-            self._stat_data, self._stat = data, parse_stat(data)
         self._stat_at = now
-        stat = self._stat
+        stat = self._stat = parse_stat(data)
         if stat is None or stat.starttime != self._starttime:
             return None
         return stat
@@ -292,7 +295,7 @@ class WatchedProcess:
 
     def _read_io(self) -> tuple[int, int] | None:
         try:
-            data = self._files.read("io")
+            return parse_io(self._files.read("io"))
         except PermissionError:
             # Tried once: a refusal does not change while the process lives.
             self._io_reason = DENIED_IO
@@ -300,9 +303,6 @@ class WatchedProcess:
         except OSError:
             self._io_reason = NO_IO
             return None
-        if data != self._io_data:
-            self._io_data, self._io_bytes = data, parse_io(data)
-        return self._io_bytes
 
     def _read_channel(self, now: float) -> None:
         try:

@@ -45,8 +45,7 @@ def test_a_pipe_that_is_remembered_does_not_hide_the_child_behind_a_new_one() ->
         cache, me = HeldInodesCache("/proc"), os.getpid()
         graph = WaitGraph("/proc", look, cache, OtherEnds())
         cache.begin()
-        stale = type(fresh)("pipe", channel, pipe=1)
-        seen = graph.look(0.1, worker.pid, stale, Job((me,), root=me), ()).instead
+        seen = graph.look(0.1, worker.pid, fresh, Job((me,), root=me), ()).instead
         assert seen is not None and (seen.pid, seen.wait, seen.by) == (child, "run", "child")
     finally:
         subprocess.run(["kill", "-9", "--", f"-{worker.pid}"], check=False)

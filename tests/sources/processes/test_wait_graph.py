@@ -279,12 +279,17 @@ def runs():
 def obeys():
     told.put(0)
     orders.get()
+lock = fork.Lock()
+lock.acquire()
+def locked():
+    told.put(0)
+    lock.acquire()
 def served():
     told.put(0)
     serves.close()
     asks.recv(1)
 pids = {{}}
-for work in (piped, reads, runs, obeys, served):
+for work in (piped, reads, runs, obeys, served, locked):
     pids[work.__name__] = start(work)
     pids[work.__name__ + "_by"] = told.get()
 pids["server"] = start(lambda: asks.close() or sleep())
@@ -302,6 +307,8 @@ time.sleep(1000)
         worker("reads").until_instead("network", "pipe")
         worker("obeys").until_instead("other", "task queue")
         worker("served").until_instead("other", "peer")
+        locked = worker("locked").look()
+        assert (locked.wait.wait, locked.instead) == ("lock", None)
         # Where open files may not be seen, it is for whatever its children do, and it says so.
         monkeypatch.setattr("gputop.sources.processes.wait_graph.call_of", lambda folder: None)
         monkeypatch.setattr(wait_look, "call_of", lambda folder: None)
