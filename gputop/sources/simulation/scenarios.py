@@ -167,7 +167,7 @@ _ROWS = (
     ),
     Scenario(
         "hang",
-        "three ranks spin inside a kernel for the fourth, which waits for a file server",
+        "three ranks spin inside a kernel for one that waits for its files",
         small_machines.hang,
         (
             *(Expected("hang", "A", gpu=gpu) for gpu in (0, 1, 3)),

@@ -79,6 +79,7 @@ def test_values_keep_their_exact_units(monkeypatch: pytest.MonkeyPatch) -> None:
         ("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration", 0xFFFFFFFF),
         ("pstate", "nvmlDeviceGetPerformanceState", 32),
         ("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", 0xFFFFFFFF),
+        ("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", 0x7FFFFFFF),
     ],
 )
 def test_garbage_and_sentinels_are_absent_with_a_reason(
