@@ -47,6 +47,9 @@ COUNTED = (
 """What DCGM counts in turns, where a GPU cannot count all of it at once."""
 ALWAYS_ZERO, STUCK = "the driver answers 0", "stuck"
 """How the reasons begin for which a util is not believed."""
+BROKEN = "the SM counter reads 0 while the GPU works"
+BROKEN_SAMPLES, BROKEN_UTIL, BROKEN_POWER = 3, 50.0, 0.25
+"""An SM counter that reads 0 so often while util and power (share of the limit [judged]) are above these is broken."""
 MISSED = "a sample that DCGM missed: it counts in turns"
 _PERCENTS_OF = attrgetter(*PERCENTS)
 
@@ -65,6 +68,9 @@ class SoFar(Struct):
     always_zero: str | None = None
     """Why a util of 0 is not believed any more."""
     least_w: float | None = None
+    sm_source: str = ""
+    zeros: int = 0
+    """Samples at work in which SM read 0, since the last in which it did not."""
     clock_mhz: float | None = None
     clock_before_mhz: float | None = None
 
@@ -77,6 +83,10 @@ class SoFar(Struct):
         self.has_counted = self.has_counted or bool(util)
         if power is not None and (self.least_w is None or power < self.least_w):
             self.least_w = power
+        if gpu.sm_active_pct or gpu.sm_source != self.sm_source:
+            self.zeros = 0
+        self.sm_source = gpu.sm_source
+        self.zeros += reads_zero_at_work(gpu)
         self.clock_before_mhz, self.clock_mhz = self.clock_mhz, gpu.sm_clock_mhz
 
 
@@ -150,6 +160,24 @@ def missed(gpu: GpuSample, _past: SoFar, _processes: Iterable[ProcessSample], _t
     return MISSED if gpu.dram_active_pct or is_busy else None
 
 
+def reads_zero_at_work(gpu: GpuSample) -> bool:
+    """Whether the SM counter of a GPU that seems to work reads 0, as a broken one does."""
+    util, power, limit = gpu.util_pct, gpu.power_w, gpu.power_limit_w
+    if gpu.sm_active_pct != 0.0 or util is None or util < BROKEN_UTIL or gpu.sm_source not in MEASURED:
+        return False
+    return power is not None and bool(limit) and power >= BROKEN_POWER * (limit or 0.0)
+
+
+def broken(gpu: GpuSample, past: SoFar, _processes: Iterable[ProcessSample], _t: float) -> str | None:
+    """A profiler that holds the counters, or a driver that lost them, leaves zeros."""
+    return BROKEN if gpu.sm_active_pct == 0.0 and past.zeros >= BROKEN_SAMPLES else None
+
+
+def is_broken(gpu: GpuSample) -> bool:
+    """Whether the SM counter of a sample that went through here is broken."""
+    return gpu.unavailable.get("sm_active_pct") == BROKEN
+
+
 def is_missed(gpu: GpuSample) -> bool:
     """Whether the counters of a sample that went through here are none."""
     return gpu.unavailable.get("sm_active_pct") == MISSED
@@ -182,6 +210,7 @@ RULES = (
     Impossible(OF_UTIL, always_zero),
     Impossible(OF_UTIL, stuck),
     Impossible(COUNTED, missed, zeros_alone=True),
+    Impossible(("sm_active_pct",), broken),
 )
 
 

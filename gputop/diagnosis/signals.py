@@ -181,7 +181,6 @@ class Signals(Struct, frozen=True):
     degraded_s: float
     little_tensor_s: float
     """How long the tensor cores have hardly been used by SMs that are busy."""
-    fault: bool
     errors: tuple[str, ...]
     xids: tuple[str, ...]
     leak: Leak | None

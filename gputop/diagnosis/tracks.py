@@ -26,7 +26,7 @@ from gputop.diagnosis.hysteresis import (
     saves_pct,
 )
 from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, Births, Demand, ZeroRuns, main_in
-from gputop.diagnosis.readings import busy_pct, is_refuted
+from gputop.diagnosis.readings import BROKEN, busy_pct, is_broken, is_refuted
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, HostSide, Pause, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.window import (
@@ -39,7 +39,6 @@ from gputop.diagnosis.window import (
     is_stale,
     memory_of,
     pcie_capacity,
-    reads_zero_at_work,
     row_of,
     why_dark,
 )
@@ -154,8 +153,6 @@ LOUD_SHARE, LOUD_SHARE_LEAVE = 0.05, 0.1
 RESTART_AFTER_ZERO_S = 60.0
 JOB_GONE_S = 3.0
 """A job is over once its processes have been gone this long: process lists may miss a beat."""
-FAULT_SAMPLES = 3
-"""A counter is broken when it reads 0 so often while util and power say otherwise."""
 DEGRADED_UTIL = 50.0
 OLD_S = 10.0
 """Process data older than this are no evidence."""
@@ -198,7 +195,6 @@ class GpuTrack:
         self._degraded_since: float | None = None
         self._before = Lasting(-1)
         self._before_t = float("-inf")
-        self._zeros = 0
         self._sm_source = ""
         self._util: float | None = None
         self._renewed_t = float("-inf")
@@ -346,7 +342,6 @@ class GpuTrack:
             if self._sm_source in MEASURED:
                 self.window.forget(*ACTIVITY, "void")
             self._sm_source = source
-            self._zeros = 0
         if is_split(gpu):
             return SmLack(("MIG: whole-GPU SM activity says nothing about an instance",))
         if source not in MEASURED:
@@ -355,14 +350,7 @@ class GpuTrack:
             return gpu.sm_lack
         if is_stale(gpu) and self.window.means().gpu.sm is None:
             return SmLack((f"the last SM activity is {gpu.sm_age_s or 0.0:.0f} s old",))
-        sm = gpu.sm_active_pct
-        if sm is not None and sm > 0.0:
-            self._zeros = 0
-        elif reads_zero_at_work(gpu):
-            self._zeros += 1
-            if self._zeros == FAULT_SAMPLES:
-                self.window.forget("sm", "u_of_sm")
-        return SmLack(("the SM counter reads 0 while the GPU works",)) if self._zeros >= FAULT_SAMPLES else None
+        return SmLack((BROKEN,)) if is_broken(gpu) else None
 
     def _signals(
         self, t: float, interval_s: float, gpu: GpuSample, tick: HostTick | None, host: HostSample,
@@ -416,7 +404,6 @@ class GpuTrack:
             degraded=degraded,
             degraded_s=_age(self._degraded_since, t, interval_s),
             little_tensor_s=_age(self._tensor_since, t, interval_s),
-            fault=self._zeros >= FAULT_SAMPLES,
             errors=self.health.errors,
             xids=self.health.xids,
             leak=self._trend.leak,

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.host_side import HostTick, is_compute, is_on_disk
 from gputop.diagnosis.hysteresis import busy_not_working, ratio, saves_pct
-from gputop.diagnosis.readings import is_missed
+from gputop.diagnosis.readings import is_missed, reads_zero_at_work
 from gputop.diagnosis.types import Flag
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
 from gputop.model.feeders import LookState, MainLooks, MainWaits
@@ -287,10 +287,6 @@ SWAP_FULL = 0.9
 SWAP_BYTES = 1e9
 
 
-FAULT_UTIL, FAULT_POWER = 50.0, 0.25
-"""An SM counter that reads 0 while util and power (share of the limit [judged]) are above these may be broken."""
-
-
 STALE_S = 60.0
 """Counters that are this old describe another moment than util does. The slowest exporters publish every 30 s."""
 
@@ -303,14 +299,6 @@ def is_stale(gpu: GpuSample) -> bool:
 def is_split(gpu: GpuSample) -> bool:
     """Whether SM activity of a whole GPU in MIG mode stands beside the util of something else."""
     return bool(gpu.static.mig_enabled) and (gpu.static.mig_parent is None or gpu.util_pct is not None)
-
-
-def reads_zero_at_work(gpu: GpuSample) -> bool:
-    """Whether the SM counter of a GPU that seems to work reads 0, as a broken one does."""
-    if not (gpu.sm_active_pct == 0.0 or is_missed(gpu)) or gpu.util_pct is None or gpu.util_pct < FAULT_UTIL:
-        return False
-    power = ratio(gpu.power_w, gpu.power_limit_w)
-    return power is not None and power >= FAULT_POWER
 
 
 def flag_now(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> Flag | None:

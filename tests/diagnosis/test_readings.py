@@ -184,7 +184,7 @@ def _quiet(rng: random.Random) -> dict[str, Callable[[int], tuple[GpuSample, lis
         "copies": lambda t: (at_rest(dram=noise(9.0), power_w=noise(95.0), pcie_rx_bytes_per_s=noise(2e10)), holder),
         "a MIG parent": lambda t: (replace(at_rest(util=None, **BLIND), static=parent), []),
         "a MIG instance": lambda t: (replace(at_rest(util=None, sm=noise(30.0)), static=instance), holder),
-        "hidden processes": lambda t: (gpu(util=100.0, sm=0.0, power_w=noise(400.0), mem_used_bytes=40 * GIB), []),
+        "hidden processes": lambda t: (gpu(util=100.0, sm=30.0, power_w=noise(400.0), mem_used_bytes=40 * GIB), []),
         "hardware counters that lie": lambda t: (at_rest(sm=80.0, sm_source="counters"), []),
         "work at a low clock": lambda t: (stuck(sm=noise(2.0)), []),
         "a slow integrated GPU": lambda t: (thor(noise(5.0 if t < 60 else 11.0)), holder),

@@ -8,6 +8,7 @@ from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
 from gputop.diagnosis.hysteresis import ratio
 from gputop.diagnosis.job_steps import PERIOD_GROWN
+from gputop.diagnosis.readings import is_broken
 from gputop.diagnosis.rules.base import BadgeRule
 from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
@@ -176,7 +177,7 @@ LOST_CONDITION = "the GPU cannot be read: fallen off the bus, needs a reset"
 
 
 def _counter_fault(s: Signals, verdict: str) -> Badge | None:
-    if not s.fault:
+    if not is_broken(s.gpu):
         return None
     line = f"SM reads 0 with util {pct(s.u)} and power {share(s.mean.power)} of the limit: not believed"
     return Badge(
