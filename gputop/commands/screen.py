@@ -124,42 +124,44 @@ def show(
             call()
 
     from gputop.tui.terminal.guard import TerminalGuard
+    from gputop.tui.terminal.printed_meanwhile import dropped
 
     guard = TerminalGuard()
     drawn = app = None
-    try:
-        from gputop.monitor import Monitor
-        from gputop.session.session import Session
+    with dropped():
+        try:
+            from gputop.monitor import Monitor
+            from gputop.session.session import Session
 
-        guard.watch()
-        source.start(notify)
-        session = session or Session(Monitor(settings.interval))
-        session.alerts = alerts
-        view = replace(
-            first_view(settings, terminal, demo=demo, passing=passing),
-            hint=first_hint(settings, tour=remedied is not None),
-        )
-        first = session.monitor.latest
-        if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
-            first = session.take(snapshot)
-        # Before anything is drawn, into which typed keys would be echoed.
-        guard.mute()
-        if first is not None:
-            draw(first, view, terminal)
-            drawn = True
-        app = _app(args, settings, terminal, view, source, session, access() if access else None, guard)
-        app.toggle_counters, app.remedied, app.begins_with = counters, remedied, begins_with
-        wake.append(app.ready)
-        app.run(mouse=settings.mouse)
-    finally:
-        guard.hurry(1)
-        wake.clear()
-        source.close()
-        if alerts is not None:
-            alerts.close()
-        if drawn and app is None:
-            undo()
-        guard.finish()
+            guard.watch()
+            source.start(notify)
+            session = session or Session(Monitor(settings.interval))
+            session.alerts = alerts
+            view = replace(
+                first_view(settings, terminal, demo=demo, passing=passing),
+                hint=first_hint(settings, tour=remedied is not None),
+            )
+            first = session.monitor.latest
+            if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
+                first = session.take(snapshot)
+            # Before anything is drawn, into which typed keys would be echoed.
+            guard.mute()
+            if first is not None:
+                draw(first, view, terminal)
+                drawn = True
+            app = _app(args, settings, terminal, view, source, session, access() if access else None, guard)
+            app.toggle_counters, app.remedied, app.begins_with = counters, remedied, begins_with
+            wake.append(app.ready)
+            app.run(mouse=settings.mouse)
+        finally:
+            guard.hurry(1)
+            wake.clear()
+            source.close()
+            if alerts is not None:
+                alerts.close()
+            if drawn and app is None:
+                undo()
+            guard.finish()
     end(app, guard)
 
 

@@ -88,6 +88,8 @@ def rows() -> list[Row]:
         Row("SIGKILL of the screen's parent", "kill -9 of the process that holds the terminal", "–",
             "nothing: the screen leaves", 137, parent + "test_killed_alone_the_parent_takes_the_screen_with_it",
             terminal=True),
+        Row("a library prints", "the driver writes to stdout or stderr meanwhile", "–", "everything", None,
+            parent + "test_what_a_library_prints_does_not_stand_in_the_picture_and_the_screen_goes_on", terminal=True),
         Row("a defect of ours on the screen", "judging, drawing or a key raises what nobody has foreseen",
             "internal error, with its place, below the last picture", "the screen; the next frame is tried", None,
             "tests/tui/test_tui.py::"

@@ -62,6 +62,24 @@ def test_killed_alone_the_parent_takes_the_screen_with_it() -> None:
         assert program.is_restored()
 
 
+@pytest.mark.nvml
+def test_what_a_library_prints_does_not_stand_in_the_picture_and_the_screen_goes_on(
+    nvml_scenario: Callable[..., Scenario],
+) -> None:
+    scenario = nvml_scenario(1)
+    scenario.write()
+    with PtyProgram(env=scenario.environment()) as program:
+        program.read_until_started("400 / 700 W")
+        scenario.print("nvmlDeviceGetPowerUsage")
+        scenario.gpus[0].set(power_w=321)
+        scenario.write()
+        program.read_screen_until(lambda screen: any("321 / 700 W" in line for line in screen), 160, 48)
+        os.kill(program.screen_pid, signal.SIGTERM)
+        program.end()
+        assert b"words" not in program.written
+        assert program.status == 143 and program.is_restored()
+
+
 JOBS = 'set -m; "$0" "$@"; echo "stopped: $(jobs %1)"; fg >/dev/null; echo "ended: $?"'
 
 
