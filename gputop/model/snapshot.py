@@ -457,6 +457,10 @@ class Snapshot(Struct, frozen=True):
     periods: tuple[StepPeriod, ...] = ()
     lasting: tuple[Lasting, ...] = ()
 
+    def __deepcopy__(self, _memo: dict[int, object]) -> Snapshot:
+        """As of a ``GpuSample``."""
+        return self
+
     def __repr__(self) -> str:
         """One line for a log or a notebook; all fields of a node are 100,000 characters."""
         counts = f"{len(self.gpus)} GPUs, {len(self.processes)} processes, {len(self.notices)} notices"

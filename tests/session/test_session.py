@@ -14,6 +14,7 @@ from gputop.recording.reader import read_snapshots
 from gputop.recording.recent_past import OlderFrames
 from gputop.recording.writer import Recorder
 from gputop.session.session import Session
+from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0, frame, rounded
 
 
@@ -117,3 +118,11 @@ def test_what_is_remembered_begins_where_it_was_judged_and_is_judged_once_a_minu
     past = session.past()
     assert past is not None and 660.0 <= T0 + 839 - past.begin <= 740.0
     assert session.checkpoints[0].t == past.begin and len(session.checkpoints) <= 12
+
+
+def test_a_judgement_of_a_whole_node_can_be_kept_and_gone_on_from() -> None:
+    monitor, snapshots = Monitor(1.0), list(SimulatedSource(clock=lambda: T0).past(25))
+    for snapshot in snapshots[:-1]:
+        monitor.feed(snapshot)
+    later = Monitor(1.0, after=monitor.judgement())
+    assert later.feed(snapshots[-1]).diagnoses == monitor.feed(snapshots[-1]).diagnoses
