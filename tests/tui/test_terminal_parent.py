@@ -71,9 +71,9 @@ def test_what_a_library_prints_does_not_stand_in_the_picture_and_the_screen_goes
     with PtyProgram(env=scenario.environment()) as program:
         program.read_until_started("400 / 700 W")
         scenario.print("nvmlDeviceGetPowerUsage")
-        scenario.gpus[0].set(power_w=321)
+        scenario.gpus[0].set(power_w=320)
         scenario.write()
-        program.read_screen_until(lambda screen: any("321 / 700 W" in line for line in screen), 160, 48)
+        program.read_screen_until(lambda screen: any("320 / 700 W" in line for line in screen), 160, 48)
         os.kill(program.screen_pid, signal.SIGTERM)
         program.end()
         assert b"words" not in program.written
