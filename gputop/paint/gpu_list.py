@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE, since_words, telling
+from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE, telling
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.quantity import GIB, duration, terminal_safe
 from gputop.model.snapshot import GpuSample
@@ -12,7 +12,7 @@ from gputop.paint.charts import chart_rows
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, ScreenRows, Span, Target, pct, shorten, whole, words_target
 from gputop.paint.numbers import sm_text, watts
-from gputop.paint.panes import OWNED, figure_words, owner_of
+from gputop.paint.panes import OWNED, figure_words, owner_of, trouble_since
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import (
     averaged,
@@ -141,7 +141,7 @@ def _section(frame: Frame, view: View, selected: int, room: int, width: int) -> 
     gpu, d, rule = frame.snapshot.gpus[selected], frame.diagnoses[selected], view.glyphs.rule
     count = len(frame.snapshot.gpus)
     others = f" {room} of {count} GPUs, [ ] " if room < count else ""
-    since = since_words(telling(d), view.utc_offset_s) if is_red(d) else ""
+    since = trouble_since(d, view)
     end = width - (len(since) + 3 if since else 1)
     line = Line().add(rule, "rule").add(f" GPU {gpu_label(gpu)} ", "title")
     owner = owner_of(d, end - line.width - len(OWNED) - len(others))

@@ -138,10 +138,11 @@ def watts(power_w: float | None, width: int = 3) -> str:
 def board(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
     """Power and temperature; the clock where something slows it, and memory errors where there are any."""
     limit = "" if gpu.power_limit_w is None else f" / {gpu.power_limit_w:.0f}"
-    parts: list[Field] = [
-        (f"{watts(gpu.power_w)}{limit} W", "text"),
-        (f"{whole(gpu.temp_c, 2)} {glyphs.degree}", "text"),
-    ]
+    parts: list[Field] = []
+    if gpu.power_w is not None:
+        parts.append((f"{watts(gpu.power_w)}{limit} W", "text"))
+    if gpu.temp_c is not None:
+        parts.append((f"{whole(gpu.temp_c, 2)} {glyphs.degree}", "text"))
     if slowed := throttle_words(gpu.throttle_reasons or 0):
         clock = "" if gpu.sm_clock_max_mhz is None else f" / {gpu.sm_clock_max_mhz:.0f}"
         parts.append((f"{whole(gpu.sm_clock_mhz, 4)}{clock} MHz", "text"))

@@ -123,6 +123,11 @@ def owner_of(d: GpuDiagnosis, room: int) -> str:
     return shorten(terminal_safe(owner_words(told.owner)), room)
 
 
+def trouble_since(d: GpuDiagnosis, view: View) -> str:
+    """Since when a GPU is in trouble, and how much of that it lost; empty for others."""
+    return since_words(telling(d), view.utc_offset_s) if is_red(d) else ""
+
+
 def _verdict(gpu: GpuSample, d: GpuDiagnosis, view: View, room: int | None) -> list[Span]:
     """The verdict of a title, abbreviated to ``room`` cells as far as it stays readable."""
     glyphs, told = view.glyphs, telling(d)
@@ -187,7 +192,7 @@ def _tall_info(frame: Frame, view: View, position: int, gpu: GpuSample, width: i
     mem: list[Span] = [("MEM  ", "dim")]
     mem += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 12 if width >= 60 else 8, glyphs, "bar.mem")
     mem += [(f" {memory(gpu)}", "text")]
-    since = since_words(telling(d), view.utc_offset_s)
+    since = trouble_since(d, view)
     if since and sum(len(text) for text, _ in mem) + 3 + len(since) <= width:
         mem.append((f"   {since}", "text"))
     metrics: list[list[Span]] = [mem, fields(counters(gpu) + board(gpu, glyphs) + buses(gpu, glyphs), width)]
@@ -375,7 +380,7 @@ def numbers(frame: Frame, view: View, position: int, width: int) -> list[Row]:
     line = Line().to(2).add("MEM ", "dim").add_all(bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 24, glyphs, "bar.mem"))
     line.add(f" {memory(gpu)}   ", "text")
     line.add_all(fields(counters(gpu), width - line.width - 1))
-    since = since_words(telling(frame.diagnoses[position]), view.utc_offset_s)
+    since = trouble_since(frame.diagnoses[position], view)
     rest = fields(board(gpu, glyphs) + buses(gpu, glyphs) + ([(since, "text")] if since else []), width - 3)
     return [line.row(width), Line().to(2).add_all(rest).row(width)]
 

@@ -20,7 +20,7 @@ from gputop.paint.layout import Density
 from gputop.paint.line import Line, Row, Target, gib
 from gputop.paint.process_columns import BY_VERDICT, DEFAULT
 from gputop.paint.process_filter import NO_FILTER
-from gputop.paint.words import counted_groups, gpu_label
+from gputop.paint.words import counted_groups, gpu_label, split_gpus
 
 if TYPE_CHECKING:
     from gputop.paint.replay_bar import Replay
@@ -182,9 +182,12 @@ def selected_count(frame: Frame, view: View) -> str | None:
 
 
 def selected_gpu(frame: Frame, view: View) -> int:
-    """Position of the selected GPU among the snapshot's: the chosen one, else the one to look at first."""
+    """Position of the selected GPU among the snapshot's: the chosen one, else the one to look at first, else the first
+    that MIG has not split."""
     positions = {gpu.static.uuid: position for position, gpu in enumerate(frame.snapshot.gpus)}
-    return positions.get(view.gpu or "", positions.get(frame.look_first or "", 0))
+    whole = [uuid for uuid in positions if uuid not in split_gpus(frame.snapshot)]
+    wanted = (view.gpu, frame.look_first, *whole)
+    return next((positions[uuid] for uuid in wanted if uuid in positions), 0)
 
 
 def zoomed(view: View, step: int) -> View:

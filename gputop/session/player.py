@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 QUICK_S = 135.0
 """The past that is read at once after a jump: two minutes of chart."""
+OPENED_S = 120.0
+"""The past that the first picture of a recording shows, where there is so much."""
 FAR_INTERVALS = 2.0
 """A checkpoint that lies further back than so many distances between two of them is not read on from at once."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
@@ -114,13 +116,17 @@ class Player:
         self._chart_s = seconds
 
     def open(self, budget_s: float = 3.0) -> str:
-        """Pause at the first red or yellow finding, else at the end; returns which, in words."""
+        """Pause at the first red or yellow finding, else at the end; returns which, in words.
+
+        Where the recording has only just begun then, as much later as a whole chart needs.
+        """
         self.source.pause()
         judged = self._judged
         judged.to_trouble(self._clock() + budget_s, self._clock)
         self._changes = judged.changes()
         if (finding := judged.trouble) is not None:
-            self.source.go(judged.trouble_segment, finding.t)
+            whole = self.source.begin + OPENED_S if judged.trouble_segment == 0 else finding.t
+            self.source.go(judged.trouble_segment, max(finding.t, min(whole, self.source.end)))
             self._jumped = True
             title = full_title(finding.text, finding.busy_not_working, alarm=True)
             return f"opened at the first finding: GPU {finding.gpu} {title}"

@@ -62,7 +62,7 @@ SMALL_GPUS = 2
 The default chart and most rules look back two minutes, the leak ten; only how long a GPU has been idle is older. The
 coarsest step stays below the diagnosis window of 30 s, so that the past has no gaps.
 """
-MOST_WAITING = 10
+MOST_WAITING = 60
 """Intervals that are made up for when a reader was late; after more of them the machine was asleep."""
 SETTLED_S = 60.0
 """How long ago the last event of a scenario was, for those who see the past only: longer than the diagnosis window."""
