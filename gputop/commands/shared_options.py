@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gputop.session.session import RunWatcher
 
     S = TypeVar("S", Source, MarkedSource)
+R = TypeVar("R")
 
 
 # ``--redact`` of the command line: one redactor for everything that a command shows or writes.
@@ -42,6 +43,16 @@ def redactor_of(settings: Settings) -> Redactor | None:
     from gputop.model.redaction import Redactor
 
     return Redactor()
+
+
+def redacted_report(report: R, settings: Settings) -> R:
+    """A report, a struct, without paths, users and hosts in its texts, where the user asked for that."""
+    redactor = redactor_of(settings)
+    if redactor is None:
+        return report
+    from msgspec import convert, to_builtins
+
+    return convert(redactor.data(to_builtins(report)), type(report))
 
 
 def redacted_source(source: S, redactor: Redactor | None) -> S:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import deliver, form_of, prints_ascii, redactor_of
+from gputop.commands.shared_options import deliver, form_of, prints_ascii, redacted_report
 from gputop.config import Settings
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.findings import findings
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.top < 0:
         raise UsageError(f"--top must be 0 or more, not {args.top}")
     form = form_of(args)
-    report = _redacted(reported(args.file), settings)
+    report = redacted_report(reported(args.file), settings)
     deliver(_text(report, form, args, settings), args.output)
     return FOUND if any(findings(report, device) for device in report.devices) else 0
 
@@ -48,16 +48,6 @@ def reported(path: str) -> MemoryReport:
         raise UsageError(f"{path} {error}") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
-
-
-def _redacted(report: MemoryReport, settings: Settings) -> MemoryReport:
-    """The report without paths, users and hosts in its texts, where the user asked for that."""
-    redactor = redactor_of(settings)
-    if redactor is None:
-        return report
-    from msgspec import convert, to_builtins
-
-    return convert(redactor.data(to_builtins(report)), MemoryReport)
 
 
 def _text(report: MemoryReport, form: str, args: argparse.Namespace, settings: Settings) -> str:

@@ -11,7 +11,7 @@ import time
 
 from gputop.commands.argument_parser import ListAction
 from gputop.commands.needs import Needs
-from gputop.commands.shared_options import deliver, form_of, prints_ascii, redactor_of
+from gputop.commands.shared_options import deliver, form_of, prints_ascii, redacted_report, redactor_of
 from gputop.config import Settings
 from gputop.diagnosis.thresholds import SLOWER_PCT
 from gputop.features.traces.columns import TraceError
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(str(error)) from error
     finally:
         _say_progress("")
-    reports = [_redacted(report, settings) for report in reports]
+    reports = [redacted_report(report, settings) for report in reports]
     if ranks is not None and not set(ranks) & {rank.rank for rank in reports[-1].ranks}:
         rank_numbers = ", ".join(str(rank.rank) for rank in reports[-1].ranks)
         raise UsageError(f"no rank {args.ranks} in these traces: they have {rank_numbers}")
@@ -93,16 +93,6 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     text = _page(reports[0], form, args, ranks, _recorded(reports[0], args.recording, settings), settings)
     deliver(text, args.output)
     return _exit_status(reports[0], args.fail_on or "yellow")
-
-
-def _redacted(report: TraceReport, settings: Settings) -> TraceReport:
-    """The report without paths, users and hosts in its texts, where the user asked for that."""
-    redactor = redactor_of(settings)
-    if redactor is None:
-        return report
-    from msgspec import convert, to_builtins
-
-    return convert(redactor.data(to_builtins(report)), TraceReport)
 
 
 def _exit_status(report: TraceReport, fail_on: str) -> int:

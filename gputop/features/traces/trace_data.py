@@ -13,9 +13,9 @@ from gputop.features.traces.categories import CATEGORY_WORDS
 from gputop.features.traces.kernel_names import CATEGORIES
 from gputop.features.traces.recorded_window import RecordedWindow
 from gputop.features.traces.timeline import CAUSES
-from gputop.features.traces.trace_document import CAUSE_WORDS, LEAST_SHOWN, SHARE_WORDS, ms, worst
+from gputop.features.traces.trace_document import LEAST_SHOWN, SHARE_WORDS, ms, worst
 from gputop.features.traces.trace_ranks import TraceReport
-from gputop.features.traces.trace_report import SHARES, Measures, RankReport, TraceGpuReport, phases
+from gputop.features.traces.trace_report import CAUSE_WORDS, SHARES, Measures, RankReport, TraceGpuReport, phases
 from gputop.model.quantity import NOT_MEASURED, rounded
 from gputop.output.document import Document, Table, Verdict
 

@@ -13,6 +13,7 @@ from gputop.features.traces.recorded_window import RecordedWindow
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
 from gputop.features.traces.trace_report import (
+    CAUSE_WORDS,
     SHARES,
     LongGap,
     Measures,
@@ -43,11 +44,6 @@ from gputop.output.document import (
 from gputop.output.html import Part, strip
 
 SHARE_WORDS = dict(zip(SHARES, ("compute", "comm", "copy", "idle"), strict=True))
-CAUSE_WORDS = {
-    "data": "data loading", "module_load": "module loading", "allocator": "allocator", "host_work": "other host work",
-    "after_sync": "after a sync", "launching": "launching", "launch_latency": "launch latency",
-    "dependency": "waits on the device", "kernel_gap": "kernel gaps", "unknown": "unknown",
-}  # fmt: skip
 SM_WORDS = {
     "bound": "bound from launch grids, not measured",
     "nsys": "measured by Nsight Systems",

@@ -23,6 +23,11 @@ HOST_CAUSES = (
     "data", "module_load", "allocator", "host_work", "after_sync", "launching", "launch_latency",
 )  # fmt: skip
 """Causes of idle time that lie on the host."""
+CAUSE_WORDS = {
+    "data": "data loading", "module_load": "module loading", "allocator": "allocator", "host_work": "other host work",
+    "after_sync": "after a sync", "launching": "launching", "launch_latency": "launch latency",
+    "dependency": "waits on the device", "kernel_gap": "kernel gaps", "unknown": "unknown",
+}  # fmt: skip
 _OF_THE_HOST = ("data", "launch_bound", "host_work", "module_load", "sync_points", "allocator")
 _LEVELS = ("green", "grey-green", "info", "grey", "yellow", "red")
 

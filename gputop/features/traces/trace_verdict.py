@@ -36,7 +36,7 @@ from gputop.diagnosis.thresholds import (
 from gputop.diagnosis.types import Confidence, Flag, Level, full_title
 from gputop.features.traces.columns import Trace
 from gputop.features.traces.timeline import GRAPH_LAUNCH, SINGLE_PROCESS
-from gputop.features.traces.trace_report import Measures, StreamWaitRow, TraceVerdict
+from gputop.features.traces.trace_report import CAUSE_WORDS, HOST_CAUSES, Measures, StreamWaitRow, TraceVerdict
 from gputop.model.quantity import count, file_size, pct
 
 _ROWS = {row.id: row for row in verdict_rows()}
@@ -233,11 +233,7 @@ def _late_host(m: Measures, level: Level) -> _Conclusion:
 
 def _host_parts(m: Measures) -> str:
     causes = m.idle_cause_pct
-    words = {
-        "data": "data loading", "module_load": "module loading", "allocator": "allocator", "host_work": "other work",
-        "after_sync": "after a sync", "launching": "launching", "launch_latency": "launch latency",
-    }  # fmt: skip
-    return ", ".join(f"{words[name]} {causes[name]:.1f}" for name in words if causes[name] >= 0.05)
+    return ", ".join(f"{CAUSE_WORDS[name]} {causes[name]:.1f}" for name in HOST_CAUSES if causes[name] >= 0.05)
 
 
 def _working(m: Measures) -> _Conclusion:
