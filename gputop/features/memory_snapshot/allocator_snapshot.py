@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from gputop.features.memory_snapshot.plain_pickle import NotPlain, load_plain
 from gputop.features.memory_snapshot.stacks import AllocationStack, Stacks
+from gputop.system.plain_pickle import NotPlain, load_plain
 
 MOST_BLOCKS, MOST_EVENTS, MOST_DEVICES = 5_000_000, 20_000_000, 1024
 """More than any allocator has: lists can stand in a pickle many times over."""

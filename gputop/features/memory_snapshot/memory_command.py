@@ -11,10 +11,10 @@ from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.findings import findings
 from gputop.features.memory_snapshot.memory_analysis import MemoryReport, analyse
 from gputop.features.memory_snapshot.memory_document import memory_data, memory_document
-from gputop.features.memory_snapshot.plain_pickle import NotPlain
 from gputop.model.source import UsageError
 from gputop.output.document import MOST_WIDTH, html, plain
 from gputop.output.snapshot_data import json_text
+from gputop.system.plain_pickle import NotPlain
 
 NEEDS = Needs()
 FOUND = 1

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from gputop.features.memory_snapshot.plain_pickle import NotPlain
+from gputop.system.plain_pickle import NotPlain
 
 MOST_FRAMES = 256
 """Frames of a stack that are looked at, from the innermost on."""
