@@ -30,7 +30,7 @@ def checked(template: str, keys: Collection[str]) -> str:
         if part[1] is None:
             raise UsageError(f"--format: a single {part[0]} in {template!r}; write {part[0] * 2} to print one")
         if part[1] not in keys and SAME.get(part[1]) not in keys:
-            near = get_close_matches(part[1], keys, MOST_LISTED)
+            near = get_close_matches(part[1], [*keys, "gpu"], MOST_LISTED)
             hint = f": did you mean {' or '.join(near)}?" if near else ";"
             raise UsageError(f"--format: there is no {part[1]!r}{hint} `--json` shows every key")
     return template

@@ -232,7 +232,7 @@ def find(name: str | None) -> Scenario:
     """The scenario of that name, or the default one. Raises UsageError with the nearest name."""
     scenario = SCENARIOS.get(name or DEFAULT)
     if scenario is None:
-        near = get_close_matches(str(name), SCENARIOS, 1, 0.4)
+        near = get_close_matches(str(name), SCENARIOS, 1)
         hint = f": did you mean {near[0]}?" if near else ";"
         raise UsageError(f"no demo scenario {name!r}{hint} `gputop demo --list` names them all")
     return scenario
