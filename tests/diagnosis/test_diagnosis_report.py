@@ -51,13 +51,13 @@ def test_a_ticket_gives_a_reason_once_and_no_confidence_where_nothing_was_judged
     text = plain(diagnosis_document(lost, Diagnoser().observe(lost), T0, 0.0))
     assert "confidence" not in text
     assert text.count("reset it") == 1
-    assert "\n■ GPU 0: LOST\n" in text
+    assert "\n■ GPU 0: LOST   (since " in text
     diagnoser = Diagnoser()
     for snapshot in SimulatedSource("no_sm_counter", clock=lambda: T0).past(60.0):
         diagnoses = diagnoser.observe(snapshot)
     text = plain(diagnosis_document(snapshot, diagnoses, T0, 0.0))
     (first,) = [row for row in text.splitlines() if "GPU 0" in row]
-    assert first.endswith("no bottleneck seen   (efficiency n/a, confidence low)")
+    assert "no bottleneck seen   (efficiency n/a, confidence low, since " in first
 
 
 def test_findings_hold_every_change_and_when_it_ended() -> None:
