@@ -1,8 +1,4 @@
-"""Idle attribution: how much of the GPU's idle time a host state can have filled, without knowing their overlap.
-
-Fréchet bounds. With u the GPU's busy share and x a host state's share of the same window, the share of x within the
-idle time lies in [L, U]. Nothing here assumes that the two are independent; correlation is never used.
-"""
+"""The numbers of the host panel: what filled a GPU's idle time, and whether its loaders move with it."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ from itertools import pairwise
 from math import sqrt
 from operator import mul
 
+from gputop.diagnosis.account import MOSTLY
 from gputop.diagnosis.signals import WINDOW_S, Signals
 from gputop.diagnosis.thresholds import IDLE
 from gputop.diagnosis.types import Attribution
@@ -101,61 +98,45 @@ def _product(x: Sequence[float], y: Sequence[float]) -> float:
     return sum(products)
 
 
-MOSTLY = 0.5
-"""L at or above this: "mostly this" filled the idle time."""
 NOT_THIS = 0.35
-"""U below this: "not this" filled the idle time. Between the two the cause stays open."""
+"""Where a cause can have filled less than this of the idle time, it did not."""
 IDLE_PCT = IDLE
-"""Idle time from which on a GPU counts as starved, and below which the bounds say nothing (TensorFlow's input-pipeline
-analyzer uses the same line)."""
-
-
-def at_least(x: float, util_pct: float) -> float:
-    """L: the least share of the idle time in which the state held (0–1)."""
-    idle = 1.0 - util_pct / 100.0
-    return max(0.0, round((x - 1.0 + idle) / idle, 9)) if idle > 0.0 else 0.0
-
-
-def at_most(x: float, util_pct: float) -> float:
-    """U: the greatest share of the idle time in which the state can have held (0–1)."""
-    idle = 1.0 - util_pct / 100.0
-    return min(1.0, round(x / idle, 9)) if idle > 0.0 else 1.0
+"""Idle time from which on a GPU counts as starved, and below which the account says nothing (TensorFlow's
+input-pipeline analyzer uses the same line)."""
 
 
 def main_is_unclear(s: Signals) -> bool:
     """Whether the main thread may or may not have filled the idle time: CUDA waits spin by default."""
-    return (
-        s.host.mean.main is not None
-        and at_least(s.host.mean.main, s.u) < MOSTLY
-        and at_most(s.host.mean.main, s.u) >= NOT_THIS
-    )
+    found = s.host.filled
+    return s.host.mean.main is not None and found.main_run < MOSTLY and found.most_main_run >= NOT_THIS
 
 
 def attribute(s: Signals, correlation: Correlation) -> Attribution:
-    """The numbers of the host panel. Loader shares are those of the window; the main thread's is its bound."""
+    """The numbers of the host panel. Loader shares are those of the window; the main thread's is its lower sum."""
+    host = s.host
     main = None
-    if s.host.mean.main is not None and not main_is_unclear(s):
-        least = at_least(s.host.mean.main, s.u)
-        main = 100.0 * (least if least >= MOSTLY else s.host.mean.main)
-    loaders = s.host.loaders > 0
+    if host.mean.main is not None and not main_is_unclear(s):
+        least = host.filled.main_run
+        main = 100.0 * (least if least >= MOSTLY else host.mean.main)
+    loaders = host.loaders > 0
     return Attribution(
         idle_pct=s.idle,
         window_s=WINDOW_S,
         n=s.n,
-        loaders=s.host.loaders,
+        loaders=host.loaders,
         loader_kind=s.tick.kinds,
-        running_pct=_percent(s.host.mean.running) if loaders else None,
-        queued_pct=_percent(s.host.mean.queued) if loaders else None,
-        disk_pct=_percent(s.host.mean.disk) if loaders else None,
-        network_pct=_percent(s.host.mean.network) if loaders and s.host.waits_known else None,
+        running_pct=_percent(host.mean.running) if loaders else None,
+        queued_pct=_percent(host.mean.queued) if loaders else None,
+        disk_pct=_percent(host.mean.disk) if loaders else None,
+        network_pct=_percent(host.mean.network) if loaders and host.waits_known else None,
         main_pct=main,
         pin_memory=s.tick.pin_memory,
         correlation=correlation.words() if loaders else None,
-        feeders=s.host.feeders,
-        main_waits=s.host.waits if s.tick.knows_feeders else None,
-        outsiders=s.host.outsiders,
-        outsider_cores=s.host.outsider_cores,
-        cores=s.host.cores,
+        feeders=host.feeders,
+        main_waits=host.waits,
+        outsiders=host.outsiders,
+        outsider_cores=host.outsider_cores,
+        cores=host.cores,
     )
 
 

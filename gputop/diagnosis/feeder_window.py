@@ -6,16 +6,16 @@ GPU with a mean of a quarter.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.feeders import NO_SHARES, FeederKind, Feeders, FeederShares
+from gputop.model.feeders import NO_SHARES, FeederKind, Feeders, FeederShares, WaitEnd
 
 STATES = 9
-DISK, NETWORK = 2, 3
+DISK, NETWORK, LOCK, SLEEP, POLL = 2, 3, 4, 5, 6
 LEAST_SEEN = 5
 """A feeder with fewer samples is not judged while others have more."""
 HALF_AS_MUCH = 0.5
@@ -23,6 +23,10 @@ UNEVEN_FROM = 0.5
 DOES_SOMETHING = 2.0
 """Percent of its time in which a process ran, or waited for data or a disk, from which on it counts [judged]."""
 CLEARLY_AHEAD = 0.1
+OF_MOST = 0.2
+"""A process that was waited for in so much less of the looks than another was a bystander then [judged]."""
+BY_NAME = "name"
+"""What resolved a wait for which nothing but the name of a process says whom it is for."""
 PROOFS = ("socket", "connections")
 PROVEN_FOR_S = 30.0
 """For so long after its sockets were last seen receiving, polling counts as waiting for the network."""
@@ -51,6 +55,7 @@ class _Tick(Struct, frozen=True):
     rows: tuple[FeederRow, ...]
     disk: float
     network: float
+    ends: tuple[WaitEnd, ...]
 
 
 class _Sums:
@@ -74,13 +79,15 @@ class _Sums:
 class FeederWindow:
     """The rows of the last ``seconds``."""
 
-    __slots__ = ("_any_disk", "_any_network", "_leading", "_rows", "_seconds", "_sums")
+    __slots__ = ("_any_disk", "_any_network", "_leading", "_named", "_rows", "_seconds", "_sums")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._rows: deque[_Tick] = deque()
         self._any_disk = self._any_network = 0.0
         self._sums: dict[int, _Sums] = {}
+        self._named = Counter[int]()
+        """By process, in how many percent of the looks of each sample the main thread waited for it; summed up."""
         self._leading: Literal["cpu", "disk", "network"] = "cpu"
 
     def __len__(self) -> int:
@@ -99,8 +106,9 @@ class FeederWindow:
             (network / count, (self._any_network - network) / before),
         ]
 
-    def push(self, t: float, rows: tuple[FeederRow, ...]) -> None:
-        """Add a sample and drop those older than the window."""
+    def push(self, t: float, rows: tuple[FeederRow, ...], ends: tuple[WaitEnd, ...] = ()) -> None:
+        """Add a sample and drop those older than the window. ``ends`` are what the main thread waited for in it."""
+        self._count(ends, 1)
         sums = self._sums
         disk = network = 0.0
         for row in rows:
@@ -125,7 +133,7 @@ class FeederWindow:
                 disk = added[DISK] if added[DISK] > disk else disk
                 network = added[NETWORK] if added[NETWORK] > network else network
         disk, network = disk / 100.0, network / 100.0
-        self._rows.append(_Tick(t, rows, disk, network))
+        self._rows.append(_Tick(t, rows, disk, network, ends))
         self._any_disk += disk
         self._any_network += network
         self.keep(self._seconds)
@@ -136,6 +144,7 @@ class FeederWindow:
         sums = self._sums
         while self._rows and self._rows[0].t <= horizon:
             tick = self._rows.popleft()
+            self._count(tick.ends, -1)
             self._any_disk -= tick.disk
             self._any_network -= tick.network
             for row in tick.rows:
@@ -159,11 +168,39 @@ class FeederWindow:
         """Forget everything."""
         self._rows.clear()
         self._sums.clear()
+        self._named.clear()
         self._any_disk = self._any_network = 0.0
+
+    def _count(self, ends: tuple[WaitEnd, ...], sign: int) -> None:
+        for end in ends:
+            for pid in end.pids:
+                self._named[pid] += sign * round(end.pct)
+                if not self._named[pid]:
+                    del self._named[pid]
+
+    def feeds(self, key: int) -> bool:
+        """Whether what has this key may be what the main thread waits for: all others are bystanders.
+
+        A line of children has its parent's key, whatever theirs were. Where the main thread was not seen waiting for
+        any process, nobody is ruled out.
+        """
+        named = self._named
+        if not named or (key < 0 and not any(pid in self._sums for pid in named)):
+            return True
+        return named[abs(key)] >= OF_MOST * max(named.values())
+
+    def _are_called_feeders(self) -> bool:
+        """Whether most of what the main thread waits for is known by its name alone."""
+        shares = Counter[bool]()
+        for tick in self._rows:
+            for end in tick.ends:
+                if end.pids:
+                    shares[end.via == "name"] += round(end.pct)
+        return shares[True] > shares[False]
 
     def feeders(self) -> Feeders | None:
         """The feeders, and the busiest of them; None where no sample of the window knows any feeder."""
-        sums = self._sums
+        sums = {key: feeder_sums for key, feeder_sums in self._sums.items() if self.feeds(key)}
         if not sums:
             return None
         least = min(LEAST_SEEN, max([feeder_sums.count for feeder_sums in sums.values()]))
@@ -211,7 +248,7 @@ class FeederWindow:
             active=active,
             uneven=best_key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * working <= n,
             any_disk=max(0.0, self._any_disk / len(self._rows)),
-            by=latest.by,
+            by=latest.by or (BY_NAME if self._are_called_feeders() else None),
             rx_bytes_per_s=latest.rx_bytes_per_s,
             why_blind=latest.why_blind,
             what=latest.what,

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
 from gputop.diagnosis.feeder_window import FeederRow
 from gputop.model.feeders import NEVER, FeederKind, WaitEnd, rank_among_owners
 from gputop.model.serving import PROGRAMS, ServerRow
-from gputop.model.snapshot import ProcessSample, Snapshot
+from gputop.model.snapshot import FeedTime, ProcessSample, Snapshot
 
 HELPER_SHARE = 0.3
 """A helper counts as a loader from this share of a core, or of disk wait, on [judged]."""
@@ -228,8 +228,7 @@ class HostTick:
         rule = p.static.rule
         if rule not in ("R5", "R6"):
             self.births.append(Born(p.pid, p.starttime, p.age_s, p.ppid, rule, p.static.loader))
-        if p.feed.run is not None:
-            self.feeders.append(_row(p, p.pid, *_kind(rule, p.static.loader), 1))
+        self.feeders.append(_row(p, p.pid, *_kind(rule, p.static.loader), 1))
 
 
 class Born(Struct, frozen=True):
@@ -261,9 +260,21 @@ def _kind(rule: str | None, loader: str | None) -> tuple[FeederKind, str]:
 
 
 def _row(p: ProcessSample, key: int, feeder_kind: FeederKind, kind: str, count: int) -> FeederRow:
-    shares = tuple([percent or 0.0 for percent in astuple(p.feed)])
+    shares = tuple([percent or 0.0 for percent in astuple(p.feed if p.feed.run is not None else _seen_once(p))])
     blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
     return FeederRow(key, kind, shares, p.feed_by, p.net_rx_bytes_per_s, count, blind, feeder_kind, p.mount)
+
+
+_OF_WAIT = {"network": "network", "pipe": "network", "lock": "lock", "sleep": "sleep", "queue": "poll"}
+
+
+def _seen_once(p: ProcessSample) -> FeedTime:
+    """The time of a loader in recordings made before feeders were measured: by what one look found it waiting for."""
+    run = p.run_pct if p.run_pct is not None else p.cpu_pct or 0.0
+    runnable = max(100.0, run + (p.wait_pct or 0.0))
+    run, queued = 100.0 * run / runnable, 100.0 * (p.wait_pct or 0.0) / runnable
+    wait = "disk" if is_on_disk(p) else _OF_WAIT.get(p.waiting_on or "", "unread" if p.waiting_on is None else "other")
+    return replace(FeedTime(run=run, queued=queued), **{wait: 100.0 - run - queued})
 
 
 NOBODY = HostTick()

@@ -317,8 +317,3 @@ def saves_pct(p: ProcessSample | None) -> float:
         return 0.0
     on_disk = p.main.disk if p.main.disk is not None else 100.0 if is_on_disk(p) else 0.0
     return max(p.main.saves or 0.0, on_disk if p.write_bytes_per_s else 0.0)
-
-
-def runs_pct(p: ProcessSample | None) -> float:
-    """How much of a sample the main thread of a process was runnable, percent; 0 where that is not measured."""
-    return 0.0 if p is None else (p.main_run_pct or 0.0) + (p.main_wait_pct or 0.0)

@@ -30,37 +30,32 @@ BUSY_UTIL, IDLE_UTIL = 60.0, 20.0
 
 
 class ZeroRuns:
-    """Runs of samples in which no kernel ran, with what the job's tree wrote and its main thread did in them."""
+    """Runs of samples in which no kernel ran, with what the job's tree wrote in them."""
 
-    __slots__ = ("_begin", "_last", "_main", "_samples", "_saves", "_writes", "ended")
+    __slots__ = ("_begin", "_last", "_samples", "_saves", "_writes", "ended")
 
     def __init__(self) -> None:
         self._begin: float | None = None
         self._last = 0.0
-        self._writes = self._saves = self._main = 0.0
+        self._writes = self._saves = 0.0
         self._samples = 0
         self.ended: tuple[Pause, ...] = ()
         """Runs whose last sample is at most ``MEMORY_S`` old, oldest first."""
 
-    def observe(
-        self, t: float, dt: float, util: float, writes: float | None, main_saves_pct: float = 0.0,
-        main_runs_pct: float = 0.0,
-    ) -> float:  # fmt: skip
+    def observe(self, t: float, dt: float, util: float, writes: float | None, main_saves_pct: float = 0.0) -> float:
         """Add a sample; returns the length in seconds of the run that it ended, 0 when it ended none.
 
-        ``main_saves_pct``: how much of the sample the main thread waited for a file to be written, and
-        ``main_runs_pct`` how much of it it was runnable.
+        ``main_saves_pct``: how much of the sample the main thread waited for a file to be written.
         """
         if self.ended and self.ended[0].ended <= t - MEMORY_S:
             self.ended = tuple(run for run in self.ended if run.ended > t - MEMORY_S)
         if util < ZERO_UTIL:
             if self._begin is None:
                 self._begin, self._samples = t - dt, 0
-                self._writes = self._saves = self._main = 0.0
+                self._writes = self._saves = 0.0
             if writes is not None:
                 self._writes += writes
                 self._saves += main_saves_pct / 100.0
-                self._main += min(100.0, main_runs_pct) / 100.0
                 self._samples += 1
             self._last = t
             return 0.0
@@ -80,7 +75,7 @@ class ZeroRuns:
         if not self._samples:
             return Pause(self._last, self._last - self._begin, None)
         n, length_s = self._samples, self._last - self._begin
-        return Pause(self._last, length_s, self._writes / n, self._saves / n, self._main / n)
+        return Pause(self._last, length_s, self._writes / n, self._saves / n)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -120,16 +115,6 @@ class Demand:
         """Forget everything: another job."""
         self._quiet_since = None
         self._ended.clear()
-
-
-LONG_PAUSE_S = 1.9
-"""From this length on a pause says what the main thread did while the GPU idled: the driver's mean and the host's cover
-the same second, but for their edges."""
-
-
-def main_in(pauses: tuple[Pause, ...], since: float) -> float:
-    """Seconds after ``since`` in which the GPU paused and the main thread was runnable."""
-    return sum(p.main_runs * max(0.0, min(p.length_s, p.ended - since)) for p in pauses if p.length_s >= LONG_PAUSE_S)
 
 
 class _Birth(Struct, frozen=True):

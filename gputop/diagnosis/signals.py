@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from gputop.diagnosis.account import Filled
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.host_side import HostTick
 from gputop.diagnosis.hysteresis import Holds, Stands, ratio
@@ -30,15 +31,13 @@ EFFICIENCY_UTIL = 10.0
 class Pause(Struct, frozen=True):
     """A run of samples without any kernel: when it ended, how long it was, and what the job's tree wrote during it.
 
-    ``main_saves`` is the share of it in which the main thread waited for a file to be written, ``main_runs`` that in
-    which it was runnable.
+    ``main_saves`` is the share of it in which the main thread waited for a file to be written.
     """
 
     ended: float
     length_s: float
     write_bytes_per_s: float | None
     main_saves: float = 0.0
-    main_runs: float = 0.0
 
 
 class Leak(Struct, frozen=True):
@@ -104,8 +103,6 @@ class HostSide(Struct, frozen=True):
     """Processes were not read for so long that what is known of them is no evidence."""
     mean: HostMeans = HostMeans()
     waits: MainWaits | None = None
-    looks: int = 1
-    """Looks at the main thread in each sample."""
     fetches: bool = False
     """The main thread polls, and its process receives data or opens connections again and again."""
     served: bool = False
@@ -115,6 +112,12 @@ class HostSide(Struct, frozen=True):
     loaders: int = 0
     feeders: Feeders | None = None
     """None in recordings made before feeders were measured: they are judged by the means over loaders."""
+    accounted: bool = False
+    """Whether the account of the idle time says something yet."""
+    filled: Filled = Filled()
+    """How much of the GPU's idle time each cause filled, at least."""
+    mostly: frozenset[str] = frozenset()
+    """What of it fills most of the idle time."""
     waits_known: bool = True
     io_known: bool = True
     births: int = 0
@@ -125,8 +128,6 @@ class HostSide(Struct, frozen=True):
     born_kind: str | None = None
     """The kind of the loaders seen last: between two epochs there is none at this moment."""
     pauses: tuple[Pause, ...] = ()
-    paused_main_s: float = 0.0
-    """Seconds of the window in which no kernel ran and the main thread was runnable, in pauses long enough to tell."""
     main_stands: Stands | None = None
     """What the main thread has been in without a break."""
     feeders_stand: Stands | None = None
@@ -192,6 +193,10 @@ class Signals(Struct, frozen=True):
     """Whether the job has run a kernel since it was first seen."""
     changed_s: float | None
     """Seconds since the window was restarted because the cause had changed; None when it never has."""
+    resumed: bool
+    """After a hole, with the job that ran before it, and with fewer samples than a verdict takes."""
+    trains_s: float | None
+    """Seconds since the job was first seen training; None where it was not."""
     fabric: FabricSignals | None
     """None where the machine has no fabric and TCP retransmits nothing."""
     peer: Peer | None = None

@@ -9,6 +9,7 @@ from collections import Counter, deque
 from math import ceil, exp
 
 from gputop.diagnosis import thresholds as at
+from gputop.diagnosis.account import Account, Filled
 from gputop.diagnosis.attribution import Correlation
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.feeder_window import FeederWindow
@@ -22,10 +23,9 @@ from gputop.diagnosis.hysteresis import (
     feeders_state,
     main_state,
     next_holds,
-    runs_pct,
     saves_pct,
 )
-from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, Births, Demand, ZeroRuns, main_in
+from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, Births, Demand, ZeroRuns
 from gputop.diagnosis.readings import BROKEN, busy_pct, is_broken, is_refuted
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, HostSide, Pause, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
@@ -71,13 +71,14 @@ _WATCHED = ("main", "main_network", "main_sleep", "main_lock", "main_poll", "mai
 class Startup:
     """Whether one job trains already: the times of samples with kernels, of the last seconds."""
 
-    __slots__ = ("_any", "_first_kernels_at", "_has_begun", "_has_trained", "_loud", "_was_quiet")
+    __slots__ = ("_any", "_first_kernels_at", "_has_begun", "_has_trained", "_loud", "_trains_since", "_was_quiet")
 
     def __init__(self) -> None:
         self._loud: deque[float] = deque()
         self._any: deque[float] = deque()
         self._was_quiet = self._has_begun = self._has_trained = False
         self._first_kernels_at: float | None = None
+        self._trains_since: float | None = None
 
     def begins_to_work(self, t: float, util: float, *, age_known: bool) -> bool:
         """Take a sample in; True once, where the job runs its first kernels after a quiet time.
@@ -118,6 +119,10 @@ class Startup:
         """Whether the job was seen training. One that pauses then is not starting up, however young it is."""
         return self._has_trained
 
+    def trains_s(self, t: float) -> float | None:
+        """Seconds since the job was first seen training; None where it was not."""
+        return None if self._trains_since is None else t - self._trains_since
+
     def end(self) -> None:
         """It trains, as others have seen."""
         self._has_trained = True
@@ -132,11 +137,13 @@ class Startup:
         loud = sum(1 for at in self._loud if at > t - WORKED_OF_S)
         if loud * interval_s >= WORKED_S - 1e-6:
             self._has_trained = True
+            self._trains_since = self._loud[0]
             return self._loud[0]
         part_s = STEADY_S / STEADY_PARTS
         parts = Counter(int((t - at) / part_s) for at in self._any)
         if all(parts[n] * interval_s >= STEADY_EACH_S - 1e-6 for n in range(STEADY_PARTS)):
             self._has_trained = True
+            self._trains_since = self._any[0]
             return self._any[0]
         return None
 
@@ -169,6 +176,7 @@ class GpuTrack:
     def __init__(self) -> None:
         self.window = Window(WINDOW_S)
         self.feeders = FeederWindow(WINDOW_S)
+        self.account = Account(WINDOW_S)
         self._startup = Startup()
         self._compared_at = float("-inf")
         self.restarted_at: float | None = None
@@ -195,6 +203,8 @@ class GpuTrack:
         self._degraded_since: float | None = None
         self._before = Lasting(-1)
         self._before_t = float("-inf")
+        self._resumed = False
+        """Whether the window began anew because of a hole, with the job that had run before it."""
         self._sm_source = ""
         self._util: float | None = None
         self._renewed_t = float("-inf")
@@ -239,7 +249,11 @@ class GpuTrack:
         since_last = interval_s if self._last_t is None else t - self._last_t
         self._last_t = t
         if since_last > WINDOW_S:
+            # A hole is no information: what held before it, and is found again after it, goes on.
+            lasted = self._quiet_since, self._tensor_since, self._degraded_since, self._holds
             self._restart()
+            self._quiet_since, self._tensor_since, self._degraded_since, self._holds = lasted
+            self._resumed = bool(self._job)
         self._watch_job(t, tick)
         self.health.observe(gpu, events)
         used, total = memory_of(gpu, host)
@@ -253,8 +267,7 @@ class GpuTrack:
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         write = None if measured is None else measured.write_bytes
         primary = None if measured is None else measured.primary
-        saves, runs = saves_pct(primary), runs_pct(primary)
-        if util is not None and self._runs.observe(t, dt, util, write, saves, runs) > RESTART_AFTER_ZERO_S:
+        if util is not None and self._runs.observe(t, dt, util, write, saves_pct(primary)) > RESTART_AFTER_ZERO_S:
             self._restart()
         knows = tick is not None and tick.knows_feeders
         age = tick.age_s if tick is not None and knows else None
@@ -274,14 +287,20 @@ class GpuTrack:
         self._fresh += util != before or t - self._renewed_t >= REPEATS_S
         if util != before:
             self._renewed_t = t
-        self.window.push(t, row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, capacity))
-        if measured is not None and knows:
-            self.feeders.push(t, tuple(measured.feeders))
+        row = row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, capacity)
+        self.window.push(t, row)
+        if measured is not None:
+            self.feeders.push(t, tuple(measured.feeders), measured.ends)
+            if util is not None:
+                rows = [feeder for feeder in measured.feeders if self.feeders.feeds(feeder.key)]
+                main = HostMeans._make(row[len(GpuMeans._fields) :])
+                self.account.add(t, dt, util, _looks(measured), main, rows)
             self._restart_window(t)
         if trains_since is not None:
             # A pause before that, for compiling say, was a part of starting up.
             self.window.keep(t - trains_since + 0.5 * interval_s)
             self.feeders.keep(t - trains_since + 0.5 * interval_s)
+            self.account.restart(t - trains_since + 0.5 * interval_s)
         if util is not None:
             self._falls = self._alternations.observe(t, util)
             self._has_pauses = self._demand.observe(t, util)
@@ -296,11 +315,13 @@ class GpuTrack:
     def _restart(self) -> None:
         self.window.clear()
         self.feeders.clear()
+        self.account.clear()
         self.correlation.clear()
         self._runs.clear()
         self._fresh = 0
         self._quiet_since = self._tensor_since = self._degraded_since = None
         self._holds = Holds()
+        self._resumed = False
 
     def _restart_window(self, t: float) -> None:
         """Where the last seconds contradict the window clearly, the cause has changed: what was before says nothing."""
@@ -316,6 +337,7 @@ class GpuTrack:
             self.restarted_at = t
             self.window.keep(CHANGE_S)
             self.feeders.keep(CHANGE_S)
+            self.account.restart(CHANGE_S)
 
     def _watch_job(self, t: float, tick: HostTick | None) -> None:
         """When the job that the window describes is over, the window is too."""
@@ -411,6 +433,8 @@ class GpuTrack:
             kernels_s=self._startup.kernels_s(t, interval_s),
             has_worked=not tick.knows_feeders or self._startup.has_worked,
             changed_s=None if self.restarted_at is None else t - self.restarted_at,
+            resumed=self._resumed and n < least,
+            trains_s=self._startup.trains_s(t),
             fabric=fabric,
         )
 
@@ -421,16 +445,23 @@ class GpuTrack:
         p = tick.primary
         pauses = self._runs.ended if run is None else (*self._runs.ended, run)
         births, beside_s, of_all_s = self._births.recent(t, pauses)
+        feeders = self.feeders.feeders() if 100.0 - u >= FEEDERS_FROM_IDLE else None
+        key = None if feeders is None else feeders.pid
+        if key is not None and feeders is not None and feeders.what in ("threads", "children"):
+            key = -key
+        filled, mostly = self.account.filled(key) if 100.0 - u >= FEEDERS_FROM_IDLE else (Filled(), frozenset[str]())
         return HostSide(
             reason=why_dark(p),
             mean=mean,
             waits=mean.waits,
-            looks=1 if p is None or p.main_looks is None else max(1, p.main_looks.total),
             fetches=p is not None and p.feed_by == "main socket",
             served=p is not None and p.feed_by == SERVED_BY_PARENT,
             rx=None if p is None else p.net_rx_bytes_per_s,
             loaders=tick.loader_count or ceil(self.window.total("loaders") / len(self.window)),
-            feeders=self.feeders.feeders() if 100.0 - u >= FEEDERS_FROM_IDLE else None,
+            feeders=feeders,
+            accounted=self.account.says_something,
+            filled=filled,
+            mostly=mostly,
             waits_known=not tick.loader_count or tick.wait_channels > 0,
             io_known=not tick.loader_count or tick.read_bytes is not None,
             births=births,
@@ -438,13 +469,18 @@ class GpuTrack:
             restart_s=of_all_s,
             born_kind=self._born_kind,
             pauses=pauses,
-            paused_main_s=main_in(pauses, max(t - WINDOW_S, self.window.oldest_t)),
             main_stands=self._main_stands,
             feeders_stand=self._feeders_stand,
             outsiders=host.outsiders or (),
             outsider_cores=None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
             cores=host.cpu_count if p is None or p.allowed_cores is None else p.allowed_cores,
         )
+
+
+def _looks(tick: HostTick) -> int:
+    """How often the main thread was looked at in a sample."""
+    looks = None if tick.primary is None else tick.primary.main_looks
+    return 1 if looks is None else max(1, looks.total)
 
 
 def _too_old(age_s: float) -> HostSide:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from gputop.diagnosis.attribution import IDLE_PCT, at_least, attribute
+from gputop.diagnosis.attribution import IDLE_PCT, attribute
 from gputop.diagnosis.rules import BADGES, CAUSES, GATES, STARVED, WORKS
 from gputop.diagnosis.rules.badges import ecc_badge, lost_badge, xid_badge
 from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule, RuleResult
@@ -22,7 +22,6 @@ from gputop.diagnosis.rules.busy import (
     WORKING,
     chip_share,
 )
-from gputop.diagnosis.rules.feeding_rules import main_least
 from gputop.diagnosis.rules.idle import STOPPED
 from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
@@ -41,67 +40,12 @@ from gputop.model.snapshot import GpuSample
 
 Key = tuple[str, str]
 """A verdict, and the group of its cause."""
-SETTLED_S = 60.0
-HOLDS_S = 15.0
-MARGIN = 0.1
-RECOVERED_IDLE = IDLE_PCT - 5.0
-"""Below this idle time a GPU that starved for long no longer does [judged]."""
 _SAME: dict[str | None, str] = {"queued": "cpu", "fetch": "network", "lock": "", "sleep": "", "unknown": ""}
 
 
 def key_of(verdict: str, cause: Cause | None) -> Key:
     """What is voted on. Causes that differ in detail alone are one: computing and queueing for it, say."""
     return verdict, _SAME.get(cause, cause or "")
-
-
-def strength(verdict: str, cause: Cause | None, s: Signals) -> float:
-    """How much of the idle time a cause fills, 0–1; 0 where that is not measured, or the verdict names no cause."""
-    f, idle_s = s.host.feeders, s.idle / 100.0 * max(1.0, min(WINDOW_S, s.covered_s))
-    if verdict == "worker_restart":
-        return min(1.0, s.host.restart_s / idle_s) if idle_s > 0.0 else 0.0
-    if verdict == "checkpoint_pause":
-        return min(1.0, max((pause.length_s for pause in s.host.pauses), default=0.0) / idle_s) if idle_s > 0.0 else 0.0
-    if verdict == "main_process":
-        if cause in ("cpu", "queued", "unknown", None):
-            return main_least(s)
-        waits = s.host.waits
-        x = 0.0 if waits is None else waits.write if cause == "pipe" else getattr(waits, cause, 0.0)
-        return min(1.0, 100.0 * x / s.idle) if s.idle > 0.0 else 0.0
-    if f is None or verdict not in ("dataloader_cpu", "dataloader_io"):
-        return 0.0
-    if verdict == "dataloader_cpu":
-        return at_least(f.busiest.cpu, s.u)
-    shares = {"disk": max(f.busiest.disk, f.any_disk), "fetch": f.busiest.poll + f.busiest.network}
-    return at_least(shares.get(cause or "", f.busiest.network), s.u)
-
-
-class Steady:
-    """The cause that is shown, since when, and who challenges it."""
-
-    __slots__ = ("_challenged_at", "_challenger", "_shown", "_since")
-
-    def __init__(self) -> None:
-        self._shown: Key | None = None
-        self._since = 0.0
-        self._challenger: Key | None = None
-        self._challenged_at = 0.0
-
-    def show(self, t: float, key: Key) -> None:
-        """Note what is shown."""
-        if key != self._shown:
-            self._shown, self._since, self._challenger = key, t, None
-
-    def gives_way(self, t: float, offered: Key, margin: float) -> bool:
-        """Whether what is shown may change to what is offered, which is stronger by ``margin`` (0–1)."""
-        if offered == self._shown or t - self._since < SETTLED_S:
-            self._challenger = None
-            return True
-        if margin < MARGIN:
-            self._challenger = None
-            return False
-        if offered != self._challenger:
-            self._challenger, self._challenged_at = offered, t
-        return t - self._challenged_at >= HOLDS_S
 
 
 # From rules to what is shown: which rule holds now, and the hysteresis that keeps a screen calm.
@@ -291,10 +235,6 @@ def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
 
 CHANGING_S = 30.0
 """How long after a change of cause what is shown may still be the old one."""
-
-
-GONE = 0.35
-"""A cause that fills less of the idle time than this is none any more: the bound of ``attribution.NOT_THIS``."""
 UNDECIDED = frozenset((COLLECTING.id, STARTUP.id))
 """What is shown before anything is known: the first verdict need not wait for it."""
 
@@ -316,7 +256,6 @@ class GpuState:
         self._board = BadgeBoard()
         self._badges: tuple[Badge, ...] = ()
         self._verdict: Chooser[Key] = Chooser(key_of(COLLECTING.id, None), t)
-        self._steady = Steady()
         self._paint: Chooser[tuple[Flag | None, Level]] = Chooser((None, "grey"), t)
         self._shown = _Offer(COLLECTING, RuleResult("grey", ()), None)
         self._offers: dict[Key, _Offer] = {}
@@ -409,8 +348,8 @@ class GpuState:
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
-        if rule is COLLECTING and s.comes_and_goes and self.state in IDLE_STATES:
-            # The window starts over with a burst of work: what is known of the GPU has not changed.
+        if rule is COLLECTING and (s.resumed or (s.comes_and_goes and self.state in IDLE_STATES)):
+            # The window starts over with a burst of work, or after a hole: what is known has not changed.
             return
         result = rule.tell(s)
         state = result.state or rule.state
@@ -420,9 +359,6 @@ class GpuState:
         offered = _Offer(rule, result, flag, figure(s, rule, state), s.host.feeders if starved else None)
         key, shown = key_of(rule.id, result.cause), self._verdict.shown
         self._doubted = rule.id != shown[0]
-        if not self._may_change(t, rule, result, s):
-            self._verdict.vote(t, shown, interval_s)
-            return
         changed = self._verdict.vote(t, key, interval_s, eager=shown[0] in UNDECIDED)
         shown = self._verdict.shown
         if changed:
@@ -440,27 +376,6 @@ class GpuState:
         elif rule.id in STARVED_IDS:
             # A job that was judged is not starting any more, though its steps become rare.
             self.track.has_started()
-
-    def _may_change(self, t: float, rule: Rule, result: RuleResult, s: Signals) -> bool:
-        """Whether a cause that has long been shown may give way: to an end, and to what is clearly stronger."""
-        shown = self._shown
-        if shown.rule.id not in STARVED_IDS:
-            return True
-        self._steady.show(t, self._verdict.shown)
-        ends = rule.id not in STARVED_IDS and rule.id not in WORKS_IDS and rule.id != STARVED_UNATTRIBUTED.id
-        has_changed = s.changed_s is not None and s.changed_s <= CHANGING_S
-        if ends or has_changed or s.host.is_old or not s.host.seen:
-            return True
-        if rule.id in WORKS_IDS and s.idle <= RECOVERED_IDLE:
-            return True
-        if rule.id in WORKS_IDS:
-            margin = 0.0
-        else:
-            ours = strength(shown.rule.id, shown.result.cause, s)
-            theirs = strength(rule.id, result.cause, s)
-            # A cause that holds no longer and that nothing replaces is not shown for ever.
-            margin = MARGIN if rule.id == STARVED_UNATTRIBUTED.id and ours < GONE else theirs - ours
-        return self._steady.gives_way(t, key_of(rule.id, result.cause), margin)
 
     def _show(self, t: float, offer: _Offer) -> None:
         if self._shown.result.for_s is None or offer.result.for_s is None:

@@ -9,32 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gputop.diagnosis.attribution import at_least, at_most, correlate
+from gputop.diagnosis.attribution import correlate
 from gputop.diagnosis.hardware_health import growth
 from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.verdict_state import Chooser
 from gputop.diagnosis.window import COLUMNS, Row, Window, scaled
 from gputop.model.feeders import server_in
 from tests.support.examples import looks
-
-
-@looks(30)
-@given(busy=st.lists(st.booleans(), min_size=1, max_size=200), data=st.data())
-def test_the_true_share_always_lies_between_the_bounds(busy: list[bool], data: st.DataObject) -> None:
-    state = data.draw(st.lists(st.booleans(), min_size=len(busy), max_size=len(busy)))
-    idle = [held for held, working in zip(state, busy, strict=True) if not working]
-    if not idle:
-        return
-    util, x, true = 100.0 * sum(busy) / len(busy), sum(state) / len(state), sum(idle) / len(idle)
-    assert at_least(x, util) - 1e-6 <= true <= at_most(x, util) + 1e-6
-
-
-@pytest.mark.parametrize(
-    ("x", "util", "least", "most"),
-    [(1.0, 38.0, 1.0, 1.0), (0.72, 28.0, 0.611, 1.0), (0.02, 38.0, 0.0, 0.032), (0.5, 100.0, 0.0, 1.0)],
-)
-def test_the_bounds(x: float, util: float, least: float, most: float) -> None:
-    assert (at_least(x, util), at_most(x, util)) == pytest.approx((least, most), abs=1e-3)
 
 
 def row(util: float | None, sm: float | None) -> Row:

@@ -157,6 +157,12 @@ def test_who_takes_the_cores_is_named_in_the_right_number(name: str, words: str)
     assert words in said(20.0, job(), *queues, outsiders=(Outsider("ann", name, 3000.0),)).remedy
 
 
+def test_a_job_that_may_use_one_core_is_told_of_its_mask() -> None:
+    queues = feeders(*[{"run": 25.0, "queued": 74.0}] * 4)
+    found = said(20.0, replace(job(), allowed_cores=1.0), *queues, outsiders=(Outsider("ann", "stress", 3000.0),))
+    assert "may use 1 of 32 cores" in found.remedy and "stress" not in found.remedy
+
+
 def test_a_main_thread_that_writes_is_not_told_to_read_elsewhere() -> None:
     reads = main_of(disk=90.0)
     assert "read in a loader" in said(20.0, reads).remedy
@@ -282,7 +288,7 @@ def main_of(util: float = 20.0, run: float = 0.0, **percent: float) -> ProcessSa
     """A training process whose main thread was seen in these waits; the rest of its time is another one."""
     given = {name: percent.get(name, 0.0) for name in MAIN_STATES}
     given["other"] += 100.0 - run - sum(given.values())
-    return replace(train(main=run, feeder_threads=0), main=MainTime(**given))
+    return replace(train(main=run, feeder_threads=0, main_looks=main_looks([("other", 4)])), main=MainTime(**given))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed
-from gputop.diagnosis.signals import LEAST_SAMPLES, Signals
+from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed, works
+from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
+from gputop.diagnosis.thresholds import IDLE
 from gputop.diagnosis.tracks import WORKED_OF_S, WORKED_S, YOUNG_S
 from gputop.diagnosis.types import Badge, Confidence, Level, State
 from gputop.model.feeders import Cause
@@ -74,14 +75,19 @@ class BadgeRule(Struct, frozen=True):
 
 
 def _too_few(s: Signals) -> bool:
-    return s.n < s.least
+    if s.n < s.least:
+        return True
+    # The account of a GPU that idles may need longer than its means.
+    idles = s.host.seen and s.util_known and s.idle >= IDLE and not s.quiet
+    return idles and not s.host.accounted and s.covered_s < WINDOW_S
 
 
 def _collecting(s: Signals) -> RuleResult:
     if not _too_few(s):
         line = f"SM {pct(s.mean.sm)}, but util is not measured here: idle time is unknown"
         return RuleResult("grey", (line,), confidence="low", title="no util: not judged")
-    return RuleResult("grey", (f"{s.n} of {s.least} samples",), confidence="low")
+    few = f"{s.n} of {s.least} samples" if s.n < s.least else f"{s.covered_s:.0f} s are too few to tell by turns"
+    return RuleResult("grey", (few,), confidence="low")
 
 
 COLLECTING = Rule(
@@ -95,7 +101,27 @@ COLLECTING = Rule(
 )
 
 
+TRAINS_S = 15.0
+"""A job must have trained for so long before its loaders are called too slow: its util still rises [judged]."""
+
+
+STARTS_S = 60.0
+"""A job whose training was first seen later in its life may have trained before that."""
+
+
+def _is_new(s: Signals) -> bool:
+    """Whether a job that was seen starting has not trained for long."""
+    return (
+        s.trains_s is not None
+        and s.trains_s < TRAINS_S
+        and s.tick.age_s is not None
+        and s.tick.age_s - s.trains_s < STARTS_S
+    )
+
+
 def _young(s: Signals) -> bool:
+    if _is_new(s) and works(s) and s.host.feeders is not None and s.host.feeders.leading == "cpu":
+        return True
     return s.tick.age_s is not None and s.tick.age_s < YOUNG_S and not s.worked and not is_fed(s)
 
 
@@ -120,7 +146,8 @@ def _startup(s: Signals) -> bool:
 def _starting(s: Signals) -> RuleResult:
     if s.tick.age_s is not None and _young(s):
         line = f"{s.tick.name} is {duration(s.tick.age_s)} old: not judged before {YOUNG_S:.0f} s, "
-        line += f"or until kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s, or again and again"
+        line += f"or until kernels have run in {WORKED_S:.0f} of {WORKED_OF_S:.0f} s, or again and again; its loaders "
+        line += f"after {TRAINS_S:.0f} s of that"
         return RuleResult("grey", (line,))
     cores = 0.0 if s.host.mean.tree is None else s.host.mean.tree
     return RuleResult(

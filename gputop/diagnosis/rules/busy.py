@@ -144,6 +144,7 @@ def _tell_hang(s: Signals) -> RuleResult:
 HANG = Rule(
     id="hang",
     title="hang: waits inside a kernel",
+    short="hang",
     condition=f"for {WAITS_S:.0f} s util ≥ {at.LOW_POWER_UTIL:.0f} %, SM < {at.FLAG_A_SM:.0f} % within 3 points, pipes "
     "and DRAM ≤ 2 %, links ≤ 5 %, power < 50 % of its limit; and the job worked otherwise before (30 s, or announced "
     "steps that have stopped); and another rank of it is idle or has ended, or for 120 s its main thread slept in ≥ 95 "

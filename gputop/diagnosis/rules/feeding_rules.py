@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from math import sqrt
-from typing import Protocol
+from typing import Literal, Protocol
 
-from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, at_least
+from gputop.diagnosis.attribution import IDLE_PCT
+from gputop.diagnosis.feeder_window import BY_NAME
 from gputop.diagnosis.signals import WINDOW_S, Signals
 from gputop.model.feeders import Cause, Feeders, FeederShares, Outsider
 from gputop.model.quantity import share
 
-OWN_WAIT = 0.4
-"""Share of the idle time that the main thread waits for something of its own from which on that is the cause."""
 FOR_BATCH = 0.6
 """Share of the idle time that the main thread may spend waiting for a batch: a lock, a queue or a pipe [judged]."""
 SECOND = 0.3
@@ -48,52 +46,42 @@ RESTARTING = 0.5
 """Share of the idle time that lies in pauses beside the birth of all loaders from which on it is theirs."""
 
 
-def least(x: float, s: Signals, looks: int = 1) -> float:
-    """L of a share that was sampled, not counted: one standard error below it, so that few samples are not enough for a
-    verdict.
-
-    ``looks``: how many times each sample looked.
-    """
-    return at_least(max(0.0, x - sqrt(max(0.0, x * (1.0 - x)) / max(1, looks * s.n))), s.u)
-
-
-def main_least(s: Signals) -> float:
-    """L of the main thread's runnable time: by the means over the window, or by the pauses, where no kernel ran."""
-    idle_s = s.idle / 100.0 * min(WINDOW_S, s.covered_s)
-    paused = min(1.0, s.host.paused_main_s / idle_s) if idle_s > 0.0 else 0.0
-    return max(at_least(s.host.mean.main or 0.0, s.u), paused)
-
-
 def main_runs(s: Signals) -> bool:
     """Whether the main thread must have been runnable in most of the idle time."""
-    return s.host.mean.main is not None and main_least(s) >= MOSTLY
+    return s.host.mean.main is not None and "main_run" in s.host.mostly
+
+
+def main_leads(s: Signals) -> bool:
+    """Whether it runs in no less of the idle time than the feeders work."""
+    return main_runs(s) and s.host.filled.main_run >= max(s.host.filled.useful, s.host.filled.any_useful)
+
+
+_OWN: dict[Cause, str] = {"disk": "main_disk", "network": "main_network", "pipe": "main_write", "sleep": "main_sleep"}
 
 
 def own_wait(s: Signals) -> tuple[Cause, float] | None:
     """(cause, share of the window) where the main thread waits for something of its own, not for a batch."""
-    waits = s.host.waits
-    if (s.host.feeders is None and not s.tick.knows_feeders) or waits is None or s.idle < IDLE_PCT:
+    waits, found, mostly = s.host.waits, s.host.filled, s.host.mostly
+    if waits is None or s.idle < IDLE_PCT:
         return None
-    candidates: list[tuple[Cause, float]] = [
-        ("disk", waits.disk),
-        ("network", waits.network),
-        ("pipe", waits.write),
-        ("sleep", waits.sleep),
-    ]
-    f = s.host.feeders
-    feeds = works(f, s)
-    if f is not None and feeds and least_of(f.busiest, s) >= least(waits.sleep, s, s.host.looks):
+    feeds = works(s)
+    shares: dict[Cause, float] = {
+        "disk": waits.disk, "network": waits.network, "pipe": waits.write, "sleep": waits.sleep,
+    }  # fmt: skip
+    least = {cause: getattr(found, name) for cause, name in _OWN.items() if name in mostly}
+    if feeds and found.useful >= found.main_sleep:
         # It looks for the batch again and again, and sleeps between: joblib does, and many a loop of one's own.
-        candidates.pop()
-    if _polls_own_socket(s) and not s.host.mean.listens and not feeds:
-        candidates[1] = ("network", waits.network + waits.poll)
-    # These can never be a wait for the GPU: they need no bound, only that no other cause is possible.
-    cause, x = max(candidates[:3], key=lambda pair: pair[1])
-    if not feeds and x >= PURE_WAIT * s.idle / 100.0 and not _may_still_feed(s):
-        return cause, x
-    cause, x = max(candidates, key=lambda pair: pair[1])
-    # A thread that sleeps while the GPU computes does so in the busy time: only what is beyond it counts.
-    return (cause, x) if least(x, s, s.host.looks) >= OWN_WAIT else None
+        least.pop("sleep", None)
+    if _polls_own_socket(s) and not s.host.mean.listens and not feeds and "main_fetch" in mostly:
+        shares["network"], least["network"] = waits.network + waits.poll, found.main_fetch
+    if not feeds and not _may_still_feed(s):
+        # These can never be a wait for the GPU: they need no bound, only that no other cause is possible.
+        most: dict[Cause, float] = {"disk": found.most_disk, "network": found.most_network, "pipe": found.most_write}
+        cause = max(most, key=lambda name: most[name])
+        if most[cause] >= PURE_WAIT:
+            return cause, shares[cause]
+    cause = max(least, key=lambda name: least[name], default="unknown")
+    return (cause, shares[cause]) if least else None
 
 
 def main_alone(s: Signals) -> Cause | None:
@@ -104,15 +92,13 @@ def main_alone(s: Signals) -> Cause | None:
     """
     host = s.host.mean
     waits, idle = s.host.waits, s.idle / 100.0
-    if waits is None or host.main is None or not s.tick.knows_feeders or s.idle < IDLE_PCT:
+    if waits is None or host.main is None or s.idle < IDLE_PCT or not s.tick.knows_feeders:
         return None
-    if works(s.host.feeders, s) or _may_still_feed(s):
+    if works(s) or _may_still_feed(s) or "main_alone" not in s.host.mostly:
         return None
     own_waits = waits.disk + waits.network + waits.write
-    if least(min(1.0, host.main + own_waits + waits.sleep), s, s.host.looks) < MOSTLY:
-        return None
     ran, slept = abs(host.main - (idle - own_waits)), abs(waits.sleep - (idle - own_waits))
-    surely = main_least(s) >= SURELY
+    surely = s.host.filled.main_run >= SURELY
     if abs(ran - slept) < CLOSER and not surely:
         return "unknown"
     return (
@@ -147,7 +133,7 @@ def waits_for_batch(s: Signals, *, surely: bool = False) -> bool:
 def is_fed(s: Signals) -> bool:
     """Whether steps come, each after a wait for workers that make its batch: a slow job, neither idle nor starting."""
     f = s.host.feeders
-    return s.kernels_s >= STEPS_S and f is not None and f.what == "workers" and works(f, s) and waits_for_batch(s)
+    return s.kernels_s >= STEPS_S and f is not None and f.what == "workers" and works(s) and waits_for_batch(s)
 
 
 def restarts(s: Signals) -> bool:
@@ -155,26 +141,23 @@ def restarts(s: Signals) -> bool:
     return s.host.restart_s > 0.0 and s.host.restart_s >= RESTARTING * s.idle / 100.0 * min(WINDOW_S, s.covered_s)
 
 
-def works(f: Feeders | None, s: Signals) -> bool:
-    """Whether the busiest feeder must have worked in most of the idle time."""
-    return f is not None and least_of(f.busiest, s) >= MOSTLY
+def works(s: Signals) -> bool:
+    """Whether the busiest feeder, or one of several in turn, must have worked in most of the idle time."""
+    f, mostly = s.host.feeders, s.host.mostly
+    return f is not None and ("useful" in mostly or ("any_useful" in mostly and f.what == "workers"))
 
 
-def least_of(shares: FeederShares, s: Signals, other_waits: float = 0.0) -> float:
-    """L of a feeder's useful time, and of ``other_waits``. Runnable time is counted, so only waits can err."""
-    rest = 1.0 - shares.cpu
-    waits = min(rest, shares.disk + shares.network + other_waits)
-    if rest <= 0.0:
-        return at_least(shares.cpu, s.u)
-    x = waits / rest
-    error = rest * sqrt(max(0.0, x * (1.0 - x)) / max(1, s.n))
-    return at_least(max(shares.cpu, shares.cpu + waits - error), s.u)
-
-
-def main_cause(f: Feeders) -> Cause:
-    """What most of the busiest feeder's useful time goes to."""
-    if f.leading == "disk" or f.leading == "network":
-        return f.leading
+def main_cause(s: Signals, f: Feeders) -> Cause:
+    """What most of the busiest feeder's useful time goes to; where several take turns, what most of theirs does."""
+    leading = f.leading
+    if "useful" not in s.host.mostly:
+        found = s.host.filled
+        of_any: dict[Literal["cpu", "disk", "network"], float] = {
+            "disk": found.any_disk, "network": found.any_network, "cpu": found.any_cpu,
+        }  # fmt: skip
+        leading = max(of_any, key=lambda name: of_any[name])
+    if leading != "cpu":
+        return leading
     return "queued" if f.busiest.queued > f.busiest.run else "cpu"
 
 
@@ -226,6 +209,7 @@ def proof(f: Feeders) -> str | None:
     return {
         "child": "waits for its own child process, which works",
         "peer": "waits for another process of the job, by a local socket",
+        BY_NAME: "by name: who is at the other end cannot be seen",
         "kinship": "by kinship: its pipes cannot be seen",
         "socket": "its sockets receive data",
         "connections": "opens connections again and again",

@@ -72,6 +72,11 @@ def _is_queued(s: Signals, f: Feeders | None) -> bool:
     return f is not None and f.busiest.cpu > 0.0 and f.busiest.queued / f.busiest.cpu >= QUEUED
 
 
+def _is_masked(s: Signals) -> bool:
+    """Whether the job's own mask or limit leaves it fewer cores than gputop has."""
+    return s.host.cores is not None and s.machine.cpu_count is not None and s.host.cores < s.machine.cpu_count
+
+
 def _has_free_cores(s: Signals, f: Feeders | None) -> bool:
     """A core for one more who computes, beside those that do and the main thread."""
     return not has_pressure(s) and (s.host.cores is None or f is None or f.n + 1 < s.host.cores)
@@ -109,6 +114,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
         ("cpu", "queued", *FEEDERS_WAIT), "few of many workers of a DataLoader work",
         "balance the shards over the workers; or DataLoader(in_order=False) (PyTorch 2.6): one slow worker holds up "
         "the others", "balance the samples, in_order=False", partial(_is_uneven, torch=True),
+        trial="in_order=False: 6.8 → 11.5 steps/s, 1.7 ×",
     ),
     RemedyRow(
         ("cpu", "queued", *FEEDERS_WAIT), "few of many feeders of one kind work",
@@ -119,6 +125,11 @@ REMEDIES: tuple[RemedyRow, ...] = (
         ("cpu", "queued"), "the cgroup's CPU limit cuts periods short",
         "raise the cgroup's CPU limit ({throttled} of its periods cut short), not the number of loaders",
         "raise the CPU limit", _is_throttled,
+    ),
+    RemedyRow(
+        ("cpu", "queued"), "the job may use fewer cores than there are, and feeders queue for them",
+        "the job may use {cores} of {all_cores} cores: widen its CPU mask or limit (taskset, Slurm's --cpus-per-task, "
+        "a static CPU policy)", "widen the CPU mask", lambda s, f: _is_queued(s, f) and _is_masked(s),
     ),
     RemedyRow(
         ("cpu", "queued"), "feeders queue for a core, and others take it",
@@ -143,6 +154,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
         ("cpu", "queued"), "a core is free, children that live for a moment each",
         f"run several child processes at once, each a few items ahead, {ON_GPU}", "more feeders, DALI",
         lambda s, f: _is_kind("children", s, f) and _has_free_cores(s, f),
+        trial="two at once: 7.8 → 15.5 steps/s, 2.0 ×",
     ),
     RemedyRow(
         ("cpu", "queued"), "a core is free, other processes",
@@ -177,6 +189,8 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("network", "fetch"), "workers of a DataLoader wait for the network",
         f"{IN_FLIGHT}; larger objects (shards), a local cache", "num_workers, threads", is_dataloader,
+        trial="num_workers 1 → 4: 2.5 → 9.9 steps/s, 4.0 ×; threads: 0.55 → 5.0, 9.1 ×; prefetch_factor 2 → 8: "
+        "5.0 → 4.9, none",
     ),
     RemedyRow(
         ("network", "fetch"), "feeders wait for the network",
@@ -191,6 +205,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
         MAIN_RUNS, "the main thread runs, no workers, and a core is free",
         "DataLoader({workers}) if it loads data; else torch.compile, CUDA graphs, no .item() in each step; "
         + SEE_THE_LINE, "{workers}, compile", _can_have_workers,
+        trial="num_workers 0 → 1: 16 → 29 steps/s, 1.8 ×",
     ),
     RemedyRow(
         MAIN_RUNS, "the main thread runs, no workers, and no core is free",
@@ -201,6 +216,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
         ("main disk",), "the main thread waits for files that it writes",
         "it writes: save in a thread or a child, less often, without fsync in each step; to local NVMe",
         "write asynchronously", _writes,
+        trial="fsync in a thread: 12 → 33 steps/s, 2.7 ×",
     ),
     RemedyRow(
         ("main disk",), "the main thread waits for a disk", "read in a loader, ahead of the step; cache on local NVMe",
@@ -209,6 +225,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("main network",), "the main thread waits for the network",
         "fetch in a loader or asynchronously, ahead of the step: not in the training loop", "fetch in a loader",
+        trial="two workers: 2.5 → 5.0 steps/s, 2.0 ×",
     ),
     RemedyRow(
         ("main pipe",), "the main thread waits for the reader of a pipe that is full",
@@ -233,6 +250,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
         ("unseen lock",), "workers wait for a lock",
         "workers wait for a lock: look for file locks, a multiprocessing lock or a single index that all share (py-spy "
         "dump shows where)", "find the shared lock",
+        trial="without the lock: 20 → 39 steps/s, 2.0 ×",
     ),
     RemedyRow(
         ("unseen sleep",), "workers sleep",
@@ -250,6 +268,7 @@ REMEDIES: tuple[RemedyRow, ...] = (
     RemedyRow(
         ("unseen startup",), "workers are starting", "workers are starting: keep them alive between epochs",
         "keep the workers alive",
+        trial="persistent_workers=True: 19 → 35 steps/s, 1.9 ×",
     ),
     RemedyRow(
         ("unseen unknown",), "what is waited for is not seen",
@@ -288,6 +307,8 @@ def remedy(cause: str, s: Signals, f: Feeders | None = None) -> Words:
         "mount": None if f is None else f.mount,
         "throttled": share(s.host.mean.throttled),
         "takers": _takers(s),
+        "cores": f"{s.host.cores or 0.0:.3g}",
+        "all_cores": f"{s.machine.cpu_count or 0.0:.3g}",
         "workers": f"num_workers={workers}",
         "pid": s.tick.pid or "PID",
     }

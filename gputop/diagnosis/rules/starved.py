@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.attribution import IDLE_PCT, MOSTLY, main_is_unclear
+from gputop.diagnosis.attribution import IDLE_PCT, main_is_unclear
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.rules.feeding_rules import (
     LEAST_RX,
@@ -10,9 +10,7 @@ from gputop.diagnosis.rules.feeding_rules import (
     both_words,
     cores_note,
     kind_of,
-    least,
     main_alone,
-    main_least,
     main_runs,
     own_wait,
     restarts,
@@ -69,7 +67,7 @@ KV_CACHE_FULL = Rule(
     condition=f"idle ≥ 20 %, and the server on this GPU (--server-url) says that its KV cache is at least "
     f"{FULL_CACHE_PCT:.0f} % full and requests wait",
     level="yellow",
-    levels="red from idle 50 % on",
+    levels="yellow, red from 50 % idle",
     state="starved",
     holds=_cache_is_full,
     tell=_tell_full_cache,
@@ -92,7 +90,7 @@ def _listens(s: Signals) -> bool:
     if s.host.loaders and (f is None or f.what != "helpers"):
         return False
     # Threads of a server wait for clients, unless data comes in over connections that the server opened.
-    if works(f, s) and f is not None and (f.what != "threads" or (s.host.rx or 0.0) >= LEAST_RX):
+    if works(s) and f is not None and (f.what != "threads" or (s.host.rx or 0.0) >= LEAST_RX):
         return False
     for_requests = waits.poll + waits.pipe + waits.other if s.host.served else waits.poll
     return for_requests >= WAITS_FOR_REQUESTS * s.idle / 100.0
@@ -194,7 +192,7 @@ def _worker_restart(s: Signals) -> bool:
         return False
     # Importing is computing: where all loaders are new, it is starting them. Where older ones run on and compute most
     # of the time, they do the work of a dataloader.
-    return restarts(s) or not works(s.host.feeders, s)
+    return restarts(s) or not works(s)
 
 
 def _tell_worker_restart(s: Signals) -> RuleResult:
@@ -208,7 +206,7 @@ def _tell_worker_restart(s: Signals) -> RuleResult:
 
 
 def _keep_alive(s: Signals) -> tuple[str, str]:
-    if not s.tick.knows_feeders or s.host.born_kind == "torch" or s.tick.pin_memory:
+    if s.host.born_kind is None or s.host.born_kind == "torch" or s.tick.pin_memory:
         return "DataLoader(persistent_workers=True), start workers by fork or forkserver", "persistent_workers=True"
     return "keep the pool alive between epochs, or prepare the data before training (map once, cache)", "keep the pool"
 
@@ -320,7 +318,7 @@ def _tell_unattributed(s: Signals) -> RuleResult:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
     evidence: tuple[str, ...] = (line,)
     cause = _unattributed_cause(s)
-    if s.host.seen and s.tick.knows_feeders:
+    if s.host.seen:
         f = s.host.feeders
         evidence = (line, both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders"))
         if f is not None and f.why_blind is not None:
@@ -338,19 +336,18 @@ def _unattributed_cause(s: Signals) -> Cause:
         return "stopped"
     if restarts(s):
         return "startup"
-    if f is None or works(f, s) or f.what == "threads":
+    if f is None or works(s) or f.what == "threads":
         # A thread that waits or sleeps is one of many that have nothing to do: that proves nothing.
         return "unknown"
     if s.host.waits is not None and not waits_for_batch(s, surely=True):
         # Nobody waits for these: a worker whose batches are not taken waits for a lock, or sleeps, as well.
         return "unknown"
-    lock, sleep = f.busiest.lock, f.busiest.sleep
-    if least(lock, s) >= MOSTLY:
-        return "lock"
-    if least(sleep, s) >= MOSTLY:
-        return "sleep"
+    lock = f.busiest.lock
+    mostly = s.host.mostly
+    if "lock" in mostly or "sleep" in mostly:
+        return "lock" if "lock" in mostly else "sleep"
     # Workers that take turns at a lock and sleep while they hold it are in neither state for most of the time.
-    if least(min(1.0, lock + sleep), s) >= MOSTLY:
+    if "lock_or_sleep" in mostly:
         return "lock" if lock >= SECOND else "sleep"
     return "unknown"
 
@@ -401,9 +398,9 @@ def _tell_main(s: Signals) -> RuleResult:
     if alone is not None:
         line = f"{idle} runnable {share(host.mean.main)} of the time, and waits for nobody"
     else:
-        line = f"{idle} runnable at least {share(main_least(s))} of that"
+        line = f"{idle} runnable at least {share(s.host.filled.main_run)} of that"
     line += f", {host.loaders} workers {share(host.mean.workers)} busy" if host.loaders else ", no workers"
-    evidence = (line, both_words(s)) if s.tick.knows_feeders else (line,)
+    evidence = (line, both_words(s))
     cause: Cause = "queued" if 2.0 * (host.mean.main_queued or 0.0) >= (host.mean.main or 1.0) else "cpu"
     return RuleResult(
         level, evidence, *remedy(f"main {cause}", s), confidence="high" if alone is None else "medium",

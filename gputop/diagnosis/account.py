@@ -1,0 +1,238 @@
+"""One account per second: of a GPU's idle time, how much at least, and how much at most, was each cause's.
+
+In a cell of time in which the GPU idled for the share ``i`` and a cause held for ``x``, both held together for at least
+``max(0, x + i − 1)`` and at most ``min(x, i)`` of it (Fréchet), whatever they have to do with each other. Both are
+summed over the window and divided by the sum of ``i``: waits that come in bursts are not averaged away.
+
+With a few looks this would be no bound: of a main thread and a GPU that are independent one look a second gives 80 %
+where the truth is 20 (simulated: util 75, polling 80 %). So a cell lasts at least a second and holds at least eight
+looks; where util comes as single moments, all or nothing, it holds five of them and lasts five seconds; and what was
+looked at enters the lower sum less one standard error. What was counted, time on a core or queued, needs none.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from itertools import pairwise
+from math import sqrt
+from operator import add
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from gputop.diagnosis.feeder_window import DISK, LOCK, NETWORK, POLL, SLEEP, STATES, FeederRow
+from gputop.diagnosis.window import SCALE, HostMeans
+
+LEAST_S, LEAST_LOOKS = 1.0, 8
+MOMENTS_S, LEAST_MOMENTS = 5.0, 5
+"""What a cell holds where util is read over less than the distance of its samples."""
+NOTHING_PCT, ALL_PCT = 5.0, 95.0
+MOMENTS = 0.9
+"""Share of the samples that are all or nothing from which on they may be moments."""
+LEAST_CHANGES, BY_CHANCE, AGAIN = 3, 0.6, 0.4
+"""So many changes between all and nothing, and so much of what independent samples would have: a job that pauses for
+seconds has fewer. The last one is for samples that were moments before."""
+LEAST_CELLS = 3
+"""Fewer say nothing; so many are kept, however long they are."""
+MOSTLY, NO_LONGER = 0.5, 0.4
+"""A cause is named from this lower sum on, and left below that one."""
+
+
+class Filled(NamedTuple):
+    """Of the GPU's idle time, the least share (0–1) in which it was so: the main thread's, the busiest feeder's, and
+    that of any feeder at all; ``most_own`` is the greatest."""
+
+    main_run: float = 0.0
+    main_disk: float = 0.0
+    main_network: float = 0.0
+    main_write: float = 0.0
+    main_sleep: float = 0.0
+    main_fetch: float = 0.0
+    """Waits for the network, or polls."""
+    main_alone: float = 0.0
+    """Runs, sleeps, or waits for something of its own: for no other process."""
+    useful: float = 0.0
+    """Runs, is queued, or waits for a disk or the network."""
+    cpu: float = 0.0
+    disk: float = 0.0
+    network: float = 0.0
+    outside: float = 0.0
+    """Useful, or polls."""
+    lock: float = 0.0
+    sleep: float = 0.0
+    lock_or_sleep: float = 0.0
+    any_useful: float = 0.0
+    any_cpu: float = 0.0
+    any_disk: float = 0.0
+    any_network: float = 0.0
+    most_main_run: float = 1.0
+    """From here on the greatest share."""
+    most_disk: float = 0.0
+    most_network: float = 0.0
+    most_write: float = 0.0
+
+
+_OF_MAIN = ("main_disk", "main_network", "main_write", "main_sleep", "main_poll")
+_PLACES = tuple(HostMeans._fields.index(name) for name in _OF_MAIN)
+NOT_WAITED = (0.0,) * len(_OF_MAIN)
+NO_FEEDER = (0.0,) * STATES
+
+
+class _Cell(Struct):
+    """Sums over the seconds of one cell: shares times seconds."""
+
+    end: float = 0.0
+    seconds: float = 0.0
+    idle: float = 0.0
+    looks: int = 0
+    run: float = 0.0
+    counted: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Seconds, idle and run of its last part. What was counted needs no looks, so a second of it is enough."""
+    least_run: float = 0.0
+    most_run: float = 0.0
+    waits: tuple[float, ...] = NOT_WAITED
+    feeders: dict[int, tuple[float, ...]] = {}
+    closed: Filled = Filled()
+    """Seconds, without the busiest feeder's."""
+
+    def least(self, counted: float, waited: float) -> float:
+        """Seconds that it was so, at least, while the GPU idled; both are sums of shares times seconds."""
+        counted, waited = min(1.0, counted / self.seconds), waited / self.seconds
+        rest = 1.0 - counted
+        waited = min(rest, waited)
+        if waited > 0.0:
+            # Of the time that was not counted, this part was looked at.
+            part = waited / rest
+            waited = max(0.0, waited - rest * sqrt(part * (1.0 - part) / self.looks))
+        return max(0.0, (counted + waited - 1.0) * self.seconds + self.idle)
+
+    def count(self, seconds: float, idle: float, run: float, least_s: float) -> bool:
+        """Take counted time in; whether a part of at least ``least_s`` ends with it."""
+        seconds, idle, run = self.counted[0] + seconds, self.counted[1] + idle, self.counted[2] + run
+        ends = seconds >= least_s - 1e-3
+        if ends:
+            self.least_run += max(0.0, run + idle - seconds)
+            self.most_run += min(run, idle)
+        self.counted = (0.0, 0.0, 0.0) if ends else (seconds, idle, run)
+        return ends
+
+    def close(self) -> None:
+        """Sum up what stays the same."""
+        disk, network, write, sleep, poll = self.waits
+        run, least, own = self.run, self.least, disk + network + write
+        several = [feeder for key, feeder in self.feeders.items() if key >= 0] or list(self.feeders.values())
+        parts = [
+            (least(f[0] + f[1], f[DISK] + f[NETWORK]), least(f[0] + f[1], 0.0), least(0.0, f[DISK]),
+             least(0.0, f[NETWORK]))
+            for f in several or (NO_FEEDER,)
+        ]  # fmt: skip
+        useful, cpu, on_disk, on_network = map(max, zip(*parts, strict=True))
+        self.closed = Filled(
+            main_run=self.least_run, main_disk=least(0.0, disk), main_network=least(0.0, network),
+            main_write=least(0.0, write), main_sleep=least(0.0, sleep), main_fetch=least(0.0, network + poll),
+            main_alone=least(run, own + sleep), any_useful=useful, any_cpu=cpu, any_disk=on_disk,
+            any_network=on_network, most_main_run=self.most_run, most_disk=min(disk, self.idle),
+            most_network=min(network, self.idle), most_write=min(write, self.idle),
+        )  # fmt: skip
+
+    def of(self, feeder: int) -> tuple[float, ...]:
+        """Seconds of one feeder, in the order of ``Filled`` from ``useful`` on."""
+        f, least = self.feeders.get(feeder, NO_FEEDER), self.least
+        cpu, wait = f[0] + f[1], f[DISK] + f[NETWORK]
+        return (
+            least(cpu, wait), least(cpu, 0.0), least(0.0, f[DISK]), least(0.0, f[NETWORK]), least(cpu, wait + f[POLL]),
+            least(0.0, f[LOCK]), least(0.0, f[SLEEP]), least(0.0, f[LOCK] + f[SLEEP]),
+        )  # fmt: skip
+
+
+class Account:
+    """The cells of one GPU, of the last ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._cells: deque[_Cell] = deque()
+        self._open = _Cell()
+        self._utils: deque[tuple[float, float]] = deque()
+        self._named: frozenset[str] = frozenset()
+        self._moments = False
+
+    def add(self, t: float, dt: float, util_pct: float, looks: int, main: HostMeans, rows: Iterable[FeederRow]) -> None:
+        """Take one sample in, of ``dt`` seconds. ``main`` is in millionths of a percent, as a row of the window."""
+        self._utils.append((t, util_pct))
+        while self._utils[0][0] <= t - max(self._seconds, LEAST_CHANGES * LEAST_MOMENTS * dt):
+            self._utils.popleft()
+        self._moments = self._has_moments()
+        least_s = max(MOMENTS_S, LEAST_MOMENTS * dt) if self._moments else LEAST_S
+        cell, idle, run = self._open, dt * (1.0 - util_pct / 100.0), dt * (main.main or 0.0) / (100.0 * SCALE)
+        ends = cell.count(dt, idle, run, least_s)
+        cell.end = t
+        cell.seconds += dt
+        cell.idle += idle
+        cell.run += run
+        cell.looks += looks
+        part = dt / (100.0 * SCALE)
+        cell.waits = tuple(map(add, cell.waits, [part * (main[place] or 0.0) for place in _PLACES]))
+        part = dt / 100.0
+        for row in rows:
+            before = cell.feeders.get(row.key, NO_FEEDER)
+            cell.feeders[row.key] = tuple(map(add, before, [part * value for value in row.values]))
+        if ends and cell.looks >= LEAST_LOOKS:
+            cell.close()
+            self._cells.append(cell)
+            self._open = _Cell()
+            self.keep(self._seconds)
+
+    def _has_moments(self) -> bool:
+        """Whether util comes as single moments: all or nothing, by turns as quick as chance has them."""
+        values = [util for _, util in self._utils]
+        high = [util >= ALL_PCT for util in values if util <= NOTHING_PCT or util >= ALL_PCT]
+        if len(high) < MOMENTS * len(values):
+            return False
+        part = sum(high) / len(high)
+        by_chance = 2.0 * part * (1.0 - part) * (len(high) - 1)
+        changes = sum([a != b for a, b in pairwise(high)])
+        return changes >= LEAST_CHANGES and changes >= (AGAIN if self._moments else BY_CHANCE) * by_chance
+
+    @property
+    def says_something(self) -> bool:
+        """Whether there are enough cells."""
+        return len(self._cells) >= LEAST_CELLS
+
+    def keep(self, seconds: float) -> None:
+        """Drop what is more than ``seconds`` older than the latest cell, but for the least number of them."""
+        while len(self._cells) > LEAST_CELLS and self._cells[0].end <= self._cells[-1].end - seconds + 0.0005:
+            self._cells.popleft()
+
+    def restart(self, seconds: float) -> None:
+        """Drop what is older, whatever that leaves."""
+        end = self._open.end or (self._cells[-1].end if self._cells else 0.0)
+        while self._cells and self._cells[0].end <= end - seconds + 0.0005:
+            self._cells.popleft()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._cells.clear()
+        self._open = _Cell()
+        self._utils.clear()
+        self._named = frozenset()
+
+    def filled(self, busiest: int | None) -> tuple[Filled, frozenset[str]]:
+        """The account, with that of the busiest feeder by its key, and which of it is most of the idle time."""
+        cells = self._cells
+        idle = sum([cell.idle for cell in cells])
+        if not self.says_something or idle <= 0.0:
+            return Filled(), frozenset()
+        sums: list[float] = list(map(sum, zip(*[cell.closed for cell in cells], strict=True)))
+        if busiest is not None:
+            first = Filled._fields.index("useful")
+            for cell in cells:
+                for place, value in enumerate(cell.of(busiest), first):
+                    sums[place] += value
+        found = Filled(*[min(1.0, round(total / idle, 9)) for total in sums])
+        self._named = frozenset(
+            name
+            for name, share in zip(Filled._fields, found, strict=True)
+            if share >= (NO_LONGER if name in self._named else MOSTLY)
+        )
+        return found, self._named
