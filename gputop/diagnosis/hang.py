@@ -37,6 +37,9 @@ TIMES_LONGER = 2.0
 """A wait of which the job came back is exceeded so many times before it is no such wait [judged]."""
 STEPS_LATE = 5.0
 """Steps have stopped after so many times the longest one."""
+CPU_PHASE, SAVES_BYTES = 0.5, 1e6
+"""Share of the time in which a main thread is runnable, and bytes a second that a job writes, from which on it is at
+work outside of kernels [judged]."""
 GONE_S = 10.0
 """A rank has ended when its process is not seen for so long."""
 MOST_JOBS = 64
@@ -176,7 +179,11 @@ class Hangs:
         begun = t - seen.for_s(t) - WAITS_S
         others = {gpu for gpu, (_, last_t) in ranks.items() if last_t >= begun} - {other.index for other in waiting}
         by_index = {other.index: other for other in signals}
-        behind = [found for gpu in sorted(others) if (found := self._behind(t, gpu, ranks[gpu], by_index, there))]
+        behind = [
+            found
+            for gpu in sorted(others)
+            if (found := self._behind(t, gpu, ranks[gpu], by_index, there, seen.for_s(t) >= ALONE_S))
+        ]
         somebody_works = len(behind) < len(others) or (announced is not None and not stopped)
         has_before = stopped or (seen.worked_s >= WORKED_S and seen.for_s(t) > TIMES_LONGER * seen.longest_s)
         # Asleep alone is what one long kernel looks like, too: there must be something that could be waited for.
@@ -191,10 +198,18 @@ class Hangs:
         )
 
     def _behind(
-        self, t: float, gpu: int, rank: tuple[int, float], by_index: Mapping[int, Signals], there: frozenset[int]
+        self,
+        t: float,
+        gpu: int,
+        rank: tuple[int, float],
+        by_index: Mapping[int, Signals],
+        there: frozenset[int],
+        long: bool,
     ) -> Behind | None:
-        """A rank that stands still outside of kernels, or is gone; None of one that works or of which nothing is
-        known."""
+        """A rank that stands still outside of kernels, or is gone; None of one that works or of which nothing is known.
+
+        One that computes on the CPU or writes works, too: it evaluates or saves, unless the others wait for ``long``.
+        """
         pid, last_t = rank
         announced = self._announced.get(pid)
         number = None if announced is None else announced.rank
@@ -203,5 +218,8 @@ class Hangs:
         s = by_index.get(gpu)
         if s is None or s.n < s.least or s.u >= WORK_UTIL:
             return None
+        runs = (s.host.mean.main or 0.0) >= CPU_PHASE
+        if (runs or (s.tick.write_bytes or 0.0) >= SAVES_BYTES) and not long:
+            return None
         why, _ = why_idle(s)
-        return Behind(gpu, pid, number, why or "its GPU is idle")
+        return Behind(gpu, pid, number, why or ("its main thread computes" if runs else "its GPU is idle"))

@@ -129,6 +129,13 @@ def test_steps_that_have_stopped_are_a_before_and_steps_that_go_on_exclude_a_han
         ("all ranks launch tiny kernels", lambda t: [waits(index, main=100.0) for index in range(4)]),
         ("a rank that works while the others wait at a barrier",
          lambda t: [working(0), *(working(i) if t < BEGINS else waits(i) for i in range(1, 4))]),
+        ("a rank that evaluates on the CPU for a while",
+         lambda t: [(gpu(0, util=0.0), rank(0, 95.0)) if BEGINS <= t < BEGINS + 100 else working(0),
+                    *(waits(i, 100.0) if BEGINS <= t < BEGINS + 100 else working(i) for i in range(1, 4))]),
+        ("a rank that saves a checkpoint for a while",
+         lambda t: [(gpu(0, util=0.0), rank(0, 3.0, write_bytes_per_s=2e8)) if BEGINS <= t < BEGINS + 100
+                    else working(0),
+                    *(waits(i, 100.0) if BEGINS <= t < BEGINS + 100 else working(i) for i in range(1, 4))]),
         ("another job that is idle",
          lambda t: [working(0) if t < BEGINS else waits(0, main=100.0),
                     (gpu(1, util=0.0, power_w=90.0), rank(1, job="8822"))]),
@@ -178,3 +185,35 @@ def test_a_run_that_ended_before_is_no_rank_of_the_next() -> None:
         yield working(1) if t < 60 else (one, replace(rank(1), gpu=None, role="helper"))
 
     assert not hangs(told(moment, 300))
+
+
+def test_a_rank_that_computes_for_too_long_is_named_after_two_minutes() -> None:
+    def moment(t: int) -> Iterable[Rank]:
+        yield working(0) if t < BEGINS else (gpu(0, util=0.0, power_w=90.0), rank(0, 99.0))
+        yield from (working(i) if t < BEGINS else waits(i, 100.0) for i in range(1, 4))
+
+    said = told(moment)
+    assert said[-1][1].evidence[0] == "3 GPUs wait for GPU 0: its main thread computes"
+    assert not hangs(said[: int(BEGINS + ALONE_S)])
+
+
+def test_ranks_of_one_run_belong_together_by_the_run_that_they_announce() -> None:
+    """Without NCCL's threads to be seen, and with two runs of one command."""
+
+    def moment(t: int) -> Iterable[Rank]:
+        for index in range(4):
+            still = t >= BEGINS and index in (1, 3)
+            g, p = waits(index, 100.0, nccl=False) if t >= BEGINS else working(index, nccl=False)
+            yield (gpu(index, util=0.0, power_w=90.0), rank(index, nccl=False)) if still else (g, p)
+
+    def announced(t: int) -> tuple[StepRow, ...]:
+        rows = (
+            StepRow(4000 + 100 * i, i % 2, i, "train", 2, 1.0, 0.5, 0.5, 0.5, 0.5, run="ab"[i // 2]) for i in range(4)
+        )
+        return tuple(rows) if t < BEGINS else ()
+
+    last = told(moment, steps=announced)[-1]
+    assert [d.verdict == "hang" for d in last] == [True, False, True, False]
+    assert [last[i].evidence[0].split(":")[0] for i in (0, 2)] == [
+        "1 GPU waits for rank 1 (GPU 1)", "1 GPU waits for rank 1 (GPU 3)",
+    ]  # fmt: skip

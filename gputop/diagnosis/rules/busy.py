@@ -148,8 +148,8 @@ HANG = Rule(
     condition=f"for {WAITS_S:.0f} s util ≥ {at.LOW_POWER_UTIL:.0f} %, SM < {at.FLAG_A_SM:.0f} % within 3 points, pipes "
     "and DRAM ≤ 2 %, links ≤ 5 %, power < 50 % of its limit; and the job worked otherwise before (30 s, or announced "
     "steps that have stopped); and another rank of it is idle or has ended, or for 120 s its main thread slept in ≥ 95 "
-    "% of the time and it has NCCL's threads or steps that have stopped. Not while a rank works, nor for less than "
-    "twice the longest such wait that ended",
+    "% of the time and it has NCCL's threads or steps that have stopped. Not while a rank works, for two minutes also "
+    "on the CPU or writing, nor for less than twice the longest such wait that ended",
     level="red",
     state="busy_not_working",
     holds=lambda s: s.spin is not None and s.spin.is_hang,
