@@ -218,7 +218,7 @@ class Wire:
             for piece in (part,) if unpacker is None else _pieces(unpacker, part):
                 size += len(piece)
                 if size > self._most_bytes:
-                    raise WireError(f"an answer of more than {self._most_bytes >> 20} MiB: narrow it by --select")
+                    raise WireError(f"an answer of more than {self._most_bytes >> 20} MiB")
                 unpacked.append(piece)
         if unpacker is not None and not unpacker.eof and size:
             raise WireError(BROKEN_OFF)
@@ -462,6 +462,7 @@ class Client:
             reply = self._wire.fetch(method, f"{self._url}/api/v1/{path}", headers, body, deadline)
         except WireError as error:
             words = f"no answer within {self._deadline_s:.0f} s" if error.is_late else str(error)
+            words += ": narrow it by --select" * words.endswith("MiB")
             if error.is_late:
                 self._late = words
                 for other in deadlines:

@@ -141,7 +141,9 @@ def _of_the_hour(done: Mapping[str, float], now: float) -> int:
 def _read_fleet(args: argparse.Namespace, settings: Settings) -> tuple[FleetFrame, Grounds]:
     """The fleet now. Raises SourceError where the answer is not whole: what is not known is no reason to act."""
     fleet = asked_fleet(args, settings)
-    assert isinstance(fleet, PrometheusFleet), "nothing is redacted here"
+    if not isinstance(fleet, PrometheusFleet):
+        fleet.close()
+        raise UsageError("remedies rest on what a Prometheus remembers: hosts without one are only shown")
     try:
         fleet.settle()
         read = fleet.ask()

@@ -10,6 +10,7 @@ from gputop.cli import main
 from gputop.commands.config_file import assignment
 from gputop.config import ConfigError, Settings, load
 from gputop.features.fleet.address import address_of, cluster_of
+from gputop.model.fleet_settings import hosts_of
 from gputop.model.source import UsageError
 
 ONE = {"prod": {"url": "https://prom.example"}}
@@ -87,6 +88,9 @@ def test_the_check_names_the_line_of_a_wrong_field_and_knows_the_keys_of_the_fle
         ("[fleet.prod]\nselect = ''", "needs url"),
         ("[fleet.prod]\nurl = 'prom:9090'", "must begin with http://"),
         ("[fleet.prod]\nurl = 'https://me:secret@x'", "no user or password"),
+        ("[fleet.lab]\nhosts = 'a'", "hosts must be a list of texts"),
+        ("[fleet.lab]\nurl = ['https://x']", "url must be a text"),
+        ("[fleet.lab]\nhosts = ['a']\nurl = 'https://x'", "url belongs to a Prometheus"),
         ("[fleet.'a b']\nurl = 'https://x'", "a cluster's name"),
     ],
 )
@@ -96,6 +100,14 @@ def test_a_table_that_cannot_be_is_refused_without_its_secrets(tmp_path: Path, t
     with pytest.raises(ConfigError) as error:
         load(str(path), {}, {})
     assert says in str(error.value) and "secret" not in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_table_of_hosts_is_read_and_printed_as_it_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[fleet.lab]\nhosts = ["box1", "gpu[01-08]"]\nssh_config = "/f"\n')
+    settings, _ = load(str(path), {}, {})
+    assert hosts_of(settings.fleet["lab"]) == ("box1", "gpu[01-08]")
+    assert assignment("fleet", settings.fleet) == path.read_text()
 
 
 def test_the_configuration_is_printed_without_where_secrets_are(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from gputop.features.fleet.linked_fleet import LinkedFleet, expanded
 from gputop.features.fleet.seen_host import SeenHost
 from gputop.model.redaction import Redactor
 from gputop.model.source import UsageError
+from tests.support.scripted_engine import engine as scripted
 from tests.support.ssh_hosts import REPOSITORY, exporter, missing_sshd, ssh_hosts
 
 needs_sshd = pytest.mark.skipif(bool(missing_sshd()), reason=missing_sshd())
@@ -180,6 +181,7 @@ def _hosts(folder: Path) -> dict[str, str]:
         "hangs": "exec sleep 600",
         "older": 'echo "gputop: unknown option --stdout; see \\`gputop export --help\\`" >&2; exit 2',
         "stranger": exporter(9, folder.name),
+        "flood": "exec yes 'a 1'",
     }
 
 
@@ -214,7 +216,9 @@ def _until(holds: Callable[[], object], within_s: float, words: Callable[[], obj
 def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_again(
     config: Path, tmp_path: Path
 ) -> None:
-    fleet = LinkedFleet((*GOOD, "noisy", "password", "bare", "hangs", "older", "stranger"), SshOptions(str(config)))
+    fleet = LinkedFleet(
+        (*GOOD, "noisy", "password", "bare", "hangs", "older", "stranger", "flood"), SshOptions(str(config))
+    )
     try:
         _until(lambda: sum(link.pages > 0 for link in fleet._links) == 7, 60.0, lambda: fleet.ask().problems)
         fleet.settle()
@@ -224,11 +228,12 @@ def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_ag
         assert "`ssh password` work without one" in reasons["password"]
         assert "no gputop there" in reasons["bare"] and "pipx install" in reasons["bare"]
         assert "too old" in reasons["older"] and "host key" in reasons["stranger"]
-        assert "no page within" in reasons["hangs"] and len(reasons) == 5
+        assert "no page within" in reasons["hangs"] and len(reasons) == 6
+        assert reasons["flood"] == "a page of more than 8 MiB"
         victim = _far(tmp_path)[0]
         os.kill(victim, signal.SIGKILL)
-        _until(lambda: len(fleet.ask().down) == 6, 15.0)
-        _until(lambda: len(fleet.ask().down) == 5, 40.0, lambda: fleet.ask().problems)
+        _until(lambda: len(fleet.ask().down) == 7, 15.0)
+        _until(lambda: len(fleet.ask().down) == 6, 40.0, lambda: fleet.ask().problems)
         password = next(link for link in fleet._links if link.host == "password")
         assert password.is_refused and password._failures == 1, "one that refused the key is not asked again"
     finally:
@@ -264,6 +269,16 @@ time.sleep(600)
     finally:
         watching.kill()
         watching.wait()
+
+
+def test_a_page_of_any_size_is_cut_and_said() -> None:
+    with scripted() as server:
+        server.answer = (200, {}, b"gputop_up 1\n" * 800_000)
+        fleet = LinkedFleet((server.url,), SshOptions())
+        fleet.settle()
+        (down,) = fleet.ask().down.values()
+        fleet.close()
+    assert "an answer of more than 8 MiB" in down.reason
 
 
 def test_enter_opens_the_own_screen_of_a_host_that_ssh_reaches() -> None:

@@ -76,6 +76,12 @@ def test_a_host_that_a_scheduler_could_take_for_something_else_is_named_and_left
     assert not found and odd == [f"no scheduler has one node of the name {name}"]
 
 
+def test_hosts_without_a_prometheus_get_no_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.toml").write_text('[fleet.lab]\nhosts = ["http://127.0.0.1:9"]\n')
+    assert main(["fleet", "remedy", "--by", "slurm", "--config", str(tmp_path / "c.toml")]) == 2
+    assert "only shown" in capsys.readouterr().err
+
+
 def test_a_host_that_is_not_in_sight_is_left_alone() -> None:
     found, odd = remedies(_frame(), Grounds(risen={("n3", "0"): ("GPU-3", 4)}), "slurm")
     assert not found and odd == ["no scheduler has one node of the name n3"]
