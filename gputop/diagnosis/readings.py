@@ -16,9 +16,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.diagnosis.sm_remedy import INTEGRATED
 from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
-from gputop.model.sm import MEASURED, SM_SOURCES
+from gputop.model.sm import INTEGRATED, MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 
 OF_UTIL = ("util_pct", "mem_util_pct")

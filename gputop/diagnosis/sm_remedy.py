@@ -10,11 +10,9 @@ from functools import lru_cache
 
 from gputop.diagnosis import thresholds as at
 from gputop.model.derived import HARDWARE_SLOWDOWN, POWER_BRAKE, THERMAL
-from gputop.model.sm import LackKind
+from gputop.model.sm import CONSUMER, INTEGRATED, LackKind
 from gputop.model.snapshot import GpuSample
 
-INTEGRATED = ("orin", "xavier", "thor", "tegra", "nvgpu")
-CONSUMER = ("geforce", "titan")
 OLDER = ("kepler", "maxwell", "pascal")
 """Architectures whose counters neither GPM, nor DCGM, nor ``--perf`` reads."""
 

@@ -128,5 +128,8 @@ class SmLack(Struct, frozen=True):
         return "; ".join(filter(None, (self.why, self.fix)))
 
 
+INTEGRATED = ("orin", "xavier", "thor", "tegra", "nvgpu")
+CONSUMER = ("geforce", "titan")
+"""Words in the names of GPUs by which it is known what else measures them."""
 MEASURED = frozenset(name for name, row in SM_SOURCES.items() if row.measured)
 """Where an SM activity comes from that was measured, not bounded."""

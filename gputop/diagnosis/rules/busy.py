@@ -108,6 +108,10 @@ COMMUNICATION = Rule(
 # --- waits inside a kernel ------------------------------------------------------------------------------------------
 
 
+FLIGHT_RECORDER = "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1"
+"""NCCL's flight recorder (PyTorch's documentation of distributed environment variables)."""
+
+
 def _tell_hang(s: Signals) -> RuleResult:
     spin = s.spin
     assert spin is not None
@@ -126,7 +130,7 @@ def _tell_hang(s: Signals) -> RuleResult:
     elif spin.is_asleep:
         evidence = (f"its main thread has slept all of {lasted}", line)
     if spin.is_collective:
-        remedy += "; TORCH_NCCL_DUMP_ON_TIMEOUT=1 keeps who entered which collective"
+        remedy += f"; {FLIGHT_RECORDER} keep who entered which collective"
     return RuleResult(
         "red",
         evidence,
@@ -154,7 +158,7 @@ HANG = Rule(
     state="busy_not_working",
     holds=lambda s: s.spin is not None and s.spin.is_hang,
     tell=_tell_hang,
-    remedy="the rank that differs is named: look at it; else `py-spy dump` on each rank; TORCH_NCCL_DUMP_ON_TIMEOUT=1",
+    remedy=f"the rank that differs is named: look at it; else `py-spy dump` on each rank; {FLIGHT_RECORDER}",
     checked="simulated loads alone; of real hangs the power is known, 10 % of the limit on every rank",
 )
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from gputop.model.sm import LackKind, SmLack, SmSource
+from gputop.model.sm import CONSUMER, INTEGRATED, LackKind, SmLack, SmSource
 
 BAD_TICKS = 3
 PROBE_AGAIN_S = 60.0
@@ -264,8 +264,6 @@ EXPORTER_FIX = "run dcgm-exporter with DCGM_FI_PROF_SM_ACTIVE enabled"
 COUNTERS_FIX = "start gputop with --perf"
 NO_DCGM_FIX = "none here: DCGM counts on data-centre GPUs from Volta on"
 
-_INTEGRATED = ("orin", "xavier", "thor", "tegra", "nvgpu")
-_CONSUMER = ("geforce", "titan")
 _HAVE_GPM = ("hopper", "blackwell")
 """Architectures whose driver is known to answer GPM: data-centre cards, GeForce Blackwell and MIG instances do."""
 _HAVE_COUNTERS = ("turing", "ampere", "ada", *_HAVE_GPM)
@@ -274,14 +272,14 @@ _HAVE_COUNTERS = ("turing", "ampere", "ada", *_HAVE_GPM)
 
 def dcgm_counts(name: str) -> bool:
     """Whether DCGM has profiling metrics of such a GPU: of a consumer's or an integrated one it has none."""
-    return not any(word in name.lower() for word in _INTEGRATED + _CONSUMER)
+    return not any(word in name.lower() for word in INTEGRATED + CONSUMER)
 
 
 def sm_fix(name: str, architecture: str | None) -> str:
     """What to do for SM activity; empty where nothing helps."""
     if dcgm_counts(name):
         return EXPORTER_FIX
-    if any(word in name.lower() for word in _INTEGRATED):
+    if any(word in name.lower() for word in INTEGRATED):
         return ""
     return COUNTERS_FIX if architecture in _HAVE_COUNTERS and not under_wsl() else ""
 
