@@ -31,31 +31,10 @@ BACKGROUND = "#0d1117"
 
 def svg(rows: Sequence[Row], theme: Theme, title: str) -> str:
     """One SVG document. ``title`` is its accessible name."""
-    return "\n".join([*_head([rows], theme, title), *_drawn(rows, theme), "</svg>"]) + "\n"
+    return "\n".join([*head([rows], theme, title), *drawn(rows, theme), "</svg>"]) + "\n"
 
 
-def moving_svg(screens: Sequence[tuple[Sequence[Row], float]], theme: Theme, title: str) -> str:
-    """One SVG document that shows painted screens one after the other, each for so many seconds, again and again.
-
-    It moves by CSS alone; the first screen stays for who asked for less motion, and in viewers that know no CSS.
-    """
-    whole_s = sum(seconds for _, seconds in screens)
-    parts = _head([rows for rows, _ in screens], theme, title)
-    style, groups, begun_s = ["g.later{visibility:hidden}@media (prefers-reduced-motion:no-preference){"], [], 0.0
-    for number, (rows, seconds) in enumerate(screens):
-        shown, gone = 100 * begun_s / whole_s, 100 * (begun_s + seconds) / whole_s
-        before = "" if number == 0 else f"0%,{_n(shown - 0.001)}%{{visibility:hidden}}"
-        style.append(
-            f"@keyframes s{number}{{{before}{_n(shown)}%,{_n(gone - 0.001)}%{{visibility:visible}}"
-            f"{_n(gone)}%,100%{{visibility:{'visible' if number == len(screens) - 1 else 'hidden'}}}}}"
-            f"#s{number}{{animation:s{number} {_n(whole_s)}s step-end infinite}}"
-        )
-        groups += [f'<g id="s{number}"{"" if number == 0 else """ class="later" """}>', *_drawn(rows, theme), "</g>"]
-        begun_s += seconds
-    return "\n".join([*parts, f"<style>{''.join(style)}}}</style>", *groups, "</svg>"]) + "\n"
-
-
-def _head(screens: Sequence[Sequence[Row]], theme: Theme, title: str) -> list[str]:
+def head(screens: Sequence[Sequence[Row]], theme: Theme, title: str) -> list[str]:
     """The document's element, its name and its ground, as large as the largest screen."""
     columns = max((sum(cells(text) for text, _ in row) for rows in screens for row in rows), default=1)
     height = max(map(len, screens)) * CELL_HEIGHT + 2 * MARGIN
@@ -68,7 +47,7 @@ def _head(screens: Sequence[Sequence[Row]], theme: Theme, title: str) -> list[st
     ]
 
 
-def _drawn(rows: Sequence[Row], theme: Theme) -> list[str]:
+def drawn(rows: Sequence[Row], theme: Theme) -> list[str]:
     """The elements that show painted rows."""
     background, foreground = theme.background or BACKGROUND, theme.foreground or "#c9d1d9"
     fills: dict[tuple[str, float], list[str]] = {}

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gputop.features.prove.prove_report import HardwareReport, NoReport, read_report
+import msgspec
+
+from gputop.features.prove.prove_report import HardwareReport
+from gputop.model.quantity import clean_text
 
 FOLDER = Path(__file__).parents[2] / "docs" / "hardware"
 WORDS = {0: "right", 1: "**wrong**", 3: "not measured"}
@@ -21,6 +24,27 @@ FOOT = """
 Yours? `gputop prove --report report.json` takes half a minute and names no host and no user; the repository's form "A
 hardware report" takes the file.
 """
+
+MOST_BYTES, MOST_TEXT = 256 << 10, 200
+
+
+class NoReport(Exception):
+    """A file is no hardware report. One line: why."""
+
+
+def read_report(data: bytes) -> HardwareReport:
+    """A report from a file, its texts made harmless. Raises NoReport."""
+    if len(data) > MOST_BYTES:
+        raise NoReport(f"no hardware report: it is larger than {MOST_BYTES >> 10} KiB")
+    try:
+        report = msgspec.json.decode(data, type=HardwareReport)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise NoReport(f"no hardware report: {error}") from None
+    return msgspec.structs.replace(
+        report, **{name: clean_text(value)[:MOST_TEXT] for name in ("gpu", "driver", "kernel", "gputop", "by", "words",
+                                                                   "architecture", "date", "sm_source")
+                  if (value := getattr(report, name)) is not None},
+    )  # fmt: skip
 
 
 def page(folder: Path = FOLDER) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from gputop.cli import main
 from gputop.commands.screenshot import STARTED
 from gputop.monitor import Frame, Monitor
-from gputop.output.picture import moving_svg
+from gputop.output.picture import drawn, head
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
-from gputop.paint.theme import THEMES
+from gputop.paint.theme import THEMES, Theme
 from gputop.paint.tour_rows import tour_rows
 from gputop.paint.view import View
 from gputop.sources.simulation.scenarios import SCENARIOS
@@ -49,6 +50,31 @@ def tour() -> str:
     screens += [(tour_rows(now, after, step, view, width, height), READ_S) for step in TOUR_STEPS]
     screens.append((list(main_screen(after, view, width, height).rows), LOOKED_AT_S))
     return moving_svg(screens, THEMES["dark"], "A simulated node: red GPUs, the reasons, the remedies, and all green")
+
+
+def plain(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def moving_svg(screens: Sequence[tuple[Sequence[Row], float]], theme: Theme, title: str) -> str:
+    """One SVG document that shows painted screens one after the other, each for so many seconds, again and again.
+
+    It moves by CSS alone; the first screen stays for who asked for less motion, and in viewers that know no CSS.
+    """
+    whole_s = sum(seconds for _, seconds in screens)
+    parts = head([rows for rows, _ in screens], theme, title)
+    style, groups, begun_s = ["g.later{visibility:hidden}@media (prefers-reduced-motion:no-preference){"], [], 0.0
+    for number, (rows, seconds) in enumerate(screens):
+        shown, gone = 100 * begun_s / whole_s, 100 * (begun_s + seconds) / whole_s
+        before = "" if number == 0 else f"0%,{plain(shown - 0.001)}%{{visibility:hidden}}"
+        style.append(
+            f"@keyframes s{number}{{{before}{plain(shown)}%,{plain(gone - 0.001)}%{{visibility:visible}}"
+            f"{plain(gone)}%,100%{{visibility:{'visible' if number == len(screens) - 1 else 'hidden'}}}}}"
+            f"#s{number}{{animation:s{number} {plain(whole_s)}s step-end infinite}}"
+        )
+        groups += [f'<g id="s{number}"{"" if number == 0 else """ class="later" """}>', *drawn(rows, theme), "</g>"]
+        begun_s += seconds
+    return "\n".join([*parts, f"<style>{''.join(style)}}}</style>", *groups, "</svg>"]) + "\n"
 
 
 def _frame(scenario: str | None) -> Frame:

@@ -13,7 +13,7 @@ from msgspec import Struct, to_builtins
 from gputop import __version__
 from gputop.features.prove.experiment import FULL_UTIL, ProofVerdict, Result
 from gputop.features.prove.prove_run import Proof
-from gputop.model.quantity import clean_text, terminal_safe, wrapped
+from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.sm import MEASURED, SM_SOURCES
 from gputop.model.snapshot import GpuSample
 from gputop.output.document import text_lines
@@ -148,10 +148,9 @@ def data(proof: Proof, verdict: ProofVerdict) -> dict[str, Any]:
 
 # What a user's GPU showed, as a file for docs/hardware.md: the card, its driver, and whether the numbers were right.
 #
-# It names no host, no user and no UUID. Read again it is checked, since such files come from strangers.
+# It names no host, no user and no UUID.
 
 KIND: Literal["gputop hardware report"] = "gputop hardware report"
-MOST_BYTES, MOST_TEXT = 256 << 10, 200
 
 
 class ReportedStage(Struct, frozen=True):
@@ -194,10 +193,6 @@ class HardwareReport(Struct, frozen=True, forbid_unknown_fields=False):
     by: str = ""
 
 
-class NoReport(Exception):
-    """A file is no hardware report. One line: why."""
-
-
 def hardware_report(
     proof: Proof, proof_verdict: ProofVerdict, source_rows: Sequence[Mapping[str, Any]], version: str
 ) -> dict[str, Any]:
@@ -225,18 +220,3 @@ def hardware_report(
     )
     built: dict[str, Any] = msgspec.to_builtins(report)
     return built
-
-
-def read_report(data: bytes) -> HardwareReport:
-    """A report from a file, its texts made harmless. Raises NoReport."""
-    if len(data) > MOST_BYTES:
-        raise NoReport(f"no hardware report: it is larger than {MOST_BYTES >> 10} KiB")
-    try:
-        report = msgspec.json.decode(data, type=HardwareReport)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NoReport(f"no hardware report: {error}") from None
-    return msgspec.structs.replace(
-        report, **{name: clean_text(value)[:MOST_TEXT] for name in ("gpu", "driver", "kernel", "gputop", "by", "words",
-                                                                   "architecture", "date", "sm_source")
-                  if (value := getattr(report, name)) is not None},
-    )  # fmt: skip

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from gputop.features.prove.prove_report import NoReport, read_report
 from tests.features.prove.test_prove import Cuda, Proving, cuda, gpu
 from tests.nvml.stand_in import Scenario, uuid_of
-from tests.tools.hardware_page import EMPTY, page
+from tests.tools.hardware_page import EMPTY, NoReport, page, read_report
 
 __all__ = ["cuda"]
 
