@@ -15,9 +15,21 @@ from pathlib import Path
 
 import pytest
 
+from gputop.model.feeders import WaitEnd
+from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import wait_look
+from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.process_sockets import HeldInodesCache, OtherEnds
-from gputop.sources.processes.wait_graph import ONE_OF_MANY, End, Job, SeenWait, WaitGraph, Writers, children_of
+from gputop.sources.processes.wait_graph import (
+    ONE_OF_MANY,
+    OUTSIDE,
+    End,
+    Job,
+    SeenWait,
+    WaitGraph,
+    Writers,
+    children_of,
+)
 from gputop.sources.processes.wait_look import WaitLook
 from gputop.sources.procfs import read_small
 
@@ -52,6 +64,10 @@ class Watched:
 
     def __init__(self, pids: dict[str, int], pid: int, root: int | None = None) -> None:
         self.pids, self.pid, self.root = pids, pid, root
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was seen of all processes."""
         self._look = WaitLook("/proc")
         self._cache = HeldInodesCache("/proc")
         self._graph = WaitGraph("/proc", self._look, self._cache, OtherEnds())
@@ -94,7 +110,7 @@ class Watched:
 def watched(program: str) -> Iterator[Watched]:
     """A main thread that runs this program after ``BEGIN``; all of its session ends with it."""
     command = [sys.executable, "-c", BEGIN + program]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as main:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as main:
         try:
             assert main.stdout is not None
             pids = json.loads(main.stdout.readline())
@@ -116,21 +132,40 @@ def track():
     mine, its = socket.socketpair()
     while True:
         mine.send(b"step"); its.recv(9); time.sleep(0.01)
-worker = start(think, queue)
+def chat():
+    out = os.open(os.devnull, os.O_WRONLY)
+    while True:
+        os.write(out, b"log"); time.sleep(0.01)
+worker = start(give, queue)
 queue.get()
-ready(worker=worker, save=start(save), track=start(track), evaluate=start(obey, orders, answers), idle=start(sleep))
-queue.get()
+beside = dict(save=start(save), track=start(track), evaluate=start(obey, orders, answers), idle=start(sleep))
+ready(worker=worker, chat=start(chat), **beside)
+while True: queue.get()
 """
     with watched(program) as main:
         main.until(End("pipe", (main.pids["worker"],), written=True), ("worker", "save", "evaluate"))
+        # Of what writes to no disk nobody knows where it goes: all of that count, if none is called a loader.
+        main.until(End("pipe", (main.pids["worker"], main.pids["chat"]), written=True))
 
 
-def test_several_workers_of_one_queue_are_one_feeder_in_a_poll_with_a_limit_as_well() -> None:
-    program = """
+@pytest.mark.parametrize(
+    "waits",
+    [
+        "queue.get(timeout=30)",
+        "os.dup2(queue._reader.fileno(), 99); select.select([99], [], []); queue.get()",
+        "epoll = select.epoll(); epoll.register(queue._reader, 1); epoll.poll(); queue.get()",
+    ],
+)
+def test_several_workers_of_one_queue_are_one_feeder_however_it_is_polled(waits: str) -> None:
+    program = f"""
+import select
+others = fork.Queue()
+other = start(give, others)
 queue = fork.Queue()
 a, b = start(give, queue), start(give, queue)
-ready(a=a, b=b, other=start(sleep))
-while True: queue.get(timeout=30)
+ready(a=a, b=b, other=other)
+while True:
+    {waits}
 """
     with watched(program) as main:
         main.until(End("pipe", (main.pids["a"], main.pids["b"]), written=True))
@@ -247,6 +282,16 @@ held.acquire()
 """
     with watched(alone) as main:
         main.until(End("thread", (main.pid,), "python"), threads=True)
+    shared = """
+queue, lock = fork.Queue(), fork.Lock()
+lock.acquire()
+worker = start(give, queue)
+ready(worker=worker)
+lock.acquire()
+"""
+    with watched(shared) as main:
+        # The lock of a queue that another process reads: its pipe lies beside it, and which it is was not seen.
+        main.until(End("name", (main.pids["worker"],), written=True), threads=True)
     nobody = """
 held = threading.Lock()
 held.acquire()
@@ -314,6 +359,29 @@ time.sleep(1000)
         monkeypatch.setattr(wait_look, "call_of", lambda folder: None)
         monkeypatch.setattr("gputop.sources.processes.process_sockets.held", lambda proc, pid: None)
         worker("piped").until_instead("run", "kinship", "piped_by")
+
+
+def test_a_pipe_that_nobody_of_the_job_writes_comes_from_outside_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with watched("other = start(sleep)\nready(other=other)\nsys.stdin.read()") as main:
+        main.until(End("pipe", detail=OUTSIDE))
+        main.forget()
+        # Whoever may not be asked may be the one.
+        monkeypatch.setattr("gputop.sources.processes.process_sockets.held", lambda proc, pid: None)
+        main.until(End("unknown", detail=ONE_OF_MANY))
+
+
+def test_programs_that_main_runs_one_after_the_other_are_its_children() -> None:
+    collector = ProcessCollector(clock=time.monotonic)
+    ends: set[WaitEnd] = set()
+    with watched("ready()\nwhile True: subprocess.run(['sleep', '0.2'])") as main:
+        end = time.monotonic() + WITHIN_S
+        while WaitEnd("child", 100.0, (), "its children") not in ends and time.monotonic() < end:
+            time.sleep(0.1)
+            (gpu, *_) = collector.read(time.monotonic(), [GpuProcess(0, main.pid, 1e9, "C")], {0: 40.0})
+            ends.update(gpu.waits_for or ())
+    collector.close()
+    assert WaitEnd("child", 100.0, (), "its children") in ends
+    assert gpu.allowed_cores == len(os.sched_getaffinity(0))
 
 
 def test_a_timer_is_a_wait_for_nobody_and_a_running_thread_waits_for_nothing() -> None:

@@ -154,6 +154,15 @@ def test_a_wait_channel_that_the_kernel_names_late_is_asked_for_until_it_does(fa
     assert read(process, 5.0).waiting_on == "queue", "it slept on"
 
 
+def test_what_a_look_between_the_readings_saw_stands_for_what_a_reading_would_ask(fake: FakeProc) -> None:
+    fake.process(100, wchan="do_poll")
+    process = watched(fake, 100)
+    process.saw(0.5, ThreadWait("network", "tcp_recvmsg"))
+    assert [read(process, now).waiting_on for now in (1.0, 5.4)] == ["network", "network"]
+    fake.process(100, wchan="do_poll")
+    assert read(process, 5.5).waiting_on == "queue"
+
+
 def test_what_changes_around_a_sleeping_process_is_in_its_next_sample(fake: FakeProc) -> None:
     fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
     fake.process(100)
