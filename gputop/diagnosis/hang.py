@@ -193,7 +193,7 @@ class Hangs:
             is_hang=has_before and (bool(behind) or alone) and not somebody_works,
             is_collective=s.tick.nccl or len(ranks) > 1,
             waiting=1 + sum(other.index in ranks for other in waiting if other.index != s.index),
-            behind=behind[0] if len(behind) == 1 else None,
+            behind=tuple(behind),
             is_asleep=seen.is_asleep,
         )
 

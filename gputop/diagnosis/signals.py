@@ -82,16 +82,23 @@ class Behind(Struct, frozen=True):
 
 class Spin(Struct, frozen=True):
     """A GPU that has looked for half a minute as one that waits inside a kernel does. ``waiting`` are the GPUs of its
-    job that do; ``behind`` is the one rank that differs, if it is one."""
+    job that do, ``behind`` the ranks that differ."""
 
     for_s: float
     is_hang: bool
     """Whether it is one: there was a before, and there is a witness."""
     is_collective: bool
     waiting: int
-    behind: Behind | None
+    behind: tuple[Behind, ...]
     is_asleep: bool
     """The main thread has slept all the time."""
+
+    @property
+    def late(self) -> str:
+        """The ranks that differ, and what the first of them does: ``GPU 3: main: waits on nas:/data for 45 s``."""
+        names = [rank.name for rank in self.behind[:3]]
+        more = f" and {len(self.behind) - 3} more" if len(self.behind) > 3 else ""
+        return f"{', '.join(names)}{more}: {self.behind[0].why}"
 
 
 class HostSide(Struct, frozen=True):

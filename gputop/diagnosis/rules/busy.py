@@ -121,12 +121,13 @@ def _tell_hang(s: Signals) -> RuleResult:
     remedy = f"py-spy dump --pid {'PID' if pid is None else pid} shows where it waits"
     evidence: tuple[str, ...] = (line,)
     short = "py-spy dump"
-    if spin.behind is not None:
+    if spin.behind:
+        first = spin.behind[0]
         who = "1 GPU waits" if spin.waiting == 1 else f"{spin.waiting} GPUs wait"
-        evidence = (f"{who} for {spin.behind.name}: {spin.behind.why}", line)
-        dump = "" if spin.behind.why == ENDED else f": py-spy dump --pid {spin.behind.pid}"
-        remedy = f"look at {spin.behind.name} first{dump}; its log and dmesg"
-        short = f"look at {spin.behind.name}"
+        evidence = (f"{who} for {spin.late}", line)
+        dump = "" if first.why == ENDED else f": py-spy dump --pid {first.pid}"
+        remedy = f"look at {first.name} first{dump}; its log and dmesg"
+        short = f"look at {first.name}"
     elif spin.is_asleep:
         evidence = (f"its main thread has slept all of {lasted}", line)
     if spin.is_collective:
@@ -136,7 +137,7 @@ def _tell_hang(s: Signals) -> RuleResult:
         evidence,
         remedy,
         short,
-        "high" if spin.behind is not None else "medium",
+        "high" if spin.behind else "medium",
         ("it has worked otherwise before: this is no property of its kernels",),
         title=f"{title} for {lasted}",
         plain_title=title,
@@ -165,8 +166,11 @@ HANG = Rule(
 
 def _or_stuck(s: Signals) -> tuple[str, ...]:
     """What small kernels may be as well, where nothing tells them from a wait inside one."""
-    pid = "PID" if s.tick.pid is None else str(s.tick.pid)
-    return () if s.spin is None else (f"or stuck inside one kernel: `py-spy dump --pid {pid}` tells",)
+    if s.spin is None:
+        return ()
+    if s.spin.behind:
+        return (f"or stuck inside one kernel, for {s.spin.late}; what the job did before is not known",)
+    return (f"or stuck inside one kernel: `py-spy dump --pid {'PID' if s.tick.pid is None else s.tick.pid}` tells",)
 
 
 # --- small kernels, or low SM of unknown cause ----------------------------------------------------------------------
