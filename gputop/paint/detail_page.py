@@ -6,13 +6,15 @@ The head and the foot stay; the blocks between them scroll. Only the blocks that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.paint.charts import with_cursor
+from gputop.model.quantity import NOT_MEASURED
+from gputop.paint.charts import Column, area, lane, with_cursor
 from gputop.paint.glyphs import Glyphs, ascii_only
-from gputop.paint.line import Line, Row, Span, shorten
+from gputop.paint.line import Line, Row, Span, pct, shorten
 from gputop.paint.time_axis import TimeAxis, axis_spans, stepped
 from gputop.paint.view import View, zoomed
 
@@ -104,6 +106,72 @@ def words_row(label: str, text: str, style: str, columns: int, width: int, curso
     padded = shorten(text, columns, glyphs.more).ljust(columns)
     spans = with_cursor([(padded, style)], cursor, glyphs, over_text=False)
     return Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(width)
+
+
+# The blocks of both pages, of whatever series.
+
+
+class ChartedSeries(Protocol):
+    """Columns of a page's charts by name, on one time axis."""
+
+    @property
+    def axis(self) -> TimeAxis: ...
+    @property
+    def cursor(self) -> int | None: ...
+    def columns(self, name: str) -> list[Column]: ...
+    def at(self, name: str) -> Column: ...
+
+
+class Chart(Struct, frozen=True):
+    """One area chart: series, label, style, the top of its scale with its label, and how a value is written."""
+
+    name: str
+    label: str
+    style: str
+    top: float | None
+    top_label: str
+    show: Callable[[float | None], str]
+
+
+def ready(rows: list[Row]) -> LazyRows:
+    """Rows that are painted already."""
+    return LazyRows(len(rows), lambda: rows)
+
+
+def words_block(label: str, text: str, series: ChartedSeries, width: int, glyphs: Glyphs) -> LazyRows:
+    """A row of words in place of a chart."""
+    return LazyRows(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
+
+
+def chart_block(chart: Chart, series: ChartedSeries, rows: int, width: int, glyphs: Glyphs) -> LazyRows:
+    """One area chart: its name and value at the left, its scale at the right."""
+
+    def paint() -> list[Row]:
+        drawn = area(series.columns(chart.name), rows, glyphs, chart.style, chart.top)
+        value = f"  {chart.show(series.at(chart.name))}"[: LABEL_WIDTH - 1]
+        labels: dict[int, list[Span]] = {0: [(f"  {chart.label}", "dim")], 1: [(value, "value")]}
+        after = {rows - 1: "0", 0: chart.top_label[: AXIS_WIDTH - 1]}
+        return [
+            chart_row(labels.get(row, []), drawn[row], after.get(row, ""), width, series.cursor, glyphs)
+            for row in range(rows)
+        ]
+
+    return LazyRows(rows, paint)
+
+
+def lane_block(series: ChartedSeries, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> LazyRows:
+    """A lane (label, series, style) with its value at the moment."""
+    label, name, style = spec
+
+    def paint() -> list[Row]:
+        values = series.columns(name)
+        # A column that has just begun may be empty; the newest known one stands for now.
+        newest = next((value for value in reversed(values[-3:]) if value is not None), None)
+        shown = newest if series.cursor is None else values[series.cursor]
+        after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
+        return [chart_row([(f"  {label}", "dim")], [lane(values, glyphs, style)], after, width, series.cursor, glyphs)]
+
+    return LazyRows(1, paint)
 
 
 def axis_row(axis: TimeAxis, view: View, width: int, cursor: int | None) -> Row:

@@ -13,20 +13,25 @@ from gputop.model.quantity import NOT_MEASURED, duration, terminal_safe
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import STEP_SERIES, Frame
 from gputop.paint import header, host_rows, panes
-from gputop.paint.charts import Column, area, gap_chart, lane, marks, round_top, with_cursor, with_marks
+from gputop.paint.charts import Column, gap_chart, marks, round_top, with_cursor, with_marks
 from gputop.paint.detail_page import (
     AXIS_WIDTH,
     LABEL_WIDTH,
+    Chart,
     DetailsPainted,
     DetailsView,
     LazyRows,
     axis_row,
     bar_row,
+    chart_block,
     chart_row,
     chart_width,
     heading,
     joined,
     key_parts,
+    lane_block,
+    ready,
+    words_block,
     words_row,
 )
 from gputop.paint.glyphs import Glyphs
@@ -75,17 +80,6 @@ class ChartSeries(Struct, frozen=True):
             value: Column = getattr(self.gpu, name)
             return value
         return next((value for value in reversed(self.columns(name)) if value is not None), None)
-
-
-class Chart(Struct, frozen=True):
-    """One area chart: series, label, style, the top of its scale with its label, and how a value is written."""
-
-    name: str
-    label: str
-    style: str
-    top: float | None
-    top_label: str
-    show: Callable[[float | None], str]
 
 
 def charts_for(gpu: GpuSample, series: ChartSeries, glyphs: Glyphs) -> list[Chart]:
@@ -194,24 +188,7 @@ def quiet_links(charts: Sequence[Chart], series: ChartSeries) -> list[str]:
 
 def quiet_block(chart: Chart, series: ChartSeries, width: int, glyphs: Glyphs) -> LazyRows:
     """A link without traffic in one row."""
-    return _words(chart.label.partition(" ")[0], "no traffic in this time", series, width, glyphs)
-
-
-def chart_block(chart: Chart, series: ChartSeries, rows: int, width: int, glyphs: Glyphs) -> LazyRows:
-    """One area chart: its name and value at the left, its scale at the right."""
-
-    def paint() -> list[Row]:
-        drawn = area(series.columns(chart.name), rows, glyphs, chart.style, chart.top)
-        value = chart.show(series.at(chart.name))
-        labels: list[list[Span]] = [[(f"  {chart.label}", "dim")], [(f"  {value}"[: LABEL_WIDTH - 1], "value")]]
-        painted = []
-        for row in range(rows):
-            label = labels[row] if row < 2 else []
-            after = chart.top_label if row == 0 else "0" if row == rows - 1 else ""
-            painted.append(chart_row(label, drawn[row], after[: AXIS_WIDTH - 1], width, series.cursor, glyphs))
-        return painted
-
-    return LazyRows(rows, paint)
+    return words_block(chart.label.partition(" ")[0], "no traffic in this time", series, width, glyphs)
 
 
 def throttle_block(series: ChartSeries, width: int, glyphs: Glyphs) -> LazyRows:
@@ -238,32 +215,12 @@ def lane_blocks(series: ChartSeries, width: int, glyphs: Glyphs) -> list[LazyRow
     """
     fed = [spec for spec in LANES if spec[1].startswith("loader")]
     if any(value is not None for _, name, _ in fed for value in series.columns(name)):
-        return [_lane(series, spec, width, glyphs) for spec in LANES]
+        return [lane_block(series, spec, width, glyphs) for spec in LANES]
     text = "no dataloader workers are seen in this time"
-    none = _words("loaders", text, series, width, glyphs)
-    return [none if spec is fed[0] else _lane(series, spec, width, glyphs) for spec in LANES if spec not in fed[1:]]
-
-
-def _lane(series: ChartSeries, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> LazyRows:
-    label, name, style = spec
-
-    def paint() -> list[Row]:
-        values = series.columns(name)
-        # A column that has just begun may be empty; the newest known one stands for now.
-        shown = values[series.cursor] if series.cursor is not None else _newest(values)
-        after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
-        return [chart_row([(f"  {label}", "dim")], [lane(values, glyphs, style)], after, width, series.cursor, glyphs)]
-
-    return LazyRows(1, paint)
-
-
-def _words(label: str, text: str, series: ChartSeries, width: int, glyphs: Glyphs) -> LazyRows:
-    """A row of words in place of a chart."""
-    return LazyRows(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
-
-
-def _newest(values: Sequence[Column]) -> Column:
-    return next((value for value in reversed(values[-3:]) if value is not None), None)
+    none = words_block("loaders", text, series, width, glyphs)
+    return [
+        none if spec is fed[0] else lane_block(series, spec, width, glyphs) for spec in LANES if spec not in fed[1:]
+    ]
 
 
 def memory_words(frame: Frame, position: int) -> Span:
@@ -415,21 +372,21 @@ def _blocks(
         if chart.name == "sm_clock_mhz":
             blocks.append(throttle_block(series, width, glyphs))
         if chart.name == "mem_used_bytes":
-            blocks.append(LazyRows(1, lambda: [_memory_row(series, position, width, glyphs)]))
+            blocks.append(ready([_memory_row(series, position, width, glyphs)]))
     blocks += lanes
     marks_seen = frame.history.marks_within(gpu.static.uuid, series.axis.begin, series.axis.end)
     if marks_seen:
-        blocks.append(LazyRows(1, lambda: [_marks_row(series, state, marks_seen, width)]))
-    blocks.append(LazyRows(1, lambda: [Line().row(width)]))
-    blocks.append(LazyRows(1, lambda: [heading("verdicts, the newest first", width, glyphs)]))
+        blocks.append(ready([_marks_row(series, state, marks_seen, width)]))
+    blocks.append(ready([Line().row(width)]))
+    blocks.append(ready([heading("verdicts, the newest first", width, glyphs)]))
     count = min(MOST_VERDICTS, len(listed))
     blocks.append(LazyRows(count, lambda: list_rows(listed, frame.snapshot.t, view, width, count)))
     blocks += host_rows.port_blocks(frame, width, glyphs)
     name = f"values of GPU {gpu_label(gpu)} and where they are from"
     if frame.snapshot.machine.is_simulated:
         name += ": simulated here, named as on a real GPU"
-    blocks.append(LazyRows(1, lambda: [Line().row(width)]))
-    blocks.append(LazyRows(1, lambda: [heading(shorten(name, width - 6), width, glyphs)]))
+    blocks.append(ready([Line().row(width)]))
+    blocks.append(ready([heading(shorten(name, width - 6), width, glyphs)]))
     blocks.append(LazyRows(PROVENANCE_ROWS, lambda: provenance_rows(frame.snapshot, gpu, width, glyphs)))
     return blocks
 

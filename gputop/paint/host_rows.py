@@ -12,7 +12,7 @@ from gputop.model.snapshot import FabricPort
 from gputop.monitor import Frame
 from gputop.paint import words
 from gputop.paint.charts import bar
-from gputop.paint.detail_page import LazyRows, heading
+from gputop.paint.detail_page import LazyRows, heading, ready
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, gb_per_s, pct, rate, shorten, whole
 from gputop.paint.numbers import Field, fields
@@ -212,7 +212,7 @@ def port_blocks(frame: Frame, width: int, glyphs: Glyphs) -> list[LazyRows]:
         heading(title, width, glyphs),
         *(_rows(ports, width, glyphs) if ports else _sums(fabric, width, glyphs)),
     ]
-    return [LazyRows(len(rows), lambda: rows)]
+    return [ready(rows)]
 
 
 def _rows(ports: tuple[FabricPort, ...], width: int, glyphs: Glyphs) -> list[Row]:

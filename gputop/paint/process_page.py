@@ -16,24 +16,25 @@ from gputop.model.quantity import NOT_MEASURED, count, duration, rate, terminal_
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import header
-from gputop.paint.charts import Column, area, lane, round_top
+from gputop.paint.charts import Column, round_top
 from gputop.paint.detail_page import (
-    AXIS_WIDTH,
-    LABEL_WIDTH,
+    Chart,
     DetailsPainted,
     DetailsView,
     LazyRows,
     axis_row,
     bar_row,
-    chart_row,
+    chart_block,
     chart_width,
     heading,
     joined,
     key_parts,
-    words_row,
+    lane_block,
+    ready,
+    words_block,
 )
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, Span, clock_time, elapsed, fit, pct, shorten, size
+from gputop.paint.line import Line, Row, clock_time, elapsed, fit, pct, shorten, size
 from gputop.paint.numbers import Field, fields
 from gputop.paint.time_axis import TimeAxis, axis_for
 from gputop.paint.view import ProcessKey
@@ -126,12 +127,14 @@ def chart_blocks(series: ProcessSeries, rows: int, width: int, glyphs: Glyphs) -
                 continue
             reason = None if series.now is None else series.now.unavailable.get(chart.name)
             words = f"n/a: {terminal_safe(reason)}" if reason else "nothing was measured"
-            blocks.append(_chart_words(chart.label, words, series, width, glyphs))
+            blocks.append(words_block(chart.label, words, series, width, glyphs))
         elif chart.name.endswith("_per_s") and not any(measured):
-            blocks.append(_chart_words(chart.label, "nothing in this time", series, width, glyphs))
+            blocks.append(words_block(chart.label, "nothing in this time", series, width, glyphs))
         else:
-            top = _device_memory(series) if chart.name == "gpu_mem_bytes" else None
-            blocks.append(_area(chart, values, top or chart.top(max(measured)), series, rows, width, glyphs))
+            device = _device_memory(series) if chart.name == "gpu_mem_bytes" else None
+            top = device or chart.top(max(measured))
+            drawn = Chart(chart.name, chart.label, chart.style, top, chart.show(top), chart.show)
+            blocks.append(chart_block(drawn, series, rows, width, glyphs))
     return blocks
 
 
@@ -140,43 +143,10 @@ def _device_memory(series: ProcessSeries) -> float | None:
     return next((g.mem_total_bytes for g in series.frame.snapshot.gpus if g.static.index == series.key[2]), None)
 
 
-def _area(
-    chart: _Chart, values: list[Column], top: float, series: ProcessSeries, rows: int, width: int, glyphs: Glyphs
-) -> LazyRows:
-    def paint() -> list[Row]:
-        drawn = area(values, rows, glyphs, chart.style, top)
-        text = f"  {chart.show(series.at(chart.name))}"[: LABEL_WIDTH - 1]
-        labels: list[list[Span]] = [[(f"  {chart.label}", "dim")], [(text, "value")]]
-        after = {0: chart.show(top)[: AXIS_WIDTH - 1], rows - 1: "0"}
-        return [
-            chart_row(labels[row] if row < 2 else [], drawn[row], after.get(row, ""), width, series.cursor, glyphs)
-            for row in range(rows)
-        ]
-
-    return LazyRows(rows, paint)
-
-
 def lane_blocks(series: ProcessSeries, width: int, glyphs: Glyphs) -> list[LazyRows]:
     """Where its time went: on a core, queued for one, in disk wait, on the network, asleep; and its main thread."""
-    return [_lane(series, spec, width, glyphs) for spec in LANES if any(v is not None for v in series.columns(spec[1]))]
-
-
-def _lane(series: ProcessSeries, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> LazyRows:
-    label, name, style = spec
-
-    def paint() -> list[Row]:
-        values = series.columns(name)
-        newest = next((value for value in reversed(values[-3:]) if value is not None), None)
-        shown = newest if series.cursor is None else values[series.cursor]
-        drawn = [lane(values, glyphs, style)]
-        after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
-        return [chart_row([(f"  {label}", "dim")], drawn, after, width, series.cursor, glyphs)]
-
-    return LazyRows(1, paint)
-
-
-def _chart_words(label: str, text: str, series: ProcessSeries, width: int, glyphs: Glyphs) -> LazyRows:
-    return LazyRows(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
+    known = [spec for spec in LANES if any(value is not None for value in series.columns(spec[1]))]
+    return [lane_block(series, spec, width, glyphs) for spec in known]
 
 
 def moment_fields(series: ProcessSeries) -> list[Field]:
@@ -325,7 +295,7 @@ def socket_blocks(sockets: SocketList | None, width: int, glyphs: Glyphs) -> lis
         unlisted = len(sockets.groups) - MOST_GROUPS
         if unlisted > 0:
             rows.append(Line().to(2).add(f"and {count(unlisted, 'port')} more that receive less", "dim").row(width))
-    return [LazyRows(len(rows), lambda: rows)]
+    return [ready(rows)]
 
 
 def _socket_words(sockets: SocketList) -> str:
@@ -432,28 +402,24 @@ def _blocks(
     charts = chart_blocks(series, tall, width, glyphs) + lanes
     if not charts:
         text = "  no history yet: the 64 processes that matter most are followed, GPU processes and loaders first"
-        charts = [_one_row(Line().add(shorten(text, width - 1, glyphs.more), "dim").row(width))]
-    blocks = [LazyRows(len(facts), lambda: facts), *charts, _one_row(Line().row(width))]
+        charts = [ready([Line().add(shorten(text, width - 1, glyphs.more), "dim").row(width)])]
+    blocks = [ready(facts), *charts, ready([Line().row(width)])]
     processes = frame.snapshot.processes
     if series.now is not None:
         branches = family(processes, shown)
         words = "its tree: it is alone" if len(branches) == 1 else f"its tree: {len(branches)} processes"
-        blocks.append(_one_row(heading(words, width, glyphs)))
+        blocks.append(ready([heading(words, width, glyphs)]))
         blocks.append(LazyRows(1 + len(branches), lambda: tree_rows(branches, shown, width, glyphs)))
     orphan_lines = orphan_rows(orphans, width, glyphs) if (orphans := orphans_near(processes, shown)) else []
     if orphan_lines:
         blocks += [
-            _one_row(heading("left behind by a dead job", width, glyphs)),
-            LazyRows(len(orphan_lines), lambda: orphan_lines),
+            ready([heading("left behind by a dead job", width, glyphs)]),
+            ready(orphan_lines),
         ]
     listed = _thread_rows(threads, glyphs, width)
-    blocks += [_one_row(Line().row(width)), _one_row(heading(_thread_words(threads), width, glyphs))]
-    blocks.append(LazyRows(len(listed), lambda: listed))
+    blocks += [ready([Line().row(width)]), ready([heading(_thread_words(threads), width, glyphs)])]
+    blocks.append(ready(listed))
     return blocks + socket_blocks(None if threads is None else threads.sockets, width, glyphs)
-
-
-def _one_row(row: Row) -> LazyRows:
-    return LazyRows(1, lambda: [row])
 
 
 def _facts(p: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.host_side import serving_on
 from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
 from gputop.diagnosis.sm_remedy import power_word
-from gputop.diagnosis.telling import GROUPS, HALF, LEVEL_OF_ROLE, LOST_TITLE, WORKING_POORLY, group_of, telling
+from gputop.diagnosis.telling import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of, telling
 from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT, TOLD_SLOWER
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
@@ -161,11 +161,6 @@ def _source_words(source: SmSource, gpus: Sequence[GpuSample]) -> str:
     ages = [gpu.sm_age_s for gpu in gpus if gpu.sm_source == source and gpu.sm_age_s is not None]
     words += f", {max(windows):.0f} s avg" if windows else ""
     return words + (f", {max(ages):.0f} s old" if ages else "")
-
-
-def level_of(d: GpuDiagnosis) -> Level:
-    """The level by which a verdict is drawn: five meanings, the same everywhere."""
-    return LEVEL_OF_ROLE[telling(d).role]
 
 
 def is_red(d: GpuDiagnosis) -> bool:
