@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 SCREENS = ("demo", "replay", "fleet")
-PASSED_ON = (
-    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP,
-)  # fmt: skip
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+PASSED_ON = (*ENDING, signal.SIGTSTP)
 SETTLE_S = 0.05
 CRASH = "a crash in a library, such as the driver's"
 REASONS: dict[int, str] = {
@@ -37,6 +36,8 @@ def hold_terminal(words: Sequence[str]) -> None:
             return
         found = termios.tcgetattr(0)
         hear, tell = os.pipe()
+        # Where a parent has passed on that it is ignored, the kernel would keep no status.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         child = os.fork()
     except (OSError, termios.error):
         return
@@ -56,8 +57,7 @@ def _wait(child: int, found: list[int | list[bytes | int]]) -> int:
     asked: list[int] = []
 
     def pass_on(number: int, _frame: object) -> None:
-        if number != signal.SIGTSTP:
-            asked.append(number)
+        asked.extend({number} & {*ENDING})
         _send(child, number)
 
     for number in PASSED_ON:
@@ -68,9 +68,8 @@ def _wait(child: int, found: list[int | list[bytes | int]]) -> int:
         if not asked and not _goes_on(child):
             # The shell sees a stopped job. What then continues this process alone is passed on.
             os.kill(os.getpid(), signal.SIGSTOP)
-            if _goes_on(child):
-                continue
-        _send(child, signal.SIGCONT)
+        if asked or not _goes_on(child):
+            _send(child, signal.SIGCONT)
     for number in PASSED_ON:
         signal.signal(number, signal.SIG_IGN)
     was_left = _restored(found)

@@ -80,6 +80,16 @@ def test_what_a_library_prints_does_not_stand_in_the_picture_and_the_screen_goes
         assert program.status == 143 and program.is_restored()
 
 
+def test_it_hears_of_the_end_where_somebody_ignores_that_of_children() -> None:
+    ignoring = ("bash", "-c", 'trap "" CHLD; exec "$0" "$@"')
+    with PtyProgram("demo", "small_kernels", within=ignoring) as program:
+        program.read_until(SCREEN_TAKEN)
+        program.press("q")
+        program.end()
+        assert program.status == 0 and program.is_restored()
+        assert b"Traceback" not in program.written
+
+
 JOBS = 'set -m; "$0" "$@"; echo "stopped: $(jobs %1)"; fg >/dev/null; echo "ended: $?"'
 
 
