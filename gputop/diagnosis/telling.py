@@ -159,10 +159,9 @@ class Number(Struct, frozen=True):
 class Telling(Struct, frozen=True):
     """One GPU in words and figures.
 
-    ``title`` is what it does and ``cause`` why ("" where there is nothing to add); ``words`` are both. ``group`` is the
-    word under which counts have it. ``beside`` are badges that are not the telling itself. ``since`` is the Unix time
-    from which on it has been so, ``lasted_s`` how long that is, and ``charged_s`` how much of it was lost, both in
-    seconds; ``charged_s`` is None where nothing was judged.
+    ``title`` is what it does and ``cause`` why ("" where there is nothing to add); ``words`` are both. ``beside`` are
+    badges that are not the telling itself. ``since`` is the Unix time from which on it has been so, ``lasted_s`` how
+    long that is, and ``charged_s`` how much of it was lost, both in seconds; it is None where nothing was judged.
     """
 
     gpu: int
@@ -173,7 +172,6 @@ class Telling(Struct, frozen=True):
     number: Number | None
     level: Level
     role: Role
-    group: str
     evidence: tuple[str, ...]
     remedy: str
     remedy_short: str
@@ -244,12 +242,6 @@ def group_of(d: GpuDiagnosis) -> str:
     return STATE_WORDS[d.state]
 
 
-def counts(tellings: Iterable[Telling]) -> dict[str, int]:
-    """How many GPUs each group has, in the order of ``GROUPS``; without the empty ones."""
-    groups = [telling.group for telling in tellings]
-    return {word: n for word in GROUPS if (n := groups.count(word))}
-
-
 class HeadWords(Struct, frozen=True):
     """The first words on a GPU: what it does, why, both, and what that means."""
 
@@ -299,7 +291,6 @@ def telling(d: GpuDiagnosis) -> Telling:
         number=None if d.figure is None else Number(*d.figure),
         level=d.level,
         role=head.role,
-        group=group_of(d),
         evidence=evidence,
         remedy=remedy,
         remedy_short=remedy_short,
@@ -348,11 +339,6 @@ def time_words(since: float, charged_s: float | None, lasted_s: float, utc_offse
     form = "%H:%M" if lasted_s < 12 * HOUR_S else "%b %d %H:%M"
     clock = time.strftime(form, time.gmtime(since + (utc_offset_s or 0.0)))
     return f"since {clock}{' UTC' if utc_offset_s is None else ''}, {span_words(charged_s, lasted_s)}"
-
-
-def tell(diagnoses: Iterable[GpuDiagnosis]) -> tuple[Telling, ...]:
-    """What is told of each GPU, in their order."""
-    return tuple(map(telling, diagnoses))
 
 
 IN_SAMPLE = "in this sample"

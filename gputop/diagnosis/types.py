@@ -206,15 +206,11 @@ class Finding(Struct, frozen=True):
 
 
 class Waste(Struct, frozen=True):
-    """Measured GPU time by state, over all GPUs, in seconds.
+    """What was lost over all GPUs in at most the last ten minutes: of ``recent_gpus`` GPUs' time ``recent_lost_gpus``.
 
-    ``recent_*`` cover at most the last ten minutes: of ``recent_gpus`` GPUs' time, ``recent_lost_gpus`` was lost;
-    unmeasured time is in neither.
+    Time that was not judged is in neither.
     """
 
-    seconds: Mapping[State, float]
-    causes: Mapping[str, float] = MappingProxyType({})
-    """The seconds of ``busy_not_working`` by verdict."""
     recent_s: float = 0.0
     recent_gpus: float = 0.0
     recent_lost_gpus: float = 0.0

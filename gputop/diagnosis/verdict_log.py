@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, overload
 
 from msgspec.structs import replace
@@ -159,13 +158,12 @@ SPLIT: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
 
 
 class Ledger:
-    """Seconds by state for each GPU, over all of them, and over the last ten minutes."""
+    """Seconds by state and seconds lost for each GPU, and what all lost over the last ten minutes."""
 
     def __init__(self) -> None:
         self._gpus: dict[str, dict[State, float]] = {}
-        self._total: dict[State, float] = dict.fromkeys(STATES, 0.0)
         self._causes: dict[str, dict[str, float]] = {}
-        """By GPU and verdict the seconds of busy_not_working; under an empty name those of all GPUs."""
+        """By GPU and verdict the seconds of busy_not_working."""
         self._lost: dict[str, dict[str, float]] = {}
         """By GPU and verdict the seconds lost."""
         self._recent: deque[tuple[float, float, float, float]] = deque()
@@ -186,13 +184,10 @@ class Ledger:
             worked = dt * min(100.0, max(0.0, util_pct)) / 100.0
             wasted = dt - worked
             seconds["working"] += worked
-            self._total["working"] += worked
         seconds[state] += wasted
         if state == "busy_not_working":
-            for name in (uuid, ""):
-                causes = self._causes.setdefault(name, {})
-                causes[verdict] = causes.get(verdict, 0.0) + wasted
-        self._total[state] += wasted
+            causes = self._causes.setdefault(uuid, {})
+            causes[verdict] = causes.get(verdict, 0.0) + wasted
         share = lost_share(state, verdict, util_pct, sm_pct)
         if share is None:
             return 0.0
@@ -242,14 +237,8 @@ class Ledger:
         """The sums as they stand."""
         span = self._recent_s
         if span <= 0.0:
-            return Waste(MappingProxyType(self._total.copy()), self.causes(""))
-        return Waste(
-            MappingProxyType(self._total.copy()),
-            self.causes(""),
-            span,
-            max(0.0, self._recent_measured / span),
-            max(0.0, self._recent_lost / span),
-        )
+            return Waste()
+        return Waste(span, max(0.0, self._recent_measured / span), max(0.0, self._recent_lost / span))
 
 
 class RisingSums:

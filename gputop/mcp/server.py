@@ -23,7 +23,7 @@ from gputop import __version__
 from gputop.api.reading import frames as live_frames
 from gputop.api.reading import load
 from gputop.api.reading import snapshot as live_snapshot
-from gputop.diagnosis.catalogue import BadgeRow, VerdictRow, badge_rows, verdict_rows
+from gputop.diagnosis.catalogue import BadgeRow, VerdictRow, badge_rows, titles, verdict_rows
 from gputop.diagnosis.diagnosis_data import as_json
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.trace_analysis import StepChoice
@@ -237,9 +237,8 @@ class Tools:
             rows: dict[str, VerdictRow | BadgeRow] = {row.id: row for row in badge_rows()}
             rows.update({row.id: row for row in verdict_rows()})
             if verdict is None:
-                titles = {row.id: row.title for row in verdict_rows()}
                 return {
-                    "verdicts": [{"id": key, "title": titles[key]} for key in titles],
+                    "verdicts": [{"id": key, "title": title} for key, title in titles().items()],
                     "badges": [{"id": row.id, "level": row.level} for row in badge_rows()],
                 }
             row = rows.get(verdict)

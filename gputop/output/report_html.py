@@ -30,7 +30,6 @@ from gputop.report.job_report import FindingReport
 from gputop.report.lanes import Pictured
 
 REPORT_HTML_MOST_FINDINGS = 60
-MOST_JOBS = 8
 MOST_COMMAND = 400
 
 
@@ -42,7 +41,7 @@ def report_html(pictured: Pictured) -> str:
     main = {gpu.index: _main_finding(report.findings, gpu) for gpu in report.counted}
     charts = (Drawing(key(pictured.column_s)), *(Drawing(gpu_section(pictured, gpu)) for gpu in report.counted))
     parts = PageParts(
-        (provenance_line(pictured), *_jobs_line(pictured)),
+        (provenance_line(pictured),),
         part("Where the time went", Drawing(_roles_legend()), times),
         charts,
         _processes(pictured),
@@ -69,14 +68,6 @@ def provenance_line(pictured: Pictured) -> str:
     begin, end = (datetime.fromtimestamp(t, timezone.utc) for t in (report.begin, report.end))
     parts.append(f"{begin:%Y-%m-%d %H:%M} to {end:%H:%M} UTC ({length(report.duration_s)})")
     return " · ".join(parts)
-
-
-def _jobs_line(pictured: Pictured) -> list[str]:
-    """Whose jobs held the GPUs: each job once, with its user; without a scheduler only the users."""
-    jobs = dict.fromkeys((p.job, p.user) for p in pictured.processes if p.job or p.user)
-    words = [f"{job} ({user})" if job and user else job or f"user {user}" for job, user in jobs]
-    others = f" and {len(words) - MOST_JOBS} more" if len(words) > MOST_JOBS else ""
-    return [f"jobs: {', '.join(words[:MOST_JOBS])}{others}"] if words else []
 
 
 def key(column_s: float) -> Markup:

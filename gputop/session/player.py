@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.catalogue import verdict_rows
+from gputop.diagnosis.catalogue import titles
 from gputop.diagnosis.types import NOT_WORKING_ALARM, VerdictChange, full_title
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import PlayedSource, Source
@@ -306,9 +306,8 @@ class Player:
                 other.append((d.index, *recorded[at - 1][1:]))
         if not other:
             return ""
-        titles = {row.id: row.title for row in verdict_rows()}
         words = [
-            f"GPU {gpu} {f'{NOT_WORKING_ALARM}: ' if flag else ''}{titles.get(verdict, verdict)}"
+            f"GPU {gpu} {f'{NOT_WORKING_ALARM}: ' if flag else ''}{titles().get(verdict, verdict)}"
             for gpu, verdict, flag in other[:MOST_NAMED]
         ]
         unnamed = f", {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.telling import (
-    counts,
+    group_of,
     in_sample,
     lost_share,
     number_words,
@@ -133,6 +133,6 @@ def test_half_working_and_lost_gpus_are_counted_apart() -> None:
     lost = Watch().feed(snap(tick, gpu(lost_reason="fell off the bus; reboot")) for tick in range(3))
     starved = Watch().feed(snap(t, gpu(util=40.0, sm=35.0), [train(), *workers(8, 90.0)]) for t in range(60))
     told = [telling(d) for d in (lost, half, starved)]
-    assert counts(told) == {"half working": 1, "starved": 1, "LOST": 1}
+    assert [group_of(d) for d in (lost, half, starved)] == ["LOST", "half working", "starved"]
     assert [t.role for t in told] == ["not_working", "waiting", "waiting"]
     assert told[0].charged_s is None and told[0].words == "LOST"

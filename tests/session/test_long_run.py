@@ -81,7 +81,6 @@ def test_nothing_that_is_fed_grows_with_the_processes_and_gpus_that_ever_were() 
     kept = frame.history.keys()
     assert len(kept) == MOST_GPUS
     assert {frame.snapshot.gpus[0].static.uuid, f"MIG-{LIVES - 1}", f"MIG-{LIVES - 60}"} <= set(kept)
-    assert sum(frame.waste.seconds.values()) == pytest.approx(2 * (LIVES - 1))
 
 
 def test_a_recording_goes_on_however_many_mig_instances_were_made_anew(
