@@ -154,6 +154,16 @@ def _always_zero(row: Row, world: World) -> None:
     assert row.sees in json.dumps(gpu) and gpu["verdict"] == "collecting", gpu
 
 
+def _renewed(row: Row, world: World) -> None:
+    scenario = world.make(2)
+    scenario.wave_s, scenario.wave_depth = 7.0, 0.2
+    scenario.gpus[0].set(util_renew_s=2)
+    done = world.run(scenario, "diagnose", "--for", "5s", "--json")
+    slow, quick = json.loads(done.stdout)["gpus"]
+    assert slow["n"] <= 8 < 10 <= quick["n"], (slow["n"], quick["n"])
+    assert slow["verdict"] == "collecting" and row.sees in json.dumps(slow)
+
+
 def _tray(row: Row, world: World) -> None:
     done = world.run(world.make(4, "NVIDIA GB300"), "once", "--json")
     assert done.returncode == row.status
@@ -354,6 +364,8 @@ def rows() -> list[Row]:
         Row("SUCCESS, and always 0", "utilisation is 0 beside counters, a process or power that show work",
             "the driver answers 0 while", "all other values; the GPU is called neither idle nor lost", None,
             _always_zero, slow=True),
+        Row("utilisation that is seldom renewed", "it comes several times, as on a GeForce of the Blackwell generation",
+            "of 10 samples", "everything; a repeated value is one sample", None, _renewed, slow=True),
         Row("a tray of GB300", "no retired pages, no thresholds of temperature, 18 links of 53 GB/s",
             "not supported by this GPU", "everything", 0, _tray),
         Row("utilisation stuck at 100", "after a suspend: no process, little power, a low clock", "stuck at 100",

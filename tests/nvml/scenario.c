@@ -54,9 +54,12 @@ static int is_moving(int key) { return world.wave_s > 0 && (key >= KEY_COUNT || 
 
 /* A moving value swings between (1 - depth) and 1 times its number, so it never leaves its range. */
 double value_at(const struct device *device, int key, double now) {
-    double number = device->values[key].number;
+    double number = device->values[key].number, renew_s = device->values[KEY_util_renew_s].number;
     if (!is_moving(key))
         return number;
+    /* A GeForce of the Blackwell generation renews util once a second. */
+    if (key == KEY_util && renew_s > 0)
+        now = floor(now / renew_s) * renew_s;
     return number * (1 - world.wave_depth * (0.5 - 0.5 * sin(tau * now / world.wave_s + phase(device, key))));
 }
 

@@ -15,7 +15,7 @@ from tests.support.command import ROOT, gputop, is_one_line
 @pytest.mark.nvml
 def test_once_gives_one_json_object_and_imports_no_screen(nvml_scenario) -> None:  # type: ignore[no-untyped-def]
     scenario = nvml_scenario(gpus=2)
-    scenario.gpus[1].set(power_w=None)
+    scenario.gpus[1].set(power_w=None, util=10)
     scenario.write()
     code = (
         "import sys; from gputop.cli import main; status = main(['once', '--json']);"
@@ -36,6 +36,7 @@ def test_once_gives_one_json_object_and_imports_no_screen(nvml_scenario) -> None
     assert data["gpus"][0]["sm_source"] == "gpm"
     assert data["gpus"][1]["power_w"] is None
     assert data["gpus"][1]["unavailable"]["power_w"]
+    assert data["gpus"][1]["doubts"] == {"util_pct": "SM says more"} and "doubts" not in data["gpus"][0]
 
 
 @pytest.mark.nvml
