@@ -78,6 +78,11 @@ def _steps(percent: float | None) -> str:
     return f"{pct(None if percent is None else 5.0 * round(percent / 5.0))} %"
 
 
+def _mb_per_s(value: float | None) -> str:
+    """A rate without decimals, which never stand still."""
+    return f"{whole(None if value is None else value / 1e6, 5)} MB/s"
+
+
 def load_fields(frame: Frame, glyphs: Glyphs) -> list[Field]:
     """Pressure and memory of the host as fields of fixed width, and the traffic that a verdict speaks of."""
     host = frame.snapshot.host
@@ -91,9 +96,9 @@ def load_fields(frame: Frame, glyphs: Glyphs) -> list[Field]:
     if any(d.verdict == COMMUNICATION.id for d in frame.diagnoses):
         fields += traffic_fields(frame.fabric, glyphs)
     if causes & {"network", "fetch"}:
-        fields.append((f"net {glyphs.down}{rate(host.net_rx_bytes_per_s, 10)}", "text"))
+        fields.append((f"net {glyphs.down}{_mb_per_s(host.net_rx_bytes_per_s)}", "text"))
     if "disk" in causes:
-        fields.append((f"disk {glyphs.down}{rate(host.disk_read_bytes_per_s, 10)}", "text"))
+        fields.append((f"disk {glyphs.down}{_mb_per_s(host.disk_read_bytes_per_s)}", "text"))
     return fields
 
 
