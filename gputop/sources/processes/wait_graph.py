@@ -33,12 +33,12 @@ from gputop.sources.processes.wait_look import (
     SAVING,
     STOPPED,
     WRITE,
-    Mounts,
     ThreadWait,
     WaitLook,
     call_of,
     inode_in,
     target_of,
+    waited_call,
 )
 from gputop.sources.procfs import parse_stat, read_small
 
@@ -190,7 +190,6 @@ class WaitGraph:
         self._look = look
         self._cache = cache
         self._other_ends = other_ends
-        self._mounts = Mounts(proc)
         self._writers = Writers(proc)
         self._turn = 0
 
@@ -309,15 +308,13 @@ class WaitGraph:
 
     def _file(self, pid: int, folder: str) -> str:
         """Where the descriptor leads that a thread's call is for; empty where that may not be seen."""
-        call = call_of(folder)
-        return target_of(self._proc, pid, call[1]) if call is not None and 0 <= call[1] < 1 << 20 else ""
+        call = waited_call(folder)
+        return "" if call is None else target_of(self._proc, pid, call[1])
 
     def _disk(self, now: float, pid: int, folder: str, wait: ThreadWait) -> End:
-        call = call_of(folder)
-        mount = wait.mount
-        if mount is None and call is not None and 0 <= call[1] < 1 << 20:
-            found = self._mounts.of(now, pid, call[1])
-            mount = None if found is None else found.path
+        call = waited_call(folder)
+        found = None if call is None or wait.mount is not None else self._look.mounts.of(now, pid, call[1])
+        mount = wait.mount if found is None else found.path
         does = "writes" if wait.saves or (call is not None and call[0] in SAVING) else "reads"
         return End("file", detail=f"{does} {mount}" if mount else does)
 

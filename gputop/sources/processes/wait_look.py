@@ -206,7 +206,7 @@ class WaitLook:
         self._proc = proc
         self._holds_s = holds_s
         self._patient = PatientReader(protocol_of)
-        self._mounts = Mounts(proc)
+        self.mounts = Mounts(proc)
         self._cache: dict[str, tuple[float, ThreadWait]] = {}
         """By the thread's folder: what its file told at the latest look that asked for it."""
         self._io_ticks: dict[str, int] = {}
@@ -256,7 +256,7 @@ class WaitLook:
         """A page that a networked file system reads is waited for as one of a disk is."""
         if call is None:
             return ThreadWait(wait, channel)
-        mount = self._mounts.of(now, pid, call[1])
+        mount = self.mounts.of(now, pid, call[1])
         saves = call[0] in SAVING
         if mount is None or not mount.is_networked:
             return ThreadWait(wait, channel, saves=saves and wait != "network")
