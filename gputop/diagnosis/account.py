@@ -33,7 +33,7 @@ MOMENTS = 0.9
 LEAST_CHANGES, BY_CHANCE, AGAIN = 3, 0.6, 0.4
 """So many changes between all and nothing, and so much of what independent samples would have: a job that pauses for
 seconds has fewer. The last one is for samples that were moments before."""
-LEAST_CELLS = 3
+LEAST_CELLS = 2
 """Fewer say nothing; so many are kept, however long they are."""
 MOSTLY, NO_LONGER = 0.5, 0.4
 """A cause is named from this lower sum on, and left below that one."""

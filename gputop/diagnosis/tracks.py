@@ -166,6 +166,8 @@ OLD_S = 10.0
 REPEATS_S = 0.9
 """A util that has not moved for less is one that the driver has not renewed: a GeForce of the Blackwell generation does
 it once a second. One that rests for longer is a sample like any other."""
+WAITS_BELOW_UTIL = 90.0
+"""Above this mean utilisation no account is kept of feeders: there is nearly no idle time to be theirs."""
 FEEDERS_FROM_IDLE = 20.0
 """Below this idle time the feeders of the GPU are not looked at."""
 
@@ -292,7 +294,9 @@ class GpuTrack:
         if measured is not None:
             self.feeders.push(t, tuple(measured.feeders), measured.ends)
             if util is not None:
-                rows = [feeder for feeder in measured.feeders if self.feeders.feeds(feeder.key)]
+                busy = self.window.means().gpu.u
+                waits = busy is None or busy < WAITS_BELOW_UTIL
+                rows = [feeder for feeder in measured.feeders if waits and self.feeders.feeds(feeder.key)]
                 main = HostMeans._make(row[len(GpuMeans._fields) :])
                 self.account.add(t, dt, util, _looks(measured), main, rows)
             self._restart_window(t)

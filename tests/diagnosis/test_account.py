@@ -76,8 +76,8 @@ def test_what_was_looked_at_enters_less_one_standard_error_and_what_was_counted_
 
 
 def test_few_looks_make_longer_cells_and_too_few_cells_say_nothing() -> None:
-    assert filled([(0.0, main(main=90.0), [])] * 16, looked=1) == Filled()
-    assert filled([(0.0, main(main=90.0), [])] * 24, looked=1).main_run == pytest.approx(0.9)
+    assert filled([(0.0, main(main=90.0), [])] * 15, looked=1) == Filled()
+    assert filled([(0.0, main(main=90.0), [])] * 16, looked=1).main_run == pytest.approx(0.9)
 
 
 LOOKS_A_READING = {0.25: 2, 1.0: 6, 5.0: 6}

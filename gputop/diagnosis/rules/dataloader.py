@@ -94,8 +94,8 @@ DATALOADER_CPU = Rule(
     title="starved: dataloader, CPU-bound",
     short="starved: dataloader CPU",
     condition="idle ≥ 20 %, the busiest feeder (loader, helper or host thread) busy with the next batch in at least "
-    "half of the idle time (lower bound) and most of that runnable, the main thread neither running nor in a wait of "
-    "its own",
+    "half of the idle time (second by second, leaves below 40 %) and most of that runnable, the main thread neither "
+    "running in as much of it nor in a wait of its own; a job that was seen starting has trained for 15 s",
     level="yellow",
     levels="yellow, red from 50 % idle",
     state="starved",
@@ -178,8 +178,9 @@ DATALOADER_DISK = Rule(
     id="dataloader_io",
     title="starved: dataloader, I/O-bound",
     short="starved: dataloader I/O",
-    condition="idle ≥ 20 % and the busiest feeder in disk or network wait in at least half of the idle time (lower "
-    "bound; polling counts where its sockets receive data); or by elimination: main waits for a batch, no feeder runs "
+    condition="idle ≥ 20 % and the busiest feeder in disk or network wait in at least half of the idle time "
+    "(second by second, leaves below 40 %; workers in turns count together; polling counts where its sockets receive "
+    "data); or by elimination: main waits for a batch, no feeder runs "
     "or waits for a disk, and they poll",
     level="yellow",
     levels="yellow, red from 50 % idle",

@@ -411,10 +411,10 @@ def _tell_main(s: Signals) -> RuleResult:
 MAIN_PROCESS = Rule(
     id="main_process",
     title="starved: main process",
-    condition="idle ≥ 20 % and the main thread runnable in at least half of the idle time (lower bound, "
-    "or in the pauses of 2 s and more), or waiting for a disk, the network or a timer of its own in ≥ 40 % of it; for "
-    "a disk, the network or the reader of a pipe in ≥ 80 % of it no bound is asked for; or the one or the other in "
-    "half of it while no feeder works",
+    condition="idle ≥ 20 % and the main thread runnable, or waiting for a disk, the network, a full pipe or a "
+    "timer of its own, in at least half of the idle time (second by second, leaves below 40 %); for a disk, the "
+    "network or a full pipe it may be up to ≥ 80 % of it; or running and such waits together fill half of it while no "
+    "feeder works",
     level="yellow",
     levels="yellow, red from 50 % idle",
     state="starved",
