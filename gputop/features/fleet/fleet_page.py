@@ -171,12 +171,11 @@ SIZES = (
     "on the hosts in sight and in jobs that an alert says are held up; there cells show states until the GPUs "
     "are read, a lost GPU is in no job's count, and a straggler without an alert is not found. Without these "
     "series every GPU is asked for, however many, and a line says so; `--json` has hosts with their states and no "
-    "GPUs then, and `--csv` always asks for every GPU. Measured on two virtual cores with Prometheus and the "
-    "screen on them, and little else: 1,000 hosts "
-    "of 8 GPUs one by one, first screen 1.7 s, refresh 0.7 s, 91 MB; 10,000 hosts of 8 by sums, first screen "
-    "2.0 s, refresh 0.9 s, 132 MB, cells of the rows in sight 0.4 s later. Beside other programs (a load of 8 to "
-    "11) the latter took 4.2 s and 1.3 s, on VictoriaMetrics 4.2 s, 1.5 s and 185 MB. The rules of three kinds of "
-    "names for 1,000 hosts took Prometheus 8.7 s of each minute at a load of 8. "
+    "GPUs then, and `--csv` always asks for every GPU. Measured on two virtual cores with VictoriaMetrics and the "
+    "screen on them, beside other programs (a load of 10 to 12), with lines that gputop had not made: 1,000 hosts "
+    "of 8 GPUs one by one, first screen 2.6 s, refresh 1.4 s, one `--json` 0.7 s of CPU; 10,000 hosts of 8 by "
+    "sums, first screen 7.2 s (5.3 s of it the engine's), refresh 3.0 s, one `--json` 1.2 s of CPU. The rules of "
+    "three kinds of names for 1,000 hosts took Prometheus 8.7 s of each minute at a load of 8. "
     "`python -m tests.bench.fleet_cost` measures it again.",
 )
 """What fleets of any size cost."""

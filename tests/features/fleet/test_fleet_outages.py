@@ -52,6 +52,7 @@ def watch(port: int) -> Iterator[FleetWatch]:
     url = f"http://127.0.0.1:{port}"
     found = FleetWatch(Eager(Client(address_of(url, {}), DEADLINE_S), url, "", lambda: STARTED))
     found.go_to(STARTED)
+    found.fleet.settle()
     found.start(lambda: None)
     yield found
     found.close()
