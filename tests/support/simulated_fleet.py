@@ -61,14 +61,14 @@ def _steady(names: Names) -> str:
                 util, sm = 0.99, 0.9
             if (f"sim{job}", str(index)) == STARVED:
                 util, sm = 0.4, 0.35
-            labels = gpu_labels(names, f"sim{job}", index, str(1000 + job))
+            labels = _labels(names, f"sim{job}", index, str(1000 + job))
             for short, value in (("util", util), ("sm", sm)):
                 lines += _lines(signal_series(names, short, value, labels))
             if names == "gputop":
                 info = f'{labels},scheduler="slurm",job_id="{1000 + job}",user="u{job % 7}"'
                 lines.append(f"gputop_job_info{{{info}}} 1\n")
     for index, fate in enumerate(FATES):
-        labels = gpu_labels(names, "fates", index, "" if index == FREE else "7")
+        labels = _labels(names, "fates", index, "" if index == FREE else "7")
         for short, value in {**ORDINARY, **fate}.items():
             if value is not None:
                 lines += _lines(signal_series(names, short, value, labels))
@@ -83,6 +83,11 @@ def _steady(names: Names) -> str:
         lines.append(f'DCGM_FI_DEV_ROW_REMAP_FAILURE{{{host},gpu="0",UUID="GPU-fates-0"}} 1\n')
         lines.append(f'DCGM_FI_DEV_XID_ERRORS{{{host},gpu="0",UUID="GPU-fates-0"}} 79\n')
     return "".join(lines)
+
+
+def _labels(names: Names, host: str, index: int, job: str = "") -> str:
+    """Those of a GPU that no other exporter has: of one that has two the rules record one."""
+    return gpu_labels(names, host, index, job).replace("GPU-", f"GPU-{names}-")
 
 
 def _own(labels: str, index: int) -> list[str]:
@@ -109,7 +114,7 @@ def page(names: Names, age_s: float) -> str:
     """The page so many seconds after the fleet began."""
     lines = [_steady(names)]
     for index in range(len(FATES)):
-        labels = gpu_labels(names, "fates", index, "" if index == FREE else "7")
+        labels = _labels(names, "fates", index, "" if index == FREE else "7")
         lines += _lines(signal_series(names, "energy", 1e6 + 600.0 * age_s, labels))
         lines += _lines(signal_series(names, "ecc", float(int(age_s / 3)), labels))
         if names == "gputop":
@@ -129,7 +134,7 @@ def page(names: Names, age_s: float) -> str:
                 f"gputop_step_samples_total{{{rank}}} {int(age_s * 128)}\n"
             )
     if age_s < 12.0:
-        labels = gpu_labels(names, "fates", len(FATES))
+        labels = _labels(names, "fates", len(FATES))
         lines += _lines(signal_series(names, "util", 0.9, labels))
     return "".join(lines)
 

@@ -147,7 +147,7 @@ class LinkedFleet:
         """What was lost since gputop was started, of the last hour at most."""
         span_s = max(1.0, min(HOUR_S, t - self._began))
         note = f"hours and ages are those since gputop was started, {duration(span_s)} ago" if span_s < HOUR_S else ""
-        return LastHour([lost for _, host in self._hosts.values() for lost in host.lost()], span_s, note)
+        return LastHour([lost for _, host in self._hosts.values() for lost in host.lost(t)], span_s, note)
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
         """Nothing more: ``ask`` gives every GPU."""

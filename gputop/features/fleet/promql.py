@@ -103,6 +103,8 @@ SIGNALS: Mapping[str, str] = MappingProxyType({
 })  # fmt: skip
 """A signal in base units, as ratio, bytes or hertz → the key of the catalogue, in the catalogue's own unit."""
 ENGINE = SIGNALS["engine"]
+MEANS: Mapping[str, str] = MappingProxyType({word: f"gputop:gpu:{word}" for word in ("util", "sm")})
+"""Signals whose means over the window of a state are recorded, by name: a state alone names them a dozen times."""
 _BASE: Mapping[str, float] = MappingProxyType({series.key: series.divisor for series in gpu_series()})
 """The catalogue's unit in base units, by key."""
 
@@ -212,7 +214,9 @@ class Scope(Struct, frozen=True):
         return self.per_gpu(self._measured(word, (), function, seconds, *arguments))
 
     def mean(self, word: str, seconds: float = WINDOW_S) -> str:
-        """A signal's mean over the window of a state."""
+        """A signal's mean over the window of a state; of those that states follow from, as recorded."""
+        if self.uses_records and seconds == WINDOW_S and word in MEANS:
+            return self.per_gpu(self.record(MEANS[word]))
         return self.gpu(word, "avg_over_time", seconds)
 
     def of_jobs(self, word: str, seconds: float | None = None) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from statistics import fmean, quantiles
 
 from msgspec.structs import replace
@@ -52,6 +53,8 @@ WANTED = frozenset((
 LONGEST_PAUSE_S = 15.0
 """Between two pages: what lies between those that are farther apart is not known."""
 MINUTE_S = 60.0
+MOST_SAMPLES = 20_000
+"""Of one page: one of 8 GPUs has some 300 that are read."""
 
 Rows = Mapping[str, Sequence[tuple[Mapping[str, str], float]]]
 Counted = tuple[str, str, tuple[tuple[str, str], ...]]
@@ -81,7 +84,7 @@ class SeenHost:
     def take(self, page: str, t: float) -> bool:
         """Read a page that came at that time, in seconds; False for one that speaks of no GPU and is none of ours."""
         rows: dict[str, list[tuple[Mapping[str, str], float]]] = defaultdict(list)
-        for name, labels, value in samples(page, WANTED):
+        for name, labels, value in islice(samples(page, WANTED), MOST_SAMPLES):
             rows[name].append((labels, value))
         signals = keys_by_dialect(rows)
         if not signals:
@@ -92,11 +95,11 @@ class SeenHost:
             self._take_values(rows, signals, t)
         return True
 
-    def lost(self) -> list[Lost]:
-        """The GPU time of the last hour that was no work, as far as it was seen."""
+    def lost(self, t: float) -> list[Lost]:
+        """The GPU time of the hour before ``t`` that was no work, as far as it was seen."""
         hours: dict[Owned, float] = defaultdict(float)
-        for _, of_minute in self._hours:
-            for owned, gpu_h in of_minute.items():
+        for begun, of_minute in self._hours:
+            for owned, gpu_h in of_minute.items() if t - begun < HOUR_S else ():
                 hours[owned] += gpu_h
         return [
             Lost(self.name, gpu, job, user, state, gpu_h)  # type: ignore[arg-type]

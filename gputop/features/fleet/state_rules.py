@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.diagnosis.rules.base import HELD_BYTES
 from gputop.diagnosis.thresholds import FLAG_A_SM, FLAG_A_UTIL, FLAG_B_RATIO, FLAG_B_UTIL, FLAG_C_RATIO, FLAG_C_UTIL
@@ -21,7 +23,7 @@ from gputop.diagnosis.types import STATES
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.fleet_reading import WINDOW_S, GpuState
 from gputop.features.fleet.judge import FLEET_NOT_WORK, GPU_STATES
-from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL, Scope, any_of, marked, renamed, selector, union
+from gputop.features.fleet.promql import ALL_NAMES, MEANS, NAMES_LABEL, Scope, any_of, marked, renamed, selector, union
 from gputop.model.cards import OF_FOUR, SLICES
 
 IDENTITY = "gputop:gpu:identity"
@@ -200,10 +202,12 @@ def of_gpus(q: Scope, by_state: str) -> tuple[tuple[str, str], ...]:
                "state", state)
         for state in FLEET_NOT_WORK
     )  # fmt: skip
+    plain = replace(q, uses_records=False)
     # Instances have their board's power each.
     power = f"{q.gpu('power')} * on ({q.by}) {q.record(IDENTITY)}"
     return (
         (IDENTITY, identity(q)),
+        *((name, f"({plain.mean(word)}) and on ({q.by}) {q.record(IDENTITY)}") for word, name in MEANS.items()),
         (OWNER, _owner(q)),
         (STATE, f"({state_of(q)}) and on ({q.by}) {q.record(IDENTITY)}"),
         (LOST, lost(q)),

@@ -72,10 +72,11 @@ def test_a_node_s_own_page_brings_its_states_and_whose_its_gpus_are() -> None:
         "a", "0", "working", "healthy", "slurm 7", "ann",
     )  # fmt: skip
     assert (second.own_state, second.util_pct, lost.is_lost) == ("busy_not_working", 97.0, True)
-    assert not host.lost()
+    assert not host.lost(100.0)
     for t in (105.0, 110.0, 200.0):
         host.take(page(UP, *own(0), *own(1, "busy_not_working")), t)
-    (waste,) = host.lost()
+    (waste,) = host.lost(200.0)
+    assert not host.lost(4000.0), "an hour is an hour, though no page came since"
     assert (waste.gpu, waste.job, waste.state) == ("1", "slurm 7", "busy_not_working")
     assert waste.gpu_h == pytest.approx(10.0 / 3600.0), "what lies in a long pause is not known"
     assert host.gpus[2].is_lost, "a GPU that was there is lost, though the host answers"

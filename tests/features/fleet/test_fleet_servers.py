@@ -88,10 +88,14 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             yield Place(node, asked)
 
 
+MISSED = ("absent", "fewer_targets")
+"""Questions without an answer where every target is there."""
+
+
 def _asked(id: str, names: Names) -> str | None:
     query = library()[id].promql(rule_scope(names, scrape_s=1.0, price=2.5))
     # A minute between two points of a subquery is longer than this fleet has been there.
-    return None if query is None else query.replace(":1m]", ":5s]").replace(":host:gpus[1h]", ":host:gpus[40s]")
+    return None if query is None else query.replace(":1m]", ":5s]").replace(":host:gpus[24h]", ":host:gpus[40s]")
 
 
 @pytest.mark.parametrize("engine", ["prometheus", "victoria-metrics"])
@@ -101,7 +105,9 @@ def test_every_query_of_every_generation_is_answered(place: Place, engine: str, 
     asked = {
         id: query
         for id, row in library().items()
-        if (query := _asked(id, names)) is not None and (engine == "prometheus" or "gputop:" not in query)
+        if (query := _asked(id, names)) is not None
+        and (engine == "prometheus" or "gputop:" not in query)
+        and id not in MISSED
     }
     assert _never_answered(place.engines[engine], asked) == []
 
