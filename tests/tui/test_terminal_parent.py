@@ -99,8 +99,8 @@ def test_a_shell_sees_one_job_that_stops_goes_on_and_ends() -> None:
         program.read_until(SCREEN_TAKEN)
         program.written = b""
         program.press("\x1a")
-        program.read_until("stopped: [1]+  Stopped")
-        program.read_until(SCREEN_TAKEN)
+        # And taken again, by fg.
+        program.read_until_started("stopped: [1]+  Stopped")
         program.press("q")
         program.end()
         assert b"ended: 0" in program.written
