@@ -37,7 +37,7 @@ def report_html(pictured: Pictured) -> str:
     """The whole page: self-contained, without a script, light and dark, and it prints."""
     report = pictured.report
     rows = tuple(_time_row(gpu) for gpu in report.counted)
-    times = Table(("GPU", "", "WORK", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>><")
+    times = Table(("GPU", "", "WORKED", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>><")
     main = {gpu.index: _main_finding(report.findings, gpu) for gpu in report.counted}
     charts = (Drawing(key(pictured.column_s)), *(Drawing(gpu_section(pictured, gpu)) for gpu in report.counted))
     parts = PageParts(

@@ -246,7 +246,7 @@ def _head(report: JobReport) -> str:
     return f"{command}{length(report.duration_s)}{host}{gpus}{code}"
 
 
-_GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "WORK", "EFF", "MEM PEAK", "POWER", "ENERGY", "RHYTHM")
+_GPU_HEAD = ("GPU", "NAME", "UTIL", "SM", "EFF", "MEM PEAK", "POWER", "ENERGY", "RHYTHM")
 
 
 def _state_table(report: JobReport) -> list[Block]:
@@ -268,7 +268,7 @@ def _state_table(report: JobReport) -> list[Block]:
 def gpu_table(report: JobReport, *, whose: bool) -> Table:
     """What each GPU did on average, and below it whose it is."""
     below = tuple("" if gpu.owner is None or not whose else owner_words(gpu.owner) for gpu in report.gpus)
-    return Table(_GPU_HEAD, tuple(map(_gpu_row, report.gpus)), "<<" + ">" * 8, below)
+    return Table(_GPU_HEAD, tuple(map(_gpu_row, report.gpus)), "<<" + ">" * 7, below)
 
 
 def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
@@ -280,7 +280,6 @@ def _gpu_row(gpu: GpuReport) -> tuple[str, ...]:
         gpu.name,
         number(gpu.util_pct),
         number(gpu.sm_pct),
-        number(gpu.work_pct),
         number(of_hundred(gpu.efficiency_pct)),
         peak,
         NOT_MEASURED if gpu.power_w is None else f"{gpu.power_w:.0f} W",
