@@ -124,8 +124,6 @@ def test_steps_that_have_stopped_are_a_before_and_steps_that_go_on_exclude_a_han
          lambda t: [working(0) if t < BEGINS else waits(0, main=100.0 if t % 10 == 0 else 0.0)]),
         ("a long kernel of one block, without anybody to wait for",
          lambda t: [working(0, nccl=False) if t < BEGINS else waits(0, nccl=False)]),
-        ("waits that end: an evaluation on another node each two minutes",
-         lambda t: [working(0) if t % 120 < 60 else waits(0)]),
         ("all ranks launch tiny kernels", lambda t: [waits(index, main=100.0) for index in range(4)]),
         ("a rank that works while the others wait at a barrier",
          lambda t: [working(0), *(working(i) if t < BEGINS else waits(i) for i in range(1, 4))]),
@@ -232,3 +230,13 @@ def test_whoever_looks_only_after_it_has_happened_is_told_which_rank_differs() -
     d = told(lambda t: rank_3_waits_for_a_disk(BEGINS + t), 90)[-1][0]
     assert (d.verdict, d.confidence) == ("communication", "low")
     assert any("or stuck inside one kernel, for GPU 3: main: waits on the file system nas:/data" in n for n in d.notes)
+
+
+def test_a_wait_of_which_the_job_came_back_is_a_hang_only_once_it_lasts_twice_as_long() -> None:
+    """An evaluation on another node."""
+
+    def moment(t: int) -> Iterable[Rank]:
+        return [waits(0) if 60 <= t < 160 or t >= 220 else working(0)]
+
+    said = told(moment, 440)
+    assert not hangs(said[:420]) and hangs(said[420:])

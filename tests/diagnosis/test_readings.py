@@ -263,3 +263,13 @@ def test_a_value_that_comes_four_times_is_one_sample(renewed_s: float, first_s: 
         resting = t if resting is None and still.n >= 10 else resting
     assert judged == first_s
     assert resting is not None and resting <= 3.25
+
+
+def test_a_counter_that_reads_0_at_work_three_times_is_broken_until_it_counts_again() -> None:
+    zero, counts = gpu(util=99.0, sm=0.0), gpu(util=99.0, sm=60.0)
+    said = frames(snap(t, sample, [train()]) for t, sample in enumerate([counts] * 20 + [zero] * 20 + [counts] * 20))
+    sm = [frame.snapshot.gpus[0].sm_active_pct for frame in said]
+    assert sm == [60.0] * 20 + [0.0] * 2 + [None] * 18 + [60.0] * 20
+    assert [badge.id for badge in said[30].diagnoses[0].badges] == ["counter_fault"]
+    little = [gpu(util=99.0, sm=0.0, power_w=100.0)] * 20
+    assert [sample.sm_active_pct for sample in all_believed((sample, []) for sample in little)] == [0.0] * 20
