@@ -21,7 +21,9 @@ _BAR = 24
 
 def arguments(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
-    text = "a function without arguments that returns a PyTorch Dataset or DataLoader: train:make_dataset"
+    text = (
+        "your function without arguments that returns a PyTorch Dataset or DataLoader, which is run: train:make_dataset"
+    )
     add("function", metavar="MODULE:FUNCTION", help=text)
     add("--batch-size", type=int, metavar="N", help="samples a batch (default: the DataLoader's, else 1)")
     add("--workers", action=ListAction, metavar="LIST", help="measure only these numbers of workers, such as 0,4,8")
