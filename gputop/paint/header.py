@@ -127,17 +127,17 @@ def _sm_fixes(gpus: Sequence[GpuSample]) -> list[str]:
 
 
 def waste_words(frame: Frame) -> str:
-    """How much of the node's GPU time was not work lately, and how much of it was not judged; empty before 10 s."""
+    """How much of the node's GPU time was lost lately, and how much of it was not judged; empty before 10 s."""
     waste, gpus = frame.waste, len(frame.snapshot.gpus) - len(split_gpus(frame.snapshot))
     if waste.recent_gpus <= 0 or waste.recent_s < LEAST_WASTE_S:
         return ""
     not_judged = max(0.0, gpus - waste.recent_gpus)
     if gpus <= 1:
         count = f"{100 * waste.recent_lost_gpus / waste.recent_gpus:.0f} % of the GPU's time"
-        return f"last {duration(waste.recent_s)}: {count} was not work"
+        return f"last {duration(waste.recent_s)}: {count} was lost"
     apart = f", {not_judged:.1f} {STATE_WORDS['unmeasured']}" if not_judged >= LEAST_NOT_JUDGED else ""
     count = f"{waste.recent_lost_gpus:.1f} of {gpus} GPUs' time"
-    return f"last {duration(waste.recent_s)}: {count} was not work{apart}"
+    return f"last {duration(waste.recent_s)}: {count} was lost{apart}"
 
 
 def summary_target(frame: Frame, view: View, width: int) -> Target | None:
@@ -159,7 +159,7 @@ def summary_target(frame: Frame, view: View, width: int) -> Target | None:
 
 
 WASTE = "waste"
-"""What a click on the share of time that was not work means: the findings, which say when and why."""
+"""What a click on the share of time that was lost means: the findings, which say when and why."""
 
 
 def _indent(width: int) -> int:
@@ -168,7 +168,7 @@ def _indent(width: int) -> int:
 
 
 def summary(frame: Frame, view: View, width: int) -> Row:
-    """Counts by state, and how much of the GPUs' time was not work."""
+    """Counts by state, and how much of the GPUs' time was lost."""
     line = Line().add(" " * _indent(width))
     if view.message:
         return line.add(shorten(view.message, width - 2), "level.yellow").row(width)
@@ -179,12 +179,8 @@ def summary(frame: Frame, view: View, width: int) -> Row:
         line.add(" " * (len(text) - len(count_text)))
         line.add(count_text, f"{style}|select" if group == selected_count(frame, view) else style)
     text = waste_words(frame)
-    # Where there is little room, one word and two blanks of it make the difference.
-    # Room for two more digits, so that the words do not change with them.
-    for gap, waste_text, spare in (("     ", text, 3), ("   ", text.replace(" was not work", " not work"), 0)):
-        if text and line.width + len(gap) + len(waste_text) + spare <= width:
-            line.add(gap).add(waste_text, "text")
-            break
+    if text and line.width + 3 + len(text) <= width:
+        line.add("   ").add(text, "text")
     for notice in (*frame.snapshot.notices, *_sm_fixes(frame.snapshot.gpus)):
         text = terminal_safe(notice)
         if line.width + 4 + 20 <= width:

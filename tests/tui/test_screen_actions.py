@@ -69,7 +69,7 @@ def test_the_whole_command_is_reached_by_scrolling() -> None:
 def test_the_share_that_was_no_work_is_of_the_node_and_what_was_not_judged_stands_apart() -> None:
     frame = demo_frame()
     waste = replace(frame.waste, recent_s=600.0, recent_gpus=6.0, recent_lost_gpus=1.1)
-    assert waste_words(replace(frame, waste=waste)) == "last 10 min: 1.1 of 8 GPUs' time was not work, 2.0 not judged"
+    assert waste_words(replace(frame, waste=waste)) == "last 10 min: 1.1 of 8 GPUs' time was lost, 2.0 not judged"
 
 
 def test_a_click_on_a_count_goes_through_exactly_those_gpus() -> None:
@@ -176,7 +176,8 @@ def test_doctor_says_a_thing_once_for_gpus_that_are_alike() -> None:
     from gputop.output.doctor_text import _alike
 
     source_rows = [{"rung": "gpm", "ok": True, "reason": "", "fix": ""}]
-    gpus = [{"index": i, "uuid": f"GPU-{i}", "name": "H100", "rungs": source_rows} for i in range(3)]
+    alike = {"name": "H100", "architecture": "Hopper", "sm_source": "gpm", "lost_reason": None, "rungs": source_rows}
+    gpus = [{**alike, "index": i, "uuid": f"GPU-{i}"} for i in range(3)]
     gpus.append({**gpus[0], "index": 3, "uuid": "GPU-3", "name": "A100"})
     assert [[gpu["index"] for gpu in group] for group in _alike(gpus)] == [[0, 1, 2], [3]]
 
