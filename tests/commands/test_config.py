@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from gputop.api.watch_options import configured
 from gputop.cli import main
 from gputop.commands.config_file import ConfigWatch, key_problems, problems
-from gputop.config import ConfigError, Settings, declared, default_path, load, read
+from gputop.config import ConfigError, Settings, declared, default_path, load
 
 
 def _file(folder: Path, text: str) -> Path:
@@ -174,26 +173,6 @@ def test_a_broken_file_leaves_the_settings_in_force_and_is_said(tmp_path: Path) 
     gone = watch.poll(2.0)
     assert gone is not None
     assert gone.settings is None, "the file was named, so it has to be there"
-
-
-def test_a_pipe_as_the_configuration_is_read_to_its_end_and_never_waited_for_for_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    monkeypatch.setattr("gputop.system.given_file.PIPE_S", 0.05)
-    with pytest.raises(ConfigError, match=r"it is a pipe, and its writer has not finished within"):
-        read(path, required=True)
-    writer = os.open(path, os.O_RDWR)
-    os.write(writer, b"interval = 2")
-    with pytest.raises(ConfigError, match="has not finished"):
-        read(path, required=True)
-    monkeypatch.setattr("gputop.system.given_file.PIPE_S", 60.0)
-    thread = threading.Thread(target=lambda: path.write_bytes(b"interval = 2"))
-    os.close(writer)
-    thread.start()
-    assert read(path, required=True) == {"interval": 2}
-    thread.join()
 
 
 @contextmanager

@@ -373,7 +373,7 @@ def rows() -> list[Row]:
             readings + "test_a_util_stuck_after_a_suspend_is_not_believed_and_nobody_is_accused"),
         Row("GPM: a clock that swings", "activity per cycle, while the clock moves by more than a fifth",
             "per cycle, clock 210–1980 MHz", "everything", None,
-            readings + "test_activity_per_cycle_says_so_where_the_clock_swings"),
+            readings + "test_activity_per_cycle_says_so_where_the_clock_swings_and_no_flag_rests_on_it"),
         Row("process list with sentinels", "pid 0, a pid beyond all, memory not available, the same pid twice",
             '"gpu_mem_bytes": null', "every real process", 0, _sentinels),
         Row("a refused process list", "NO_PERMISSION for the list of processes", "no process list",
