@@ -99,6 +99,10 @@ def _list_verdict(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, room: int, *,
     return spans
 
 
+LEAST_STEP_ROOM = 12
+"""Columns that a step's time has beside the owner, who is cut before: ``412 ms/step``."""
+
+
 def add_list(out: ScreenRows, frame: Frame, view: View, width: int) -> None:
     """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
     gpus, selected = frame.snapshot.gpus, selected_gpu(frame, view)
@@ -144,7 +148,8 @@ def _section(frame: Frame, view: View, selected: int, room: int, width: int) -> 
     since = trouble_since(d, view)
     end = width - (len(since) + 3 if since else 1)
     line = Line().add(rule, "rule").add(f" GPU {gpu_label(gpu)} ", "title")
-    owner = owner_of(d, end - line.width - len(OWNED) - len(others))
+    least = step_words(frame, gpu, LEAST_STEP_ROOM)
+    owner = owner_of(d, end - line.width - len(OWNED) - len(others) - (len(least) + 4 if least else 0))
     line.add(f"{OWNED.lstrip()}{owner} " if owner else "", "text").add(others, "dim")
     steps = step_words(frame, gpu, end - line.width - 2)
     line.add(f" {steps} " if steps else "", "text")
