@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import sqrt
 from operator import add
 from typing import NamedTuple
@@ -30,9 +30,12 @@ MOMENTS_S, LEAST_MOMENTS = 5.0, 5
 NOTHING_PCT, ALL_PCT = 5.0, 95.0
 MOMENTS = 0.9
 """Share of the samples that are all or nothing from which on they may be moments."""
-LEAST_CHANGES, BY_CHANCE, AGAIN = 3, 0.6, 0.4
-"""So many changes between all and nothing, and so much of what independent samples would have: a job that pauses for
-seconds has fewer. The last one is for samples that were moments before."""
+BLOCKS, LEAST_SEEN, PAUSE = 0.5, 15, 3
+"""With so many samples, fewer changes between all and nothing than this share of what independent ones would have, and
+two idle runs of ``PAUSE`` samples, they are no moments: a job pauses for seconds [judged]."""
+ERRORS, LEAST_IDLE = 3.0, 3
+"""Where util comes as moments, a sum must have so many standard errors of its cells to spare, and so many of them must
+have idle time [judged]."""
 LEAST_CELLS = 2
 """Fewer say nothing; so many are kept, however long they are."""
 MOSTLY, NO_LONGER = 0.5, 0.4
@@ -41,7 +44,7 @@ MOSTLY, NO_LONGER = 0.5, 0.4
 
 class Filled(NamedTuple):
     """Of the GPU's idle time, the least share (0–1) in which it was so: the main thread's, the busiest feeder's, and
-    that of any feeder at all; ``most_own`` is the greatest."""
+    that of any feeder at all; ``most_…`` are the greatest."""
 
     main_run: float = 0.0
     main_disk: float = 0.0
@@ -73,6 +76,8 @@ class Filled(NamedTuple):
     most_write: float = 0.0
 
 
+_FIRST, _LAST = Filled._fields.index("useful"), Filled._fields.index("any_useful")
+_GREATEST = ("most_main_run", "most_disk", "most_network", "most_write")
 _OF_MAIN = ("main_disk", "main_network", "main_write", "main_sleep", "main_poll")
 _PLACES = tuple(HostMeans._fields.index(name) for name in _OF_MAIN)
 NOT_WAITED = (0.0,) * len(_OF_MAIN)
@@ -160,7 +165,7 @@ class Account:
     def add(self, t: float, dt: float, util_pct: float, looks: int, main: HostMeans, rows: Iterable[FeederRow]) -> None:
         """Take one sample in, of ``dt`` seconds. ``main`` is in millionths of a percent, as a row of the window."""
         self._utils.append((t, util_pct))
-        while self._utils[0][0] <= t - max(self._seconds, LEAST_CHANGES * LEAST_MOMENTS * dt):
+        while self._utils[0][0] <= t - max(self._seconds, LEAST_SEEN * dt):
             self._utils.popleft()
         self._moments = self._has_moments()
         least_s = max(MOMENTS_S, LEAST_MOMENTS * dt) if self._moments else LEAST_S
@@ -187,12 +192,13 @@ class Account:
         """Whether util comes as single moments: all or nothing, by turns as quick as chance has them."""
         values = [util for _, util in self._utils]
         high = [util >= ALL_PCT for util in values if util <= NOTHING_PCT or util >= ALL_PCT]
-        if len(high) < MOMENTS * len(values):
+        part = sum(high) / max(1, len(high))
+        if len(high) < MOMENTS * len(values) or part in (0.0, 1.0):
             return False
-        part = sum(high) / len(high)
         by_chance = 2.0 * part * (1.0 - part) * (len(high) - 1)
         changes = sum([a != b for a, b in pairwise(high)])
-        return changes >= LEAST_CHANGES and changes >= (AGAIN if self._moments else BY_CHANCE) * by_chance
+        pauses = sum([not is_high and len(list(run)) >= PAUSE for is_high, run in groupby(high)])
+        return len(high) < LEAST_SEEN or changes >= BLOCKS * by_chance or pauses < 2
 
     @property
     def says_something(self) -> bool:
@@ -223,13 +229,17 @@ class Account:
         idle = sum([cell.idle for cell in cells])
         if not self.says_something or idle <= 0.0:
             return Filled(), frozenset()
-        sums: list[float] = list(map(sum, zip(*[cell.closed for cell in cells], strict=True)))
-        if busiest is not None:
-            first = Filled._fields.index("useful")
-            for cell in cells:
-                for place, value in enumerate(cell.of(busiest), first):
-                    sums[place] += value
-        found = Filled(*[min(1.0, round(total / idle, 9)) for total in sums])
+        rows = [cell.closed if busiest is None else cell.closed[:_FIRST] + cell.of(busiest) + cell.closed[_LAST:]
+                for cell in cells]  # fmt: skip
+        n, shares = sum([cell.idle > 0.0 for cell in cells]), []
+        for name, seconds in zip(Filled._fields, zip(*rows, strict=True), strict=True):
+            share = sum(seconds) / idle
+            if self._moments and name not in _GREATEST:
+                # Chance alone has some cells idle, and with them a bound: what is a cause is so in all of them.
+                squares = sum([(part - share * cell.idle) ** 2 for part, cell in zip(seconds, cells, strict=True)])
+                share -= ERRORS * sqrt(squares) / idle if n >= LEAST_IDLE else share
+            shares.append(min(1.0, max(0.0, round(share, 9))))
+        found = Filled(*shares)
         self._named = frozenset(
             name
             for name, share in zip(Filled._fields, found, strict=True)

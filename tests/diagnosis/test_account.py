@@ -88,18 +88,23 @@ def independent(
     util: float, interval_s: float, *, moments: bool, seed: int, listens: bool = False, server: str | None = None
 ) -> list[Snapshot]:
     """A GPU and a main thread that know nothing of each other, both read as they are: looks are single moments, and
-    util is a mean over the interval, or of the last sixth of a second."""
+    util is a mean over the interval, or of the last sixth of a second. The thread sleeps in four of five looks; that of
+    a server polls."""
     draw, p = random.Random(seed), train(main=5.0, age_s=900.0)
     snapshots = []
     for tick in range(round(FOR_S / interval_s)):
         parts = max(1, round(interval_s / 0.25))
         busy = [draw.random() < util / 100.0 for _ in range(parts)]
         read = 100.0 * busy[-1] if moments else 100.0 * sum(busy) / parts
-        polled = [draw.random() < 0.8 for _ in range(LOOKS_A_READING[interval_s])]
-        share = 95.0 * sum(polled) / len(polled)
-        times = MainTime(0.0, 0.0, 0.0, 0.0, share, 0.0, 0.0, 95.0 - share, 0.0)
+        waited = [draw.random() < 0.8 for _ in range(LOOKS_A_READING[interval_s])]
+        share = 95.0 * sum(waited) / len(waited)
+        serves = listens or server is not None
+        times = MainTime(
+            disk=0.0, network=0.0, lock=0.0, sleep=0.0 if serves else share, poll=share if serves else 0.0, pipe=0.0,
+            write=0.0, other=95.0 - share, unread=0.0,
+        )  # fmt: skip
         process = replace(
-            p, main=times, main_looks=main_looks([("queue", sum(polled)), ("other", len(polled) - sum(polled))]),
+            p, main=times, main_looks=main_looks([("other", len(waited))]),
             feeder_threads=2, listens=listens, net_rx_bytes_per_s=0.0, static=replace(p.static, server=server),
         )  # fmt: skip
         snapshots.append(snap(tick * interval_s, gpu(util=read, sm=0.9 * read), [process]))
