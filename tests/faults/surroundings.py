@@ -143,9 +143,9 @@ def _full_disk_under_the_screen(row: Row, world: World) -> None:
         assert times == sorted(times)
         assert 0 < len(times) == _written(told)
         scenario.wave_s = 0.0
-        scenario.gpus[0].set(power_w=321)
+        scenario.gpus[0].set(power_w=320)
         scenario.write()
-        program.read_screen_until(lambda screen: any("321 / 700 W" in line for line in screen), WIDE, 48)
+        program.read_screen_until(lambda screen: any("320 / 700 W" in line for line in screen), WIDE, 48)
         program.press("q")
         program.end()
         assert program.status == row.status
