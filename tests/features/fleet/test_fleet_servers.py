@@ -88,8 +88,8 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             yield Place(node, asked)
 
 
-MISSED = ("absent", "fewer_targets")
-"""Questions without an answer where every target is there."""
+MISSED = ("absent", "fewer_targets", "hang")
+"""Questions without an answer here: every target is there, and nothing hangs."""
 
 
 def _asked(id: str, names: Names) -> str | None:
