@@ -107,9 +107,12 @@ class _Cell(Struct):
         rest = 1.0 - counted
         waited = min(rest, waited)
         if waited > 0.0:
-            # Of the time that was not counted, this part was looked at.
-            part = waited / rest
-            waited = max(0.0, waited - rest * sqrt(part * (1.0 - part) / self.looks))
+            # Of the time that was not counted, this part was looked at. A window has few long cells, whose errors do
+            # not cancel each other out: two there, and not none where all looks agree (Laplace).
+            part, errors = waited / rest, 1.0
+            if self.seconds >= MOMENTS_S:
+                part, errors = (part * self.looks + 1.0) / (self.looks + 2.0), 2.0
+            waited = max(0.0, waited - errors * rest * sqrt(part * (1.0 - part) / self.looks))
         return max(0.0, (counted + waited - 1.0) * self.seconds + self.idle)
 
     def count(self, seconds: float, idle: float, run: float, least_s: float) -> bool:
