@@ -82,7 +82,7 @@ class Machine:
         for gpu in self._scenario.gpus:
             # The first reading may come before a job has counted anything: no job has run then.
             gpu.set(util=0, mem_util=0, power_w=IDLE_W)
-            gpu.gpm.update(dict.fromkeys((1, 2, 3, 5, 10), 0.0))
+            gpu.gpm = dict.fromkeys((1, 2, 3, 5, 10), 0.0)
             gpu.processes = []
         self._scenario.write()
         for thread in self._threads:
