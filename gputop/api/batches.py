@@ -18,7 +18,7 @@ from gputop.api.watch import running_step_s
 from gputop.features.loader_bench.bench import MAX_MEMORY, Progress
 from gputop.features.loader_bench.bench import dataloader_bench as bench
 from gputop.features.loader_bench.bench_report import LoaderReport
-from gputop.model.quantity import clean_text
+from gputop.model.quantity import error_words
 
 # The largest batch size that trains, found by trying: one fresh process per size, so that nothing is left behind.
 
@@ -200,7 +200,9 @@ def _child(theirs: Connection, make_step: Callable[[], Callable[[int], object]],
         # The first step allocates and chooses kernels.
         theirs.send(Tried(size, "fits", sum(times[1:]) / steps))
     except BaseException as error:  # noqa: BLE001 — somebody else's training: whatever it raises is the answer
-        theirs.send(Tried(size, "out of memory" if is_out_of_memory(error) else "failed", why=_words(error)))
+        theirs.send(
+            Tried(size, "out of memory" if is_out_of_memory(error) else "failed", why=error_words(error)[:MOST_WORDS])
+        )
 
 
 def _wait_for_gpu() -> None:
@@ -216,11 +218,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     text = str(error).lower()
     return any(words in text for words in _MEMORY_WORDS)
-
-
-def _words(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return clean_text(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)[:MOST_WORDS]
 
 
 def dataloader_bench(

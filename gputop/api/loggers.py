@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from gputop.api.step_phases import Phases, by_phase
 from gputop.api.work import StepWork, rates_of
-from gputop.model.quantity import clean_text
+from gputop.model.quantity import clean_text, error_words
 from gputop.model.snapshot import value
-from gputop.model.steps import StepRow
+from gputop.model.steps import Phase, StepRow
 
 if TYPE_CHECKING:
     from gputop.monitor import Frame
@@ -32,12 +31,6 @@ def error_of(call: Callable[[], object]) -> BaseException | None:
             raise
         return error
     return None
-
-
-def error_words(error: BaseException) -> str:
-    """What was raised, in one line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 # Loggers told apart by what they have, so that none is imported: W&B, MLflow, TensorBoard, Lightning, any call.
@@ -304,11 +297,11 @@ class FrameMeans:
             self._add("gputop/step_wait_ms", _ms(row.wait_s), row.count)
             self._add("gputop/step_data_wait_ms", _ms(row.data_wait_s), row.count)
 
-    def add_phases(self, taken: Iterable[Phases]) -> None:
+    def add_phases(self, taken: Iterable[Mapping[Phase, float]]) -> None:
         """Add what was found of this process's own steps."""
         for phases in taken:
-            for phase, seconds in by_phase(phases).items():
-                self._add(f"gputop/step_{phase}_ms", _ms(seconds))
+            for phase, seconds in phases.items():
+                self._add(f"gputop/step_{phase}_ms", 1000.0 * seconds)
 
     def take(self) -> dict[str, float]:
         """The means since the last call. What was not measured is absent."""

@@ -37,18 +37,9 @@ _NOT_THESE = ("OptimizedModule", "FullyShardedDataParallel", "FSDPModule")
 """What ``torch.compile`` makes of a module, and the two forms of FSDP, by the names of their classes."""
 
 
-class Phases(Struct, frozen=True):
-    """One step's host time in seconds. ``backward_s`` and ``optimizer_s`` are both None where the optimizer itself
-    calls forward and backward, since their ends cannot be seen then."""
-
-    between_s: float
-    forward_s: float
-    backward_s: float | None
-    optimizer_s: float | None
-
-    @property
-    def step_s(self) -> float:
-        return self.between_s + self.forward_s + (self.backward_s or 0.0) + (self.optimizer_s or 0.0)
+Phases = dict[Phase, float]
+"""One step's host time in seconds, in the order of a step. Without ``backward`` and ``optimizer`` where the optimizer
+itself calls forward and backward and their ends cannot be seen."""
 
 
 class PhaseSampler:
@@ -154,11 +145,16 @@ class PhaseSampler:
             return None
         begun, forward, made = self._begun, *self._forward
         if stepping >= made:
-            return Phases(forward - begun, made - forward, stepping - made, now - stepping)
-        ended = self._differentiated
-        if stepping > forward or ended is None or ended < made:
-            return Phases(forward - begun, made - forward, None, None) if stepping <= forward else None
-        return Phases(forward - begun, made - forward, ended - made, now - ended)
+            ended: float | None = stepping
+        elif stepping > forward:
+            return None
+        else:
+            ended = self._differentiated
+        if ended is None or ended < made:
+            return {"forward": made - forward, "between": forward - begun}
+        return {
+            "forward": made - forward, "backward": ended - made, "optimizer": now - ended, "between": forward - begun,
+        }  # fmt: skip
 
 
 def _is_not_looked_at(module: Any) -> bool:
@@ -198,7 +194,7 @@ class PhaseAccount:
     def add(self, taken: Iterable[Phases]) -> None:
         """Add steps that were looked at."""
         for phases in taken:
-            self._series.add(by_phase(phases))
+            self._series.add(phases)
 
     @property
     def count(self) -> int:
@@ -209,12 +205,3 @@ class PhaseAccount:
         """The means, and what grew; None where no step was looked at."""
         steps = self._series.steps
         return PhaseSummary(self.count, mean_phases(steps), grown(steps)) if steps else None
-
-
-def by_phase(phases: Phases) -> dict[Phase, float]:
-    """The phases that are known, in seconds."""
-    seconds_of_phase: dict[Phase, float | None] = {
-        "forward": phases.forward_s, "backward": phases.backward_s, "optimizer": phases.optimizer_s,
-        "between": phases.between_s,
-    }  # fmt: skip
-    return {phase: seconds for phase, seconds in seconds_of_phase.items() if seconds is not None}

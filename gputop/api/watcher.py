@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from gputop.api.job_ranks import NO_RANK, Role, own_run, role_of, unwatched_child
-from gputop.api.loggers import NOTICES, FrameMeans, Logger, error_of, error_words, loggers_of
+from gputop.api.loggers import NOTICES, FrameMeans, Logger, error_of, loggers_of
 from gputop.api.run_summary import CostMeter, WatchCost
 from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
-from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler, by_phase
+from gputop.api.step_phases import PhaseAccount, PhaseSampler
 from gputop.api.watch_options import Options
 from gputop.api.work import StepWork, claimed_mfu_pct, rates_of
 from gputop.diagnosis.telling import head_of
-from gputop.model.quantity import clean_text
+from gputop.model.quantity import error_words
 from gputop.model.source import SourceError, UsageError
-from gputop.model.steps import StepRow, mean_phases
+from gputop.model.steps import Phase, StepRow, mean_phases
 from gputop.report.step_account import StepAccount, StepReport
 from gputop.sources.step_datagrams import scoped_run
 from gputop.sources.step_sender import StepSender
@@ -73,7 +73,7 @@ class UserCalls:
         error = error_of(lambda: call(argument))
         if error is not None:
             self._broken.add(name)
-            NOTICES.warning("gputop: %s raised %s; it is not called again", name, clean_text(error_words(error)))
+            NOTICES.warning("gputop: %s raised %s; it is not called again", name, error_words(error))
 
 
 # When the loggers are called and with what: means and changes of verdicts, on the training thread where it steps.
@@ -120,7 +120,7 @@ class LogTurn:
                 if self._verdicts.get(d.index) != words:
                     self._verdicts[d.index] = self._texts[f"gputop/gpu{d.index}/verdict"] = words
 
-    def add_phases(self, taken: Iterable[Phases]) -> None:
+    def add_phases(self, taken: Iterable[Mapping[Phase, float]]) -> None:
         """Add what was found of this process's steps."""
         with self._lock:
             self._means.add_phases(taken)
@@ -404,7 +404,7 @@ class Watcher:
             if self.options.log_thread == "own":
                 self.log_now()
         except BaseException as error:  # noqa: BLE001 — the last frame of a thread inside of somebody's training
-            self.reason = f"watching has failed: {clean_text(error_words(error))}"
+            self.reason = f"watching has failed: {error_words(error)}"
             NOTICES.warning("gputop: %s", self.reason)
         finally:
             self._measures_no_more()
@@ -441,7 +441,6 @@ class Watcher:
             with self._lock:
                 self._means_to_read.add_phases(looked_at)
                 self._phases.add(looked_at)
-        phases = [by_phase(phases_s) for phases_s in looked_at]
         clock, batch_size = self.clock, self.log.batch_size(self._work)
         lengths, name = clock.lengths(), self.options.name
         tokens = None if self._work is None else self._work.tokens
@@ -454,7 +453,7 @@ class Watcher:
         row = replace(
             row,
             mfu_pct=claimed_mfu_pct(self._work, row.sum_s / row.count, own_gpus),
-            **{f"{phase}_s": float(f"{seconds:.6g}") for phase, seconds in mean_phases(phases).items()},
+            **{f"{phase}_s": float(f"{seconds:.6g}") for phase, seconds in mean_phases(looked_at).items()},
         )
         # The frames of this process already have it.
         self._sender.send(row, None if self._measuring is None else self._measuring.socket_path)

@@ -23,7 +23,7 @@ from gputop.monitor import MOST_GPUS, in_runs
 from gputop.output.diagnosis_text import diagnosis_document
 from gputop.output.document import plain
 from gputop.output.line_format import checked, formatted
-from gputop.output.messages import say
+from gputop.output.messages import say, show_progress
 from gputop.output.snapshot_data import json_text
 from gputop.recording.reader import read_snapshots
 from gputop.session.session import Arrivals
@@ -110,13 +110,7 @@ def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:
         arrivals.start()
         while (spent := time.monotonic() - begun) < duration_s:
             yield from arrivals.wait(min(interval_s, duration_s - spent))
-            _progress(f"watching {min(time.monotonic() - begun, duration_s):3.0f} of {duration_s:g} s")
+            show_progress(f"watching {min(time.monotonic() - begun, duration_s):3.0f} of {duration_s:g} s")
     finally:
         source.close()
-        _progress("")
-
-
-def _progress(text: str) -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
+        show_progress("")

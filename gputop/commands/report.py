@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from functools import partial
 
 from gputop.commands.needs import Needs
 from gputop.commands.shared_options import deliver, form_of, prints_ascii, recording_filter_of
 from gputop.commands.simulated_node import scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
+from gputop.output.messages import show_progress
 from gputop.output.report_text import report_json, report_markdown, report_text
 from gputop.report.job_report import report_recording, report_snapshots
 
@@ -72,23 +72,11 @@ def _folder(args: argparse.Namespace, settings: Settings, form: str) -> int:
             args.file,
             price=settings.price or None,
             recording_filter=recording_filter_of(args, settings),
-            tell=_progress,
+            tell=lambda done, of: show_progress(f"reading run {done + 1} of {of}"),
         )
     finally:
-        _clear()
+        show_progress("")
     text_of = partial(plain, is_ascii=prints_ascii(settings, args.output))
     write = {"md": markdown, "html": html}.get(form, text_of)
     deliver(folder_json(folder) if form == "json" else write(folder_document(folder)), args.output)
     return 0
-
-
-def _progress(done: int, of: int) -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[Kreading run {done + 1} of {of}")
-        sys.stderr.flush()
-
-
-def _clear() -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()

@@ -252,6 +252,12 @@ def terminal_safe(text: str) -> str:
     return "".join(char if is_terminal_safe(char) else " " if char.isspace() else "·" for char in text)
 
 
+def error_words(error: BaseException) -> str:
+    """What was raised by code that is not ours: its name and the first line of its text, harmless."""
+    lines = str(error).strip().splitlines()
+    return clean_text(f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__)
+
+
 def wrapped(text: str, width: int, first: str = "", further: str = "", *, whole_words: bool = False) -> list[str]:
     """Prose in lines of at most ``width`` characters, none for an empty text. Options and names are not broken at their
     hyphens. The first line begins with ``first``, the others with ``further``. ``whole_words`` are longer than a line

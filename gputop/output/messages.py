@@ -35,6 +35,13 @@ def say(text: object) -> None:
         return
 
 
+def show_progress(text: str) -> None:
+    """Put how far something is into the terminal's last line, where stderr is one; an empty text takes it away."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{text}")
+        sys.stderr.flush()
+
+
 class Nowhere(io.TextIOWrapper):
     """Stands for a stdout that is closed, and knows whether something was meant for it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
@@ -14,7 +15,7 @@ from gputop.diagnosis.verdict_log import RisingSums
 from gputop.model.derived import lacks_sm, work
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample
-from gputop.report.step_account import Rhythm, rhythm_s
+from gputop.report.step_account import SAMPLES, rhythm_s
 
 _J_PER_KWH = 3.6e6
 MOST_OWNERS = 256
@@ -102,12 +103,14 @@ class GpuAccount:
         self.counter: float | None = None
         self.energy_j: float | None = None
         self.power_j = 0.0
-        self.rhythm = Rhythm()
+        self.rhythm: deque[tuple[float, float]] = deque(maxlen=SAMPLES)
+        """The last samples of util."""
 
     def add(self, gpu: GpuSample, diagnosis: GpuDiagnosis, t: float, seconds: float) -> None:
         """Count one sample that stands for ``seconds`` up to Unix time ``t``."""
         self.util.add(gpu.util_pct, seconds)
-        self.rhythm.add(t, gpu.util_pct)
+        if gpu.util_pct is not None:
+            self.rhythm.append((t, gpu.util_pct))
         measured = gpu.sm_source in MEASURED and gpu.sm_active_pct is not None
         if measured:
             self.sm.add(gpu.sm_active_pct, seconds)

@@ -5,7 +5,6 @@ Warm-up is left out: the first steps compile, allocate and fill caches, and woul
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from math import sqrt
 
@@ -215,21 +214,11 @@ LEAST_LAG = 3
 LEAST_PERIODS = 3
 
 
-class Rhythm:
-    """The last samples of util."""
+def rhythm_s(samples: Sequence[tuple[float, float]]) -> float | None:
+    """The period of util in seconds, by the first clear peak of its autocorrelation; None when there is none.
 
-    def __init__(self) -> None:
-        self.samples: deque[tuple[float, float]] = deque(maxlen=SAMPLES)
-
-    def add(self, t: float, util_pct: float | None) -> None:
-        """Add util at a Unix time; None is left out."""
-        if util_pct is not None:
-            self.samples.append((t, util_pct))
-
-
-def rhythm_s(rhythm: Rhythm) -> float | None:
-    """The period of util in seconds, by the first clear peak of its autocorrelation; None when there is none."""
-    samples = rhythm.samples
+    ``samples`` are the last ones, at most ``SAMPLES``: Unix time and util in percent.
+    """
     n = len(samples)
     if n < LEAST_SAMPLES:
         return None

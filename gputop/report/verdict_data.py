@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from gputop.diagnosis.diagnosis_data import verdict_data
-from gputop.model.snapshot import ProcessSample
+from gputop.model.snapshot import ProcessSample, value
 from gputop.monitor import Frame
+
+_FACTS = ("role", "gpu_mem_bytes", "cpu_pct", "main_run_pct", "state", "waiting_on", "rss_bytes", "job")
 
 
 def ticket_data(frame: Frame, position: int, process: ProcessSample | None = None) -> dict[str, object]:
@@ -41,15 +43,4 @@ def processes_on(frame: Frame, index: int, process: ProcessSample | None) -> lis
 
 def facts(process: ProcessSample, chosen: ProcessSample | None) -> dict[str, object]:
     """What the chosen process does, by the catalogue's keys; empty for any other."""
-    if process is not chosen:
-        return {}
-    return {
-        "role": process.role,
-        "gpu_mem_bytes": process.gpu_mem_bytes,
-        "cpu_pct": process.cpu_pct,
-        "main_run_pct": process.main_run_pct,
-        "state": process.state,
-        "waiting_on": process.waiting_on,
-        "rss_bytes": process.rss_bytes,
-        "job": process.static.job,
-    }
+    return {key: value(process, key) for key in _FACTS} if process is chosen else {}

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -65,15 +65,15 @@ def _said(code: str, tmp_path: Path, needs: str = "torch") -> Any:
 
 
 def _steps(count: int, **seconds: float) -> list[Phases]:
-    usual = {"between_s": 0.01, "forward_s": 0.02, "backward_s": 0.03, "optimizer_s": 0.01}
-    return [Phases(**{**usual, **seconds})] * count
+    usual = {"forward": 0.02, "backward": 0.03, "optimizer": 0.01, "between": 0.01}
+    return [cast("Phases", {**usual, **seconds})] * count
 
 
 @pytest.mark.parametrize("phase", ["between", "forward", "backward", "optimizer"])
 def test_the_phase_that_grew_is_named_with_what_lies_in_it(phase: str) -> None:
     account = PhaseAccount()
     account.add(_steps(20))
-    account.add(_steps(20, **{f"{phase}_s": 0.08}))
+    account.add(_steps(20, **{phase: 0.08}))
     found = account.summary()
     assert found is not None and found.growth is not None and found.growth.phase == phase
     name = "between steps" if phase == "between" else phase
@@ -83,11 +83,11 @@ def test_the_phase_that_grew_is_named_with_what_lies_in_it(phase: str) -> None:
 
 def test_nothing_grew_in_a_short_run_in_an_even_one_or_in_its_warm_up() -> None:
     for steps in (
-        [*_steps(10), *_steps(LEAST_STEPS + WARM_UP_STEPS - 11, between_s=0.5)],
+        [*_steps(10), *_steps(LEAST_STEPS + WARM_UP_STEPS - 11, between=0.5)],
         _steps(200),
-        [*_steps(WARM_UP_STEPS, forward_s=9.0), *_steps(200)],
+        [*_steps(WARM_UP_STEPS, forward=9.0), *_steps(200)],
         # Faster at the end.
-        [*_steps(60, between_s=0.5), *_steps(60)],
+        [*_steps(60, between=0.5), *_steps(60)],
     ):
         account = PhaseAccount()
         account.add(steps)
@@ -100,7 +100,7 @@ def test_a_long_run_is_kept_in_bounded_memory_from_its_beginning_to_its_end() ->
     account = PhaseAccount()
     for _ in range(12):
         account.add(_steps(1000))
-    account.add(_steps(6000, between_s=0.2))
+    account.add(_steps(6000, between=0.2))
     found = account.summary()
     assert found is not None and found.steps == 18_000 and len(account._series.steps) <= 4096
     assert found.growth is not None and found.growth.phase == "between"

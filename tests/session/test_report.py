@@ -19,7 +19,7 @@ from gputop.output.document import plain
 from gputop.output.report_text import NO_TIME, report_as, report_data, report_json, report_markdown, report_text
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import JobReport, ReportBuilder, report_recording, report_snapshots
-from gputop.report.step_account import Rhythm, rhythm_s
+from gputop.report.step_account import rhythm_s
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0
 
@@ -232,10 +232,8 @@ def test_equal_recordings_are_the_same_and_unknown_stays_unknown() -> None:
 
 @pytest.mark.parametrize("period", [4, 10, 30])
 def test_a_visible_rhythm_is_measured_and_steady_load_has_none(period: int) -> None:
-    waving, steady = Rhythm(), Rhythm()
-    for k in range(240):
-        waving.add(T0 + k, 95.0 if k % period < period // 2 else 5.0)
-        steady.add(T0 + k, 90.0 + k % 3)
+    waving = [(T0 + k, 95.0 if k % period < period // 2 else 5.0) for k in range(240)]
+    steady = [(T0 + k, 90.0 + k % 3) for k in range(240)]
     assert rhythm_s(waving) == pytest.approx(period, abs=0.5)
     assert rhythm_s(steady) is None
 

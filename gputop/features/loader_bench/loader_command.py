@@ -11,6 +11,7 @@ from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.document import plain
+from gputop.output.messages import show_progress
 from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import choose
 
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     try:
         report = measured(request, _progress)
     finally:
-        _say("")
+        show_progress("")
     terminal = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True)
     if args.json:
         sys.stdout.write(json_text(report.to_dict()))
@@ -73,10 +74,4 @@ def _step_s(text: str) -> float:
 
 def _progress(part: float, doing: str) -> None:
     filled = round(_BAR * part)
-    _say(f"[{'#' * filled}{'.' * (_BAR - filled)}] {doing}")
-
-
-def _say(text: str) -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
+    show_progress(f"[{'#' * filled}{'.' * (_BAR - filled)}] {doing}")

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from gputop.features.loader_bench.bench import LEAST_ROW_S, MOST_ROW_S, Progress, dataloader_bench
 from gputop.features.loader_bench.bench_report import LoaderReport
-from gputop.model.quantity import clean_text
+from gputop.model.quantity import error_words
 from gputop.model.source import UsageError
 from gputop.system.children import NOTHING, Child, TooLate, end, how_it_ended, start, the_users, users_python
 
@@ -134,7 +134,7 @@ def main() -> None:
     except UsageError as error:
         tell(_ChildMessage("wrong", str(error)))
     except BaseException as error:  # noqa: BLE001 — somebody else's code: whatever it raises is the answer
-        tell(_ChildMessage("wrong", f"{job.function}: {_words(error)}"))
+        tell(_ChildMessage("wrong", f"{job.function}: {error_words(error)[:MOST_WORDS]}"))
     finally:
         with suppress(Exception):
             sys.stdout.flush()
@@ -148,7 +148,7 @@ def _made(text: str) -> Any:
     try:
         return made()
     except BaseException as error:
-        raise UsageError(f"{text}() raised {_words(error)}") from error
+        raise UsageError(f"{text}() raised {error_words(error)[:MOST_WORDS]}") from error
 
 
 def function(text: str) -> Callable[[], Any]:
@@ -158,7 +158,7 @@ def function(text: str) -> Callable[[], Any]:
     try:
         attribute = getattr(importlib.import_module(module), name, None)
     except BaseException as error:
-        raise UsageError(f"{module} cannot be imported: {_words(error)}") from error
+        raise UsageError(f"{module} cannot be imported: {error_words(error)[:MOST_WORDS]}") from error
     if not callable(attribute):
         raise UsageError(f"{module} has no function {name}")
     made: Callable[[], Any] = attribute
@@ -171,9 +171,3 @@ def checked_name(text: str) -> str:
     if not module or not name.isidentifier():
         raise UsageError(f"{text!r} must be MODULE:FUNCTION, as in train:make_dataset")
     return text
-
-
-def _words(error: BaseException) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return clean_text(text)[:MOST_WORDS]

@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import shutil
-import sys
 import time
 
 from gputop.commands.argument_parser import ListAction
@@ -23,6 +22,7 @@ from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace
 from gputop.features.traces.trace_report import severity
 from gputop.model.source import UsageError
 from gputop.output.document import MOST_WIDTH, html, plain
+from gputop.output.messages import show_progress
 from gputop.output.snapshot_data import json_text
 from gputop.system.children import TooLate, finished, the_users
 
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     except TraceError as error:
         raise UsageError(str(error)) from error
     finally:
-        _say_progress("")
+        show_progress("")
     reports = [redacted_report(report, settings) for report in reports]
     if ranks is not None and not set(ranks) & {rank.rank for rank in reports[-1].ranks}:
         rank_numbers = ", ".join(str(rank.rank) for rank in reports[-1].ranks)
@@ -165,13 +165,7 @@ class _Progress:
 
     def __call__(self, done: int, whole: int) -> None:
         if time.monotonic() - self._begun >= _PROGRESS_AFTER_S and whole:
-            _say_progress(f"reading {min(100.0, 100.0 * done / whole):3.0f} %")
-
-
-def _say_progress(text: str) -> None:
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
+            show_progress(f"reading {min(100.0, 100.0 * done / whole):3.0f} %")
 
 
 def _compared(reports: list[TraceReport], form: str, args: argparse.Namespace) -> int:
