@@ -252,8 +252,6 @@ def _numbered(kind: str, around: Surroundings, number: int) -> Closing:
 
 def close_many(kind: str, count: int, around: Surroundings, at_once: int = 2) -> list[Closing]:
     """A number of closings of one kind."""
-    if at_once == 1:
-        return [_numbered(kind, around, number) for number in range(count)]
     # Not threads: while one of them starts a program, that would hold the terminal open which another closes.
     with ProcessPoolExecutor(at_once, multiprocessing.get_context("spawn")) as pool:
         return list(pool.map(partial(_numbered, kind, around), range(count)))

