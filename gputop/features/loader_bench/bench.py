@@ -34,11 +34,7 @@ _TAKE_LESS = "larger batches, and in each a few large tensors rather than many s
 def doublings(cores: int) -> list[int]:
     """0, 1, 2, 4 … up to twice the cores."""
     most_workers = min(2 * max(1, cores), MOST_WORKERS)
-    counts, workers = [0], 1
-    while workers <= most_workers:
-        counts.append(workers)
-        workers *= 2
-    return counts
+    return [0, *(1 << power for power in range(most_workers.bit_length()))]
 
 
 def worker_counts(workers: str | int | Iterable[int], cores: int) -> list[int]:
@@ -83,10 +79,8 @@ def knee(rows: Sequence[BenchRow], need_ms: float | None) -> list[int]:
     if best is None or best.setting.workers < 2:
         return []
     tried = {row.setting.workers for row in rows}
-    neighbours = (
-        (best.setting.workers - 1,) if keeps_up(best, need_ms) else (best.setting.workers - 1, best.setting.workers + 1)
-    )
-    return [count for count in neighbours if count not in tried]
+    fewer, more = best.setting.workers - 1, best.setting.workers + 1
+    return [count for count in ((fewer,) if keeps_up(best, need_ms) else (fewer, more)) if count not in tried]
 
 
 def answer(rows: Iterable[BenchRow], need_ms: float | None) -> BenchRow | None:
@@ -270,9 +264,7 @@ class _Bench:
     def finish(self) -> None:
         """Find the answer, and measure it with pinned memory where there is CUDA."""
         best = self.best = answer(self.rows, self.need_ms)
-        if best is None or best.batch_ms is None:
-            return
-        if self.loadable.may_pin and self.measure(replace(best.setting, pin_memory=True)):
+        if best is not None and self.loadable.may_pin and self.measure(replace(best.setting, pin_memory=True)):
             self._choose_pinned(best, self.rows[-1])
 
     def _choose_pinned(self, plain: BenchRow, pinned: BenchRow) -> None:

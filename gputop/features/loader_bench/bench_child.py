@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from math import sqrt
 from multiprocessing.connection import Connection
-from statistics import median
+from statistics import fmean, median, stdev
 from typing import Any
 
 from msgspec import Struct
 
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderSetting
 from gputop.features.loader_bench.process_tree_meter import ProcessTreeMeter
-from gputop.model.quantity import GIB, clean_text
+from gputop.model.quantity import GIB, clean_text, error_words
 from gputop.system.children import die_with_parent, how_it_ended
 
 # How long a batch takes, measured so that it means something.
@@ -165,23 +165,14 @@ class _Passes:
             return
 
 
-def _error(times: list[float]) -> float:
-    """The standard error of the mean, in percent of it."""
+def _interval(times: list[float]) -> float:
+    """Half of the 95 % interval of the mean, in percent of it."""
     n = len(times)
     if n < 2:
         return float("inf")
-    mean = sum(times) / n
-    variance = sum((t - mean) ** 2 for t in times) / (n - 1)
-    return 100.0 * sqrt(variance / n) / mean if mean > 0.0 else 0.0
-
-
-def _interval(times: list[float]) -> float:
-    """Half of the 95 % interval of the mean, in percent of it."""
-    return _t(len(times) - 1) * _error(times)
-
-
-def _t(freedom: int) -> float:
-    return next((t for least_freedom, t in sorted(_T95.items(), reverse=True) if freedom >= least_freedom), 4.3)
+    t95 = next((t for least_freedom, t in sorted(_T95.items(), reverse=True) if n > least_freedom), 4.3)
+    mean = fmean(times)
+    return 100.0 * t95 * stdev(times, mean) / sqrt(n) / mean if mean > 0.0 else 0.0
 
 
 # PyTorch loaders made for a setting, from a dataset or from a loader that the job already has.
@@ -218,31 +209,22 @@ class Loadable:
         """A loader with this setting. Each seed reads the samples in another order, and so other pages first."""
         from torch.utils.data import DataLoader, IterableDataset
 
-        arguments = self._arguments(setting)
+        arguments: dict[str, Any] = dict(setting.kwargs)
+        if self._loader is not None:
+            kept = {key: getattr(self._loader, key, None) for key in _KEPT}
+            arguments |= {key: value for key, value in kept.items() if value is not None}
         if isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__len__"):
             return DataLoader(self.dataset, batch_size=self.batch_size, **arguments)
         if len(self.dataset) == 0:
             raise ValueError("the dataset is empty")
-        custom = self._batches()
-        if custom is not None:
+        sampler = getattr(self._loader, "batch_sampler", None)
+        if sampler is not None and type(sampler).__name__ != "BatchSampler":
+            # The loader's own way to make batches, which is not PyTorch's.
             arguments.pop("drop_last", None)
-            return DataLoader(self.dataset, batch_sampler=custom, **arguments)
+            return DataLoader(self.dataset, batch_sampler=sampler, **arguments)
         return DataLoader(
             self.dataset, batch_size=self.batch_size, sampler=_Endless(len(self.dataset), seed), **arguments
         )
-
-    def _arguments(self, setting: LoaderSetting) -> dict[str, Any]:
-        arguments: dict[str, Any] = dict(setting.kwargs)
-        if self._loader is not None:
-            arguments |= {
-                key: getattr(self._loader, key) for key in _KEPT if getattr(self._loader, key, None) is not None
-            }
-        return arguments
-
-    def _batches(self) -> Any:
-        """The loader's own way to make batches, where it is not PyTorch's."""
-        sampler = getattr(self._loader, "batch_sampler", None)
-        return None if sampler is None or type(sampler).__name__ == "BatchSampler" else sampler
 
 
 class _Endless:
@@ -256,9 +238,7 @@ class _Endless:
 
         random = Random(self._seed)
         while True:
-            order = list(range(self._count))
-            random.shuffle(order)
-            yield from order
+            yield from random.sample(range(self._count), self._count)
 
 
 LOOK_S = 0.25
@@ -267,16 +247,26 @@ TAKING_LIMIT_S = 5.0 * MOST_TAKING_S
 """How long a child may take after its loader was timed, as on a crowded machine."""
 WEIGHED_S = 5.0
 """How long a child whose loader is paused waits for its memory to be measured."""
-Tell = Callable[[str], None]
-"""How a job reports that it has reached ``drained`` or ``timed``."""
-Job = Callable[[Loadable, LoaderSetting, int, Tell], Any]
 
 
 def measured_row(
     loadable: Loadable, setting: LoaderSetting, seed: int, *, limit_s: float, most_bytes: float | None, method: str
 ) -> BenchRow:
     """Measure one setting. ``limit_s`` ends it; ``method`` is multiprocessing's way to start the child."""
-    timing, tree = _in_child(_measured, loadable, setting, seed, limit_s, most_bytes, method)
+    import multiprocessing
+
+    context: Any = multiprocessing.get_context(method)
+    ours, theirs = context.Pipe()
+    child = context.Process(target=_child, args=(theirs, loadable, setting, seed), name="gputop-loader-bench")
+    child.start()
+    theirs.close()
+    tree = ProcessTreeMeter(child.pid)
+    try:
+        timing = _followed(ours, child, tree, limit_s, most_bytes)
+    finally:
+        _kill(child)
+        tree.close()
+        ours.close()
     if not isinstance(timing, BatchTiming):
         return BenchRow(setting, failed=timing)
     take_ms = None if timing.take_s is None else 1000.0 * timing.take_s
@@ -286,33 +276,10 @@ def measured_row(
     )  # fmt: skip
 
 
-def _in_child(
-    job: Job,
-    loadable: Loadable,
-    setting: LoaderSetting,
-    seed: int,
-    limit_s: float,
-    most_bytes: float | None,
-    method: str,
-) -> tuple[Any, ProcessTreeMeter]:
-    """A job's result from its own process, or why there is none, in words; and what was seen of its tree."""
-    import multiprocessing
-
-    context: Any = multiprocessing.get_context(method)
-    ours, theirs = context.Pipe()
-    child = context.Process(target=_child, args=(theirs, job, loadable, setting, seed), name="gputop-loader-bench")
-    child.start()
-    theirs.close()
-    tree = ProcessTreeMeter(child.pid)
-    try:
-        return _followed(ours, child, tree, limit_s, most_bytes), tree
-    finally:
-        _kill(child)
-        tree.close()
-        ours.close()
-
-
-def _followed(ours: Connection, child: Any, tree: ProcessTreeMeter, limit_s: float, most_bytes: float | None) -> Any:
+def _followed(
+    ours: Connection, child: Any, tree: ProcessTreeMeter, limit_s: float, most_bytes: float | None
+) -> BatchTiming | str:
+    """The child's result, or why there is none, in words."""
     until = time.monotonic() + limit_s
     timed = False
     while True:
@@ -334,7 +301,8 @@ def _followed(ours: Connection, child: Any, tree: ProcessTreeMeter, limit_s: flo
                     ours.send(None)
                 timed, until = True, max(until, time.monotonic() + TAKING_LIMIT_S)
                 continue
-            return answer
+            result: BatchTiming | str = answer
+            return result
         if not timed:
             # After the timing the workers only do what the pauses need.
             tree.look(most_bytes)
@@ -344,7 +312,7 @@ def _followed(ours: Connection, child: Any, tree: ProcessTreeMeter, limit_s: flo
             return f"stopped: no answer within {limit_s:.0f} s"
 
 
-def _child(theirs: Connection, job: Job, loadable: Loadable, setting: LoaderSetting, seed: int) -> None:
+def _child(theirs: Connection, loadable: Loadable, setting: LoaderSetting, seed: int) -> None:
     """In the child. Its group is its own, so that its workers can be ended with it."""
     os.setsid()
     die_with_parent()
@@ -363,37 +331,34 @@ def _child(theirs: Connection, job: Job, loadable: Loadable, setting: LoaderSett
             theirs.poll(WEIGHED_S)
 
     try:
-        theirs.send(("done", job(loadable, setting, seed, tell)))
+        loader = loadable.passes(setting, seed)
+        timing = measure(
+            lambda: iter(loader),
+            setting.workers,
+            setting.prefetch or 0,
+            time.perf_counter,
+            lambda: tell("drained"),
+            # The loader still has its workers.
+            timed=lambda: tell("timed"),
+            pause=time.sleep if setting.workers else None,
+        )
+        theirs.send(("done", timing))
     except BaseException as error:  # noqa: BLE001 — likewise, an exit included
         theirs.send(("failed", _words(error)))
     theirs.close()
     os.killpg(0, signal.SIGKILL)
 
 
-def _measured(loadable: Loadable, setting: LoaderSetting, seed: int, tell: Tell) -> BatchTiming:
-    loader = loadable.passes(setting, seed)
-    return measure(
-        lambda: iter(loader),
-        setting.workers,
-        setting.prefetch or 0,
-        time.perf_counter,
-        lambda: tell("drained"),
-        # The loader still has its workers.
-        timed=lambda: tell("timed"),
-        pause=time.sleep if setting.workers else None,
-    )
-
-
 def _words(error: BaseException) -> str:
     if isinstance(error, Empty):
         return "the dataset is empty"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    text = str(error)
+    text = str(error).strip()
     if "bus error" in text.lower() or "shared memory" in text.lower():
         return "shared memory ran out: enlarge /dev/shm (docker run --shm-size=8g), or fewer workers"
-    # A worker's error is a traceback as text, whose last line names the error.
-    last_line = lines[-1] if lines and lines[0].startswith("Caught") else lines[0] if lines else ""
-    return clean_text(f"{type(error).__name__}: {last_line}" if last_line else type(error).__name__)[:MOST_WORDS]
+    if text.startswith("Caught"):
+        # A worker's error is a traceback as text, whose last line names the error.
+        return clean_text(f"{type(error).__name__}: {text.splitlines()[-1].strip()}")[:MOST_WORDS]
+    return error_words(error)[:MOST_WORDS]
 
 
 def _kill(child: Any) -> None:

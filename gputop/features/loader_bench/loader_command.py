@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from gputop.commands.argument_parser import ListAction, seconds
 from gputop.commands.needs import Needs
+from gputop.commands.shared_options import prints_ascii
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.document import plain
 from gputop.output.messages import show_progress
 from gputop.output.snapshot_data import json_text
-from gputop.paint.glyphs import choose
 
 NEEDS = Needs()
 NOTHING_MEASURED = 1
-_BAR = 24
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
@@ -43,26 +41,22 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     request = BenchRequest(checked_name(args.function), args.batch_size, _counts(args.workers), step_ms, budget_s)
     try:
-        report = measured(request, _progress)
+        report = measured(request)
     finally:
         show_progress("")
-    terminal = choose(os.environ, sys.stdout.encoding, theme="auto", ascii_only=settings.ascii, no_color=True)
     if args.json:
         sys.stdout.write(json_text(report.to_dict()))
     else:
-        sys.stdout.write(plain(loader_document(report), is_ascii=terminal.glyphs.name == "ascii"))
+        sys.stdout.write(plain(loader_document(report), is_ascii=prints_ascii(settings)))
     sys.stdout.flush()
     return 0 if report.best is not None else NOTHING_MEASURED
 
 
-def _counts(option: list[str] | str | None) -> str | list[int]:
-    if option is None:
-        return "auto"
-    words = option if isinstance(option, list) else option.split(",")
+def _counts(option: str | None) -> str | list[int]:
     try:
-        return [int(word) for word in words]
+        return "auto" if option is None else [int(word) for word in option.split(",")]
     except ValueError:
-        raise UsageError(f"--workers must be numbers, as in 0,4,8, not {','.join(words)!r}") from None
+        raise UsageError(f"--workers must be numbers, as in 0,4,8, not {option!r}") from None
 
 
 def _step_s(text: str) -> float:
@@ -70,8 +64,3 @@ def _step_s(text: str) -> float:
     if text.strip().lower().endswith("ms"):
         return seconds(text.strip()[:-2] + "s", "--step") / 1000.0
     return seconds(text, "--step")
-
-
-def _progress(part: float, doing: str) -> None:
-    filled = round(_BAR * part)
-    show_progress(f"[{'#' * filled}{'.' * (_BAR - filled)}] {doing}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Iterable
 
@@ -12,7 +11,6 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.procfs import read_file
 
-PAGE = resource.getpagesize()
 WEIGHED_APART = 20.0
 """Measuring memory takes at most a twentieth of a measurement's time."""
 
@@ -43,19 +41,16 @@ class ProcessTreeMeter:
         if (
             alarm_bytes is not None
             and time.monotonic() >= self._weigh_next
-            and sum(_resident(sample.pid) for sample in samples) > alarm_bytes
+            and sum(sample.rss_bytes or 0.0 for sample in samples) > alarm_bytes
         ):
             self._weigh(samples)
         workers = [s for s in samples if s.pid != self._pid and s.run_pct is not None] or [
             s for s in samples if s.run_pct is not None
         ]
         for sample in workers:
-            waits = sample.state == "D"
-            network = sample.waiting_on == "network"
-            for place, share in enumerate(
-                ((sample.run_pct or 0.0) / 100.0, (sample.wait_pct or 0.0) / 100.0, float(waits), float(network))
-            ):
-                self._sums[place] += min(1.0, share)
+            run, queued = ((share or 0.0) / 100.0 for share in (sample.run_pct, sample.wait_pct))
+            shares = (run, queued, float(sample.state == "D"), float(sample.waiting_on == "network"))
+            self._sums = [total + min(1.0, share) for total, share in zip(self._sums, shares, strict=True)]
         if workers:
             self._samples += len(workers)
             self._looks += 1
@@ -87,14 +82,6 @@ class ProcessTreeMeter:
 
     def _collect(self) -> tuple[ProcessSample, ...]:
         return self._collector.read(time.monotonic(), [GpuProcess(0, self._pid)])
-
-
-def _resident(pid: int) -> float:
-    """Resident bytes, from /proc/PID/statm (proc(5)), which the kernel has at hand; 0 for one that has ended."""
-    try:
-        return float(int(read_file(f"/proc/{pid}/statm").split()[1]) * PAGE)
-    except (OSError, IndexError, ValueError):
-        return 0.0
 
 
 def _pss(pid: int) -> float | None:

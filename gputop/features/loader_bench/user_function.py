@@ -18,10 +18,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from gputop.features.loader_bench.bench import LEAST_ROW_S, MOST_ROW_S, Progress, dataloader_bench
+from gputop.features.loader_bench.bench import LEAST_ROW_S, MOST_ROW_S, dataloader_bench
 from gputop.features.loader_bench.bench_report import LoaderReport
 from gputop.model.quantity import error_words
 from gputop.model.source import UsageError
+from gputop.output.messages import show_progress
 from gputop.system.children import NOTHING, Child, TooLate, end, how_it_ended, start, the_users, users_python
 
 LATE_S = MOST_ROW_S + LEAST_ROW_S
@@ -30,6 +31,7 @@ LOOK_S = 0.25
 END_S = 2.0
 """How long a child that has answered may take to end."""
 MOST_WORDS = 300
+_BAR = 24
 
 
 class BenchRequest(Struct, frozen=True):
@@ -43,15 +45,14 @@ class BenchRequest(Struct, frozen=True):
 
 
 class _ChildMessage(Struct, frozen=True):
-    """What the child says: that the function has returned, how far it is, the report, or what is wrong."""
+    """What the child says: that the function has returned, the report, or what is wrong."""
 
-    kind: Literal["made", "progress", "report", "wrong"]
+    kind: Literal["made", "report", "wrong"]
     words: str = ""
-    part: float = 0.0
     report: LoaderReport | None = None
 
 
-def measured(job: BenchRequest, progress: Progress | None = None) -> LoaderReport:
+def measured(job: BenchRequest) -> LoaderReport:
     """The report on what the function makes. Raises UsageError for a function that gives nothing to measure, with the
     reason."""
     ours, theirs = Pipe(duplex=False)
@@ -65,14 +66,14 @@ def measured(job: BenchRequest, progress: Progress | None = None) -> LoaderRepor
     )
     theirs.close()
     try:
-        return _followed(ours, child, job, progress)
+        return _followed(ours, child, job)
     finally:
         # With the threads and forks that the function has left behind.
         end(child)
         ours.close()
 
 
-def _followed(ours: Connection, child: Child, job: BenchRequest, progress: Progress | None) -> LoaderReport:
+def _followed(ours: Connection, child: Child, job: BenchRequest) -> LoaderReport:
     begun = time.monotonic()
     until, is_made = begun + job.budget_s, False
     while time.monotonic() < until:
@@ -88,8 +89,6 @@ def _followed(ours: Connection, child: Child, job: BenchRequest, progress: Progr
             raise UsageError(f"{job.function}: {_how_it_ended(child)}") from None
         if message.kind == "made":
             is_made, until = True, begun + job.budget_s + LATE_S
-        elif message.kind == "progress" and progress is not None:
-            progress(message.part, message.words)
         elif message.kind == "wrong":
             raise UsageError(message.words)
         elif message.report is not None:
@@ -128,7 +127,7 @@ def main() -> None:
             workers=job.workers,
             step_ms=job.step_ms,
             budget_s=max(1.0, job.budget_s - (time.monotonic() - begun)),
-            progress=lambda part, doing: tell(_ChildMessage("progress", doing, part)),
+            progress=_draw,
         )
         tell(_ChildMessage("report", report=report))
     except UsageError as error:
@@ -140,6 +139,11 @@ def main() -> None:
             sys.stdout.flush()
         # Not as Python ends: a thread that the function has left would hold it up.
         os._exit(0)
+
+
+def _draw(part: float, doing: str) -> None:
+    filled = round(_BAR * part)
+    show_progress(f"[{'#' * filled}{'.' * (_BAR - filled)}] {doing}")
 
 
 def _made(text: str) -> Any:
