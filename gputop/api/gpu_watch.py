@@ -31,7 +31,6 @@ from gputop.sources.marked import Marked
 
 # Which GPUs are this job's: those on which a process of this process's control group holds a context.
 
-MOST_KNOWN = 4096
 FOREIGN_FRAMES = 2
 """Frames in which GPU processes were seen, and none that this PID namespace knows, until all GPUs are taken: a
 container is shown the driver's pids, which are another namespace's, and only the GPUs that were given to it."""
@@ -63,8 +62,6 @@ class JobGpus:
             return False
         is_ours = self._is_ours.get(pid)
         if is_ours is None:
-            if len(self._is_ours) >= MOST_KNOWN:
-                self._is_ours.clear()
             is_ours = self._is_ours[pid] = self._identity(pid) == self._own_identity
         return is_ours
 

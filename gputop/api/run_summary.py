@@ -87,7 +87,6 @@ MARGIN = 0.95
 LEAST_GROWTH = 1.05
 LEAST_WATCH_S = 10.0
 """A program watched for less has hardly filled its memory yet: nothing is said of its batch."""
-MOST_PEAKS = 1024
 
 
 class RunMemory(Struct, frozen=True):
@@ -144,7 +143,7 @@ class MemoryWatch:
                 self._used.add(index)
             trend = self._trends.setdefault(index, MemoryTrend())
             trend.observe(frame.snapshot.t, owners, None if used is None or total is None else total - used)
-            if used is not None and self.batch_size is not None and len(self._peaks) < MOST_PEAKS:
+            if used is not None and self.batch_size is not None:
                 key = (index, self.batch_size)
                 self._peaks[key] = max(self._peaks.get(key, 0.0), used)
 

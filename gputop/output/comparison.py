@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gputop.diagnosis.thresholds import CLEAR_POINTS, SAME_POINTS, SAME_RATIO
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
-from gputop.model.quantity import duration, length, of_hundred, per_second, step_time
+from gputop.model.quantity import GIB, duration, length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
 from gputop.output.document import Block, Cell, Document, Items, LevelText, Table, Verdict, indented_json
 from gputop.report.gpu_account import GpuReport
@@ -154,10 +154,8 @@ def compare(before: JobReport, after: JobReport) -> Comparison:
         aims_higher = key in ("sm_pct", "efficiency_pct") and abs(worked) >= CLEAR_POINTS
         sign = 0 if (key == "util_pct" and has_sm) or aims_higher else usual
         differences.append(_difference(key, label, unit, _mean(before, read), _mean(after, read), sign))
-    differences.append(
-        _difference("steps_per_s", "steps", "1/s", _steps_per_s(before), _steps_per_s(after), 1),
-    )
     for key, label, unit in (
+        ("steps_per_s", "steps", "1/s"),
         ("samples_per_s", "samples", "1/s"),
         ("tokens_per_s", "tokens", "1/s"),
         ("mfu_pct", "MFU", "%"),
@@ -181,13 +179,23 @@ def compare(before: JobReport, after: JobReport) -> Comparison:
     )
 
 
+def _memory_gib(gpu: GpuReport) -> float | None:
+    return None if gpu.memory_peak_bytes is None else gpu.memory_peak_bytes / GIB
+
+
 _MEASURES: tuple[tuple[str, str, str, int, Callable[[GpuReport], float | None]], ...] = (
     ("util_pct", "util", "%", 1, lambda gpu: gpu.util_pct),
     ("sm_pct", "SM", "%", 1, lambda gpu: gpu.sm_pct),
     ("work_pct", "work", "%", 1, lambda gpu: gpu.work_pct),
     ("efficiency_pct", "efficiency", "%", 1, lambda gpu: gpu.efficiency_pct),
     ("rhythm_s", "step rhythm", "s", -1, lambda gpu: gpu.rhythm_s),
-    ("memory_peak_bytes", "memory peak", "GiB", 0, lambda gpu: _scaled(gpu.memory_peak_bytes, 2**30)),
+    (
+        "memory_peak_bytes",
+        "memory peak",
+        "GiB",
+        0,
+        lambda gpu: None if gpu.memory_peak_bytes is None else gpu.memory_peak_bytes / GIB,
+    ),
     ("power_w", "power", "W", 0, lambda gpu: gpu.power_w),
 )
 """Key, label, unit, whether more is better (1), worse (-1) or neither (0), and the value of one GPU."""
@@ -302,7 +310,7 @@ def verdict_line(comparison: Comparison) -> str:
 
 def steps_words(comparison: Comparison) -> str:
     """`` 3.1 steps/s, 2.4 before (+29 %).``; empty where one of the jobs did not announce its steps."""
-    was, now = _steps_per_s(comparison.before), _steps_per_s(comparison.after)
+    was, now = (_of_steps(report, "steps_per_s") for report in (comparison.before, comparison.after))
     if was is None or now is None:
         return ""
     return f" {per_second(now)} steps/s, {per_second(was)} before ({100.0 * (now / was - 1.0):+.0f} %)."
@@ -332,14 +340,7 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "differences": [
-            {
-                "key": d.key,
-                "unit": d.unit,
-                "before": d.before,
-                "after": d.after,
-                "change": d.change,
-                "direction": d.direction,
-            }
+            {key: getattr(d, key) for key in ("key", "unit", "before", "after", "change", "direction")}
             for d in comparison.differences
         ],
         "not_work_share": {"before": comparison.before.not_work_share(), "after": comparison.after.not_work_share()},
@@ -398,13 +399,8 @@ def _finding_names(report: JobReport) -> dict[str, str]:
     return names
 
 
-def _steps_per_s(report: JobReport) -> float | None:
-    """Steps a second of the run that made the most of them."""
-    return report.steps[0].steps_per_s if report.steps else None
-
-
 def _of_steps(report: JobReport, key: str) -> float | None:
-    """A figure of the same run; a utilisation above 100 % is none."""
+    """A figure of the run that made the most steps; a utilisation above 100 % is none."""
     value: float | None = getattr(report.steps[0], key) if report.steps else None
     return None if key == "mfu_pct" and value is not None and value > MOST_MFU_PCT else value
 
@@ -412,10 +408,6 @@ def _of_steps(report: JobReport, key: str) -> float | None:
 def _of_server(report: JobReport, key: str) -> float | None:
     """A figure of the only server that was asked; of several it belongs to none."""
     return getattr(report.servers[0], key) if len(report.servers) == 1 else None
-
-
-def _scaled(value: float | None, by: float) -> float | None:
-    return None if value is None else value / by
 
 
 def _decimals(d: Difference) -> int:

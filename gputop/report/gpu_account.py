@@ -18,8 +18,6 @@ from gputop.model.snapshot import GpuSample
 from gputop.report.step_account import SAMPLES, rhythm_s
 
 _J_PER_KWH = 3.6e6
-MOST_OWNERS = 256
-"""Processes among which that of a GPU is chosen."""
 
 
 class GpuReport(Struct, frozen=True):
@@ -134,7 +132,7 @@ class GpuAccount:
             self.causes.take(diagnosis.causes)
             self.lost.take(diagnosis.lost)
         owner = diagnosis.owner
-        if owner is not None and (owner in self.owners or len(self.owners) < MOST_OWNERS):
+        if owner is not None:
             self.owners[owner] = self.owners.get(owner, 0.0) + seconds
 
     def _add_energy(self, counter: float | None) -> None:

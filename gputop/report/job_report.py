@@ -18,7 +18,7 @@ from gputop.diagnosis.thresholds import LEAST_GAIN, LEAST_USED_PCT
 from gputop.diagnosis.types import NOT_WORK, STATES, Badge, GpuDiagnosis, GpuOwner, Level, Role, State
 from gputop.diagnosis.window import sm_now
 from gputop.model.cards import LEAST_S, LIST_PRICE, LIST_SOURCE, Price, SmallerCard, price_of, smaller_card
-from gputop.model.quantity import HOUR_S, gpu_time, length, which_gpus
+from gputop.model.quantity import HOUR_S, length, which_gpus
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.model.steps import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor, in_runs
@@ -32,13 +32,9 @@ if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
 
 UNSEEN = NO_BOTTLENECK_SEEN.id
-_MOST_FINDINGS = 1000
 _MOST_MARKS = 256
 _MOST_HOSTS = 8
 _MOST_MISSING = 32
-MOST_GPUS_TOLD = 1024
-"""GPUs, MIG instances among them, that a report lists. A recreated instance has another UUID, so a recording of
-weeks may hold more; a report of that length would not be read, and memory must stay bounded."""
 _TOLD: tuple[Level, ...] = ("red", "yellow", "info")
 
 
@@ -306,8 +302,6 @@ class ReportBuilder:
         self._servers = ServerAccount()
         self._periods: dict[tuple[int, ...], StepPeriod] = {}
         self._unseen: dict[int, str] = {}
-        self._untold_s = 0.0
-        """Time of the GPUs beyond those that are listed."""
 
     def add(self, frame: Frame) -> None:
         """Count a frame. One that only repeats a reading brings its events and steps, and no time."""
@@ -321,16 +315,13 @@ class ReportBuilder:
             if period.gpus in self._periods or len(self._periods) < MOST_PERIODS:
                 self._periods[period.gpus] = period
         is_repeat = "nvml" in snapshot.repeats and self._frames > 0
-        if is_repeat and (self._is_full or all(gpu.static.uuid in self._gpus for gpu in snapshot.gpus)):
+        if is_repeat and all(gpu.static.uuid in self._gpus for gpu in snapshot.gpus):
             return
         seconds = self._span(snapshot)
         split = {gpu.static.mig_parent for gpu in snapshot.gpus}
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
             account = self._gpus.get(gpu.static.uuid)
             if account is None:
-                if self._is_full:
-                    self._untold_s += seconds
-                    continue
                 account = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
             account.is_split = gpu.static.uuid in split
             account.add(gpu, diagnosis, snapshot.t, seconds)
@@ -346,10 +337,6 @@ class ReportBuilder:
         for gpu in snapshot.gpus:
             if gpu.static.index == index and (account := self._gpus.get(gpu.static.uuid)) is not None:
                 account.served = True
-
-    @property
-    def _is_full(self) -> bool:
-        return len(self._gpus) >= MOST_GPUS_TOLD
 
     @property
     def has_frames(self) -> bool:
@@ -389,31 +376,22 @@ class ReportBuilder:
         if d.level in _TOLD:
             name = d.verdict if d.busy_not_working is None else f"{d.verdict} {d.busy_not_working}"
             lost_s = (lost_share(d.state, d.verdict, gpu.util_pct, sm_now(gpu)) or 0.0) * seconds
-            if self._is_new(d.index, "verdict", name):
+            before = self._spells.get((d.index, "verdict", name))
+            if before is None or before.last_frame < self._frames - 1:
                 # What it says began before it was shown: an idle GPU waits for its verdict.
                 seconds = min(d.lasted_s, self._passed_s + seconds)
                 lost_s, t = min(d.charged_s, seconds), t - seconds
             spell = self._spell(d.index, "verdict", name, t, seconds)
-            if spell is not None:
-                # A straggler's victim has its badge's words; what is wrong with a card is a finding of its own.
-                spell.latest = replace(d, badges=tuple(badge for badge in d.badges if badge.about is not None))
-                spell.gain_s += lost_s
+            # A straggler's victim has its badge's words; what is wrong with a card is a finding of its own.
+            spell.latest = replace(d, badges=tuple(badge for badge in d.badges if badge.about is not None))
+            spell.gain_s += lost_s
         for badge in d.badges:
             if badge.about is None:
-                spell = self._spell(d.index, "badge", badge.id, t, seconds)
-                if spell is not None:
-                    spell.latest = badge
+                self._spell(d.index, "badge", badge.id, t, seconds).latest = badge
 
-    def _is_new(self, gpu: int, kind: str, name: str) -> bool:
-        """Whether a finding did not stand in the frame before."""
-        spell = self._spells.get((gpu, kind, name))
-        return spell is None or spell.last_frame < self._frames - 1
-
-    def _spell(self, gpu: int, kind: str, name: str, t: float, seconds: float) -> _Spell | None:
+    def _spell(self, gpu: int, kind: str, name: str, t: float, seconds: float) -> _Spell:
         spell = self._spells.get((gpu, kind, name))
         if spell is None:
-            if len(self._spells) >= _MOST_FINDINGS:
-                return None
             spell = self._spells[(gpu, kind, name)] = _Spell(t, self._passed_s)
         if spell.last_frame != self._frames - 1:
             spell.spells += 1
@@ -450,7 +428,7 @@ class ReportBuilder:
             command=command,
             exit_code=exit_code,
             duration_s=self._passed_s if duration_s is None else duration_s,
-            notes=(*notes, *self._unseen_notes(), *self._untold_note()),
+            notes=(*notes, *self._unseen_notes()),
             steps=self._steps.report(),
             servers=self._servers.report(),
             periods=tuple(self._periods.values()),
@@ -463,14 +441,6 @@ class ReportBuilder:
         for index, remedy in self._unseen.items():
             gpus.setdefault(remedy, []).append(index)
         return [f"{which_gpus(indices)}: {remedy}" for remedy, indices in gpus.items()]
-
-    def _untold_note(self) -> tuple[str, ...]:
-        if not self._untold_s:
-            return ()
-        return (
-            f"only the first {MOST_GPUS_TOLD:,} GPUs and MIG instances are listed: {gpu_time(self._untold_s)} of later "
-            "ones are in no row and in no sum",
-        )
 
 
 def alike(findings: Iterable[FindingReport]) -> list[list[FindingReport]]:

@@ -18,7 +18,7 @@ from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.index import Recording
-from gputop.report.job_report import MOST_GPUS_TOLD, JobReport, ReportBuilder, with_run
+from gputop.report.job_report import JobReport, ReportBuilder, with_run
 
 if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
@@ -102,11 +102,7 @@ class _Lanes:
         last = self._number(snapshot.t)
         numbers = range(min(last, self._number(snapshot.t - snapshot.interval_s + self.column_s)), last + 1)
         for gpu, d in zip(snapshot.gpus, frame.diagnoses, strict=False):
-            columns = self.gpus.get(gpu.static.uuid)
-            if columns is None:
-                if len(self.gpus) >= MOST_GPUS_TOLD:
-                    continue
-                columns = self.gpus[gpu.static.uuid] = {}
+            columns = self.gpus.setdefault(gpu.static.uuid, {})
             for number in numbers:
                 self._add_gpu(columns.setdefault(number, _Sums()), gpu, d)
         for process in snapshot.processes:

@@ -12,11 +12,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from gputop.model.serving import MOST_SERVERS, TIMES, WORDS, Bounds, ServerKind, ServerRow
+from gputop.model.serving import TIMES, WORDS, Bounds, ServerKind, ServerRow
 
 _PEAKS = {"queue": "queue_max", "kv_cache_pct": "kv_cache_max_pct"}
 """Of these the highest value is told as well."""
-_MOST_BUCKETS = 256
 
 
 class ServerReport(Struct, frozen=True):
@@ -76,7 +75,7 @@ class _Server:
         for key in TIMES:
             usual, late = getattr(row, f"{key}_p50_s"), getattr(row, f"{key}_p99_s")
             stood = self.buckets[key]
-            if usual is not None and (usual in stood or len(stood) < _MOST_BUCKETS):
+            if usual is not None:
                 stood[usual] = stood.get(usual, 0.0) + seconds
             if late is not None and (key not in self.worst or _upper(late) > _upper(self.worst[key])):
                 self.worst[key] = late
@@ -103,12 +102,7 @@ class ServerAccount:
     def add(self, rows: Iterable[ServerRow], seconds: float) -> None:
         """Count the rows of a frame that stands for so many seconds."""
         for row in rows:
-            server = self._servers.get(row.place)
-            if server is None:
-                if len(self._servers) >= MOST_SERVERS:
-                    continue
-                server = self._servers[row.place] = _Server()
-            server.add(row, seconds)
+            self._servers.setdefault(row.place, _Server()).add(row, seconds)
 
     def report(self) -> tuple[ServerReport, ...]:
         """One for each server, in the order in which they were first seen."""

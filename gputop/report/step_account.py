@@ -15,7 +15,6 @@ from gputop.model.steps import StepRow, run_name
 
 WARM_UP_ROWS = 30
 """Announcements among which the warm-up is looked for."""
-MOST_RUNS = 256
 
 
 class StepReport(Struct, frozen=True):
@@ -146,15 +145,9 @@ class StepAccount:
         self._ranks: dict[tuple[str, str, int], _Rank] = {}
 
     def add(self, rows: Iterable[StepRow]) -> None:
-        """Count the rows of a frame; runs beyond ``MOST_RUNS`` are left out."""
+        """Count the rows of a frame."""
         for row in rows:
-            rank = run_name(row), row.name, row.pid
-            account = self._ranks.get(rank)
-            if account is None:
-                if len(self._ranks) >= MOST_RUNS:
-                    continue
-                account = self._ranks[rank] = _Rank(row.rank)
-            account.add(row)
+            self._ranks.setdefault((run_name(row), row.name, row.pid), _Rank(row.rank)).add(row)
 
     def report(self) -> tuple[StepReport, ...]:
         """One for each run, the one with the most steps first."""

@@ -26,9 +26,6 @@ from gputop.recording.decode import Decoder, Rounder
 from gputop.recording.reader import read_snapshots
 from gputop.recording.recent_past import Memory
 from gputop.recording.writer import MOST_EARLY, RecordingWriter
-from gputop.report import job_report
-from gputop.report import lanes as report_lanes
-from gputop.report.lanes import pictured
 from gputop.session.session import FrameEvents
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
@@ -101,15 +98,6 @@ def test_a_recording_goes_on_however_many_mig_instances_were_made_anew(
     read = [each for each in map(decoder.feed, (tmp_path / "r.jsonl").read_bytes().splitlines()) if each is not None]
     assert [each.gpus[0].static.uuid for each in read] == [f"MIG-{tick}" for tick in range(ticks)]
     assert not decoder.damaged and too_large(decoder) == []
-    # A report of it has an end, and says what it leaves out.
-    monkeypatch.setattr(job_report, "MOST_GPUS_TOLD", 20)
-    monkeypatch.setattr(report_lanes, "MOST_GPUS_TOLD", 20)
-    shown = pictured([replace(each, repeats=()) for each in read[:100]])
-    assert len(shown.report.gpus) == len(shown.lanes) == 20
-    assert ["first 20 GPUs and MIG instances are listed: 0.02 GPU-h of" in note for note in shown.report.notes] == [
-        True
-    ]
-    assert sum(shown.report.gpu_hours().values()) == pytest.approx(19.0 / 3600.0)
     monkeypatch.setattr(diagnose, "MOST_GPUS", 20)
     monkeypatch.setattr(diagnose, "read_snapshots", lambda *_: iter(read[:60]))
     kept: list[Diagnoser] = []

@@ -143,7 +143,6 @@ def group_of(per: Per, uuid: str, jobs: frozenset[str]) -> str:
     return "job " + ", ".join(sorted(jobs)) if per == "job" and jobs else NODE
 
 
-MOST_ALERTS = 64
 LEAST_AGAIN_S = 1.0
 LONGEST_S = 30 * 86400.0
 FOR_S = 60.0
@@ -228,8 +227,6 @@ def read_alerts(tables: Iterable[Mapping[str, Any]]) -> tuple[tuple[Alert, ...],
             alert = _Reader(number, table).alert()
             if alert.name in alerts:
                 raise AlertError("an alert before it has this name: names tell alerts apart", number, "name")
-            if len(alerts) == MOST_ALERTS:
-                raise AlertError(f"there may be at most {MOST_ALERTS} alerts", number, "")
             alerts[alert.name] = alert
         except AlertError as error:
             errors.append(error)

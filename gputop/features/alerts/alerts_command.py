@@ -89,14 +89,6 @@ def alerts_on_screen(args: Any, settings: Settings) -> NodeAlerts | None:
     return alerts_here(args, settings, fire=fire)
 
 
-def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
-    """What `gputop doctor` says of alerts: who fires them."""
-    if not settings.alert:
-        return {}
-    alerts = alerts_report(args, settings)
-    return {"alerts": alerts, "problems": [alerts["problem"]] if alerts["problem"] else []}
-
-
 def alerts_in(settings: Settings) -> tuple[Alert, ...]:
     """The alerts of the settings, which were checked when they were read."""
     from gputop.features.alerts.alert_table import alerts_of
@@ -105,13 +97,11 @@ def alerts_in(settings: Settings) -> tuple[Alert, ...]:
 
 
 def refuse_unsafe(args: Any, alerts: Sequence[Alert]) -> None:
-    """Raises ConfigError where others could have written a command."""
-    if any(alert.run for alert in alerts):
-        _refuse_written_by_others(configuration_file(args))
-
-
-def _refuse_written_by_others(file: Path) -> None:
-    """Raises ConfigError unless only this user or root can write the file, its folder, and the target of a link."""
+    """Raises ConfigError for a command unless only this user or root can write the file that it stands in, its folder,
+    and the target of a link."""
+    if not any(alert.run for alert in alerts):
+        return
+    file = configuration_file(args)
     for path in dict.fromkeys((file, file.absolute().parent, file.resolve(), file.resolve().parent)):
         try:
             status = path.stat()
@@ -123,8 +113,10 @@ def _refuse_written_by_others(file: Path) -> None:
             raise ConfigError(f"alerts with run need a configuration that only you can write: chmod go-w {path}")
 
 
-def alerts_report(args: Any, settings: Settings) -> dict[str, Any]:
+def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
     """The alerts for `gputop doctor`, without secrets: which process fires them now, or why none can."""
+    if not settings.alert:
+        return {}
     from gputop.features.alerts.runner import holder
 
     alerts, problem = alerts_in(settings), None
@@ -133,7 +125,8 @@ def alerts_report(args: Any, settings: Settings) -> dict[str, Any]:
     except ConfigError as error:
         problem = str(error)
     names = [{"name": a.name, "when": a.when.text, "runs": bool(a.run)} for a in alerts]
-    return {"configured": names, "fired_by_pid": holder(_runtime_directory()), "problem": problem}
+    report = {"configured": names, "fired_by_pid": holder(_runtime_directory()), "problem": problem}
+    return {"alerts": report, "problems": [] if problem is None else [problem]}
 
 
 def _runtime_directory() -> str:

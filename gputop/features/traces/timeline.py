@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import Counter
 from heapq import nlargest
 from itertools import compress, islice
 from operator import le, sub
@@ -52,16 +51,6 @@ class DeviceEvents(Struct):
 
     def __len__(self) -> int:
         return len(self.start)
-
-
-MOST_DEVICES = 64
-"""More than any host has: each is analysed over the whole trace."""
-
-
-def devices_of(trace: Trace) -> list[int]:
-    """The GPUs on which something ran, in their order; of more than any host has, those with the most events."""
-    events = Counter(trace.gpu.device)
-    return sorted(device for device, _ in events.most_common(MOST_DEVICES))
 
 
 def busiest_stream_ns(trace: Trace, events: DeviceEvents, begin: int, end: int) -> int:

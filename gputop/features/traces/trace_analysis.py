@@ -48,7 +48,6 @@ from gputop.features.traces.timeline import (
     busiest_stream_ns,
     busy,
     device_events,
-    devices_of,
     happened_once,
     idle_time,
     launches,
@@ -106,7 +105,7 @@ def analyse(trace: Trace, choice: StepChoice | None = None) -> tuple[TraceGpuRep
     if not len(trace.gpu):
         raise TraceError(f"{trace.path}: {_without_work(trace)}")
     host = _host_side(trace, choice)
-    return tuple(_gpu(trace, device, host, choice) for device in devices_of(trace))
+    return tuple(_gpu(trace, device, host, choice) for device in sorted(set(trace.gpu.device)))
 
 
 def _without_work(trace: Trace) -> str:

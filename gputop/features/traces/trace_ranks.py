@@ -137,15 +137,11 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
     except OSError as error:
         return TraceError(f"{path}: {error.strerror or error}")
     number, origin = _rank_of(trace)
-    notes = []
-    if trace.dropped_events:
-        notes.append(f"{trace.dropped_events} damaged events were left out")
-    others = len(set(trace.gpu.device)) - len(gpus)
-    if others:
-        notes.append(f"{others} more devices were left out: these are the {len(gpus)} with the most events")
+    dropped = trace.dropped_events
+    notes = (f"{dropped} damaged events were left out",) if dropped else ()
     report = RankReport(
         path, number, origin, trace.world_size, trace.size_bytes, perf_counter() - begun, trace.truncated,
-        trace.dropped_events, gpus, tuple(notes),
+        dropped, gpus, notes,
     )  # fmt: skip
     return Rank(report, *_collectives(trace))
 

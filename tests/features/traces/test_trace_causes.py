@@ -12,7 +12,6 @@ from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.columns import Collective, TraceError, is_communication
 from gputop.features.traces.kernel_names import category, short_name
 from gputop.features.traces.kernels import bus_factor, link_of, message_bytes, operation_of
-from gputop.features.traces.timeline import MOST_DEVICES
 from gputop.features.traces.trace_analysis import StepChoice, analyse
 from gputop.features.traces.trace_report import TraceGpuReport
 from gputop.features.traces.trace_steps import phase_of
@@ -404,20 +403,6 @@ def test_sizes_factors_and_links_are_those_of_nccl_tests_and_the_data_sheets() -
 
 
 # --- bounds ---------------------------------------------------------------------------------------------------------
-
-
-def test_of_more_devices_than_a_host_has_those_with_most_events_are_analysed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    document = planted("busy")
-    document["traceEvents"] += [
-        {"ph": "X", "cat": "kernel", "name": f"k{n}", "pid": n, "tid": n, "ts": 2000 + n, "dur": 5000,
-         "args": {"device": n, "stream": n, "correlation": -1}}
-        for n in range(1, 500)
-    ]  # fmt: skip
-    path = written(tmp_path / "t.json", document)
-    assert len(analyse(read_chrome(str(path)))) == MOST_DEVICES
-    assert f"{500 - MOST_DEVICES} more devices were left out" in trace_said(capsys, str(path))[1]
 
 
 def test_names_are_looked_through_once_and_not_once_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
