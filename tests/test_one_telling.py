@@ -16,6 +16,7 @@ from gputop.diagnosis.telling import (
     alarmed,
     number_words,
     owner_words,
+    role_of,
     since_words,
     telling,
 )
@@ -31,9 +32,11 @@ from gputop.output.document import Verdict
 from gputop.output.report_html import gpu_section, report_html
 from gputop.output.report_text import finding_blocks, report_text
 from gputop.paint.main_screen import main_screen
+from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View
 from gputop.report.lanes import Pictured, pictured
 from gputop.report.verdict_data import ticket_data
+from gputop.session.judged import Judged
 from gputop.sources.simulation.simulated import SimulatedSource
 
 LATE = 1_780_000_000.0
@@ -72,6 +75,19 @@ def test_texts_tell_each_gpu_alike(told: Told) -> None:
         assert first.endswith(f": {said.words}, {number_words(said.number)}, {since_words(said)}")
         assert any(f"pid {said.owner.pid}," in line for line in rest)
         assert [f"evidence: {line}" for line in said.evidence] == [r for r in rest if r.startswith("evidence: ")]
+
+
+def test_what_was_found_before_has_the_colours_of_what_stands(told: Told) -> None:
+    frame = told.frame
+    judged = Judged(((0, snapshot) for snapshot in told.snapshots), 1.0)
+    judged.to_trouble(float("inf"), lambda: 0.0)
+    while not judged.is_complete:
+        judged.advance(float("inf"), lambda: 0.0)
+    for said, d in zip(told.tellings, frame.diagnoses, strict=True):
+        stand = [f.role for f in frame.findings if f.gpu == d.index and f.ended is None]
+        assert said.role in stand
+        assert verdict_spans(frame, d)[-1].level == LEVEL_OF_ROLE[role_of(d)]
+        assert [c.level for c in judged.changes() if c.gpu == d.index][-1] == LEVEL_OF_ROLE[said.role]
 
 
 def test_data_tells_each_gpu_alike(told: Told) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
 from gputop.diagnosis.rules.badges import LOST, LOST_CONDITION
 from gputop.diagnosis.telling import ROLE_OF_STATE, ROLE_OF_VERDICT
-from gputop.diagnosis.types import Level, Role
+from gputop.diagnosis.types import Role
 
 
 class VerdictRow(Struct, frozen=True):
@@ -80,12 +80,6 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
 def titles() -> Mapping[str, str]:
     """The title of each verdict by its id; an id that no rule has any more is its own."""
     return {row.id: row.title for row in verdict_rows()}
-
-
-@lru_cache(maxsize=1)
-def usual_levels() -> Mapping[str, Level]:
-    """The usual level of each verdict of a running GPU by its id."""
-    return {rule.id: rule.level for _, rules in FAMILIES for rule in rules}
 
 
 @lru_cache(maxsize=1)

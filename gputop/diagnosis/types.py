@@ -179,7 +179,7 @@ class GpuDiagnosis(Struct, frozen=True):
 
 
 class VerdictChange(Struct, frozen=True):
-    """A GPU's verdict, its level and its title from some time (Unix seconds) on."""
+    """A GPU's verdict, its title and the level that its colour stands for, from some time (Unix seconds) on."""
 
     t: float
     gpu: int
@@ -203,6 +203,8 @@ class Finding(Struct, frozen=True):
     busy_not_working: Flag | None = None
     ended: float | None = None
     sticky: bool = False
+    role: Role = "unknown"
+    """What it means, as the telling of that moment said it: its colour."""
 
 
 class Waste(Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.telling import lost_share
+from gputop.diagnosis.telling import ROLE_OF_LEVEL, lost_share, role_of
 from gputop.diagnosis.types import STATES, Change, Finding, Flag, GpuDiagnosis, State, Waste
 from gputop.model.snapshot import GAP_INTERVALS
 
@@ -51,6 +51,7 @@ class Findings:
                     t, diagnosis.index, "verdict", diagnosis.verdict, diagnosis.level,
                     diagnosis.plain_title,
                     diagnosis.evidence[0] if diagnosis.evidence else "", diagnosis.remedy, diagnosis.busy_not_working,
+                    role=role_of(diagnosis),
                 )
             )  # fmt: skip
         for badge in diagnosis.badges:
@@ -58,7 +59,7 @@ class Findings:
                 before[("badge", badge.id)] = self._add(
                     Finding(
                         t, diagnosis.index, "badge", badge.id, badge.level, badge.title, badge.evidence, badge.remedy,
-                        sticky=badge.sticky,
+                        sticky=badge.sticky, role=ROLE_OF_LEVEL[badge.level],
                     )
                 )  # fmt: skip
 

@@ -89,7 +89,7 @@ def bar_rows(
     return rows
 
 
-LEGEND = (("green", "working"), ("info", "note"), ("yellow", "warning"), ("red", "alarm"), ("grey", "idle, not judged"))
+LEGEND = (("green", "working"), ("info", "idle, note"), ("yellow", "warning"), ("red", "alarm"), ("grey", "not judged"))
 """What the colours of a strip mean."""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from gputop.diagnosis.catalogue import titles, usual_levels
+from gputop.diagnosis.catalogue import lost_roles, titles
+from gputop.diagnosis.telling import LEVEL_OF_ROLE, role_of
 from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level, full_title
 from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.quantity import duration, terminal_safe, which_gpus, wrapped
@@ -40,16 +41,18 @@ def verdict_spans(frame: Frame, d: GpuDiagnosis, limit: int | None = None) -> li
     for i, change in enumerate(changes):
         t, verdict, flag = change
         if i == len(changes) - 1:
-            level, title, evidence = d.level, d.plain_title or d.title, d.evidence[0] if d.evidence else ""
+            level, title = LEVEL_OF_ROLE[role_of(d)], d.plain_title or d.title
+            evidence = d.evidence[0] if d.evidence else ""
             end = None
         else:
             end = changes[i + 1][0]
             finding = findings.get(change)
             if finding is not None:
-                level, title, evidence = finding.level, finding.text, finding.evidence
+                level, title, evidence = LEVEL_OF_ROLE[finding.role], finding.text, finding.evidence
             else:
                 # Of more than the last 500 changes no finding is kept.
-                level, title, evidence = usual_levels().get(verdict, "grey"), titles().get(verdict, verdict), ""
+                role = lost_roles().get(verdict, "unknown")
+                level, title, evidence = LEVEL_OF_ROLE[role], titles().get(verdict, verdict), ""
         title = full_title(terminal_safe(title), flag, alarm=True)
         listed.append(VerdictSpan(t, end, level, title, terminal_safe(evidence)))
     return listed
@@ -128,17 +131,17 @@ def finding_blocks(frame: Frame, glyphs: Glyphs, width: int, offset: float) -> l
 
 
 def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: float) -> list[Row]:
-    style = "level.red" if finding.busy_not_working else f"level.{finding.level}"
-    glyph = glyphs.red if finding.busy_not_working else glyphs.level(finding.level)
+    level = LEVEL_OF_ROLE[finding.role]
     line = Line().add(f" {clock_time(finding.t, offset)}", "text").add(f"  GPU {finding.gpu:<3}", "text")
     words = full_title(terminal_safe(finding.text), finding.busy_not_working, alarm=True)
     lasted = duration(max(0.0, (now if finding.ended is None else finding.ended) - finding.t))
     forms = (f"   for {lasted} until now",) if finding.ended is None else ()
     # The time that it stood is never cut: on a narrow screen the words before it are.
     lasted_text = next((form for form in forms if line.width + 2 + len(words) + len(form) <= width), f"   for {lasted}")
-    line.add(f"{glyph} {shorten(words, width - line.width - len(lasted_text) - 2, glyphs.more)}", style).add(
-        lasted_text, "dim"
-    )
+    line.add(
+        f"{glyphs.level(level)} {shorten(words, width - line.width - len(lasted_text) - 2, glyphs.more)}",
+        f"level.{level}",
+    ).add(lasted_text, "dim")
     if finding.sticky:
         line.add(f"   {STICKY_WORDS}", "level.yellow")
     rows = [line.row(width)]

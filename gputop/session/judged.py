@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gputop.diagnosis.telling import alarmed, head_of
+from gputop.diagnosis.telling import LEVEL_OF_ROLE, alarmed, head_of
 from gputop.diagnosis.types import Finding, Flag, Level, VerdictChange
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Judgement, Monitor
@@ -100,11 +100,13 @@ class Judged:
         frame = self._monitor.feed(snapshot)
         self.place = place
         for d in frame.diagnoses:
-            now = (d.verdict, d.busy_not_working, d.level)
+            head = head_of(d)
+            level = LEVEL_OF_ROLE[head.role]
+            now = (d.verdict, d.busy_not_working, level)
             if self._last.get(d.index) != now:
                 self._last[d.index] = now
-                title = alarmed(head_of(d).words)
-                self._changes.append(VerdictChange(snapshot.t, d.index, d.verdict, d.busy_not_working, d.level, title))
+                title = alarmed(head.words)
+                self._changes.append(VerdictChange(snapshot.t, d.index, d.verdict, d.busy_not_working, level, title))
         if self.trouble is None and frame.findings is not self._findings:
             self._findings = frame.findings
             self.trouble = next((f for f in frame.findings if f.level in URGENT), None)
