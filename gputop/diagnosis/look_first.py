@@ -17,10 +17,10 @@ _KINDS = ("not_working", "waiting")
 
 
 def trouble(d: GpuDiagnosis) -> int | None:
-    """How bad a GPU's trouble is, 0 the worst: lost, not working, waiting, waiting for a straggler; None without."""
+    """How bad a GPU's trouble is, 0 the worst: lost, not working, waiting, waiting for another GPU; None without."""
     if is_lost(d):
         return 0
-    if any(badge.id == STRAGGLER.id and badge.about is not None for badge in d.badges):
+    if d.about is not None or any(badge.id == STRAGGLER.id and badge.about is not None for badge in d.badges):
         return 1 + len(_KINDS)
     role = telling(d).role
     return 1 + _KINDS.index(role) if role in _KINDS else None

@@ -171,6 +171,8 @@ class GpuDiagnosis(Struct, frozen=True):
     """How much of that was lost, seconds."""
     lost: Mapping[str, float] | None = None
     """Seconds lost since the monitor began, by verdict: shares of each second, see ``telling.lost_share``."""
+    about: int | None = None
+    """The index of another GPU that this one waits for, where the verdict says so."""
 
     def __repr__(self) -> str:
         """One line for a log or a notebook; ``str`` of the fields would be two thousand characters."""

@@ -345,6 +345,7 @@ class GpuState:
             result.plain_title or result.title or rule.title,
             None if s is None or s.host.seen or not _asks_the_host(s) else s.host.reason,
             owner, began, max(0.0, t - began), min(self._charged_s, t - began), lost,
+            result.about,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:

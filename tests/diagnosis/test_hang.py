@@ -74,6 +74,7 @@ def test_seven_gpus_that_spin_for_the_eighth_name_it_and_what_it_waits_for() -> 
             "hang", "red", "collective", "high", "busy_not_working",
         )  # fmt: skip
         assert d.evidence[0].startswith("7 GPUs wait for GPU 3: main: waits on the file system nas:/data")
+        assert d.about == 3
         assert "GPU 3" in d.remedy and "py-spy dump --pid 4300" in d.remedy
         assert d.title.startswith("hang: waits inside a kernel for") and d.plain_title == "hang: waits inside a kernel"
     assert last[3].verdict != "hang"

@@ -6,11 +6,14 @@ from gputop.diagnosis.look_first import LookFirst
 from gputop.diagnosis.types import GpuDiagnosis, Level, State
 
 
-def gpu(index: int, state: State, charged_s: float, *, verdict: str = "small_kernels") -> GpuDiagnosis:
+def gpu(
+    index: int, state: State, charged_s: float, *, verdict: str = "small_kernels", about: int | None = None
+) -> GpuDiagnosis:
     levels: dict[State, Level] = {"busy_not_working": "red", "starved": "red", "working": "green"}
     flag = "A" if state == "busy_not_working" else None
     return GpuDiagnosis(
-        index, f"GPU-{index}", verdict, levels[state], "t", "t", flag, state=state, charged_s=charged_s
+        index, f"GPU-{index}", verdict, levels.get(state, "grey"), "t", "t", flag, state=state, charged_s=charged_s,
+        about=about,
     )  # fmt: skip
 
 
@@ -36,3 +39,10 @@ def test_once_its_verdict_has_ended_the_worst_of_the_others_follows_at_once() ->
     others = [gpu(1, "busy_not_working", 50.0), gpu(2, "busy_not_working", 60.0)]
     assert first.observe(0.0, [gpu(0, "busy_not_working", 100.0), *others]) == "GPU-0"
     assert first.observe(1.0, [gpu(0, "working", 0.0), *others]) == "GPU-2"
+
+
+def test_the_gpu_that_others_hang_for_comes_before_these() -> None:
+    first, late = LookFirst(), gpu(2, "idle_allocated", 10.0, verdict="idle_allocated")
+    hang = [gpu(i, "busy_not_working", 60.0, verdict="hang", about=2) for i in (0, 1)]
+    assert first.observe(0.0, [*hang, late]) == "GPU-2"
+    assert first.observe(1.0, [*hang, gpu(2, "idle", 0.0, verdict="idle")]) == "GPU-0"

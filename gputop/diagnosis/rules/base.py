@@ -34,6 +34,8 @@ class RuleResult(Struct, frozen=True):
     """The title without how long it has lasted, where ``title`` says that."""
     for_s: float | None = None
     """How long it has been so, seconds, where that is longer than the verdict has been shown."""
+    about: int | None = None
+    """The index of another GPU that this one waits for, where that is seen."""
 
 
 class Rule(Struct, frozen=True):

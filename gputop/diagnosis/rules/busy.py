@@ -143,6 +143,7 @@ def _tell_hang(s: Signals) -> RuleResult:
         plain_title=title,
         cause="collective" if spin.is_collective else None,
         for_s=spin.for_s,
+        about=spin.behind[0].gpu if spin.behind else None,
     )
 
 
