@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.feeders import main_looks
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from tests.bench.noise import false_alarms
 from tests.support.scenes import Watch, gpu, snap, train, workers
@@ -26,7 +27,11 @@ def scene(sample: GpuSample, *processes: ProcessSample) -> Scene:
 
 SCENES: dict[str, Scene] = {
     "dataloader_cpu": scene(gpu(util=38.0, sm=33.0), train(main=2.0), *workers(4, 88.0, 12.0)),
-    "dataloader_io": scene(gpu(util=47.0, sm=40.0), train(main=1.0), *workers(4, 1.0, state="D", waiting_on="disk")),
+    "dataloader_io": scene(
+        gpu(util=47.0, sm=40.0),
+        train(main_looks=main_looks([("lock", 4)]), main=1.0),
+        *workers(4, 1.0, state="D", waiting_on="disk"),
+    ),
     "main_process": scene(gpu(util=28.0, sm=25.0), train(main=95.0), *workers(4, 5.0)),
     "pcie_transfer": scene(gpu(util=45.0, sm=40.0, pcie_rx_bytes_per_s=15e9), train(main=95.0), *workers(4, 20.0)),
     "small_kernels": scene(gpu(util=96.0, sm=8.0, dram=12.0), train(main=100.0), *workers(4, 5.0)),
