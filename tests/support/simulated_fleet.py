@@ -17,7 +17,7 @@ from typing import Any
 from gputop.diagnosis.types import STATES
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import ALL_NAMES, SIGNALS, Names
-from gputop.features.fleet.rules import gpu_labels, signal_series
+from tests.support.planted_alerts import gpu_labels, signal_series
 
 JOBS, GPUS = 100, 8
 SLOW, STARVED = ("sim5", "3"), ("sim7", "2")

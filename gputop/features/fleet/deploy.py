@@ -1,4 +1,4 @@
-"""What a cluster needs, as files: rules with their tests, dashboards, manifests, units. Nothing here writes to a disk.
+"""What a cluster needs, as files: rules, dashboards, manifests, units. Nothing here writes to a disk.
 
 Files that depend on names and queries are generated from the library; the rest is kept as written.
 """
@@ -13,12 +13,12 @@ from typing import Any
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import Names, rule_scope
 from gputop.features.fleet.questions import library
-from gputop.features.fleet.rules import SUMS, record_of, rules_yaml, unit_tests_yaml
+from gputop.features.fleet.rules import SUMS, record_of, rules_yaml
 from gputop.features.fleet.state_rules import OWNER
 from gputop.model.source import UsageError
 
 FILES = Path(__file__).parent / "files"
-RULES, RULE_TESTS = "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml"
+RULES = "prometheus/gputop.rules.yml"
 OF_JOB = "@of_job"
 """What narrows a dashboard's query to the GPUs of its job."""
 FLEET = "gputop-fleet"
@@ -64,10 +64,6 @@ def files(names: Names, price: float | None = None, image: str = LOCAL_IMAGE) ->
         f"# Written by gputop fleet deploy --names {names}; each rule's query: gputop fleet queries ID.\n"
         + (f"# Costs assume {price:g} a GPU-hour, as given by --price.\n" if price else "")
         + rules_yaml(names, price)
-    )
-    text_of_path[RULE_TESTS] = (
-        "# Unit tests of the rules, every alert in a firing and a silent scenario.\n"
-        "# promtool test rules gputop.rules.test.yml\n" + unit_tests_yaml(names, Path(RULES).name)
     )
     return text_of_path
 

@@ -80,7 +80,7 @@ EXPORTED = (
     "/var/lib/kubelet/pod-resources/kubelet.sock, which is root's. Devices of resource claims (DRA) are not "
     "reported.",
     "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
-    "`gputop fleet deploy DIR` writes rules with their unit tests, two Grafana dashboards, Kubernetes "
+    "`gputop fleet deploy DIR` writes rules, two Grafana dashboards, Kubernetes "
     "manifests, a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules "
     "and panels of what time without work cost, with the price as a variable of the dashboards. The exporter "
     "receives the steps of all users' jobs on /run/gputop/steps.sock where it may bind that socket, otherwise "

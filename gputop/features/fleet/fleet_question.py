@@ -25,35 +25,6 @@ Unit = Literal[
 Severity = Literal["critical", "warning", "info"]
 
 
-class Rises(Struct, frozen=True):
-    """A value that begins at 0 and rises by so much a minute."""
-
-    per_minute: float
-
-
-class Stops(Struct, frozen=True):
-    """A value that is there for so many minutes, and no longer."""
-
-    value: float
-    minutes: int
-
-
-Level = float | Rises | Stops
-Either = Level | tuple[Level, Level]
-"""One value in both scenarios, or that at which an alert fires and that at which it is silent."""
-
-
-class Planted(Struct, frozen=True):
-    """The scenarios in which an alert must and must not fire, of the same series: they differ in numbers alone. GPUs by
-    what they measure, in base units; other series."""
-
-    gpus: tuple[Mapping[str, Either], ...] = ()
-    series: tuple[tuple[str, Either], ...] = ()
-    has_job: bool = False
-    has_process: bool = True
-    """Whether the job runs there: gputop's exporter names jobs by their processes, and pods that have none apart."""
-
-
 class AlertRule(Struct, frozen=True):
     """When a query's answer is worth a page. ``when`` follows the query; ``lasts`` is how long it must hold.
 
@@ -64,7 +35,6 @@ class AlertRule(Struct, frozen=True):
     when: str
     lasts: str
     severity: Severity
-    planted: Planted
     about: Literal["gpu", "host", "target", "fleet"] = "gpu"
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from itertools import starmap
 from types import MappingProxyType
 
 from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_FACTOR, STEP_FACTOR
 from gputop.diagnosis.thresholds import IDLE, MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, State
 from gputop.diagnosis.window import PCIE_LANE_BYTES, PCIE_USABLE
-from gputop.features.fleet.fleet_question import AlertRule, Either, FleetQuestion, Planted, Rises, Stops
+from gputop.features.fleet.fleet_question import AlertRule, FleetQuestion
 from gputop.features.fleet.fleet_reading import HOUR_S, GpuState
 from gputop.features.fleet.judge import FLEET_NOT_WORK, GPU_STATES, UNUSED
 from gputop.features.fleet.promql import (
@@ -26,7 +25,6 @@ from gputop.features.fleet.promql import (
     equal,
     marked,
     mean_seconds,
-    selector,
     union,
     unwritten,
     window,
@@ -51,11 +49,6 @@ def library() -> Mapping[str, FleetQuestion]:
         *HEALTH_QUERIES, *THROUGHPUT_QUERIES, *BOTTLENECK_QUERIES, *BREADTH_QUERIES, *WASTE_QUERIES
     )  # fmt: skip
     return MappingProxyType({row.id: row for row in rows})
-
-
-def _own(series: str, **labels: str) -> str:
-    """A series of gputop's exporter about the GPU of a planted scenario."""
-    return selector(series, 'gpu="0",uuid="GPU-n1-0",instance="n1:9401"', *starmap(equal, labels.items()))
 
 
 def _node_says(q: Scope, state: State) -> str:
@@ -84,9 +77,7 @@ BOTTLENECK_QUERIES = (
         "node, its own state decides.",
         "On the host gputop says which: the verdict small_kernels, communication or low_sm, with evidence and remedy.",
         lambda q: f"({q.mean('util')} - {q.mean('sm')}) and {in_state(q, 'busy_not_working')}",
-        alert=AlertRule("GpuBusyNotWorking", "", "15m", "warning",
-                    Planted(({"util": 0.97, "sm": (0.29, 0.31), "memory": 4e10},),
-                            ((_own("gputop_gpu_state", state="busy_not_working"), (1.0, 0.0)),))),
+        alert=AlertRule("GpuBusyNotWorking", "", "15m", "warning"),
     ),
     FleetQuestion(
         "memory_bound", "bottleneck", "Bound by memory bandwidth", "ratio",
@@ -103,8 +94,7 @@ BOTTLENECK_QUERIES = (
         "The busier direction against what the link carries at its present generation and width. A fixed limit in GB/s "
         "is wrong on every other machine.",
         "pin_memory=True and non_blocking copies; keep data on the GPU; check that the link runs at its full width.",
-        alert=AlertRule("GpuPcieSaturated", " > 0.9", "15m", "info",
-                    Planted(({"pcie_rx": (50e9, 20e9), "pcie_tx": 1e9, "pcie_gen": 5.0, "pcie_width": 16.0},))),
+        alert=AlertRule("GpuPcieSaturated", " > 0.9", "15m", "info"),
     ),
     FleetQuestion(
         "communication", "bottleneck", "Waits for other GPUs", "ratio",
@@ -122,8 +112,7 @@ BOTTLENECK_QUERIES = (
         "exactly so, it does not exist.",
         "On its host gputop diagnose names the rank that differs; of a job over several hosts, look where no GPU of it "
         "waits. py-spy dump on that rank.", None,
-        AlertRule("GpuStuck", "", "2m", "warning",
-              Planted(series=((_own("gputop_gpu_verdict", verdict="hang"), (1.0, 0.0)),))),
+        AlertRule("GpuStuck", "", "2m", "warning"),
     ),
     FleetQuestion(
         "starved_by_cause", "bottleneck", "Starved GPUs by cause", "GPUs",
@@ -138,10 +127,7 @@ BOTTLENECK_QUERIES = (
         "Share of time in which no kernel ran on a GPU that a job holds.",
         "On the host: gputop, or gputop diagnose for a ticket.",
         lambda q: f"(1 - {q.mean('util')}) and {in_state(q, 'starved')}",
-        AlertRule("GpuStarved", f" > {share(IDLE)}", "30m", "info",
-              Planted(({"util": (0.79, 0.81), "sm": 0.7, "memory": 4e10},),
-                      ((_own("gputop_gpu_idle_ratio"), (0.21, 0.19)),
-                       (_own("gputop_gpu_state", state="starved"), 1.0)), has_job=True)),
+        AlertRule("GpuStarved", f" > {share(IDLE)}", "30m", "info"),
     ),
     FleetQuestion(
         "loaders_waiting", "bottleneck", "Loaders short of cores", "ratio",
@@ -166,7 +152,6 @@ BOTTLENECK_QUERIES = (
 
 _JOB = "cluster, workload"
 _POINTS, _BUSY = share(LEAST_POINTS), share(ALL_UTIL)
-_WAITING: Mapping[str, Either] = {"util": 0.98, "sm": (0.12, 0.62)}
 
 
 def _above(q: Scope, word: str) -> str:
@@ -218,8 +203,7 @@ BREADTH_QUERIES = (
         "how far its SM activity lies above the median.",
         "Compare its clocks, temperature and link with the others'; uneven batches or layers; drain it if it is the "
         "hardware.",
-        alert=AlertRule("GpuStragglerSlow", "", "1m", "warning",
-                    Planted(({"util": (0.99, 0.98), "sm": (0.9, 0.62)}, *[_WAITING] * 7), has_job=True)),
+        alert=AlertRule("GpuStragglerSlow", "", "1m", "warning"),
     ),
     FleetQuestion(
         "straggler_starved", "breadth", "GPUs that starve while their job spins", "ratio",
@@ -227,8 +211,7 @@ BREADTH_QUERIES = (
         "One GPU of the job is not busy while all others are: they spin until it arrives. The value is how far its "
         "utilisation lies below the median.",
         "On its host gputop names what it waits for: loaders, disk, network or the main thread.",
-        alert=AlertRule("GpuStragglerStarved", "", "1m", "warning",
-                    Planted(({"util": (0.4, 0.98), "sm": (0.35, 0.62)}, *[_WAITING] * 7), has_job=True)),
+        alert=AlertRule("GpuStragglerStarved", "", "1m", "warning"),
     ),
     FleetQuestion(
         "straggler_step", "breadth", "Ranks whose steps take longer", "ratio",
@@ -276,39 +259,33 @@ HEALTH_QUERIES = (
         "The last scrapes of this target all failed: the host, its network or its exporter is down. One failed scrape "
         "says nothing.",
         "Check whether the host answers at all; then systemctl status gputop-export, or the pod of the DaemonSet.",
-        alert=AlertRule("GpuExporterDown", "", "1m", "critical",
-                    Planted(series=(("up{UP}", (0.0, 1.0)),)), "target"),
+        alert=AlertRule("GpuExporterDown", "", "1m", "critical", "target"),
     ),
     FleetQuestion(
         "absent", "health", "No exporter at all", "flag", lambda q: f"absent({q.up()})",
         "Prometheus scrapes no exporter of these names: its discovery lost them, or they have another job's name.",
         "See the targets' page of Prometheus, and the job's name in its configuration.",
-        alert=AlertRule("GpuExportersAbsent", "", "5m", "critical",
-                    Planted(series=(("up{UP}", (Stops(1.0, 3), 1.0)),)), "fleet"),
+        alert=AlertRule("GpuExportersAbsent", "", "5m", "critical", "fleet"),
     ),
     FleetQuestion(
         "fewer_targets", "health", "Fewer exporters than within the last day", "GPUs",
         lambda q: f"{q.over('max_over_time', q.record(TARGETS), _DAY_S)} - {q.record(TARGETS)} > 0",
         "Targets that were scraped within the last day are no longer in the configuration, or in no discovery's list.",
         "Nothing, where nodes come and go on purpose: leave this alert out there.",
-        alert=AlertRule("GpuExportersFewer", "", "1h", "info",
-                    Planted(series=(("up{UP}", (1.0, 1.0)), ("up{UP2}", (Stops(1.0, 3), 1.0)))), "fleet"),
+        alert=AlertRule("GpuExportersFewer", "", "1h", "info", "fleet"),
     ),
     FleetQuestion(
         "late", "health", "Drivers late or hung", "GPUs", lambda q: f"{q.series('gputop_up')} == 0",
         "The exporter answers and has no current values: the driver hangs, or there is no GPU.",
         "Run gputop doctor on the host: it says which call hangs. A driver that hangs usually needs a reboot.", None,
-        AlertRule("GpuDriverLate", "", "5m", "critical",
-              Planted(series=((_own("gputop_up"), (0.0, 1.0)),)), "host"),
+        AlertRule("GpuDriverLate", "", "5m", "critical", "host"),
     ),
     FleetQuestion(
         "dead", "health", "Exporters whose file stays", "seconds", unwritten,
         "Nobody writes the file of `gputop export --textfile` any more, and node_exporter goes on serving what is in "
         "it. The value is its age. That it does not change is what counts: a node's clock may be wrong.",
         "See why the exporter ended; remove the file until it runs again.", None,
-        AlertRule("GpuExporterDead", "", "1m", "critical",
-              Planted(series=((_own("gputop_last_sample_timestamp_seconds"), (0.0, Rises(60.0))),
-                              (_own("gputop_up"), 1.0))), "host"),
+        AlertRule("GpuExporterDead", "", "1m", "critical", "host"),
     ),
     FleetQuestion(
         "vanished", "health", "GPUs that vanished", "GPUs",
@@ -316,22 +293,19 @@ HEALTH_QUERIES = (
         "Fewer GPUs of this host are exported than within the last day: one fell off the bus, or was taken away. GPUs "
         "are counted, not MIG instances.",
         "dmesg | grep -i xid on the host. Xid 79 means that the GPU fell off the bus: drain the node and reset it.",
-        alert=AlertRule("GpuVanished", "", "2m", "critical",
-                    Planted(({"util": 0.9}, {"util": (Stops(0.9, 6), Stops(0.9, 90))})), "host"),
+        alert=AlertRule("GpuVanished", "", "2m", "critical", "host"),
     ),
     FleetQuestion(
         "lost", "health", "Unreadable GPUs", "flag", lambda q: q.says("gputop_gpu_lost"),
         "The driver lists the GPU and calls on it fail or hang.",
         "Drain the node; reset the GPU or reboot.", None,
-        AlertRule("GpuLost", "", "2m", "critical",
-              Planted(series=((_own("gputop_gpu_lost"), (1.0, 0.0)),))),
+        AlertRule("GpuLost", "", "2m", "critical"),
     ),
     FleetQuestion(
         "temperature", "health", "Temperature", "celsius", lambda q: q.gpu("temp"),
         "Temperature of the chip. What matters is whether clocks are cut for it: see throttled.",
         "Airflow, fans, dust, inlet temperature; neighbours in the same chassis.",
-        alert=AlertRule("GpuHot", " > 85", "10m", "warning",
-                    Planted(({"temp": (86.0, 84.0)},))),
+        alert=AlertRule("GpuHot", " > 85", "10m", "warning"),
     ),
     FleetQuestion(
         "throttled", "health", "Time with clocks held down by heat or power brake", "ratio",
@@ -341,8 +315,7 @@ HEALTH_QUERIES = (
         "Share of time in which heat or the power brake cut the clocks. A power cap is not among them: that is how a "
         "busy GPU normally runs.",
         "Cooling, or the power supply of the chassis. The job that runs there slows all its peers down.", None,
-        AlertRule("GpuThrottled", " > 0.1", "10m", "warning",
-              Planted(series=((_own(_THROTTLED, reason="hardware_thermal"), (Rises(7.0), Rises(5.0))),))),
+        AlertRule("GpuThrottled", " > 0.1", "10m", "warning"),
     ),
     FleetQuestion(
         "ecc_uncorrected", "health", "Uncorrected ECC, last hour", "GPUs",
@@ -350,8 +323,7 @@ HEALTH_QUERIES = (
         "Uncorrected ECC errors in the last hour: what this GPU computed may be wrong, and its job usually dies.",
         "Drain the node, reset the GPU; replace it when they come back or row remapping has failed.",
         lambda q: f"{q.gpu('ecc', 'increase', HOUR_S)} > 0",
-        AlertRule("GpuUncorrectedEcc", "", "0m", "critical",
-              Planted(({"ecc": (Rises(1.0), 3.0)},))),
+        AlertRule("GpuUncorrectedEcc", "", "0m", "critical"),
     ),
     FleetQuestion(
         "xid", "health", "Xid errors", "GPUs",
@@ -361,9 +333,7 @@ HEALTH_QUERIES = (
         "number and no count: there the value is that number, and it ends ten minutes after it last changed.",
         "Cordon the node at 48, 63, 64, 74, 79, 94, 95; tell the job's owner at the others.",
         _dcgm_xid,
-        AlertRule("GpuXid", "", "0m", "warning",
-              Planted(series=((_own("gputop_gpu_xid_errors_total", xid="79"), (Rises(1.0), 4.0)),
-                              ('DCGM_FI_DEV_XID_ERRORS{gpu="0",UUID="GPU-0",HOST="n1"}', (Rises(1.0), 31.0))))),
+        AlertRule("GpuXid", "", "0m", "warning"),
     ),
     FleetQuestion(
         "row_remap", "health", "Row remap due or failed", "flag",
@@ -526,18 +496,14 @@ WASTE_QUERIES = (
         "No kernel ran, and at least 1 GiB is held: nobody else can use it.",
         "Ask the owner; idle limits for notebooks.",
         lambda q: f"{q.gpu('memory')} and {in_state(q, 'idle_allocated')}",
-        alert=AlertRule("GpuIdleWithMemory", "", "30m", "info",
-                    Planted(({"util": 0.0, "memory": (1.1e9, 1e9)},),
-                            ((_own("gputop_gpu_state", state="idle_allocated"), (1.0, 0.0)),))),
+        alert=AlertRule("GpuIdleWithMemory", "", "30m", "info"),
     ),
     FleetQuestion(
         "allocated_unused", "waste", "GPUs that a job holds and does not use", "flag",
         lambda q: f"{in_state(q, 'allocated_unused')} * 0 + 1",
         "The scheduler or the kubelet gave the GPU to a job, and no process of it uses the GPU or holds memory there.",
         "Ask the owner: a job that asks for fewer GPUs leaves this one to another.",
-        alert=AlertRule("GpuAllocatedUnused", "", "30m", "info",
-                    Planted(({"util": (0.0, 0.06), "memory": 1e8},),
-                            ((_own("gputop_gpu_state", state="idle"), (1.0, 0.0)),), has_job=True, has_process=False)),
+        alert=AlertRule("GpuAllocatedUnused", "", "30m", "info"),
     ),
     FleetQuestion(
         "waste_share", "waste", "No work: share, last hour", "ratio",

@@ -1,25 +1,21 @@
-"""Prometheus' rules made of the queries: what is recorded, what alerts, and the unit tests of every alert.
+"""Prometheus' rules made of the queries: what is recorded, and what alerts.
 
 The YAML is written here without a library: the files are for people, and need none of its features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.fleet_question import AlertRule, Either, FleetQuestion, Level, Planted, Rises, Stops
+from gputop.features.fleet.fleet_question import AlertRule, FleetQuestion
 from gputop.features.fleet.fleet_reading import WINDOW_S
 from gputop.features.fleet.promql import (
     NAMES_LABEL,
-    SIGNALS,
     Names,
     Scope,
-    base_factor,
     job_mean,
     renamed,
     rule_scope,
-    selector,
 )
 from gputop.features.fleet.questions import library
 from gputop.features.fleet.state_rules import OWNER, OWNER_LABELS, by_owner, of_gpus
@@ -33,8 +29,6 @@ SUMS = tuple(id for id in RECORDED if id != "cluster_power")
 """Of these the sums over an hour, by cluster."""
 JOB_MEANS: tuple[tuple[str, float | None], ...] = (("sm", None), ("util", WINDOW_S), ("util", None))
 """Signals of jobs that are recorded where a rule reads them: see ``Scope.of_jobs``."""
-_LEAD_MIN = 12
-"""Minutes that a unit test runs beyond an alert's ``for``: longer than the ten in which an Xid is new."""
 
 
 def alerts(names: Names) -> Iterator[tuple[FleetQuestion, AlertRule]]:
@@ -118,91 +112,6 @@ def _summary(query: FleetQuestion, alert: AlertRule, names: Names) -> str:
 def record_of(id: str) -> str:
     """The name under which a query is recorded."""
     return f"gputop:fleet:{id}"
-
-
-def unit_tests_yaml(names: Names, rules_file: str) -> str:
-    """The unit tests for ``promtool test rules``: each alert in a firing and a silent scenario."""
-    lines = ["rule_files:", f"  - {rules_file}", "evaluation_interval: 1m", "tests:"]
-    for _, alert in alerts(names):
-        minutes = int(alert.lasts[:-1]) * (60 if alert.lasts.endswith("h") else 1) + _LEAD_MIN
-        world = alert.planted
-        for fires in (True, False):
-            lines += [f"  - name: {alert.name} {'fires' if fires else 'is silent'}", "    interval: 30s"]
-            lines.append("    input_series:")
-            for series, level in sorted(planted_series(world, names, fires=fires).items()):
-                lines += [f"      - series: {_quoted(series)}", f"        values: {_values(level, minutes)}"]
-            matchers = [f'alertname="{alert.name}"', 'alertstate="firing"']
-            if fires and alert.about != "fleet":
-                matchers.append('hostname="n1"')
-            if fires and alert.about == "gpu" and world.has_job:
-                is_pod = names == "gputop" and not world.has_process
-                matchers.append('k8s_pod="llm-0"' if is_pod else 'job_id="4711"')
-            expr = f"count(ALERTS{{{','.join(matchers)}}})"
-            lines += ["    promql_expr_test:", f"      - expr: {_quoted(expr)}", f"        eval_time: {minutes}m"]
-            lines += (
-                ["        exp_samples:", "          - value: 1", '            labels: "{}"']
-                if fires
-                else ["        exp_samples: []"]
-            )
-    return "\n".join(lines) + "\n"
-
-
-def planted_series(world: Planted, names: Names, *, fires: bool) -> dict[str, Level]:
-    """The scenario in which an alert fires, or is silent, as series under these names."""
-
-    def chosen(level: Either) -> Level:
-        return level[0 if fires else 1] if isinstance(level, tuple) else level
-
-    levels: dict[str, Level] = {}
-    for index, gpu in enumerate(world.gpus):
-        labels = gpu_labels(names, "n1", index, "4711" if world.has_job else "")
-        for word, level in gpu.items():
-            levels.update(signal_series(names, word, chosen(level), labels))
-        if names == "gputop" and world.has_job and not world.has_process:
-            levels[f'gputop_pod_info{{{labels},k8s_namespace_name="ml",k8s_pod_name="llm-0"}}'] = 1.0
-        elif names == "gputop" and world.has_job:
-            levels[f'gputop_job_info{{{labels},scheduler="slurm",job_id="4711",user="ml"}}'] = 1.0
-    prefix = "gputop_" if names == "gputop" else "DCGM_"
-    for series, level in world.series:
-        if series.startswith("up"):
-            job = "gputop" if names == "gputop" else "dcgm-exporter"
-            address = "n2:9401" if "UP2" in series else "n1:9401"
-            levels[f'up{{job="{job}",instance="{address}"}}'] = chosen(level)
-        elif series.startswith(prefix):
-            levels[series.replace("HOST=", f"{DIALECTS[names].hosts[0]}=")] = chosen(level)
-    return levels
-
-
-def gpu_labels(names: Names, host: str, index: int, job: str = "") -> str:
-    """The labels under which an exporter gives a GPU of a host; ``job`` is a batch job's number."""
-    if names == "gputop":
-        return f'instance="{host}:9401",job="gputop",gpu="{index}",uuid="GPU-{host}-{index}"'
-    labels = f'instance="{host}:9400",job="dcgm-exporter",{DIALECTS[names].hosts[0]}="{host}",gpu="{index}"'
-    return f'{labels},UUID="GPU-{host}-{index}"' + (f',hpc_job="{job}"' if job else "")
-
-
-def signal_series(names: Names, word: str, level: Level, labels: str) -> Mapping[str, Level]:
-    """A signal in base units as the series that an exporter gives: name and labels → value in its own unit."""
-    key, dialect = SIGNALS[word], DIALECTS[names]
-    if (signal := dialect.signals.get(key)) is None:
-        return {}
-    # Of a sum the part that is not a signal of its own.
-    series = selector(signal.plus or signal.name, labels, *signal.matchers)
-    return {series: _scaled(level, 1.0 / base_factor(dialect, key))}
-
-
-def _scaled(level: Level, factor: float) -> Level:
-    if isinstance(level, Stops):
-        return Stops(level.value * factor, level.minutes)
-    return Rises(level.per_minute * factor) if isinstance(level, Rises) else level * factor
-
-
-def _values(level: Level, minutes: int) -> str:
-    if isinstance(level, Stops):
-        there = min(level.minutes, minutes)
-        return f"{level.value:.12g}x{2 * there}" + (" stale" if there < minutes else "")
-    begin, rise = (0.0, level.per_minute) if isinstance(level, Rises) else (level, 0.0)
-    return f"{begin:.12g}+{rise / 2:.12g}x{2 * minutes}"
 
 
 def _block(expr: str) -> list[str]:

@@ -23,7 +23,7 @@ from gputop.features.fleet.questions import library
 from gputop.model.prometheus_names import gpu_series
 
 WANTED = {
-    "prometheus/gputop.rules.yml", "prometheus/gputop.rules.test.yml", "prometheus/scrape.yml",
+    "prometheus/gputop.rules.yml", "prometheus/scrape.yml",
     "grafana/gputop-fleet.json", "grafana/gputop-job.json", "alertmanager/alertmanager.yml",
     "kubernetes/daemonset.yaml", "kubernetes/servicemonitor.yaml", "kubernetes/Dockerfile",
     "systemd/gputop-export.service", "systemd/gputop-remedy.service", "systemd/gputop-remedy.timer",

@@ -16,10 +16,11 @@ from gputop.features.fleet.fleet_reading import GpuState
 from gputop.features.fleet.judge import GPU_STATES
 from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
-from gputop.features.fleet.rules import gpu_labels, recorded, signal_series
+from gputop.features.fleet.rules import recorded
 from gputop.features.fleet.state_rules import CODES, STATE, state_of
 from tests.features.fleet.test_fleet_histories import END
 from tests.support.engines import backfill, missing, prometheus
+from tests.support.planted_alerts import gpu_labels, signal_series
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing("prometheus")), reason="no prometheus")]
 UTILS = (0.0, 0.03, 0.07, 0.49, 0.5, 0.6, 0.79, 0.8, 0.81, 0.97)

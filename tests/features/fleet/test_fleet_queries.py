@@ -14,9 +14,10 @@ from gputop.cli import main
 from gputop.features.fleet.fleet_question import MODES
 from gputop.features.fleet.promql import ALL_NAMES, Names, any_of, rule_scope
 from gputop.features.fleet.questions import library
-from gputop.features.fleet.rules import alerts, planted_series, rules_yaml, unit_tests_yaml
+from gputop.features.fleet.rules import alerts, rules_yaml
 from gputop.features.fleet.state_rules import IN_STATE
 from gputop.model.prometheus_names import gpu_series
+from tests.support.planted_alerts import PLANTED, planted_series, unit_tests_yaml
 
 
 def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_answer() -> None:
@@ -45,7 +46,7 @@ def test_a_silent_alert_differs_from_the_one_that_fires_in_numbers_alone_and_eac
     for names in ALL_NAMES:
         told = rules_yaml(names)
         for query, alert in alerts(names):
-            fires, silent = (planted_series(alert.planted, names, fires=fires) for fires in (True, False))
+            fires, silent = (planted_series(PLANTED[alert.name], names, fires=fires) for fires in (True, False))
             assert fires.keys() == silent.keys() and fires != silent, (names, alert.name)
             if alert.when:
                 assert f"){alert.when}" in told, "a threshold after an `and` would compare what stands there"
