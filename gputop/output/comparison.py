@@ -189,13 +189,7 @@ _MEASURES: tuple[tuple[str, str, str, int, Callable[[GpuReport], float | None]],
     ("work_pct", "work", "%", 1, lambda gpu: gpu.work_pct),
     ("efficiency_pct", "efficiency", "%", 1, lambda gpu: gpu.efficiency_pct),
     ("rhythm_s", "step rhythm", "s", -1, lambda gpu: gpu.rhythm_s),
-    (
-        "memory_peak_bytes",
-        "memory peak",
-        "GiB",
-        0,
-        lambda gpu: None if gpu.memory_peak_bytes is None else gpu.memory_peak_bytes / GIB,
-    ),
+    ("memory_peak_bytes", "memory peak", "GiB", 0, _memory_gib),
     ("power_w", "power", "W", 0, lambda gpu: gpu.power_w),
 )
 """Key, label, unit, whether more is better (1), worse (-1) or neither (0), and the value of one GPU."""

@@ -1,4 +1,4 @@
-"""The benchmark: from few workers to many until it is enough, then the neighbours and more prefetching."""
+"""The benchmark: from few workers to many until it is enough, then more prefetching."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
-
-from msgspec.structs import replace
 
 from gputop.diagnosis.thresholds import NOTICED_WAIT
 from gputop.features.loader_bench.bench_child import Loadable, measured_row
@@ -73,16 +71,6 @@ def is_enough(rows: Sequence[BenchRow], need_ms: float | None) -> bool:
     return len(measured) >= 4 and measured[-1] > (1.0 - LEAST_GAIN) * measured[-3]
 
 
-def knee(rows: Sequence[BenchRow], need_ms: float | None) -> list[int]:
-    """The counts next to the best of the doublings that are worth a try: one less and one more."""
-    best = answer(rows, need_ms)
-    if best is None or best.setting.workers < 2:
-        return []
-    tried = {row.setting.workers for row in rows}
-    fewer, more = best.setting.workers - 1, best.setting.workers + 1
-    return [count for count in ((fewer,) if keeps_up(best, need_ms) else (fewer, more)) if count not in tried]
-
-
 def answer(rows: Iterable[BenchRow], need_ms: float | None) -> BenchRow | None:
     """The smallest setting that is fast enough; where none is, or no need is known, the smallest near the best.
 
@@ -101,7 +89,7 @@ def answer(rows: Iterable[BenchRow], need_ms: float | None) -> BenchRow | None:
 
 def _size(row: BenchRow) -> tuple[float, ...]:
     setting = row.setting
-    return setting.workers, setting.prefetch or 0, setting.pin_memory, row.batch_ms or 0.0
+    return setting.workers, setting.prefetch or 0, row.batch_ms or 0.0
 
 
 def conclusion_of(best: BenchRow | None, rows: Sequence[BenchRow], step_ms: float | None, need_ms: float | None) -> str:
@@ -153,10 +141,9 @@ def taking_of(best: BenchRow | None, step_ms: float | None) -> str:
     if best.take_ms <= (MOSTLY * best.batch_ms if step_ms is None else NOTICED_WAIT * step_ms):
         return ""
     of = "" if step_ms is None else f" of each step of {step_ms:.0f} ms"
-    pinned = "" if best.setting.pin_memory else "; with a GPU also pin_memory=True, whose thread takes them in advance"
     return (
         f"taking a batch costs the loop {best.take_ms:.1f} ms{of} even when it is ready, and no number of "
-        f"workers can avoid that: {_TAKE_LESS}{pinned}"
+        f"workers can avoid that: {_TAKE_LESS}; with a GPU also pin_memory=True, whose thread takes them in advance"
     )
 
 
@@ -199,7 +186,6 @@ def dataloader_bench(
     bench.climb(worker_counts(workers, room.cores))
     if workers == "auto":
         bench.refine()
-    bench.finish()
     return bench.report(step_ms)
 
 
@@ -220,7 +206,6 @@ class _Bench:
         self.notes: list[str] = []
         self.budget_s = budget_s
         self.begun = time.monotonic()
-        self.best: BenchRow | None = None
         self.method = "forkserver" if loadable.uses_cuda else "fork"
         if self.method != "fork":
             try:
@@ -247,9 +232,7 @@ class _Bench:
                 return
 
     def refine(self) -> None:
-        """Measure the neighbours of the best, and more prefetching, as far as the budget goes."""
-        for count in knee(self.rows, self.need_ms):
-            self.measure(setting_of(count))
+        """Measure the best with more prefetching where it is not enough, as far as the budget goes."""
         best = answer(self.rows, self.need_ms)
         if best is None or keeps_up(best, self.need_ms):
             return
@@ -260,23 +243,6 @@ class _Bench:
                 now = self.rows[-1].batch_ms
                 if now is None or now > (1.0 - LEAST_GAIN) * before:
                     break
-
-    def finish(self) -> None:
-        """Find the answer, and measure it with pinned memory where there is CUDA."""
-        best = self.best = answer(self.rows, self.need_ms)
-        if best is not None and self.loadable.may_pin and self.measure(replace(best.setting, pin_memory=True)):
-            self._choose_pinned(best, self.rows[-1])
-
-    def _choose_pinned(self, plain: BenchRow, pinned: BenchRow) -> None:
-        if pinned.batch_ms is None or plain.batch_ms is None:
-            self.notes.append(f"pin_memory=True could not be measured: {pinned.failed}")
-        elif keeps_up(pinned, self.need_ms) or pinned.batch_ms <= WITHIN * plain.batch_ms:
-            self.best = pinned
-            self.notes.append("pin_memory=True costs no time here; with non_blocking=True copies then overlap the step")
-        else:
-            self.notes.append(
-                f"pin_memory=True makes a batch slower here, {plain.batch_ms:.1f} → {pinned.batch_ms:.1f} ms: left out"
-            )
 
     def measure(self, setting: LoaderSetting) -> bool:
         """Measure one setting; False where the budget is spent."""
@@ -294,7 +260,7 @@ class _Bench:
         return True
 
     def report(self, step_ms: float | None) -> LoaderReport:
-        rows, best = self.rows, self.best
+        rows, best = self.rows, answer(self.rows, self.need_ms)
         crowded = self.room.is_crowded
         conclusion = conclusion_of(best, rows, step_ms, self.need_ms)
         if crowded:

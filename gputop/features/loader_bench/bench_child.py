@@ -198,13 +198,6 @@ class Loadable:
         torch: Any = sys.modules.get("torch")
         return torch is not None and bool(torch.cuda.is_initialized())
 
-    @property
-    def may_pin(self) -> bool:
-        """Whether there is an NVIDIA device and a PyTorch that can use it. Found out without touching CUDA: the child
-        does that, and has the last word."""
-        torch: Any = sys.modules.get("torch")
-        return torch is not None and torch.version.cuda is not None and os.path.exists("/dev/nvidiactl")
-
     def passes(self, setting: LoaderSetting, seed: int) -> Any:
         """A loader with this setting. Each seed reads the samples in another order, and so other pages first."""
         from torch.utils.data import DataLoader, IterableDataset

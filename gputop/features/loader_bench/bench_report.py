@@ -18,7 +18,6 @@ class LoaderSetting(Struct, frozen=True):
 
     workers: int
     prefetch: int | None = None
-    pin_memory: bool = False
 
     @property
     def kwargs(self) -> dict[str, Any]:
@@ -26,13 +25,13 @@ class LoaderSetting(Struct, frozen=True):
         arguments: dict[str, Any] = {"num_workers": self.workers}
         if self.workers:
             arguments |= {"prefetch_factor": self.prefetch, "persistent_workers": True}
-        return arguments | ({"pin_memory": True} if self.pin_memory else {})
+        return arguments
 
     @property
     def name(self) -> str:
         """As a table has it: ``4``, ``4 prefetch 4``."""
         prefetch = f" prefetch {self.prefetch}" if self.prefetch not in (None, 2) else ""
-        return f"{self.workers}{prefetch}{' pinned' if self.pin_memory else ''}"
+        return f"{self.workers}{prefetch}"
 
 
 class Shares(Struct, frozen=True):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gputop.api.batches import is_out_of_memory
-from gputop.features.loader_bench import bench
 from gputop.features.loader_bench import bench as plan
 from gputop.features.loader_bench.bench_child import Empty, measure
 from gputop.features.loader_bench.bench_report import (
@@ -162,7 +161,6 @@ def test_the_answer_is_the_smallest_setting_that_is_fast_enough() -> None:
     assert not plan.is_enough(rows, None)
     assert plan.is_enough([*rows, row(16, 8.6), row(32, 8.5)], None)
     assert plan.is_enough(rows[:3], 40.0)
-    assert plan.knee(rows, 0.8 * 25) == [3]
     assert plan.is_enough([row(0, 1.9)], 0.8 * 40) and not plan.is_enough([row(0, 30.0)], 0.8 * 40)
     assert plan.doublings(3) == [0, 1, 2, 4] and plan.doublings(100)[-1] == 32
     assert plan.setting_of(4, 4).kwargs == {"num_workers": 4, "prefetch_factor": 4, "persistent_workers": True}
@@ -188,31 +186,6 @@ def test_the_report_says_why_and_what_to_paste() -> None:
     assert data["best"]["kwargs"]["num_workers"] == 4 and data["schema"] == 1
     assert "disk-bound" in plan.why_of(row(4, 9.0, shares=Shares(0.1, 0.0, 0.7, 0.0)), room)
     assert "not enough cores" in plan.why_of(row(4, 9.0, shares=Shares(0.5, 0.4, 0.0, 0.0)), room)
-
-
-def test_what_is_pinned_follows_from_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripted rows in the place of children: pinning is advised where it costs nothing, and told where it does."""
-
-    def answered(pinned_ms: float | None) -> LoaderReport:
-        def measured(_loadable: Any, setting: LoaderSetting, _seed: int, **_given: Any) -> BenchRow:
-            ms = pinned_ms if setting.pin_memory else 60.0 / max(1, setting.workers)
-            return BenchRow(setting, ms, 1.0, 0.1, 20, None, failed=None if ms else "no CUDA")
-
-        monkeypatch.setattr(bench, "measured_row", measured)
-        monkeypatch.setattr(bench.Loadable, "may_pin", property(lambda _self: True))
-        return bench.dataloader_bench([1, 2, 3], workers=[0, 2], step_ms=40.0)
-
-    free = answered(30.5)
-    assert free.best is not None and free.best.kwargs == {
-        "num_workers": 2, "prefetch_factor": 2, "persistent_workers": True, "pin_memory": True,
-    }  # fmt: skip
-    assert "costs no time" in free.notes[0]
-    dear = answered(48.0)
-    assert dear.best is not None and "pin_memory" not in dear.best.kwargs
-    assert "makes a batch slower" in dear.notes[0]
-    assert any(line.startswith("  → 2 ") for line in str(dear).splitlines()), "the row is marked all the same"
-    none = answered(None)
-    assert none.best is not None and "could not be measured: no CUDA" in none.notes[0]
 
 
 def test_frameworks_say_in_their_own_words_that_memory_ran_out() -> None:
