@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gputop.model.quantity import BINARY, SECONDS
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 COMMON = "options of every command"
 """Title of the argument group that is described once, and not again for each command."""
-_MOST_HOMES = 3
 
 
 class ListAction(argparse.Action):
@@ -47,47 +46,35 @@ class _OfAnyWidth(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """Ends with one line on stderr where argparse prints its usage, and names the word that it does not know."""
 
-    def __init__(self, *args: Any, homes: Callable[[str], Sequence[str]] | None = None, **kwargs: Any) -> None:
-        """As argparse's; ``homes`` gives the commands that know an option which this parser does not."""
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"formatter_class": _OfAnyWidth, **kwargs})
-        self._homes = homes
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         """The parsed words. Ends the program where one of them is unknown, so the rest is always empty."""
         words = list(args or ())
         own_words, _ = self.split(words)
-        if self._has_job and len(own_words) < len(words) and words[len(own_words)] != "--":
+        has_job = any(action.nargs == argparse.REMAINDER for action in self._actions)
+        if has_job and len(own_words) < len(words) and words[len(own_words)] != "--":
             # Options of a job that look like beginnings of ours are the job's.
             words.insert(len(own_words), "--")
         for word in own_words:
             if self._is_option(word) and self._named_by(word) is None:
                 # Before argparse takes the word behind it for something else.
-                self._refuse(words, [word])
+                self._refuse(word)
         # ``--at -10m`` is a distance: what begins with a digit is a value, but ``-1`` where that is an option.
         self._has_negative_number_optionals = []
         self._negative_number_matcher = re.compile(r"-(?!1$)\d" if self.knows("-1") else r"-\d")
         parsed, unknown = super().parse_known_args(words, namespace)
         if unknown:
-            self._refuse(words, unknown)
+            self._refuse(unknown[0])
         return parsed, []
 
-    def _refuse(self, words: Sequence[str], unknown: Sequence[str]) -> NoReturn:
-        """End because of words that have no place; the first of them is named, with what was probably meant."""
-        first = unknown[0]
-        if first.startswith("-"):
-            name = first.partition("=")[0]
-            homes = self._homes(name) if self._homes is not None else ()
-            unlisted = len(homes) - _MOST_HOMES
-            shown = [*homes[:_MOST_HOMES], f"{unlisted} more"] if unlisted > 0 else homes
-            where = f"; it belongs to {' and '.join(shown)}" if homes else nearest(name, self._option_string_actions)
-            self.error(f"unknown option {name}{where}")
-        self._refuse_loose_list(words[: words.index(first)], unknown)
-        self.error(f"unexpected argument {first!r}")
-
-    def _refuse_loose_list(self, before: Sequence[str], loose: Sequence[str]) -> None:
-        """``-o 0 1`` is what other tools take; here the second number would be another argument."""
-        if len(before) > 1 and isinstance(self._named_by(before[-2]), ListAction):
-            self.error(f"a list is written with commas: {before[-2]} {','.join((before[-1], *loose))}")
+    def _refuse(self, word: str) -> NoReturn:
+        """End because of a word that has no place, with what was probably meant."""
+        if word.startswith("-"):
+            name = word.partition("=")[0]
+            self.error(f"unknown option {name}{nearest(name, self._option_string_actions)}")
+        self.error(f"unexpected argument {word!r}")
 
     def print_help(self, file: SupportsWrite[str] | None = None) -> None:
         """Print the help. Raises OSError where that cannot be written, which argparse's own keeps to itself."""
@@ -140,15 +127,9 @@ class Parser(argparse.ArgumentParser):
             formatter.end_section()
         return formatter.format_help() + (f"\n{self.epilog}\n" if self.epilog else "")
 
-    def refuse_command(self, own_words: Sequence[str], word: str, known_names: Iterable[str]) -> NoReturn:
-        """End because a word is not a command, with a suggestion; ``own_words`` are the options before it."""
-        self._refuse_loose_list(own_words, (word,))
+    def refuse_command(self, word: str, known_names: Iterable[str]) -> NoReturn:
+        """End because a word is not a command, with a suggestion."""
         self.error(f"unknown command {word!r}{nearest(word, known_names)}")
-
-    @property
-    def _has_job(self) -> bool:
-        """Whether another program's command line follows the own options."""
-        return any(action.nargs == argparse.REMAINDER for action in self._actions)
 
     def _is_option(self, text: str) -> bool:
         """Whether argparse takes the word for an option; a negative number is one where digits are options."""

@@ -95,7 +95,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     args = top.parse_args(own_words)
     once = getattr(args, "once", False)
     if rest and not is_command(rest[0]):
-        top.refuse_command(own_words, rest[0], commands())
+        top.refuse_command(rest[0], commands())
     if rest:
         name, words = _with_part(rest[0], rest[1:])
         command = command_parser(name)
@@ -119,7 +119,7 @@ def _with_part(name: str, words: list[str]) -> tuple[str, list[str]]:
         # A word of the command's own, unless it looks like a part that was mistyped.
         if command.takes_words and (len(rest) > 1 or not nearest(rest[0], parts(name))):
             return name, words
-        command.refuse_command(own_words, rest[0], parts(name))
+        command.refuse_command(rest[0], parts(name))
     return (f"{name} {rest[0]}", own_words + rest[1:]) if rest else (name, words)
 
 
@@ -131,7 +131,6 @@ def live_parser() -> Parser:
         epilog="Without a command: the live screen. Try `gputop demo` on a machine without a GPU.",
         parents=[_common()],
         add_help=False,
-        homes=_homes,
     )
     top.add_argument("-h", "--help", action=_Overview, nargs=0, help="show the commands; `gputop help` explains more")
     top.set_defaults(command=None)
@@ -146,7 +145,7 @@ def live_parser() -> Parser:
 
 def command_parser(name: str) -> Parser:
     """The parser of a command's own words, or of a part named by both its words."""
-    command = Parser(prog=f"gputop {name}", parents=[_common()], homes=_homes)
+    command = Parser(prog=f"gputop {name}", parents=[_common()])
     return _filled(command, name)
 
 
@@ -173,11 +172,6 @@ def _filled(command: Parser, name: str) -> Parser:
         command.description += f" {parts_words}."
     module_of(name).arguments(command)
     return command
-
-
-def _homes(option: str) -> list[str]:
-    """The commands that know an option."""
-    return [f"`gputop {name}`" for name in commands_and_parts() if command_parser(name).knows(option)]
 
 
 # The commands by purpose, in one screenful: what ``gputop --help`` and ``gputop help`` print.
