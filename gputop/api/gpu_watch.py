@@ -16,7 +16,7 @@ from gputop.api.watch_options import Options
 from gputop.model.cards import Price
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmOptions
-from gputop.model.snapshot import COLLECTORS, Event, ProcessSample, Snapshot
+from gputop.model.snapshot import COLLECTORS, Event, Snapshot
 from gputop.model.source import MarkedSource
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
@@ -44,7 +44,7 @@ class JobGpus:
         self._pid = os.getpid()
         self._own_identity = self._identity(self._pid)
         self._is_ours: dict[int, bool] = {}
-        self._gpus = OwnGpus(self._is_member, self.is_member)
+        self._gpus = OwnGpus(lambda p: p.starttime is not None and self.is_member(p.pid), self.is_member)
         self._foreign = 0
 
     def take(self, snapshot: Snapshot) -> list[Snapshot]:
@@ -64,9 +64,6 @@ class JobGpus:
         if is_ours is None:
             is_ours = self._is_ours[pid] = self._identity(pid) == self._own_identity
         return is_ours
-
-    def _is_member(self, process: ProcessSample) -> bool:
-        return process.starttime is not None and self.is_member(process.pid)
 
     def _identity(self, pid: int) -> tuple[str, int] | None:
         """Control group and user: without control groups all processes would share one."""

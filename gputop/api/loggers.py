@@ -71,7 +71,7 @@ class Logger:
                 self._report(f"raised {error_words(error)}; it is left out")
                 return
         if texts and not self._texts_broken:
-            error = error_of(lambda: self._tell(texts, step))
+            error = error_of(lambda: [self._text(key, text, step) for key, text in texts.items()])
             if error is not None:
                 self._texts_broken = True
                 self._report(f"raised {error_words(error)} for a text; it gets numbers only")
@@ -80,10 +80,6 @@ class Logger:
             if self._slow >= MOST_SLOW:
                 self.broken = True
                 self._report(f"took more than {SLOW_S:g} s {MOST_SLOW} times; it is left out")
-
-    def _tell(self, texts: Mapping[str, str], step: int) -> None:
-        for key, text in texts.items():
-            self._text(key, text, step)
 
     def _report(self, words: str) -> None:
         NOTICES.warning("gputop: the logger %s %s", clean_text(_name(self._target)), clean_text(words))

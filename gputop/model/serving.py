@@ -108,7 +108,11 @@ def server_row(recorded: object) -> ServerRow | None:
         return None
     if not isinstance(missing, dict) or not (error is None or isinstance(error, str)):
         return None
-    reasons = {key: clean_text(missing[key])[:_MOST_WORDS] for key in (*NUMBERS, *QUANTILES) if _is_text(missing, key)}
+    reasons = {
+        key: clean_text(missing[key])[:_MOST_WORDS]
+        for key in (*NUMBERS, *QUANTILES)
+        if isinstance(missing.get(key), str)
+    }
     return ServerRow(
         clean_text(recorded["place"])[:MOST_PLACE],
         cast("ServerKind | None", kind),
@@ -121,10 +125,6 @@ def server_row(recorded: object) -> ServerRow | None:
 def is_amount(value: object) -> bool:
     """Whether a value is a number that a server can have counted."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and 0.0 <= value <= _MOST
-
-
-def _is_text(values: Mapping[str, object], key: str) -> bool:
-    return isinstance(values.get(key), str)
 
 
 def _bounds(recorded: object) -> Bounds | Literal[False] | None:

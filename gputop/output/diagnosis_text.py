@@ -80,7 +80,7 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float) -> Ve
     labels_and_texts = [
         ("process", "" if told.owner is None else owner_words(told.owner)),
         *(
-            (f"{COLOUR.level(badge.level)} {badge.title}", f"{badge.evidence}{_so(badge.remedy)}")
+            (f"{COLOUR.level(badge.level)} {badge.title}", "; ".join(filter(None, (badge.evidence, badge.remedy))))
             for badge in told.beside
         ),
         *(("note", note) for note in told.notes),
@@ -92,10 +92,6 @@ def _gpu(gpu: GpuSample, d: GpuDiagnosis, steps: str, utc_offset_s: float) -> Ve
     title = alarmed(told.words)
     return Verdict(LEVEL_OF_ROLE[told.role], f"GPU {gpu_label(gpu)}: {title}", ", ".join(facts), tuple(evidence),
                    told.remedy, more=filled)  # fmt: skip
-
-
-def _so(remedy: str) -> str:
-    return f"; {remedy}" if remedy else ""
 
 
 def _waste(diagnoses: Sequence[GpuDiagnosis], prices: Mapping[str, float | None]) -> tuple[Block, ...]:

@@ -26,7 +26,7 @@ def write_private(path: str | os.PathLike[str], data: str | bytes) -> None:
             return
     unfinished = f"{target}.{os.getpid()}.tmp"
     try:
-        with open(unfinished, "xb", opener=_open) as file:
+        with open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(content)
             os.fchmod(file.fileno(), mode)
         os.replace(unfinished, target)
@@ -37,7 +37,3 @@ def write_private(path: str | os.PathLike[str], data: str | bytes) -> None:
             # The error must name the file that was asked for.
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
-
-
-def _open(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -23,9 +22,9 @@ from gputop.model.metrics import (
     PROCESS_STATIC,
     SM_PROVENANCE,
 )
-from gputop.model.quantity import terminal_safe, wrapped
+from gputop.model.quantity import rounded, terminal_safe, wrapped
 from gputop.model.serving import row_value, server_lines
-from gputop.model.snapshot import SIMULATED, AnySample, FabricPort, GpuSample, ProcessSample, Snapshot, value
+from gputop.model.snapshot import SIMULATED, AnySample, GpuSample, ProcessSample, Snapshot, value
 from gputop.model.steps import period_value
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
@@ -36,18 +35,13 @@ from gputop.paint.view import View
 from gputop.paint.words import gpu_label, product, sm_provenance, step_words
 
 SCHEMA = 1
+_DIGITS = 6
+"""Of a number in JSON: what lies behind them is noise."""
 _GPU_MEASURED = (*GPU_METRICS, *SM_PROVENANCE, *GPU_STATE)
 
 
-def _clean(value: object) -> object:
-    """A value as JSON may carry it: no NaN and no infinity, floats without noise digits."""
-    if isinstance(value, float):
-        return round(value, 6) if math.isfinite(value) else None
-    return value
-
-
 def _fields(sample: AnySample, *tables: Iterable[str]) -> dict[str, object]:
-    return {key: _clean(value(sample, key)) for keys in tables for key in keys}
+    return {key: rounded(value(sample, key), _DIGITS) for keys in tables for key in keys}
 
 
 def gpu_data(gpu: GpuSample) -> dict[str, object]:
@@ -67,10 +61,6 @@ def process_data(process: ProcessSample) -> dict[str, object]:
     }
 
 
-def _port_data(port: FabricPort) -> dict[str, object]:
-    return {key: _clean(value) for key, value in asdict(port).items()}
-
-
 def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
     """The JSON object of one snapshot, in the published form (schema 1)."""
     return {
@@ -82,16 +72,16 @@ def snapshot_data(snapshot: Snapshot) -> dict[str, Any]:
             "source": snapshot.machine.source,
             **_fields(snapshot.host, HOST_METRICS),
             "unavailable": dict(snapshot.host.unavailable),
-            "fabric_ports": [_port_data(port) for port in snapshot.fabric_ports],
+            "fabric_ports": [rounded(asdict(port), _DIGITS) for port in snapshot.fabric_ports],
         },
         "gpus": [gpu_data(gpu) for gpu in snapshot.gpus],
         "processes": [process_data(process) for process in snapshot.processes],
         "step_periods": [period_value(period) for period in snapshot.periods],
-        "steps": [{key: _clean(value) for key, value in asdict(row).items()} for row in snapshot.steps],
+        "steps": [rounded(asdict(row), _DIGITS) for row in snapshot.steps],
         "servers": [row_value(row) for row in snapshot.servers],
         "notices": list(snapshot.notices),
         "repeats": list(snapshot.repeats),
-        "stale": {name: _clean(age) for name, age in snapshot.stale.items()},
+        "stale": rounded(dict(snapshot.stale), _DIGITS),
     }
 
 
@@ -103,7 +93,7 @@ def once_data(snapshot: Snapshot) -> dict[str, Any]:
     """
     data = snapshot_data(snapshot)
     for row, gpu in zip(data["gpus"], snapshot.gpus, strict=True):
-        row["gap_pct"] = _clean(gap_pct(gpu))
+        row["gap_pct"] = rounded(gap_pct(gpu), _DIGITS)
         row["flag_now"] = flag_now(gpu, snapshot.processes)
         row["in_sample"], _ = in_sample(gpu, snapshot.processes)
     return data

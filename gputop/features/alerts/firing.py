@@ -15,7 +15,7 @@ from gputop.features.alerts.alert_judge import AlertChange, DryRun, Judge, Place
 from gputop.features.alerts.alert_table import PLACEHOLDER, PLACEHOLDERS, Alert
 from gputop.model.quantity import clean_text, which_gpus
 from gputop.model.secrets import masked_words
-from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
+from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.monitor import Frame, Monitor
 from gputop.report.verdict_data import ticket_data
@@ -112,7 +112,7 @@ def _values(alert: Alert, snapshot: Snapshot, gpus: Judged) -> tuple[dict[str, s
     indices = {gpu.static.index for gpu, _ in gpus}
     processes = [p for p in snapshot.processes if p.gpu in indices and p.role == "gpu"]
     pids = {str(process.pid) for process in processes}
-    jobs = {job for process in processes if (job := _job_id(process)) is not None}
+    jobs = {process.static.batch_job.id for process in processes if process.static.batch_job is not None}
     shown = which_gpus(indices)
     values_found: dict[str, str | None] = {
         "host": snapshot.machine.hostname,
@@ -140,10 +140,6 @@ def _values(alert: Alert, snapshot: Snapshot, gpus: Judged) -> tuple[dict[str, s
 def _only(values: set[str], name: str) -> dict[str, str]:
     """The value where there is exactly one: with several, the wrong one might be acted on."""
     return {name: values.pop()} if len(values) == 1 else {}
-
-
-def _job_id(process: ProcessSample) -> str | None:
-    return None if process.static.batch_job is None else process.static.batch_job.id
 
 
 # A recording judged as a live run is: which alerts would have fired, and what they would have run. Runs nothing.

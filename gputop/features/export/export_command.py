@@ -91,15 +91,12 @@ class MachineHost:
         """Whether the first process has other interfaces than this one; False where that cannot be seen."""
         try:
             own_interfaces, first_interfaces = (
-                _interfaces((self._proc / name / "net" / "dev").read_text()) for name in ("self", "1")
+                set(re.findall(r"^ *([^ :]+):", (self._proc / name / "net" / "dev").read_text(), re.MULTILINE))
+                for name in ("self", "1")
             )
         except (OSError, ValueError):
             return False
         return own_interfaces != first_interfaces
-
-
-def _interfaces(text: str) -> set[str]:
-    return set(re.findall(r"^ *([^ :]+):", text, re.MULTILINE))
 
 
 # The command.

@@ -244,7 +244,7 @@ class _Filler:
         base = self.base_us
         starts = array("q", [floor((event.ts - base) * 1000.0 + 0.5) for event in group])
         durations = array("q", [floor(event.dur * 1000.0 + 0.5) for event in group])
-        if min(durations) < 0 or max(durations) > _FARTHEST_NS or not _within(starts):
+        if min(durations) < 0 or max(durations) > _FARTHEST_NS or max(map(abs, starts)) >= _FARTHEST_NS:
             raise ValueError("a time out of every range")
         return starts, array("q", map(add, starts, durations))
 
@@ -326,10 +326,6 @@ class _Filler:
                 t = round((event.ts - self.base_us) * 1000.0)
                 self._trace.counters.append(CounterSample(t, int(digits[0]) if digits else 0, float(value)))
                 self._trace.counter_source = "kineto"
-
-
-def _within(starts: array[int]) -> bool:
-    return min(starts) > -_FARTHEST_NS and max(starts) < _FARTHEST_NS
 
 
 def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None:

@@ -16,7 +16,7 @@ from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_document import LEAST_SHOWN, SHARE_WORDS, ms, worst
 from gputop.features.traces.trace_ranks import TraceReport
 from gputop.features.traces.trace_report import CAUSE_WORDS, SHARES, Measures, RankReport, TraceGpuReport, phases
-from gputop.model.quantity import NOT_MEASURED, rounded
+from gputop.model.quantity import NOT_MEASURED, number, rounded
 from gputop.output.document import Document, Table, Verdict
 
 TRACE_DATA_SCHEMA = 1
@@ -242,14 +242,10 @@ def comparison_document(comparison: TraceComparison) -> Document:
     both = zip(("before", "after"), comparison.names, (comparison.before, comparison.after), strict=True)
     verdicts = [Verdict(gpu.verdict.level, f"{when}: {gpu.verdict.headline}", name) for when, name, gpu in both]
     rows = tuple(
-        (row.label, _number(row.before), _number(row.after), _change(row), row.unit) for row in comparison.rows
+        (row.label, number(row.before, 1), number(row.after, 1), _change(row), row.unit) for row in comparison.rows
     )
     table = Table(("", "before", "after", "change", ""), rows, "~>>><")
     return Document(comparison.headline, (*verdicts, table), (comparison.headline, *gpus))
-
-
-def _number(value: float | None) -> str:
-    return NOT_MEASURED if value is None else f"{value:.1f}"
 
 
 def _change(row: MeasurePair) -> str:
@@ -268,7 +264,6 @@ def comparison_data(comparison: TraceComparison) -> dict[str, Any]:
         "before": gpu_data(comparison.before),
         "after": gpu_data(comparison.after),
         "differences": [
-            {"key": row.key, "unit": row.unit, "before": row.before, "after": row.after, "change": row.change}
-            for row in comparison.rows
+            {key: getattr(row, key) for key in ("key", "unit", "before", "after", "change")} for row in comparison.rows
         ],
     }
