@@ -249,12 +249,12 @@ def _files(target: str) -> list[str]:
 def _steps(path: str, before: float) -> Iterator[tuple[StepRow, ...]]:
     from gputop.recording.decode import Decoder
     from gputop.recording.format import Damage, RecordingError, parse_line, step_rows
-    from gputop.recording.gzip_members import Allowance, open_recording
-    from gputop.recording.reader import lines_of
+    from gputop.recording.gzip_members import open_recording
+    from gputop.recording.reader import lines_in
 
     try:
         with open_recording(path) as file:
-            for line in lines_of(file, Decoder(), Allowance((file,))):
+            for line in lines_in(file, Decoder()):
                 if not line.startswith(_STEPS):
                     continue
                 try:

@@ -1,6 +1,6 @@
 """Recordings read from the beginning, frame by frame, in constant memory.
 
-What cannot be read is skipped and becomes a gap in the frames; only a file without any frame is an error. Seeking is
+What cannot be read is left out and becomes a gap in the frames; only a file without any frame is an error. Seeking is
 in ``index.py``.
 """
 
@@ -15,16 +15,9 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Snapshot
 from gputop.recording.decode import Decoder
-from gputop.recording.format import SUFFIXES, RecordingError
-from gputop.recording.gzip_members import (
-    Allowance,
-    MemberEnd,
-    gzip_lines,
-    is_gzip,
-    next_member,
-    open_recording,
-    plain_lines,
-)
+from gputop.recording.file_parts import FilePart, parts_of
+from gputop.recording.format import MOST_LINE_BYTES, SUFFIXES, RecordingError
+from gputop.recording.gzip_members import Allowance, is_gzip, open_recording, packed_lines, plain_lines
 
 if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
@@ -45,7 +38,7 @@ def read_snapshots(path: str, recording_filter: RecordingFilter | None = None) -
     decoder, has_frame = Decoder(recording_filter), False
     for file_path in recording_files(path):
         with open_recording(file_path) as file:
-            for snapshot in frames(lines_of(file, decoder, Allowance((file,))), decoder, file_path):
+            for snapshot in frames(lines_in(file, decoder), decoder, file_path):
                 has_frame = True
                 yield snapshot
     if not has_frame:
@@ -118,40 +111,26 @@ def placed_frames(
         yield last[0], replace(last[1], events=last[1].events + late) if late else last[1]
 
 
-def lines_of(
-    file: BinaryIO, decoder: Decoder, allowance: Allowance, offset: int = 0, end: int | None = None
-) -> Iterator[bytes]:
-    """The lines of a file between two offsets of members (or of lines, when it is plain).
+def lines_in(file: BinaryIO, decoder: Decoder) -> Iterator[bytes]:
+    """The lines of a whole file. Damage is reported to the decoder."""
+    allowance = Allowance()
+    for part in parts_of(file, 0) if is_gzip(file) else (FilePart(),):
+        yield from lines_of(file, part, decoder, allowance)
 
-    Damage is reported to the decoder. From where the allowance ends, everything counts as damage.
-    """
-    for line in _lines(file, decoder, allowance, offset, end):
-        if line is None:
+
+def lines_of(file: BinaryIO, part: FilePart, decoder: Decoder, allowance: Allowance) -> Iterator[bytes]:
+    """The lines of a part, and before them its preamble. Damage is reported to the decoder, and nothing is read where
+    the allowance is over."""
+    if allowance.is_over:
+        return
+    for offset in part.preamble:
+        yield next(plain_lines(file, offset))[1] or b""
+    if is_gzip(file):
+        lines = packed_lines(file, part.begin, part.end, allowance)
+    else:
+        lines = (line for _, line in plain_lines(file, part.begin, part.end))
+    for line in lines:
+        if line is None or len(line) > MOST_LINE_BYTES:
             decoder.note_damage()
-        elif not allowance.admit(line):
-            break
-        else:
+        elif line:
             yield line
-    if allowance.is_over:
-        decoder.note_damage()
-
-
-def _lines(
-    file: BinaryIO, decoder: Decoder, allowance: Allowance, offset: int, end: int | None
-) -> Iterator[bytes | None]:
-    """The lines that are not empty; None stands for one that is too long."""
-    if allowance.is_over:
-        return
-    if not is_gzip(file):
-        yield from (line for _, line in plain_lines(file, offset, end) if line is None or line)
-        return
-    at: int | None = offset
-    while at is not None and (end is None or at < end):
-        outcome = MemberEnd()
-        yield from (line for line in gzip_lines(file, at, outcome, allowance) if line)
-        if outcome.fate in ("torn", "bomb"):
-            return
-        at = outcome.end
-        if outcome.fate == "damaged":
-            decoder.note_damage()
-            at = next_member(file, at, allowance)

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.quantity import SECONDS
-from gputop.model.snapshot import GAP_INTERVALS, Event, GpuStatic, Snapshot
+from gputop.model.snapshot import Event, GpuStatic, Snapshot
 
 # Times as people write them: ``12:03``, ``-10m``, an ISO date, to seconds since 1970. Nothing here reads a clock.
 
@@ -71,10 +71,6 @@ def _iso(text: str) -> float:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{text}: not a time; write 12:03, -10m, +1h, 2026-11-20T12:03 or Unix seconds") from error
-
-
-MOST_ASKED = 8
-"""Up to so many segments that overlap at a time are each asked for their frame."""
 
 
 class TimeSegment(Struct, frozen=True):
@@ -150,7 +146,7 @@ class RecordedTimeline(ABC):
     def segment_at(self, t: float, near: int | None = None) -> int:
         """The number of the segment that a time belongs to.
 
-        That is ``near`` if it holds the time, else the last recorded one that has a frame there: a clock is set back
+        That is ``near`` if it holds the time, else the last recorded one that does: a clock is set back
         because it was wrong before. Where none has, the one with the nearest frame before it, else the one that begins
         first.
         """
@@ -158,32 +154,19 @@ class RecordedTimeline(ABC):
             return near
         numbers = range(len(self.segments))
         holding = [number for number in numbers if self.segments[number].holds(t)]
-        if len(holding) == 1:
-            return holding[0]
         if holding:
-            return self._nearest(holding[-MOST_ASKED:], t)
+            return holding[-1]
         before = [number for number in numbers if self.segments[number].end < t]
         if before:
             return max(before, key=lambda number: (self.segments[number].end, number))
         return min(numbers, key=lambda number: self.segments[number].begin)
-
-    def _nearest(self, holding: Sequence[int], t: float) -> int:
-        """Of segments around a time the last that has a frame there: a gap may hide that it was recorded elsewhere."""
-        distances = []
-        for number in reversed(holding):
-            nearest = next(self.play(number, t), None)
-            distance = float("inf") if nearest is None or nearest[1].t > t else t - nearest[1].t
-            if distance <= GAP_INTERVALS * self.interval_s:
-                return number
-            distances.append((distance, -number))
-        return -min(distances)[1]
 
     def snapshots(self, begin: float | None = None, end: float | None = None) -> Iterator[Snapshot]:
         """The frames from a time to a time, both included, of every segment, in the order of recording."""
         parts: list[int] = []
         for segment in self.segments:
             if (begin is None or segment.end >= begin) and (end is None or segment.begin <= end):
-                first = segment.first if begin is None else self._part_before(segment, begin)
+                first = segment.first if begin is None else self._part_at(segment, begin)
                 last = segment.last if end is None else self._part_at(segment, end)
                 parts += range(first, last + 1)
         gap: Event | None = None
@@ -199,7 +182,7 @@ class RecordedTimeline(ABC):
     def segment_frames(self, number: int, begin: float, end: float) -> Iterator[Snapshot]:
         """The frames of one segment from a time to a time, both included."""
         segment = self.segments[number]
-        parts = range(self._part_before(segment, begin), self._part_at(segment, end) + 1)
+        parts = range(self._part_at(segment, begin), self._part_at(segment, end) + 1)
         return (snapshot for _, snapshot in self.walk(parts) if begin <= snapshot.t <= end)
 
     def play(self, number: int, t: float) -> Iterator[tuple[int, Snapshot]]:
@@ -237,10 +220,6 @@ class RecordedTimeline(ABC):
     def _part_at(self, segment: TimeSegment, t: float) -> int:
         """The part of a segment that holds the last frame at or before a time; its first, when all are later."""
         return max(segment.first, bisect_right(self._starts, t, segment.first, segment.last + 1) - 1)
-
-    def _part_before(self, segment: TimeSegment, t: float) -> int:
-        """The part before ``_part_at``: after a small step back that nothing shows, its end may be later."""
-        return max(segment.first, self._part_at(segment, t) - 1)
 
     def _segment_of(self, part: int) -> int:
         return bisect_right(self.segments, part, key=lambda segment: segment.first) - 1
