@@ -86,7 +86,8 @@ class LogTurn:
         self._options = options
         self._lock = threading.Lock()
         self._loggers: list[Logger] = loggers_of(options.log)
-        self._means = FrameMeans(options.metrics)
+        self._means, self._means_to_read = FrameMeans(options.metrics), FrameMeans(options.metrics)
+        """For the loggers, and for ``read``."""
         self._texts: dict[str, str] = {}
         self._verdicts: dict[int, str] = {}
         self._logged_at = time.monotonic()
@@ -99,7 +100,12 @@ class LogTurn:
     def say_work(self, work: StepWork) -> None:
         """What each step does from now on."""
         with self._lock:
-            self._means.work = work
+            self._means.work = self._means_to_read.work = work
+
+    def read(self) -> dict[str, float]:
+        """The means since the last call of this."""
+        with self._lock:
+            return self._means_to_read.take()
 
     def batch_size(self, work: StepWork | None) -> float | None:
         """Samples a step, as ``work`` or else the last ``step`` has named them."""
@@ -110,11 +116,10 @@ class LogTurn:
 
     def add_frame(self, frame: Frame, own_gpus: tuple[str, ...] = ()) -> None:
         """Add one frame; ``own_gpus`` are the names of those that this process computes on."""
-        if not self._loggers:
-            return
         with self._lock:
-            self._means.add(frame)
-            self._means.own_gpus = own_gpus
+            for means in (self._means, self._means_to_read) if self._loggers else (self._means_to_read,):
+                means.add(frame)
+                means.own_gpus = own_gpus
             for d in frame.diagnoses:
                 words = head_of(d).words
                 if self._verdicts.get(d.index) != words:
@@ -124,11 +129,13 @@ class LogTurn:
         """Add what was found of this process's steps."""
         with self._lock:
             self._means.add_phases(taken)
+            self._means_to_read.add_phases(taken)
 
     def add_steps(self, rows: Iterable[StepRow]) -> None:
         """Add this process's steps."""
         with self._lock:
             self._means.add_steps(rows)
+            self._means_to_read.add_steps(rows)
 
     def look(self, *, steps_are_used: bool, count: int) -> None:
         """On the watcher's thread: see whether it is time. Without steps, or where that was asked for, log here."""
@@ -214,7 +221,6 @@ class Watcher:
 
             self._redactor = Redactor()
             self._run_name = self._redactor.run(options.name)
-        self._means_to_read = FrameMeans(options.metrics)
         self._calls = UserCalls(options.on_frame, options.on_finding)
         self._steps = StepAccount()
         self._tail = StepTail()
@@ -305,13 +311,10 @@ class Watcher:
         """What each step does from now on."""
         self._work = work
         self.log.say_work(work)
-        with self._lock:
-            self._means_to_read.work = work
 
     def metrics(self) -> dict[str, float]:
         """Means since the last call."""
-        with self._lock:
-            return self._means_to_read.take() if self.alive or self.latest is not None else {}
+        return self.log.read() if self.alive or self.latest is not None else {}
 
     def note(self, mark: Event) -> None:
         """Add a mark that did not come by the socket."""
@@ -439,7 +442,6 @@ class Watcher:
         if looked_at:
             self.log.add_phases(looked_at)
             with self._lock:
-                self._means_to_read.add_phases(looked_at)
                 self._phases.add(looked_at)
         clock, batch_size = self.clock, self.log.batch_size(self._work)
         lengths, name = clock.lengths(), self.options.name
@@ -463,7 +465,6 @@ class Watcher:
         with self._lock:
             host = self.latest.snapshot.host if self.latest is not None else None
             self._tail.add(lengths, host, row.data_wait_s, row.wait_s)
-            self._means_to_read.add_steps([shown])
             self._steps.add([shown])
         if self._measuring is not None:
             self._rows.append(row)
@@ -486,8 +487,5 @@ class Watcher:
 
     def _hand_out(self, frame: Frame, own_gpus: tuple[str, ...]) -> None:
         self.log.add_frame(frame, own_gpus)
-        with self._lock:
-            self._means_to_read.add(frame)
-            self._means_to_read.own_gpus = own_gpus
         self.latest = frame
         self._calls.tell(frame)

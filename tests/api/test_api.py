@@ -159,7 +159,7 @@ def test_one_process_of_a_node_samples_and_the_others_say_who_does() -> None:
     assert role_of("all", {"RANK": "8", "LOCAL_RANK": "3"}).samples
     assert role_of("node", {"LOCAL_RANK": "-1"}).samples, "transformers' way to say that there is none"
     with pytest.raises(ValueError):
-        role_of("some", {})  # type: ignore[arg-type]
+        gputop.watch(ranks="some")  # type: ignore[arg-type]
 
 
 def test_mine_are_the_gpus_on_which_this_job_holds_a_context() -> None:

@@ -36,15 +36,10 @@ class ProtobufError(Exception):
     """Why bytes are not a message, in one line."""
 
 
-def fields(data: bytes, fields_left: list[int]) -> Iterator[tuple[int, bytes]]:
-    """The number and content of each length-delimited field. ``fields_left`` holds how many fields may still be read,
-    of all messages that share it. Raises WireError.
-    """
+def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The number and content of each length-delimited field. Raises ProtobufError."""
     at = 0
     while at < len(data):
-        fields_left[0] -= 1
-        if fields_left[0] < 0:
-            raise ProtobufError("the answer has more parts than a node can have")
         key, at = _varint(data, at)
         kind = key & 7
         if kind == _LEN:
@@ -64,7 +59,7 @@ def fields(data: bytes, fields_left: list[int]) -> Iterator[tuple[int, bytes]]:
 
 
 def text(value: bytes) -> str:
-    """A text field. Raises WireError for what is not UTF-8."""
+    """A text field. Raises ProtobufError for what is not UTF-8."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -99,45 +94,37 @@ TIMEOUT_S = 5.0
 STALE_S = 60.0
 """An answer older than this no longer counts."""
 MOST_BYTES = 4 << 20
-MOST_FIELDS = 100_000
-"""A node has a few hundred pods of some ten fields each."""
-MOST_SHARING = 32
-"""The most containers listed for one GPU."""
 Pods = Mapping[str, Sequence[PodContainer]]
 """UUID of a GPU or MIG instance → the containers that it was given to."""
 
 
 def parse(answer: bytes) -> Pods:
-    """The containers by device of a ListPodResourcesResponse. Raises WireError for anything else."""
+    """The containers by device of a ListPodResourcesResponse. Raises ProtobufError for anything else."""
     by_device: dict[str, set[PodContainer]] = {}
-    fields_left = [MOST_FIELDS]
-    for number, pod in fields(answer, fields_left):
+    for number, pod in fields(answer):
         if number != 1:
             continue
         names, containers = {1: "", 2: ""}, []
-        for inner, value in fields(pod, fields_left):
+        for inner, value in fields(pod):
             if inner in names:
                 names[inner] = text(value)
             elif inner == 3:
-                containers.append(_container(value, fields_left))
+                containers.append(_container(value))
         for name, devices in containers:
             container = PodContainer(names[2], names[1], name)
             for device in devices:
-                uuid = device.partition("::")[0]
-                sharing = by_device.setdefault(uuid, set())
-                if len(sharing) < MOST_SHARING:
-                    sharing.add(container)
+                by_device.setdefault(device.partition("::")[0], set()).add(container)
     return {uuid: sorted(sharing) for uuid, sharing in by_device.items()}
 
 
-def _container(data: bytes, fields_left: list[int]) -> tuple[str, list[str]]:
+def _container(data: bytes) -> tuple[str, list[str]]:
     """Its name and the ids of its devices."""
     name, devices = "", []
-    for number, value in fields(data, fields_left):
+    for number, value in fields(data):
         if number == 1:
             name = text(value)
         elif number == 2:
-            devices += [text(device) for inner, device in fields(value, fields_left) if inner == 2]
+            devices += [text(device) for inner, device in fields(value) if inner == 2]
     return name, devices
 
 

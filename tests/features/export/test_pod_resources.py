@@ -25,7 +25,6 @@ from gputop.model.source import UsageError
 from tests.nvml.stand_in import Scenario, uuid_of
 from tests.support.export_program import exporting
 from tests.support.exported import Clock, feed, read, value
-from tests.support.pace import slowness
 
 
 def field(number: int, content: bytes | str) -> bytes:
@@ -75,16 +74,6 @@ def test_any_answer_is_read_or_refused_in_one_line(noise: bytes, cut: int) -> No
             parse(answer)
         except ProtobufError as error:
             assert "\n" not in str(error)
-
-
-def test_an_answer_of_too_many_parts_is_given_up_at_once() -> None:
-    flood = field(1, b"") * 200_000
-    begun = time.process_time()
-    with pytest.raises(ProtobufError, match="more parts"):
-        parse(flood)
-    assert time.process_time() - begun < 1.0 * slowness()
-    many = b"".join(pod("n", f"p{i}", "c", "GPU-0") for i in range(500))
-    assert len(parse(many)["GPU-0"]) == pod_resources.MOST_SHARING
 
 
 def test_the_pods_of_present_gpus_are_a_family_of_their_own_with_clean_labels() -> None:
