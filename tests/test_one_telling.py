@@ -90,6 +90,12 @@ def test_what_was_found_before_has_the_colours_of_what_stands(told: Told) -> Non
         assert [c.level for c in judged.changes() if c.gpu == d.index][-1] == LEVEL_OF_ROLE[said.role]
 
 
+def test_what_is_lost_by_holding_memory_is_called_so_from_the_beginning(told: Told) -> None:
+    for d in told.frame.diagnoses:
+        assert d.seconds is not None and d.lost is not None
+        assert d.lost.get("idle_holding_memory", 0.0) == pytest.approx(d.seconds["idle_allocated"])
+
+
 def test_data_tells_each_gpu_alike(told: Told) -> None:
     frame = told.frame
     whole = json.loads(json.dumps(as_json(frame.snapshot, frame.diagnoses, told.snapshots[0].t)))

@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.rules.idle import IDLE_HOLDING_MEMORY
 from gputop.diagnosis.telling import ROLE_OF_LEVEL, lost_share, role_of
 from gputop.diagnosis.types import STATES, Change, Finding, Flag, GpuDiagnosis, State, Waste
 from gputop.model.snapshot import GAP_INTERVALS
@@ -196,8 +197,10 @@ class Ledger:
         self._tick[0] += dt
         self._tick[1] += lost
         if lost > 0.0:
+            # Before the minutes after which that is a verdict of its own, it is told so, too.
+            cause = IDLE_HOLDING_MEMORY.id if state == "idle_allocated" else verdict
             of_gpu = self._lost.setdefault(uuid, {})
-            of_gpu[verdict] = of_gpu.get(verdict, 0.0) + lost
+            of_gpu[cause] = of_gpu.get(cause, 0.0) + lost
         return lost
 
     def close_tick(self, t: float, dt: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from gputop.diagnosis.types import VerdictChange
+from gputop.diagnosis.types import STATE_WORDS, VerdictChange
 from gputop.model.snapshot import GpuSample
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, keys_shown
@@ -89,7 +89,10 @@ def bar_rows(
     return rows
 
 
-LEGEND = (("green", "working"), ("info", "idle, note"), ("yellow", "warning"), ("red", "alarm"), ("grey", "not judged"))
+LEGEND = (
+    ("green", STATE_WORDS["working"]), ("info", f"{STATE_WORDS['idle']}, note"), ("yellow", "warning"),
+    ("red", "alarm"), ("grey", STATE_WORDS["unmeasured"]),
+)  # fmt: skip
 """What the colours of a strip mean."""
 
 
