@@ -22,6 +22,8 @@ REFRESH_S, EAGER_S = 5.0, 0.5
 """Between two looks, and while hosts have not answered yet."""
 SETTLED_S = 25.0
 """How long data in place of a screen waits for every host."""
+LONGEST_WORD = 253
+"""Of a host's name (RFC 1035, as text); Python reads no number of more than some thousand digits."""
 OLD_S = 20.0
 """A page that is older is no present."""
 _RANGE = re.compile(r"([^\[\]]*)\[([0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*)\](.*)")
@@ -42,7 +44,7 @@ def expanded(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _expanded(word: str) -> Iterable[str]:
-    match = None if is_address(word) else _RANGE.fullmatch(word)
+    match = None if is_address(word) or len(word) > LONGEST_WORD else _RANGE.fullmatch(word)
     if match is None:
         yield word
         return
@@ -112,7 +114,9 @@ class LinkedFleet:
         for name, (link, host) in self._hosts.items():
             if link.pages != self._taken.get(name, 0) and link.page_at is not None:
                 self._taken[name] = link.pages
-                if not host.take(link.page, t - (now - link.page_at)):
+                if host.take(link.page, t - (now - link.page_at)):
+                    self._strange.discard(name)
+                else:
                     self._strange.add(name)
             age_s = None if link.page_at is None else now - link.page_at
             if age_s is not None:

@@ -82,7 +82,8 @@ class SeenHost:
         self._known: dict[tuple[str, ...], tuple[GpuIdentity, GpuReading]] = {}
 
     def take(self, page: str, t: float) -> bool:
-        """Read a page that came at that time, in seconds; False for one that speaks of no GPU and is none of ours."""
+        """Read a page that came at that time, in seconds; False for one that speaks of no GPU, as an exporter's first
+        may, unless it says that its driver is late."""
         rows: dict[str, list[tuple[Mapping[str, str], float]]] = defaultdict(list)
         for name, labels, value in islice(samples(page, WANTED), MOST_SAMPLES):
             rows[name].append((labels, value))
@@ -90,10 +91,11 @@ class SeenHost:
         if not signals:
             return False
         self.is_late = any(value == 0.0 for _, value in rows[_UP])
-        if not self.is_late:
-            self.dialects = frozenset(signals)
-            self._take_values(rows, signals, t)
-        return True
+        if self.is_late:
+            return True
+        self.dialects = frozenset(signals)
+        self._take_values(rows, signals, t)
+        return bool(self.gpus)
 
     def lost(self, t: float) -> list[Lost]:
         """The GPU time of the hour before ``t`` that was no work, as far as it was seen."""

@@ -122,7 +122,8 @@ def test_words_name_hosts(words: list[str], hosts: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("word", ["-oProxyCommand=x", "a;b", "a b", "$(x)", "", "a\n", "gpu[1-33]", "http://u:p@c", "http://",
-                                  "http://c:9401/?x", "gpu[0-999999999]"])  # fmt: skip
+                                  "http://c:9401/?x", "gpu[0-999999999]", f"a[1-{'9' * 5000}]",
+                                  "a" + 3000 * "[1]"])  # fmt: skip
 def test_what_is_no_host_is_refused_at_once_in_one_line(word: str) -> None:
     with pytest.raises(UsageError) as error:
         expanded([word])
@@ -164,6 +165,16 @@ def test_every_host_has_its_row_and_its_reason() -> None:
         fleet.ask(1.0)
     fleet.close()
     assert not any(link.worker.alive for link in links)
+
+
+def test_an_exporter_without_gpus_is_no_healthy_host_and_is_believed_once_it_has_some() -> None:
+    link = HostLink("a", lambda link: link.take(page(UP)), threading.Semaphore(1))
+    fleet = LinkedFleet((), SshOptions(), links=[link], clock=lambda: 1000.0)
+    fleet.settle()
+    assert "speaks of no GPU" in fleet_frame(fleet.ask()).hosts[0].verdict.text
+    link.take(page(UP, *own(0)))
+    assert fleet_frame(fleet.ask()).hosts[0].verdict.text == "1 working"
+    fleet.close()
 
 
 # Twelve hosts behind a real sshd.
