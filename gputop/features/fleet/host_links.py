@@ -178,12 +178,15 @@ class _Talk:
         if not piece:
             self._end(self._last_words())
             return
+        # What was read before holds no end, but perhaps the beginning of one.
+        begin = max(0, len(self._text) - len(b"\n# EOF\n"))
         self._text += piece
         if len(self._text) > MOST_PAGE:
             self._end(f"a page of more than {MOST_PAGE >> 20} MiB")
-        while (match := END.search(self._text)) is not None:
+        while (match := END.search(self._text, begin)) is not None:
             page = bytes(self._text[: match.start()])
             del self._text[: match.end()]
+            begin = 0
             self._heard_at = time.monotonic()
             self._link.take(page.decode(errors="replace"))
 
