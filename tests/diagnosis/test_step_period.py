@@ -108,7 +108,7 @@ def burst(step_s: float) -> Reading:
 
 
 def last_frame(given: Iterator[Snapshot], monitor: Monitor | None = None) -> Frame:
-    monitor = monitor or Monitor(QUARTER)
+    monitor = monitor or Monitor(QUARTER, charts=False)
     for snapshot in given:
         monitor.feed(snapshot)
     assert monitor.latest is not None
@@ -169,7 +169,7 @@ def test_a_multiple_of_the_step_is_not_growth() -> None:
 
 @lru_cache(maxsize=1)
 def simulated() -> Frame:
-    monitor = Monitor(QUARTER)
+    monitor = Monitor(QUARTER, charts=False)
     for k in range(int(130 / QUARTER)):
         monitor.feed(snapshot_at(NOW + QUARTER * k, scenario="step_time", started=NOW, interval_s=QUARTER))
     assert monitor.latest is not None
@@ -222,7 +222,7 @@ def test_a_recording_keeps_the_value_and_its_report_and_replay_have_it_without_t
 
 
 def test_a_report_of_a_job_that_announces_steps_tells_those() -> None:
-    monitor, builder = Monitor(QUARTER), ReportBuilder()
+    monitor, builder = Monitor(QUARTER, charts=False), ReportBuilder()
     row = StepRow(100, 0, 0, "train", 1, 5.8, 5.8, 5.8, 5.8, 5.8)
     for snapshot in moments(burst(5.8)):
         builder.add(monitor.feed(replace(snapshot, steps=(row,))))
@@ -262,6 +262,6 @@ def test_a_sine_is_found_too_as_power_swings() -> None:
 @pytest.mark.parametrize("share", [0.15, 0.3, 0.5, 0.8])
 def test_of_every_step_length_either_the_step_is_found_or_nothing(share: float) -> None:
     """Never a multiple, never a part: also of steps that are no whole number of samples."""
-    for hundredths in range(30, 1900, 7):
+    for hundredths in range(30, 1900, 13):
         found = period(pulses(hundredths / 100.0, share=share), QUARTER)
         assert found is None or found == pytest.approx(hundredths / 100.0, rel=0.03), (hundredths, found)

@@ -118,7 +118,7 @@ def test_the_victims_of_a_straggler_say_for_whom_they_wait() -> None:
 
 def test_a_text_picture_shows_where_the_gap_begins(tmp_path: Path) -> None:
     path = tmp_path / "shot.txt"
-    assert main(["screenshot", "demo", "--size", "160x48", "-o", str(path)]) == 0
+    assert main(["screenshot", "demo", "small_kernels", "--size", "160x48", "-o", str(path)]) == 0
     text = path.read_text(encoding="utf-8")
     assert MONO.gap * 20 in text and MONO.sm * 20 in text
 

@@ -59,7 +59,7 @@ def test_the_table_begins_with_the_selected_gpu_then_those_in_trouble_each_by_me
 
 def test_in_a_quiet_second_almost_nothing_changes() -> None:
     monitor, painter, differ = Monitor(), Painter(), Differ(THEMES["dark"], "truecolor")
-    for snapshot in SimulatedSource(None, clock=lambda: MOMENT).past(700):
+    for snapshot in SimulatedSource(None, clock=lambda: MOMENT).past(150):
         monitor.feed(snapshot)
     frame = monitor.feed(snapshot_at(MOMENT, started=MOMENT))
     before = painter.paint(frame, VIEW, 160, 48).rows

@@ -30,12 +30,15 @@ OTHER_WAYS = {
     "api/batches.py": "each size of max_batch in a fresh process of the user's own program",
     "features/loader_bench/bench_child.py": "each setting in a fresh process of the program that holds the loader",
 }
+NAMED = re.compile(r"subprocess|multiprocessing|\bpty\b|concurrent|fork|popen|spawn|exec|system\(")
+"""What a file that starts a program names; all others need not be taken apart."""
 STARTING = re.compile(r"fork|forkpty|popen|system|posix_spawnp?|(exec|spawn)[lv]p?e?|(create_)?subprocess_(exec|shell)")
 
 
 def starts_programs(path: Path) -> bool:
     """Whether a file starts a program by itself: by a module that does, or by a call of ``os`` or ``asyncio``."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if NAMED.search(text) else ():
         modules: list[str] = []
         if isinstance(node, ast.Import):
             modules = [name.name for name in node.names]

@@ -272,7 +272,8 @@ OWN_THREADS = {
 
 def starts_threads(path: Path) -> bool:
     names = {"Thread", "Timer", "ThreadPoolExecutor", "ThreadingMixIn", "start_new_thread"}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    text = path.read_text(encoding="utf-8")
+    for node in ast.walk(ast.parse(text)) if any(name in text for name in names) else ():
         used = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
         if any(getattr(each, "attr", getattr(each, "id", "")) in names for each in used):
             return True
@@ -288,7 +289,8 @@ def worker_names() -> set[str]:
     """The names that workers are given; of one that is made up, the part that stands in the code."""
     found = set()
     for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if re.search(r"\b(Worker|once)\(", text) else ():
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Worker", "once"):
                 name = node.args[0].values[0] if isinstance(node.args[0], ast.JoinedStr) else node.args[0]
                 if isinstance(name, ast.Constant):

@@ -45,6 +45,7 @@ def test_a_report_is_a_row_with_card_driver_source_and_error(tmp_path: Path) -> 
         json.dumps(report(stages=[{}])).encode(), json.dumps(report(kind="other")).encode(), b" " * (1 << 20),
         json.dumps(report(gpu=5)).encode(),
     ],
+    ids=lambda data: str(data[:12]),
 )  # fmt: skip
 def test_what_is_no_report_is_one_line(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(NoReport, match=r"^no hardware report: ") as said:

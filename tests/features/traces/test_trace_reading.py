@@ -311,7 +311,7 @@ def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(
 ) -> None:
     draw = random.Random(3)
     bases = [json.dumps(planted(cause, steps=2)) for cause in ("communication", "copies", "launch_bound")]
-    for _ in range(25):
+    for _ in range(12):
         document = json.loads(draw.choice(bases))
         for _ in range(draw.randrange(1, 30)):
             spoil(document["traceEvents"], draw)
