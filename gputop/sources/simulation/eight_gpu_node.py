@@ -179,6 +179,11 @@ def node(gpus: int = 8) -> NodeLife:
     )
 
 
+def sixteen() -> NodeLife:
+    """Twice as many."""
+    return node(16)
+
+
 def _again(life: GpuLife, copy: int) -> GpuLife:
     """The same situation on another GPU: process ids must differ."""
     return life if copy == 0 else replace(life, jobs=tuple(replace(j, pid=j.pid + 10000 * copy) for j in life.jobs))

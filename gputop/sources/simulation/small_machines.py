@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 from msgspec.structs import replace
 
 from gputop.model.derived import POWER_CAP, SOFTWARE_THERMAL
@@ -36,6 +40,16 @@ _LOW = Load(8, 6, 4, 1, 2, 1, 126, 0.5, 0.1)
 
 STEP_S = 5.8
 """The step of the job that does not announce it."""
+
+
+_TRAINER = SimulatedProcess(4802, "python train.py", 30.8, 3764, Cpu(), job=slurm(8825), rss_gib=20.4)
+"""The job of most starved GPUs: each scenario says what it does differently."""
+
+
+def _rank(number: int = 0, *, job: Mapping[str, Any] = MappingProxyType({}), **changes: Any) -> GpuLife:
+    """A GPU of a healthy pair with changes, also of its job."""
+    life = eight_gpu_node.healthy(number)
+    return replace(life, jobs=(replace(life.jobs[0], **job),), **changes)
 
 
 def machine(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100) -> NodeLife:
@@ -110,15 +124,11 @@ def dataloader_network() -> NodeLife:
 
 def main_process() -> NodeLife:
     """The main thread augments and copies between the steps; two workers have nothing to do."""
-    job = SimulatedProcess(
-        4802,
-        "python train.py --metrics-every 1",
-        30.8,
-        3764,
+    job = replace(
+        _TRAINER,
+        command="python train.py --metrics-every 1",
         busy=Cpu(92, main=88),
         rest=Cpu(101, main=97),
-        job=slurm(8825),
-        rss_gib=20.4,
         workers=Workers(2, Cpu(3.0, waits="queue")),
     )
     life = GpuLife(
@@ -129,16 +139,8 @@ def main_process() -> NodeLife:
 
 def pcie_transfer() -> NodeLife:
     """Pageable copies: the main thread works on every byte, and the link is half full."""
-    job = SimulatedProcess(
-        4802,
-        "python train.py --no-pin",
-        30.8,
-        3764,
-        Cpu(96, main=95),
-        job=slurm(8825),
-        rss_gib=20.4,
-        workers=Workers(8, Cpu(22, 1, waits="queue")),
-    )
+    workers = Workers(8, Cpu(22, 1, waits="queue"))
+    job = replace(_TRAINER, command="python train.py --no-pin", busy=Cpu(96, main=95), workers=workers)
     life = GpuLife(
         Load(88, 78, 44, 26, 40, 16, 520, 19.0, 0.5),
         31.4,
@@ -153,17 +155,9 @@ def pcie_transfer() -> NodeLife:
 
 def worker_restart() -> NodeLife:
     """Every 10 s an epoch ends and four workers are born; for 3 s nothing runs on the GPU."""
-    job = SimulatedProcess(
-        4802,
-        "python finetune.py --epochs 400",
-        30.8,
-        3764,
-        busy=Cpu(70, main=60),
-        rest=Cpu(12, main=10),
-        job=slurm(8825),
-        rss_gib=9.4,
-        workers=Workers(4, busy=Cpu(22, waits="queue"), rest=Cpu(90, 2), reborn_every_s=10.0),
-    )
+    workers = Workers(4, busy=Cpu(22, waits="queue"), rest=Cpu(90, 2), reborn_every_s=10.0)
+    job = replace(_TRAINER, command="python finetune.py --epochs 400", rss_gib=9.4, workers=workers)
+    job = replace(job, busy=Cpu(70, main=60), rest=Cpu(12, main=10))
     life = GpuLife(
         Load(96, 84, 40, 34, 38, 18, 600, 4.0, 0.4), 31.4, 50, (job,), Load(power_w=118), period_s=10.0, duty=0.68
     )
@@ -172,18 +166,9 @@ def worker_restart() -> NodeLife:
 
 def checkpoint_pause() -> NodeLife:
     """A checkpoint every 15 s, 4 s long: too often, as happens with a small model and a cautious script."""
-    job = SimulatedProcess(
-        4802,
-        "python train.py --save-every 50",
-        62.0,
-        7210,
-        busy=eight_gpu_node.SPINNING,
-        rest=Cpu(70, main=64, disk=0.3, waits="disk", write_mb=820),
-        job=slurm(8825),
-        rss_gib=24.0,
-        pin_memory=True,
-        workers=Workers(4, Cpu(24, waits="queue")),
-    )
+    writes, workers = Cpu(70, main=64, disk=0.3, waits="disk", write_mb=820), Workers(4, Cpu(24, waits="queue"))
+    job = replace(_TRAINER, command="python train.py --save-every 50", memory_gib=62.0, age_s=7210, rss_gib=24.0)
+    job = replace(job, busy=eight_gpu_node.SPINNING, rest=writes, pin_memory=True, workers=workers)
     life = GpuLife(
         Load(98, 90, 38, 44, 40, 22, 650, 2.0, 0.4), 66.0, 56, (job,), Load(power_w=120, pcie_tx=2.4), 15.0, 0.72
     )
@@ -192,16 +177,8 @@ def checkpoint_pause() -> NodeLife:
 
 def starved_unattributed() -> NodeLife:
     """Main thread and workers asleep: a lock, an RPC, something that a look from outside cannot name."""
-    job = SimulatedProcess(
-        4802,
-        "python train.py --sync-server",
-        30.8,
-        3764,
-        Cpu(3, main=2, waits="lock"),
-        job=slurm(8825),
-        rss_gib=11.0,
-        workers=Workers(4, Cpu(3, waits="queue")),
-    )
+    job = replace(_TRAINER, command="python train.py --sync-server", busy=Cpu(3, main=2, waits="lock"), rss_gib=11.0)
+    job = replace(job, workers=Workers(4, Cpu(3, waits="queue")))
     life = GpuLife(
         Load(86, 76, 42, 28, 38, 16, 540, 3.0, 0.3), 31.4, 46, (job,), _LOW, eight_gpu_node.STEP_PERIOD_S, 0.46
     )
@@ -233,8 +210,8 @@ def memory_bandwidth() -> NodeLife:
 
 
 def no_tensor_cores() -> NodeLife:
-    job = replace(eight_gpu_node.healthy(0).jobs[0], command="python train.py --fp32", nccl=False)
-    return machine(replace(eight_gpu_node.healthy(0), busy=Load(99, 90, 22, 1.5, 18, 70, 573, 1.4, 0.3), jobs=(job,)))
+    job = {"command": "python train.py --fp32", "nccl": False}
+    return machine(_rank(job=job, busy=Load(99, 90, 22, 1.5, 18, 70, 573, 1.4, 0.3)))
 
 
 def half_working() -> NodeLife:
@@ -318,22 +295,14 @@ def one_gpu() -> NodeLife:
 
 
 def thermal() -> NodeLife:
-    life = replace(
-        eight_gpu_node.healthy(0),
-        busy=Load(99, 89, 38, 57, 37, 22, 548, 1.5, 0.3),
-        temp_c=88,
-        clock_share=0.71,
-        throttle=SOFTWARE_THERMAL,
-        throttle_share=0.85,
-    )
-    return machine(life)
+    load = Load(99, 89, 38, 57, 37, 22, 548, 1.5, 0.3)
+    return machine(_rank(busy=load, temp_c=88, clock_share=0.71, throttle=SOFTWARE_THERMAL, throttle_share=0.85))
 
 
 def memory_leak() -> NodeLife:
     """192 MiB a minute, in steps of an allocator's block: full in about three hours."""
-    life = eight_gpu_node.healthy(0)
-    job = replace(life.jobs[0], memory_gib=42.0, command="python train.py --keep-losses", nccl=False)
-    return machine(replace(life, used_gib=43.4, growth_mib_per_min=192, jobs=(job,)))
+    job = {"memory_gib": 42.0, "command": "python train.py --keep-losses", "nccl": False}
+    return machine(_rank(job=job, used_gib=43.4, growth_mib_per_min=192))
 
 
 def straggler() -> NodeLife:
@@ -342,25 +311,21 @@ def straggler() -> NodeLife:
     late = Load(98, 88, 38, 58, 37, 22, 689, 1.6, 0.3, 50, 50)
     gpus = []
     for rank in range(4):
-        job = replace(
-            eight_gpu_node.healthy(0).jobs[0], pid=4301 + rank, job=slurm(8840), command="python train.py --ranks 4"
-        )
+        job = {"pid": 4301 + rank, "job": slurm(8840), "command": "python train.py --ranks 4"}
         load, temp = (late, 62) if rank == 2 else (waiter, 53)
-        gpus.append(replace(eight_gpu_node.healthy(0), busy=load, temp_c=temp, jobs=(job,)))
+        gpus.append(_rank(job=job, busy=load, temp_c=temp))
     return NodeLife(tuple(gpus), host=HostLife(cpu=44))
 
 
 def hang() -> NodeLife:
     """For a minute rank 2 has read from a file server that does not answer, and the others spin in a collective."""
-    spins = Load(100, 6, 9, 0, 0.6, 0, 152)
+    spins, reads = Load(100, 6, 9, 0, 0.6, 0, 152), Cpu(1.0, main=1.0, disk=98.0, mount="nas:/data")
+    workers = Workers(4, Cpu(26.0, waits="queue"), Cpu(waits="queue"))
     gpus = []
     for rank in range(4):
-        job = replace(
-            eight_gpu_node.healthy(0).jobs[0], pid=4361 + rank, job=slurm(8841), command="python train.py --ranks 4"
-        )
-        rest, cpu = (AT_REST, Cpu(1.0, main=1.0, disk=98.0, mount="nas:/data")) if rank == 2 else (spins, job.busy)
-        job = replace(job, rest=cpu, workers=Workers(4, Cpu(26.0, waits="queue"), Cpu(waits="queue")))
-        gpus.append(replace(eight_gpu_node.healthy(0), rest=rest, rests_after_s=-60.0, jobs=(job,)))
+        rest, cpu = (AT_REST, reads) if rank == 2 else (spins, eight_gpu_node.SPINNING)
+        job = {"pid": 4361 + rank, "job": slurm(8841), "command": "python train.py --ranks 4"}
+        gpus.append(_rank(job={**job, "rest": cpu, "workers": workers}, rest=rest, rests_after_s=-60.0))
     return NodeLife(tuple(gpus), host=HostLife(cpu=14))
 
 
@@ -373,35 +338,28 @@ def fabric_link() -> NodeLife:
 def lost_gpu() -> NodeLife:
     gpus = []
     for i in range(4):
-        job = replace(eight_gpu_node.healthy(0).jobs[0], pid=4301 + i, job=slurm(8850 + i), nccl=False)
-        gpus.append(replace(eight_gpu_node.healthy(i), jobs=(job,), lost_after_s=60.0 if i == 2 else None))
+        job = {"pid": 4301 + i, "job": slurm(8850 + i), "nccl": False}
+        gpus.append(_rank(i, job=job, lost_after_s=60.0 if i == 2 else None))
     return NodeLife(tuple(gpus), host=HostLife(cpu=44))
 
 
 def unified_memory() -> NodeLife:
     """A workstation whose GPU has no memory of its own: the job fills the host's."""
-    job = replace(
-        eight_gpu_node.healthy(0).jobs[0], memory_gib=71.0, command="python finetune.py --lora", nccl=False, job=None
-    )
-    life = replace(
-        eight_gpu_node.healthy(0), used_gib=71.0, jobs=(job,), busy=Load(97, 86, 34, 41, 43, 23, 88, 0.0, 0.0)
-    )
+    job = {"memory_gib": 71.0, "command": "python finetune.py --lora", "nccl": False, "job": None}
+    life = _rank(job=job, used_gib=71.0, busy=Load(97, 86, 34, 41, 43, 23, 88, 0.0, 0.0))
     return machine(life, HostLife(cpu=22, cores=20, memory_gib=84.0, total_gib=119.7), chip=GB10)
 
 
 def asleep() -> NodeLife:
     """A workstation whose second GPU is switched off while it is not used."""
     counter = Counter("bound", "GeForce RTX 40 has no SM activity counter for users")
-    life = replace(
-        eight_gpu_node.healthy(0), used_gib=17.8, busy=Load(97, 86, 34, 41, 43, 23, 391, 1.5, 0.3), counter=counter
-    )
-    job = replace(life.jobs[0], memory_gib=17.0, command="python train.py", nccl=False, job=None)
-    return NodeLife((replace(life, jobs=(job,)), GpuLife(AT_REST, 0.0, 40, asleep=True)), chip=RTX_4090)
+    job = {"memory_gib": 17.0, "command": "python train.py", "nccl": False, "job": None}
+    life = _rank(job=job, used_gib=17.8, busy=Load(97, 86, 34, 41, 43, 23, 391, 1.5, 0.3), counter=counter)
+    return NodeLife((life, GpuLife(AT_REST, 0.0, 40, asleep=True)), chip=RTX_4090)
 
 
 def counter_fault() -> NodeLife:
-    counter = Counter("gpm", faulty=True)
-    return machine(replace(eight_gpu_node.healthy(0), counter=counter))
+    return machine(_rank(counter=Counter("gpm", faulty=True)))
 
 
 def mig() -> NodeLife:
@@ -409,27 +367,19 @@ def mig() -> NodeLife:
     whole = GpuLife(Load(97, 87, 37, 57, 38, 22, 684, 1.8, 0.3), 52.0, 58, mig_instances=2)
     halves = []
     for i in range(2):
-        job = replace(eight_gpu_node.healthy(i).jobs[0], memory_gib=25.0, job=slurm(8860 + i), nccl=False)
-        halves.append(replace(eight_gpu_node.healthy(i), used_gib=25.6, jobs=(job,), mig_parent=0, mig_share=0.5))
+        job = {"memory_gib": 25.0, "job": slurm(8860 + i), "nccl": False}
+        halves.append(_rank(i, job=job, used_gib=25.6, mig_parent=0, mig_share=0.5))
     return NodeLife((whole, *halves))
 
 
 def power_capped() -> NodeLife:
     load = Load(99, 90, 38, 56, 36, 22, 349, 1.4, 0.3)
-    life = replace(
-        eight_gpu_node.healthy(0),
-        busy=load,
-        power_limit_w=350.0,
-        temp_c=46,
-        clock_share=0.62,
-        throttle=POWER_CAP,
-        throttle_share=0.97,
-    )
+    life = _rank(busy=load, power_limit_w=350.0, temp_c=46, clock_share=0.62, throttle=POWER_CAP, throttle_share=0.97)
     return machine(life)
 
 
 def ecc() -> NodeLife:
-    return machine(replace(eight_gpu_node.healthy(0), ecc_after_s=20.0))
+    return machine(_rank(ecc_after_s=20.0))
 
 
 def pid_namespace() -> NodeLife:
