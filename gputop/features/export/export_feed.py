@@ -122,7 +122,8 @@ class ExportFeed:
 
     def page(self) -> str:
         """The page of this moment."""
-        cost = ExporterCost(time.process_time(), self._rss())
+        own_cost = None if self._frame is None else self._frame.snapshot.own
+        cost = ExporterCost(time.process_time(), None if own_cost is None else own_cost.rss_bytes)
         with self._lock:
             try:
                 return metrics_page(self._reading(), self._counters, cost, self._choice)
@@ -136,10 +137,6 @@ class ExportFeed:
         if text not in self._told:
             self._told.add(text)
             say(text)
-
-    def _rss(self) -> float | None:
-        own_cost = self._frame.snapshot.own if self._frame is not None else None
-        return None if own_cost is None else own_cost.rss_bytes
 
     def _reading(self) -> PageReading | None:
         frame = self._frame

@@ -48,22 +48,6 @@ class NumberedTexts(dict[Any, int]):
         return number
 
 
-def _longs() -> array[int]:
-    return array("q")
-
-
-def _numbers() -> array[int]:
-    return array("i")
-
-
-def _flags() -> array[int]:
-    return array("b")
-
-
-def _floats() -> array[float]:
-    return array("f")
-
-
 class GpuEvents(Struct):
     """Kernels, copies and memsets. ``grid`` is the number of blocks, ``blocks_per_sm`` that over the multiprocessors.
 
@@ -71,16 +55,16 @@ class GpuEvents(Struct):
     ``correlation`` joins an event to the call that launched it.
     """
 
-    start: array[int] = field(default_factory=_longs)
-    end: array[int] = field(default_factory=_longs)
-    name: array[int] = field(default_factory=_numbers)
-    kind: array[int] = field(default_factory=_flags)
-    device: array[int] = field(default_factory=_numbers)
-    stream: array[int] = field(default_factory=_longs)
-    correlation: array[int] = field(default_factory=_longs)
-    grid: array[float] = field(default_factory=_floats)
-    blocks_per_sm: array[float] = field(default_factory=_floats)
-    occupancy: array[float] = field(default_factory=_floats)
+    start: array[int] = field(default_factory=lambda: array("q"))
+    end: array[int] = field(default_factory=lambda: array("q"))
+    name: array[int] = field(default_factory=lambda: array("i"))
+    kind: array[int] = field(default_factory=lambda: array("b"))
+    device: array[int] = field(default_factory=lambda: array("i"))
+    stream: array[int] = field(default_factory=lambda: array("q"))
+    correlation: array[int] = field(default_factory=lambda: array("q"))
+    grid: array[float] = field(default_factory=lambda: array("f"))
+    blocks_per_sm: array[float] = field(default_factory=lambda: array("f"))
+    occupancy: array[float] = field(default_factory=lambda: array("f"))
 
     def __len__(self) -> int:
         return len(self.start)
@@ -89,11 +73,11 @@ class GpuEvents(Struct):
 class Calls(Struct):
     """Calls of the CUDA or HIP runtime and driver on the host."""
 
-    start: array[int] = field(default_factory=_longs)
-    end: array[int] = field(default_factory=_longs)
-    name: array[int] = field(default_factory=_numbers)
-    thread: array[int] = field(default_factory=_numbers)
-    correlation: array[int] = field(default_factory=_longs)
+    start: array[int] = field(default_factory=lambda: array("q"))
+    end: array[int] = field(default_factory=lambda: array("q"))
+    name: array[int] = field(default_factory=lambda: array("i"))
+    thread: array[int] = field(default_factory=lambda: array("i"))
+    correlation: array[int] = field(default_factory=lambda: array("q"))
 
     def __len__(self) -> int:
         return len(self.start)
@@ -102,11 +86,11 @@ class Calls(Struct):
 class Spans(Struct):
     """What the host was executing: operators, named ranges and Python functions."""
 
-    start: array[int] = field(default_factory=_longs)
-    end: array[int] = field(default_factory=_longs)
-    name: array[int] = field(default_factory=_numbers)
-    thread: array[int] = field(default_factory=_numbers)
-    kind: array[int] = field(default_factory=_flags)
+    start: array[int] = field(default_factory=lambda: array("q"))
+    end: array[int] = field(default_factory=lambda: array("q"))
+    name: array[int] = field(default_factory=lambda: array("i"))
+    thread: array[int] = field(default_factory=lambda: array("i"))
+    kind: array[int] = field(default_factory=lambda: array("b"))
 
     def __len__(self) -> int:
         return len(self.start)

@@ -201,8 +201,7 @@ def compare_traces(before: TraceReport, after: TraceReport) -> TraceComparison:
         for cause in CAUSES
         if max(a.idle_cause_pct[cause], b.idle_cause_pct[cause]) >= LEAST_SHOWN
     ]
-    rows += _category_rows(a, b)
-    rows += _kernel_rows(a, b)
+    rows += _time_rows(a, b)
     was, now = rows[0].before, rows[0].after
     change = None if not was or now is None else 100.0 * (now / was - 1.0)
     return TraceComparison(first, second, (ranks[0].path, ranks[1].path), tuple(rows), change)
@@ -212,28 +211,26 @@ def _step(m: Measures) -> float | None:
     return m.step_median_ms if m.named_steps else None
 
 
-def _category_rows(a: Measures, b: Measures) -> list[MeasurePair]:
-    """The time of each category in a step; nothing without steps in both."""
+def _time_rows(a: Measures, b: Measures) -> list[MeasurePair]:
+    """Each category's time in a step, and that of the kernels that changed most; nothing without steps in both."""
     if not (a.named_steps and b.named_steps):
         return []
-    times = [{row.category: row.share_pct / 100.0 * m.window_ms / m.steps for row in m.categories} for m in (a, b)]
+    categories = [{row.category: _step_ms(m, row.share_pct) for row in m.categories} for m in (a, b)]
+    kernels = [{row.name: _step_ms(m, row.share_pct) for row in m.kernels} for m in (a, b)]
+    changed = sorted(
+        {*kernels[0], *kernels[1]}, key=lambda name: -abs(kernels[1].get(name, 0) - kernels[0].get(name, 0))
+    )
+    rows = [("category", name, CATEGORY_WORDS[name], categories) for name in CATEGORIES]
+    rows += [("kernel", name, name, kernels) for name in changed[:_KERNELS]]
     return [
-        MeasurePair(f"category.{name}", CATEGORY_WORDS[name], "ms", times[0].get(name, 0.0), times[1].get(name, 0.0))
-        for name in CATEGORIES
+        MeasurePair(f"{kind}.{name}", label, "ms", times[0].get(name, 0.0), times[1].get(name, 0.0))
+        for kind, name, label, times in rows
         if name in times[0] or name in times[1]
     ]
 
 
-def _kernel_rows(a: Measures, b: Measures) -> list[MeasurePair]:
-    """Kernels by how much their time in a step changed; nothing without steps in both."""
-    if not (a.named_steps and b.named_steps):
-        return []
-    times = [{row.name: row.share_pct / 100.0 * m.window_ms / m.steps for row in m.kernels} for m in (a, b)]
-    names = sorted({*times[0], *times[1]}, key=lambda name: -abs(times[1].get(name, 0.0) - times[0].get(name, 0.0)))
-    return [
-        MeasurePair(f"kernel.{name}", name, "ms", times[0].get(name, 0.0), times[1].get(name, 0.0))
-        for name in names[:_KERNELS]
-    ]
+def _step_ms(m: Measures, share_pct: float) -> float:
+    return share_pct / 100.0 * m.window_ms / m.steps
 
 
 def comparison_document(comparison: TraceComparison) -> Document:

@@ -93,11 +93,10 @@ def worst(report: TraceReport) -> RankReport:
         for rank in report.ranks:
             if rank.rank == report.straggler.rank:
                 return rank
-    return max(report.ranks, key=lambda rank: max(_badness(gpu) for gpu in rank.gpus))
-
-
-def _badness(gpu: TraceGpuReport) -> tuple[int, float]:
-    return severity(gpu.verdict.level), gpu.measures.share_pct["idle"]
+    return max(
+        report.ranks,
+        key=lambda rank: max((severity(gpu.verdict.level), gpu.measures.share_pct["idle"]) for gpu in rank.gpus),
+    )
 
 
 def _overview(report: TraceReport) -> Iterator[Block]:
