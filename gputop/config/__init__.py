@@ -275,7 +275,7 @@ def apply(settings: Settings, values: Mapping[str, Any], origin: str, warnings: 
     changes: dict[str, Any] = {}
     for name, value in values.items():
         if name not in Settings.__struct_fields__:
-            from gputop.config.refusals import nearest
+            from gputop.model.expression import nearest
 
             warnings.append(f"{origin}: unknown setting {name!r} is ignored{nearest(name, declared())}")
             continue

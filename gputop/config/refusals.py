@@ -9,19 +9,12 @@ from typing import Any, Literal, get_args, get_origin
 from msgspec import Meta
 
 from gputop.model.cards import LIST_PRICE
+from gputop.model.expression import nearest
 from gputop.model.feature_table import hook
 from gputop.paint.theme import THEME_NAMES
 
 MOST_PRICE = 1e6
 _PRICE = 'price must be a number from 0 to 1,000,000, or "list", not {!r}'
-
-
-def nearest(name: str, known_names: Iterable[str]) -> str:
-    """A question after the known name that comes nearest, to be put after a message; empty where none is near."""
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known_names, 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def refusal(setting: str, kind: Any, meta: Meta, value: Any) -> str:

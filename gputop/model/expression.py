@@ -133,8 +133,8 @@ def parse_expression(text: str, vocabulary: Vocabulary) -> Expression:
     return Expression(" ".join(text.split()) if vocabulary.is_condition else text.strip(), alternatives)
 
 
-def nearest(name: str, names: Iterable[str], otherwise: str) -> str:
-    """A hint for a name that does not exist: the one that it resembles most, if any."""
+def nearest(name: str, names: Iterable[str], otherwise: str = "") -> str:
+    """A hint for a name that does not exist, to be put after a message: the one that it resembles most, if any."""
     from difflib import get_close_matches
 
     near = get_close_matches(name, list(names), 1)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
+from gputop.model.expression import nearest
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, HOST_METRICS, SM_PROVENANCE
 from gputop.model.snapshot import Event, GpuSample, Snapshot, value
 from gputop.monitor import SmSources
@@ -62,8 +62,7 @@ def _known_columns(columns: Sequence[str]) -> tuple[str, ...]:
     columns = ["index" if column == "gpu" else column for column in columns]
     for column in columns:
         if column not in valid:
-            near = difflib.get_close_matches(column, valid, 1)
-            raise ValueError(f"no column {column!r}" + (f"; did you mean {near[0]}?" if near else ""))
+            raise ValueError(f"no column {column!r}{nearest(column, valid)}")
     # Rows without time and GPU could not be told apart.
     return (*(key for key in ("t", "index") if key not in columns), *columns)
 
