@@ -28,12 +28,9 @@ from gputop.features.fleet.gpu_group import OF_JOBS, Gpu, GpuGroup, worst_first
 from gputop.features.fleet.host_history import History
 from gputop.features.fleet.judge import (
     ABSENT_REMEDIES,
-    STEPS,
-    WITHOUT_WAITS,
     Straggler,
     lost_hours,
     remedy_of,
-    step_times,
 )
 from gputop.model.quantity import count, rounded
 from gputop.model.redaction import Redactor
@@ -328,9 +325,8 @@ def findings(frame: FleetFrame) -> list[FleetFinding]:
     all_findings = [*_absent(frame)]
     all_findings += [finding for group in frame.jobs if (finding := _of_job(group)) is not None]
     for late in frame.stragglers:
-        others = count(late.gpus - late.size, "other GPU")
-        ends = f" of its job's {others}" if late.by == "step" else f", {others} wait for it"
-        text = f"{late.job}: {late.where} {_straggler_words(late)}{ends}"
+        waits = "" if late.by == "step" else f"; {count(late.gpus - late.size, 'other GPU')} wait for it"
+        text = f"{late.job}: {late.where} {'starves' if late.kind == 'starved' else 'straggles'}: {late.words}{waits}"
         remedy = f"look at its clocks and data there: {late.host}"
         all_findings.append(FleetFinding("yellow", text, remedy, late.gpus / 2, _waited(late)))
     return sorted(
@@ -383,16 +379,6 @@ def _waited(late: Straggler) -> float:
     share = 1.0 - small / large if large > 0.0 else 0.0
     # Ranks whose steps differ in length do not wait for each other: only the straggler's own time is lost.
     return share * (1 if late.by == "step" else late.gpus - late.size)
-
-
-def _straggler_words(late: Straggler) -> str:
-    if late.kind == "starved":
-        return f"starves at util {late.value:.0f}"
-    if late.by in STEPS:
-        own_time, others = step_times(late)
-        return f"takes {own_time} a step{WITHOUT_WAITS if late.by == 'own_step' else ''} beside {others}"
-    name, unit = ("", " W") if late.by == "power" else ("SM ", "")
-    return f"does {name}{late.value:.0f}{unit} beside {late.median:.0f}{unit}"
 
 
 def _of_job(group: GpuGroup) -> FleetFinding | None:

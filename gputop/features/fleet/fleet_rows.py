@@ -12,7 +12,7 @@ from gputop.diagnosis.types import NOT_WORKING
 from gputop.features.fleet.fleet_frame import FleetFrame, WastedHours
 from gputop.features.fleet.fleet_view import FleetView, position, rows_of
 from gputop.features.fleet.gpu_group import Gpu, GpuGroup
-from gputop.features.fleet.judge import ABSENT, LEVELS, FleetState, Straggler, cause_words, step_times
+from gputop.features.fleet.judge import ABSENT, LEVELS, FleetState, Straggler, cause_words
 from gputop.model.quantity import count, terminal_safe
 from gputop.paint.charts import bar, gap_chart
 from gputop.paint.glyphs import Glyphs
@@ -319,14 +319,7 @@ def waste_row(row: WastedHours, most_hours: float, view: FleetView, width: int, 
 
 def straggler_row(straggler: Straggler, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """Which GPU, what it does, what the others do, whose job."""
-    own_time, others_time = step_times(straggler)
-    doing = {
-        "step": f"steps of {own_time}, the others' take {others_time}",
-        "own_step": f"own step {own_time}, the others' {others_time}",
-        "sm": f"SM {straggler.value:.0f}, the others wait at {straggler.median:.0f}",
-        "power": f"{straggler.value:.0f} W, the others wait at {straggler.median:.0f} W",
-        "util": f"starves: util {straggler.value:.0f}, the others are at {straggler.median:.0f}",
-    }[straggler.by]
+    doing = f"{'starves: ' * (straggler.kind == 'starved')}{straggler.words}"
     glyphs = view.glyphs
     line = Line().add(" ").add(fit(straggler.where, 20, glyphs.more), "level.yellow").add(" ")
     line.add(fit(doing, 40 if width >= 76 else max(10, width - 23), glyphs.more), "text")

@@ -11,7 +11,7 @@ from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
 from gputop.features.fleet.gpu_group import GpuGroup
-from gputop.features.fleet.judge import STEPS, WITHOUT_WAITS, WORDS, cause_words, remedy_of, step_times
+from gputop.features.fleet.judge import WORDS, cause_words, remedy_of
 from gputop.model.quantity import count
 from gputop.output.document import text_lines
 from gputop.output.picture import svg
@@ -32,12 +32,8 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
     at = position(rows, view) if rows else 0
     if view.panel == "stragglers" and frame.stragglers:
         straggler = frame.stragglers[at]
-        unit = " W" if straggler.by == "power" else ""
-        plain = (f"{straggler.value:.0f}{unit}", f"{straggler.median:.0f}{unit}")
-        value, middle = step_times(straggler) if straggler.by in STEPS else plain
-        measure = f"step{WITHOUT_WAITS}" if straggler.by == "own_step" else straggler.by
-        return [f"{straggler.where} holds up {straggler.job} ({straggler.kind}): {measure} {value}, "
-                f"median of the others {middle}, {count(straggler.gpus, 'GPU')}"]  # fmt: skip
+        return [f"{straggler.where} holds up {straggler.job} ({straggler.kind}): {straggler.words}, "
+                f"{count(straggler.gpus, 'GPU')}"]  # fmt: skip
     if view.panel == "waste" and frame.waste:
         row = frame.waste[at]
         owner = " ".join(part for part in (row.job, row.user) if part) or "nobody's job"

@@ -130,6 +130,19 @@ class Straggler(Struct, frozen=True):
         """Its place, for people."""
         return f"{self.host} GPU {self.gpu}" if self.gpu else f"all of {self.host}"
 
+    @property
+    def words(self) -> str:
+        """What it does, and what the others do."""
+        if self.by in ("step", "own_step"):
+            # Both in one unit.
+            scale, unit = (1.0, "s") if self.value >= 0.9995 else (1000.0, "ms")
+            digits = 0 if 0.1 <= self.value < 0.9995 else 2 if unit == "s" else 1
+            own, others = (f"{seconds * scale:.{digits}f} {unit}" for seconds in (self.value, self.median))
+            return f"{self.by.replace('_', ' ')} {own}, the others' {others}"
+        name, unit = {"sm": ("SM ", ""), "power": ("", " W")}.get(self.by, ("util ", ""))
+        do = "are" if self.kind == "starved" else "wait"
+        return f"{name}{self.value:.0f}{unit}, the others {do} at {self.median:.0f}{unit}"
+
 
 def stragglers(gpus: Iterable[GpuReading]) -> list[Straggler]:
     """The stragglers of every job that a GPU names; the widest gap first. A GPU without a job is in none."""
@@ -260,19 +273,6 @@ def cause_words(cause: str) -> str:
     return titles().get(cause) or WORDS.get(cause, cause)
 
 
-STEPS = ("step", "own_step")
-"""The measures by which a straggler is one by its steps."""
-WITHOUT_WAITS = " without waits"
-
-
-def step_times(straggler: Straggler) -> tuple[str, str]:
-    """A straggler's step and its job's, in the same unit."""
-    scale, unit, digits = (
-        (1.0, "s", 2) if straggler.value >= 0.9995 else (1000.0, "ms", 0 if straggler.value >= 0.1 else 1)
-    )
-    return f"{straggler.value * scale:.{digits}f} {unit}", f"{straggler.median * scale:.{digits}f} {unit}"
-
-
 def host_verdict(
     gpus: Sequence[tuple[GpuReading, FleetState]],
     down: Down | None,
@@ -333,15 +333,7 @@ def _words(state: FleetState, gpus: Sequence[GpuReading]) -> str:
 
 def _straggles(straggler: Straggler, *, with_host: bool) -> str:
     subject = straggler.where if with_host or not straggler.gpu else f"GPU {straggler.gpu}"
-    if straggler.kind == "starved":
-        return f"{subject} starves: util {straggler.value:.0f}, its job is at {straggler.median:.0f}"
-    if straggler.by in STEPS:
-        own_time, others_time = step_times(straggler)
-        without = WITHOUT_WAITS if straggler.by == "own_step" else ""
-        return f"{subject} straggles: steps of {own_time}{without}, its job's take {others_time}"
-    if straggler.by == "power":
-        return f"{subject} straggles: {straggler.value:.0f} W, its job waits at {straggler.median:.0f} W"
-    return f"{subject} straggles: SM {straggler.value:.0f}, its job waits at {straggler.median:.0f}"
+    return f"{subject} {'starves' if straggler.kind == 'starved' else 'straggles'}: {straggler.words}"
 
 
 def _waits_for(

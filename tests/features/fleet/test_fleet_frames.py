@@ -130,10 +130,13 @@ def test_where_ranks_announce_steps_the_one_whose_steps_take_longer_is_told_befo
     assert alone.by == "sm", "two ranks are no comparison"
 
 
-def test_whatever_a_straggler_is_known_by_screen_ticket_and_findings_give_its_number_and_unit() -> None:
+def test_whatever_a_straggler_is_known_by_screen_ticket_and_findings_say_it_in_the_same_words() -> None:
     frame = fleet_frame(SimulatedFleet(20).ask(STARTED))
-    values = {"step": (0.98, "980 ms"), "own_step": (0.98, "980 ms"), "sm": (94.0, "94"), "power": (640.0, "640 W"),
-              "util": (31.0, "31")}  # fmt: skip
+    values = {
+        "step": (0.98, "step 980 ms, the others' 686 ms"), "own_step": (1.0, "own step 1.00 s, the others' 0.70 s"),
+        "sm": (94.0, "SM 94, the others wait at 66"), "power": (640.0, "640 W, the others wait at 448 W"),
+        "util": (31.0, "util 31, the others are at 22"),
+    }  # fmt: skip
     assert values.keys() == set(get_args(By))
     for by, (value, words) in values.items():
         kind = "starved" if by == "util" else "slow"

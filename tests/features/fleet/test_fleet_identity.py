@@ -281,7 +281,7 @@ def test_a_host_is_the_straggler_only_where_each_of_its_gpus_alone_would_be() ->
     assert (late.host, late.kind, late.gpu) == ("a", "starved", ""), "all others spin until it arrives"
     frame = fleet_frame(FleetReading(1.0, "x", [*rest, *gpus("a", 90.0)]))
     (line,) = [one.text for one in findings(frame) if "wait for it" in one.text]
-    assert line == "slurm 1: all of a does SM 90 beside 60, 16 other GPUs wait for it"
+    assert line == "slurm 1: all of a straggles: SM 90, the others wait at 60; 16 other GPUs wait for it"
     assert next(group for group in frame.hosts if group.name == "a").stragglers == 1
 
 
