@@ -112,7 +112,7 @@ def _dump(path: str, content: dict[str, Any]) -> RankDump:
         entries = [entry for entry in content["entries"] if not entry["is_p2p"]]
         entered = tuple(map(_entered, entries))
         whole = not content["entries"] or int(content["entries"][0]["record_id"]) == 0
-        members = {str(key): _ranks(of["ranks"]) for key, of in (content.get("pg_config") or {}).items()}
+        members = {_text(key): _ranks(of["ranks"]) for key, of in (content.get("pg_config") or {}).items()}
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise TraceError(f"{path} is not a dump that PyTorch writes ({type(error).__name__})") from None
     return RankDump(path, int(rank[1]), entered, members, whole, len(content["entries"]) - len(entries))
@@ -132,7 +132,7 @@ def _entered(entry: dict[str, Any]) -> Entered:
     calls = tuple(f"{os.path.basename(file)}:{line} {function}" for file, function, line in own[:_MOST_FRAMES])
     ended = entry["state"] == "completed" or bool(entry["retired"])
     alike = words if operation in _SAME_SIZES else operation
-    return Entered(label, str(name), int(entry["collective_seq_id"]), words, alike, calls, ended)
+    return Entered(label, _text(name), int(entry["collective_seq_id"]), words, alike, calls, ended)
 
 
 def _ranks(text: Any) -> tuple[int, ...]:

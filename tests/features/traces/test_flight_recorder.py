@@ -129,6 +129,12 @@ def test_one_dump_two_of_one_rank_and_a_nameless_one_are_refused(tmp_path: Path)
     assert gputop("trace", folder, "--json").returncode == 0
 
 
+def test_a_hostile_group_writes_nothing_on_a_terminal_from_the_data_either(tmp_path: Path) -> None:
+    came, hostile = [entry(1, group="a\u202eb"), entry(2, group="a\u202eb", ended=False)], "\u202e"
+    done = gputop("trace", dumped(tmp_path / "d", came, came[:1]), "--json")
+    assert done.returncode in (0, 1) and '"name": "a' in done.stdout and hostile not in done.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
