@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
@@ -235,4 +236,5 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     fleet = watched_fleet(args, settings)
     from gputop.commands.screen import screen_terminal
 
-    return show(fleet, settings, screen_terminal(settings, "gputop fleet --json"), at=at)
+    instead = shlex.join(("gputop", "fleet", *args.hosts, "--json"))
+    return show(fleet, settings, screen_terminal(settings, instead), at=at)

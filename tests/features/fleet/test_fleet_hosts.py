@@ -134,6 +134,7 @@ def test_the_command_line_takes_hosts_and_still_knows_a_part_that_was_mistyped(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["fleet", "a;b", "--json"]) == 2 and "no host's name" in capsys.readouterr().err
+    assert main(["fleet", "h[1-2]"]) == 2 and "use `gputop fleet 'h[1-2]' --json`" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(["fleet", "dmeo"])
     assert "did you mean demo?" in capsys.readouterr().err
