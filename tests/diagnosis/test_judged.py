@@ -164,7 +164,7 @@ def test_a_clock_set_back_ahead_of_a_jump_changes_nothing_of_what_is_shown(tmp_p
     path = recorded(tmp_path / "back.jsonl.gz", back())
     recording = Recording(path)
     assert len(recording.segments) == 2
-    monitor = Monitor(recording.interval_s)
+    monitor = Monitor(recording.interval_s, charts=False)
     played = [judgement(monitor.feed(snapshot)) for _, snapshot in recording.play(0, recording.begin)]
     recording.close()
     player = Player(RecordedSource(path))
@@ -177,7 +177,7 @@ def test_a_clock_set_back_ahead_of_a_jump_changes_nothing_of_what_is_shown(tmp_p
 
 
 def test_the_paused_past_of_a_run_longer_than_its_memory_is_judged_as_it_was_live() -> None:
-    session = Session(Monitor())
+    session = Session(Monitor(charts=False))
     live = {}
     for k, snapshot in enumerate(node(900)):
         frame = session.take(snapshot)

@@ -34,7 +34,7 @@ def watch(scenario: Scenario, interval_s: float) -> list[Frame]:
     """The frames after the start: the past first, then ticks until the last expectation is due."""
     clock = Clock()
     source = SimulatedSource(scenario.name, interval_s=interval_s, clock=clock)
-    monitor = Monitor(interval_s)
+    monitor = Monitor(interval_s, charts=False)
     for snapshot in source.past(PAST_S if looks_back(scenario) else SHORT_PAST_S):
         monitor.feed(snapshot)
     frames = []
@@ -108,7 +108,7 @@ def test_the_quick_part_reaches_every_verdict_and_badge() -> None:
 def test_those_who_see_the_past_only_see_what_a_scenario_has_in_store(name: str, gpu: int, badge: str) -> None:
     def badges(*, events_past: bool) -> set[str]:
         source = SimulatedSource(name, events_past=events_past, clock=Clock())
-        monitor = Monitor(1.0)
+        monitor = Monitor(1.0, charts=False)
         frame = [monitor.feed(snapshot) for snapshot in source.past(SHORT_PAST_S)][-1]
         return {found.id for found in frame.diagnoses[gpu].badges}
 

@@ -127,7 +127,7 @@ def test_two_windows_that_agree_give_the_step_of_the_job_in_its_title() -> None:
 
 
 def test_at_one_sample_a_second_nothing_is_said() -> None:
-    assert last_frame(moments(burst(5.8), 300.0, 1.0), Monitor()).periods == ()
+    assert last_frame(moments(burst(5.8), 300.0, 1.0), Monitor(charts=False)).periods == ()
 
 
 def test_a_server_is_not_said_to_step() -> None:
@@ -201,7 +201,7 @@ class Direct(Struct):
 
 def test_a_recording_keeps_the_value_and_its_report_and_replay_have_it_without_the_samples(tmp_path: Path) -> None:
     path = tmp_path / "run.gputop.jsonl"
-    session, recorder = Session(Monitor(QUARTER)), Direct(RecordingWriter(str(path)))
+    session, recorder = Session(Monitor(QUARTER, charts=False)), Direct(RecordingWriter(str(path)))
     session.record(cast("Recorder", recorder))
     for snapshot in moments(grows, 260.0):
         frame = session.take(snapshot)
@@ -211,7 +211,7 @@ def test_a_recording_keeps_the_value_and_its_report_and_replay_have_it_without_t
     assert kept == replace(frame.periods[0], period_s=kept.period_s, first_s=kept.first_s, grown_t=kept.grown_t)
     assert kept.period_s == pytest.approx(frame.periods[0].period_s, abs=1e-3)
     # A jump to the end feeds a new monitor with less than the two windows that it took to find.
-    after_a_jump = Monitor(QUARTER)
+    after_a_jump = Monitor(QUARTER, charts=False)
     for snapshot in back[-20:]:
         shown = after_a_jump.feed(snapshot)
     assert "step ≈ 5.8 s (from NVLink)" in step_words(shown, shown.snapshot.gpus[0])

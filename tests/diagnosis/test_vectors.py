@@ -22,7 +22,7 @@ def test_every_recording_has_its_expectation_and_the_reverse() -> None:
 @pytest.mark.parametrize("name", sorted(EXPECTED))
 def test_a_recording_is_diagnosed_as_expected(name: str) -> None:
     expected = EXPECTED[name]
-    monitor = Monitor()
+    monitor = Monitor(charts=False)
     for snapshot in read_snapshots(str(VECTORS / f"{name}.jsonl")):
         frame = monitor.feed(snapshot)
     for diagnosis in frame.diagnoses:

@@ -155,7 +155,7 @@ def test_samples_travel_beside_the_rows_so_that_older_readers_still_read_the_ste
     lines = encoder.key_lines(taken) + encoder.frame_lines(taken)
     (back,) = [made for each in lines if (made := decoder.feed(each)) is not None]
     assert back.steps == taken.steps
-    builder, monitor = ReportBuilder(), Monitor()
+    builder, monitor = ReportBuilder(), Monitor(charts=False)
     frame = monitor.feed(taken)
     builder.add(frame)
     assert step_words(frame, frame.snapshot.gpus[0]).endswith("2.5 steps/s, 80.0 samples/s")
@@ -258,7 +258,7 @@ def test_a_step_s_time_stands_beside_every_verdict_at_80_columns_and_the_verdict
 
 
 def _report(build: Callable[[int], StepRow], seconds: int = 60) -> JobReport:
-    monitor, builder = Monitor(), ReportBuilder()
+    monitor, builder = Monitor(charts=False), ReportBuilder()
     for s in range(seconds):
         builder.add(monitor.feed(snapshot(NOW + s, build(s))))
     return builder.report()
@@ -288,7 +288,7 @@ def test_tokens_and_mfu_travel_with_the_steps_to_the_title_the_report_and_the_co
     given = snapshot(NOW, told, row(pid=200), pids=(100, 200))
     lines = [*encoder.key_lines(given), *encoder.frame_lines(given)]
     assert [decoder.feed(line) for line in lines][-1].steps == given.steps  # type: ignore[union-attr]
-    monitor, builder = Monitor(), ReportBuilder()
+    monitor, builder = Monitor(charts=False), ReportBuilder()
     for k in range(40):
         frame = monitor.feed(snapshot(NOW + k, told))
         builder.add(frame)
@@ -305,7 +305,7 @@ def test_tokens_and_mfu_travel_with_the_steps_to_the_title_the_report_and_the_co
 
 def test_an_mfu_that_cannot_be_is_said_so_in_the_title_and_counts_nowhere() -> None:
     wrong = row(mfu_pct=348.0)
-    monitor, builder = Monitor(), ReportBuilder()
+    monitor, builder = Monitor(charts=False), ReportBuilder()
     for k in range(20):
         frame = monitor.feed(snapshot(NOW + k, wrong))
         builder.add(frame)

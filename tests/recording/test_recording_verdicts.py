@@ -27,7 +27,7 @@ def shown(frame: Frame) -> object:
 
 
 def assert_replay_shows_what_live_showed(snapshots: Iterator[Snapshot], path: Path) -> None:
-    live, events, writer = Monitor(), FrameEvents(), RecordingWriter(str(path))
+    live, events, writer = Monitor(charts=False), FrameEvents(), RecordingWriter(str(path))
     expected, verdicts = [], []
     for snapshot in map(rounded, snapshots):
         frame = live.feed(snapshot)
@@ -36,7 +36,7 @@ def assert_replay_shows_what_live_showed(snapshots: Iterator[Snapshot], path: Pa
         expected.append(shown(frame))
         writer.write(snapshot, derived)
     writer.close()
-    replay = Monitor()
+    replay = Monitor(charts=False)
     for k, snapshot in enumerate(read_snapshots(str(path))):
         assert shown(replay.feed(snapshot)) == expected[k]
     assert k == len(expected) - 1

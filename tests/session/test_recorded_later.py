@@ -28,7 +28,7 @@ FIRST_VERDICT = 15
 
 def recorded_from(path: Path, scenario: str, begin: int, end: int) -> list[tuple[GpuDiagnosis, ...]]:
     """Watch a scenario from the start, record it from ``begin`` on; the live diagnoses of the recorded frames."""
-    session, live = Session(Monitor()), []
+    session, live = Session(Monitor(charts=False)), []
     for second in range(end):
         if second == begin:
             session.record(recorder := Recorder(str(path)))
@@ -40,7 +40,7 @@ def recorded_from(path: Path, scenario: str, begin: int, end: int) -> list[tuple
 
 
 def replayed(snapshots: Sequence[Snapshot]) -> list[tuple[GpuDiagnosis, ...]]:
-    monitor = Monitor()
+    monitor = Monitor(charts=False)
     return [monitor.feed(snapshot).diagnoses for snapshot in snapshots]
 
 

@@ -40,7 +40,7 @@ def moment(k: float, util: float = 90.0, sm: float | None = 85.0, **given: objec
 
 
 def report_of(snapshots: Iterable[Snapshot], **given: object) -> JobReport:
-    monitor, builder = Monitor(1.0), ReportBuilder()
+    monitor, builder = Monitor(1.0, charts=False), ReportBuilder()
     for snapshot in snapshots:
         builder.add(monitor.feed(snapshot))
     return builder.report(**given)  # type: ignore[arg-type]
@@ -180,7 +180,7 @@ def test_a_run_says_command_exit_code_and_that_no_gpu_was_used() -> None:
 
 def test_every_form_holds_no_control_character() -> None:
     evil = replace(STATIC, name="x\x1b[2Jy|z")
-    monitor, builder = Monitor(1.0), ReportBuilder()
+    monitor, builder = Monitor(1.0, charts=False), ReportBuilder()
     for k in range(20):
         snapshot = moment(k)
         builder.add(monitor.feed(replace(snapshot, gpus=(replace(snapshot.gpus[0], static=evil),))))
@@ -241,7 +241,7 @@ def test_a_visible_rhythm_is_measured_and_steady_load_has_none(period: int) -> N
 def test_a_finding_that_several_gpus_share_is_told_once_with_all_of_them() -> None:
     from tests.support.scenes import gpu, snap, train
 
-    builder, monitor = ReportBuilder(), Monitor()
+    builder, monitor = ReportBuilder(), Monitor(charts=False)
     for tick in range(60):
         builder.add(
             monitor.feed(snap(tick, [gpu(i, util=97.0, sm=8.0) for i in range(4)], [train(i) for i in range(4)]))

@@ -30,7 +30,7 @@ def undoubted(snapshot: Snapshot) -> Snapshot:
 
 
 def test_what_is_shown_while_recording_is_what_the_file_holds(tmp_path: Path) -> None:
-    session = Session(Monitor())
+    session = Session(Monitor(charts=False))
     assert undoubted(session.take(fine(0)).snapshot) == fine(0)
     recorder = Recorder(str(tmp_path / "r.jsonl.gz"))
     session.record(recorder)
@@ -46,7 +46,7 @@ def test_what_is_shown_while_recording_is_what_the_file_holds(tmp_path: Path) ->
 def test_each_recording_begins_with_the_verdicts_that_stand_and_holds_what_came_with_no_snapshot(
     tmp_path: Path,
 ) -> None:
-    session = Session(Monitor())
+    session = Session(Monitor(charts=False))
     for name in ("a.jsonl.gz", "b.jsonl.gz"):
         recorder = Recorder(str(tmp_path / name))
         session.record(recorder)
@@ -61,7 +61,7 @@ def test_each_recording_begins_with_the_verdicts_that_stand_and_holds_what_came_
 
 
 def test_nothing_is_remembered_unless_it_is_asked_for_and_then_from_the_newest_snapshot_on() -> None:
-    session = Session(Monitor())
+    session = Session(Monitor(charts=False))
     session.take(frame(0))
     session.take(frame(1))
     assert session.past() is None
@@ -84,7 +84,9 @@ def test_the_past_before_the_start_is_not_made_before_somebody_looks_at_it() -> 
         made.append(k)
         return [frame(k)]
 
-    session = Session(Monitor(), lambda: [OlderFrames(frame(k).t, frame(k).t, partial(make, k)) for k in range(9)])
+    session = Session(
+        Monitor(charts=False), lambda: [OlderFrames(frame(k).t, frame(k).t, partial(make, k)) for k in range(9)]
+    )
     session.take(frame(9))
     session.remember()
     past = session.past()
@@ -95,14 +97,14 @@ def test_the_past_before_the_start_is_not_made_before_somebody_looks_at_it() -> 
 
 
 def test_a_source_that_knows_what_was_before_lets_a_pause_go_back_before_the_start() -> None:
-    session = Session(Monitor(), _earlier)
+    session = Session(Monitor(charts=False), _earlier)
     session.take(frame(9))
     session.remember()
     session.take(frame(10))
     past = session.past()
     assert past is not None and [s.t for s in past.snapshots()] == [frame(k).t for k in range(11)]
     assert not [event for event in past.events() if event.kind == "gap"]
-    far = Session(Monitor(), _earlier)
+    far = Session(Monitor(charts=False), _earlier)
     far.remember()
     far.take(frame(40))
     past = far.past()
@@ -110,7 +112,7 @@ def test_a_source_that_knows_what_was_before_lets_a_pause_go_back_before_the_sta
 
 
 def test_what_is_remembered_begins_where_it_was_judged_and_is_judged_once_a_minute() -> None:
-    session = Session(Monitor())
+    session = Session(Monitor(charts=False))
     session.take(fine(0))
     session.remember()
     for k in range(1, 840):
@@ -121,8 +123,8 @@ def test_what_is_remembered_begins_where_it_was_judged_and_is_judged_once_a_minu
 
 
 def test_a_judgement_of_a_whole_node_can_be_kept_and_gone_on_from() -> None:
-    monitor, snapshots = Monitor(1.0), list(SimulatedSource(clock=lambda: T0).past(25))
+    monitor, snapshots = Monitor(1.0, charts=False), list(SimulatedSource(clock=lambda: T0).past(25))
     for snapshot in snapshots[:-1]:
         monitor.feed(snapshot)
-    later = Monitor(1.0, after=monitor.judgement())
+    later = Monitor(1.0, charts=False, after=monitor.judgement())
     assert later.feed(snapshots[-1]).diagnoses == monitor.feed(snapshots[-1]).diagnoses

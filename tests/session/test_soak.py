@@ -17,10 +17,9 @@ from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.tui.node_app import GputopApp
 from tests.bench.soak.judge import faults
-from tests.bench.soak.machine import measured, read, started
+from tests.bench.soak.machine import measured
 from tests.bench.soak.measure import Growth, slope
 from tests.bench.soak.program import SIZES, environment
-from tests.bench.soak.recorder import recorded
 from tests.bench.soak.screen import drawn
 from tests.bench.soak.snapshots import BEGUN, ticks
 from tests.bench.soak.viewer import counts
@@ -82,8 +81,7 @@ def test_nobody_and_nothing_in_the_soak_comes_back() -> None:
 
 @pytest.mark.slow
 def test_a_short_soak_leaves_no_thread_and_no_descriptor_behind() -> None:
-    result = {"screen": drawn(60), "machine": read(20), "threads": started(5), "recorder": recorded(30)}
-    result |= {"wings": switched_on(60), "export": scraped(60)}
+    result = {"screen": drawn(60), "wings": switched_on(60), "export": scraped(60)}
     assert result["screen"]["ticks"] == 60 and result["wings"]["frames"] == [60, 0]
     assert result["export"]["page_bytes"] > 1000
     assert faults(result) == []
@@ -117,9 +115,7 @@ GOOD: dict[str, Any] = {
         "ticks": 200_000,
         "growth": {"rss_mb": {}, "rss_slope_mb_a_day": 0.4, "rss_slope_mb_a_day_after_a_day": None},
     },
-    "machine": {"descriptors": [6, 30, 6]},
-    "recorder": {"descriptors": [6, 7, 6], "threads_left": 0},
-    "threads": {"left": 0},
+    "wings": {"ticks": 60, "descriptors": [6, 30, 6], "threads": [2, 9, 2]},
     "source": {
         "threads": [[4, 5], [4, 5], [4, 5], [1, 5]],
         "descriptors": [[25, 45], [30, 45], [30, 44], [5, 45]],
@@ -149,9 +145,8 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
     [
         (_set("screen", "growth", "rss_slope_mb_a_day"), 1.0, "screen: rss_slope_mb_a_day is 1.0"),
         (_set("screen", "growth", "rss_slope_mb_a_day_after_a_day"), 2.0, "after_a_day is 2.0"),
-        (_set("machine", "descriptors"), [6, 30, 7], "machine: descriptors went from 6 to 7"),
-        (_set("recorder", "threads_left"), 2, "recorder: 2 threads are left"),
-        (_set("threads", "left"), 3, "threads: 3 are left"),
+        (_set("wings", "descriptors"), [6, 30, 7], "wings: descriptors went from 6 to 7"),
+        (_set("wings", "threads"), [2, 9, 4], "wings: threads went from 2 to 4"),
         (_set("source", "threads", 3), [1, 6], "source: threads went from 5 to 6"),
         (_set("source", "closed", "descriptors"), 9, "source: 9 descriptors after it was closed, 3 before"),
         (_set("program", "descriptors", "last_quarter"), [6, 27], "program: descriptors went from 1 to 6"),

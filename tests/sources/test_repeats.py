@@ -52,7 +52,7 @@ def test_repeats_are_no_samples_of_a_verdict() -> None:
 
 def test_repeats_between_readings_change_nothing() -> None:
     """Twice as many frames, half of them repeats: verdict, evidence and seconds are those of the readings alone."""
-    mixed, alone = Monitor(), Monitor()
+    mixed, alone = Monitor(charts=False), Monitor(charts=False)
     for k in range(90):
         reading = moment(k, 95.0 if k > 40 else 60.0, 5.0)
         mixed.feed(reading)

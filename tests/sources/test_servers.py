@@ -530,7 +530,7 @@ def test_a_redacted_snapshot_names_no_host_of_a_server() -> None:
 
 
 def test_a_report_tells_what_was_served_and_how_long_the_server_was_silent() -> None:
-    monitor, builder = Monitor(), ReportBuilder()
+    monitor, builder = Monitor(charts=False), ReportBuilder()
     late = replace(ROW, requests_per_s=4.0, queue=9.0, first_token_p99_s=(5.0, 7.5), kv_cache_pct=99.0)
     silent = ServerRow("localhost:8000", "vllm", error="timed out")
     for k in range(60):

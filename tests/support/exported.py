@@ -57,12 +57,12 @@ class Clock:
 
 def feed(choice: PageChoice | None = None, clock: Clock | None = None, interval_s: float = 1.0) -> ExportFeed:
     """A feed that has seen nothing."""
-    return ExportFeed(Session(Monitor(interval_s)), choice or PageChoice(), clock or Clock())
+    return ExportFeed(Session(Monitor(interval_s, charts=False)), choice or PageChoice(), clock or Clock())
 
 
 def demo_feed(scenario: str | None = None, choice: PageChoice | None = None, clock: Clock | None = None) -> ExportFeed:
     """A feed whose session has seen 60 s of a scenario's past."""
-    source, session = SimulatedSource(scenario, clock=lambda: 1_780_000_000.0), Session(Monitor())
+    source, session = SimulatedSource(scenario, clock=lambda: 1_780_000_000.0), Session(Monitor(charts=False))
     for snapshot in source.past(60.0):
         session.take(snapshot)
     return ExportFeed(session, choice or PageChoice(), clock or Clock())

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.bench.soak.judge import faults
-from tests.bench.soak.machine import measured, read, started
+from tests.bench.soak.machine import measured
 from tests.bench.soak.program import used, watched
-from tests.bench.soak.recorder import recorded
 from tests.bench.soak.screen import drawn
 from tests.bench.soak.typist import typed
 from tests.bench.soak.wings import scraped, switched_on
@@ -29,9 +28,6 @@ PARTS: dict[str, tuple[Callable[[int], dict[str, Any]], int, str]] = {
     "typist": (typed, 60, "seconds of keys in any order, in bursts, into the whole program"),
     "live": (watched, 50, "rounds through all screens of gputop on stand-in GPUs"),
     "source": (measured, 120, "seconds of the live source on stand-in GPUs, 50 ticks each"),
-    "machine": (read, 3_000, "readings of this machine's /proc"),
-    "recorder": (recorded, 20_000, "ticks written to recordings"),
-    "threads": (started, 200, "collecting threads begun and ended"),
 }
 """Name, what runs, how long, in what."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 MOST_MB_A_DAY = 1.0
@@ -23,16 +24,10 @@ def faults(result: dict[str, Any]) -> list[str]:
             for name, value in part["growth"].items():
                 if name.startswith("rss_slope") and value is not None and value >= MOST_MB_A_DAY:
                     found.append(f"{part_name}: {name} is {value}, not below {MOST_MB_A_DAY}")
-    for name, gauge in (("machine", "descriptors"), ("recorder", "descriptors"), ("wings", "descriptors"),
-                        ("wings", "threads"), ("export", "descriptors"), ("export", "threads")):  # fmt: skip
+    for name, gauge in product(("wings", "export"), ("descriptors", "threads")):
         part = result.get(name)
         if part is not None and part[gauge][2] > part[gauge][0]:
             found.append(f"{name}: {gauge} went from {part[gauge][0]} to {part[gauge][2]}")
-    threads = result.get("threads")
-    if threads is not None and threads["left"]:
-        found.append(f"threads: {threads['left']} are left")
-    if (recorder := result.get("recorder")) is not None and recorder["threads_left"]:
-        found.append(f"recorder: {recorder['threads_left']} threads are left")
     if (source := result.get("source")) is not None:
         for gauge in ("threads", "descriptors"):
             early, late = (max(quarter[1] for quarter in source[gauge][i : i + 2]) for i in (0, 2))

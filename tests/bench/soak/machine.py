@@ -1,4 +1,4 @@
-"""What reads a machine: /proc by itself, collecting threads, and the live source on stand-in GPUs that come and go."""
+"""The live source on stand-in GPUs that come and go, hang and are lost."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gputop.sources.host import HostCollector
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml import gpu_device, handle, nvml_session
-from gputop.sources.processes.collector import ProcessCollector
-from gputop.system.worker import Worker
-from tests.bench.soak.measure import Growth, descriptors, resident_bytes
+from tests.bench.soak.measure import descriptors, resident_bytes
 from tests.nvml.stand_in import GIB, Process, Scenario, build
 
 GPUS = 4
@@ -31,33 +28,6 @@ LOST = 15
 CYCLE, LOST_STEPS, HANGING_STEP = 30, 5, 18
 LOOK_TICKS = 25
 LEAST_TICKS = 4 * LOOK_TICKS
-
-
-def read(count: int) -> dict[str, Any]:
-    """This machine's /proc, as often as it can be read, with a process on "its GPU" that is another one each time."""
-    host, processes = HostCollector("/proc"), ProcessCollector("/proc")
-    growth, before = Growth(count), descriptors()
-    most = before
-    for tick in range(count):
-        host.read(float(tick))
-        processes.read(float(tick), ())
-        growth.look(tick)
-        most = max(most, descriptors())
-    host.close()
-    processes.close()
-    return {"ticks": count, "growth": growth.account(), "descriptors": [before, most, descriptors()]}
-
-
-def started(count: int) -> dict[str, Any]:
-    """Threads made and ended, as a hung driver makes them: how many are left."""
-    before = threading.active_count()
-    for _ in range(count):
-        done = threading.Event()
-        worker: Worker[int] = Worker("soak", int, done.set)
-        worker.ask()
-        done.wait(5.0)
-        worker.stop(5.0)
-    return {"started": count, "left": threading.active_count() - before}
 
 
 class Machine:
