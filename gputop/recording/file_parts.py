@@ -1,4 +1,4 @@
-"""The parts of a recording's file: its gzip members, or runs of frames of plain text, each with the time it begins at.
+"""The parts of a recording's file: its gzip members, or what follows a key line of plain text.
 
 No sidecar file: headers of gzip members are found in the bytes and proven by what they unpack to.
 """
@@ -6,13 +6,14 @@ No sidecar file: headers of gzip members are found in the bytes and proven by wh
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from math import nan
 from typing import BinaryIO
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.recording.format import MEMBER_FRAMES, MOST_LINE_BYTES, Damage
+from gputop.recording.format import MOST_LINE_BYTES, Damage
 from gputop.recording.gzip_members import Allowance, GzipMember, headers, is_gzip, plain_lines
 
 _PEEK = 1 << 14
@@ -21,30 +22,35 @@ _FRAME_TIME = re.compile(rb'^\{"k": ?"frame", ?"t": ?([0-9.eE+]{1,32}),', re.MUL
 
 
 class FilePart(Struct, frozen=True):
-    """A stretch of one file that begins with what its frames need: ``preamble`` are offsets of lines before it.
+    """A stretch of one file that begins with the key line that its frames need.
 
     ``first_t`` is the time of its first frame, not a number where that is not known yet; ``back`` says that the clock
     was set back before it.
     """
 
-    file: int = 0
+    file: int
     begin: int = 0
     end: int | None = None
     first_t: float = nan
-    preamble: tuple[int, ...] = ()
     back: bool = False
 
 
 def parts_of(file: BinaryIO, number: int) -> list[FilePart]:
     """The parts of a file, which is the ``number``-th of its recording."""
-    parts = _packed_parts(file, number) if is_gzip(file) else _plain_parts(file, number)
+    parts: list[FilePart] = []
+    for part in _packed_parts(file, number) if is_gzip(file) else _plain_parts(file, number):
+        if parts:
+            parts[-1] = replace(parts[-1], end=part.begin)
+        elif part.begin:
+            # What stands before the first sound part is damage, and is noticed when it is read.
+            parts.append(replace(part, begin=0, end=part.begin))
+        parts.append(part)
     # Another writer's lines may begin differently: such a file is one part, read from its start.
     return parts or [FilePart(number)]
 
 
-def _packed_parts(file: BinaryIO, number: int) -> list[FilePart]:
-    """One part a member, found by its header and proven by the frame that it begins with."""
-    parts: list[FilePart] = []
+def _packed_parts(file: BinaryIO, number: int) -> Iterator[FilePart]:
+    """The beginning of each member, found by its header and proven by the frame that it begins with."""
     allowance, last = Allowance(), 0
     for offset in headers(file):
         try:
@@ -52,19 +58,11 @@ def _packed_parts(file: BinaryIO, number: int) -> list[FilePart]:
             text = _until_frame(file, offset)
         except Damage:
             if allowance.is_over:
-                break
+                return
             continue
         last = offset
-        t = _time_in(text)
-        if t is None:
-            continue
-        if parts:
-            parts[-1] = replace(parts[-1], end=offset)
-        elif offset:
-            # What stands before the first sound member is damage, and is noticed when it is read.
-            parts.append(FilePart(number, 0, offset, t))
-        parts.append(FilePart(number, offset, None, t, back=_BACK in text.partition(b"\n")[0]))
-    return parts
+        if (t := _time_in(text)) is not None:
+            yield FilePart(number, offset, None, t, _BACK in text.partition(b"\n")[0])
 
 
 def _until_frame(file: BinaryIO, offset: int) -> bytes:
@@ -86,25 +84,14 @@ def _time_in(text: bytes) -> float | None:
         return None
 
 
-def _plain_parts(file: BinaryIO, number: int) -> list[FilePart]:
-    """Parts of at most 60 frames in which times rise; each knows the key and the new processes before it."""
-    parts: list[FilePart] = []
-    preamble: list[int] = []
-    count, last_t = 0, float("-inf")
+def _plain_parts(file: BinaryIO, number: int) -> Iterator[FilePart]:
+    """The beginning of each stretch of plain text: a key line that frames follow."""
+    key: tuple[int, bool] | None = None
     for offset, line in plain_lines(file):
         if line is None:
-            break
+            return
         if line.startswith((b'{"k":"key"', b'{"k": "key"')):
-            preamble = [offset]
-            count = 0
-        elif line.startswith((b'{"k":"procs"', b'{"k": "procs"')):
-            preamble.append(offset)
-        elif (t := _time_in(line)) is not None:
-            if count % MEMBER_FRAMES == 0 or t < last_t:
-                if parts:
-                    parts[-1] = replace(parts[-1], end=offset)
-                parts.append(FilePart(number, offset, None, t, tuple(preamble), back=bool(parts) and t < last_t))
-                count = 0
-            count += 1
-            last_t = t
-    return parts
+            key = offset, _BACK in line
+        elif key is not None and (t := _time_in(line)) is not None:
+            yield FilePart(number, key[0], None, t, key[1])
+            key = None

@@ -114,17 +114,14 @@ def placed_frames(
 def lines_in(file: BinaryIO, decoder: Decoder) -> Iterator[bytes]:
     """The lines of a whole file. Damage is reported to the decoder."""
     allowance = Allowance()
-    for part in parts_of(file, 0) if is_gzip(file) else (FilePart(),):
+    for part in parts_of(file, 0):
         yield from lines_of(file, part, decoder, allowance)
 
 
 def lines_of(file: BinaryIO, part: FilePart, decoder: Decoder, allowance: Allowance) -> Iterator[bytes]:
-    """The lines of a part, and before them its preamble. Damage is reported to the decoder, and nothing is read where
-    the allowance is over."""
+    """The lines of a part. Damage is reported to the decoder, and nothing is read where the allowance is over."""
     if allowance.is_over:
         return
-    for offset in part.preamble:
-        yield next(plain_lines(file, offset))[1] or b""
     if is_gzip(file):
         lines = packed_lines(file, part.begin, part.end, allowance)
     else:

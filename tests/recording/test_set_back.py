@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputop import cli
-from gputop.recording.encode import Encoder
 from gputop.recording.index import Recording
 from gputop.recording.writer import RecordingWriter
 from gputop.session.player import Player
@@ -125,18 +124,6 @@ def test_a_day_is_not_unpacked_to_find_no_segment(tmp_path: Path, monkeypatch: p
         looked.clear()
         Recording(recorded(tmp_path / name, list(range(600)))).close()
         assert len(looked) == 1, "the last part alone"
-
-
-def test_a_clock_that_is_set_back_at_every_frame_costs_no_more_than_its_frames(tmp_path: Path) -> None:
-    encoder, lines = Encoder(), []
-    lines += encoder.key_lines(frame(0))
-    for k in range(6000):
-        lines.append(b'{"k":"frame","t":%d}\n' % (1000 - k % 2))
-    (tmp_path / "r.jsonl").write_bytes(b"".join(lines))
-    recording = Recording(str(tmp_path / "r.jsonl"))
-    assert sum(1 for _ in recording.snapshots()) == 6000
-    assert sum(1 for _ in recording.snapshots(999.5, None)) == 3000
-    recording.close()
 
 
 class Clock:
