@@ -211,16 +211,16 @@ def identified(
         where = place_of(row, place)
         hostname = names.get(where) if name == "gputop" else None
         job, user = job_of(row, exporters) if dialect.job else (NO_JOB, "")
-        parent, mig = row.get("parent", ""), _text(first_of(row, dialect.instance))
-        model = _text(first_of(row, dialect.model))
+        parent, mig = row.get("parent", ""), label_text(first_of(row, dialect.instance))
+        model = label_text(first_of(row, dialect.model))
         identity = GpuIdentity(
-            hostname or _text(host_of(row)) or "(no host label)",
+            hostname or label_text(host_of(row)) or "(no host label)",
             _number(dialect, row),
-            _text(parent or first_of(row, dialect.uuid)),
+            label_text(parent or first_of(row, dialect.uuid)),
             model,
             where,
-            JobName(job.kind, _text(job.name), _text(where[0]) if cluster else ""),
-            _text(user),
+            JobName(job.kind, label_text(job.name), label_text(where[0]) if cluster else ""),
+            label_text(user),
             mark.endswith(GONE),
             # The compute instance that an instance has alone is no part of its name elsewhere.
             mig.removesuffix("/0") if parent else mig,
@@ -254,7 +254,7 @@ def place_of(labels: Labels, names: Sequence[str]) -> Place:
 def host_names(rows: Iterable[Labels], place: Sequence[str]) -> dict[Place, str]:
     """The name of the host behind an address, as gputop's exporter gives it."""
     return {
-        place_of(row, place): _text(name)
+        place_of(row, place): label_text(name)
         for row in rows
         if row.get(DIALECT_LABEL) == HOST and (name := row.get("hostname", ""))
     }
@@ -266,7 +266,7 @@ def _named_apart(identities: Mapping[SeriesKey, GpuIdentity]) -> dict[SeriesKey,
     for identity in identities.values():
         clusters[identity.host].add(identity.place[0])
     return {
-        key: replace(identity, host=_text(f"{identity.place[0] or '-'}/{identity.host}"))
+        key: replace(identity, host=label_text(f"{identity.place[0] or '-'}/{identity.host}"))
         if len(clusters[identity.host]) > 1
         else identity
         for key, identity in identities.items()
@@ -291,11 +291,12 @@ def doubles(identities: Iterable[GpuIdentity]) -> list[str]:
 def _number(dialect: Dialect, labels: Labels) -> str:
     number = first_of(labels, dialect.number) or first_of(labels, dialect.uuid)[:12] or "?"
     instance = first_of(labels, dialect.instance)
-    return _text(f"{number}/{instance}" if instance else number)
+    return label_text(f"{number}/{instance}" if instance else number)
 
 
 @lru_cache(maxsize=4096)
-def _text(text: str) -> str:
+def label_text(text: str) -> str:
+    """A label that can be shown."""
     return clean_text(text[:LONGEST_LABEL])
 
 
@@ -400,7 +401,7 @@ def fact_labels(labels: Labels, schema: FleetSchema) -> FactLabels | None:
     if "state" in labels:
         return FactLabels(key, "state", labels["state"])
     if "verdict" in labels:
-        return FactLabels(key, "verdict", _text(labels["verdict"]))
+        return FactLabels(key, "verdict", label_text(labels["verdict"]))
     return FactLabels(key, "job", "", *own_job(labels))
 
 
@@ -467,18 +468,18 @@ def reading_of(
 
 def own_job(labels: Mapping[str, str]) -> tuple[JobName, str]:
     """(job, user) of a ``gputop_job_info``; empty where its labels say none."""
-    user = _text(labels.get("user", ""))
+    user = label_text(labels.get("user", ""))
     if job := labels.get("job_id"):
-        return JobName(_text(labels.get("scheduler") or NUMBER), _text(job)), user
+        return JobName(label_text(labels.get("scheduler") or NUMBER), label_text(job)), user
     if pod := labels.get("k8s_pod_uid"):
-        return job_of_pod("", _text(pod)), user
+        return job_of_pod("", label_text(pod)), user
     container = labels.get("container_id", "")
-    return (JobName("container", _text(container[:12])) if container else NO_JOB), user
+    return (JobName("container", label_text(container[:12])) if container else NO_JOB), user
 
 
 def own_pod(labels: Mapping[str, str]) -> tuple[JobName, str]:
     """(job, user) of a ``gputop_pod_info``, in the words of ``job_of``."""
-    pod, namespace = _text(labels.get("k8s_pod_name", "")), _text(labels.get("k8s_namespace_name", ""))
+    pod, namespace = label_text(labels.get("k8s_pod_name", "")), label_text(labels.get("k8s_namespace_name", ""))
     return job_of_pod(namespace, pod), namespace
 
 

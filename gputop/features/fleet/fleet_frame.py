@@ -18,6 +18,7 @@ from gputop.features.fleet.gpu_group import (
     Hours,
     host_groups,
     hours_by,
+    mean,
     powers_of,
     share_groups,
     waste_and_idle,
@@ -179,9 +180,9 @@ class Context:
             tuple(dict.fromkeys(gpu.job for gpu in reads if gpu.job)),
             tuple(dict.fromkeys(gpu.user for gpu in reads if gpu.user)),
             host_verdict([(gpu.read, gpu.state) for gpu in members], down, straggling, self._of_job),
-            _mean(gpu.util_pct for gpu in reads),
-            _mean(gpu.sm_active_pct for gpu in reads),
-            _mean(gaps),
+            mean(gpu.util_pct for gpu in reads),
+            mean(gpu.sm_active_pct for gpu in reads),
+            mean(gaps),
             _sum(gpu.power_w for gpu in reads),
             waste,
             idle,
@@ -208,11 +209,6 @@ def _by_number(gpu: Gpu) -> tuple[str, tuple[int, ...], str]:
 @lru_cache(maxsize=1024)
 def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d{1,9}", text))
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return sum(measured) / len(measured) if measured else None
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from gputop.diagnosis.catalogue import titles
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_rows import state_style
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.gpu_group import Gpu, GpuGroup
+from gputop.features.fleet.gpu_group import Gpu, GpuGroup, mean
 from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, remedy_of
 from gputop.model.quantity import memory, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
@@ -59,8 +57,8 @@ def evidence(group: GpuGroup, glyphs: Glyphs, width: int) -> list[Row]:
         for word, value in (
             ("util", group.util_pct),
             ("SM", group.sm_active_pct),
-            ("DRAM", _mean([read.dram_active_pct for read in reads])),
-            ("tensor", _mean([read.tensor_active_pct for read in reads])),
+            ("DRAM", mean(read.dram_active_pct for read in reads)),
+            ("tensor", mean(read.tensor_active_pct for read in reads)),
         )
         if value is not None
     ]
@@ -84,11 +82,6 @@ def evidence(group: GpuGroup, glyphs: Glyphs, width: int) -> list[Row]:
             lead = glyph if i == 0 else " " * len(glyph)
             rows.append(Line().add(f" {lead} {line}", style).row(width))
     return rows
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return sum(measured) / len(measured) if measured else None
 
 
 def _charts_per_line(gpus: int, width: int) -> int:

@@ -208,6 +208,12 @@ def _group(
     )
 
 
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of those that are measured."""
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if measured else None
+
+
 def _mean(shares: Iterable[HostShare], key: str) -> float | None:
     """The mean over all GPUs of shares that have the value."""
     measured = [(value, share.gpus) for share in shares if (value := getattr(share, key)) is not None]

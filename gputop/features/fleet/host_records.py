@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gputop.features.fleet import promql
-from gputop.features.fleet.decode_answers import Labels, Place
-from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, host_of, job_of_pod
+from gputop.features.fleet.decode_answers import Labels, Place, label_text, own_job
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, first_of, host_of, job_of_pod
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
     NO_JOB,
-    NUMBER,
     GpuState,
     HostShare,
     JobName,
@@ -30,10 +29,8 @@ from gputop.features.fleet.state_rules import (
     HOST_LOST,
     HOST_POWER,
     HOST_SM,
-    HOST_STATES,
     HOST_UTIL,
 )
-from gputop.model.quantity import clean_text
 
 MEANS: Mapping[str, str] = {
     HOST_UTIL: "util_pct", HOST_SM: "sm_active_pct", HOST_POWER: "power_w",
@@ -41,22 +38,11 @@ MEANS: Mapping[str, str] = {
 """Recorded series → what of ``HostShare`` it is."""
 _PERCENT = frozenset(("util_pct", "sm_active_pct"))
 _STATES: Mapping[str, GpuState] = {str(code): state for state, code in CODES.items()}
-_LONGEST = 120
 
 
 def size(select: str) -> str:
     """How many GPUs the rules record; nothing where there are no rules, or older ones."""
     return f"sum({selector(HOST_ADDRESS, select)})"
-
-
-def states(select: str) -> str:
-    """GPUs by host, owner and state."""
-    return selector(HOST_STATES, select)
-
-
-def means(select: str) -> str:
-    """Utilisation, SM activity and power by host and owner."""
-    return promql.named(MEANS, select)
 
 
 def lost(select: str) -> str:
@@ -67,11 +53,6 @@ def lost(select: str) -> str:
 def minutes(select: str) -> str:
     """For how many minutes of the last hour the rules recorded GPUs, whether or not these lost any time."""
     return f"max({each_once('count_over_time', selector(HOST_ADDRESS, select), HOUR_S)})"
-
-
-def addresses(select: str) -> str:
-    """Scraped addresses with how many GPUs each has."""
-    return selector(HOST_ADDRESS, select)
 
 
 def before(select: str) -> str:
@@ -128,26 +109,19 @@ class RecordedHost(NamedTuple):
 def recorded_host(labels: Labels) -> RecordedHost:
     """The labels of a recorded series of a host."""
     quantity: str = labels.get("state") or _STATES.get(labels.get(CODE, "")) or labels.get("__name__", "")
-    cluster = next((labels[name] for name in CLUSTER_LABELS if labels.get(name)), "")
     return RecordedHost(
-        labels.get(NAMES_LABEL, ""), _text(cluster), _text(host_of(labels)), labels.get("instance", ""),
-        *owner_of(labels), quantity,
+        labels.get(NAMES_LABEL, ""), label_text(first_of(labels, CLUSTER_LABELS)), label_text(host_of(labels)),
+        labels.get("instance", ""), *owner_of(labels), quantity,
     )  # fmt: skip
 
 
 def owner_of(labels: Labels) -> tuple[JobName, str]:
     """(job, user) of recorded labels, in the words of the exporters' own."""
-    user = _text(labels.get("user", ""))
-    if job := labels.get("job_id"):
-        return JobName(_text(labels.get("scheduler") or NUMBER), _text(job)), user
-    pod, namespace = labels.get("k8s_pod", ""), labels.get("k8s_namespace", "")
-    if pod:
-        return job_of_pod(_text(namespace), _text(pod)), _text(namespace) or user
-    return NO_JOB, user
-
-
-def _text(text: str) -> str:
-    return clean_text(text[:_LONGEST])
+    user, pod = label_text(labels.get("user", "")), label_text(labels.get("k8s_pod", ""))
+    if labels.get("job_id") or not pod:
+        return own_job(labels)
+    namespace = label_text(labels.get("k8s_namespace", ""))
+    return job_of_pod(namespace, pod), namespace or user
 
 
 class HostNames:

@@ -11,7 +11,7 @@ from math import floor
 from gputop.features.fleet import host_records, plan
 from gputop.features.fleet.client import PromQuery
 from gputop.features.fleet.decode_answers import GpuIdentity, Place, Remembered, firing_alerts
-from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, first_of
 from gputop.features.fleet.fleet_inventory import Engine, FleetAnswers, values
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
@@ -25,6 +25,8 @@ from gputop.features.fleet.fleet_reading import (
 )
 from gputop.features.fleet.host_records import HostNames, RecordedHost
 from gputop.features.fleet.plan import DIALECT_LABEL
+from gputop.features.fleet.promql import named, selector
+from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_STATES
 from gputop.model.quantity import count
 
 SCRAPE_S = 30.0
@@ -72,10 +74,10 @@ class RecordedHosts:
         """The fleet without its GPUs and its last hour. Raises FleetError where the sums cannot be read."""
         select, reads_names = self._engine.select, self._refreshes % NAMES_EVERY == 0
         answers = self._engine.asked({
-            "states": host_records.states(select),
-            "means": host_records.means(select) if self._refreshes % MEANS_EVERY == 0 else "",
+            "states": selector(HOST_STATES, select),
+            "means": named(host_records.MEANS, select) if self._refreshes % MEANS_EVERY == 0 else "",
             "troubles": host_records.troubles(select, SCRAPE_S),
-            "addresses": host_records.addresses(select),
+            "addresses": selector(HOST_ADDRESS, select),
             "before": host_records.before(select) if reads_names else "",
             "names": host_records.host_info(select) if reads_names else "",
         }, at)  # fmt: skip
@@ -96,7 +98,7 @@ class RecordedHosts:
             self._now = self._rows(answers, "addresses")
         if "names" in answers.rows:
             self._hostnames = {
-                (_cluster(labels), labels.get("instance", "")): name
+                (first_of(labels, CLUSTER_LABELS), labels.get("instance", "")): name
                 for labels, _ in values(answers.of("names"), Remembered(dict))
                 if (name := labels.get("hostname"))
             }
@@ -237,10 +239,6 @@ class RecordedHour:
         hour = LastHour(lost, min(HOUR_S, 60.0 * minutes)) if minutes > 0.0 else LastHour(None, HOUR_S, NO_RULES)
         self._read = end, hour
         return hour
-
-
-def _cluster(labels: Mapping[str, str]) -> str:
-    return next((labels[name] for name in CLUSTER_LABELS if labels.get(name)), "")
 
 
 def name_among(identities: Iterable[GpuIdentity]) -> Callable[[RecordedHost], str]:
