@@ -78,35 +78,35 @@ async def test_every_screen_lives_through_a_terminal_of_one_cell(command: str) -
         assert await _usable(pilot, app)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-async def test_a_screen_that_is_closed_before_it_is_composed_does_no_harm(command: str) -> None:
+async def test_a_screen_that_is_closed_before_it_is_composed_does_no_harm() -> None:
     app = _app()
     async with shown(app, (100, 30)) as pilot:
-        await pilot.press("j")
-        await app.action_act(command)
-        assert len(app.screen_stack) == 2
-        # Textual marks a screen so as soon as it is to go, and then mounts it without what it is composed of.
-        app.screen._pruning = True
-        app.screen.dismiss()
-        assert await _usable(pilot, app)
+        for command in COMMANDS:
+            await pilot.press("j")
+            await app.action_act(command)
+            assert len(app.screen_stack) == 2, command
+            # Textual marks a screen so as soon as it is to go, and then mounts it without what it is composed of.
+            app.screen._pruning = True
+            app.screen.dismiss()
+            assert await _usable(pilot, app), command
 
 
-@pytest.mark.parametrize(
-    ("command", "burst"),
-    [
-        ("filter", ["enter", "escape"]), ("filter", ["enter", "enter"]), ("search", ["enter", "escape", "enter"]),
-        ("users", ["enter", "enter"]), ("columns", ["enter", "enter"]), ("palette", ["escape", "escape", "enter"]),
-    ],
+BURSTS = (
+    ("filter", ["enter", "escape"]), ("filter", ["enter", "enter"]), ("search", ["enter", "escape", "enter"]),
+    ("users", ["enter", "enter"]), ("columns", ["enter", "enter"]), ("palette", ["escape", "escape", "enter"]),
 )  # fmt: skip
-async def test_a_burst_of_keys_that_close_does_no_harm(command: str, burst: list[str]) -> None:
+
+
+async def test_a_burst_of_keys_that_close_does_no_harm() -> None:
     app = _app()
     async with shown(app, (100, 30)) as pilot:
-        await pilot.press("ctrl+p") if command == "palette" else await app.action_act(command)
-        await pilot.pause()
-        assert len(app.screen_stack) == 2
-        for key in burst:
-            app.post_message(Key(key, None))
-        assert await _usable(pilot, app)
+        for command, burst in BURSTS:
+            await pilot.press("ctrl+p") if command == "palette" else await app.action_act(command)
+            await pilot.pause()
+            assert len(app.screen_stack) == 2, command
+            for key in burst:
+                app.post_message(Key(key, None))
+            assert await _usable(pilot, app), (command, burst)
 
 
 async def test_a_question_that_is_answered_twice_leaves_the_screen_below_open() -> None:
