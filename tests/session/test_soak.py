@@ -25,7 +25,7 @@ from tests.bench.soak.snapshots import BEGUN, ticks
 from tests.bench.soak.viewer import counts
 from tests.bench.soak.wings import scraped, switched_on
 from tests.bench.terminal import Terminal
-from tests.support.fake_app import playback_on
+from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown
 
@@ -170,15 +170,6 @@ VISITS = (
 ROUNDS = 2
 
 
-class Still:
-    """A source without anything new."""
-
-    interval_s = 1.0
-
-    def poll(self) -> None:
-        return None
-
-
 async def _round(pilot: Pilot[Any]) -> None:
     for keys in VISITS:
         await pilot.press(*keys)
@@ -194,7 +185,7 @@ async def _round(pilot: Pilot[Any]) -> None:
 @pytest.mark.slow
 async def test_screens_that_were_closed_leave_nothing_behind() -> None:
     frame = demo_frame()
-    app = GputopApp(View(), "dark", playback_on(frame, Still()), access=ProcessControl())
+    app = GputopApp(View(), "dark", playback_on(frame, Handed()), access=ProcessControl())
     async with shown(app, (100, 30)) as pilot:
         await _round(pilot)
         before = counts()

@@ -14,22 +14,13 @@ from gputop.sources.processes.control import ProcessControl
 from gputop.tui.node_app import GputopApp
 from gputop.tui.screens.pages import HelpScreen
 from gputop.tui.screens.prompt import Ask
-from tests.support.fake_app import playback_on
+from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown
 
 
-class Still:
-    """A source without anything new."""
-
-    interval_s = 1.0
-
-    def poll(self) -> None:
-        return None
-
-
 def _app() -> GputopApp:
-    return GputopApp(View(), "dark", playback_on(demo_frame(), Still()), access=ProcessControl())
+    return GputopApp(View(), "dark", playback_on(demo_frame(), Handed()), access=ProcessControl())
 
 
 MOST_TURNS = 100
