@@ -234,15 +234,13 @@ class _Bench:
     def refine(self) -> None:
         """Measure the best with more prefetching where it is not enough, as far as the budget goes."""
         best = answer(self.rows, self.need_ms)
-        if best is None or keeps_up(best, self.need_ms):
+        if best is None or best.batch_ms is None or not best.setting.workers or keeps_up(best, self.need_ms):
             return
-        if best.setting.workers:
-            for prefetch in MORE_PREFETCH:
-                before = best.batch_ms or 0.0
-                self.measure(setting_of(best.setting.workers, prefetch))
-                now = self.rows[-1].batch_ms
-                if now is None or now > (1.0 - LEAST_GAIN) * before:
-                    break
+        for prefetch in MORE_PREFETCH:
+            self.measure(setting_of(best.setting.workers, prefetch))
+            now = self.rows[-1].batch_ms
+            if now is None or now > (1.0 - LEAST_GAIN) * best.batch_ms:
+                break
 
     def measure(self, setting: LoaderSetting) -> bool:
         """Measure one setting; False where the budget is spent."""
