@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from math import isfinite
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gputop.model.quantity import per_second
+from gputop.model.quantity import is_number, per_second
 from gputop.model.steps import MFU_REMEDY, MOST_MFU_PCT
 
 if TYPE_CHECKING:
@@ -90,20 +89,12 @@ def checked_work(
         "samples": samples, "tokens": tokens, "parameters": parameters, "flops": flops, "peak_flops": peak_flops,
     }  # fmt: skip
     for name, value in numbers.items():
-        if value is not None and not _is_amount(value):
+        if value is not None and not (is_number(value) and value > 0.0):
             raise ValueError(f"{name} must be a number above 0, not {value!r}")
     checked_precision = next((allowed for allowed in PRECISIONS if allowed == precision), None)
     if checked_precision is None:
         raise ValueError(f"precision must be one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
     return StepWork(precision=checked_precision, **numbers)
-
-
-def _is_amount(value: object) -> bool:
-    """Whether it is a finite number above 0."""
-    try:
-        return isinstance(value, (int, float)) and isfinite(value) and value > 0.0
-    except OverflowError:  # a whole number beyond every float
-        return False
 
 
 def rates_of(

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 from gputop.model.metrics import Unit
 
@@ -250,6 +251,11 @@ def terminal_safe(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if is_terminal_safe(char) else " " if char.isspace() else "·" for char in text)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value from outside is a number that a float can hold, and not a truth value."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def error_words(error: BaseException) -> str:

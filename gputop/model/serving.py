@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from gputop.model.quantity import NOT_MEASURED, clean_text, per_second
+from gputop.model.quantity import NOT_MEASURED, clean_text, is_number, per_second
 
 # Checked here: a row of numbers.
 #
@@ -124,7 +123,7 @@ def server_row(recorded: object) -> ServerRow | None:
 
 def is_amount(value: object) -> bool:
     """Whether a value is a number that a server can have counted."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and 0.0 <= value <= _MOST
+    return is_number(value) and 0.0 <= value <= _MOST
 
 
 def _bounds(recorded: object) -> Bounds | Literal[False] | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Any, Literal, cast, get_args
 
 from msgspec import Struct
 
-from gputop.model.quantity import clean_text
+from gputop.model.quantity import clean_text, is_number
 from gputop.model.run_identity import DIGITS
 from gputop.model.secrets import masked_text
 
@@ -111,7 +111,7 @@ def step_row(
         return None
     if not all(value is None or _is_whole(value, 0) for value in (rank, gpu)):
         return None
-    if not all(_is_number(t) and isfinite(t) for t in times):  # type: ignore[arg-type]
+    if not all(map(is_number, times)):
         return None
     total, low, high, p50, p99 = (float(t) for t in times)  # type: ignore[arg-type]
     steps = float(count)  # type: ignore[arg-type]
@@ -125,11 +125,11 @@ def step_row(
     if mfu_pct is not None and mfu_pct > _MOST_CLAIMED_PCT:  # type: ignore[operator]
         return None
     for wait in (wait_s, data_wait_s):
-        if wait is not None and not (_is_number(wait) and 0.0 <= wait <= total * above):  # type: ignore[operator]
+        if wait is not None and not (is_number(wait) and 0.0 <= wait <= total * above):
             return None
     phases = (forward_s, backward_s, optimizer_s, between_s)
     for spent in phases:
-        if spent is not None and not (_is_number(spent) and 0.0 <= spent <= _MOST_S):  # type: ignore[operator]
+        if spent is not None and not (is_number(spent) and 0.0 <= spent <= _MOST_S):
             return None
     if not (run is None or (isinstance(run, str) and _RUN.fullmatch(run))):
         return None
@@ -140,12 +140,8 @@ def step_row(
     )  # fmt: skip
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _is_amount(value: object) -> bool:
-    return _is_number(value) and 0.0 < value <= _MOST_SAMPLES  # type: ignore[operator]
+    return is_number(value) and 0.0 < value <= _MOST_SAMPLES
 
 
 def _is_whole(value: object, least: int, limit: int = _MOST_ID) -> bool:
@@ -392,4 +388,4 @@ def step_period(recorded: object) -> StepPeriod | None:
 
 
 def _is_time(value: object, limit: float) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value) and 0.0 < value < limit
+    return is_number(value) and 0.0 < value < limit
