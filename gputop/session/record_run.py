@@ -13,6 +13,7 @@ from msgspec import Struct
 from gputop.model.quantity import count, terminal_safe
 from gputop.model.source import MarkedSource
 from gputop.monitor import Frame, Monitor
+from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import Theme
 from gputop.paint.view import View
@@ -121,17 +122,22 @@ def end_if_failed(session: Session) -> str | None:
 
 def screenshot(frame: Frame, view: View, theme: Theme, width: int, height: int) -> str:
     """Write the screen as an SVG. Returns where it is, or why there is none."""
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(frame.snapshot.t))
     host = "".join(char if char.isalnum() or char in "-." else "-" for char in frame.snapshot.machine.hostname)
+    rows = main_screen(frame, view, width, height).rows
+    title = f"gputop on {terminal_safe(frame.snapshot.machine.hostname)}"
+    return saved_picture(rows, theme, f"gputop-{host}", title, frame.snapshot.t)
+
+
+def saved_picture(rows: list[Row], theme: Theme, name: str, title: str, t: float) -> str:
+    """Write rows as an SVG with the Unix time in its name. Returns where it is, or why there is none."""
     # It imports the table of all HTML entities.
     from gputop.output.picture import svg
 
-    path = Path(os.getcwd(), f"gputop-{host}-{stamp}Z.svg")
-    rows = main_screen(frame, view, width, height).rows
+    path = Path(os.getcwd(), f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime(t))}Z.svg")
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(svg(rows, theme, f"gputop on {terminal_safe(frame.snapshot.machine.hostname)}"))
+            file.write(svg(rows, theme, title))
     except OSError as error:
         return f"no screenshot: {path}: {error.strerror}"
     return f"screenshot in {path.name}"

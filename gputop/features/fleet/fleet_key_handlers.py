@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -41,7 +40,6 @@ from gputop.tui.keys.key_handlers import check
 from gputop.tui.page_keys import page_bindings
 from gputop.tui.screens.scrolling import RowsScreen
 from gputop.tui.terminal.driver import Outlet
-from gputop.tui.terminal.painted_lines import copy_sequence
 
 # The help of the fleet's screen.
 
@@ -159,17 +157,9 @@ class FleetKeys:
         self._copied(command + "\n")
 
     def _copied(self, text: str) -> None:
-        """Copy, and show it: whether a terminal takes OSC 52 cannot be asked."""
-        from gputop.tui.screens.box import TextBox
+        from gputop.tui.screens.box import show_copied
 
-        screen = self._screen
-        sequence = copy_sequence(text, os.environ)
-        title = "sent to the terminal's clipboard; if it refused, mark the text"
-        if sequence is None:
-            title = "not copied: too long for a terminal's clipboard; mark the text"
-        else:
-            screen.outlet.write(sequence)
-        screen.push_screen(TextBox(title, text))
+        show_copied(self._screen, text, self._screen.outlet.write)
 
     # -- what is shown ----------------------------------------------------------------------------------------------
 

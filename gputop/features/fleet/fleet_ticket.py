@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import time
 from datetime import datetime, timezone
-from pathlib import Path
 
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_screen import fleet_screen
@@ -14,9 +11,9 @@ from gputop.features.fleet.gpu_group import GpuGroup
 from gputop.features.fleet.judge import WORDS, cause_words, remedy_of
 from gputop.model.quantity import count
 from gputop.output.document import text_lines
-from gputop.output.picture import svg
 from gputop.paint.line import pct
 from gputop.paint.theme import Theme
+from gputop.session.record_run import saved_picture
 
 
 def ticket_text(frame: FleetFrame, view: FleetView) -> str:
@@ -70,13 +67,5 @@ def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
 
 def fleet_picture(frame: FleetFrame, view: FleetView, theme: Theme, width: int, height: int) -> str:
     """Write the screen as an SVG. Returns where it is, or why there is none."""
-    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(frame.t))
-    path = Path(os.getcwd(), f"gputop-fleet-{stamp}Z.svg")
     rows = fleet_screen(frame, view, width, height).rows
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(svg(rows, theme, "gputop fleet"))
-    except OSError as error:
-        return f"no screenshot: {path}: {error.strerror}"
-    return f"screenshot in {path.name}"
+    return saved_picture(rows, theme, "gputop-fleet", "gputop fleet", frame.t)

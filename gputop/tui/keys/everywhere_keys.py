@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -68,14 +67,13 @@ class EverywhereKeys:
         self._screen.say("GPU counters are held only by a live screen of this machine" if toggle is None else toggle())
 
     def copy(self, *, as_json: bool = False) -> None:
-        """Copy what is selected, and show it: whether a terminal takes OSC 52 cannot be asked."""
+        """Copy what is selected."""
         screen, frame = self._screen, self._screen.playback.masked
         if frame is None or not frame.snapshot.gpus:
             screen.say("there is no GPU whose verdict could be copied")
             return
         from gputop.output.diagnosis_text import ticket_json, ticket_text
-        from gputop.tui.screens.box import TextBox
-        from gputop.tui.terminal.painted_lines import copy_sequence
+        from gputop.tui.screens.box import show_copied
 
         process = chosen_process(frame, screen.view)
         indices = [gpu.static.index for gpu in frame.snapshot.gpus]
@@ -83,15 +81,7 @@ class EverywhereKeys:
         if process is not None and process.gpu in indices:
             at = indices.index(process.gpu)
         text = (ticket_json if as_json else ticket_text)(frame, at, process)
-        sequence = copy_sequence(text, os.environ)
-        title = "sent to the terminal's clipboard; if it refused, mark the text"
-        if self._write is None:
-            title = "not copied: a browser's clipboard is out of reach; mark the text"
-        elif sequence is None:
-            title = "not copied: too long for a terminal's clipboard; mark the text"
-        else:
-            self._write(sequence)
-        screen.push_screen(TextBox(title, text))
+        show_copied(screen, text, self._write)
 
     def counted(self) -> None:
         """The next GPU of the group in most need."""

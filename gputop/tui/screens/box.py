@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
@@ -20,6 +21,7 @@ from textual.widgets import Static
 from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
 from gputop.paint.theme import PALETTES, THEMES, Theme
 from gputop.tui.page_keys import USUAL, ClosesOnce, hint, page_bindings
+from gputop.tui.terminal.painted_lines import copy_sequence
 
 # The frame, its colours, and the box that shows a text.
 
@@ -237,6 +239,20 @@ class ThemedScreen(Protocol):
 
     def say(self, text: str) -> None: ...
     def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object: ...
+
+
+def show_copied(screen: ThemedScreen, text: str, write: Callable[[str], None] | None) -> None:
+    """Copy a text by ``write``, which a browser has not, and show it: whether a terminal takes OSC 52 cannot be
+    asked."""
+    sequence = copy_sequence(text, os.environ)
+    title = "sent to the terminal's clipboard; if it refused, mark the text"
+    if write is None:
+        title = "not copied: a browser's clipboard is out of reach; mark the text"
+    elif sequence is None:
+        title = "not copied: too long for a terminal's clipboard; mark the text"
+    else:
+        write(sequence)
+    screen.push_screen(TextBox(title, text))
 
 
 def choose_theme(screen: ThemedScreen, glyphs: Glyphs, wear: Callable[[Theme], None]) -> None:
