@@ -348,10 +348,19 @@ class ServerWindow:
 
 def _gauges(page: ServingPage) -> dict[str, float | str]:
     """What holds now, or why it is not known."""
-    unknown = _unpublished(page.kind)
-    kv_cache = page.values.get("kv_cache")
-    gauges = {key: page.values.get(key, unknown) for key in _GAUGES}
-    return {**gauges, "kv_cache_pct": unknown if kv_cache is None else 100.0 * kv_cache}
+    found: dict[str, float | str] = {}
+    for key, name, scale, most in (
+        *((key, key, 1.0, inf) for key in _GAUGES),
+        ("kv_cache", "kv_cache_pct", 100.0, 1.0),
+    ):
+        value = page.values.get(key)
+        if value is None:
+            found[name] = _unpublished(page.kind)
+        elif 0.0 <= value <= most:
+            found[name] = scale * value
+        else:
+            found[name] = f"this {LABELS[page.kind]} says {value:g}, which cannot be"
+    return found
 
 
 def _quantiles(before: ServingPage, page: ServingPage, seconds: float) -> dict[str, Bounds | str]:

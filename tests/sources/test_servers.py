@@ -250,6 +250,14 @@ def test_one_page_gives_gauges_and_no_rate() -> None:
     assert "two readings" in row.unavailable["requests_per_s"]
 
 
+def test_what_a_gauge_cannot_be_is_not_measured_and_the_reason_names_it() -> None:
+    page = vllm(1, 1, {}, {}, waiting=-5).replace("} 0.41", "} 77.0")
+    row = row_of(page)
+    assert (row.queue, row.kv_cache_pct, row.running) == (None, None, 8.0)
+    assert row.unavailable["queue"] == "this vLLM says -5, which cannot be"
+    assert row.unavailable["kv_cache_pct"] == "this vLLM says 77, which cannot be"
+
+
 def test_without_a_request_in_the_window_there_is_no_quantile_and_the_rate_is_a_true_zero() -> None:
     page = vllm(5, 5, {0.1: 5}, {})
     row = row_of(page, page)
