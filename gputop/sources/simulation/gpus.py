@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import zip_longest
 from math import floor, inf
 from types import MappingProxyType
 from typing import Any
@@ -56,28 +57,17 @@ _NO_MARGIN = "this GPU reports a margin to its limit instead"
 
 
 class _Counters(Struct, frozen=True):
-    """What the profiling counters say; None is not measured."""
+    """What the profiling counters say, in the order of ``ACTIVITY_KEYS``, as far as they are measured; their age, and
+    what bounds SM activity where no counter measures it."""
 
     age_s: float
-    sm: float | None = None
-    occ: float | None = None
-    tensor: float | None = None
-    dram: float | None = None
-    fp64: float | None = None
-    fp32: float | None = None
-    fp16: float | None = None
-    integer: float | None = None
-    graphics: float | None = None
+    measured: tuple[float | None, ...] = ()
     low: float | None = None
     high: float | None = None
 
     def values(self) -> dict[str, Any]:
-        """The counters by catalogue key."""
-        # All simulated tensor work is in half precision; only GPM tells the kinds apart, and DRAM comes with it.
-        kinds = (None, None, None) if self.dram is None else (self.tensor, 0.0, 0.0)
-        tensor = self.tensor, *kinds
-        measured = self.sm, self.occ, *tensor, self.dram, self.fp64, self.fp32, self.fp16, self.integer, self.graphics
-        return dict(zip(ACTIVITY_KEYS, measured, strict=True))
+        """The counters by catalogue key; None is not measured."""
+        return dict(zip_longest(ACTIVITY_KEYS, self.measured))
 
 
 class GpuPlan(Struct, frozen=True):
@@ -292,7 +282,7 @@ def _read_counters(plan: GpuPlan, now: Load, util: float, t: float) -> _Counters
     if counter.source == "bound":
         return _Counters(0.0, low=round(util / (plan.static.sm_count or 1), 2), high=util)
     if counter.faulty:
-        return _Counters(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return _Counters(0.0, (0.0,) * len(ACTIVITY_KEYS))
     read_at = t if counter.window_s is None else floor(t / counter.window_s) * counter.window_s
     pipes = drift(seed, series + _PIPES, read_at)
     age = round(t - read_at, 3)
@@ -300,12 +290,13 @@ def _read_counters(plan: GpuPlan, now: Load, util: float, t: float) -> _Counters
     occ = round(_around(now.occ, pipes), 2)
     tensor = round(_around(now.tensor, pipes), 2)
     if counter.source != "gpm":
-        return _Counters(age, sm, occ, tensor)
+        return _Counters(age, (sm, occ, tensor))
     dram = round(_around(now.dram, -pipes), 2)
     fp32 = round(_around(now.fp32, pipes), 2)
     fp16 = round(_around(0.2 * now.fp32, -pipes), 2)
     integer = round(_around(0.3 * now.fp32, -pipes), 2)
-    return _Counters(age, sm, occ, tensor, dram, 0.0, fp32, fp16, integer, util)
+    # All simulated tensor work is in half precision.
+    return _Counters(age, (sm, occ, tensor, tensor, 0.0, 0.0, dram, 0.0, fp32, fp16, integer, util))
 
 
 def _around(value: float, noise: float) -> float:

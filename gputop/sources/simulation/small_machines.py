@@ -141,15 +141,8 @@ def pcie_transfer() -> NodeLife:
     """Pageable copies: the main thread works on every byte, and the link is half full."""
     workers = Workers(8, Cpu(22, 1, waits="queue"))
     job = replace(_TRAINER, command="python train.py --no-pin", busy=Cpu(96, main=95), workers=workers)
-    life = GpuLife(
-        Load(88, 78, 44, 26, 40, 16, 520, 19.0, 0.5),
-        31.4,
-        46,
-        (job,),
-        Load(9, 7, 4, 1, 4, 1, 140, 23.0, 0.3),
-        eight_gpu_node.STEP_PERIOD_S,
-        0.45,
-    )
+    computes, copies = Load(88, 78, 44, 26, 40, 16, 520, 19.0, 0.5), Load(9, 7, 4, 1, 4, 1, 140, 23.0, 0.3)
+    life = GpuLife(computes, 31.4, 46, (job,), copies, eight_gpu_node.STEP_PERIOD_S, 0.45)
     return machine(life, HostLife(cpu=21))
 
 
