@@ -218,8 +218,9 @@ def test_no_line_of_dcgmi_is_taken_for_another(line: str) -> None:
 
 
 PROPERTIES = (
-    "alerts", "ansi_diff", "diagnosis_parts", "diagnosis_report", "document", "fuzz", "paint_text", "process_filter",
-    "process_history", "recording_format", "recording_verdicts", "secrets", "servers", "set_back", "steps",
+    "account", "alerts", "ansi_diff", "diagnosis_parts", "diagnosis_report", "document", "fuzz", "paint_text",
+    "process_filter", "process_history", "recording_format", "recording_verdicts", "secrets", "servers", "set_back",
+    "steps",
 )  # fmt: skip
 """The files with properties."""
 
