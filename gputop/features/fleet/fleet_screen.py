@@ -23,6 +23,7 @@ from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.help_rows import entry_rows, key_rows, legend_rows, section_rows
 from gputop.paint.keys import Key
 from gputop.paint.line import Line, Row, Target, clock_time, folded, shorten
+from gputop.paint.view import Hint, hint_row, hint_target
 from gputop.paint.words import product
 
 # The first two rows of the fleet's screen: what it is, how old it is, and the counts that matter.
@@ -209,8 +210,13 @@ _ANYWHERE = (("pause", "pause"), ("jump", "time"), ("copy", "copy"), ("quit", "q
 _BACK = ("release", "back")
 
 
+def _hint(panel: Panel) -> Hint:
+    """The keys that the last row names: those that do something there."""
+    shown = {key.id: key.shown.split("  ")[0] for key in FLEET_KEYS}
+    return tuple((shown[key_id], words, key_id) for key_id, words in _hinted(panel))
+
+
 def _hinted(panel: Panel) -> tuple[tuple[str, str], ...]:
-    """The keys that the last row names, with a word for each: those that do something there."""
     if panel == "host":
         return (("help", "help"), _BACK, *_PANELS, *_ANYWHERE)
     others = tuple(hint for hint in _PANELS if hint[0] != panel)
@@ -242,7 +248,8 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
     rows: list[Row] = [bar(frame, view, width), summary(frame, view, width)]
     targets: list[Target | None] = [None, None]
     problems = _problems(frame, view, width) if height >= 12 else []
-    foot = [*problems, hint_row(width, view.panel)]
+    hint = _hint(view.panel)
+    foot = [*problems, hint_row(hint, width)]
     room = height - len(rows) - len(foot)
     if view.panel == "host":
         group = next((host for host in frame.hosts if host.name == view.host), None)
@@ -254,7 +261,7 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
         rows[2:] = map(fleet_host.greyed, rows[2:])
     rows = rows[: height - len(foot)]
     rows += [Line().row(width)] * (height - len(foot) - len(rows)) + foot
-    targets = [*(targets + [None] * height)[: height - 1], hint_target(width, view.panel)]
+    targets = [*(targets + [None] * height)[: height - 1], hint_target(hint, width)]
     if view.glyphs.name == "ascii":
         rows = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
     return FleetPainted(rows, targets, page)
@@ -377,35 +384,6 @@ def _gone(view: FleetView, width: int) -> list[Row]:
     return [
         Line().add(f"  {terminal_safe(view.host or '')} is not in the fleet any more; esc goes back", "dim").row(width)
     ]
-
-
-def _hints(width: int, panel: Panel) -> list[tuple[str, str, str]]:
-    shown = {key.id: key.shown.split("  ")[0] for key in FLEET_KEYS}
-    hints, used = [], 0
-    for key_id, words in _hinted(panel):
-        need = (3 if used else 1) + len(shown[key_id]) + 1 + len(words)
-        if used + need < width:
-            hints.append((shown[key_id], words, key_id))
-            used += need
-    return hints
-
-
-def hint_row(width: int, panel: Panel) -> Row:
-    """The last row: the keys that lead to the rest."""
-    line = Line()
-    for shown, words, _ in _hints(width, panel):
-        line.add("   " if line.width else " ", "text").add(shown, "key").add(f" {words}", "text")
-    return line.row(width, "bar")
-
-
-def hint_target(width: int, panel: Panel) -> Target:
-    """What a click on the last row means."""
-    ends: list[tuple[int, object]] = []
-    end = 0
-    for shown, words, key_id in _hints(width, panel):
-        end += (3 if end else 1) + len(shown) + 1 + len(words)
-        ends.append((end, key_id))
-    return Target("key", None, (*ends, (width, None)))
 
 
 def waiting_screen(text: str, width: int, height: int) -> list[Row]:
