@@ -24,7 +24,7 @@ SLOW, STARVED = ("sim5", "3"), ("sim7", "2")
 """Host and GPU of the planted stragglers."""
 ORDINARY = {
     "util": 0.97, "sm": 0.7, "occupancy": 0.3, "tensor": 0.4, "dram": 0.5, "engine": 0.97, "power": 600.0,
-    "temp": 60.0, "memory": 4e10, "memory_total": 8e10, "pcie_rx": 2e9,
+    "power_limit": 700.0, "temp": 60.0, "memory": 4e10, "memory_total": 8e10, "clock": 1.5e9, "pcie_rx": 2e9,
     "pcie_tx": 1e9, "pcie_gen": 5.0, "pcie_width": 16.0, "nvlink_rx": 2e10,
 }  # fmt: skip
 FATES: tuple[Mapping[str, float | None], ...] = (
@@ -115,6 +115,7 @@ def page(names: Names, age_s: float) -> str:
     lines = [_steady(names)]
     for index in range(len(FATES)):
         labels = _labels(names, "fates", index, "" if index == FREE else "7")
+        lines += _lines(signal_series(names, "energy", 1e6 + 600.0 * age_s, labels))
         lines += _lines(signal_series(names, "ecc", float(int(age_s / 3)), labels))
         if names == "gputop":
             for state in STATES:

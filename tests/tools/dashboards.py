@@ -24,7 +24,8 @@ from gputop.features.fleet.rules import SUMS
 FOLDER = Path(__file__).parent.parent.parent / "gputop" / "features" / "fleet" / "files" / "grafana"
 UNITS = {
     "ratio": "percentunit", "watts": "watt", "celsius": "celsius", "bytes": "bytes", "bytes/s": "Bps",
-    "seconds": "s", "GPU-hours": "h", "GPUs": "short", "flag": "short", "1/s": "ops",
+    "joules": "joule", "seconds": "s", "GPU-hours": "h", "GPUs": "short", "flag": "short", "1/s": "ops",
+    "money": "short",
 }  # fmt: skip
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
 JOB_SHOWN = (
@@ -41,11 +42,13 @@ STATS = {
     "waste_share",
     "hours_busy_not_working", "hours_starved", "hours_idle_allocated", "hours_allocated_unused", "hours_idle",
     "hours_total", "gpus_by_state",
+    "cost_no_work",
 }  # fmt: skip
 COUNTED = {"down", "absent", "late", "dead", "vanished", "lost", "ecc_uncorrected", "row_remap"}
 """Of these the number is shown, which are none on a good day."""
 TABLES = {
     "waste_by_job",
+    "cost_by_job",
     "idle_with_memory",
     "allocated_unused",
     "straggler_slow",
@@ -100,6 +103,9 @@ def _dashboard(kind: str) -> str:
             .hide(VariableHide.DONT_HIDE)
         )
         built = built.with_variable(variable if one else variable.all_value(".*"))
+    # Nobody knows the price but the user: without one deploy leaves the variable and its panels out.
+    price = dashboard.TextBoxVariable("price").label("Price of a GPU-hour").default_value("@price")
+    built = built.with_variable(price)
     if kind == "job":
         for id in JOB_SHOWN:
             built = built.with_panel(_panel(library()[id], kind))

@@ -23,6 +23,8 @@ OF_JOB = "@of_job"
 """What narrows a dashboard's query to the GPUs of its job."""
 FLEET = "gputop-fleet"
 """The dashboard of whole clusters, whose sums are those that the rules record."""
+PRICE = "price"
+"""The dashboards' variable that holds the price of a GPU-hour."""
 CLUSTER = 'cluster=~"$cluster"'
 """The matcher of the clusters chosen in a dashboard."""
 _QUERY = re.compile(r"@([a-z_]+)")
@@ -46,8 +48,8 @@ def checked_image(text: str) -> str:
     return text
 
 
-def files(names: Names, image: str = LOCAL_IMAGE) -> dict[str, str]:
-    """Path below the target → text, of every file."""
+def files(names: Names, price: float | None = None, image: str = LOCAL_IMAGE) -> dict[str, str]:
+    """Path below the target → text, of every file. Cost is in none of them without a ``price`` of a GPU-hour."""
     text_of_path = {
         str(path.relative_to(FILES)): path.read_text(encoding="utf-8")
         for path in sorted(FILES.rglob("*"))
@@ -56,26 +58,34 @@ def files(names: Names, image: str = LOCAL_IMAGE) -> dict[str, str]:
     manifest = "kubernetes/daemonset.yaml"
     text_of_path[manifest] = text_of_path[manifest].replace(f"image: {LOCAL_IMAGE}", f"image: {image}")
     for path in [path for path in text_of_path if path.endswith(".json")]:
-        text_of_path[path] = dashboard(text_of_path[path], names)
+        text_of_path[path] = dashboard(text_of_path[path], names, price)
     text_of_path[RULES] = (
         "# Recording and alerting rules. Name this file under rule_files of prometheus.yml; vmalert takes it as well.\n"
         f"# Written by gputop fleet deploy --names {names}; each rule's query: gputop fleet queries ID.\n"
-        + rules_yaml(names)
+        + (f"# Costs assume {price:g} a GPU-hour, as given by --price.\n" if price else "")
+        + rules_yaml(names, price)
     )
     return text_of_path
 
 
-def dashboard(text: str, names: Names) -> str:
-    """A dashboard with its queries under these names; panels that nothing could fill are left out."""
+def dashboard(text: str, names: Names, price: float | None = None) -> str:
+    """A dashboard with its queries under these names; panels that nothing could fill are left out.
+
+    The price is a variable of the dashboard: it is shown beside the numbers, and can be changed there.
+    """
     board: dict[str, Any] = json.loads(text)
-    for variable in board["templating"]["list"]:
-        variable["query"] = _values(variable["query"], names)
+    variables = [row for row in board["templating"]["list"] if row["name"] != PRICE or price]
+    for variable in variables:
+        variable["query"] = _values(variable["query"], names, price)
+        if variable["name"] == PRICE:
+            variable["current"] = {"text": variable["query"], "value": variable["query"]}
+    board["templating"]["list"] = variables
     host = DIALECTS[names].hosts[0]
     panels = []
     for panel in board["panels"]:
         can_be_asked = True
         for target in panel.get("targets", ()):
-            expr = _panel_promql(target["expr"], names, of_fleet=board["uid"] == FLEET)
+            expr = _panel_promql(target["expr"], names, f"${PRICE}" if price else None, of_fleet=board["uid"] == FLEET)
             can_be_asked = can_be_asked and expr is not None
             target["expr"] = expr
             target["legendFormat"] = target["legendFormat"].replace("@legend", f"{{{{{host}}}}} GPU {{{{gpu}}}}")
@@ -86,7 +96,7 @@ def dashboard(text: str, names: Names) -> str:
     return json.dumps(board, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
-def _panel_promql(expr: str, names: Names, *, of_fleet: bool) -> str | None:
+def _panel_promql(expr: str, names: Names, price: str | None, *, of_fleet: bool) -> str | None:
     """An expression with the queries that it names; None where one of them cannot be asked under these names."""
     match = _QUERY.search(expr)
     assert match is not None, expr
@@ -96,8 +106,9 @@ def _panel_promql(expr: str, names: Names, *, of_fleet: bool) -> str | None:
     has_gpu, host = about not in ("host", "target"), "instance" if about == "target" else DIALECTS[names].hosts[0]
     select = f'{CLUSTER},{host}=~"$host"' + ',gpu=~"$gpu"' * has_gpu
     is_recorded = of_fleet and query.id in SUMS
-    q = rule_scope(names, select, job="$job" * has_gpu, of_sums=CLUSTER, uses_records=is_recorded)
-    promql = q.record(record_of(query.id)) if is_recorded else query.promql(q)
+    q = rule_scope(names, select, job="$job" * has_gpu, price=price, of_sums=CLUSTER, uses_records=is_recorded)
+    # What is recorded of money has the price that was given: in the dashboard it can be changed.
+    promql = q.record(record_of(query.id)) if is_recorded and not query.needs_price else query.promql(q)
     if promql is None:
         return None
     everywhere = rule_scope(names)
@@ -105,7 +116,7 @@ def _panel_promql(expr: str, names: Names, *, of_fleet: bool) -> str | None:
     return expr.replace(match[0], f"({promql})" if OF_JOB in expr else promql).replace(OF_JOB, of_job)
 
 
-def _values(query: str, names: Names) -> str:
+def _values(query: str, names: Names, price: float | None) -> str:
     """What a variable of the dashboard offers, in Grafana's words."""
     util, host = DIALECTS[names].signals["util_pct"].name, DIALECTS[names].hosts[0]
     job = f"gputop_job_info{{{CLUSTER}}}, job_id" if names == "gputop" else f"{util}, hpc_job"
@@ -114,6 +125,7 @@ def _values(query: str, names: Names) -> str:
         "@values:host": f"label_values({util}{{{CLUSTER}}}, {host})",
         "@values:gpu": f'label_values({util}{{{CLUSTER},{host}=~"$host"}}, gpu)',
         "@values:job": f"label_values({job})",
+        "@price": f"{price or 0:.10g}",
     }.get(query, query)
 
 

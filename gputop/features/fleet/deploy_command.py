@@ -11,6 +11,7 @@ from gputop.commands.needs import Needs
 from gputop.config import Settings
 from gputop.features.fleet.deploy import LOCAL_IMAGE, checked_image, files
 from gputop.features.fleet.queries_command import named
+from gputop.model.cards import own_price
 from gputop.model.quantity import count
 from gputop.model.source import UsageError
 from gputop.output.messages import say
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     try:
         if folder.is_dir() and any(folder.iterdir()) and not args.force:
             raise UsageError(f"{folder} is not empty: name another directory, or overwrite files there with --force")
-        made = files(args.names, checked_image(args.image))
+        made = files(args.names, own_price(settings.price), checked_image(args.image))
         _refuse_linked_directories(folder, made)
         for path, text in made.items():
             _write(folder / path, text)

@@ -81,7 +81,8 @@ EXPORTED = (
     "reported.",
     "`gputop fleet queries` prints every query below in PromQL, for `--names gputop`, `4.9` or `legacy`. "
     "`gputop fleet deploy DIR` writes rules, two Grafana dashboards, Kubernetes "
-    "manifests, a systemd unit, Slurm scripts and a compose file. The exporter "
+    "manifests, a systemd unit, Slurm scripts and a compose file; with your `--price` of a GPU-hour also rules "
+    "and panels of what time without work cost, with the price as a variable of the dashboards. The exporter "
     "receives the steps of all users' jobs on /run/gputop/steps.sock where it may bind that socket, otherwise "
     "those of its own user.",
     "`--dcgm-names` adds the same values under the names of dcgm-exporter, for dashboards that were made for "
@@ -135,7 +136,7 @@ SEEN = (
     "working. The rules record it each minute as `gputop:gpu:state` (1 working, 2 busy, not working, 3 starved, "
     "4 idle, holding memory, 5 idle, 6 not measured, 7 allocated, unused), the part of the minute that was no "
     "work as `gputop:gpu:lost`, the means behind it as `gputop:gpu:util` and `gputop:gpu:sm`, and whose GPU it is as "
-    "`gputop:gpu:owner`; hours and shares are sums of "
+    "`gputop:gpu:owner`; hours, shares and costs are sums of "
     "these by cluster. The label `names` says under whose names they were made. Alerts carry `hostname`, "
     "`job_id`, `user`, `k8s_namespace` and `k8s_pod`; a host is called by its label, or by its address without "
     "the port.",

@@ -20,7 +20,7 @@ MODES: Mapping[Mode, str] = MappingProxyType({
 })  # fmt: skip
 """What questions are grouped by."""
 Unit = Literal[
-    "ratio", "watts", "celsius", "bytes", "bytes/s", "seconds", "GPU-hours", "GPUs", "flag", "1/s"
+    "ratio", "watts", "celsius", "bytes", "bytes/s", "joules", "seconds", "GPU-hours", "GPUs", "flag", "1/s", "money"
 ]  # fmt: skip
 Severity = Literal["critical", "warning", "info"]
 
@@ -60,6 +60,13 @@ class FleetQuestion(Struct, frozen=True):
         return names == "gputop" or self.dcgm is not None
 
     def promql(self, q: Scope) -> str | None:
-        """The query in PromQL, None where it cannot be asked under these names."""
+        """The query in PromQL, None where it cannot be asked under these names, or needs a price that is not given."""
         query = self.query if q.is_own or self.dcgm == "same" else self.dcgm
-        return None if query is None else query(q)
+        if query is None or (self.needs_price and not q.price):
+            return None
+        return query(q)
+
+    @property
+    def needs_price(self) -> bool:
+        """Whether it asks about money."""
+        return self.unit == "money"

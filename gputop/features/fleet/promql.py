@@ -95,9 +95,9 @@ SCRAPES = 8
 """The fewest samples that a window of a rule must hold to say anything about a GPU."""
 SIGNALS: Mapping[str, str] = MappingProxyType({
     "util": "util_pct", "sm": "sm_active_pct", "occupancy": "sm_occupancy_pct", "tensor": "tensor_active_pct",
-    "dram": "dram_active_pct", "engine": "graphics_active_pct", "power": "power_w",
-    "temp": "temp_c", "memory": "mem_used_bytes", "memory_total": "mem_total_bytes",
-    "pcie_rx": "pcie_rx_bytes_per_s", "pcie_tx": "pcie_tx_bytes_per_s",
+    "dram": "dram_active_pct", "engine": "graphics_active_pct", "power": "power_w", "power_limit": "power_limit_w",
+    "energy": "energy_j", "temp": "temp_c", "memory": "mem_used_bytes", "memory_total": "mem_total_bytes",
+    "clock": "sm_clock_mhz", "pcie_rx": "pcie_rx_bytes_per_s", "pcie_tx": "pcie_tx_bytes_per_s",
     "pcie_gen": "pcie_gen", "pcie_width": "pcie_width", "nvlink_rx": "nvlink_rx_bytes_per_s",
     "ecc": "ecc_uncorrected_volatile",
 })  # fmt: skip
@@ -124,7 +124,8 @@ class Scope(Struct, frozen=True):
 
     No window is shorter than ``least_s`` seconds. With ``uses_records`` the means of jobs and sums over an hour are
     those that the rules record; ``of_sums`` are the matchers of recorded sums, which have no host and no GPU, where
-    they differ from ``select``. ``job`` is a regular expression of job numbers, empty for all GPUs.
+    they differ from ``select``. ``job`` is a regular expression of job numbers, empty for all GPUs. ``price`` is the
+    user's own price of a GPU-hour, or the dashboards' variable: without it no question about money is asked.
     """
 
     dialect: Dialect
@@ -133,6 +134,7 @@ class Scope(Struct, frozen=True):
     least_s: float = 0.0
     uses_records: bool = False
     job: str = ""
+    price: str = ""
     of_sums: str | None = None
 
     @property
@@ -257,7 +259,7 @@ class Scope(Struct, frozen=True):
         if signal.doubtful:
             # Percent under a ratio's name, as DCGM up to 4.6 has it: the highest of all values tells.
             return f"{value} / (1 + 99 * scalar(max({self.series(signal.name)}) > bool {RATIO_LIMIT:g}))"
-        if not self.is_own and function not in ("rate", "increase"):
+        if not self.is_own and key != "energy_j" and function not in ("rate", "increase"):
             value = f"({value} < {BLANK:g})"
         factor = base_factor(self.dialect, key)
         times = "" if factor == 1.0 else f" / {1.0 / factor:.10g}" if factor < 1.0 else f" * {factor:.10g}"
@@ -271,12 +273,14 @@ def rule_scope(
     scrape_s: float = 15.0,
     uses_records: bool = False,
     job: str = "",
+    price: float | str | None = None,
     of_sums: str | None = None,
 ) -> Scope:
     """The scope of rules and dashboards under these names; ``scrape_s`` is the time between two scrapes."""
     dialect = DIALECTS[names]
     labels = ("cluster", *dialect.hosts, *dialect.number, *dialect.instance, *dialect.uuid)
-    return Scope(dialect, labels, select, SCRAPES * scrape_s, uses_records, job, of_sums)
+    text = price if isinstance(price, str) else f"{price:.10g}" if price else ""
+    return Scope(dialect, labels, select, SCRAPES * scrape_s, uses_records, job, text, of_sums)
 
 
 # What the rules and the screen ask alike.

@@ -13,6 +13,7 @@ from gputop.features.fleet.address import checked_select
 from gputop.features.fleet.fleet_question import MODES, FleetQuestion
 from gputop.features.fleet.promql import ALL_NAMES, Scope, rule_scope
 from gputop.features.fleet.questions import library
+from gputop.model.cards import own_price
 from gputop.model.quantity import wrapped
 from gputop.model.source import UsageError
 
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     queries = library()
     if args.id is not None and args.id not in queries:
         raise UsageError(f"no query {args.id!r}{nearest(args.id, queries)}; `gputop fleet queries` lists them")
-    scope = rule_scope(args.names, checked_select(args.select))
+    scope = rule_scope(args.names, checked_select(args.select), price=own_price(settings.price))
     stdout_is_text(settings)
     if args.id is not None:
         sys.stdout.write(_query_text(queries[args.id], scope))
@@ -54,7 +55,10 @@ def _query_text(query: FleetQuestion, scope: Scope) -> str:
     for text in (query.meaning, f"→ {query.advice}"):
         lines += wrapped(text, WIDTH, "#   ", "#   ")
     promql = query.promql(scope)
-    if promql is not None and "gputop:" in promql:
-        lines.append("#   asks for what the rules of gputop fleet deploy record")
-    lines.append(promql or "#   only gputop export can answer this: --names gputop")
+    if promql is None and query.needs_price and not scope.price:
+        lines.append("#   only with your price of a GPU-hour: --price 2.50")
+    else:
+        if promql is not None and "gputop:" in promql:
+            lines.append("#   asks for what the rules of gputop fleet deploy record")
+        lines.append(promql or "#   only gputop export can answer this: --names gputop")
     return "\n".join(lines) + "\n"

@@ -129,6 +129,18 @@ BOTTLENECK_QUERIES = (
         lambda q: f"(1 - {q.mean('util')}) and {in_state(q, 'starved')}",
         AlertRule("GpuStarved", f" > {share(IDLE)}", "30m", "info"),
     ),
+    FleetQuestion(
+        "loaders_waiting", "bottleneck", "Loaders short of cores", "ratio",
+        lambda q: f"{_own_mean(q, 'gputop_loader_queued_ratio')} > 0.1",
+        "Share of time the dataloader workers were runnable and had no core.",
+        "Fewer workers a GPU, more cores a job; decode on the GPU.", None,
+    ),
+    FleetQuestion(
+        "loaders_on_disk", "bottleneck", "Loaders that wait for the disk", "ratio",
+        lambda q: f"{_own_mean(q, 'gputop_loader_disk_ratio')} > 0.1",
+        "Share of the dataloader workers that waited for the disk.",
+        "Larger files, local NVMe, a cache; more workers help only where the disk has room.", None,
+    ),
 )  # fmt: skip
 
 
@@ -379,6 +391,11 @@ THROUGHPUT_QUERIES = (
         "Boards alone, without hosts and cooling.", "For capacity planning.",
     ),
     FleetQuestion(
+        "energy", "throughput", "Energy in the last hour", "joules",
+        lambda q: f"sum by ({q.host}) ({q.gpu('energy', 'increase', HOUR_S)})",
+        "What the boards took, by host.", "Divide by 3.6 million for kWh.",
+    ),
+    FleetQuestion(
         "steps_per_second", "throughput", "Training steps a second", "1/s",
         lambda q: f"sum by (cluster, job_id, rank) ({q.over('rate', q.series('gputop_step_seconds_count'))})",
         "Steps as jobs announce them: the one number that says whether a job became faster.",
@@ -394,6 +411,11 @@ THROUGHPUT_QUERIES = (
         "step_seconds", "throughput", "Time of a training step", "seconds",
         _steps,
         "Mean over five minutes.", "Record a run with gputop record where it rises.", None,
+    ),
+    FleetQuestion(
+        "efficiency", "throughput", "SM activity as a share of utilisation", "ratio",
+        lambda q: f"{q.mean('sm')} / ({q.mean('util')} > 0.1)",
+        "How much of the chip works while the GPU counts as busy.", "Below 0.3: see gap and its verdict.",
     ),
 )  # fmt: skip
 
@@ -488,5 +510,17 @@ WASTE_QUERIES = (
         lambda q: f"{_no_work(q)} / {_minutes(q, _MEASURED)}",
         "Of the time in which it is known. Unmeasured GPUs are in neither number.",
         "Track it by week: it is the number to bring down.",
+    ),
+    FleetQuestion(
+        "cost_no_work", "waste", "Cost of GPU time that did no work, last hour", "money",
+        lambda q: f"{_no_work(q)} / 60 * {q.price}",
+        "GPU-hours that did no work, at the price of a GPU-hour that you gave: an assumption, so state the price "
+        "beside the number. (1 - utilisation) x price counts a GPU that is busy and not working as work.",
+        "Give your own price: --price 2.50.",
+    ),
+    FleetQuestion(
+        "cost_by_job", "waste", "Cost by job and user, last hour", "money", lambda q: f"{_by_job(q)} * {q.price}",
+        "What each job's GPUs cost while they did no work, minute by minute under the job that had them then.",
+        "Start with the first. Give your own price: --price 2.50.",
     ),
 )  # fmt: skip

@@ -22,7 +22,7 @@ from gputop.features.fleet.state_rules import OWNER, OWNER_LABELS, by_owner, of_
 
 RECORDED = (
     "waste_share", "waste_by_job", "hours_busy_not_working", "hours_starved", "hours_idle_allocated",
-    "hours_allocated_unused", "hours_idle", "hours_total", "cluster_power",
+    "hours_allocated_unused", "hours_idle", "hours_total", "cluster_power", "cost_no_work", "cost_by_job",
 )  # fmt: skip
 """Queries over an hour or over all GPUs: dashboards of a large fleet ask for them again and again."""
 SUMS = tuple(id for id in RECORDED if id != "cluster_power")
@@ -38,9 +38,11 @@ def alerts(names: Names) -> Iterator[tuple[FleetQuestion, AlertRule]]:
             yield query, query.alert
 
 
-def recorded(names: Names, scrape_s: float = 15.0) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def recorded(
+    names: Names, price: float | None = None, scrape_s: float = 15.0
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Groups of recording rules: name, and the name and PromQL of each; later ones are made of earlier ones."""
-    q = rule_scope(names, scrape_s=scrape_s, uses_records=True)
+    q = rule_scope(names, scrape_s=scrape_s, uses_records=True, price=price)
     by_gpu = of_gpus(q, library()["gpus_by_state"].promql(q) or "")
     read = " ".join((*(expr for _, expr in by_gpu), *(alert_promql(q, *row) for row in alerts(names))))
     plain = rule_scope(names, scrape_s=scrape_s)
@@ -50,15 +52,15 @@ def recorded(names: Names, scrape_s: float = 15.0) -> Iterator[tuple[str, list[t
     yield "gputop_fleet", [(name, expr) for name, expr in exprs if expr is not None]
 
 
-def rules_yaml(names: Names, *, scrape_s: float = 15.0) -> str:
-    """The recording and alerting rules."""
+def rules_yaml(names: Names, price: float | None = None, *, scrape_s: float = 15.0) -> str:
+    """The recording and alerting rules; those of cost only where there is a price of a GPU-hour."""
     lines = ["groups:"]
-    for group, rows in recorded(names, scrape_s):
+    for group, rows in recorded(names, price, scrape_s):
         lines += [f"  - name: {group}", "    interval: 1m", "    rules:"]
         for name, expr in rows:
             lines += [f"      - record: {name}", *_block(expr)]
             lines += ["        labels:", f"          {NAMES_LABEL}: {_quoted(names)}"]
-    q = rule_scope(names, scrape_s=scrape_s, uses_records=True)
+    q = rule_scope(names, scrape_s=scrape_s, uses_records=True, price=price)
     lines += ["  - name: gputop_alerts", "    rules:"]
     for query, alert in alerts(names):
         lines += [

@@ -277,7 +277,7 @@ def test_the_families_that_the_example_leaves_out_are_asked_by_no_rule_and_are_t
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_prometheus_vmalert_and_alertmanager_take_their_files(names: Names, tmp_path: Path) -> None:
-    for path, text in files(names).items():
+    for path, text in files(names, 2.5).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     checks = [["promtool", "check", "config", f"prometheus/{name}.yml"] for name in ("prometheus", "scrape")]
@@ -397,12 +397,13 @@ def test_the_shell_scripts_hold_no_job_up(tmp_path: Path) -> None:
 def test_every_query_has_a_panel() -> None:
     made = files("gputop")
     text = made["grafana/gputop-fleet.json"]
-    assert all(json.dumps(query.title)[1:-1] in text for query in library().values())
+    left_out = {query.id for query in library().values() if json.dumps(query.title)[1:-1] not in text}
+    assert left_out == {query.id for query in library().values() if query.needs_price}
 
 
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_the_fleet_s_dashboard_reads_what_the_rules_record_and_draws_few_lines(names: Names) -> None:
-    made = files(names)
+    made = files(names, 2.5)
     recorded = set(re.findall(r"record: (gputop:fleet:(?:hours|waste)_\S+)", made["prometheus/gputop.rules.yml"]))
     assert len(recorded) >= 8
     asked = {
@@ -414,3 +415,22 @@ def test_the_fleet_s_dashboard_reads_what_the_rules_record_and_draws_few_lines(n
     assert read == recorded
     assert not any("[1h]" in expr for expr in asked if "state_seconds" in expr), "an hour of every GPU, at each refresh"
     assert all(expr.startswith("topk(") for expr, kind in asked.items() if kind == "timeseries")
+
+
+@pytest.mark.parametrize("names", ALL_NAMES)
+def test_money_is_shown_at_the_given_price_alone_and_the_price_stands_beside_it(names: Names) -> None:
+    without, priced = files(names), files(names, 2.5)
+    wanted = {query.id for query in library().values() if query.needs_price}
+    rules = "prometheus/gputop.rules.yml"
+    assert "cost" not in without[rules]
+    assert {f"gputop:fleet:{id}" for id in wanted} <= set(re.findall(r"record: (\S+)", priced[rules]))
+    assert "2.5 a GPU-hour" in priced[rules] and "* 2.5" in priced[rules]
+    path = "grafana/gputop-fleet.json"
+    assert "price" not in without[path] and "Cost" not in without[path]
+    board = json.loads(priced[path])
+    (variable,) = [row for row in board["templating"]["list"] if row["name"] == "price"]
+    assert (variable["query"], variable["current"]["value"], variable["label"]) == ("2.5", "2.5", "Price of a GPU-hour")
+    asked = {panel["title"]: panel["targets"][0]["expr"] for panel in board["panels"] if panel.get("targets")}
+    costs = {query.id: asked[query.title] for query in library().values() if query.title in asked and query.needs_price}
+    assert all("$price" in expr for expr in costs.values())
+    assert set(costs) == wanted

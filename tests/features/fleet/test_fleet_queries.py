@@ -25,7 +25,7 @@ def test_every_query_says_what_it_means_and_what_to_do_in_every_names_that_can_a
     for query in library().values():
         assert len(query.meaning) > 20 and query.advice, query.id
         for names in ALL_NAMES:
-            asked = query.promql(rule_scope(names))
+            asked = query.promql(rule_scope(names, price=2.5))
             assert (asked is None) == (names != "gputop" and query.dcgm is None) == (not query.is_answered(names))
             if asked is not None:
                 assert asked.count("(") == asked.count(")") and asked.count("{") == asked.count("}")
@@ -73,9 +73,20 @@ def test_a_matcher_of_any_values_matches_them_and_nothing_else_whatever_they_hol
     assert not any(pattern.fullmatch(value) for value in ("", "cxx", "g", "aa", 'a"'))
 
 
+def test_no_price_is_assumed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert library()["cost_no_work"].promql(rule_scope()) is None
+    assert main(["fleet", "queries", "cost_no_work"]) == 0
+    assert "--price" in capsys.readouterr().out
+    assert main(["fleet", "queries", "cost_no_work", "--price", "2.5"]) == 0
+    assert "* 2.5" in capsys.readouterr().out
+    assert main(["fleet", "queries", "cost_no_work", "--price", "list"]) == 0
+    assert "* list" not in capsys.readouterr().out, "prices of cards are none of a fleet"
+
+
 def test_units_are_those_of_the_base_whoever_exports() -> None:
     legacy = rule_scope("legacy")
     assert "/ 100" in legacy.gpu("util") and "* 1048576" in legacy.gpu("memory")
+    assert "/ 1000" in legacy.gpu("energy", "increase", 3600.0)
     assert "> bool 1.5" in rule_scope("4.9").gpu("util"), "a ratio's name may carry percent"
 
 

@@ -80,7 +80,9 @@ def place(nvml_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         for job in ("gputop", "dcgm-exporter"):
             scrapes += f"  - job_name: {job}\n    static_configs: [{{targets: ['127.0.0.1:{dead}']}}]\n"
         # Each minute is too seldom for a fleet that is there for half of one; windows are those of its scrapes.
-        rules = {names: rules_yaml(names, scrape_s=1.0).replace("interval: 1m", "interval: 5s") for names in ALL_NAMES}
+        rules = {
+            names: rules_yaml(names, 2.5, scrape_s=1.0).replace("interval: 1m", "interval: 5s") for names in ALL_NAMES
+        }
         with engines(folder, scrapes, rules) as asked:
             time.sleep(SETTLED_S)
             yield Place(node, asked)
@@ -91,7 +93,7 @@ MISSED = ("absent", "fewer_targets", "hang")
 
 
 def _asked(id: str, names: Names) -> str | None:
-    query = library()[id].promql(rule_scope(names, scrape_s=1.0))
+    query = library()[id].promql(rule_scope(names, scrape_s=1.0, price=2.5))
     # A minute between two points of a subquery is longer than this fleet has been there.
     return None if query is None else query.replace(":1m]", ":5s]").replace(":host:gpus[24h]", ":host:gpus[40s]")
 
@@ -136,12 +138,13 @@ def test_both_planted_stragglers_are_found_and_no_other_of_800(place: Place, eng
 
 @pytest.mark.parametrize("names", ALL_NAMES)
 def test_every_panel_of_the_dashboards_shows_something(place: Place, names: Names) -> None:
-    made, missed = files(names), {library()[id].title for id in MISSED}
+    made, missed = files(names, 2.5), {library()[id].title for id in MISSED}
     shown: dict[str, str] = {}
     for file in ("grafana/gputop-fleet.json", "grafana/gputop-job.json"):
         for panel in json.loads(made[file])["panels"]:
             for target in panel.get("targets", ()) if panel["title"] not in missed else ():
                 query = re.sub(r"\$(cluster|host|gpu|job)", ".*", target["expr"]).replace(":1m]", ":5s]")
+                query = query.replace("$price", "2.5")
                 shown[query.replace("[2m]", "[8s]")] = panel["title"]
     # Several panels may have one title.
     queries = {f"{title}: {query}": query for query, title in shown.items()}
