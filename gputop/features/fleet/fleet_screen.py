@@ -437,6 +437,4 @@ def help_rows(glyphs: Glyphs, width: int, keys: Sequence[Key]) -> list[Row]:
         for word, text in table:
             rows += entry_rows(word, text, width, indent=20)
         rows.append(Line().row(width))
-    if glyphs.name == "ascii":
-        return [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
     return rows
