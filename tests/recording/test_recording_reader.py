@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from gputop.recording.encode import Encoder
 from gputop.recording.format import RecordingError
+from gputop.recording.gzip_members import Allowance, open_recording, packed_lines
 from gputop.recording.index import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
@@ -128,6 +129,16 @@ def test_two_torn_recordings_written_behind_each_other_lose_at_most_the_torn_mem
     found = times(path)
     assert found[:60] == list(range(60))
     assert found[-100:] == list(range(100))
+
+
+def test_a_member_that_runs_over_the_next_one_is_not_believed(tmp_path: Path) -> None:
+    stored = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff" + b"\x00\xff\xff\x00\x00" + b'{"k":"frame","t":1}\n'
+    path = tmp_path / "r"
+    path.write_bytes(stored + b"the next one")
+    with open_recording(str(path)) as file:
+        assert list(packed_lines(file, 0, len(stored), Allowance())) == [None]
+        torn = packed_lines(file, 0, None, Allowance())
+        assert next(torn) == b'{"k":"frame","t":1}', "torn, if nothing follows"
 
 
 def test_events_after_the_last_frame_are_given_to_it(tmp_path: Path) -> None:
