@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.export.metrics_page import PageChoice
@@ -44,7 +45,7 @@ class Nodes:
         self.errors = 0
         self.told: list[dict[str, Any]] = []
         self.lock = threading.Lock()
-        pods = {"GPU-0": [PodContainer("team-a", "train-0", "main")]}
+        pods = {"GPU-n2": [PodContainer("team-a", "train-0", "main")]}
         self._feeds = {"/n1": feed(), "/n2": feed(PageChoice(False, (PodFamilies(lambda: pods),)))}
 
     def page(self, path: str) -> str:
@@ -52,8 +53,10 @@ class Nodes:
             static = ProcessStatic("ada", None, "python3", slurm(77)) if path == "/n1" else None
             processes = (ProcessSample(9, gpu=0, static=static),) if static is not None else ()
             gpu = gpu_of(util_pct=97.0, sm_active_pct=80.0, ecc_uncorrected_volatile=self.errors)
+            # A UUID of its own: one GPU at two addresses is told once.
+            own = replace(gpu, static=replace(gpu.static, uuid=f"GPU{path.replace('/', '-')}"))
             given = self._feeds[path]
-            given.take(snapshot_of(time.time(), gpu, processes=processes))
+            given.take(snapshot_of(time.time(), own, processes=processes))
             return given.page()
 
     def until(self, is_there: Callable[[dict[str, Any]], bool], within_s: float = 120.0) -> dict[str, Any]:
