@@ -38,6 +38,7 @@ ENGINE_RUNS, KERNELS_RUN = 20.0, 50.0
 """Percent of the engine's activity and of util, beside which no multiprocessor can have had nothing to do at all."""
 SM_ABOVE = 5.0
 """Points by which SM exceeds util, from which on util is the one that is too low."""
+MOST_OF_A_SECOND = 50.0
 PERCENTS = tuple(key for key, metric in GPU_METRICS.items() if metric.unit == "pct")
 COUNTED = (
     "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct", "fp64_active_pct", "fp32_active_pct",
@@ -187,13 +188,23 @@ def is_refuted(gpu: GpuSample) -> bool:
     return gpu.unavailable.get("util_pct", "").startswith((ALWAYS_ZERO, STUCK))
 
 
-def busy_pct(gpu: GpuSample) -> float | None:
+def busy_pct(gpu: GpuSample, util: float | None, sm: float | None) -> float | None:
     """Percent of the time in which kernels ran: util, or SM where that says more (an H100's util was 0 in 30 of 117 s
-    beside an SM of 8 to 58). Not by a source whose values are old, nor by a share of cycles while the clock swings."""
-    util, sm = gpu.util_pct, gpu.sm_active_pct
+    beside an SM of 8 to 58). Not by a source whose values are old, nor by a share of cycles while the clock swings.
+
+    ``util`` and ``sm`` are those of the sample or means of many. Where util is a moment of each second, the larger of
+    the two second by second is more than either mean: a job that works in bursts would seem to work all the time.
+    """
     if util is None or sm is None or sm <= util + SM_ABOVE or gpu.static.mig_enabled or gpu.sm_source not in MEASURED:
         return util
     return util if SM_SOURCES[gpu.sm_source].slow or "sm_active_pct" in gpu.doubts else sm
+
+
+def busy_second_pct(gpu: GpuSample) -> float | None:
+    """What one sample says of pauses: its util, or SM where that shows that the GPU worked for most of the second. A
+    pause's own first and last second are busy in part."""
+    busy = busy_pct(gpu, gpu.util_pct, gpu.sm_active_pct)
+    return busy if busy is None or busy >= MOST_OF_A_SECOND else gpu.util_pct
 
 
 class Impossible(Struct, frozen=True):
@@ -246,7 +257,7 @@ class Readings:
             if not rule.zeros_alone or getattr(gpu, key) == 0.0
         }
         doubts = {} if (doubt := _clock_doubt(gpu, past)) is None else {"sm_active_pct": doubt}
-        if not doubts and "util_pct" not in missing and busy_pct(gpu) != gpu.util_pct:
+        if not doubts and "util_pct" not in missing and busy_pct(gpu, gpu.util_pct, gpu.sm_active_pct) != gpu.util_pct:
             doubts = {"util_pct": "SM says more"}
         if not missing and not doubts:
             return gpu

@@ -26,7 +26,7 @@ from gputop.diagnosis.hysteresis import (
     saves_pct,
 )
 from gputop.diagnosis.idle_runs import ZERO_UTIL, Alternations, Births, Demand, ZeroRuns
-from gputop.diagnosis.readings import BROKEN, busy_pct, is_broken, is_refuted
+from gputop.diagnosis.readings import BROKEN, busy_pct, busy_second_pct, is_broken, is_refuted
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, HostSide, Pause, Signals
 from gputop.diagnosis.sm_remedy import how_to_measure
 from gputop.diagnosis.window import (
@@ -262,18 +262,19 @@ class GpuTrack:
         measured = tick if host_is_new else None
         if measured is not None:
             self._trend.observe(t, measured.owners, None if total is None or used is None else total - used)
-        before, util = self._util, busy_pct(gpu)
+        before, util = self._util, gpu.util_pct
+        busy = busy_second_pct(gpu)
         self._util = util
         if before is not None and is_refuted(gpu):
             self._restart()
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         write = None if measured is None else measured.write_bytes
         primary = None if measured is None else measured.primary
-        if util is not None and self._runs.observe(t, dt, util, write, saves_pct(primary)) > RESTART_AFTER_ZERO_S:
+        if busy is not None and self._runs.observe(t, dt, busy, write, saves_pct(primary)) > RESTART_AFTER_ZERO_S:
             self._restart()
         knows = tick is not None and tick.knows_feeders
         age = tick.age_s if tick is not None and knows else None
-        if util is not None and self._startup.begins_to_work(t, util, age_known=age is not None):
+        if busy is not None and self._startup.begins_to_work(t, busy, age_known=age is not None):
             self._restart()
         trains_since = None if util is None or not knows else self._startup.began_to_train(t, interval_s)
         if measured is not None:
@@ -294,8 +295,8 @@ class GpuTrack:
         if measured is not None:
             self.feeders.push(t, tuple(measured.feeders), measured.ends)
             if util is not None:
-                busy = self.window.means().gpu.u
-                waits = busy is None or busy < WAITS_BELOW_UTIL
+                mean = self.window.means().gpu.u
+                waits = mean is None or mean < WAITS_BELOW_UTIL
                 rows = [feeder for feeder in measured.feeders if waits and self.feeders.feeds(feeder.key)]
                 main = HostMeans._make(row[len(GpuMeans._fields) :])
                 self.account.add(t, dt, util, _looks(measured), main, rows)
@@ -305,9 +306,9 @@ class GpuTrack:
             self.window.keep(t - trains_since + 0.5 * interval_s)
             self.feeders.keep(t - trains_since + 0.5 * interval_s)
             self.account.restart(t - trains_since + 0.5 * interval_s)
-        if util is not None:
-            self._falls = self._alternations.observe(t, util)
-            self._has_pauses = self._demand.observe(t, util)
+        if util is not None and busy is not None:
+            self._falls = self._alternations.observe(t, busy)
+            self._has_pauses = self._demand.observe(t, busy)
             idle, part = 100.0 - util, 1.0 - exp(-dt / at.DEMAND_SLOW_S)
             self._slow_idle = idle if self._slow_idle is None else self._slow_idle + part * (idle - self._slow_idle)
         if util is not None and measured is not None and measured.scheduled:
@@ -386,7 +387,10 @@ class GpuTrack:
         window = self.window
         mean = window.means()
         util, sm = mean.gpu.u, None if sm_off else mean.gpu.sm
-        u = max(sm or 0.0, mean.gpu.tensor or 0.0, mean.gpu.dram or 0.0) if util is None else util
+        if util is None:
+            u = max(sm or 0.0, mean.gpu.tensor or 0.0, mean.gpu.dram or 0.0)
+        else:
+            u = busy_pct(gpu, util, sm) or 0.0
         tick = NOBODY if tick is None else tick
         hollow = not listed if tick is NOBODY else tick.computing > 0 and not tick.renders()
         n, least = min(len(window), self._fresh), min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))

@@ -249,6 +249,15 @@ def test_a_second_in_which_sm_says_more_than_util_counts_as_busy_by_sm() -> None
         assert not all_believed([(other, [])])[0].doubts
 
 
+def test_a_job_in_bursts_is_as_idle_as_its_util_says_in_the_mean_however_sm_spreads_them() -> None:
+    """Util is a moment of each second, SM the mean of all of it: the larger of the two in each would be 82."""
+    said = frames(
+        snap(t, gpu(util=100.0 if t % 5 < 3 else 0.0, sm=45.0 if t % 5 < 4 else 0.0), [train()]) for t in range(60)
+    )
+    assert said[-1].diagnoses[0].verdict == "starved_unattributed"
+    assert "idle 40 %" in said[-1].diagnoses[0].evidence[0]
+
+
 @pytest.mark.parametrize(("renewed_s", "first_s"), [(1.0, 9.0), (0.25, 2.25)])
 def test_a_value_that_comes_four_times_is_one_sample(renewed_s: float, first_s: float) -> None:
     """As a GeForce of the Blackwell generation renews its util; one that rests counts as often as it comes."""
