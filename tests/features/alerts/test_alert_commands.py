@@ -123,6 +123,7 @@ def test_a_command_that_hangs_ends_with_its_session_within_its_limit(script: str
 def test_a_command_is_over_when_it_ends_whatever_it_has_left_behind() -> None:
     marker = f"87654.{os.getpid()}"
     outcome = ended("sh", "-c", f"setsid sleep {marker} & exit 3")
+    until(lambda: left(marker) != [])  # the shell may have ended before its child has become sleep
     (daemon,) = left(marker)
     daemon.kill()
     assert outcome.words == "sh ended with 3" and outcome.has_failed
