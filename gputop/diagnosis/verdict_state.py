@@ -196,8 +196,6 @@ class BadgeBoard:
 IDLE_STATES: tuple[State, ...] = ("starved", "idle", "idle_allocated")
 STARVED_IDS = frozenset(rule.id for rule in STARVED)
 """Verdicts of the starved family, whatever state their time goes to."""
-WORKS_IDS = frozenset(rule.id for rule in WORKS)
-"""Verdicts on what a GPU does while kernels run."""
 
 Figure = tuple[str, float | None]
 

@@ -34,7 +34,7 @@ JOB_LABELS = ("scheduler", "job_id", "user", "k8s_pod_uid", "container_id")
 POD_LABELS = ("k8s_namespace_name", "k8s_pod_name")
 """Labels of ``gputop_pod_info`` that name a pod."""
 HOST, POD, JOB_ID, STEP, STEP_WAIT, AGE = "host", "pod", "jobstats job", "step", "step wait", "age"
-LOST, LATE, DEAD, EXPORTER, SPACING = "lost", "late", "dead", "exporter", "spacing"
+LOST, LATE, DEAD, EXPORTER = "lost", "late", "dead", "exporter"
 """Marks of series that give: the name of the host behind an address; the pod that the kubelet gave a GPU to; a job's
 number as the value; the mean seconds of a training step, and of what it waited; when an address last gave values; that
 a driver cannot read a GPU; how long a driver is late, in seconds; how long ago the values of a file were written that
