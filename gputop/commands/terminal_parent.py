@@ -19,7 +19,6 @@ from contextlib import suppress
 SCREENS = ("demo", "replay", "fleet")
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 PASSED_ON = (*ENDING, signal.SIGTSTP)
-SETTLE_S = 0.05
 CRASH = "a crash in a library, such as the driver's"
 REASONS: dict[int, str] = {
     **dict.fromkeys((signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE), CRASH),
@@ -64,7 +63,7 @@ def _wait(child: int, found: list[int | list[bytes | int]]) -> int:
         signal.signal(number, pass_on)
     while os.WIFSTOPPED(status := os.waitpid(child, os.WUNTRACED)[1]):
         # What stops and continues a job comes to both, but not at one moment.
-        time.sleep(SETTLE_S)
+        time.sleep(0.05)
         if not asked and not _goes_on(child):
             # The shell sees a stopped job. What then continues this process alone is passed on.
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -87,8 +86,10 @@ def _wait(child: int, found: list[int | list[bytes | int]]) -> int:
 
 
 def _goes_on(child: int) -> bool:
-    """Whether the child has been continued since this was asked."""
-    return os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOHANG) is not None
+    """Whether the child has been continued since this was asked, or has ended, which only the next wait tells."""
+    with suppress(ChildProcessError):
+        return os.waitid(os.P_PID, child, os.WCONTINUED | os.WNOHANG) is not None
+    return True
 
 
 def _send(child: int, number: int) -> None:
@@ -106,8 +107,7 @@ def _restored(found: list[int | list[bytes | int]]) -> bool:
         termios.tcflush(2, termios.TCOFLUSH)
         _write(RESTORE)
         termios.tcsetattr(0, termios.TCSANOW, found)
-    except (OSError, termios.error):
-        # The terminal is gone.
+    except (OSError, termios.error):  # the terminal is gone
         return False
     return True
 

@@ -155,9 +155,9 @@ def test_a_gpu_that_is_lost_while_running_is_named_and_the_other_goes_on(
         program.read_until("LOST")
         # The screen follows the lost one; the other shows its numbers once it is selected.
         program.press("[")
-        scenario.gpus[0].set(power_w=222)
+        scenario.gpus[0].set(power_w=220)
         scenario.write()
-        program.read_until("222")
+        program.read_screen_until(lambda screen: any("220 / 700 W" in line for line in screen), 160, 48)
         program.press("q")
         program.end()
         assert program.status == 0

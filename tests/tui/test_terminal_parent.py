@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gputop.commands.terminal_parent import hold_terminal
+from gputop.commands.terminal_parent import _goes_on, hold_terminal
 from tests.nvml.stand_in import Scenario
 from tests.support.pty_program import SCREEN_TAKEN, PtyProgram
 from tests.support.waiting import has_ended, until
@@ -114,3 +114,11 @@ def test_other_commands_have_no_parent(words: list[str], monkeypatch: pytest.Mon
     hold_terminal(words)
     monkeypatch.setattr(os, "isatty", lambda descriptor: descriptor != 1)
     hold_terminal([])
+
+
+def test_a_stopped_child_that_has_ended_meanwhile_is_not_stopped_for() -> None:
+    """A window that is closed as its job is continued: asked of a child that has ended, the kernel knows of none."""
+    child = os.spawnlp(os.P_NOWAIT, "true", "true")
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+    assert _goes_on(child)
+    assert os.waitpid(child, 0)[1] == 0
