@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.nvml.stand_in import GIB, LIBRARY, Process, Scenario, build
 
-# The power of the last GPU, which no other GPU draws: a frame that shows it is complete.
-LAST_GPU_POWER_W = 613
+# The power of the last GPU, in steps of 5 W as on a screen; no other GPU draws it: a frame that shows it is complete.
+LAST_GPU_POWER_W = 615
 LAST_GPU_PATTERN = rf"(?<![\d.]){LAST_GPU_POWER_W}(?![\d.])"
 LAST_GPU_BYTES = str(LAST_GPU_POWER_W).encode()
 # Long enough for one load, short enough that nothing stays behind when it is killed.
