@@ -45,6 +45,12 @@ def test_a_value_has_its_unit_from_the_driver_on(key: str, all_drawn: dict[str, 
     assert all_drawn["working"].gpu[key] == pytest.approx(UNITS[key], rel=5e-3 if key.endswith(GROWS) else 1e-9)
 
 
+@pytest.mark.parametrize("key", [key for key in UNITS if key.endswith("_per_s")])
+def test_a_counter_has_its_unit_where_the_driver_has_no_rates(key: str, all_drawn: dict[str, Drawn]) -> None:
+    # GPM gives rates in MiB/s on Hopper; before it each is the difference of two counts, in the field's own unit.
+    assert all_drawn["bound_only"].gpu[key] == pytest.approx(UNITS[key], rel=5e-3)
+
+
 def test_beside_a_measured_sm_activity_stands_no_bound(all_drawn: dict[str, Drawn]) -> None:
     measured, bounded = all_drawn["working"].gpu, all_drawn["bound_only"].gpu
     assert (measured["sm_active_pct"], measured["sm_low_pct"], measured["sm_high_pct"]) == (88.0, None, None)
