@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.bench import report
-from tests.bench.bounds import MOST_TIMES, ONCE_WINDOW_MS, ROWS, compared, regressions, written_ratios
-from tests.bench.environments import CHECKOUT, CannotInstall
 from tests.bench.measure import Effort, Results, measure
-from tests.bench.programs import gputop, peer
+from tests.bench.programs import CHECKOUT, CannotInstall, gputop, nvitop
+from tests.bench.report import MOST_TIMES, ONCE_WINDOW_MS, WRITTEN_ROWS, compared, regressions, written_ratios
 from tests.bench.workload import Load, machine
 
 SHORT = Effort(starts=4, rounds=2, warm_up_s=2.0, rest_s=8.0, answers=1, held_s=2.0, onces=4, unattended=0)
@@ -22,7 +21,7 @@ SHORT = Effort(starts=4, rounds=2, warm_up_s=2.0, rest_s=8.0, answers=1, held_s=
 
 def test_the_bounds_are_those_of_the_written_table_and_a_cost_beyond_them_is_named() -> None:
     wanted = written_ratios((CHECKOUT / "docs/design/speed.md").read_text(encoding="utf-8"))
-    assert wanted.keys() == set(ROWS.values())
+    assert wanted.keys() == set(WRITTEN_ROWS.values())
     assert wanted["cpu_rest_pct"] < 1.0 < wanted["pss_mb"]
     assert regressions(wanted, wanted) == []
     (said,) = regressions({**wanted, "pss_mb": MOST_TIMES * wanted["pss_mb"] + 0.01}, wanted)
@@ -44,7 +43,7 @@ def test_what_runs_without_a_screen_stands_beside_the_reference_at_rest() -> Non
 def test_beside_nvitop_it_costs_what_is_written(tmp_path: Path) -> None:
     trouble = None if shutil.which("cc") else "no C compiler (cc) for the stand-in driver"
     try:
-        nvitop = peer("nvitop", None, tmp_path)
+        reference = nvitop(None, tmp_path)
     except CannotInstall as reason:
         trouble = f"nvitop cannot be had from the package index: {reason}"
     if trouble is not None:
@@ -55,7 +54,7 @@ def test_beside_nvitop_it_costs_what_is_written(tmp_path: Path) -> None:
     with machine(load := Load(), tmp_path / "machine") as scenario:
         # What disturbs one run, and hits nvitop less, does not come twice.
         for _ in range(2):
-            results = measure([gputop(sys.executable, tmp_path), nvitop], scenario, load.interval_s, SHORT)
+            results = measure([gputop(sys.executable, tmp_path), reference], scenario, load.interval_s, SHORT)
             print(table := report.as_table(load, results))
             assert [result.trouble for result in results.values()] == [None, None]
             own, other = (

@@ -1,8 +1,8 @@
-"""``python -m tests.bench``: gputop and its peers, measured on the same stand-in GPUs and the same processes.
+"""``python -m tests.bench``: gputop and nvitop, measured on the same stand-in GPUs and the same processes.
 
-By default the peers that can be had and gputop itself are installed into throw-away environments and compared under
-every load, 8x8, 1x2 and 16x32 (GPUs x processes of each), at 0 and 1 ms a call: one table for each, median (lowest–
-highest). ``--scaling`` measures gputop alone; ``--all`` does both. Needs pyte and a C compiler.
+By default both are installed into throw-away environments and compared under every load, 8x8, 1x2 and 16x32 (GPUs x
+processes of each), at 0 and 1 ms a call: one table for each, median (lowest–highest). ``--scaling`` measures gputop
+alone; ``--all`` does both. Needs pyte and a C compiler.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench import report, scaling
-from tests.bench.environments import CannotInstall
 from tests.bench.measure import QUICK, Effort, measure
-from tests.bench.programs import PEERS, Program, gputop, peers
+from tests.bench.programs import CannotInstall, Program, gputop, nvitop
 from tests.bench.terminal import ProgramEnded
 from tests.bench.workload import Load, machine
 
@@ -38,11 +37,8 @@ def arguments(words: list[str] | None = None) -> argparse.Namespace:
     add("--load", default="8x8,1x2,16x32", type=sizes, metavar="GxP[,…]", help="GPUs x processes of each GPU")
     add("--latency-ms", default="0,1", type=numbers, metavar="MS[,…]", help="added to every NVML call")
     add("--interval", type=float, default=1.0, metavar="S", help="seconds between refreshes (default 1)")
-    add("--peers", default=",".join(PEERS), metavar="NAMES", help="of %(default)s (nvtop only where it is on PATH)")
-    add("--without-gputop", action="store_true", help="compare the peers only")
     add("--python", metavar="PATH", help="run gputop from this checkout by an interpreter; else it is installed by pip")
-    for name in PEERS:
-        add(f"--{name}", metavar="PATH", help=f"an installed {name}")
+    add("--nvitop", metavar="PATH", help="an installed nvitop")
     return parser.parse_args(words)
 
 
@@ -93,9 +89,7 @@ class Bench:
         own = gputop(options.python, self.directory)
         data: dict[str, Any] = {"machine": machine_data()}
         if options.all or not options.scaling:
-            wanted = {name: getattr(options, name) for name in PEERS if name in options.peers.split(",")}
-            programs = [] if options.without_gputop else [own]
-            programs += peers(wanted, self.directory)
+            programs = [own, nvitop(options.nvitop, self.directory)]
             data["versions"] = {program.name: program.version() for program in programs}
             data["comparison"] = self.compare(programs)
         if options.all or options.scaling:
@@ -108,11 +102,6 @@ def machine_data() -> dict[str, Any]:
     return {"cpus": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version(), "load1": load1}
 
 
-def troubled(data: dict[str, Any]) -> bool:
-    """Whether a program failed in a comparison."""
-    return any(program["trouble"] for load in data.get("comparison", ()) for program in load["programs"].values())
-
-
 def main() -> int:
     options = arguments()
     with tempfile.TemporaryDirectory(prefix="gputop-bench-") as name:
@@ -123,7 +112,7 @@ def main() -> int:
             return 1
     if options.json:
         options.json.write_text(json.dumps(data, indent=2) + "\n")
-    return int(troubled(data))
+    return int(any(p["trouble"] for load in data.get("comparison", ()) for p in load["programs"].values()))
 
 
 if __name__ == "__main__":

@@ -6,13 +6,8 @@ gputop's figure is compared with the mean of the loops before and after it; the 
 samples cost in a plain loop, divided by the workers, is printed as a lower bound: it knows nothing of pickling, shared
 memory and the main process.
 
-Then the answer is run: a loop whose step takes as long as was told must not wait for batches that are late. Taking one
-that is ready costs something too, which no setting can spare: a loop over the same loader with steps four times as
-long, whose queue is full, is the floor, run before and after. The time above it is what counts. Beside it stands how
-often the queue was in fact empty, as PyTorch's iterator knows it, and what gputop says that taking costs.
-
-Exit 0: right. 1: a row is more than 5 % off, or the answer does not keep up. 2: not judged, since the loops by hand
-differ among themselves by more than that, as where others use the machine.
+Exit 0: right. 1: a row is more than 5 % off. 2: not judged, since the loops by hand differ among themselves by more
+than that, as where others use the machine.
 """
 
 from __future__ import annotations
@@ -27,13 +22,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gputop.features.loader_bench.bench import dataloader_bench
-from gputop.features.loader_bench.bench_report import LoaderReport
 
 SAMPLE_S, BATCH = 0.001, 16
 MOST_OFF_PCT = 5.0
-LATE_PCT = 5.0
-FULL = 4
-"""Times as long as told: with such steps the queue is full whenever a batch is taken."""
 LEFT_OUT = 4
 """Rounds of the workers before the loop by hand is timed: more than its queue holds."""
 
@@ -150,75 +141,6 @@ def bound_ms(data: Any, workers: int, batches: int = 30) -> float:
     return 1000.0 * statistics.median(times) / max(1, workers)
 
 
-class Waits(NamedTuple):
-    """Milliseconds that a loop waited for each of its batches, and before how many of them the queue was empty."""
-
-    each_ms: list[float]
-    empty: int
-
-
-def waits_of(data: Any, report: LoaderReport, step_ms: float, steps: int = 100) -> Waits:
-    """A loop with the advised loader and steps of this length, after its first ones."""
-    from torch.utils.data import DataLoader
-
-    assert report.best is not None
-    batches = iter(DataLoader(data, batch_size=BATCH, **report.best.kwargs))
-    queue: Any = getattr(batches, "_data_queue", None)
-    waits, empty = [], 0
-    for number in range(steps + 10):
-        was_empty = queue is not None and queue.empty()
-        begun = time.perf_counter()
-        next(batches)
-        if number >= 10:
-            waits.append(1000.0 * (time.perf_counter() - begun))
-            empty += was_empty
-        time.sleep(step_ms / 1000.0)
-    return Waits(waits, empty)
-
-
-class Late(NamedTuple):
-    """What part of its time a loop waits for batches, and for late ones: what it waits above the floor, with two
-    standard errors of that."""
-
-    waits_pct: float
-    late_pct: float
-    error_pct: float
-
-    @property
-    def word(self) -> str:
-        """``right``, ``wrong``, or ``unsure`` where others on the machine held up both loops."""
-        if self.late_pct <= LATE_PCT:
-            return "right"
-        return "wrong" if self.late_pct - self.error_pct > LATE_PCT else "unsure"
-
-
-def late_of(waits_ms: Sequence[float], full_ms: Sequence[float], step_ms: float) -> Late:
-    """The means of the waits count, since a single long one costs as much as many short ones."""
-    wait, floor = statistics.fmean(waits_ms), statistics.fmean(full_ms)
-    error = 2.0 * sum(statistics.variance(each) / len(each) for each in (waits_ms, full_ms)) ** 0.5
-    percent = 100.0 / (step_ms + wait)
-    return Late(percent * wait, percent * max(0.0, wait - floor), percent * error)
-
-
-def answer_run(data: Any, report: LoaderReport, step_ms: float) -> Late:
-    """Run the answer between two loops whose queue is full, and say what came out."""
-    full = waits_of(data, report, FULL * step_ms, 30).each_ms
-    run = waits_of(data, report, step_ms)
-    full += waits_of(data, report, FULL * step_ms, 30).each_ms
-    found = late_of(run.each_ms, full, step_ms)
-    assert report.best is not None
-    said = "not measured" if report.best.take_ms is None else f"{report.best.take_ms:.1f} ms"
-    print(
-        f"  {report.conclusion}\n"
-        f"  run with it, a loop of {step_ms:.0f} ms steps waits {found.waits_pct:.1f} % of its time, the median "
-        f"{statistics.median(run.each_ms):.1f} ms; taking one from a full queue costs "
-        f"{statistics.median(full):.1f} ms (gputop: {said}): late {found.late_pct:.1f} % "
-        f"± {found.error_pct:.1f}, {found.word}; queue empty before {run.empty} of {len(run.each_ms)} batches",
-        flush=True,
-    )
-    return found
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
@@ -231,7 +153,7 @@ def main() -> int:
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     counts = [int(count) for count in given.workers.split(",")]
     cores = len(os.sched_getaffinity(0))
-    words, late = [], []
+    words = []
     for data in (Sleeps(), Computes()):
         chosen = [n for n in counts if not isinstance(data, Computes) or n < max(2, cores)]
         for workers in chosen:
@@ -245,15 +167,8 @@ def main() -> int:
                 f"{found.word}; without a queue {bound_ms(data, workers):.2f} ms",
                 flush=True,
             )
-        step_ms = 1.5 * bound_ms(data, 0)
-        report = dataloader_bench(data, batch_size=BATCH, workers=chosen, step_ms=step_ms)
-        late.append(answer_run(data, report, step_ms))
-    every = [*words, *(each.word for each in late)]
-    verdict = "NOT RIGHT" if "wrong" in every else "NOT JUDGED" if "unsure" in every else "RIGHT"
-    print(
-        f"{verdict}: {words.count('right')} of {len(words)} rows right; late batches take the answer at most "
-        f"{max(each.late_pct for each in late):.1f} % of its time"
-    )
+    verdict = "NOT RIGHT" if "wrong" in words else "NOT JUDGED" if "unsure" in words else "RIGHT"
+    print(f"{verdict}: {words.count('right')} of {len(words)} rows right")
     return ("RIGHT", "NOT RIGHT", "NOT JUDGED").index(verdict)
 
 

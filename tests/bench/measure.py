@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from urllib.request import urlopen
 
 from tests.bench.programs import Program
-from tests.bench.spread import Spread
 from tests.bench.terminal import ProgramEnded, Terminal, process_cpu_s
 from tests.bench.workload import LAST_GPU_BYTES, LAST_GPU_PATTERN, set_in_motion
 from tests.nvml.stand_in import Scenario
@@ -59,6 +59,26 @@ class Effort:
 QUICK = Effort(starts=3, rounds=2, warm_up_s=2.0, rest_s=2.0, alone_s=4.0, answers=2, held_s=1.0, onces=3, unattended=1)
 
 
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A noisy figure: median, lowest and highest of ``count`` samples."""
+
+    median: float
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, samples: Sequence[float]) -> Spread:
+        """Raises StatisticsError when there are no samples."""
+        return cls(statistics.median(samples), min(samples), max(samples), len(samples))
+
+    def text(self, decimals: int) -> str:
+        """``12.3 (11.9–14.0)``; the range is left out where there is only one sample."""
+        middle = f"{self.median:,.{decimals}f}"
+        return middle if self.count == 1 else f"{middle} ({self.low:,.{decimals}f}–{self.high:,.{decimals}f})"
+
+
 @dataclass(slots=True)
 class Results:
     """What was measured of one program, and the trouble that ended the measurements, if any did."""
@@ -67,7 +87,7 @@ class Results:
     trouble: str | None = None
 
     def figures(self) -> dict[str, Spread]:
-        """The figures that the program has: no key moves gpustat, and not every screen shows its last GPU."""
+        """The figures that the program has: not every screen shows its last GPU."""
         return {key: Spread.of(samples) for key, samples in self.samples.items()}
 
 
@@ -99,7 +119,7 @@ def first_frame(program: Program, scenario: Scenario, interval_s: float, effort:
             terminal.drain_until(LAST_GPU_BYTES, left)
             shown = terminal.first_shown_s(LAST_GPU_PATTERN)
     finally:
-        terminal.close(key=program.leave)
+        terminal.close()
     return {} if shown is None else {"first_frame_ms": [1000 * shown]}
 
 
@@ -121,16 +141,15 @@ def watched(program: Program, scenario: Scenario, interval_s: float, effort: Eff
         cpu, written, calls = _rates(terminal, scenario, lambda: terminal.drain(effort.rest_s))
         memory = {key: value for key, value in asdict(terminal.memory()).items() if key != "peak_mb"}
         samples = {"cpu_rest_pct": [cpu], "bytes_per_s": [written], "nvml_calls_per_s": [calls]}
-        if program.keys:
-            samples["key_answer_ms"] = []
-            for number in range(effort.answers):
-                samples["key_answer_ms"].append(1000 * terminal.answer_s(UP if number % 2 else DOWN))
-                terminal.drain(0.3)
-            held, _, _ = _rates(terminal, scenario, lambda: terminal.drain(effort.held_s, DOWN, KEYS_PER_S))
-            samples["cpu_key_pct"] = [held]
+        samples["key_answer_ms"] = []
+        for number in range(effort.answers):
+            samples["key_answer_ms"].append(1000 * terminal.answer_s(UP if number % 2 else DOWN))
+            terminal.drain(0.3)
+        held, _, _ = _rates(terminal, scenario, lambda: terminal.drain(effort.held_s, DOWN, KEYS_PER_S))
+        samples["cpu_key_pct"] = [held]
         memory["peak_mb"] = terminal.memory().peak_mb
     finally:
-        terminal.close(key=program.leave)
+        terminal.close()
     return samples | {key: [value] for key, value in memory.items() if value is not None}
 
 
@@ -192,27 +211,6 @@ def without_screen(program: Program, scenario: Scenario, interval_s: float, effo
     return samples
 
 
-def turns(
-    results: Mapping[Program, Results], count: int, step: Callable[[Program], Samples], *, warm: bool = False
-) -> None:
-    """Let every program take its step, ``count`` times over; with ``warm`` once more before, for nothing.
-
-    A program that fails leaves the round with its trouble; the others go on.
-    """
-    for number in range(count + warm):
-        for program, result in results.items():
-            if result.trouble is not None:
-                continue
-            try:
-                samples = step(program)
-            except (ProgramEnded, OnceFailed) as failure:
-                result.trouble = str(failure)
-                continue
-            if number >= warm:
-                for key, values in samples.items():
-                    result.samples.setdefault(key, []).extend(values)
-
-
 def measure(
     programs: list[Program], scenario: Scenario, interval_s: float, effort: Effort, *, warm: bool = True
 ) -> dict[str, Results]:
@@ -222,12 +220,28 @@ def measure(
     from a source tree.
     """
     results = {program: Results() for program in programs}
-    turns(results, effort.starts, lambda p: first_frame(p, scenario, interval_s, effort), warm=warm)
+
+    def turns(count: int, step: Callable[[Program], Samples], *, warm: bool = False) -> None:
+        """Let every program take its step, so many times over. One that fails leaves with its trouble."""
+        for number in range(count + warm):
+            for program, result in results.items():
+                if result.trouble is not None:
+                    continue
+                try:
+                    samples = step(program)
+                except (ProgramEnded, OnceFailed) as failure:
+                    result.trouble = str(failure)
+                    continue
+                if number >= warm:
+                    for key, values in samples.items():
+                        result.samples.setdefault(key, []).extend(values)
+
+    turns(effort.starts, lambda p: first_frame(p, scenario, interval_s, effort), warm=warm)
     for result in results.values():
         # A median over only those starts that were fast enough would flatter.
         if len(result.samples.get("first_frame_ms", ())) < effort.starts:
             result.samples.pop("first_frame_ms", None)
-    turns(results, effort.rounds, lambda p: watched(p, scenario, interval_s, effort))
-    turns(results, effort.onces, lambda p: printed_once(p, scenario), warm=warm)
-    turns(results, effort.unattended, lambda p: without_screen(p, scenario, interval_s, effort))
+    turns(effort.rounds, lambda p: watched(p, scenario, interval_s, effort))
+    turns(effort.onces, lambda p: printed_once(p, scenario), warm=warm)
+    turns(effort.unattended, lambda p: without_screen(p, scenario, interval_s, effort))
     return {program.name: result for program, result in results.items()}

@@ -1,4 +1,4 @@
-"""False alarms on healthy but noisy GPUs: `python tests/bench/noise.py [--hours 1000] [--processes 2]`.
+"""False alarms on healthy but noisy GPUs.
 
 Every GPU is busy and well used all the time: util wanders between 85 and 100 % and SM with it (autoregressive, 0.9 from
 second to second), power, clocks, memory traffic and PCIe wander too, and the host's CPUs, main threads and dataloader
@@ -8,11 +8,7 @@ ticks of one GPU through ``Diagnoser.observe``, none left out.
 
 from __future__ import annotations
 
-import argparse
 import random
-import time
-from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 from gputop.diagnosis.engine import Diagnoser
@@ -30,8 +26,6 @@ from gputop.model.snapshot import (
 
 MACHINE = Machine("noise")
 PERSISTENCE = 0.9
-HOURS_A_RUN = 12.0
-"""A diagnoser is fed so many hours per GPU before the next one begins, so that beginnings are tested as well."""
 CHANNELS = ("queue", "queue", "queue", "pipe", "network", "sleep", None)
 
 WAITS = ("queue", "lock", "sleep", "network", "pipe", "disk", "run")
@@ -185,37 +179,3 @@ def false_alarms(hours: float, seed: int, gpus: int = 8) -> list[str]:
             found.extend(f"{finding.kind} {finding.id}" for finding in fresh if finding.level in ("yellow", "red"))
             seen = findings[-1].t
     return found
-
-
-def _run(arguments: tuple[float, int, int]) -> list[str]:
-    return false_alarms(*arguments)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hours", type=float, default=1000.0, help="simulated GPU-hours")
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--gpus", type=int, default=8, help="GPUs of one simulated machine")
-    parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
-    share = HOURS_A_RUN * arguments.gpus
-    runs = [(min(share, arguments.hours - done), arguments.gpus) for done in _steps(arguments.hours, share)]
-    begin = time.perf_counter()
-    with ProcessPoolExecutor(arguments.processes) as pool:
-        work = ((hours, arguments.seed + number, gpus) for number, (hours, gpus) in enumerate(runs))
-        found = [name for names in pool.map(_run, work) for name in names]
-    print(f"{arguments.hours:.0f} GPU-hours in {time.perf_counter() - begin:.0f} s")
-    print(f"false yellow or red verdicts and badges: {len(found)}", dict(Counter(found)))
-
-
-def _steps(total: float, step: float) -> list[float]:
-    steps = []
-    done = 0.0
-    while done < total:
-        steps.append(done)
-        done += step
-    return steps
-
-
-if __name__ == "__main__":
-    main()

@@ -1,18 +1,16 @@
-"""The programs that are compared: how each one starts, and where it comes from."""
+"""The programs that are compared: how each one starts, and the throw-away environments that they come from."""
 
 from __future__ import annotations
 
-import shutil
+import os
 import subprocess
 import sys
+import venv
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.environments import CHECKOUT, CannotInstall, clean_environment, install
-
-PEERS = ("nvitop", "gpustat", "nvtop")
-PACKAGES = {"nvitop": "nvitop==1.7.2", "gpustat": "gpustat==1.1.1"}
-CTRL_C = b"\x03"
+CHECKOUT = Path(__file__).parent.parent.parent
+PEER = "nvitop==1.7.2"
 UNATTENDED = {
     "record": ("record", "-o", "{folder}/bench.gputop.jsonl.gz"),
     "export": ("export", "--listen", "127.0.0.1:{port}"),
@@ -20,49 +18,41 @@ UNATTENDED = {
 """Commands that watch without a screen, with what stands in their place each time."""
 
 
+class CannotInstall(Exception):
+    """The program cannot be installed here. The text is the installer's last words."""
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``watch`` runs until it is told to end and takes an interval; ``once`` prints and ends."""
+    """Without options it watches until ``q``; ``once_options`` let it print and end."""
 
     name: str
     executable: tuple[str, ...]
-    watch_options: tuple[str, ...]
-    """The last one is followed by the interval."""
     once_options: tuple[str, ...]
-    interval_unit_s: float = 1.0
-    keys: bool = True
-    """Whether it answers to the arrow keys."""
-    leave: bytes = b"q"
-    """The key that ends it."""
     unattended: tuple[str, ...] = ()
     """Its commands that watch without a screen, of UNATTENDED."""
     source: Path | None = None
     """The source tree that it runs from; None when it is installed."""
 
     def watch(self, interval_s: float) -> list[str]:
-        return [*self.executable, *self.watch_options, f"{interval_s / self.interval_unit_s:g}"]
+        return [*self.executable, "--interval", f"{interval_s:g}"]
 
     def once(self) -> list[str]:
         return [*self.executable, *self.once_options]
 
     def without_screen(self, command: str, interval_s: float, folder: Path, port: int) -> list[str]:
         words = [word.format(folder=folder, port=port) for word in UNATTENDED[command]]
-        return [*self.executable, *words, *self.watch_options, f"{interval_s / self.interval_unit_s:g}"]
+        return [*self.executable, *words, "--interval", f"{interval_s:g}"]
 
     def environment(self) -> dict[str, str]:
-        """What its Python must know besides ``clean_environment``."""
+        """What its Python must know besides ``_clean_environment``."""
         return {} if self.source is None else {"PYTHONPATH": str(self.source)}
 
-    def version(self) -> str | None:
-        """The last word of ``--version``; None where it tells none or cannot be run."""
-        environment = {**clean_environment(), **self.environment()}
-        command = [*self.executable, "--version"]
-        try:
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        except OSError:
-            return None
-        words = done.stdout.split()
-        return words[-1] if words and done.returncode == 0 else None
+    def version(self) -> str:
+        """The last word of ``--version``."""
+        environment = {**_clean_environment(), **self.environment()}
+        done = subprocess.run([*self.executable, "--version"], env=environment, capture_output=True, text=True)
+        return done.stdout.split()[-1]
 
 
 def gputop(python: str | None, directory: Path) -> Program:
@@ -70,48 +60,31 @@ def gputop(python: str | None, directory: Path) -> Program:
 
     Raises CannotInstall.
     """
-    options = ("--interval",), ("once", "--json")
+    once, unattended = ("once", "--json"), tuple(UNATTENDED)
     if python is not None:
-        program = (python, "-m", "gputop")
-        return Program("gputop", program, *options, unattended=tuple(UNATTENDED), source=CHECKOUT)
-    installed = str(install(str(CHECKOUT), directory / "venv-gputop") / "gputop")
-    return Program("gputop", (installed,), *options, unattended=tuple(UNATTENDED))
+        return Program("gputop", (python, "-m", "gputop"), once, unattended, CHECKOUT)
+    return Program("gputop", (str(_install(str(CHECKOUT), directory / "venv-gputop") / "gputop"),), once, unattended)
 
 
-def python_of(program: Program) -> str:
-    """The interpreter that runs gputop."""
-    if program.source is not None:
-        return program.executable[0]
-    return str(Path(program.executable[0]).parent / "python")
+def nvitop(path: str | None, directory: Path) -> Program:
+    """nvitop at a given path, or freshly installed. Raises CannotInstall."""
+    return Program("nvitop", (path or str(_install(PEER, directory / "venv-nvitop") / "nvitop"),), ("--once",))
 
 
-def peer(name: str, path: str | None, directory: Path) -> Program:
-    """A peer at a given path, from PATH (nvtop) or freshly installed. Raises CannotInstall."""
-    executable = (path or _found(name, directory),)
-    if name == "nvitop":
-        return Program(name, executable, ("--interval",), ("--once",))
-    if name == "nvtop":
-        # It counts its interval in tenths of a second.
-        return Program(name, executable, ("-d",), ("--snapshot",), interval_unit_s=0.1)
-    everything = "--show-all"
-    return Program(name, executable, (everything, "--interval"), (everything,), keys=False, leave=CTRL_C)
+def _install(requirement: str, home: Path) -> Path:
+    """Install into a new environment, compiled to bytecode; its folder of programs. Raises CannotInstall."""
+    print(f"installing {requirement} …", file=sys.stderr)
+    venv.create(home, with_pip=True)
+    command = [str(home / "bin/python"), "-m", "pip", "install", "-q", "--compile", requirement]
+    done = subprocess.run(command, env=_clean_environment(), capture_output=True, text=True)
+    if done.returncode:
+        raise CannotInstall((done.stderr.strip().splitlines() or ["pip said nothing"])[-1])
+    return home / "bin"
 
 
-def _found(name: str, directory: Path) -> str:
-    if name in PACKAGES:
-        return str(install(PACKAGES[name], directory / f"venv-{name}") / name)
-    found = shutil.which(name)
-    if found is None:
-        raise CannotInstall("it is not on PATH, and the package index does not have it")
-    return found
+def _clean_environment() -> dict[str, str]:
+    """The environment without what steers Python, so that only an environment's own packages are found.
 
-
-def peers(wanted: dict[str, str | None], directory: Path) -> list[Program]:
-    """The peers that there are, by name and path; the others are named on stderr and left out."""
-    found = []
-    for name, path in wanted.items():
-        try:
-            found.append(peer(name, path, directory))
-        except CannotInstall as reason:
-            print(f"without {name}: {reason}", file=sys.stderr)
-    return found
+    PYTHONPATH would bring the source tree before an installed package, PYTHONDONTWRITEBYTECODE makes starts slow.
+    """
+    return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}

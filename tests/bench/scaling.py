@@ -1,16 +1,15 @@
-"""How gputop's cost grows with GPUs, with processes and with the refresh rate, and whether along straight lines."""
+"""How gputop's cost grows with GPUs, with processes and with the refresh rate: medians, and the line through them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import correlation, linear_regression
 from typing import Any
 
-from tests.bench.line_fit import Fit, fit
-from tests.bench.measure import Effort, Samples, open_terminal
+from tests.bench.measure import Effort, Samples, Spread, open_terminal
 from tests.bench.programs import Program
-from tests.bench.spread import Spread
 from tests.bench.workload import Load, machine, set_in_motion
 from tests.nvml.stand_in import Scenario
 
@@ -30,34 +29,21 @@ FIGURES = (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One question: how a figure depends on ``x`` over some loads, in the order of ``x``."""
+    """One question: how a figure depends on ``x`` over some loads."""
 
     name: str
     loads: tuple[Load, ...]
     x: Callable[[Load], float]
-    x_unit: str
     figure: str
     unit: str
 
 
-def _gpus(load: Load) -> float:
-    return load.gpus
-
-
-def _processes(load: Load) -> float:
-    return load.processes
-
-
-def _per_s(load: Load) -> float:
-    return 1 / load.interval_s
-
-
 LINES = (
-    Line("one more GPU", MORE_GPUS, _gpus, "GPUs", "cpu_ms_per_tick", "ms/tick"),
-    Line("one more GPU", MORE_GPUS, _gpus, "GPUs", "private_mb", "MB"),
-    Line("one more process", MORE_PROCESSES, _processes, "processes", "cpu_ms_per_tick", "ms/tick"),
-    Line("one more process", MORE_PROCESSES, _processes, "processes", "private_mb", "MB"),
-    Line("one more tick a second", FASTER, _per_s, "ticks/s", "cpu_pct", "% of a core"),
+    Line("one more GPU", MORE_GPUS, lambda load: load.gpus, "cpu_ms_per_tick", "ms/tick"),
+    Line("one more GPU", MORE_GPUS, lambda load: load.gpus, "private_mb", "MB"),
+    Line("one more process", MORE_PROCESSES, lambda load: load.processes, "cpu_ms_per_tick", "ms/tick"),
+    Line("one more process", MORE_PROCESSES, lambda load: load.processes, "private_mb", "MB"),
+    Line("one more tick a second", FASTER, lambda load: 1.0 / load.interval_s, "cpu_pct", "% of a core"),
 )
 
 
@@ -72,7 +58,7 @@ def at_rest(program: Program, scenario: Scenario, interval_s: float, effort: Eff
         share = (terminal.cpu_s() - before) / effort.alone_s
         memory = asdict(terminal.memory())
     finally:
-        terminal.close(key=program.leave)
+        terminal.close()
     samples = {"cpu_ms_per_tick": [1000 * share * interval_s], "cpu_pct": [100 * share]}
     return samples | {key: [value] for key, value in memory.items() if value is not None}
 
@@ -88,43 +74,24 @@ def scale(program: Program, directory: Path, effort: Effort) -> dict[Load, dict[
     return {load: {key: Spread.of(values) for key, values in known.items()} for load, known in samples.items()}
 
 
-def fits(costs: Mapping[Load, Mapping[str, Spread]]) -> list[tuple[Line, Fit]]:
-    """The lines whose figure is known for all their loads."""
-    found = []
+def as_data(costs: Mapping[Load, Mapping[str, Spread]]) -> dict[str, Any]:
+    """The figures of each load; of each line its slope, where it begins, and how straight it is (r of Pearson)."""
+    lines = []
     for line in LINES:
-        if all(line.figure in costs[load] for load in line.loads):
-            spreads = [costs[load][line.figure] for load in line.loads]
-            points = [(line.x(load), spread.median) for load, spread in zip(line.loads, spreads, strict=True)]
-            found.append((line, fit(points, max((spread.high - spread.low) / 2 for spread in spreads))))
-    return found
+        x, y = [line.x(load) for load in line.loads], [costs[load][line.figure].median for load in line.loads]
+        slope, base = linear_regression(x, y)
+        r = correlation(x, y) if len(set(y)) > 1 else None
+        lines.append({"per": line.name, "figure": line.figure, "unit": line.unit, "slope": slope, "base": base, "r": r})
+    loads = [{"load": asdict(load), "figures": {k: asdict(s) for k, s in f.items()}} for load, f in costs.items()]
+    return {"loads": loads, "lines": lines}
 
 
 def as_table(costs: Mapping[Load, Mapping[str, Spread]]) -> str:
-    return "\n".join((*_rows(costs), *(f"{_cost(line, f)}  {f.words(line.x_unit)}" for line, f in fits(costs))))
-
-
-def _cost(line: Line, f: Fit) -> str:
-    return f"{line.name}: {f.slope:+.4g} {line.unit} (from {f.base:.4g})".ljust(60)
-
-
-def _rows(costs: Mapping[Load, Mapping[str, Spread]]) -> Iterable[str]:
-    yield f"{'GPUs':>5}{'processes':>11}{'interval s':>12}" + "".join(f"{label:>24}" for _, label, _ in FIGURES)
+    rows = [f"{'GPUs':>5}{'processes':>11}{'interval s':>12}" + "".join(f"{label:>24}" for _, label, _ in FIGURES)]
     for load, figures in costs.items():
         cells = (figures[key].text(decimals) if key in figures else "—" for key, _, decimals in FIGURES)
-        yield f"{load.gpus:>5}{load.processes:>11}{load.interval_s:>12g}" + "".join(f"{cell:>24}" for cell in cells)
-
-
-def as_data(costs: Mapping[Load, Mapping[str, Spread]]) -> dict[str, Any]:
-    loads = [{"load": asdict(load), "figures": {k: asdict(s) for k, s in f.items()}} for load, f in costs.items()]
-    lines = [
-        {
-            "per": line.name,
-            "figure": line.figure,
-            "unit": line.unit,
-            **asdict(f),
-            "straight": f.straight,
-            "words": f.words(line.x_unit),
-        }
-        for line, f in fits(costs)
-    ]
-    return {"loads": loads, "lines": lines}
+        rows.append(f"{load.gpus:>5}{load.processes:>11}{load.interval_s:>12g}" + "".join(f"{c:>24}" for c in cells))
+    for line in as_data(costs)["lines"]:
+        straight = "flat" if line["r"] is None else f"r {line['r']:.3f}"
+        rows.append(f"{line['per']}: {line['slope']:+.4g} {line['unit']} (from {line['base']:.4g}), {straight}")
+    return "\n".join(rows)

@@ -2,7 +2,7 @@
 
 Nothing is interpreted while the program runs, so that measuring costs the measured program nothing on a machine with
 few cores: bytes are kept with the time of their arrival. One question is answered, as every terminal does: where the
-cursor is. A program that asks waits for it (gpustat: 5 s).
+cursor is.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import struct
 import termios
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import pyte
 
-from tests.bench.memory import Memory, memory_of
 from tests.support.pty_program import processes
 
 WHERE_IS_THE_CURSOR, AT_HOME = b"\x1b[6n", b"\x1b[1;1R"
@@ -28,6 +29,28 @@ WHERE_IS_THE_CURSOR, AT_HOME = b"\x1b[6n", b"\x1b[1;1R"
 
 class ProgramEnded(Exception):
     """The program left before it was told to. The text is what its terminal showed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Megabytes (10⁶) of some processes together. ``peak_mb`` is the most that was ever resident, ``pss_mb`` shares
+    shared pages out evenly, ``private_mb`` (USS) is what would be free without them. None: the kernel does not say."""
+
+    peak_mb: float | None
+    rss_mb: float | None
+    pss_mb: float | None
+    private_mb: float | None
+
+
+def memory_of(pids: Sequence[int]) -> Memory:
+    """The memory of some processes now. Raises OSError when one is gone."""
+    text = "".join(Path(f"/proc/{pid}/{name}").read_text() for pid in pids for name in ("status", "smaps_rollup"))
+
+    def megabytes(name: str) -> float | None:
+        found = re.findall(rf"^{name}:\s+(\d+) kB$", text, re.MULTILINE)
+        return 1024 * sum(map(int, found)) / 1e6 if found else None
+
+    return Memory(*map(megabytes, ("VmHWM", "VmRSS", "Pss", r"Private_\w+")))
 
 
 def process_cpu_s(pid: int) -> float:
@@ -109,18 +132,13 @@ class Terminal:
     def cpu_s(self) -> float:
         return sum(map(process_cpu_s, processes(self.pid)))
 
-    @property
-    def screen_pid(self) -> int:
-        """The process that draws."""
-        return processes(self.pid)[-1]
-
     def memory(self) -> Memory:
         """What the program has in memory now, with the parent that holds its terminal."""
         return memory_of(processes(self.pid))
 
-    def close(self, patience_s: float = 1.0, key: bytes = b"q") -> None:
-        """Ask with a key, then with SIGTERM, then with SIGKILL, each after ``patience_s``."""
-        for ask in (lambda: os.write(self._master, key), lambda: os.kill(self.pid, signal.SIGTERM)):
+    def close(self, patience_s: float = 1.0) -> None:
+        """Ask with ``q``, then with SIGTERM, then with SIGKILL, each after ``patience_s``."""
+        for ask in (lambda: os.write(self._master, b"q"), lambda: os.kill(self.pid, signal.SIGTERM)):
             ask()
             if self._ended_within(patience_s):
                 break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -16,14 +15,11 @@ from textual.pilot import Pilot
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.tui.node_app import GputopApp
-from tests.bench.soak.judge import faults
+from tests.bench.soak.__main__ import faults
 from tests.bench.soak.machine import measured
-from tests.bench.soak.measure import Growth, slope
-from tests.bench.soak.program import SIZES, environment
-from tests.bench.soak.screen import drawn
+from tests.bench.soak.program import SIZES, command, counts, environment
+from tests.bench.soak.session import Growth, scraped, slope, switched_on
 from tests.bench.soak.snapshots import BEGUN, ticks
-from tests.bench.soak.viewer import counts
-from tests.bench.soak.wings import scraped, switched_on
 from tests.bench.terminal import Terminal
 from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
@@ -81,16 +77,16 @@ def test_nobody_and_nothing_in_the_soak_comes_back() -> None:
 
 @pytest.mark.slow
 def test_a_short_soak_leaves_no_thread_and_no_descriptor_behind() -> None:
-    result = {"screen": drawn(60), "wings": switched_on(60), "export": scraped(60)}
-    assert result["screen"]["ticks"] == 60 and result["wings"]["frames"] == [60, 0]
+    result = {"wings": switched_on(60), "export": scraped(60)}
+    assert result["wings"]["frames"] == [60, 0]
     assert result["export"]["page_bytes"] > 1000
     assert faults(result) == []
 
 
 @pytest.mark.slow
 def test_the_whole_program_begins_on_the_snapshots_of_a_soak(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.bench.soak.viewer", str(tmp_path / "report.jsonl"), "10", "200"]
-    terminal = Terminal(command, environment(str(tmp_path)), *SIZES[0])
+    words = command(tmp_path / "report.jsonl", 10.0, 200)
+    terminal = Terminal(words, environment(str(tmp_path)), *SIZES[0])
     try:
         deadline = time.monotonic() + LONGEST_START_S
         while "slurm" not in str(terminal.chunks) and time.monotonic() < deadline:
@@ -110,23 +106,22 @@ def test_the_live_source_leaves_no_thread_and_no_descriptor_behind(nvml_dir: Pat
     assert faults({"source": {"threads": [[1, 1]] * 4, "descriptors": [[1, 1]] * 4, **closed}}) == []
 
 
+RANGE = {"second_quarter": [4, 20], "last_quarter": [4, 20]}
 GOOD: dict[str, Any] = {
-    "screen": {
+    "wings": {
         "ticks": 200_000,
+        "descriptors": [6, 30, 6],
+        "threads": [2, 9, 2],
         "growth": {"rss_mb": {}, "rss_slope_mb_a_day": 0.4, "rss_slope_mb_a_day_after_a_day": None},
     },
-    "wings": {"ticks": 60, "descriptors": [6, 30, 6], "threads": [2, 9, 2]},
     "source": {
         "threads": [[4, 5], [4, 5], [4, 5], [1, 5]],
         "descriptors": [[25, 45], [30, 45], [30, 44], [5, 45]],
         "before": {"threads": 1, "descriptors": 3},
         "closed": {"threads": 1, "descriptors": 5},
     },
-    "typist": {"bursts": 900, "ended": None},
-    "live": {gauge: {"second_quarter": [4, 5], "last_quarter": [4, 5]} for gauge in ("threads", "descriptors")},
     "program": {
-        gauge: {"second_quarter": [1, 20], "last_quarter": [1, 20]}
-        for gauge in ("threads", "descriptors", "tasks", "screens", "widgets", "timers", "objects")
+        "gauges": dict.fromkeys(("threads", "descriptors", "tasks", "screens", "widgets", "timers", "objects"), RANGE)
     },
 }
 
@@ -143,16 +138,13 @@ def _set(*path: str | int) -> Callable[[dict[str, Any], Any], None]:
 @pytest.mark.parametrize(
     ("change", "value", "said"),
     [
-        (_set("screen", "growth", "rss_slope_mb_a_day"), 1.0, "screen: rss_slope_mb_a_day is 1.0"),
-        (_set("screen", "growth", "rss_slope_mb_a_day_after_a_day"), 2.0, "after_a_day is 2.0"),
+        (_set("wings", "growth", "rss_slope_mb_a_day"), 1.0, "wings: rss_slope_mb_a_day is 1.0"),
+        (_set("wings", "growth", "rss_slope_mb_a_day_after_a_day"), 2.0, "after_a_day is 2.0"),
         (_set("wings", "descriptors"), [6, 30, 7], "wings: descriptors went from 6 to 7"),
-        (_set("wings", "threads"), [2, 9, 4], "wings: threads went from 2 to 4"),
         (_set("source", "threads", 3), [1, 6], "source: threads went from 5 to 6"),
         (_set("source", "closed", "descriptors"), 9, "source: 9 descriptors after it was closed, 3 before"),
-        (_set("program", "descriptors", "last_quarter"), [6, 27], "program: descriptors went from 1 to 6"),
-        (_set("live", "threads", "last_quarter"), [7, 9], "live: threads went from 4 to 7"),
-        (_set("typist", "ended"), "KeyError", "typist: the program ended after 900 bursts"),
-        (_set("program", "objects", "last_quarter"), [30, 60], "program: objects went from 1 to 30"),
+        (_set("program", "gauges", "descriptors"), {**RANGE, "last_quarter": [9, 27]}, "descriptors went from 4 to 9"),
+        (_set("program", "gauges", "objects"), {**RANGE, "last_quarter": [30, 60]}, "objects went from 4 to 30"),
     ],
 )
 def test_what_was_left_behind_is_told(change: Callable[[dict[str, Any], Any], None], value: Any, said: str) -> None:

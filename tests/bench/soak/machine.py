@@ -1,4 +1,7 @@
-"""The live source on stand-in GPUs that come and go, hang and are lost."""
+"""The live source on stand-in GPUs that come and go, hang and are lost.
+
+Run as a program, this file is what is measured: its argument is for how many seconds.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from typing import Any
 
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml import gpu_device, handle, nvml_session
-from tests.bench.soak.measure import descriptors, resident_bytes
+from tests.bench.soak.session import living, resident_bytes
 from tests.nvml.stand_in import GIB, Process, Scenario, build
 
 GPUS = 4
@@ -30,40 +33,24 @@ LOOK_TICKS = 25
 LEAST_TICKS = 4 * LOOK_TICKS
 
 
-class Machine:
-    """Stand-in GPUs with real processes, in force while it is entered; ``change`` makes the next thing happen."""
+def _sleeper() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["sleep", "600"])
 
-    def __init__(self, directory: Path, library: Path | None = None) -> None:
-        self.scenario = Scenario(directory, library or build(directory).parent, gpus=GPUS)
-        self.steps = 0
-        self._sleepers: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> Machine:
-        self._sleepers = [_sleeper() for _ in range(SLEEPERS)]
-        self._list_processes()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for sleeper in self._sleepers:
-            _end(sleeper)
-
-    def change(self) -> None:
-        """Another process, and in turn another GPU that is lost, found, or that hangs."""
-        _end(self._sleepers.pop(0))
-        self._sleepers.append(_sleeper())
-        self.scenario.clear_trouble()
-        phase, turn = self.steps % CYCLE, self.steps // CYCLE
-        if phase < LOST_STEPS:
-            self.scenario.error("*", LOST, gpu=turn % GPUS)
-        if phase == HANGING_STEP:
-            self.scenario.hang("nvmlDeviceGetUtilizationRates", HANG_S, gpu=(turn + 1) % GPUS, times=1)
-        self.steps += 1
-        self._list_processes()
-
-    def _list_processes(self) -> None:
-        for index, gpu in enumerate(self.scenario.gpus):
-            gpu.processes = [Process(sleeper.pid, GIB, sm=5) for sleeper in self._sleepers[index::GPUS]]
-        self.scenario.write()
+def _change(scenario: Scenario, sleepers: list[subprocess.Popen[bytes]], step: int) -> None:
+    """Another process, and in turn another GPU that is lost, found, or that hangs."""
+    sleepers.append(_sleeper())
+    sleepers[0].kill()
+    sleepers.pop(0).wait()
+    scenario.clear_trouble()
+    phase, turn = step % CYCLE, step // CYCLE
+    if phase < LOST_STEPS:
+        scenario.error("*", LOST, gpu=turn % GPUS)
+    if phase == HANGING_STEP:
+        scenario.hang("nvmlDeviceGetUtilizationRates", HANG_S, gpu=(turn + 1) % GPUS, times=1)
+    for index, gpu in enumerate(scenario.gpus):
+        gpu.processes = [Process(sleeper.pid, GIB, sm=5) for sleeper in sleepers[index::GPUS]]
+    scenario.write()
 
 
 def measured(seconds: float, library: Path | None = None) -> dict[str, Any]:
@@ -72,51 +59,38 @@ def measured(seconds: float, library: Path | None = None) -> dict[str, Any]:
     ``library`` is the folder of the stand-in, where it is built already. Of threads and descriptors it gives the least
     and the most of each quarter of the run.
     """
-    with tempfile.TemporaryDirectory() as directory, Machine(Path(directory), library) as machine:
-        reader = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.soak.machine", str(seconds)],
-            env=machine.scenario.environment(),
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        while reader.poll() is None:
-            machine.change()
-            time.sleep(STEP_S)
-        assert reader.stdout is not None
-        rows = [json.loads(line) for line in reader.stdout]
-        sessions, steps = machine.scenario.sessions(), machine.steps
+    sleepers, step = [_sleeper() for _ in range(SLEEPERS)], 0
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            scenario = Scenario(Path(directory), library or build(Path(directory)).parent, gpus=GPUS)
+            scenario.write()
+            command = [sys.executable, "-m", "tests.bench.soak.machine", str(seconds)]
+            reader = subprocess.Popen(command, env=scenario.environment(), stdout=subprocess.PIPE, text=True)
+            while reader.poll() is None:
+                step += 1
+                _change(scenario, sleepers, step)
+                time.sleep(STEP_S)
+            assert reader.stdout is not None
+            rows = [json.loads(line) for line in reader.stdout]
+    finally:
+        for sleeper in sleepers:
+            sleeper.kill()
+            sleeper.wait()
     if reader.returncode or len(rows) < 3:
         raise RuntimeError(f"the reader ended with {reader.returncode} after {len(rows)} looks")
-    return {**_account(rows), "processes_lived": SLEEPERS + steps, "driver_sessions": sessions}
-
-
-def _account(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    first, *open_rows, last = rows
-    quarters = [open_rows[i * len(open_rows) // 4 : (i + 1) * len(open_rows) // 4] for i in range(4)]
-    points = [(row["tick"], row["rss"]) for row in open_rows]
+    first, *middle, last = rows
+    quarters = [middle[i * len(middle) // 4 : (i + 1) * len(middle) // 4] for i in range(4)]
+    gauges = ("threads", "descriptors")
     return {
         "ticks": last["tick"],
-        "rss_mb": [round(points[i * (len(points) - 1) // 8][1] / 1e6, 2) for i in range(9)],
-        "threads": [_range(quarter, "threads") for quarter in quarters],
-        "descriptors": [_range(quarter, "descriptors") for quarter in quarters],
+        "rss_mb": [round(middle[i * (len(middle) - 1) // 8]["rss"] / 1e6, 2) for i in range(9)],
+        **{g: [[min(r[g] for r in some), max(r[g] for r in some)] for some in quarters if some] for g in gauges},
         "gpus_lost": last["lost"],
         "calls_hung": last["hung"],
-        "before": {key: first[key] for key in ("threads", "descriptors")},
-        "closed": {key: last[key] for key in ("threads", "descriptors")},
+        "before": {gauge: first[gauge] for gauge in gauges},
+        "closed": {gauge: last[gauge] for gauge in gauges},
+        "processes_lived": SLEEPERS + step,
     }
-
-
-def _range(rows: list[dict[str, Any]], key: str) -> list[int]:
-    return [min(row[key] for row in rows), max(row[key] for row in rows)] if rows else []
-
-
-def _sleeper() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "600"])
-
-
-def _end(sleeper: subprocess.Popen[bytes]) -> None:
-    sleeper.kill()
-    sleeper.wait()
 
 
 def main() -> int:
@@ -126,7 +100,7 @@ def main() -> int:
     """
     # A second is a tick here: what the driver is asked again after some seconds is asked after so many ticks.
     for module in (gpu_device, handle, nvml_session):
-        for name in ("RETRY_S", "RETRY_LOST_S", "PROCESSES_S", "SELDOM_S"):
+        for name in ("RETRY_S", "PROCESSES_S", "SELDOM_S"):
             if hasattr(module, name):
                 setattr(module, name, getattr(module, name) * INTERVAL_S)
     begun = time.time()
@@ -140,8 +114,7 @@ def main() -> int:
 
     def look() -> None:
         gc.collect()
-        row = {"tick": tick, "rss": resident_bytes(), "descriptors": descriptors(), "lost": lost, "hung": hung}
-        print(json.dumps({**row, "threads": threading.active_count()}), flush=True)
+        print(json.dumps({"tick": tick, "rss": resident_bytes(), **living(), "lost": lost, "hung": hung}), flush=True)
 
     look()
     source.start(news.set)

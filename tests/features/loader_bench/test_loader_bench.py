@@ -20,7 +20,7 @@ from gputop.features.loader_bench.bench_report import (
     loader_document,
 )
 from gputop.output.document import plain
-from tests.bench.loader import Round, judged, late_of
+from tests.bench.loader import Round, judged
 
 GIB = 2.0**30
 
@@ -80,18 +80,6 @@ def test_the_benchmark_s_judge_tells_right_from_wrong_and_says_where_it_cannot()
     assert judged([Round(8.0, 8.0, 10.0), Round(10.0, 10.0, 6.0), Round(6.0, 9.0, 8.0)]).word == "unsure"
     alone = [Round(8.0, 8.0, 8.0), Round(8.0, 16.0, 8.1), Round(8.1, 8.1, 8.0)]
     assert judged(alone).word == "right", "one round beside a neighbour does not decide"
-
-
-def test_the_judge_tells_late_batches_from_what_taking_one_costs() -> None:
-    full = [1.4, 1.6] * 30
-    ready = late_of([1.5] * 100, full, 25.0)
-    assert ready.waits_pct == pytest.approx(5.66, abs=0.01)
-    assert ready.late_pct == pytest.approx(0.0, abs=1e-9) and ready.word == "right"
-    starving = late_of([1.5] * 50 + [30.0] * 50, full, 25.0)
-    assert starving.late_pct == pytest.approx(35.0, abs=0.5) and starving.word == "wrong", "half of the batches is late"
-    crowded = late_of([1.5] * 97 + [90.0] * 3, [1.5] * 59 + [90.0], 25.0)
-    assert crowded.late_pct > 0.0 and crowded.error_pct > crowded.late_pct, "who waits is held up by others"
-    assert late_of([1.5] * 95 + [60.0] * 5, [1.5] * 59 + [90.0], 25.0).word in ("right", "unsure")
 
 
 class Filled(Queue):
