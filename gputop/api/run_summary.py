@@ -247,20 +247,20 @@ def _files(target: str) -> list[str]:
 
 
 def _steps(path: str, before: float) -> Iterator[tuple[StepRow, ...]]:
-    from gputop.recording.decode import Decoder
-    from gputop.recording.format import Damage, RecordingError, parse_line, step_rows
-    from gputop.recording.gzip_members import open_recording
+    from gputop.recording.file_lines import open_recording
+    from gputop.recording.format import Damage, RecordingError, parse_line
+    from gputop.recording.lines_beside_frames import rows_beside
     from gputop.recording.reader import lines_in
 
     try:
         with open_recording(path) as file:
-            for line in lines_in(file, Decoder()):
-                if not line.startswith(_STEPS):
+            for line in lines_in(file):
+                if line is None or not line.startswith(_STEPS):
                     continue
                 try:
                     parsed = parse_line(line)
                     if float(parsed.get("t") or 0.0) < before:
-                        yield step_rows(parsed)
+                        yield rows_beside("steps", parsed)
                 except (Damage, ValueError, TypeError):
                     continue
     except (RecordingError, OSError):

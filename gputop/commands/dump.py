@@ -13,7 +13,7 @@ from gputop.model.snapshot import Event
 from gputop.model.source import UsageError
 from gputop.output.messages import say
 from gputop.output.recording_dump import dump
-from gputop.recording.index import Recording
+from gputop.recording.reader import Recording
 
 NEEDS = Needs()
 

@@ -14,7 +14,7 @@ from gputop.commands.shared_options import filter_of, moment_in, recording_filte
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.paint.keys import wanted_keys
-from gputop.recording.index import Recording
+from gputop.recording.reader import Recording
 from gputop.sources.recorded import RecordedSource
 from gputop.tui.terminal.guard import TerminalGuard
 

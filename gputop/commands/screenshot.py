@@ -138,7 +138,7 @@ def _demo_frame(scenario: str | None, redactor: Redactor | None, only: str | Non
 def _recorded_frame(path: str, at: str | None, recording_filter: RecordingFilter | None, chart_s: float) -> Frame:
     """The frame of a recording at a time (default: its end), judged from the recording's beginning."""
     from gputop.commands.shared_options import moment_in
-    from gputop.recording.index import Recording
+    from gputop.recording.reader import Recording
     from gputop.session.judged import frame_at
 
     recording = Recording(path, recording_filter)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gputop.model.source import MarkedSource, Source
     from gputop.monitor import Frame
     from gputop.recording.decode import RecordingFilter
-    from gputop.recording.index import Recording
+    from gputop.recording.reader import Recording
     from gputop.session.session import RunWatcher
 
     S = TypeVar("S", Source, MarkedSource)

@@ -12,7 +12,7 @@ from gputop.model.metrics import GPU_METRICS, GPU_STATE, GPU_STATIC, HOST_METRIC
 from gputop.model.snapshot import Event, GpuSample, Snapshot, value
 from gputop.monitor import SmSources
 from gputop.output.snapshot_data import SCHEMA, snapshot_data
-from gputop.recording.index import Recording
+from gputop.recording.reader import Recording
 
 if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter

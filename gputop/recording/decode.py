@@ -7,15 +7,17 @@ column by column at C speed, because a day of frames must be read in well under 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count, repeat
+from itertools import chain, count, repeat
+from math import hypot
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.feeders import NEVER, not_a_loader, server_in, why_words
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
-from gputop.model.serving import ServerRow
 from gputop.model.sm import SM_SOURCES
 from gputop.model.snapshot import (
     COLLECTORS,
@@ -29,38 +31,34 @@ from gputop.model.snapshot import (
     GpuSample,
     GpuStatic,
     HostSample,
-    Lasting,
     Machine,
     MainTime,
     ProcessSample,
     ProcessStatic,
     Snapshot,
 )
-from gputop.model.steps import StepPeriod, StepRow
 from gputop.recording.encode import Encoder, event_line, frame_line
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
     HOST_COLUMNS,
     MEMBER_FRAMES,
+    MOST,
     MOST_GPUS,
     MOST_PROCESSES,
     PROCESS_COLUMNS,
     PROCESS_FACTS,
     VERSION,
+    Check,
     Damage,
-    Layout,
-    RecordedTable,
+    RecordedColumn,
     RecordingError,
     checked,
-    facts_of,
-    layout_of,
     number,
     parse_line,
-    step_rows,
-    words_of,
+    rows_of,
 )
-from gputop.recording.lines_beside_frames import RunFacts, lasting_rows, period_rows, run_facts, server_rows
+from gputop.recording.lines_beside_frames import ROW_LINES, RunFacts, rows_beside, run_facts
 from gputop.recording.typed_cells import event_parts, rule_in
 
 # The rows of a frame to samples: checked columns, the reasons why values are missing, defaults for unknown columns.
@@ -69,116 +67,203 @@ from gputop.recording.typed_cells import event_parts, rule_in
 
 Facts = Mapping[tuple[int, int | None], ProcessStatic]
 """The facts of each process, by pid and start time."""
-Columns = Sequence[Sequence[Any]]
-Layouts = tuple[Layout, Layout, Layout]
-"""Of host, GPUs and processes."""
+Columns = list[Sequence[Any]]
 _UNKNOWN_PROCESS = ProcessStatic()
-_SM_SOURCE = next(i for i, c in enumerate(GPU_COLUMNS) if c.key == "sm_source")
-_ROLE = next(i for i, c in enumerate(PROCESS_COLUMNS) if c.key == "role")
-_PLACES = {c.path or c.key: i for i, c in enumerate(PROCESS_COLUMNS)}
+_MOST_REASONS = 128
+_MOST_KNOWN_TEXTS = 4096
+_WHOLE = frozenset({int, type(None)})
+_FLAG = frozenset({bool, type(None)})
+
+
+class Layout(Struct, frozen=True):
+    """Where a recording's rows hold the columns of a class: a place for each, None for one that was not recorded.
+
+    ``typed`` are the columns whose cells become values of several parts, each with what makes them.
+    """
+
+    width: int
+    places: tuple[int | None, ...]
+    typed: tuple[tuple[int, Callable[[Any], Any]], ...]
+
+
+def layout_of(names: object, columns: Sequence[RecordedColumn]) -> Layout:
+    """Where a recording's columns, by their names, go among the known ones. Raises Damage."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise Damage("columns are not a list of names")
+    place_of = {name: place for place, name in enumerate(names)}
+    places = [place_of.get(c.key) for c in columns]
+    typed: list[tuple[int, Callable[[Any], Any]]] = []
+    for at, c in enumerate(columns):
+        if c.typed is None:
+            continue
+        if places[at] is None and (place := place_of.get(c.typed.words)) is not None:
+            # A recording from before the typed column was.
+            places[at] = place
+            typed.append((at, c.typed.value_of_words))
+        else:
+            typed.append((at, c.typed.read))
+    return Layout(len(names), tuple(places), tuple(typed))
+
+
+class RecordedTable:
+    """The rows of one class, turned into checked columns. Remembers which texts are clean, not to read them again."""
+
+    def __init__(self, columns: Sequence[RecordedColumn]) -> None:
+        self._columns = columns
+        kinds: tuple[Check, ...] = ("number", "whole", "flag", "text")
+        self._places = [[at for at, column in enumerate(columns) if column.check == check] for check in kinds]
+        self._texts: set[str | None] = {None}
+
+    def columns(self, rows: object, layout: Layout, most_rows: int) -> Columns:
+        """The columns of one to ``most_rows`` rows. Raises Damage or TypeError for cells of wrong kinds."""
+        if not isinstance(rows, list) or not 0 < len(rows) <= most_rows:
+            raise Damage("rows are not a list")
+        if set(map(type, rows)) != {list} or set(map(len, rows)) != {layout.width}:
+            raise Damage("rows do not fit the columns")
+        cells = list(zip(*rows, strict=True))
+        columns: Columns = [
+            (c.default,) * len(rows) if place is None else cells[place]
+            for place, c in zip(layout.places, self._columns, strict=True)
+        ]
+        if not self._sound(columns):
+            columns = [
+                column if c.typed is not None else [checked(value, c.check) for value in column]
+                for column, c in zip(columns, self._columns, strict=True)
+            ]
+        for at, value_of in layout.typed:
+            columns[at] = [None if cell is None else value_of(cell) for cell in columns[at]]
+        return columns
+
+    def _sound(self, columns: Columns) -> bool:
+        """Whether every cell is of its kind, finite and small.
+
+        All numbers are checked in one call: no magnitude exceeds the Euclidean norm, which refuses non-numbers.
+        """
+        numbers, wholes, flags, texts = (chain.from_iterable(columns[at] for at in places) for places in self._places)
+        words = set(texts)
+        if not words <= self._texts:
+            if len(self._texts) > _MOST_KNOWN_TEXTS:
+                self._texts = {None}
+            self._texts.update(text for text in words if isinstance(text, str) and clean_text(text) == text)
+            if not words <= self._texts:
+                return False
+        counts = list(wholes)
+        if not (_WHOLE.issuperset(map(type, counts)) and _FLAG.issuperset(map(type, flags))):
+            return False
+        return hypot(*[v for v in chain(counts, numbers) if v is not None]) < MOST
+
+
+def _place_of(key: str, columns: Sequence[RecordedColumn]) -> int:
+    return next(at for at, column in enumerate(columns) if column.key == key)
+
+
+_SM_SOURCE = _place_of("sm_source", GPU_COLUMNS)
+_PID, _START, _ROLE = (_place_of(key, PROCESS_COLUMNS) for key in ("pid", "starttime", "role"))
 _PARTS: Mapping[str, type[FeedTime | MainTime]] = {"feed": FeedTime, "main": MainTime}
+_PATHS = {c.path or c.key: at for at, c in enumerate(PROCESS_COLUMNS)}
 _PROCESS_FIELDS: Sequence[int | tuple[type[FeedTime | MainTime], list[int]]] = [
-    (part, [_PLACES[f"{name}.{state}"] for state in part.__struct_fields__])
+    (part, [_PATHS[f"{name}.{state}"] for state in part.__struct_fields__])
     if (part := _PARTS.get(name)) is not None
-    else _PLACES[name]
+    else _PATHS[name]
     for name in ProcessSample.__struct_fields__
     if name not in ("static", "unavailable")
 ]
 """Where each field of a process comes from: a column, or those of a part."""
 
 
-class RowReader:
-    """Remembers which texts are clean and which reasons the last frame gave: most frames say the same again."""
+class FrameRows:
+    """The rows of frames as samples. Remembers the reasons that the last frame gave: most frames say the same again."""
 
     def __init__(self) -> None:
-        self._tables = RecordedTable(), RecordedTable(), RecordedTable()
-        self._na: tuple[object, list[Mapping[str, str]], Mapping[str, str]] | None = None
+        self._host, self._gpus, self._processes = (
+            RecordedTable(HOST_COLUMNS),
+            RecordedTable(GPU_COLUMNS),
+            RecordedTable(PROCESS_COLUMNS),
+        )
+        self._last_reasons: tuple[object, list[Mapping[str, str]], Mapping[str, str]] | None = None
 
-    def columns(self, parsed: Mapping[str, Any], layouts: Layouts, gpus: int) -> list[Columns]:
-        """The checked columns of host, GPUs and processes of a frame with so many GPUs at most; none without rows."""
-        host, cards, processes = parsed.get("host", []), parsed.get("gpus", []), parsed.get("procs", [])
+    def samples(
+        self, parsed: Mapping[str, Any], layouts: tuple[Layout, Layout, Layout], gpus: Sequence[GpuStatic], facts: Facts
+    ) -> tuple[HostSample, tuple[GpuSample, ...], tuple[ProcessSample, ...]]:
+        """Of host, GPUs and processes, whose columns are laid out so."""
+        host_layout, gpu_layout, process_layout = layouts
+        cards = parsed.get("gpus", [])
+        columns = [] if cards == [] else self._gpus.columns(cards, gpu_layout, len(gpus))
+        missing, host_missing = self._reasons(parsed.get("na"), len(columns[0]) if columns else 0)
+        if columns:
+            columns[_SM_SOURCE] = [source if source in SM_SOURCES else "none" for source in columns[_SM_SOURCE]]
+        host = HostSample(unavailable=host_missing)
+        if (values := parsed.get("host", [])) != []:
+            cells = [column[0] for column in self._host.columns([values], host_layout, 1)]
+            host = cast("Callable[..., HostSample]", HostSample)(*cells, host_missing)
+        return (
+            host,
+            tuple(map(cast("Callable[..., GpuSample]", GpuSample), gpus, *columns, missing)) if columns else (),
+            self._process_samples(parsed, process_layout, facts),
+        )
+
+    def _process_samples(self, parsed: Mapping[str, Any], layout: Layout, facts: Facts) -> tuple[ProcessSample, ...]:
+        rows = parsed.get("procs", [])
         # Without pids nothing is known of processes.
-        tables = [] if host == [] else [host], cards, [] if layouts[2].sources[0][0] is None else processes
-        return [
-            [] if rows == [] else table.columns(rows, layout, most_rows)
-            for table, rows, layout, most_rows in zip(
-                self._tables, tables, layouts, (1, gpus, MOST_PROCESSES), strict=True
-            )
-        ]
-
-    def reasons(self, reasons_by_row: object, count: int) -> tuple[Iterable[Mapping[str, str]], Mapping[str, str]]:
-        """Why values are missing, for each GPU row and for the host. The same text as before is not read again."""
-        if reasons_by_row is None:
-            return repeat(NOTHING_MISSING, count), NOTHING_MISSING
-        if self._na is None or self._na[0] != reasons_by_row or len(self._na[1]) != count:
-            if not isinstance(reasons_by_row, dict) or count > MOST_GPUS:
-                raise Damage("na is not an object")
-            by_row = [words_of(reasons_by_row.get(str(row), {})) for row in range(count)]
-            self._na = (reasons_by_row, by_row, words_of(reasons_by_row.get("host", {})))
-        return self._na[1], self._na[2]
-
-    def gpus(
-        self, columns: Columns, layout: Layout, gpus: Sequence[GpuStatic], missing: Iterable[Mapping[str, str]]
-    ) -> tuple[GpuSample, ...]:
-        """The samples of a frame's GPUs, one for each of ``gpus``, with the reasons ``missing`` gives."""
-        if not columns:
+        if rows == [] or layout.places[_PID] is None:
             return ()
-        fills = _fills(columns, layout)
-        fills[_SM_SOURCE] = [s if s in SM_SOURCES else "none" for s in _first(fills[_SM_SOURCE], columns)]
-        return tuple(map(cast("Callable[..., GpuSample]", GpuSample), gpus, *fills, missing))
-
-    def processes(
-        self, columns: Columns, layout: Layout, facts: Facts, reasons_with_rows: object
-    ) -> tuple[ProcessSample, ...]:
-        """The samples of a frame's processes; ``reasons_with_rows`` lists reasons with the rows that they hold for."""
-        pid, start = layout.sources[0][0], layout.sources[1][0]
-        if not columns or pid is None:
-            return ()
-        if None in columns[pid]:
+        columns = self._processes.columns(rows, layout, MOST_PROCESSES)
+        if None in columns[_PID]:
             raise Damage("a process without a pid")
-        fills = _fills(columns, layout)
-        fills[_ROLE] = [role if role in ROLES else "helper" for role in _first(fills[_ROLE], columns)]
-        starts = columns[start] if start is not None else repeat(None)
-        statics = [facts.get(identity, _UNKNOWN_PROCESS) for identity in zip(columns[pid], starts, strict=False)]
-        missing: Iterable[Mapping[str, str]] = repeat(NOTHING_MISSING)
-        if reasons_with_rows:
-            by_row = [NOTHING_MISSING] * len(statics)
-            for words, places in cast(Any, reasons_with_rows):
-                reasons = words_of(words)
-                for place in places:
-                    by_row[place] = reasons
-            missing = by_row
-        return tuple(map(cast("Callable[..., ProcessSample]", ProcessSample), *_in_parts(fills), statics, missing))
+        columns[_ROLE] = [role if role in ROLES else "helper" for role in columns[_ROLE]]
+        identities = zip(columns[_PID], columns[_START], strict=True)
+        statics = [facts.get(identity, _UNKNOWN_PROCESS) for identity in identities]
+        missing = [NOTHING_MISSING] * len(statics)
+        for words, places in parsed.get("na_procs") or ():
+            reasons = _reasons_of(words)
+            for place in places:
+                missing[place] = reasons
+        fields = [
+            columns[source] if isinstance(source, int) else map(source[0], *[columns[at] for at in source[1]])
+            for source in _PROCESS_FIELDS
+        ]
+        return tuple(map(cast("Callable[..., ProcessSample]", ProcessSample), *fields, statics, missing))
 
-    def host(self, columns: Columns, layout: Layout, missing: Mapping[str, str]) -> HostSample:
-        """The sample of a frame's host."""
-        if not columns:
-            return HostSample(unavailable=missing)
-        values = [default if place is None else columns[place][0] for place, default in layout.sources]
-        return cast("Callable[..., HostSample]", HostSample)(*values, missing)
-
-
-def _fills(columns: Sequence[Sequence[Any]], layout: Layout) -> list[Iterable[Any]]:
-    """For each field of the class its column, or its default repeated."""
-    return [repeat(default) if place is None else columns[place] for place, default in layout.sources]
-
-
-def _in_parts(fills: Sequence[Iterable[Any]]) -> list[Iterable[Any]]:
-    """The fills of a process's columns as those of its fields: the columns of one part become that part."""
-    fields: list[Iterable[Any]] = []
-    for source in _PROCESS_FIELDS:
-        if isinstance(source, int):
-            fields.append(fills[source])
-        else:
-            part, places = source
-            there = any(not isinstance(fills[place], repeat) for place in places)
-            fields.append(map(part, *[fills[place] for place in places]) if there else repeat(part()))
-    return fields
+    def _reasons(self, by_row: object, count: int) -> tuple[Iterable[Mapping[str, str]], Mapping[str, str]]:
+        """Why values are missing, for each GPU row and for the host."""
+        if by_row is None:
+            return repeat(NOTHING_MISSING, count), NOTHING_MISSING
+        last = self._last_reasons
+        if last is None or last[0] != by_row or len(last[1]) != count:
+            if not isinstance(by_row, dict):
+                raise Damage("na is not an object")
+            of_gpus = [_reasons_of(by_row.get(str(row), {})) for row in range(count)]
+            self._last_reasons = last = by_row, of_gpus, _reasons_of(by_row.get("host", {}))
+        return last[1], last[2]
 
 
-def _first(fill: Iterable[Any], columns: Sequence[Sequence[Any]]) -> Iterable[Any]:
-    """A fill cut to the number of rows: a default repeats without end."""
-    return (value for value, _ in zip(fill, columns[0], strict=False))
+def _reasons_of(reasons: object) -> Mapping[str, str]:
+    """A map of reasons by key."""
+    if not isinstance(reasons, dict) or len(reasons) > _MOST_REASONS:
+        raise Damage("reasons are not an object of texts")
+    if not all(isinstance(reason, str) for reason in reasons.values()):
+        raise Damage("a reason is not a text")
+    if not reasons:
+        return NOTHING_MISSING
+    return MappingProxyType({clean_text(key): clean_text(reason) for key, reason in reasons.items()})
+
+
+def _facts_of(recorded: object, columns: Sequence[RecordedColumn]) -> dict[str, Any]:
+    """Checked facts by key, None where missing. Raises Damage."""
+    if not isinstance(recorded, dict):
+        raise Damage("facts are not an object")
+    return {c.key: _fact(recorded, c) for c in columns}
+
+
+def _fact(recorded: Mapping[str, Any], column: RecordedColumn) -> Any:
+    cell, typed = recorded.get(column.key), column.typed
+    if typed is None:
+        return checked(cell, column.check)
+    words = recorded.get(typed.words)
+    try:
+        return typed.read(cell) if cell is not None else words and typed.value_of_words(words)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise Damage(f"{column.key} of wrong parts") from error
 
 
 # A filter for everything read from a recording: redaction, a choice of GPUs, or both.
@@ -223,18 +308,16 @@ class Decoder:
         """What ran, where the recording is that of a program and has been read to its end."""
         self._machine: Machine | None = None
         self._gpus: tuple[GpuStatic, ...] = ()
-        self._layouts: Layouts | None = None
+        self._layouts: tuple[Layout, Layout, Layout] | None = None
         self._facts: dict[tuple[int, int | None], ProcessStatic] = {}
         self._jobs: dict[tuple[str | None, str], str] = {}
         self._job_numbers = count(1)
-        self._rows = RowReader()
+        self._rows = FrameRows()
         self._last_t: float | None = None
         self._restarted = self._is_other = False
         self._damage = False
-        self._steps: tuple[StepRow, ...] = ()
-        self._servers: tuple[ServerRow, ...] = ()
-        self._periods: tuple[StepPeriod, ...] = ()
-        self._lasting: tuple[Lasting, ...] = ()
+        self._beside: dict[str, Any] = {}
+        """What the lines since the last frame say of the next one, by the snapshot's field."""
 
     def note_damage(self) -> None:
         """Note that something before the next frame was lost; that frame will carry a gap."""
@@ -250,17 +333,11 @@ class Decoder:
             if kind == "key":
                 self._key(parsed)
             elif kind == "procs":
-                self._learn(parsed.get("procs"))
+                self._learn(parsed)
             elif kind == "event":
                 self._event(parsed)
-            elif kind == "steps":
-                self._steps = step_rows(parsed)
-            elif kind == "servers":
-                self._servers = server_rows(parsed)
-            elif kind == "periods":
-                self._periods = period_rows(parsed)
-            elif kind == "lasting":
-                self._lasting = lasting_rows(parsed)
+            elif isinstance(kind, str) and kind in ROW_LINES:
+                self._beside[kind] = rows_beside(kind, parsed)
             elif kind == "run":
                 self.run = self._as_seen_through_filter(run_facts(parsed))
         except Damage:
@@ -295,10 +372,7 @@ class Decoder:
             layout_of(parsed.get("gpu_cols", []), GPU_COLUMNS),
             layout_of(parsed.get("proc_cols", []), PROCESS_COLUMNS),
         )
-        gpus = parsed.get("gpus", [])
-        if not isinstance(gpus, list) or len(gpus) > MOST_GPUS:
-            raise Damage("gpus are not a list")
-        statics = tuple(_gpu_static(facts, place) for place, facts in enumerate(gpus))
+        statics = tuple(_gpu_static(facts, at) for at, facts in enumerate(rows_of(parsed, "gpus", MOST_GPUS)))
         boot, host, driver = (checked(parsed.get(key), "text") for key in ("boot", "host", "driver"))
         interval = checked(parsed.get("interval"), "number")
         if self._machine is not None and boot != self._machine.boot_id:
@@ -313,22 +387,16 @@ class Decoder:
             self._gpus = statics
         self._layouts = layouts
         self._facts.clear()
-        self._learn(parsed.get("procs", []))
+        self._learn(parsed)
 
-    def _learn(self, processes: object) -> None:
-        if not isinstance(processes, list):
-            raise Damage("procs are not a list")
-        facts = self._facts
-        for facts_of_process in processes:
-            if not isinstance(facts_of_process, dict):
-                raise Damage("a process is not an object")
-            pid, start = (
-                checked(facts_of_process.get("pid"), "whole"),
-                checked(facts_of_process.get("starttime"), "whole"),
-            )
-            facts[(pid, start)] = self._static(facts_of(facts_of_process, PROCESS_FACTS))
-            if len(facts) > _MOST_FACTS:
-                del facts[next(iter(facts))]
+    def _learn(self, parsed: dict[str, Any]) -> None:
+        """Take what a line says of processes."""
+        for recorded in rows_of(parsed, "procs", _MOST_FACTS):
+            facts = _facts_of(recorded, PROCESS_FACTS)
+            pid, start = (checked(recorded.get(key), "whole") for key in ("pid", "starttime"))
+            self._facts[(pid, start)] = self._static(facts)
+            if len(self._facts) > _MOST_FACTS:
+                del self._facts[next(iter(self._facts))]
 
     def _static(self, facts: dict[str, Any]) -> ProcessStatic:
         """Facts of a process. What the recording left unmasked is masked here, once missing facts are drawn."""
@@ -368,14 +436,8 @@ class Decoder:
         t = number(parsed.get("t"))
         if not 0.0 < t < _MOST_TIME:
             raise Damage("a time that cannot be")
-        rows = self._rows
         try:
-            columns = rows.columns(parsed, layouts, len(self._gpus))
-            count = len(columns[1][0]) if columns[1] else 0
-            missing, host_missing = rows.reasons(parsed.get("na"), count)
-            host = rows.host(columns[0], layouts[0], host_missing)
-            gpus = rows.gpus(columns[1], layouts[1], self._gpus, missing)
-            processes = rows.processes(columns[2], layouts[2], self._facts, parsed.get("na_procs"))
+            host, gpus, processes = self._rows.samples(parsed, layouts, self._gpus, self._facts)
             late = parsed.get("stale")
             stale = {clean_text(k): float(number(v)) for k, v in late.items()} if late else {}
             repeats = tuple(name for name in COLLECTORS if name in parsed.get("repeats", ()))
@@ -389,10 +451,7 @@ class Decoder:
         self._last_t = t
         self._restarted = self._is_other = self._damage = False
         self.frames += 1
-        steps, self._steps = self._steps, ()
-        servers, self._servers = self._servers, ()
-        periods, self._periods = self._periods, ()
-        lasting, self._lasting = self._lasting, ()
+        beside, self._beside = self._beside, {}
         snapshot = Snapshot(
             t=float(t),
             machine=machine,
@@ -404,10 +463,7 @@ class Decoder:
             stale=stale,
             notices=notices,
             repeats=repeats,
-            steps=steps,
-            servers=servers,
-            periods=periods,
-            lasting=lasting,
+            **beside,
         )
         return snapshot if self._filter is None else self._filter.snapshot(snapshot)
 
@@ -442,7 +498,7 @@ def _masked(fact: Any) -> Any:
 
 
 def _gpu_static(recorded: object, place: int) -> GpuStatic:
-    facts = facts_of(recorded, GPU_FACTS)
+    facts = _facts_of(recorded, GPU_FACTS)
     facts["index"] = place if facts["index"] is None else facts["index"]
     facts["uuid"] = facts["uuid"] or f"unknown-{place}"
     facts["name"] = facts["name"] or "unknown GPU"

@@ -31,10 +31,9 @@ from gputop.recording.format import (
     RecordedColumn,
     RecordingError,
     Rounding,
-    steps_value,
     written,
 )
-from gputop.recording.lines_beside_frames import RunFacts, lasting_value, periods_value, run_value, servers_value
+from gputop.recording.lines_beside_frames import ROW_LINES, RunFacts, line_beside, run_value
 
 _HOST, _GPUS, _PROCESSES = map(written, (HOST_COLUMNS, GPU_COLUMNS, PROCESS_COLUMNS))
 _FACTS = written(PROCESS_FACTS)
@@ -46,31 +45,31 @@ _ROUND: Mapping[Rounding, Callable[[float], float]] = {
 """Four significant digits, more than any value is measured to; bytes whole; counters and times to milliseconds."""
 
 
-def _rounded(value: float, rounding: Rounding) -> float | None:
-    """A value as it is recorded: a whole number without its ``.0``; what is not finite was not measured."""
-    if not value:
-        # Most values of a process are 0, and rounding takes longer than all else here.
-        return 0
+def _rows(samples: Sequence[Struct], columns: Sequence[RecordedColumn]) -> list[tuple[Any, ...]]:
+    """The recorded fields of samples of one class, a row each."""
+    by_column = zip(*map(attrgetter(*[column.path or column.key for column in columns]), samples), strict=True)
+    return list(zip(*map(_cells, by_column, columns), strict=True))
+
+
+def _cells(values: Sequence[Any], column: RecordedColumn) -> Sequence[Any]:
+    """A column as it is recorded: a whole number without its ``.0``; what is not finite was not measured."""
+    if column.typed is not None:
+        cell = column.typed.cell
+        return [None if value is None else cell(value) for value in values]
+    if column.check != "number":
+        return values
+    if not any(values):
+        # Most columns of processes hold nothing but zeros, and rounding takes longer than all else here.
+        return [0 if value.__class__ is float else value for value in values]
+    rounded = _ROUND[column.rounding]
+    return [_number(value, rounded) if value.__class__ is float else value for value in values]
+
+
+def _number(value: float, rounded: Callable[[float], float]) -> float | None:
     if not isfinite(value):
         return None
-    rounded = _ROUND[rounding](value)
-    return int(rounded) if rounded == int(rounded) else rounded
-
-
-def _rows(samples: Sequence[Struct], columns: Sequence[RecordedColumn]) -> list[list[Any]]:
-    """The recorded fields of samples of one class, a row each. An integer keeps every digit."""
-    values_of = attrgetter(*[column.path or column.key for column in columns])
-    return [
-        [
-            _rounded(value, column.rounding)
-            if value.__class__ is float
-            else value
-            if value is None or column.typed is None
-            else column.typed.cell(value)
-            for value, column in zip(values_of(sample), columns, strict=True)
-        ]
-        for sample in samples
-    ]
+    near = rounded(value)
+    return int(near) if near == int(near) else near
 
 
 _FACTS_LINE_BYTES = 512 << 10
@@ -175,14 +174,8 @@ class Encoder:
         lines = self.introductions(snapshot)
         lines += [event_line(event) for event in snapshot.events]
         lines += [event_line(event, derived=True) for event in derived]
-        if snapshot.steps:
-            lines.append(_line(steps_value(snapshot)))
-        if snapshot.servers:
-            lines.append(_line(servers_value(snapshot)))
-        if snapshot.periods:
-            lines.append(_line(periods_value(snapshot)))
-        if snapshot.lasting and self._is_head:
-            lines.append(_line(lasting_value(snapshot)))
+        kinds = (kind for kind in ROW_LINES if getattr(snapshot, kind) and (kind != "lasting" or self._is_head))
+        lines += [_line(line_beside(kind, snapshot)) for kind in kinds]
         self._is_head = False
         lines.append(frame_line(snapshot) if frame is None else frame)
         return lines

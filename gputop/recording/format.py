@@ -1,4 +1,4 @@
-"""The words of the recording format, version 1: columns and limits.
+"""The words of the recording format, version 1: columns, limits, and what one value of a line may be.
 
 Columns derive from the metric catalogue and the snapshot's fields, so a new metric is recorded by being declared.
 Nothing here opens a file.
@@ -7,27 +7,14 @@ Nothing here opens a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
-from math import hypot
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from gputop.model.metrics import GPU_METRICS, GPU_STATE, HOST_METRICS, PROCESS_METRICS, SM_PROVENANCE
 from gputop.model.quantity import clean_text
-from gputop.model.snapshot import (
-    NOTHING_MISSING,
-    GpuSample,
-    GpuStatic,
-    HostSample,
-    ProcessSample,
-    ProcessStatic,
-    Snapshot,
-)
-from gputop.model.steps import BESIDE, COLUMNS, StepRow, step_row
+from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSample, ProcessStatic
 from gputop.recording.typed_cells import TYPED, TypedColumn
 
 VERSION = 1
@@ -121,57 +108,9 @@ GPU_FACTS = columns_of(GpuStatic)
 PROCESS_FACTS = columns_of(ProcessStatic)
 
 
-# Checks of what a recording says: one value, one row of facts, one whole table of cells.
-#
-# Nothing here knows lines or time. Whatever does not follow the format raises Damage.
+# Checks of single values. Whatever does not follow the format raises Damage.
 
-_MOST = 2.0**64
-_MOST_REASONS = 128
-_MOST_KNOWN_TEXTS = 4096
-_WHOLE = frozenset({int, type(None)})
-_FLAG = frozenset({bool, type(None)})
-
-
-class Layout(Struct, frozen=True):
-    """How rows of one kind map to a class: places of known columns by check, and what fills each field.
-
-    ``typed`` are the places whose cells become values of several parts, each with what makes them.
-    """
-
-    width: int
-    numbers: tuple[int, ...]
-    wholes: tuple[int, ...]
-    flags: tuple[int, ...]
-    texts: tuple[int, ...]
-    typed: tuple[tuple[int, Callable[[Any], Any]], ...]
-    sources: tuple[tuple[int | None, Any], ...]
-
-
-def layout_of(names: object, columns: Sequence[RecordedColumn]) -> Layout:
-    """Where a recording's columns, by their names, go among the known ones. Raises Damage."""
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise Damage("columns are not a list of names")
-    places = {name: place for place, name in enumerate(names)}
-    checked_places: list[tuple[int, Check]] = []
-    typed: list[tuple[int, Callable[[Any], Any]]] = []
-    for c in columns:
-        if c.key in places:
-            checked_places.append((places[c.key], c.check))
-            if c.typed is not None:
-                typed.append((places[c.key], c.typed.read))
-        elif c.typed is not None and c.typed.words in places:
-            # A recording from before the typed column was.
-            places[c.key] = places[c.typed.words]
-            checked_places.append((places[c.key], "text"))
-            typed.append((places[c.key], c.typed.parsed))
-    by_check = {
-        check: tuple(place for place, of in checked_places if of == check)
-        for check in ("number", "whole", "flag", "text")
-    }
-    sources = tuple((places.get(c.key), c.default) for c in columns)
-    return Layout(
-        len(names), by_check["number"], by_check["whole"], by_check["flag"], by_check["text"], tuple(typed), sources
-    )
+MOST = 2.0**64
 
 
 def _reject_constant(_name: str) -> None:
@@ -192,15 +131,23 @@ def parse_line(line: bytes) -> dict[str, Any]:
     return parsed
 
 
+def rows_of(parsed: dict[str, Any], key: str, most: int) -> list[Any]:
+    """The list of at most so many rows under a key; an empty one where there is none. Raises Damage."""
+    rows = parsed.get(key, [])
+    if not isinstance(rows, list) or len(rows) > most:
+        raise Damage(f"{key} is not a list of rows")
+    return rows
+
+
 def number(value: object) -> float:
     """A number of believable size. Raises Damage for anything else."""
-    if isinstance(value, (int, float)) and -_MOST < value < _MOST:
+    if isinstance(value, (int, float)) and -MOST < value < MOST:
         return value
     raise Damage("not a number")
 
 
-def checked(value: object, check: str) -> Any:
-    """One value of a slow path: a static fact, or a cell of a column in which something is odd. None stays None."""
+def checked(value: object, check: Check) -> Any:
+    """One value: a fact, or a cell of a frame in which something is odd. None stays None."""
     if value is None:
         return None
     if check == "text":
@@ -211,124 +158,10 @@ def checked(value: object, check: str) -> Any:
             return bool(value)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         # 1e999 parses to infinity, which no device can have measured: like NaN, it counts as not measured.
-        if not -_MOST < value < _MOST:
+        if not -MOST < value < MOST:
             return None
         if check == "number":
             return value
         if value == int(value):
             return int(value)
     raise Damage(f"a value is not a {check}")
-
-
-def facts_of(recorded: object, columns: Sequence[RecordedColumn]) -> dict[str, Any]:
-    """Checked facts by key, None where missing. Raises Damage."""
-    if not isinstance(recorded, dict):
-        raise Damage("facts are not an object")
-    return {c.key: _fact(recorded, c) for c in columns}
-
-
-def _fact(recorded: Mapping[str, Any], column: RecordedColumn) -> Any:
-    typed = column.typed
-    if typed is None:
-        return checked(recorded.get(column.key), column.check)
-    cell, words = recorded.get(column.key), checked(recorded.get(typed.words), "text")
-    try:
-        return typed.read(cell) if cell is not None else words and typed.parsed(words)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise Damage(f"{column.key} of wrong parts") from error
-
-
-def words_of(reasons: object) -> Mapping[str, str]:
-    """A map of reasons by key."""
-    if not isinstance(reasons, dict) or len(reasons) > _MOST_REASONS:
-        raise Damage("reasons are not an object of texts")
-    words = {}
-    for key, reason in reasons.items():
-        if not isinstance(reason, str):
-            raise Damage("a reason is not a text")
-        words[clean_text(key)] = clean_text(reason)
-    return MappingProxyType(words) if words else NOTHING_MISSING
-
-
-class RecordedTable:
-    """Rows of cells turned into checked columns. Remembers which texts are clean, so that they are not read again."""
-
-    def __init__(self) -> None:
-        self._texts: set[str | None] = {None}
-
-    def columns(self, rows: object, layout: Layout, most_rows: int) -> list[Sequence[Any]]:
-        """The columns of one to ``most_rows`` rows. Raises Damage or TypeError for cells of wrong kinds."""
-        if not isinstance(rows, list) or len(rows) > most_rows or not rows:
-            raise Damage("rows are not a list")
-        if set(map(type, rows)) != {list} or set(map(len, rows)) != {layout.width}:
-            raise Damage("rows do not fit the columns")
-        return self._checked(list(zip(*rows, strict=True)), layout)
-
-    def _checked(self, columns: list[Sequence[Any]], layout: Layout) -> list[Sequence[Any]]:
-        """The columns, all checked: what is no such value is made one."""
-        groups: list[tuple[Check, Sequence[int]]] = [
-            ("number", layout.numbers),
-            ("whole", layout.wholes),
-            ("flag", layout.flags),
-            ("text", layout.texts),
-        ]
-        numbers, wholes, flags, texts = ([columns[place] for place in places] for _, places in groups)
-        if not self._sound(numbers, wholes, flags, texts):
-            for check, places in groups:
-                for place in places:
-                    columns[place] = [checked(value, check) for value in columns[place]]
-        for place, value_of in layout.typed:
-            columns[place] = [None if cell is None else value_of(cell) for cell in columns[place]]
-        return columns
-
-    def _sound(self, *groups: Sequence[Sequence[Any]]) -> bool:
-        """Whether every cell is of its kind, finite and small: columns of numbers, whole numbers, flags and texts.
-
-        All numbers are checked in one call: no magnitude exceeds the Euclidean norm, which refuses non-numbers.
-        """
-        numbers, wholes, flags, texts = map(chain.from_iterable, groups)
-        words = set(texts)
-        if not words <= self._texts:
-            if len(self._texts) > _MOST_KNOWN_TEXTS:
-                self._texts = {None}
-            self._texts.update(text for text in words if isinstance(text, str) and clean_text(text) == text)
-            if not words <= self._texts:
-                return False
-        counts = list(wholes)
-        if not (_WHOLE.issuperset(map(type, counts)) and _FLAG.issuperset(map(type, flags))):
-            return False
-        return hypot(*[v for v in chain(counts, numbers) if v is not None]) < _MOST
-
-
-# The line of steps in a recording: at most one a frame, before it. Readers that do not know it skip it.
-
-_MOST_ROWS = 8192
-
-
-def steps_value(snapshot: Snapshot) -> dict[str, Any]:
-    """The announced steps: rows, and beside them samples and waits, where a job tells them."""
-    rows = [astuple(row)[: len(COLUMNS)] for row in snapshot.steps]
-    optional = {key: [getattr(row, key) for row in snapshot.steps] for key in BESIDE}
-    announced = {key: values for key, values in optional.items() if any(value is not None for value in values)}
-    return {"k": "steps", "t": round(snapshot.t, 3), "rows": rows, **announced}
-
-
-def step_rows(parsed: Mapping[str, Any]) -> tuple[StepRow, ...]:
-    """The rows of such a line. Raises Damage."""
-    recorded = parsed.get("rows")
-    if not isinstance(recorded, list) or len(recorded) > _MOST_ROWS:
-        raise Damage("steps are not a list")
-    optional_columns = [_optional_column(parsed.get(key), len(recorded)) for key in BESIDE]
-    rows = [
-        step_row(values, *optional) if isinstance(values, list) else None
-        for values, *optional in zip(recorded, *optional_columns, strict=True)
-    ]
-    step_rows_read = tuple(row for row in rows if row is not None)
-    if len(step_rows_read) != len(rows):
-        raise Damage("steps that cannot be")
-    return step_rows_read
-
-
-def _optional_column(values: object, count: int) -> Sequence[object]:
-    """One value for each row; where their number differs, none."""
-    return values if isinstance(values, list) and len(values) == count else [None] * count

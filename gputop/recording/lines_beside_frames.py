@@ -2,85 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
-from gputop.model.serving import MOST_SERVERS, ServerRow, row_value, server_row
+from gputop.model.serving import MOST_SERVERS, row_value, server_row
 from gputop.model.snapshot import Lasting, Snapshot
-from gputop.model.steps import MOST_PERIODS, StepPeriod, period_value, step_period
-from gputop.recording.format import MOST_GPUS, Damage, checked
+from gputop.model.steps import BESIDE, COLUMNS, MOST_PERIODS, StepRow, period_value, step_period, step_row
+from gputop.recording.format import MOST_GPUS, Damage, checked, rows_of
 
-# At the head of a member: since when what holds has held. The frames before it may be elsewhere.
+_MOST_STEP_ROWS = 8192
 
-SINCE = ("quiet_since", "little_tensor_since", "degraded_since")
+
+class RowLine(Struct, frozen=True):
+    """A line of rows before a frame: how a row is written, and read again, None where it cannot be true."""
+
+    most_rows: int
+    value_of: Callable[[Any], Any]
+    row_of: Callable[..., Any]
+
+
+def _step_value(row: StepRow) -> tuple[Any, ...]:
+    return astuple(row)[: len(COLUMNS)]
+
+
+def _step_row(values: object, *optional: object) -> StepRow | None:
+    return step_row(values, *optional) if isinstance(values, list) else None
+
+
+_SINCE = ("quiet_since", "little_tensor_since", "degraded_since")
 """The times of a row, Unix seconds."""
 
 
-def lasting_value(snapshot: Snapshot) -> dict[str, Any]:
-    """What had lasted at a frame. Absent is what does not hold."""
-    rows = [
-        {"gpu": row.gpu, **{key: round(t, 3) for key in SINCE if (t := getattr(row, key)) is not None}}
-        for row in snapshot.lasting
-    ]
-    return {"k": "lasting", "t": round(snapshot.t, 3), "rows": rows}
+def _lasting_value(row: Lasting) -> dict[str, Any]:
+    return {"gpu": row.gpu, **{key: round(t, 3) for key in _SINCE if (t := getattr(row, key)) is not None}}
 
 
-def lasting_rows(parsed: Mapping[str, Any]) -> tuple[Lasting, ...]:
-    """The rows of such a line. Raises Damage."""
-    recorded = parsed.get("rows")
-    if not isinstance(recorded, list) or len(recorded) > MOST_GPUS:
-        raise Damage("what lasts is not a list")
-    return tuple(map(_row, recorded))
-
-
-def _row(recorded: object) -> Lasting:
+def _lasting_row(recorded: object) -> Lasting | None:
     if not isinstance(recorded, dict) or (gpu := checked(recorded.get("gpu"), "whole")) is None:
-        raise Damage("what lasts names no GPU")
-    times = {key: checked(recorded.get(key), "number") for key in SINCE}
+        return None
+    times = {key: checked(recorded.get(key), "number") for key in _SINCE}
     return Lasting(gpu, **{key: None if t is None else float(t) for key, t in times.items()})
 
 
-# The line of steps seen from outside: the values, because a file may not hold the samples that they come from.
+ROW_LINES: Mapping[str, RowLine] = {
+    "steps": RowLine(_MOST_STEP_ROWS, _step_value, _step_row),
+    "servers": RowLine(MOST_SERVERS, row_value, server_row),
+    # Of steps seen from outside the values, because a file may not hold the samples that they come from.
+    "periods": RowLine(MOST_PERIODS, period_value, step_period),
+    # At the head of a member: since when what holds has held. The frames before it may be elsewhere.
+    "lasting": RowLine(MOST_GPUS, _lasting_value, _lasting_row),
+}
+"""By the kind of the line, which is the snapshot's field: steps, inference servers, and what was concluded."""
 
 
-def periods_value(snapshot: Snapshot) -> dict[str, Any]:
-    """The steps that stood at a frame."""
-    return {"k": "periods", "t": round(snapshot.t, 3), "rows": [period_value(period) for period in snapshot.periods]}
+def line_beside(kind: str, snapshot: Snapshot) -> dict[str, Any]:
+    """The line of one kind for a snapshot."""
+    rows = getattr(snapshot, kind)
+    value = {"k": kind, "t": round(snapshot.t, 3), "rows": [ROW_LINES[kind].value_of(row) for row in rows]}
+    if kind == "steps":
+        # Samples and waits, where a job tells them.
+        optional = {key: [getattr(row, key) for row in snapshot.steps] for key in BESIDE}
+        value |= {key: values for key, values in optional.items() if any(value is not None for value in values)}
+    return value
 
 
-def period_rows(parsed: Mapping[str, Any]) -> tuple[StepPeriod, ...]:
-    """The steps of such a line. Raises Damage."""
-    recorded = parsed.get("rows")
-    if not isinstance(recorded, list) or len(recorded) > MOST_PERIODS:
-        raise Damage("periods are not a list")
-    rows = tuple(row for row in map(step_period, recorded) if row is not None)
-    if len(rows) != len(recorded):
-        raise Damage("periods that cannot be")
-    return rows
-
-
-# The line of inference servers in a recording: at most one a frame, before it. Readers that do not know it skip it.
-
-
-def servers_value(snapshot: Snapshot) -> dict[str, Any]:
-    """What the servers said, by the names of the fields; what is absent is left out."""
-    return {"k": "servers", "t": round(snapshot.t, 3), "rows": [row_value(row) for row in snapshot.servers]}
-
-
-def server_rows(parsed: Mapping[str, Any]) -> tuple[ServerRow, ...]:
+def rows_beside(kind: str, parsed: dict[str, Any]) -> tuple[Any, ...]:
     """The rows of such a line. Raises Damage."""
-    recorded = parsed.get("rows")
-    if not isinstance(recorded, list) or len(recorded) > MOST_SERVERS:
-        raise Damage("servers are not a list")
-    rows = tuple(row for row in map(server_row, recorded) if row is not None)
-    if len(rows) != len(recorded):
-        raise Damage("servers that cannot be")
+    line = ROW_LINES[kind]
+    recorded = rows_of(parsed, "rows", line.most_rows)
+    optional = [_beside(parsed.get(key), len(recorded)) for key in BESIDE] if kind == "steps" else []
+    rows = tuple(map(line.row_of, recorded, *optional))
+    if None in rows:
+        raise Damage(f"{kind} that cannot be")
     return rows
+
+
+def _beside(values: object, count: int) -> list[Any]:
+    """One value for each row; where their number differs, none."""
+    return values if isinstance(values, list) and len(values) == count else [None] * count
 
 
 # The last line of a recording of a program: what ran, how long, and how it ended.
@@ -100,7 +105,7 @@ class RunFacts(Struct, frozen=True):
 
 
 def run_value(facts: RunFacts) -> dict[str, Any]:
-    """The line's values."""
+    """The line that says what ran."""
     exit_code = {} if facts.exit_code is None else {"exit_code": facts.exit_code}
     return {"k": "run", "command": facts.command[:MOST_COMMAND], "seconds": round(facts.seconds, 3), **exit_code}
 

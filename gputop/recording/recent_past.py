@@ -17,8 +17,6 @@ from gputop.recording.encode import Encoder
 from gputop.recording.reader import placed_frames
 from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 
-# Parts of a run's past in memory: frames that are packed, and frames that are made when they are looked at.
-
 
 class PackedFrames(Struct, frozen=True):
     """Packed frames; ``first_t`` and ``last_t`` are the times of the first and the last, Unix seconds."""
@@ -26,9 +24,6 @@ class PackedFrames(Struct, frozen=True):
     first_t: float
     last_t: float
     data: bytes
-
-    def lines(self) -> Iterable[bytes]:
-        return zlib.decompress(self.data).splitlines(keepends=True)
 
 
 class OlderFrames(Struct, frozen=True):
@@ -40,13 +35,8 @@ class OlderFrames(Struct, frozen=True):
     frames: Callable[[], Iterable[Snapshot]]
 
 
-# The last minutes of a live run, unpacked again: what is played while the screen is paused.
-#
-# Has the interface of ``index.Recording``; a part is a block of frames.
-
-
 class Past(RecordedTimeline):
-    """A frozen part of the run: what ``RecordedSource`` plays while the screen is paused."""
+    """A frozen stretch of the run, which ``RecordedSource`` plays while the screen is paused: a block is a part."""
 
     path = "this run"
 
@@ -60,29 +50,14 @@ class Past(RecordedTimeline):
         self._lay_out([block.first_t for block in blocks], [whole])
 
     def walk(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
-        parts = list(numbers)
-        packed = []
-        for number in parts:
-            block = self._blocks[number]
-            # Older frames come before all blocks.
+        parts = [(number, self._blocks[number]) for number in numbers]
+        # Older frames come before all blocks.
+        for number, block in parts:
             if isinstance(block, OlderFrames):
                 yield from ((number, snapshot) for snapshot in block.frames())
-            else:
-                packed.append(number)
-        yield from self._unpacked(packed)
-
-    def _unpacked(self, numbers: Iterable[int]) -> Iterator[tuple[int, Snapshot]]:
-        decoder = Decoder()
-        current_block = [0]
-
-        def lines() -> Iterator[bytes]:
-            for number in numbers:
-                current_block[0] = number
-                block = self._blocks[number]
-                if isinstance(block, PackedFrames):
-                    yield from block.lines()
-
-        return placed_frames(lines(), decoder, self.path, lambda: current_block[0])
+        packed = ((number, block) for number, block in parts if isinstance(block, PackedFrames))
+        lines = ((number, line) for number, block in packed for line in zlib.decompress(block.data).splitlines())
+        yield from placed_frames(lines, Decoder(), self.path)
 
     def events(self) -> Iterator[Event]:
         for snapshot in self.snapshots():
@@ -167,7 +142,6 @@ class Memory:
         """What is kept now, frozen; None before the first frame."""
         if self._last is None:
             return None
-
         return Past((*self._earlier, *self._blocks, self._packed()), self._last)
 
     def _begin_block(self) -> None:

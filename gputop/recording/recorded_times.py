@@ -50,11 +50,6 @@ def moment(text: str, begin: float, end: float, now: float | None = None, *, kee
     return min(max(t, begin), end) if keep else t
 
 
-def is_time_of_day(text: str) -> bool:
-    """Whether a text names a time of day, which each day has."""
-    return _OF_DAY.fullmatch(text.strip()) is not None
-
-
 def _time_of_day(hour: int, minute: int, second: int, begin: float) -> float:
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"{hour}:{minute:02d} is not a time of day")
@@ -118,10 +113,6 @@ class RecordedTimeline(ABC):
         """Close what is open."""
 
     @property
-    def part_count(self) -> int:
-        return len(self._starts)
-
-    @property
     def last_t(self) -> float:
         """The time of the frame that was recorded last."""
         return self.segments[-1].end
@@ -136,7 +127,8 @@ class RecordedTimeline(ABC):
 
     def moment_anywhere(self, text: str, now: float | None = None) -> float:
         """The same, also where it lies outside of what was recorded. Raises ValueError."""
-        if is_time_of_day(text):
+        if _OF_DAY.fullmatch(text.strip()):
+            # Each day has it.
             for segment in reversed(self.segments[1:]):
                 t = moment(text, segment.begin, segment.end, now, keep=False)
                 if segment.holds(t):
@@ -152,14 +144,12 @@ class RecordedTimeline(ABC):
         """
         if near is not None and self.segments[near].holds(t):
             return near
-        numbers = range(len(self.segments))
-        holding = [number for number in numbers if self.segments[number].holds(t)]
-        if holding:
+        numbered = list(enumerate(self.segments))
+        if holding := [number for number, segment in numbered if segment.holds(t)]:
             return holding[-1]
-        before = [number for number in numbers if self.segments[number].end < t]
-        if before:
-            return max(before, key=lambda number: (self.segments[number].end, number))
-        return min(numbers, key=lambda number: self.segments[number].begin)
+        if ended := [(segment.end, number) for number, segment in numbered if segment.end < t]:
+            return max(ended)[1]
+        return min((segment.begin, number) for number, segment in numbered)[1]
 
     def snapshots(self, begin: float | None = None, end: float | None = None) -> Iterator[Snapshot]:
         """The frames from a time to a time, both included, of every segment, in the order of recording."""
@@ -191,17 +181,16 @@ class RecordedTimeline(ABC):
         Each with the number of its segment.
         """
         segment = self.segments[number]
-        ahead = self.walk(range(self._part_at(segment, t), self.part_count))
-        chosen = next(ahead, None)
-        if chosen is None:
-            return
+        ahead = self.walk(range(self._part_at(segment, t), len(self._starts)))
+        chosen: tuple[int, Snapshot] | None = None
         for part, snapshot in ahead:
-            if part > segment.last or snapshot.t > t:
+            if chosen is not None and (part > segment.last or snapshot.t > t):
                 yield self._segment_of(chosen[0]), chosen[1]
                 yield self._segment_of(part), snapshot
+                chosen = None
                 break
             chosen = part, snapshot
-        else:
+        if chosen is not None:
             yield self._segment_of(chosen[0]), chosen[1]
         for part, snapshot in ahead:
             yield self._segment_of(part), snapshot

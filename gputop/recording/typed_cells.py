@@ -34,6 +34,12 @@ class TypedColumn(Struct, frozen=True):
     read: Callable[[Any], Any]
     parsed: Callable[[str], Any]
 
+    def value_of_words(self, words: object) -> Any:
+        """What the words of an older recording say. Raises TypeError where they are none."""
+        if not isinstance(words, str):
+            raise TypeError("words are not a text")
+        return self.parsed(clean_text(words))
+
 
 def _looks_cell(looks: MainLooks) -> dict[str, int]:
     return dict(looks.counts)

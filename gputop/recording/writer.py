@@ -12,13 +12,13 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
+from functools import partial
 from queue import Full, Queue
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
@@ -119,16 +119,16 @@ class RecordingWriter:
         self._last_t: float | None = None
         self._early: list[Event] = []
         self.frames = 0
-        self.bytes_before = 0
+        self._bytes_before = 0
         self.path: str | None = None
         """The file that is written now, or was written last."""
-        self.is_directory = target.endswith(os.sep) or os.path.isdir(target)
+        self._is_directory = target.endswith(os.sep) or os.path.isdir(target)
         if most_bytes is not None:
-            if not self.is_directory:
+            if not self._is_directory:
                 raise RecordingError(f"{target}: a size limit deletes old files, so it needs a directory")
             self._file_bytes = min(FILE_BYTES, max(_LEAST_FILE_BYTES, most_bytes // 4))
         try:
-            if self.is_directory:
+            if self._is_directory:
                 os.makedirs(target, mode=0o700, exist_ok=True)
             else:
                 self._file = self._opened(target)
@@ -138,7 +138,7 @@ class RecordingWriter:
     @property
     def bytes_written(self) -> int:
         """Bytes on disk, over all files of this writer."""
-        return self.bytes_before + (self._file.size if self._file is not None else 0)
+        return self._bytes_before + (self._file.size if self._file is not None else 0)
 
     def write(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> None:
         """Append one frame, and events derived from it. When this returns, the kernel has it and it survives a kill.
@@ -169,28 +169,27 @@ class RecordingWriter:
 
     def write_event(self, event: Event) -> None:
         """Append one event at once; before the first frame it waits for it, with so many others at most."""
-        if self._file is None or self._in_member == 0:
-            if len(self._early) < MOST_EARLY:
-                self._early.append(event)
-            return
-        try:
-            self._file.append([event_line(event)])
-        except OSError as error:
-            raise self._failure(error, self._file.path) from error
+        if self._in_member:
+            self._append(event_line(event))
+        elif len(self._early) < MOST_EARLY:
+            self._early.append(event)
 
     def write_run(self, facts: RunFacts) -> None:
         """Append what ran, behind the last frame; nothing where there is none."""
-        if self._file is None or self._in_member == 0:
-            return
+        if self._in_member:
+            self._append(run_line(facts))
+
+    def _append(self, line: bytes) -> None:
+        assert self._file is not None
         try:
-            self._file.append([run_line(facts)])
+            self._file.append([line])
         except OSError as error:
             raise self._failure(error, self._file.path) from error
 
     def close(self) -> None:
         """End the last member; a file without a frame is removed. Raises RecordingError when that fails; what was
         written before is safe."""
-        file, self._file = self._file, None
+        file, self._file, self._in_member = self._file, None, 0
         if file is None:
             return
         try:
@@ -200,18 +199,17 @@ class RecordingWriter:
         except OSError as error:
             raise RecordingError(f"{file.path}: {error.strerror or error}") from error
         finally:
-            self.bytes_before += file.size
+            self._bytes_before += file.size
 
     def _file_for(self, snapshot: Snapshot) -> _File:
         file = self._file
-        if file is not None and self.is_directory and file.first_t is not None:
+        if file is not None and self._is_directory and file.first_t is not None:
             if file.size < self._file_bytes and 0.0 <= snapshot.t - file.first_t < FILE_SECONDS:
                 return file
             self.close()
             file = None
         if file is None:
             file = self._file = self._next_file(snapshot)
-            self._in_member = 0
         return file
 
     def _next_file(self, snapshot: Snapshot) -> _File:
@@ -230,9 +228,9 @@ class RecordingWriter:
 
     def _failure(self, error: OSError, path: str) -> RecordingError:
         """The error in words, with the file closed and cut to its last whole frame; without any frame it goes."""
-        file, self._file = self._file, None
+        file, self._file, self._in_member = self._file, None, 0
         if file is not None:
-            self.bytes_before += file.size
+            self._bytes_before += file.size
             try:
                 file.abandon()
                 if file.size == 0:
@@ -290,15 +288,6 @@ MOST_OWED = 256
 """Events of dropped frames that are kept for the next frame."""
 
 
-class _Item(Struct, frozen=True):
-    """A frame with what was derived from it, or an event by itself."""
-
-    snapshot: Snapshot | None = None
-    derived: tuple[Event, ...] = ()
-    frame: bytes | None = None
-    event: Event | None = None
-
-
 class Recorder:
     """Records the frames that it is offered.
 
@@ -308,11 +297,13 @@ class Recorder:
 
     def __init__(self, target: str, *, most_bytes: int | None = None) -> None:
         self._writer = RecordingWriter(target, most_bytes=most_bytes)
-        self._queue: Queue[_Item] = Queue(QUEUE_FRAMES)
+        self._queue: Queue[Callable[[], None]] = Queue(QUEUE_FRAMES)
+        """What is to be written next: calls of the writer."""
         self._last_t: float | None = None
         self.seconds = 0.0
         """Time from the first offered frame to the last; a clock that is set back takes none away and adds none."""
-        self._error: str | None = None
+        self.error: str | None = None
+        """Why recording has stopped; None while it goes on or when it was ended in order."""
         self.dropped = 0
         """Frames that were not recorded because the disk was too slow. Their events come with the next frame."""
         self._owed: tuple[Event, ...] = ()
@@ -321,11 +312,6 @@ class Recorder:
         self._worker = Worker("recorder", self._write, close=lambda: self._write(ends=True))
         # A thread that cannot be started is told at once.
         self._worker.ask()
-
-    @property
-    def error(self) -> str | None:
-        """Why recording has stopped; None while it goes on or when it was ended in order."""
-        return self._error
 
     @property
     def path(self) -> str | None:
@@ -347,47 +333,48 @@ class Recorder:
 
         Never waits; drops the frame when the queue is full.
         """
-        if self._error is not None or self._worker.stopping.is_set():
+        if self._has_ended:
             return
         if self._last_t is not None:
             self.seconds += max(0.0, snapshot.t - self._last_t)
         self._last_t = snapshot.t
         if self._owed:
             snapshot = replace(snapshot, events=(*self._owed, *snapshot.events))
-        try:
-            self._queue.put_nowait(_Item(snapshot, tuple(derived), frame))
-            self._worker.ask()
+        if self._queued(partial(self._writer.write, snapshot, tuple(derived), frame)):
             self._owed = ()
-        except Full:
+        else:
             self._owed = snapshot.events[:MOST_OWED]
             self.dropped += 1
 
     def event(self, event: Event) -> None:
         """Queue one event by itself, as for a mark while no frame comes."""
-        if self._error is not None or self._worker.stopping.is_set():
-            return
-        try:
-            self._queue.put_nowait(_Item(event=event))
-            self._worker.ask()
-        except Full:
+        if not self._has_ended and not self._queued(partial(self._writer.write_event, event)):
             self._owed = (*self._owed, event)[:MOST_OWED]
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.error is not None or self._worker.stopping.is_set()
+
+    def _queued(self, call: Callable[[], None]) -> bool:
+        try:
+            self._queue.put_nowait(call)
+        except Full:
+            return False
+        self._worker.ask()
+        return True
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what is queued and end the file. Waits at most ``timeout_s``: a hung disk is left to the thread."""
         self._worker.stop(timeout_s)
-        if self._worker.alive and self._error is None:
-            self._error = f"{self._writer.path}: the disk does not answer; the last frames may be missing"
+        if self._worker.alive and self.error is None:
+            self.error = f"{self._writer.path}: the disk does not answer; the last frames may be missing"
 
     def _write(self, *, ends: bool = False) -> None:
         """Write what is queued, and what comes last where the recording ``ends``, as it does with the first error."""
         try:
-            while self._error is None and not self._queue.empty():
-                item = self._queue.get_nowait()
-                if item.snapshot is not None:
-                    self._writer.write(item.snapshot, item.derived, item.frame)
-                if item.event is not None:
-                    self._writer.write_event(item.event)
-            if ends and self._error is None:
+            while self.error is None and not self._queue.empty():
+                self._queue.get_nowait()()
+            if ends and self.error is None:
                 for event in self._owed:
                     self._writer.write_event(event)
                 if self.ran is not None:
@@ -395,6 +382,6 @@ class Recorder:
                 self._writer.close()
         except Exception as error:  # noqa: BLE001 — whatever it is, the frames that are missing must be told
             words = str(error) if isinstance(error, RecordingError) else f"{type(error).__name__}: {error}".rstrip(": ")
-            self._error = f"recording stopped: {words}; frames written: {self._writer.frames}"
+            self.error = f"recording stopped: {words}; frames written: {self._writer.frames}"
             with suppress(RecordingError):
                 self._writer.close()

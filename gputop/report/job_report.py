@@ -22,8 +22,8 @@ from gputop.model.quantity import HOUR_S, length, which_gpus
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.model.steps import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor, in_runs
-from gputop.recording.index import Recording
 from gputop.recording.lines_beside_frames import RunFacts
+from gputop.recording.reader import Recording
 from gputop.report.gpu_account import GpuAccount, GpuReport
 from gputop.report.server_account import ServerAccount, ServerReport
 from gputop.report.step_account import StepAccount, StepReport

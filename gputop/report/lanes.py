@@ -17,7 +17,7 @@ from gputop.model.cards import Price
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
-from gputop.recording.index import Recording
+from gputop.recording.reader import Recording
 from gputop.report.job_report import JobReport, ReportBuilder, with_run
 
 if TYPE_CHECKING:

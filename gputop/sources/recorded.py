@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from gputop.model.snapshot import GAP_INTERVALS, Event, GpuStatic, Snapshot
-from gputop.recording.index import Recording
+from gputop.recording.reader import Recording
 from gputop.recording.recent_past import Past
 from gputop.system.worker import Worker, once
 

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.recording.index import Recording
+from gputop.recording.reader import Recording
 from gputop.recording.writer import RecordingWriter
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT

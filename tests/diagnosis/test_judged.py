@@ -18,7 +18,7 @@ from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
-from gputop.recording.index import Recording
+from gputop.recording.reader import Recording
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import report_recording
 from gputop.session import judged

@@ -12,10 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.recording.encode import Encoder
+from gputop.recording.file_lines import BOMB_RATIO
 from gputop.recording.format import RecordingError
-from gputop.recording.gzip_members import BOMB_RATIO
-from gputop.recording.index import Recording
-from gputop.recording.reader import read_snapshots
+from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import RecordingWriter
 from tests.support.recording_frames import T0, frame, times, written
 

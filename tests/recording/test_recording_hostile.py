@@ -14,8 +14,7 @@ import pytest
 
 from gputop.model.snapshot import Snapshot
 from gputop.recording.format import RecordingError
-from gputop.recording.index import Recording
-from gputop.recording.reader import read_snapshots
+from gputop.recording.reader import Recording, read_snapshots
 from tests.support.recording_frames import T0, times, written
 
 
@@ -102,7 +101,7 @@ BOMBS = """
 import gzip, json, sys, zlib
 from pathlib import Path
 from gputop.recording.encode import Encoder
-from gputop.recording.index import Recording
+from gputop.recording.reader import Recording
 from gputop.recording.reader import read_snapshots
 from gputop.recording.format import RecordingError
 from tests.support.recording_frames import frame

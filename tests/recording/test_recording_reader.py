@@ -13,10 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.recording.encode import Encoder
+from gputop.recording.file_lines import FilePart, lines_of, open_recording
 from gputop.recording.format import RecordingError
-from gputop.recording.gzip_members import Allowance, open_recording, packed_lines
-from gputop.recording.index import Recording
-from gputop.recording.reader import read_snapshots
+from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import RecordingWriter
 from tests.support.descriptors import open_below
 from tests.support.recording_frames import T0, frame, frames, rounded, times, written
@@ -136,9 +135,8 @@ def test_a_member_that_runs_over_the_next_one_is_not_believed(tmp_path: Path) ->
     path = tmp_path / "r"
     path.write_bytes(stored + b"the next one")
     with open_recording(str(path)) as file:
-        assert list(packed_lines(file, 0, len(stored), Allowance())) == [None]
-        torn = packed_lines(file, 0, None, Allowance())
-        assert next(torn) == b'{"k":"frame","t":1}', "torn, if nothing follows"
+        assert list(lines_of(file, FilePart(0, True, 0, len(stored)))) == [None]
+        assert next(lines_of(file, FilePart(0, True))) == b'{"k":"frame","t":1}', "torn, if nothing follows"
 
 
 def test_events_after_the_last_frame_are_given_to_it(tmp_path: Path) -> None:
@@ -160,7 +158,7 @@ def test_a_directory_is_read_in_the_order_of_time(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_very_many_files_has_few_of_them_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.recording.index.MOST_OPEN", 1)
+    monkeypatch.setattr("gputop.recording.reader.MOST_OPEN", 1)
     for hour in range(4):
         writer = RecordingWriter(str(tmp_path / f"node-2026010{hour}T000000Z-1.jsonl{'.gz' * (hour % 2)}"))
         for second in range(70):

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
-from gputop.recording.index import Recording
-from gputop.recording.reader import read_snapshots
+from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import RecordingWriter
 from gputop.session.session import FrameEvents
 from gputop.sources.simulation.simulated import snapshot_at

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Event, Snapshot
 from gputop.recording import writer as writer_module
 from gputop.recording.format import RecordingError
-from gputop.recording.index import Recording
-from gputop.recording.reader import read_snapshots
+from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import QUEUE_FRAMES, Recorder, RecordingWriter, file_name
 from tests.support.recording_frames import T0, frame, frames, times, written
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputop import cli
-from gputop.recording.index import Recording
+from gputop.recording.reader import Recording
 from gputop.recording.writer import RecordingWriter
 from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource

@@ -13,9 +13,8 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Lasting, Snapshot
 from gputop.monitor import Monitor
 from gputop.recording.format import Damage
-from gputop.recording.index import Recording
-from gputop.recording.lines_beside_frames import lasting_rows
-from gputop.recording.reader import read_snapshots
+from gputop.recording.lines_beside_frames import rows_beside
+from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import Recorder
 from gputop.session.session import Session
 from gputop.sources.simulation.simulated import snapshot_at
@@ -79,4 +78,4 @@ def test_what_lasted_is_no_claim_about_a_gpu_that_works() -> None:
 @pytest.mark.parametrize("rows", [None, {}, [1], [{}], [{"gpu": "x"}], [{"gpu": 0, "quiet_since": "soon"}]])
 def test_a_broken_line_of_what_lasted_is_damage(rows: object) -> None:
     with pytest.raises(Damage):
-        lasting_rows({"k": "lasting", "rows": rows})
+        rows_beside("lasting", {"rows": rows})

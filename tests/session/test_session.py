@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Monitor
-from gputop.recording.index import Recording
-from gputop.recording.reader import read_snapshots
+from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.recent_past import OlderFrames
 from gputop.recording.writer import Recorder
 from gputop.session.session import Session

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
-from gputop.recording.index import Recording
+from gputop.recording.reader import Recording
 from gputop.recording.recorded_times import moment
 from gputop.recording.writer import RecordingWriter
 from gputop.sources.recorded import RecordedSource

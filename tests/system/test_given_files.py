@@ -16,8 +16,8 @@ from gputop.features.export.scrape_server import context
 from gputop.features.fleet.address import address_of
 from gputop.features.traces.read import read_trace
 from gputop.model.source import UsageError
+from gputop.recording.file_lines import open_recording
 from gputop.recording.format import RecordingError
-from gputop.recording.gzip_members import open_recording
 from gputop.system.plain_pickle import load_plain
 
 URL = "http://localhost:9090"

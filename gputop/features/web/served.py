@@ -68,7 +68,7 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
     view = first_view(settings, terminal, demo=source_name == "demo")
     view = replace(view, hint=first_hint(settings, tour=has_tour))
     if source_name not in (None, "demo"):
-        from gputop.recording.index import Recording
+        from gputop.recording.reader import Recording
 
         played = RecordedSource(Recording(source_name, redactor_of(settings)))
         app = ServedApp(

@@ -23,8 +23,7 @@ from gputop.paint.glyphs import COLOUR
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.paint.words import sm_provenance
-from gputop.recording.index import Recording
-from gputop.recording.reader import read_snapshots
+from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import RecordingWriter
 from gputop.session.session import FrameEvents
 from tests.support.recording_frames import rounded
