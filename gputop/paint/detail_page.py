@@ -1,22 +1,112 @@
-"""What the detail screens share: their state, blocks of rows that scroll, and the rows that stay.
+"""What the pages of a GPU and of a process share: one time axis, the rows on it, the cursor that reads a moment.
 
-The head and the foot stay; the blocks between them scroll. Only the blocks that are on the screen are painted.
+The head and the foot stay; what is between them scrolls. Columns begin at multiples of their width in Unix time, as
+those of ``History.columns`` do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from functools import cache
+from math import ceil, floor
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.quantity import NOT_MEASURED
+from gputop.model.quantity import NOT_MEASURED, duration
+from gputop.model.snapshot import GpuSample, ProcessSample
+from gputop.monitor import Frame
 from gputop.paint.charts import Column, area, lane, with_cursor
-from gputop.paint.glyphs import Glyphs, ascii_only
-from gputop.paint.line import Line, Row, Span, pct, shorten
-from gputop.paint.time_axis import TimeAxis, axis_spans, stepped
+from gputop.paint.line import Line, Row, Span, clock_time, for_terminal, heading, pct, shorten
+from gputop.paint.numbers import Field, fields
 from gputop.paint.view import View, zoomed
+
+TICK_STEPS_S = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600)
+LEAST_TICK_CELLS = 17
+"""Labels closer together than this read as one."""
+CURSOR = "^"
+
+
+class TimeAxis(Struct, frozen=True):
+    """``columns`` columns of ``width_s`` seconds each; the newest is number ``last`` since the Unix epoch."""
+
+    last: int
+    width_s: float
+    columns: int
+
+    @property
+    def begin(self) -> float:
+        """Unix time at which the oldest column begins."""
+        return (self.last - self.columns + 1) * self.width_s
+
+    @property
+    def end(self) -> float:
+        """Unix time at which the newest column ends."""
+        return (self.last + 1) * self.width_s
+
+    def middle(self, column: int) -> float:
+        """Unix time in the middle of a column, 0 the oldest."""
+        return self.begin + (column + 0.5) * self.width_s
+
+    def column_of(self, t: float) -> int:
+        """The column that a time lies in, or the nearest one."""
+        # A sample that lies on a column's first instant belongs to the column before it.
+        return max(0, min(self.columns - 1, ceil(t / self.width_s) - 1 - (self.last - self.columns + 1)))
+
+
+def axis_for(latest_t: float, span_s: float, count: int) -> TimeAxis:
+    """The axis of a chart of ``count`` columns over the last ``span_s`` seconds before ``latest_t``."""
+    width_s = span_s / count
+    last = floor(latest_t / width_s)
+    return TimeAxis(last - 1 if latest_t == last * width_s else last, width_s, count)
+
+
+def stepped(axis: TimeAxis, cursor_t: float | None, columns: int) -> float | None:
+    """The cursor moved by ``columns`` to the right (left: negative); None, the newest moment, beyond the right end."""
+    at = axis.columns - 1 if cursor_t is None else axis.column_of(cursor_t)
+    to = max(0, at + columns)
+    return axis.middle(to) if to < axis.columns else None
+
+
+def axis_spans(axis: TimeAxis, utc_offset_s: float, cursor: int | None) -> list[Span]:
+    """The labels under the charts: how far back, clock times, now, and the cursor's own time in its place."""
+    cells = [" "] * axis.columns
+    _put(cells, 0, f"-{duration(round(axis.width_s * axis.columns))}")
+    _put(cells, axis.columns - 3, "now")
+    step = next((s for s in TICK_STEPS_S if s / axis.width_s >= LEAST_TICK_CELLS), TICK_STEPS_S[-1])
+    tick = ceil((axis.begin + utc_offset_s) / step) * step - utc_offset_s
+    while tick < axis.end:
+        text = clock_time(tick, utc_offset_s)
+        text = text if step < 60 else text[:5]
+        _put(cells, axis.column_of(tick) - len(text) // 2, text)
+        tick += step
+    labels = "".join(cells)
+    if cursor is None:
+        return [(labels, "dim")]
+    text = clock_time(axis.middle(cursor), utc_offset_s)
+    at, text = (cursor, CURSOR + text) if cursor + len(text) < axis.columns else (cursor - len(text), text + CURSOR)
+    if at < 0:
+        at, text = cursor, CURSOR
+    # A label that the cursor's time would cut in two is dropped whole.
+    before, after = labels[:at], labels[at + len(text) :]
+    if before[-1:].strip():
+        whole_labels = before.rstrip().rpartition(" ")[0]
+        before = whole_labels + " " * (at - len(whole_labels))
+    if after[:1].strip():
+        word = after.partition(" ")[0]
+        after = " " * len(word) + after[len(word) :]
+    return [(before, "dim"), (text, "key"), (after, "dim")]
+
+
+def _put(cells: list[str], at: int, text: str) -> None:
+    """Write a label where it and two free cells on each side have room; else leave it out."""
+    end = at + len(text)
+    if at < 0 or end > len(cells) or any(cell != " " for cell in cells[max(0, at - 2) : end + 2]):
+        return
+    cells[at:end] = text
+
+
+# The page: its state, what keys do to it, and how it is put together.
 
 LABEL_WIDTH = 12
 AXIS_WIDTH = 12
@@ -41,13 +131,6 @@ class DetailsPainted(Struct, frozen=True):
     axis: TimeAxis
 
 
-class LazyRows(Struct, frozen=True):
-    """``rows`` rows of the part that scrolls, painted when they become visible."""
-
-    rows: int
-    paint: Callable[[], list[Row]]
-
-
 def chart_width(width: int) -> int:
     """Columns of every chart at a screen's width."""
     return max(LEAST_CHART, width - LABEL_WIDTH - 1 - AXIS_WIDTH)
@@ -63,144 +146,148 @@ def after_key(state: DetailsView, key_id: str, painted: DetailsPainted) -> Detai
         return replace(state, view=zoomed(state.view, 1 if key_id == "longer" else -1))
     axis, far = painted.axis, min(FAR_COLUMNS, painted.axis.columns - 1)
     steps = {"left": -1, "right": 1, "far_left": -far, "far_right": far, "oldest": -axis.columns}
-    if key_id in steps:
-        return replace(state, cursor_t=stepped(axis, state.cursor_t, steps[key_id]))
-    if key_id == "newest":
-        return replace(state, cursor_t=None)
-    return state
-
-
-def joined(
-    head: Sequence[Row], blocks: Sequence[LazyRows], foot: Sequence[Row], state: DetailsView, width: int, height: int
-) -> tuple[list[Row], int, int]:
-    """Head, the part of the blocks that is scrolled to, and foot in exactly ``height`` rows; how far it can scroll."""
-    head, foot = head[:height], foot[: max(0, height - len(head))]
-    room = height - len(head) - len(foot)
-    most_first = max(0, sum(block.rows for block in blocks) - room)
-    first = min(state.first, most_first)
-    shown: list[Row] = []
-    begin = 0
-    for block in blocks:
-        if begin + block.rows > first and len(shown) < room:
-            rows = block.paint()[: block.rows]
-            shown += rows[max(0, first - begin) :]
-        begin += block.rows
-    shown = shown[:room] + [Line().row(width)] * (room - len(shown))
-    rows = [*head, *shown, *foot]
-    if state.view.glyphs.name == "ascii":
-        rows = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
-    return rows, most_first, room
-
-
-def chart_row(
-    label: Sequence[Span], chart: Sequence[Span], after: str, width: int, cursor: int | None, glyphs: Glyphs
-) -> Row:
-    """Label, chart and axis side by side; the label keeps to its width."""
-    line = Line().add_all(list(label)).to(LABEL_WIDTH)
-    line.add_all(with_cursor(chart, cursor, glyphs))
-    return line.add(" ").add(after, "dim").row(width)
-
-
-def words_row(label: str, text: str, style: str, columns: int, width: int, cursor: int | None, glyphs: Glyphs) -> Row:
-    """Words in place of a chart; the cursor shows where they leave room."""
-    padded = shorten(text, columns, glyphs.more).ljust(columns)
-    spans = with_cursor([(padded, style)], cursor, glyphs, over_text=False)
-    return Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(width)
-
-
-# The blocks of both pages, of whatever series.
-
-
-class ChartedSeries(Protocol):
-    """Columns of a page's charts by name, on one time axis."""
-
-    @property
-    def axis(self) -> TimeAxis: ...
-    @property
-    def cursor(self) -> int | None: ...
-    def columns(self, name: str) -> list[Column]: ...
-    def at(self, name: str) -> Column: ...
+    return replace(state, cursor_t=stepped(axis, state.cursor_t, steps[key_id]) if key_id in steps else None)
 
 
 class Chart(Struct, frozen=True):
-    """One area chart: series, label, style, the top of its scale with its label, and how a value is written."""
+    """One area chart: series, label, style, the top of its scale, how a value is written, and the top if otherwise.
+
+    ``instead`` are words that stand in its place, in one row.
+    """
 
     name: str
     label: str
     style: str
-    top: float | None
-    top_label: str
-    show: Callable[[float | None], str]
+    top: float
+    show: Callable[[float], str]
+    top_label: str = ""
+    instead: str = ""
 
 
-def ready(rows: list[Row]) -> LazyRows:
-    """Rows that are painted already."""
-    return LazyRows(len(rows), lambda: rows)
+class DetailPage:
+    """A page that is being painted: what scrolls is added row by row, ``painted`` puts head and foot around it.
 
+    ``sample`` is the newest one, None of what has ended; ``read`` gives columns of history by series, their width in
+    seconds and their number. Each series is read once, so that chart, label and line of values show the same.
+    """
 
-def words_block(label: str, text: str, series: ChartedSeries, width: int, glyphs: Glyphs) -> LazyRows:
-    """A row of words in place of a chart."""
-    return LazyRows(1, lambda: [words_row(label, text, "dim", series.axis.columns, width, series.cursor, glyphs)])
+    def __init__(
+        self,
+        frame: Frame,
+        state: DetailsView,
+        sample: GpuSample | ProcessSample | None,
+        read: Callable[[str, float, int], list[Column]],
+        latest_t: float | None,
+        width: int,
+    ) -> None:
+        self.frame, self.view, self.glyphs, self.width = frame, state.view, state.view.glyphs, width
+        self.sample = sample
+        axis = self.axis = axis_for(latest_t or frame.snapshot.t, self.view.span_s, chart_width(width))
+        self.cursor = None if state.cursor_t is None else axis.column_of(state.cursor_t)
+        self.columns = cache(lambda name: read(name, axis.width_s, axis.columns))
+        self.rows: list[Row] = []
+        self._first = state.first
 
+    def at(self, name: str) -> Column:
+        """The column's mean under the cursor; without a cursor what was measured last."""
+        if self.cursor is not None:
+            return self.columns(name)[self.cursor]
+        if self.sample is None or hasattr(self.sample, name):
+            value: Column = getattr(self.sample, name, None)
+            return value
+        return next((value for value in reversed(self.columns(name)) if value is not None), None)
 
-def chart_block(chart: Chart, series: ChartedSeries, rows: int, width: int, glyphs: Glyphs) -> LazyRows:
-    """One area chart: its name and value at the left, its scale at the right."""
+    def measured(self, name: str) -> list[float]:
+        """What is known of a series in this time."""
+        return [value for value in self.columns(name) if value is not None]
 
-    def paint() -> list[Row]:
-        drawn = area(series.columns(chart.name), rows, glyphs, chart.style, chart.top)
-        value = f"  {chart.show(series.at(chart.name))}"[: LABEL_WIDTH - 1]
-        labels: dict[int, list[Span]] = {0: [(f"  {chart.label}", "dim")], 1: [(value, "value")]}
-        after = {rows - 1: "0", 0: chart.top_label[: AXIS_WIDTH - 1]}
-        return [
-            chart_row(labels.get(row, []), drawn[row], after.get(row, ""), width, series.cursor, glyphs)
-            for row in range(rows)
-        ]
+    # -- rows that scroll -------------------------------------------------------------------------------------------
 
-    return LazyRows(rows, paint)
+    def text(self, text: str, style: str = "dim") -> None:
+        """One line of words."""
+        self.rows.append(Line().to(2).add(shorten(text, self.width - 3, self.glyphs.more), style).row(self.width))
 
+    def heading(self, text: str, *, apart: bool = True) -> None:
+        """A rule with a name on it, below an empty row."""
+        if apart:
+            self.rows.append(Line().row(self.width))
+        self.rows.append(heading(shorten(text, self.width - 6), self.glyphs.rule, self.width))
 
-def lane_block(series: ChartedSeries, spec: tuple[str, str, str], width: int, glyphs: Glyphs) -> LazyRows:
-    """A lane (label, series, style) with its value at the moment."""
-    label, name, style = spec
+    def beside(self, label: Sequence[Span], chart: Sequence[Span], after: str = "") -> None:
+        """Label, chart and axis side by side; the label keeps to its width."""
+        line = Line().add_all(list(label)).to(LABEL_WIDTH)
+        line.add_all(with_cursor(chart, self.cursor, self.glyphs))
+        self.rows.append(line.add(" ").add(after, "dim").row(self.width))
 
-    def paint() -> list[Row]:
-        values = series.columns(name)
+    def words(self, label: str, text: str, style: str = "dim") -> None:
+        """Words in place of a chart; the cursor shows where they leave room."""
+        padded = shorten(text, self.axis.columns, self.glyphs.more).ljust(self.axis.columns)
+        spans = with_cursor([(padded, style)], self.cursor, self.glyphs, over_text=False)
+        self.rows.append(Line().add(f"  {label}", "dim").to(LABEL_WIDTH).add_all(spans).row(self.width))
+
+    def chart(self, chart: Chart, rows: int) -> None:
+        """One area chart: its name and value at the left, its scale at the right."""
+        if chart.instead:
+            self.words(chart.label, chart.instead)
+            return
+        drawn = area(self.columns(chart.name), rows, self.glyphs, chart.style, chart.top)
+        value = self.at(chart.name)
+        shown = f"  {NOT_MEASURED if value is None else chart.show(value)}"[: LABEL_WIDTH - 1]
+        labels: dict[int, list[Span]] = {0: [(f"  {chart.label}", "dim")], 1: [(shown, "value")]}
+        after = {rows - 1: "0", 0: (chart.top_label or chart.show(chart.top))[: AXIS_WIDTH - 1]}
+        for row in range(rows):
+            self.beside(labels.get(row, []), drawn[row], after.get(row, ""))
+
+    def lane(self, label: str, name: str, style: str) -> None:
+        """A row of heights with its value at the moment."""
+        values = self.columns(name)
         # A column that has just begun may be empty; the newest known one stands for now.
         newest = next((value for value in reversed(values[-3:]) if value is not None), None)
-        shown = newest if series.cursor is None else values[series.cursor]
+        shown = newest if self.cursor is None else values[self.cursor]
         after = NOT_MEASURED if shown is None else f"{pct(shown)} %"
-        return [chart_row([(f"  {label}", "dim")], [lane(values, glyphs, style)], after, width, series.cursor, glyphs)]
+        self.beside([(f"  {label}", "dim")], [lane(values, self.glyphs, style)], after)
 
-    return LazyRows(1, paint)
+    # -- rows that stay ---------------------------------------------------------------------------------------------
 
+    def foot(self, moment: Callable[[], list[Field]], most: int) -> list[Row]:
+        """The time axis and, where a moment is read, all that was measured then in at most so many rows."""
+        view, width = self.view, self.width
+        rows = [Line().to(LABEL_WIDTH).add_all(axis_spans(self.axis, view.utc_offset_s, self.cursor)).row(width)]
+        if self.cursor is None:
+            return rows
+        clock = clock_time(self.axis.middle(self.cursor), view.utc_offset_s)
+        remaining = moment() or [("nothing was measured at this time", "dim")]
+        for row in range(most):
+            line = Line().to(2) if row else Line().to(2).add(f"at {clock}", "key").add("  ")
+            shown = fields(remaining, width - line.width - 1, "  ")
+            remaining = remaining[sum(text.strip() != "" for text, _ in shown) :]
+            rows.append(line.add_all(shown).row(width))
+        return rows
 
-def axis_row(axis: TimeAxis, view: View, width: int, cursor: int | None) -> Row:
-    """The time axis under the charts."""
-    return Line().to(LABEL_WIDTH).add_all(axis_spans(axis, view.utc_offset_s, cursor)).row(width)
+    def painted(self, head: list[Row], foot: list[Row], height: int, *more_keys: str) -> DetailsPainted:
+        """Head, what is scrolled to, foot and the keys in exactly ``height`` rows."""
+        width, total = self.width, len(self.rows)
+        room = max(0, height - len(head) - len(foot) - 1)
+        most_first = max(0, total - room)
+        first = min(self._first, most_first)
+        shown = self.rows[first : first + room]
+        shown += [Line().row(width)] * (room - len(shown))
+        foot = [*foot, self._keys_row(first, room, more_keys)][: max(0, height - len(head))]
+        rows = for_terminal([*head[:height], *shown, *foot], self.glyphs, width)
+        return DetailsPainted(rows, most_first, room, self.axis)
 
-
-def heading(text: str, width: int, glyphs: Glyphs) -> Row:
-    """A rule with a name on it."""
-    return (
-        Line().add(f"{glyphs.rule} ", "rule").add(text, "heading").add(" ", "rule").rule(width, glyphs.rule).row(width)
-    )
-
-
-def bar_row(parts: Sequence[str], width: int) -> Row:
-    """The last row: keys, as many as fit."""
-    line = Line()
-    for part in parts:
-        if line.width + 2 + len(part) > width and line.width:
-            break
-        line.add(" " if not line.width else "   ", "dim").add(shorten(part, width - 2), "dim")
-    return line.row(width, "bar")
-
-
-def key_parts(state: DetailsView, span: str, most_first: int, room: int, total: int, *extra_keys: str) -> list[str]:
-    """What the keys do here, for ``bar_row``."""
-    glyphs = state.view.glyphs
-    first = min(state.first, most_first)
-    arrows = ("left/right", "up/down") if glyphs.name == "ascii" else ("← →", "↑↓")
-    scroll = f"{arrows[1]} {first + 1}-{min(total, first + room)} of {total}"
-    cursor = f"{arrows[0]} read a moment" if state.cursor_t is None else f"{arrows[0]} moment  End now"
-    return ["esc back", scroll, f"+ - {span}", cursor, *extra_keys]
+    def _keys_row(self, first: int, room: int, more_keys: Sequence[str]) -> Row:
+        """What the keys do here, as many as fit; of a page without rows only that it can be left."""
+        across, along = ("left/right", "up/down") if self.glyphs.name == "ascii" else ("← →", "↑↓")
+        total = len(self.rows)
+        parts = ["esc back"]
+        if total:
+            cursor = f"{across} read a moment" if self.cursor is None else f"{across} moment  End now"
+            scroll = f"{along} {first + 1}-{min(total, first + room)} of {total}"
+            parts += [scroll, f"+ - {duration(self.view.span_s)}", cursor, *more_keys]
+        line = Line()
+        for part in parts:
+            if line.width and line.width + 2 + len(part) > self.width:
+                break
+            line.add("   " if line.width else " ", "dim").add(shorten(part, self.width - 2), "dim")
+        return line.row(self.width, "bar")

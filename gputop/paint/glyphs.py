@@ -91,8 +91,7 @@ def ascii_only(text: str) -> str:
     """gputop's own text for an ASCII terminal."""
     if text.isascii():
         return text
-    for char, plain in _ASCII_FORMS:
-        text = text.replace(char, plain)
+    text = text.translate(_ASCII_FORMS)
     return text.encode("ascii", "replace").decode("ascii")
 
 
@@ -104,12 +103,12 @@ def keys_shown(shown: str, glyphs: Glyphs) -> str:
     return shown
 
 
-_ASCII_FORMS = (
-    ("→", "=>"), ("↳", ">"), ("≤", "<="), ("≥", ">="), ("·", "-"), ("–", "-"), ("−", "-"), ("—", "-"), ("…", "..."),
-    ("×", "x"), ("°", ""), ("↓", "in"), ("↑", "out"), ("“", '"'), ("”", '"'), ("’", "'"), ("µ", "u"), ("²", "2"),
-    ("±", "+-"), ("≈", "~"), ("←", "<="), ("✓", "+"), ("✗", "x"), ("⏎", "|"), ("●", "*"), ("▲", "!"), ("■", "#"),
-    ("█", "#"), ("▏", ""), ("▎", ""), ("▍", ""), ("▌", "="), ("▋", "="), ("▊", "="), ("▉", "="),
-)  # fmt: skip
+_ASCII_FORMS = str.maketrans({
+    "→": "=>", "↳": ">", "≤": "<=", "≥": ">=", "·": "-", "–": "-", "−": "-", "—": "-", "…": "...", "×": "x", "°": "",
+    "↓": "in", "↑": "out", "“": '"', "”": '"', "’": "'", "µ": "u", "²": "2", "±": "+-", "≈": "~", "←": "<=", "✓": "+",
+    "✗": "x", "⏎": "|", "●": "*", "▲": "!", "■": "#", "█": "#", "▏": "", "▎": "", "▍": "", "▌": "=", "▋": "=",
+    "▊": "=", "▉": "=",
+})  # fmt: skip
 
 
 # What a terminal can show, judged from its environment: how many colours, which characters, dark or light.

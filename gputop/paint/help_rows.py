@@ -11,7 +11,7 @@ from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.quantity import terminal_safe, wrapped
 from gputop.model.snapshot import ProcessSample
-from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
+from gputop.paint.glyphs import Glyphs, keys_shown
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
 from gputop.paint.line import Line, Row
 from gputop.paint.process_columns import COLUMNS, DEFAULT, existing_columns
@@ -103,8 +103,6 @@ def help_rows(
     rows += section_rows("badges", width, glyphs)
     for badge in badge_rows():
         rows += entry_rows(badge.id, badge.condition, width)
-    if glyphs.name == "ascii":
-        return [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
     return rows
 
 

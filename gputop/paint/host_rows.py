@@ -12,7 +12,7 @@ from gputop.model.snapshot import FabricPort
 from gputop.monitor import Frame
 from gputop.paint import words
 from gputop.paint.charts import bar
-from gputop.paint.detail_page import LazyRows, heading, ready
+from gputop.paint.detail_page import DetailPage
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, gb_per_s, pct, rate, shorten, whole
 from gputop.paint.numbers import Field, fields
@@ -206,18 +206,13 @@ COUNTS = ("DROPS", "RETRANS", "ERRORS")
 SUMS_ONLY = "a recording keeps the sums over all ports"
 
 
-def port_blocks(frame: Frame, width: int, glyphs: Glyphs) -> list[LazyRows]:
+def add_ports(page: DetailPage) -> None:
     """A heading and a row a port; nothing on a machine without a fabric."""
-    fabric, ports = frame.fabric, frame.snapshot.fabric_ports
+    fabric, ports, width = page.frame.fabric, page.frame.snapshot.fabric_ports, page.width
     if fabric is None or not (fabric.has_fabric or ports):
-        return []
-    title = f"fabric: {fabric.peak} each way" if fabric.peak_bytes_per_s else "fabric: no port has a link"
-    rows = [
-        Line().row(width),
-        heading(title, width, glyphs),
-        *(_rows(ports, width, glyphs) if ports else _sums(fabric, width, glyphs)),
-    ]
-    return [ready(rows)]
+        return
+    page.heading(f"fabric: {fabric.peak} each way" if fabric.peak_bytes_per_s else "fabric: no port has a link")
+    page.rows += _rows(ports, width, page.glyphs) if ports else _sums(fabric, width, page.glyphs)
 
 
 def _rows(ports: tuple[FabricPort, ...], width: int, glyphs: Glyphs) -> list[Row]:

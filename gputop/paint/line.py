@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from gputop.model import quantity
 from gputop.model.quantity import GIB, NOT_MEASURED, terminal_safe
+from gputop.paint.glyphs import Glyphs, ascii_only
 
 # Text that fits: measured and cut in terminal cells, and numbers in fixed widths.
 #
@@ -303,3 +304,15 @@ def _cut(spans: list[Span], width: int) -> list[Span]:
             cut_spans.append((piece + " " * (width - cells(piece)), style))
         break
     return cut_spans
+
+
+def heading(text: str, rule: str, width: int, style: str = "heading") -> Row:
+    """A rule with a name on it."""
+    return Line().add(f"{rule} ", "rule").add(text, style).add(" ", "rule").rule(width, rule).row(width)
+
+
+def for_terminal(rows: list[Row], glyphs: Glyphs, width: int) -> list[Row]:
+    """Finished rows in the characters of a terminal: ASCII forms can be longer than what they stand for."""
+    if glyphs.name != "ascii":
+        return rows
+    return [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]

@@ -17,8 +17,7 @@ from gputop.paint import gpu_list, header, host_rows, layout, panes, process_tab
 from gputop.paint import panes as big_pane
 from gputop.paint import view as hint
 from gputop.paint.charts import LABEL_WIDTH, chart_width, roomy_chart_width
-from gputop.paint.glyphs import ascii_only
-from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, shorten
+from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, for_terminal, shorten
 from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.view import View, selected_gpu
 
@@ -101,10 +100,8 @@ class Painter:
             out.add(empty)
         rows = out.rows + bar
         out.targets += foot
-        if view.glyphs.name == "ascii":
-            rows = [_refit(tuple((ascii_only(text), style) for text, style in row), width) for row in rows]
         self._targets = out.targets
-        return Painted(rows, out.targets)
+        return Painted(for_terminal(rows, view.glyphs, width), out.targets)
 
     def shown_rows(self, frame: Frame, view: View) -> list[process_table.ShownProcess]:
         """As ``process_table.shown_rows``, made once for each frame and order: a key that is held asks often."""
@@ -159,11 +156,6 @@ def _upper(frame: Frame, view: View, width: int, height: int) -> ScreenRows:
     elif gpus and not (view.layout != "list" and _panes(out, frame, view, width)):
         gpu_list.add_list(out, frame, view, width)
     return out
-
-
-def _refit(row: Row, width: int) -> Row:
-    """ASCII forms can be longer than what they replace: bring the row back to its width."""
-    return row if sum(len(text) for text, _ in row) == width else Line().add_all(row).row(width)
 
 
 def _big(gpus: int, width: int, height: int) -> bool:

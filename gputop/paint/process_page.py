@@ -5,38 +5,23 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from gputop.diagnosis.rules.feeding_rules import THROTTLED
 from gputop.diagnosis.thresholds import AWAKE_PCT
 from gputop.model import quantity
-from gputop.model.inspection import SocketGroup, SocketList, ThreadList, ThreadSample
-from gputop.model.quantity import NOT_MEASURED, count, duration, rate, terminal_safe
+from gputop.model.inspection import SocketGroup, SocketList, ThreadList
+from gputop.model.quantity import count, rate, terminal_safe
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import header
-from gputop.paint.charts import Column, round_top
-from gputop.paint.detail_page import (
-    Chart,
-    DetailsPainted,
-    DetailsView,
-    LazyRows,
-    axis_row,
-    bar_row,
-    chart_block,
-    chart_width,
-    heading,
-    joined,
-    key_parts,
-    lane_block,
-    ready,
-    words_block,
-)
+from gputop.paint.charts import round_top
+from gputop.paint.detail_page import Chart, DetailPage, DetailsPainted, DetailsView
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, clock_time, elapsed, fit, pct, shorten, size
+from gputop.paint.line import Line, Row, elapsed, fit, pct, shorten, size
 from gputop.paint.numbers import Field, fields
-from gputop.paint.time_axis import TimeAxis, axis_for
 from gputop.paint.view import ProcessKey
 from gputop.paint.words import gpu_label
 
@@ -53,110 +38,51 @@ LANES: tuple[tuple[str, str, str], ...] = (
 """Label, series of the process history, style."""
 
 
-class ProcessSeries(Struct, frozen=True):
-    """Columns of one process's history, each read once; ``now`` is its newest sample, None when it has ended."""
-
-    frame: Frame
-    key: ProcessKey
-    now: ProcessSample | None
-    axis: TimeAxis
-    cursor: int | None
-    _read: dict[str, list[Column]] = field(default_factory=dict)
-
-    def columns(self, name: str) -> list[Column]:
-        columns = self._read.get(name)
-        if columns is None:
-            history, axis = self.frame.process_history, self.axis
-            columns = self._read[name] = history.columns(self.key, name, axis.width_s, axis.columns)
-        return columns
-
-    def at(self, name: str) -> Column:
-        """The column's mean under the cursor; without a cursor what was measured last."""
-        if self.cursor is not None:
-            return self.columns(name)[self.cursor]
-        value: Column = getattr(self.now, name, None)
-        return value
-
-
-class _Chart(Struct, frozen=True):
-    name: str
-    label: str
-    style: str
-    top: Callable[[float], float]
-    show: Callable[[float | None], str]
-
-
-def _cores(highest: float) -> float:
-    return max(100.0, round_top(highest))
-
-
-def _share(_: float) -> float:
-    return 100.0
-
-
-def _binary(highest: float) -> float:
+def _binary_top(highest: float) -> float:
     return round_top(max(highest, 1.0) / 2**30) * 2**30
 
 
-def _traffic(highest: float) -> float:
-    return round_top(max(highest, 1e6))
+def _bytes(value: float) -> str:
+    return size(value).strip()
 
 
-def _bytes(value: float | None) -> str:
-    return NOT_MEASURED if value is None else size(value).strip()
-
-
-CHARTS = (
-    _Chart("cpu_pct", "CPU", "area.board", _cores, quantity.pct),
-    _Chart("gpu_time_pct", "GPU time", "area.work", _share, quantity.pct),
-    _Chart("gpu_mem_bytes", "GPU mem", "area.mem", _binary, _bytes),
-    _Chart("rss_bytes", "host mem", "area.mem", _binary, _bytes),
-    _Chart("read_bytes_per_s", "read", "area.bus", _traffic, quantity.rate),
-    _Chart("write_bytes_per_s", "write", "area.bus", _traffic, quantity.rate),
+CHARTS: tuple[tuple[str, str, str, Callable[[float], str], Callable[[float], float]], ...] = (
+    ("cpu_pct", "CPU", "area.board", quantity.pct, lambda highest: max(100.0, round_top(highest))),
+    ("gpu_time_pct", "GPU time", "area.work", quantity.pct, lambda _: 100.0),
+    ("gpu_mem_bytes", "GPU mem", "area.mem", _bytes, _binary_top),
+    ("rss_bytes", "host mem", "area.mem", _bytes, _binary_top),
+    ("read_bytes_per_s", "read", "area.bus", quantity.rate, lambda highest: round_top(max(highest, 1e6))),
+    ("write_bytes_per_s", "write", "area.bus", quantity.rate, lambda highest: round_top(max(highest, 1e6))),
 )
+"""Series of the process history, label, style, how a value is written, the top of the scale by the highest value."""
 
 
-def chart_blocks(series: ProcessSeries, rows: int, width: int, glyphs: Glyphs) -> list[LazyRows]:
+def _charts(page: DetailPage, now: ProcessSample | None, device_memory: float | None) -> list[Chart]:
     """A chart for each series that has values or a reason; quiet and missing ones take one row."""
-    blocks = []
-    for chart in CHARTS:
-        values = series.columns(chart.name)
-        measured = [value for value in values if value is not None]
+    charts = []
+    for name, label, style, show, top in CHARTS:
+        measured = page.measured(name)
+        if not measured and name.startswith("gpu_") and (now is None or now.role != "gpu"):
+            continue
+        instead = ""
         if not measured:
-            if chart.name.startswith("gpu_") and (series.now is None or series.now.role != "gpu"):
-                continue
-            reason = None if series.now is None else series.now.unavailable.get(chart.name)
-            words = f"n/a: {terminal_safe(reason)}" if reason else "nothing was measured"
-            blocks.append(words_block(chart.label, words, series, width, glyphs))
-        elif chart.name.endswith("_per_s") and not any(measured):
-            blocks.append(words_block(chart.label, "nothing in this time", series, width, glyphs))
-        else:
-            device = _device_memory(series) if chart.name == "gpu_mem_bytes" else None
-            top = device or chart.top(max(measured))
-            drawn = Chart(chart.name, chart.label, chart.style, top, chart.show(top), chart.show)
-            blocks.append(chart_block(drawn, series, rows, width, glyphs))
-    return blocks
+            reason = None if now is None else now.unavailable.get(name)
+            instead = f"n/a: {terminal_safe(reason)}" if reason else "nothing was measured"
+        elif name.endswith("_per_s") and not any(measured):
+            instead = "nothing in this time"
+        highest = top(max(measured, default=0.0))
+        if name == "gpu_mem_bytes" and device_memory:
+            highest = device_memory
+        charts.append(Chart(name, label, style, highest, show, instead=instead))
+    return charts
 
 
-def _device_memory(series: ProcessSeries) -> float | None:
-    """The total memory of the process's GPU, bytes."""
-    return next((g.mem_total_bytes for g in series.frame.snapshot.gpus if g.static.index == series.key[2]), None)
-
-
-def lane_blocks(series: ProcessSeries, width: int, glyphs: Glyphs) -> list[LazyRows]:
-    """Where its time went: on a core, queued for one, in disk wait, on the network, asleep; and its main thread."""
-    known = [spec for spec in LANES if any(value is not None for value in series.columns(spec[1]))]
-    return [lane_block(series, spec, width, glyphs) for spec in known]
-
-
-def moment_fields(series: ProcessSeries) -> list[Field]:
+def _moment(page: DetailPage) -> list[Field]:
     """All values at the cursor; what is not known is left out."""
     parts = [
-        (f"{chart.label} {chart.show(value)}", "text")
-        for chart in CHARTS
-        if (value := series.at(chart.name)) is not None
+        (f"{label} {show(value)}", "text") for name, label, _, show, _ in CHARTS if (value := page.at(name)) is not None
     ]
-    lanes = [(label, series.at(name)) for label, name, _ in LANES if name != "asleep_pct"]
+    lanes = [(label, page.at(name)) for label, name, _ in LANES if name != "asleep_pct"]
     return parts + [(f"{label} {pct(value)} %", "dim") for label, value in lanes if value is not None]
 
 
@@ -282,30 +208,25 @@ def orphan_rows(orphans: Sequence[ProcessSample], width: int, glyphs: Glyphs) ->
 MOST_GROUPS = 12
 
 
-def socket_blocks(sockets: SocketList | None, width: int, glyphs: Glyphs) -> list[LazyRows]:
+def add_sockets(page: DetailPage, sockets: SocketList | None) -> None:
     """A heading and a row a port; nothing where the process has no TCP socket, or they were not read."""
     if sockets is None or not (sockets.groups or sockets.reason):
-        return []
-    rows = [Line().row(width), heading(_socket_words(sockets), width, glyphs)]
-    if sockets.reason is not None:
-        rows.append(Line().to(2).add(shorten(terminal_safe(sockets.reason), width - 3), "dim").row(width))
-    else:
-        rows.append(Line().add(f"  {'PORT':<10}{'OTHER END':<15}{'SOCKETS':>8}{'RECEIVING':>13}", "heading").row(width))
-        rows += [_row(group, width) for group in sockets.groups[:MOST_GROUPS]]
-        unlisted = len(sockets.groups) - MOST_GROUPS
-        if unlisted > 0:
-            rows.append(Line().to(2).add(f"and {count(unlisted, 'port')} more that receive less", "dim").row(width))
-    return [ready(rows)]
-
-
-def _socket_words(sockets: SocketList) -> str:
+        return
     rates = [group.rx_bytes_per_s for group in sockets.groups if group.rx_bytes_per_s is not None]
     total = f", receiving {rate(sum(rates))} in all" if rates else ""
     number = sum(group.count for group in sockets.groups)
-    return f"{count(number, 'TCP socket')}{total}" if number else "TCP sockets"
+    page.heading(f"{count(number, 'TCP socket')}{total}" if number else "TCP sockets")
+    if sockets.reason is not None:
+        page.text(terminal_safe(sockets.reason))
+        return
+    page.text(f"{'PORT':<10}{'OTHER END':<15}{'SOCKETS':>8}{'RECEIVING':>13}", "heading")
+    page.rows += [_socket_row(group, page.width) for group in sockets.groups[:MOST_GROUPS]]
+    unlisted = len(sockets.groups) - MOST_GROUPS
+    if unlisted > 0:
+        page.text(f"and {count(unlisted, 'port')} more that receive less")
 
 
-def _row(group: SocketGroup, width: int) -> Row:
+def _socket_row(group: SocketGroup, width: int) -> Row:
     place = "listens" if group.listens else "this machine" if group.is_local else "elsewhere"
     receiving = "–" if group.listens else rate(group.rx_bytes_per_s)
     style = "text" if group.rx_bytes_per_s else "dim"
@@ -339,31 +260,29 @@ def process_details(
     ``last`` is the newest sample that the screen has seen, shown on when the process has ended. ``threads`` is None
     where they cannot be read, as in a replay.
     """
-    view = state.view
-    latest = frame.process_history.latest_t or frame.snapshot.t
-    axis = axis_for(latest, view.span_s, chart_width(width))
-    now = find(frame, key)
+    history, view, now = frame.process_history, state.view, find(frame, key)
+    page = DetailPage(frame, state, now, partial(history.columns, key), history.latest_t, width)
     shown = now or last
     head = [header.header(frame, view, width), _title(frame, key, now, shown, view.glyphs, width)]
     if shown is None:
-        text = "this process is not in the snapshot"
-        head.append(Line().to(2).add(shorten(text, width - 3), "level.yellow").row(width))
-        rows, most_first, room = joined(head, [], [bar_row(["esc back"], width)], state, width, height)
-        return DetailsPainted(rows, most_first, room, axis)
-    cursor = None if state.cursor_t is None else axis.column_of(state.cursor_t)
-    series = ProcessSeries(frame, key, now, axis, cursor)
-    foot = [axis_row(axis, view, width, cursor)]
-    if cursor is not None:
-        t = axis.middle(cursor)
-        line = Line().to(2).add(f"at {clock_time(t, view.utc_offset_s)}", "key").add("  ")
-        parts = moment_fields(series) or [("nothing was measured at this time", "dim")]
-        foot.append(line.add_all(fields(parts, width - line.width - 1, "  ")).row(width))
-    room = max(0, height - len(head) - len(foot) - 1)
-    blocks = _blocks(frame, series, shown, threads, view.glyphs, width, room)
-    total = sum(block.rows for block in blocks)
-    keys = key_parts(state, duration(view.span_s), max(0, total - room), room, total)
-    rows, most_first, room = joined(head, blocks, [*foot, bar_row(keys, width)], state, width, height)
-    return DetailsPainted(rows, most_first, room, axis)
+        text = shorten("this process is not in the snapshot", width - 3)
+        return page.painted([*head, Line().to(2).add(text, "level.yellow").row(width)], [], height)
+    foot = page.foot(lambda: _moment(page), 1)
+    _add_facts(page, shown)
+    _add_charts(page, key, now, height - len(head) - len(foot) - 1)
+    page.rows.append(Line().row(width))
+    processes = frame.snapshot.processes
+    if now is not None:
+        branches = family(processes, shown)
+        words = "its tree: it is alone" if len(branches) == 1 else f"its tree: {len(branches)} processes"
+        page.heading(words, apart=False)
+        page.rows += tree_rows(branches, shown, width, view.glyphs)
+    if orphans := orphans_near(processes, shown):
+        page.heading("left behind by a dead job", apart=False)
+        page.rows += orphan_rows(orphans, width, view.glyphs)
+    _add_threads(page, threads)
+    add_sockets(page, None if threads is None else threads.sockets)
+    return page.painted(head, foot, height)
 
 
 def _title(
@@ -387,134 +306,81 @@ def _title(
     return line.rule(width, glyphs.rule).row(width)
 
 
-def _blocks(
-    frame: Frame,
-    series: ProcessSeries,
-    shown: ProcessSample,
-    threads: ThreadList | None,
-    glyphs: Glyphs,
-    width: int,
-    room: int,
-) -> list[LazyRows]:
-    facts = _facts(shown, glyphs, width)
-    lanes = lane_blocks(series, width, glyphs)
-    tall = 3 if len(facts) + len(lanes) + 3 * 6 + 8 <= room else 2
-    charts = chart_blocks(series, tall, width, glyphs) + lanes
-    if not charts:
-        text = "  no history yet: the 64 processes that matter most are followed, GPU processes and loaders first"
-        charts = [ready([Line().add(shorten(text, width - 1, glyphs.more), "dim").row(width)])]
-    blocks = [ready(facts), *charts, ready([Line().row(width)])]
-    processes = frame.snapshot.processes
-    if series.now is not None:
-        branches = family(processes, shown)
-        words = "its tree: it is alone" if len(branches) == 1 else f"its tree: {len(branches)} processes"
-        blocks.append(ready([heading(words, width, glyphs)]))
-        blocks.append(LazyRows(1 + len(branches), lambda: tree_rows(branches, shown, width, glyphs)))
-    orphan_lines = orphan_rows(orphans, width, glyphs) if (orphans := orphans_near(processes, shown)) else []
-    if orphan_lines:
-        blocks += [
-            ready([heading("left behind by a dead job", width, glyphs)]),
-            ready(orphan_lines),
-        ]
-    listed = _thread_rows(threads, glyphs, width)
-    blocks += [ready([Line().row(width)]), ready([heading(_thread_words(threads), width, glyphs)])]
-    blocks.append(ready(listed))
-    return blocks + socket_blocks(None if threads is None else threads.sockets, width, glyphs)
+def _add_charts(page: DetailPage, key: ProcessKey, now: ProcessSample | None, room: int) -> None:
+    """What it did: charts, and where its time went, on a core, queued for one, in disk wait, on the network, asleep."""
+    gpus = page.frame.snapshot.gpus
+    charts = _charts(page, now, next((g.mem_total_bytes for g in gpus if g.static.index == key[2]), None))
+    lanes = [lane for lane in LANES if page.measured(lane[1])]
+    tall = 3 if len(page.rows) + len(lanes) + 3 * 6 + 8 <= room else 2
+    for chart in charts:
+        page.chart(chart, tall)
+    for lane in lanes:
+        page.lane(*lane)
+    if not (charts or lanes):
+        page.text("no history yet: the 64 processes that matter most are followed, GPU processes and loaders first")
 
 
-def _facts(p: ProcessSample, glyphs: Glyphs, width: int) -> list[Row]:
+def _add_facts(page: DetailPage, p: ProcessSample) -> None:
     """The command in full, who and where it belongs to, and what could not be learned."""
+    width, glyphs = page.width, page.glyphs
     command_text = (p.static.command or p.static.name or "")[:MOST_COMMAND]
     command = terminal_safe(command_text) or "(its command line is not visible)"
     wrapped = textwrap.wrap(command, max(8, width - 6), break_long_words=True) or [""]
     if len(wrapped) > MOST_COMMAND_ROWS:
         wrapped = [*wrapped[: MOST_COMMAND_ROWS - 1], shorten(wrapped[MOST_COMMAND_ROWS - 1], width - 8) + glyphs.more]
-    rows = [
-        Line().add("  $ " if i == 0 else "    ", "dim").add(fit(line, width - 5, glyphs.more), "value").row(width)
-        for i, line in enumerate(wrapped)
-    ]
-    for parts in (_identity(p), _status_fields(p)):
-        remaining: list[Field] = [part for part in parts if part[0]]
+    for i, text in enumerate(wrapped):
+        line = Line().add("    " if i else "  $ ", "dim").add(fit(text, width - 5, glyphs.more), "value")
+        page.rows.append(line.row(width))
+    for remaining in (_identity(p), _status_fields(p)):
         while remaining:
-            spans = fields(remaining, width - 3)
-            taken = max(1, (len(spans) + 1) // 2)
-            rows.append(
-                Line()
-                .to(2)
-                .add_all(spans or [(fit(remaining[0][0], width - 3, glyphs.more), remaining[0][1])])
-                .row(width)
-            )
-            remaining = remaining[taken:]
-    reasons = dict.fromkeys(terminal_safe(reason) for reason in p.unavailable.values())
-    for reason in list(reasons)[:3]:
-        keys = ", ".join(key for key, why in p.unavailable.items() if terminal_safe(why) == reason)
-        text = f"{glyphs.dot} n/a {keys}: {reason}"
-        rows.append(Line().to(2).add(shorten(text, width - 3, glyphs.more), "dim").row(width))
-    return rows
+            spans = fields(remaining, width - 3) or [(fit(remaining[0][0], width - 3, glyphs.more), remaining[0][1])]
+            page.rows.append(Line().to(2).add_all(spans).row(width))
+            remaining = remaining[(len(spans) + 1) // 2 :]
+    keys: dict[str, list[str]] = {}
+    for key, reason in p.unavailable.items():
+        keys.setdefault(terminal_safe(reason), []).append(key)
+    for reason in list(keys)[:3]:
+        page.text(f"{glyphs.dot} n/a {', '.join(keys[reason])}: {reason}")
 
 
 def _identity(p: ProcessSample) -> list[Field]:
     s = p.static
     parts = (("user", s.user), ("job", s.job), ("container", s.container), ("parent", p.ppid), ("role", p.role))
-    parts_found: list[Field] = [
-        (f"{name} {terminal_safe(str(value))}", "text") for name, value in parts if value is not None
-    ]
-    if s.why:
-        parts_found.append((f"why: {terminal_safe(s.why)}", "dim"))
-    return parts_found
+    known = [(f"{name} {terminal_safe(str(value))}", "text") for name, value in parts if value is not None]
+    return [*known, (f"why: {terminal_safe(s.why)}", "dim")] if s.why else known
 
 
 def _status_fields(p: ProcessSample) -> list[Field]:
-    parts: list[Field] = []
-    if p.threads is not None:
-        parts.append((f"threads {p.threads}", "text"))
-    if p.pool_threads:
-        run = "" if p.pool_run_pct is None else f" running {pct(p.pool_run_pct).strip()} %"
-        parts.append((f"of them {p.pool_threads} host threads{run}", "text"))
-    if p.throttled_pct is not None:
-        parts.append(
-            (
-                f"throttled {pct(p.throttled_pct).strip()} %",
-                "level.yellow" if p.throttled_pct >= 100.0 * THROTTLED else "text",
-            )
-        )
-    if p.nccl is not None:
-        parts.append((f"NCCL {'yes' if p.nccl else 'no'}", "text"))
-    if p.pin_memory is not None:
-        parts.append((f"pin_memory {'on' if p.pin_memory else 'off'}", "text"))
-    if p.static.loader:
-        parts.append((f"loader {terminal_safe(p.static.loader)}", "text"))
-    return parts
+    run = "" if p.pool_run_pct is None else f" running {pct(p.pool_run_pct).strip()} %"
+    slow = "level.yellow" if (p.throttled_pct or 0.0) >= 100.0 * THROTTLED else "text"
+    parts = (
+        (p.threads is not None, f"threads {p.threads}", "text"),
+        (p.pool_threads, f"of them {p.pool_threads} host threads{run}", "text"),
+        (p.throttled_pct is not None, f"throttled {pct(p.throttled_pct).strip()} %", slow),
+        (p.nccl is not None, f"NCCL {'yes' if p.nccl else 'no'}", "text"),
+        (p.pin_memory is not None, f"pin_memory {'on' if p.pin_memory else 'off'}", "text"),
+        (p.static.loader, f"loader {terminal_safe(p.static.loader or '')}", "text"),
+    )  # fmt: skip
+    return [(text, style) for known, text, style in parts if known]
 
 
-def _thread_words(threads: ThreadList | None) -> str:
+def _add_threads(page: DetailPage, threads: ThreadList | None) -> None:
+    """Heads and one row a thread, the busiest first; one row of words where there is no list."""
     if threads is None or threads.reason is not None:
-        return "threads"
+        page.heading("threads")
+        page.text(NOT_RECORDED if threads is None else threads.reason or "")
+        return
     states = Counter(state_words(thread.state, thread.run_pct) for thread in threads.threads)
     words = ", ".join(f"{n} {state}" for state, n in states.most_common())
-    return f"threads {threads.total}: {words}, the busiest first"
-
-
-def _thread_rows(threads: ThreadList | None, glyphs: Glyphs, width: int) -> list[Row]:
-    """Heads and one row a thread; one row of words where there is no list."""
-    if threads is None or threads.reason is not None:
-        text = NOT_RECORDED if threads is None else threads.reason or ""
-        return [Line().to(2).add(shorten(text, width - 3, glyphs.more), "dim").row(width)]
-    head = f"  {'TID':<9}{'NAME':<17}{'STATE':<11}{'WAITS ON':<10}{'RUN%':>5} {'QUEUED%':>8}"
-    rows = [Line().add(head, "heading").row(width)]
-    for thread in _busiest(threads.threads)[:MOST_THREADS]:
+    page.heading(f"threads {threads.total}: {words}, the busiest first")
+    page.text(f"{'TID':<9}{'NAME':<17}{'STATE':<11}{'WAITS ON':<10}{'RUN%':>5} {'QUEUED%':>8}", "heading")
+    # By time on a core and queued for one; the main thread and low ids first among equals.
+    busiest = sorted(threads.threads, key=lambda thread: -((thread.run_pct or 0.0) + (thread.wait_pct or 0.0)))
+    for thread in busiest[:MOST_THREADS]:
         style = "level.red" if thread.state == "D" else "text" if thread.run_pct else "dim"
-        line = Line().add(f"  {thread.tid:<9}", style).add(fit(thread.name, 16, glyphs.more), style)
-        waiting_on = _waits(thread.state, thread.run_pct, thread.waiting_on)
-        line.add(f" {state_words(thread.state, thread.run_pct):<11}{waiting_on or '–':<10}", style)
-        line.add(f"{pct(thread.run_pct, 5)} {pct(thread.wait_pct, 8)}", style)
-        rows.append(line.row(width))
+        waiting_on = _waits(thread.state, thread.run_pct, thread.waiting_on) or "–"
+        line = Line().add(f"  {thread.tid:<9}{fit(thread.name, 16, page.glyphs.more)}", style)
+        line.add(f" {state_words(thread.state, thread.run_pct):<11}{waiting_on:<10}", style)
+        page.rows.append(line.add(f"{pct(thread.run_pct, 5)} {pct(thread.wait_pct, 8)}", style).row(page.width))
     if len(threads.threads) > MOST_THREADS:
-        text = f"  and {threads.total - MOST_THREADS} that did less"
-        rows.append(Line().add(text, "dim").row(width))
-    return rows
-
-
-def _busiest(threads: Sequence[ThreadSample]) -> list[ThreadSample]:
-    """By time on a core and queued for one; the main thread and low ids first among equals."""
-    return sorted(threads, key=lambda thread: -((thread.run_pct or 0.0) + (thread.wait_pct or 0.0)))
+        page.text(f"and {threads.total - MOST_THREADS} that did less")

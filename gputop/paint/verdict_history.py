@@ -10,9 +10,9 @@ from gputop.diagnosis.types import Finding, Flag, GpuDiagnosis, Level, full_titl
 from gputop.model.alert_board import AlertBoard, AlertRow
 from gputop.model.quantity import duration, terminal_safe, which_gpus, wrapped
 from gputop.monitor import Frame
-from gputop.paint.glyphs import Glyphs, ascii_only
+from gputop.paint.detail_page import TimeAxis
+from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span, clock_time, elapsed, fit, shorten
-from gputop.paint.time_axis import TimeAxis
 from gputop.paint.view import View
 
 # The verdicts of one GPU: as a strip under the charts, and as a list with durations and reasons.
@@ -121,13 +121,8 @@ STICKY_WORDS = "stays until acknowledged (a)"
 
 def finding_blocks(frame: Frame, glyphs: Glyphs, width: int, offset: float) -> list[tuple[Finding, list[Row]]]:
     """Each finding with its rows, the newest first. ``offset`` is the viewer's distance from UTC in seconds."""
-    blocks = []
-    for finding in reversed(frame.findings):
-        rows = _rows(finding, frame.snapshot.t, glyphs, width, offset)
-        if glyphs.name == "ascii":
-            rows = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
-        blocks.append((finding, rows))
-    return blocks
+    now = frame.snapshot.t
+    return [(finding, _rows(finding, now, glyphs, width, offset)) for finding in reversed(frame.findings)]
 
 
 def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: float) -> list[Row]:

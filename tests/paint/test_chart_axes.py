@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.paint.charts import area, marks, round_top, with_cursor
+from gputop.paint.detail_page import TimeAxis, axis_for, axis_spans
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
-from gputop.paint.time_axis import TimeAxis, axis_for, axis_spans
 from gputop.paint.verdict_history import VerdictSpan, strip, verdict_at, verdict_spans
 from tests.support.frames import MOMENT, demo_frame
 

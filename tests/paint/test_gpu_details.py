@@ -9,13 +9,21 @@ from textual.app import App, ComposeResult
 from gputop.model.metrics import GPU_METRICS
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.detail_page import LABEL_WIDTH, DetailsPainted, DetailsView, after_key, chart_width
+from gputop.paint.detail_page import (
+    LABEL_WIDTH,
+    DetailsPainted,
+    DetailsView,
+    TimeAxis,
+    after_key,
+    axis_for,
+    chart_width,
+    stepped,
+)
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.gpu_page import gpu_details
 from gputop.paint.line import cells
 from gputop.paint.numbers import provenance_rows
 from gputop.paint.theme import THEMES
-from gputop.paint.time_axis import TimeAxis, axis_for, stepped
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View
 from gputop.sources.nvml.gpu_questions import FIXED

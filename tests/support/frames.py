@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from gputop.monitor import Frame, Monitor
+from gputop.paint.detail_page import DetailPage, DetailsView
+from gputop.paint.view import View
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 from tests.support.kept import kept
 
@@ -18,6 +20,11 @@ LOOKED_BACK_ON = (None, "memory_leak")
 def demo_frame(scenario: str | None = None, seed: int = 0, later_s: int = 0) -> Frame:
     """The last frame of a scenario's past, and of so many seconds after its start."""
     return kept(f"demo-{scenario}-{seed}-{later_s}", lambda: _demo_frame(scenario, seed, later_s))
+
+
+def detail_page(frame: Frame, width: int) -> DetailPage:
+    """A page without history, to which a part can be added."""
+    return DetailPage(frame, DetailsView(View()), None, lambda *_: [], None, width)
 
 
 def _demo_frame(scenario: str | None, seed: int, later_s: int) -> Frame:

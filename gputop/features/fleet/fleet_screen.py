@@ -19,10 +19,10 @@ from gputop.features.fleet.gpu_group import GpuGroup
 from gputop.features.fleet.judge import ABSENT, UNUSED
 from gputop.features.fleet.judge import WORDS as FLEET_WORDS
 from gputop.model.quantity import count, duration, terminal_safe
-from gputop.paint.glyphs import Glyphs, ascii_only
+from gputop.paint.glyphs import Glyphs
 from gputop.paint.help_rows import entry_rows, key_rows, legend_rows, section_rows
 from gputop.paint.keys import Key
-from gputop.paint.line import Line, Row, Target, clock_time, folded, shorten
+from gputop.paint.line import Line, Row, Target, clock_time, folded, for_terminal, shorten
 from gputop.paint.view import Hint, hint_row, hint_target
 from gputop.paint.words import product
 
@@ -262,9 +262,7 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
     rows = rows[: height - len(foot)]
     rows += [Line().row(width)] * (height - len(foot) - len(rows)) + foot
     targets = [*(targets + [None] * height)[: height - 1], hint_target(hint, width)]
-    if view.glyphs.name == "ascii":
-        rows = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in rows]
-    return FleetPainted(rows, targets, page)
+    return FleetPainted(for_terminal(rows, view.glyphs, width), targets, page)
 
 
 def _order(view: FleetView) -> str:

@@ -10,8 +10,8 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 
-from gputop.paint.glyphs import Glyphs, ascii_only, keys_shown
-from gputop.paint.line import Line, Row
+from gputop.paint.glyphs import Glyphs, keys_shown
+from gputop.paint.line import Line, Row, for_terminal
 from gputop.paint.theme import Theme
 from gputop.paint.view import key_named_at
 from gputop.tui.page_keys import FAR, USUAL, ClosesOnce, hint, page_bindings
@@ -103,9 +103,7 @@ class RowsScreen(ClosesOnce[None]):
             hint_texts.pop()
         text = f" {''.join(hint_texts)}{where}"
         shown.append(Line().add(text, "dim").row(width, "bar"))
-        if glyphs.name == "ascii":
-            shown = [Line().add_all([(ascii_only(text), style) for text, style in row]).row(width) for row in shown]
-        self._lines.set_rows(shown)
+        self._lines.set_rows(for_terminal(shown, glyphs, width))
 
 
 # A screen of painted rows with a cursor on one entry of a list.

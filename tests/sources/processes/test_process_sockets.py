@@ -8,16 +8,18 @@ import socket
 import pytest
 
 from gputop.model.inspection import SocketGroup, SocketList
-from gputop.paint.glyphs import COLOUR
-from gputop.paint.process_page import MOST_GROUPS, socket_blocks
+from gputop.output.ansi import plain_text
+from gputop.paint.process_page import MOST_GROUPS, add_sockets
 from gputop.sources.processes import requested_looks
 from gputop.sources.processes.process_sockets import DENIED_FDS, SocketTables, tcp_tables
 from gputop.sources.processes.requested_looks import read_sockets
+from tests.support.frames import demo_frame, detail_page
 
 
 def _shown(sockets: SocketList | None) -> str:
-    rows = [row for block in socket_blocks(sockets, 100, COLOUR) for row in block.paint()]
-    return "\n".join("".join(text for text, _ in row).rstrip() for row in rows)
+    page = detail_page(demo_frame(), 100)
+    add_sockets(page, sockets)
+    return plain_text(page.rows).strip("\n")
 
 
 def test_a_real_connection_is_seen_with_the_rate_at_which_it_receives() -> None:
