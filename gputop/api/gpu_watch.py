@@ -28,6 +28,7 @@ from gputop.session.session import Arrivals, OwnGpus, Session
 from gputop.sources.cgroup import cgroup_text
 from gputop.sources.local import LocalSource
 from gputop.sources.marked import Marked
+from gputop.sources.selection import MachineOptions
 
 # Which GPUs are this job's: those on which a process of this process's control group holds a context.
 
@@ -90,7 +91,9 @@ def opened(options: Options, role: Role) -> tuple[MarkedSource, JobGpus | None]:
     # Each rank on a node may see another GPU: the one that samples takes the whole job's.
     visible = mine and role.local_rank is None and "CUDA_VISIBLE_DEVICES" in os.environ
     chosen = None if options.gpus in ("mine", "all") else options.gpus
-    source = LocalSource(options.interval, chosen, visible, SmOptions(options.dcgm_url or ""), own_process=False)
+    sm = SmOptions(options.dcgm_url or "")
+    machine = MachineOptions(interval_s=options.interval, gpus=chosen, visible=visible, sm=sm)
+    source = LocalSource(machine, own_process=False)
     cuts = JobGpus(alone=options.ranks == "all") if mine and not visible else None
     return Marked(source, at_once=True), cuts
 

@@ -15,9 +15,9 @@ from gputop.model.source import Source, SourceError
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import read_snapshots
 from gputop.session.session import Arrivals, Session
-from gputop.sources.local import LocalSource
+from gputop.sources.local import WAIT_S, LocalSource
 from gputop.sources.marks import send_mark
-from gputop.sources.one_reading import WAIT_S
+from gputop.sources.selection import MachineOptions
 
 if TYPE_CHECKING:
     from gputop.features.traces.trace_ranks import TraceReport
@@ -34,7 +34,7 @@ def snapshot(*, gpus: str | int | Iterable[int | str] | None = None, wait_s: flo
     missing. Raises SourceError where no GPU can be read, UsageError for a GPU that does not exist.
     """
     chosen = gpus_text(gpus)
-    source = LocalSource(gpus=None if chosen == "all" else chosen)
+    source = LocalSource(MachineOptions(gpus=None if chosen == "all" else chosen))
     try:
         reading = source.read_once(wait_s)
     finally:
@@ -55,7 +55,8 @@ def frames(
     if source is None:
         chosen = gpus_text(gpus)
         only = None if chosen == "all" else chosen
-        source = LocalSource(checked_interval(interval, strict=True), only, own_process=False)
+        options = MachineOptions(interval_s=checked_interval(interval, strict=True), gpus=only)
+        source = LocalSource(options, own_process=False)
     return Frames(source)
 
 

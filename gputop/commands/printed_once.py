@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from gputop.commands.shared_options import filter_of, redactor_of
 from gputop.config import Settings
 from gputop.model.source import UsageError
-from gputop.sources.one_reading import OneReading
+from gputop.sources.local import OneReading
 
 if TYPE_CHECKING:
     from gputop.model.expression import Expression

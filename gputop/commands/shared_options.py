@@ -219,7 +219,7 @@ def stdout_is_text(settings: Settings) -> None:
 def wait_of(args: argparse.Namespace) -> float:
     """How long to wait for the first complete reading, in seconds. Raises UsageError."""
     # With the driver's binding behind it, which a screen imports after the driver was asked.
-    from gputop.sources.one_reading import WAIT_S
+    from gputop.sources.local import WAIT_S
 
     text = getattr(args, "wait", None)
     return WAIT_S if text is None else seconds(text, "--wait")

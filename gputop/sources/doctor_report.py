@@ -21,14 +21,15 @@ from gputop.model.quantity import count, seconds, which_gpus
 from gputop.model.sm import COUNTERS_DENIED, MEASURED, NO_OPTIONS, SmOptions
 from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
+from gputop.sources.activity.choose_sources import exporter_url
 from gputop.sources.activity.counters.access import NoLibraries, advice, find, rights
 from gputop.sources.activity.dcgm_exporter import FIX as EXPORTER_FIX
 from gputop.sources.activity.dcgm_exporter import Exporter, entity_of
 from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, dcgm_counts, sm_fix
-from gputop.sources.local import LocalSource
+from gputop.sources.local import WAIT_S, LocalSource, OneReading
 from gputop.sources.nvml.gpm import OTHER_STRUCTURE
 from gputop.sources.nvml.gpu_device import SPLIT
-from gputop.sources.one_reading import WAIT_S, OneReading
+from gputop.sources.selection import MachineOptions
 
 # The sources in the doctor's report, and what the hardware counters need and whether it is here.
 
@@ -94,7 +95,6 @@ def examine(
     visible: bool = False,
     sm: SmOptions = NO_OPTIONS,
     terminal: Mapping[str, Any] | None = None,
-    environ: Mapping[str, str] = os.environ,
     proc: str = "/proc",
     wait_s: float = WAIT_S,
     slow: Callable[[str], None] | None = None,
@@ -106,7 +106,7 @@ def examine(
     after a second what is awaited. ``terminal`` is handed through. ``sm`` may ask dcgmi as well, which takes up to
     five seconds more. Raises UsageError for a GPU that does not exist.
     """
-    source = LocalSource(1.0, gpus, visible, sm, environ, proc)
+    source = LocalSource(MachineOptions(gpus=gpus, visible=visible, sm=sm, proc=proc))
     reading: OneReading | None = None
     problems: list[str] = []
     try:
@@ -117,7 +117,7 @@ def examine(
         library = _mapped_library(proc)
         source.close()
     snapshot = reading.snapshot if reading is not None else None
-    exporter = Exporter(sm.dcgm_url or environ.get("GPUTOP_DCGM_URL") or None)
+    exporter = Exporter(exporter_url(sm))
     report: dict[str, Any] = {
         "schema": SCHEMA,
         "driver": snapshot.machine.driver if snapshot else None,

@@ -8,31 +8,121 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from threading import Event
+from typing import Any, Protocol
 
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from gputop.model.sm import NO_OPTIONS, SmOptions, sm_options
-from gputop.model.snapshot import NOT_READ_YET, NOTHING_LATE, Collector, HostSample, Machine, ProcessSample, Snapshot
+from gputop.model.quantity import numbers
+from gputop.model.sm import sm_options
+from gputop.model.snapshot import (
+    NOT_READ_YET,
+    NOTHING_LATE,
+    Collector,
+    GpuStatic,
+    HostSample,
+    Machine,
+    ProcessSample,
+    Snapshot,
+)
 from gputop.model.source import CLOSE_S, Source, SourceError
-from gputop.sources.activity.choose_sources import SmReaders
 from gputop.sources.gpu_process import unseen
-from gputop.sources.machine_reader import HostReading, MachineReader
-from gputop.sources.nvml.gpu_device import GpusReading
-from gputop.sources.nvml.nvml_session import LOOK_S
-from gputop.sources.one_reading import SLOW_S, WAIT_S, OneReading, incomplete, waiting_for
+from gputop.sources.nvml.gpu_device import GpusReading, Progress
 from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.procfs import make_room, read_small
-from gputop.sources.readers import HUNG_S, Readers, ReadTwice, Schedule
+from gputop.sources.readers import LOOK_AGAIN_S, HostReading, MachineReader, Readers
+from gputop.sources.selection import MachineOptions
+
+# One reading for commands that read once: what it holds, and what did not come in time.
+
+WAIT_S = 10.0
+"""How long a command that reads once waits for the first complete reading."""
+SLOW_S = 1.0
+"""After this time it says what it is waiting for."""
+
+
+class MissingGpu(Struct, frozen=True):
+    """A GPU that was asked for and not read, and why."""
+
+    index: int
+    uuid: str
+    name: str
+    reason: str
+
+
+class OneReading(Struct, frozen=True):
+    """A snapshot, and whether it is complete: every GPU read twice, as rates and SM activity need."""
+
+    snapshot: Snapshot
+    complete: bool = True
+    missing: tuple[MissingGpu, ...] = ()
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether any GPU could be read; also when all of them were deliberately left out."""
+        gpus = self.snapshot.gpus
+        return any(gpu.lost_reason is None for gpu in gpus) or (self.complete and not gpus)
+
+    def data(self) -> dict[str, Any]:
+        """Its part of a JSON object, beside the snapshot."""
+        return {
+            "complete": self.complete,
+            "missing_gpus": to_builtins(self.missing),
+        }
+
+
+def incomplete(snapshot: Snapshot, progress: Progress, wait_s: float, read_once: bool) -> OneReading:
+    """What there is when the time is up, with a notice of what is missing.
+
+    ``read_once`` says that every GPU was read once already, so that only the second reading is missing.
+    """
+    sample_of_uuid = {gpu.static.uuid: gpu for gpu in snapshot.gpus}
+    missing, late = [], []
+    for static in progress.statics:
+        sample = sample_of_uuid.get(static.uuid)
+        if sample is None:
+            late.append(static.index)
+            missing.append(_missing(static, f"not read within {wait_s:g} s"))
+        elif static.index in progress.hung:
+            missing.append(_missing(static, sample.lost_reason or "its call does not return"))
+    notices = list(snapshot.notices)
+    if late:
+        notices.append(
+            f"GPU {numbers(late)}: not read within {wait_s:g} s, the driver answers slowly; --wait gives it longer"
+        )
+    elif read_once and not missing:
+        notices.append(
+            f"rates and SM activity need a second reading, which did not come within {wait_s:g} s; "
+            "--wait gives the driver longer"
+        )
+    return OneReading(replace(snapshot, notices=tuple(notices)), False, tuple(missing))
+
+
+def waiting_for(progress: Progress, wait_s: float, read_once: bool) -> str:
+    """What a command that reads once is waiting for, in words."""
+    limit = f"at most {wait_s:g} s"
+    if progress.hung:
+        return f"waiting for GPU {numbers(progress.hung)}, where a driver call has not returned; {limit}"
+    if read_once:
+        return f"waiting for the driver's second reading; {limit}"
+    if progress.statics:
+        return f"waiting for the driver: {len(progress.read)} of {len(progress.statics)} GPUs read so far; {limit}"
+    return f"waiting for the driver to list its GPUs; {limit}"
+
+
+def _missing(static: GpuStatic, why: str) -> MissingGpu:
+    return MissingGpu(static.index, static.uuid, static.name, why)
+
+
+# The live source.
 
 START_WAIT_S = 1.0
 """How long ``start`` waits for NVML: normally milliseconds, seconds when the driver first has to wake the GPUs."""
-HUNG_ONCE_S = 0.8
-"""When a driver call counts as hung for a command that reads once: the other GPUs are read in the meantime."""
 SM_READER_WAIT_S = 3.0
-"""How long such a command waits for the first answer of an exporter."""
+"""How long a command that reads once waits for the first answer of an exporter."""
 MOST_WAITING = 600
 """Snapshots kept for a reader that is late: minutes of them. What is older than these is dropped."""
 
@@ -40,57 +130,24 @@ MOST_WAITING = 600
 class LocalSource:
     """The live source. ``open`` may be called early, so that reading begins while a screen still loads."""
 
-    def __init__(
-        self,
-        interval_s: float = 1.0,
-        gpus: str | None = None,
-        visible: bool = False,
-        sm: SmOptions = NO_OPTIONS,
-        environ: Mapping[str, str] = os.environ,
-        proc: str = "/proc",
-        clock: Callable[[], float] = time.time,
-        hung_s: float = HUNG_S,
-        look_s: float = LOOK_S,
-        own_process: bool = True,
-        sys: str = "/sys",
-        lets_sleep: bool = False,
-    ) -> None:
-        """``gpus`` is the value of --gpus; ``visible`` honours CUDA_VISIBLE_DEVICES; ``clock`` gives Unix time.
-
-        ``sm`` is what was asked of the sources of SM activity. After ``hung_s`` a driver call counts as hung. Without
-        ``own_process`` gputop's own cost is not measured: in another program it would be that program's, and
-        not every output shows it. ``look_s`` is how often the list of GPUs is refreshed, in seconds. With
-        ``lets_sleep`` the driver is closed after five minutes without a program on any GPU, where those can sleep.
-        Raises UsageError for an invalid address.
-        """
-        self.interval_s = interval_s
-        self._clock = clock
-        url = sm.dcgm_url or environ.get("GPUTOP_DCGM_URL", "")
-        sm_readers = SmReaders(interval_s, proc, replace(sm, dcgm_url=url))
-        cuda_visible = environ.get("CUDA_VISIBLE_DEVICES") if visible else None
-        self._reader = MachineReader(
-            interval_s,
-            gpus,
-            cuda_visible,
-            sm_readers,
-            proc,
-            clock,
-            look_s=look_s,
-            sys=sys,
-            lets_sleep=lets_sleep,
-        )
-        self._hung_s = hung_s
-        self._schedule: Schedule | None = None
-        self._twice: ReadTwice | None = None
+    def __init__(self, options: MachineOptions, *, own_process: bool = True) -> None:
+        """Without ``own_process`` gputop's own cost is not measured: in another program it would be that program's, and
+        not every output shows it. Raises UsageError for an invalid address."""
+        self.interval_s = options.interval_s
+        self._options, self._clock = options, options.clock
+        self._reader = MachineReader(options)
+        self._readers: Readers | None = None
+        self._opened_at = 0.0
         self._own_cost = OwnCostMeter() if own_process else None
-        self._hostname, self._boot_id = os.uname().nodename, _boot_id(proc)
+        self._hostname, self._boot_id = os.uname().nodename, _boot_id(options.proc)
         self._notify: Callable[[], None] | None = None
         self._waiting: deque[Snapshot] = deque(maxlen=MOST_WAITING)
         self._has_published = False
+        self._news = Event()
+        """Set at each tick of a source that is read once."""
         self._last_t = float("-inf")
         self._last_reading: GpusReading | None = None
         self._last_around: HostReading | None = None
-        self._begun = self._closed = False
         self._has_told = False
         """Whether the user was told what is being waited for."""
 
@@ -100,39 +157,26 @@ class LocalSource:
 
         Python runs one thread at a time: two that read while a third imports cost more than one after the other.
         """
-        if self._schedule is None:
-            self._check_clock()
-            self._schedule = Schedule(self.interval_s, self._reader, self._publish, self._hung_s)
-            self._schedule.ask_driver()
+        if self._readers is None:
+            self._begin(self._publish, once=False)
 
-    def look(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> None:
-        """The first of the two looks that ``read_once`` takes, for who imports something before the second one.
-
-        Arguments and errors as of ``read_once``.
-        """
-        if self._twice is not None:
-            return
-        self._check_clock()
-        self._twice = twice = ReadTwice(self.interval_s, self._reader, min(self._hung_s, HUNG_ONCE_S))
-        twice.begin()
-        if self._wait_for(twice, lambda: twice.looked, wait_s, slow):
-            # Its only use is that what counts from one snapshot to the next has begun.
-            self._join(twice)
-
-    def _check_clock(self) -> None:
+    def _begin(self, publish: Callable[[], object], *, once: bool) -> Readers:
         """Raises SourceError for a clock that Python cannot read, whose counts of nanoseconds end in the year 2262."""
         try:
             self._clock()
         except OverflowError:
             raise SourceError("this machine's clock is set beyond the year 2262: set it to today") from None
+        self._opened_at = time.monotonic()
+        self._readers = Readers(self._options, self._reader, publish, once=once)
+        self._readers.ask_driver()
+        return self._readers
 
     def start(self, notify: Callable[[], None]) -> None:
         """As ``Source.start``. When the driver does not answer within a second, snapshots begin without its GPUs."""
         self._notify = notify
         self.open()
-        if self._schedule is not None and not self._begun:
-            self._begun = True
-            self._schedule.start()
+        assert self._readers is not None
+        self._readers.start()
         self._reader.looked.wait(START_WAIT_S)
         self._raise_failure()
         if self._has_published:
@@ -142,6 +186,19 @@ class LocalSource:
         """The oldest snapshot that was not handed out yet, or None."""
         return self._waiting.popleft() if self._waiting else None
 
+    def look(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> None:
+        """The first of the two looks that ``read_once`` takes, for who imports something before the second one.
+
+        Arguments and errors as of ``read_once``.
+        """
+        if self._readers is not None:
+            return
+        readers = self._begin(self._news.set, once=True)
+        readers.start()
+        if self._wait_for(lambda: readers.published_readings > 0, wait_s, slow):
+            # Its only use is that what counts from one snapshot to the next has begun.
+            self._join(readers)
+
     def read_once(self, wait_s: float = WAIT_S, slow: Callable[[str], None] | None = None) -> OneReading:
         """The first complete reading: two looks at every GPU, the host and its processes, as rates need.
 
@@ -149,45 +206,43 @@ class LocalSource:
         once, after a second, what is being waited for. Raises SourceError and UsageError. Close the source afterwards.
         """
         self.look(wait_s, slow)
-        twice = self._twice
-        assert twice is not None
-        if self._wait_for(twice, lambda: twice.complete and not self._awaits_activity(twice), wait_s, slow):
-            return OneReading(self._join(twice))
-        return incomplete(self._join(twice), self._reader.session.progress(), wait_s, twice.readings > 0)
+        readers = self._readers
+        assert readers is not None
+        if self._wait_for(lambda: readers.complete and not self._awaits_activity(readers), wait_s, slow):
+            return OneReading(self._join(readers))
+        return incomplete(self._join(readers), self._reader.session.progress(), wait_s, readers.readings > 0)
 
-    def _wait_for(
-        self, twice: ReadTwice, done: Callable[[], bool], wait_s: float, slow: Callable[[str], None] | None
-    ) -> bool:
-        """Take the steps of ``twice`` until it has come so far; False where that is not so in time."""
-        while not done():
-            spent = time.monotonic() - twice.begun
+    def _wait_for(self, done: Callable[[], bool], wait_s: float, slow: Callable[[str], None] | None) -> bool:
+        """Wait until it has come so far; False where that is not so in time."""
+        readers = self._readers
+        assert readers is not None
+        while True:
+            self._raise_failure()
+            if done():
+                return True
+            spent, until = time.monotonic() - self._opened_at, wait_s
             if spent >= wait_s:
                 return False
-            if slow is None or self._has_told:
-                remaining_s = wait_s - spent
-            elif spent < SLOW_S:
-                remaining_s = min(wait_s, SLOW_S) - spent
-            else:
-                self._has_told = True
-                slow(waiting_for(self._reader.session.progress(), wait_s, twice.readings > 0))
-                continue
-            twice.step()
-            twice.wait(remaining_s)
-            self._raise_failure()
-        return True
+            if slow is not None and not self._has_told:
+                until = min(wait_s, SLOW_S)
+                if spent >= SLOW_S:
+                    self._has_told = True
+                    slow(waiting_for(self._reader.session.progress(), wait_s, readers.readings > 0))
+                    continue
+            # Now and then also without news: a driver that cannot be read at all publishes nothing.
+            self._news.wait(min(until - spent, LOOK_AGAIN_S))
+            self._news.clear()
 
-    def _awaits_activity(self, twice: ReadTwice) -> bool:
-        if time.monotonic() - twice.begun >= SM_READER_WAIT_S:
+    def _awaits_activity(self, readers: Readers) -> bool:
+        if time.monotonic() - self._opened_at >= SM_READER_WAIT_S:
             return False
-        return self._reader.sm_readers.awaits_activity(twice.newest.gpus)
+        return self._reader.sm_readers.awaits_activity(readers.newest.gpus)
 
     def close(self) -> None:
         """Stop everything and shut NVML down; threads that hang are left behind after 0.2 s."""
-        readers = self._schedule or self._twice
-        if readers is not None and not self._closed:
-            self._closed = True
-            self._reader.stop()
-            readers.stop(CLOSE_S)
+        if self._readers is not None:
+            self._reader.sm_readers.stop()
+            self._readers.stop(CLOSE_S)
 
     def toggle_counters(self) -> str:
         """Give the hardware counters back, or take them again; what was done, in words."""
@@ -205,8 +260,8 @@ class LocalSource:
             raise failure
 
     def _publish(self) -> None:
-        assert self._schedule is not None
-        self._waiting.append(self._join(self._schedule))
+        assert self._readers is not None
+        self._waiting.append(self._join(self._readers))
         self._has_published = True
         if self._notify is not None:
             self._notify()
@@ -297,15 +352,15 @@ def open_local(
     UsageError for an invalid address of an exporter.
     """
     make_room()
-    return LocalSource(
-        settings.interval if interval_s is None else interval_s,
-        settings.gpus or None,
-        settings.visible,
-        sm_options(settings),
-        own_process=own_process,
+    options = MachineOptions(
+        interval_s=settings.interval if interval_s is None else interval_s,
+        gpus=settings.gpus or None,
+        visible=settings.visible,
+        sm=sm_options(settings),
         lets_sleep=lets_sleep,
         sys=NOT_LOOKED_AT if wakes else "/sys",
     )
+    return LocalSource(options, own_process=own_process)
 
 
 def with_servers_of(source: Source, settings: MachineSettings) -> Source:

@@ -1,51 +1,207 @@
-"""The two collecting threads of this machine, and the two loops that ask them: one that ends, one that goes on.
+"""What is read of this machine, on which thread, and when.
 
-One thread asks the driver, the other reads /proc. Nothing here calls either, so it goes on whatever happens to those
-who do.
+One thread asks the driver, another reads the host and its processes, and a third keeps time for the two: it calls no
+driver and reads no file, so it goes on whatever happens to those who do.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from math import inf
-from time import monotonic
+import time
+from collections.abc import Callable, Mapping, Sequence
+from threading import Event
+from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from gputop.model.metrics import HOST_METRICS
+from gputop.model.snapshot import FabricPort, HostSample, ProcessSample
 from gputop.model.source import SourceError, UsageError
-from gputop.sources.machine_reader import LEAST_HOST_S, HostReading, MachineReader
+from gputop.sources.activity.choose_sources import SmReaders
+from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from gputop.sources.nvml.gpu_device import GpusReading
+from gputop.sources.nvml.nvml_session import NvmlSession
+from gputop.sources.selection import MachineOptions
 from gputop.system.worker import Worker
 
-# The threads: what they have read, what of it is late, and what hangs.
+if TYPE_CHECKING:
+    from gputop.sources.host import HostCollector
+    from gputop.sources.processes.collector import ProcessCollector
 
-HUNG_S = 2.0
-"""A driver call that takes longer is hung, and its GPU is set aside."""
+# What may block: the GPUs on one thread, the host and its processes on the other. Keeps no time itself.
+
+LEAST_HOST_S = 0.1
+"""The least time between two readings of the host and its processes: CPU time is counted in steps of 10 ms, and over
+less its rates are noise (psutil advises as much for its ``cpu_percent``)."""
+_NOT_YET = HostSample(unavailable=dict.fromkeys(HOST_METRICS, "the host is read from the second picture on"))
+
+
+class HostReading(Struct, frozen=True):
+    """One pass over the host and its processes. ``knew_gpus`` says whether the GPUs' processes were known by then."""
+
+    host: HostSample
+    processes: tuple[ProcessSample, ...]
+    notices: tuple[str, ...]
+    knew_gpus: bool
+    ports: tuple[FabricPort, ...] = ()
+
+
+class MachineReader:
+    """Everything that may block, by thread. ``session`` may be superseded while a call on a GPU hangs.
+
+    ``failure`` says why the GPUs cannot be read at all, None while they can; ``looked`` is set by the first attempt to
+    find that out.
+    """
+
+    def __init__(self, options: MachineOptions) -> None:
+        """Raises UsageError for an invalid address of an exporter."""
+        self._proc, self._clock = options.proc, options.clock
+        self.sm_readers = SmReaders(options.interval_s, options.proc, options.sm)
+        self.session = NvmlSession(options, self.sm_readers.of)
+        self.failure: SourceError | UsageError | None = None
+        self.looked = Event()
+        self._host_collector: HostCollector | None = None
+        self._processes: ProcessCollector | None = None
+        self._host, self._host_at = _NOT_YET, float("-inf")
+
+    def read_gpus(self, ticket: int) -> GpusReading:
+        """All chosen GPUs. Raises SourceError, UsageError, and Retired when another thread has taken over."""
+        session = self.session
+        if not session.ready:
+            try:
+                session.look(ticket, self._clock())
+            except (SourceError, UsageError) as failure:
+                self.failure = failure
+                raise
+            finally:
+                self.looked.set()
+            self.failure = None
+        return session.read(ticket, self._clock())
+
+    def ask_seldom(self, ticket: int) -> None:
+        """Ask what no picture waits for, once a reading is handed over."""
+        self.session.ask_seldom(ticket, self._clock())
+
+    def read_host(
+        self,
+        gpu_processes: Sequence[GpuProcess],
+        util: Mapping[int, float | None],
+        *,
+        knew_gpus: bool,
+        with_host: bool = True,
+    ) -> HostReading:
+        """Processes, and the host where it is wanted: it opens files that a first picture must not wait for."""
+        if self._host_collector is None and with_host:
+            from gputop.sources.host import HostCollector
+
+            self._host_collector = HostCollector(self._proc)
+        if self._processes is None:
+            # Imported on this thread while another one asks the driver, which does not need it.
+            from gputop.sources.processes.collector import ProcessCollector
+
+            self._processes = ProcessCollector(self._proc, looks_between=True, clock=time.monotonic)
+        # Not the snapshots' clock: rates must not change when that is set, or after a suspend.
+        # And taken after the import, which takes longer than a reading: the counters are read now.
+        now = time.monotonic()
+        if self._host_collector is not None and now - self._host_at >= LEAST_HOST_S:
+            self._host, self._host_at = self._host_collector.read(now), now
+        samples = self._processes.read(now, gpu_processes, util)
+        outsiders, total = self._processes.outsiders, self._processes.cpu_outsiders_pct
+        if (self._host.outsiders, self._host.cpu_outsiders_pct) != (outsiders, total):
+            self._host = replace(self._host, outsiders=outsiders, cpu_outsiders_pct=total)
+        ports = () if self._host_collector is None else self._host_collector.ports
+        return HostReading(self._host, samples, tuple(self._processes.notices), knew_gpus, ports)
+
+    def close_host(self) -> None:
+        """Close the files kept open; on the thread that reads them."""
+        for collector in (self._processes, self._host_collector):
+            if collector is not None:
+                collector.close()
+
+
+# The threads, and when each is asked.
+#
+# A reading of the GPUs is followed by a pass over the host and its processes, and both together are a tick. The second
+# tick follows soon after the first: GPM and all rates need two. What goes on, such as a screen, then ticks once an
+# interval. What reads once is over with the second tick, which follows as soon as two samples of GPM may follow each
+# other; between the two the command imports what it prints with.
+
 LATE_S = 1.0
 """A read that takes longer, and longer than the interval, is late: snapshots then go on without it."""
 OLD_S = 10.0
 """Process data older than this are said to be old."""
 LOOK_AGAIN_S = 0.2
 """How often a call in flight is checked."""
+PAIR_S = 0.25
+"""Distance of the first two reads of what goes on: no value should be missing for a whole tick."""
+LIVE_PROC_GRACE_S, ONCE_PROC_GRACE_S = 0.15, 0.8
+"""How long a finished NVML read waits for /proc, so that both belong to one tick. What reads once has no next tick for
+what comes too late on a loaded machine."""
+SILENT_S = 0.8
+"""So long after its start what reads once reads /proc also where the driver has not answered."""
+HUNG_ONCE_S = 0.8
+"""When a driver call counts as hung for it: the other GPUs are read in the meantime."""
+FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
+"""Back-off while the driver does not start."""
 NOTHING_READ = GpusReading(0.0, (), ())
 
 
 class Readers:
-    """The thread that reads the GPUs and the one that reads the host.
+    """The thread that reads the GPUs, the one that reads the host, and the one that asks both.
 
-    ``reading`` is the newest one of NVML, whichever thread it came from. A call that takes longer than ``hung_s`` is
-    hung.
+    ``reading`` is the newest one of NVML, whichever thread it came from. ``publish`` is called on the third thread when
+    a tick is complete, and once an interval while NVML is late.
     """
 
-    with_host = True
-    """Whether the host is read with its processes."""
-
-    def __init__(self, interval_s: float, reader: MachineReader, hung_s: float) -> None:
+    def __init__(
+        self, options: MachineOptions, reader: MachineReader, publish: Callable[[], object], *, once: bool = False
+    ) -> None:
+        """``once``: for a command that ends after two ticks."""
+        self._interval_s, self._reader, self._publish, self._once = options.interval_s, reader, publish, once
+        self._hung_s = min(options.hung_s, HUNG_ONCE_S) if once else options.hung_s
+        self._pair_s = CLOSEST_PAIR_S if once else PAIR_S
+        self._proc_grace_s = ONCE_PROC_GRACE_S if once else LIVE_PROC_GRACE_S
         self.reading: GpusReading | None = None
-        self._interval_s, self._reader, self._hung_s = interval_s, reader, hung_s
-        self._reading_at = monotonic()
+        self.readings = self.published_readings = 0
+        """How often all GPUs were read, and how many of these readings were published."""
+        self._reading_at = time.monotonic()
         self._nvml = self._nvml_thread(reader.session.ticket)
+        self._nvml_reads = 0
         self._proc: Worker[HostReading] = Worker("proc", self._read_host, self._tell, close=reader.close_host)
+        self._proc_asked_at: float | None = None
+        self._proc_due = False
+        self._lacks_processes = False
+        """Whether the newest snapshot went out before the first pass over the GPUs' processes had ended: then another
+        one follows as soon as it has."""
+        self._with_host = once
+        """What goes on reads it once the first snapshot is out."""
+        self._due, self._is_paired = 0.0, False
+        self._retry_at, self._retry_s = 0.0, FIRST_RETRY_S
+        self._worker = Worker("schedule", self._turn, again=self._until_due_s)
+
+    def ask_driver(self) -> None:
+        """Start the first reading of the GPUs, and nothing else yet."""
+        self._nvml.ask()
+
+    def start(self) -> None:
+        """Keep time from here on, and start the reading of /proc.
+
+        Where the driver has answered, the first pass knows the GPUs' processes. Where it has not, a pass that does not
+        know them finds all others in the meantime, which is most of the work.
+        """
+        if not self._nvml.turns and not self._once:
+            self._proc.ask()
+        self._due = time.monotonic() + (SILENT_S if self._once else self._interval_s)
+        self._worker.ask()
+
+    def stop(self, timeout_s: float) -> None:
+        """End all threads; those that hang are left behind after ``timeout_s`` in all."""
+        deadline, threads = time.monotonic() + timeout_s, (self._worker, self._nvml, self._proc)
+        for thread in threads:
+            thread.stop()
+        for thread in threads:
+            thread.stop(deadline - time.monotonic())
 
     @property
     def host(self) -> HostReading | None:
@@ -54,20 +210,26 @@ class Readers:
 
     @property
     def newest(self) -> GpusReading:
-        """The newest reading of the GPUs; nothing before the first is complete."""
-        return self.reading or NOTHING_READ
+        """The newest reading of the GPUs. Before the first is complete it is nothing, or for what reads once what it
+        has so far."""
+        if self.reading is not None or not self._once:
+            return self.reading or NOTHING_READ
+        progress = self._reader.session.progress()
+        return GpusReading(0.0, progress.read, progress.processes, hung=progress.hung)
 
-    def stop(self, timeout_s: float) -> None:
-        """End both threads; those that hang are left behind after ``timeout_s`` in all."""
-        deadline = monotonic() + timeout_s
-        for reader in (self._nvml, self._proc):
-            reader.stop()
-        for reader in (self._nvml, self._proc):
-            reader.stop(deadline - monotonic())
+    @property
+    def complete(self) -> bool:
+        """Whether every GPU was read twice, and the processes on them were."""
+        return (
+            min(self.readings, self.published_readings) >= 2
+            and self.reading is not None
+            and not self.reading.hung
+            and self.host is not None
+        )
 
     def stale(self) -> dict[str, float]:
         """Age in seconds of the data of each collector that is late."""
-        now, limit = monotonic(), self._late_s
+        now, limit = time.monotonic(), self._late_s
         ages = {}
         if self._is_late(self._nvml.busy_since, now) or now - self._reading_at > limit + self._interval_s:
             ages["nvml"] = now - self._reading_at
@@ -90,7 +252,7 @@ class Readers:
                 "is a file system hung under a job?"
             )
         if self.reading is None and self._nvml.error is None and not self._reader.session.progress().read:
-            lines.append(f"NVML has not answered for {monotonic() - self._reading_at:.1f} s: is the driver hung?")
+            lines.append(f"NVML has not answered for {time.monotonic() - self._reading_at:.1f} s: is the driver hung?")
         return lines
 
     @property
@@ -111,202 +273,25 @@ class Readers:
 
     def _after_gpus(self, ticket: int) -> None:
         """On the thread that has read the GPUs: hand them over, then ask what is asked seldom."""
-        self._gpus_read()
+        self._tell()
         if not self._nvml.stopping.is_set():
             self._reader.ask_seldom(ticket)
 
-    def _gpus_read(self) -> None:
-        """The GPUs were read. Called on the thread that has read them."""
-        self._tell()
-
     def _tell(self) -> None:
         """One of the two threads has read. Called on that thread."""
+        self._worker.wake()
 
     def _read_host(self) -> HostReading:
         newest = self.newest
         util = {gpu.static.index: gpu.util_pct for gpu in newest.gpus}
         knew_gpus = self.reading is not None
-        return self._reader.read_host(newest.processes, util, knew_gpus=knew_gpus, with_host=self.with_host)
+        return self._reader.read_host(newest.processes, util, knew_gpus=knew_gpus, with_host=self._with_host)
 
-    def _set_hung_aside(self) -> bool:
-        """Go on with a new thread where a call hangs, without its GPU; whether one did."""
-        ticket = self._reader.session.supersede(self._hung_s)
-        if ticket is None:
-            return False
-        self._nvml = self._nvml_thread(ticket)
-        self._nvml.ask()
-        return True
-
-
-# The two looks of a command that reads once, as rates and SM activity need them: a small loop that ends.
-#
-# A look is a reading of the GPUs, then a pass over the host and its processes. The second look follows as soon as two
-# samples of GPM may follow each other; nothing else of the GPUs needs as long. The loop has no thread of its own: the
-# one that waits for the answer takes its steps. Between the two looks there is nothing to do, so the command imports
-# there what it prints with.
-
-ONCE_PROC_GRACE_S = 0.8
-"""How long a pass over /proc is waited for after a reading of the GPUs; after the second one only where a pass before
-has seen the GPUs' processes: there is no next tick for what comes too late on a loaded machine."""
-SILENT_S = 0.8
-"""So long after the start /proc is read also where the driver has not answered."""
-
-
-class ReadTwice(Readers):
-    """Reads the GPUs and the processes on them, and both again as soon as that tells rates."""
-
-    def __init__(self, interval_s: float, reader: MachineReader, hung_s: float) -> None:
-        super().__init__(interval_s, reader, hung_s)
-        self.begun = monotonic()
-        self.readings = 0
-        """How often all GPUs were read."""
-        self._published_readings = 0
-        """How many of these readings the newest pass over /proc came after."""
-        self._seen_at = float("-inf")
-        """When that pass ended."""
-        self._read = threading.Event()
-
-    def begin(self) -> None:
-        """Start to read; returns at once."""
-        self._nvml.ask()
-
-    @property
-    def newest(self) -> GpusReading:
-        """The newest reading; before the first is complete, what it has so far."""
-        if self.reading is not None:
-            return self.reading
-        progress = self._reader.session.progress()
-        return GpusReading(0.0, progress.read, progress.processes, hung=progress.hung)
-
-    @property
-    def looked(self) -> bool:
-        """Whether the first look is over: a pass over /proc that takes long is not waited for."""
-        return self.readings > 0 and (
-            self._published_readings > 0 or monotonic() - self._reading_at >= ONCE_PROC_GRACE_S
-        )
-
-    @property
-    def complete(self) -> bool:
-        """Whether every GPU was read twice, and the processes on them were."""
-        if self.readings < 2 or self.reading is None or self.reading.hung or self.host is None:
-            return False
-        if self._published_readings >= 2:
-            return True
-        return self._published_readings == 1 and monotonic() - self._reading_at >= ONCE_PROC_GRACE_S
-
-    def step(self) -> None:
-        """Ask for what is due."""
-        now = monotonic()
-        self._set_hung_aside()
-        if self._nvml.busy_since is None and now >= self._due:
-            self._nvml.ask()
-        if self._proc.busy_since is None and now >= self._proc_due:
-            self._proc.ask()
-
-    def wait(self, timeout_s: float) -> None:
-        """Until something was read, or the next step is due; at most ``timeout_s``."""
-        now = monotonic()
-        until = LOOK_AGAIN_S if self._nvml.busy_since is not None else self._due - now
-        if self._published_readings < self.readings:
-            until = min(until, LOOK_AGAIN_S if self._proc.busy_since is not None else self._proc_due - now)
-        self._read.wait(max(0.0, min(timeout_s, until)))
-        self._read.clear()
-
-    @property
-    def _due(self) -> float:
-        """When the GPUs are to be read again: after the second reading only where an exporter is waited for."""
-        if self.readings == 1 and self._nvml.error is None:
-            return self._reading_at + (CLOSEST_PAIR_S if self._published_readings else ONCE_PROC_GRACE_S)
-        return self._reading_at + self._interval_s
-
-    @property
-    def _proc_due(self) -> float:
-        """When /proc is to be read again: after each reading of the GPUs."""
-        if self._published_readings < self.readings:
-            return self._seen_at + LEAST_HOST_S
-        return inf if self._proc.turns else self.begun + SILENT_S
-
-    def _gpus_read(self) -> None:
-        if self._nvml.error is None:
-            self.reading = self._nvml.latest
-            self.readings += 1
-        self._reading_at = monotonic()
-        self._tell()
-
-    def _tell(self) -> None:
-        self._read.set()
-
-    def _read_host(self) -> HostReading:
-        readings = self.readings
-        try:
-            return super()._read_host()
-        finally:
-            self._published_readings, self._seen_at = readings, monotonic()
-
-
-# Keeps time for the two collecting threads of what goes on, such as a screen: when to ask, when a tick is complete.
-#
-# Calls no driver and reads no file, so it goes on whatever happens to those who do.
-
-PAIR_S = 0.25
-"""Distance of the first two reads: GPM and all rates need two, and no value should be missing for a whole tick."""
-LIVE_PROC_GRACE_S = 0.15
-"""How long a finished NVML read waits for /proc, so that both belong to one tick."""
-FIRST_RETRY_S, LAST_RETRY_S = 5.0, 60.0
-"""Back-off while the driver does not start."""
-
-
-class Schedule(Readers):
-    """Asks both threads once an interval, on a thread of its own.
-
-    ``publish`` is called on that thread when a tick is complete, and once an interval while NVML is late.
-    """
-
-    with_host = False
-    """Not before the first snapshot is out."""
-
-    def __init__(
-        self, interval_s: float, reader: MachineReader, publish: Callable[[], None], hung_s: float = HUNG_S
-    ) -> None:
-        super().__init__(interval_s, reader, hung_s)
-        self._publish = publish
-        self._due, self._is_paired = 0.0, False
-        self._nvml_reads = 0
-        self._proc_asked_at: float | None = None
-        self._proc_due = False
-        self._lacks_processes = False
-        """Whether the newest snapshot went out before the first pass over the GPUs' processes had ended: then another
-        one follows as soon as it has."""
-        self._retry_at, self._retry_s = 0.0, FIRST_RETRY_S
-        self._worker = Worker("schedule", self._turn, again=self._until_due_s)
-
-    def ask_driver(self) -> None:
-        """Start the first reading of the GPUs, and nothing else yet."""
-        self._nvml.ask()
-
-    def start(self) -> None:
-        """Start the reading of /proc, and keep time from here on.
-
-        Where the driver has answered, the first pass knows the GPUs' processes. Where it has not, a pass that does not
-        know them finds all others in the meantime, which is most of the work.
-        """
-        if not self._nvml.turns:
-            self._proc.ask()
-        self._due = monotonic() + self._interval_s
-        self._worker.ask()
-
-    def stop(self, timeout_s: float) -> None:
-        """End all threads; those that hang are left behind after ``timeout_s`` in all."""
-        begun = monotonic()
-        self._worker.stop(timeout_s)
-        super().stop(timeout_s - (monotonic() - begun))
-
-    def _tell(self) -> None:
-        self._worker.wake()
+    # -- on the thread that keeps time ---------------------------------------------------------------------------------
 
     def _turn(self) -> None:
         """Take what was read, publish what is complete, and ask for what is due."""
-        now = monotonic()
+        now = time.monotonic()
         if self._nvml.turns != self._nvml_reads:
             self._take_reading(now)
         if self._proc_due and self._proc.busy_since is None:
@@ -315,55 +300,61 @@ class Schedule(Readers):
         asked_at = self._proc_asked_at
         done = not self._proc_due and self._proc.busy_since is None
         is_complete = done and (asked_at is not None or self._lacks_processes)
-        if is_complete or (asked_at is not None and now - asked_at >= LIVE_PROC_GRACE_S):
-            self._proc_asked_at = None
-            self._lacks_processes = not done and self.reading is not None and not self._knows_processes
-            self._publish()
-            self.with_host = True
-            if not self._is_paired and self.reading is not None:
-                self._is_paired = True
-                self._due = min(self._due, max(now, self._reading_at + PAIR_S))
+        if is_complete or (asked_at is not None and now - asked_at >= self._proc_grace_s):
+            self._tick_over(now, done=done)
         if now >= self._due:
             # A late thread skips ticks: it never tries to catch up.
             self._due = max(self._due + self._interval_s, now)
             self._tick(now)
-        if self._set_hung_aside():
-            self._nvml_reads = 0
+        ticket = self._reader.session.supersede(self._hung_s)
+        if ticket is not None:
+            # A new thread goes on, without the GPU whose call hangs.
+            self._nvml, self._nvml_reads = self._nvml_thread(ticket), 0
+            self._nvml.ask()
 
     def _until_due_s(self) -> float:
-        now, soonest = monotonic(), self._due
+        now, soonest = time.monotonic(), self._due
         if self._proc_asked_at is not None:
-            soonest = min(soonest, self._proc_asked_at + LIVE_PROC_GRACE_S)
+            soonest = min(soonest, self._proc_asked_at + self._proc_grace_s)
         if self._nvml.busy_since is not None:
             soonest = min(soonest, now + LOOK_AGAIN_S)
         return max(0.0, soonest - now)
-
-    def _tick(self, now: float) -> None:
-        if self._nvml.busy_since is not None:
-            if self._is_late(self._nvml.busy_since, now):
-                self._ask_proc(now)
-        elif now < self._retry_at:
-            self._ask_proc(now)
-        else:
-            self._nvml.ask()
 
     def _take_reading(self, now: float) -> None:
         """NVML has finished: read /proc next, so that it knows this tick's GPU processes."""
         self._nvml_reads = self._nvml.turns
         if self._nvml.error is None:
             self.reading, self._reading_at = self._nvml.latest, self._nvml.latest_at
+            self.readings += 1
             self._retry_s = FIRST_RETRY_S
         elif isinstance(self._nvml.error, SourceError):
             self._retry_at = now + self._retry_s
             self._retry_s = min(LAST_RETRY_S, 2 * self._retry_s)
         self._ask_proc(now)
 
-    @property
-    def _knows_processes(self) -> bool:
-        """Whether a pass over /proc has ended that knew the GPUs' processes."""
-        return self.host is not None and self.host.knew_gpus
-
     def _ask_proc(self, now: float) -> None:
         self._proc_asked_at = now
         self._proc_due = True
         self._worker.wake()
+
+    def _tick_over(self, now: float, *, done: bool) -> None:
+        """Publish a tick. ``done``: its pass over /proc has ended."""
+        self._proc_asked_at = None
+        knows_processes = self.host is not None and self.host.knew_gpus
+        self._lacks_processes = not done and self.reading is not None and not knows_processes
+        self.published_readings = self.readings
+        self._publish()
+        self._with_host = True
+        if not self._is_paired and self.reading is not None:
+            self._is_paired = True
+            pair_at = max(now, self._reading_at + self._pair_s, self._proc.latest_at + LEAST_HOST_S)
+            self._due = pair_at if self._once else min(self._due, pair_at)
+
+    def _tick(self, now: float) -> None:
+        if self._nvml.busy_since is not None:
+            if self._once or self._is_late(self._nvml.busy_since, now):
+                self._ask_proc(now)
+        elif now < self._retry_at:
+            self._ask_proc(now)
+        else:
+            self._nvml.ask()

@@ -1,14 +1,43 @@
-"""Which GPUs to watch: ``--gpus`` and ``--visible``. Pure: gets facts and strings, gives positions."""
+"""What of this machine to watch, and which GPUs ``--gpus`` and ``--visible`` mean."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.sm import NO_OPTIONS, SmOptions
 from gputop.model.snapshot import GpuStatic, Snapshot
 from gputop.model.source import UsageError
+
+HUNG_S = 2.0
+LOOK_S = 10.0
+
+
+class MachineOptions(Struct, frozen=True, kw_only=True):
+    """What of this machine is watched, how often, and where its files are."""
+
+    interval_s: float = 1.0
+    gpus: str | None = None
+    """The value of ``--gpus``."""
+    visible: bool = False
+    """Whether CUDA_VISIBLE_DEVICES is honoured."""
+    sm: SmOptions = NO_OPTIONS
+    """What was asked of the sources of SM activity."""
+    lets_sleep: bool = False
+    """Whether the driver is closed after five minutes without a program on any GPU, where those can sleep."""
+    hung_s: float = HUNG_S
+    """After so long a driver call counts as hung, and its GPU is set aside."""
+    look_s: float = LOOK_S
+    """How often the list of GPUs is refreshed: one call, and one more a GPU that could be split."""
+    clock: Callable[[], float] = time.time
+    """Unix time."""
+    proc: str = "/proc"
+    sys: str = "/sys"
+
 
 _RANGE = re.compile(r"(\d{1,4})-(\d{1,4})", re.ASCII)
 

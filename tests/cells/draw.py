@@ -22,6 +22,7 @@ from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.sources.gpu_process import GpuProcess, unseen
 from gputop.sources.nvml.gpu_device import Device
+from gputop.sources.selection import MachineOptions
 from tests.cells.states import H100, State, states
 from tests.nvml.stand_in import LIBRARY, Scenario, make_gpu
 from tests.support.scenes import snap
@@ -51,11 +52,11 @@ class Driver:
         """A device for each GPU, and for each of its MIG instances."""
         found = []
         for index, gpu in enumerate(self.scenario.gpus):
-            device = Device(index, BETWEEN_S, lambda _: [])
+            device = Device(index, MachineOptions(interval_s=BETWEEN_S), lambda _: [])
             device.find(index, self.scenario.driver, self.at)
             found.append(device)
             for slot, instance in enumerate(gpu.instances):
-                part = Device(10 + slot, BETWEEN_S, lambda _: [], device, instance.uuid)
+                part = Device(10 + slot, MachineOptions(interval_s=BETWEEN_S), lambda _: [], device, instance.uuid)
                 part.find(slot, self.scenario.driver, self.at)
                 found.append(part)
         return found

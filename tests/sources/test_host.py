@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from time import time
 from types import SimpleNamespace
 
 import pytest
 
 from gputop.model.snapshot import HostSample
-from gputop.sources import machine_reader
-from gputop.sources.activity.choose_sources import SmReaders
+from gputop.sources import readers
 from gputop.sources.host import HostCollector
+from gputop.sources.selection import MachineOptions
 from tests.proc_trees.fake_proc import FakeProc
 
 _T = 1_780_000_000.0
@@ -245,8 +244,8 @@ def test_the_time_that_reading_the_host_begins_with_is_that_of_its_counters(
             read_at.append(at)
             return HostSample()
 
-    monkeypatch.setattr(machine_reader, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(readers, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr("gputop.sources.host.HostCollector", Slow)
-    reader = machine_reader.MachineReader(1.0, None, None, SmReaders(1.0, str(machine.proc)), str(machine.proc), time)
+    reader = readers.MachineReader(MachineOptions(proc=str(machine.proc)))
     reader.read_host((), {}, knew_gpus=False)
     assert read_at == [100.4]

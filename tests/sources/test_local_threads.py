@@ -16,10 +16,17 @@ from gputop.model.source import SourceError
 from gputop.sources import readers as schedules
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource
-from gputop.sources.machine_reader import HostReading, MachineReader
 from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from gputop.sources.nvml.gpu_device import GpusReading
-from gputop.sources.readers import LEAST_HOST_S, LIVE_PROC_GRACE_S, NOTHING_READ, Readers, Schedule
+from gputop.sources.readers import (
+    LEAST_HOST_S,
+    LIVE_PROC_GRACE_S,
+    NOTHING_READ,
+    HostReading,
+    MachineReader,
+    Readers,
+)
+from gputop.sources.selection import MachineOptions
 
 PATIENCE_S = 5.0
 
@@ -49,7 +56,7 @@ def test_what_the_gpus_are_asked_seldom_comes_after_each_reading_once_that_was_h
         return NOTHING_READ
 
     monkeypatch.setattr(Readers, "_tell", lambda _: log.append("handed over"))
-    readers = Readers(60.0, scripted(read_gpus, lambda *_: None, ask_seldom), 2.0)
+    readers = Readers(MachineOptions(interval_s=60.0), scripted(read_gpus, lambda *_: None, ask_seldom), lambda: None)
     for _ in range(2):
         readers._nvml.ask()
         assert asked.acquire(timeout=PATIENCE_S)
@@ -67,7 +74,7 @@ def test_a_snapshot_that_cannot_be_made_ends_no_reading() -> None:
         published.set()
 
     reader = scripted(lambda _: NOTHING_READ, lambda *_, **__: SimpleNamespace(knew_gpus=True))
-    schedule = Schedule(0.05, reader, publish)
+    schedule = Readers(MachineOptions(interval_s=0.05), reader, publish)
     schedule.ask_driver()
     schedule.start()
     assert published.wait(PATIENCE_S)
@@ -89,7 +96,7 @@ def test_proc_is_read_before_the_gpus_processes_are_known_only_while_the_driver_
         answers.set()
         return SimpleNamespace(knew_gpus=knew_gpus)
 
-    schedule = Schedule(60.0, scripted(read_gpus, read_host), published.set)
+    schedule = Readers(MachineOptions(interval_s=60.0), scripted(read_gpus, read_host), published.set)
     if not slow:
         answers.set()
     schedule.ask_driver()
@@ -115,7 +122,7 @@ def test_a_source_that_is_opened_asks_the_driver_alone_until_it_is_started(monke
         MachineReader, "read_host", lambda *_, knew_gpus, with_host: HostReading(HostSample(), (), (), knew_gpus)
     )
     before = set(threading.enumerate())
-    source = LocalSource(60.0, environ={}, own_process=False)
+    source = LocalSource(MachineOptions(interval_s=60.0), own_process=False)
 
     def begun() -> set[str]:
         return {thread.name for thread in {*threading.enumerate()} - before}
@@ -155,7 +162,7 @@ def test_a_command_that_reads_once_reads_proc_after_each_of_two_readings_and_wai
 
     monkeypatch.setattr(MachineReader, "read_gpus", read_gpus)
     monkeypatch.setattr(MachineReader, "read_host", read_host)
-    source = LocalSource(60.0, environ={}, own_process=False)
+    source = LocalSource(MachineOptions(interval_s=60.0), own_process=False)
     try:
         reading = source.read_once(PATIENCE_S)
     finally:
@@ -180,7 +187,7 @@ def test_two_looks_are_apart_as_rates_need_it_however_long_the_first_one_took(mo
 
     monkeypatch.setattr(MachineReader, "read_gpus", read_gpus)
     monkeypatch.setattr(MachineReader, "read_host", read_host)
-    source = LocalSource(60.0, environ={}, own_process=False)
+    source = LocalSource(MachineOptions(interval_s=60.0), own_process=False)
     try:
         source.look()
         assert len(proc) == 1, "a look ends with its pass over /proc"
@@ -202,7 +209,7 @@ def test_a_command_that_reads_once_reads_proc_also_where_the_driver_does_not_ans
         lambda *_, knew_gpus, with_host: HostReading(HostSample(cpu_pct=5.0), (), (), knew_gpus),
     )
     monkeypatch.setattr(schedules, "SILENT_S", 0.0)
-    source = LocalSource(60.0, environ={}, own_process=False)
+    source = LocalSource(MachineOptions(interval_s=60.0), own_process=False)
     try:
         reading = source.read_once(0.3)
     finally:
@@ -236,7 +243,7 @@ def test_processes_that_a_picture_did_not_wait_for_are_not_read_yet_in_it_and_th
     monkeypatch.setattr(MachineReader, "read_host", read_host)
     # What follows the first picture is no second reading of the GPUs.
     monkeypatch.setattr(schedules, "PAIR_S", 60.0)
-    source = LocalSource(60.0, environ={}, own_process=False)
+    source = LocalSource(MachineOptions(interval_s=60.0), own_process=False)
     try:
         source.start(shown)
         first = pictures.get(timeout=PATIENCE_S)
@@ -256,5 +263,5 @@ def test_a_clock_beyond_what_python_can_read_is_one_line_before_any_thread_begin
     before = threading.active_count()
     for begin in (lambda source: source.read_once(1.0), lambda source: source.start(lambda: None)):
         with pytest.raises(SourceError, match="beyond the year 2262"):
-            begin(LocalSource(clock=clock))
+            begin(LocalSource(MachineOptions(clock=clock)))
     assert threading.active_count() == before

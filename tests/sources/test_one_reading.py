@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from gputop.diagnosis.window import flag_now
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.output.snapshot_data import once_data
+from gputop.sources.local import OneReading, incomplete, waiting_for
 from gputop.sources.nvml.gpu_device import Progress
-from gputop.sources.one_reading import OneReading, incomplete, waiting_for
 from tests.nvml.stand_in import GIB, Process, Scenario
 from tests.support.local_run import Run
 

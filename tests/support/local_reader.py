@@ -27,6 +27,7 @@ from gputop.sources import local
 from gputop.sources.doctor_report import examine
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml import gpu_inventory
+from gputop.sources.selection import MachineOptions
 
 PATIENT_S = 30.0
 """How long one reading waits for what is late, also for a source: longer than gputop, as a machine may be crowded."""
@@ -79,9 +80,10 @@ def main() -> int:
         options["clock"] = lambda: time.time() + float(Path(clock_file).read_text())
     wait_s = options.pop("wait_s", PATIENT_S)
     least = options.pop("least", 2)
+    own = {name: options.pop(name) for name in ("own_process",) if name in options}
     local.SM_READER_WAIT_S = wait_s
     gpu_inventory.RELEASED_AFTER_S = options.pop("released_after_s", gpu_inventory.RELEASED_AFTER_S)
-    source = LocalSource(**options)
+    source = LocalSource(MachineOptions(**options), **own)
     began = time.monotonic()
     try:
         if mode == "once":

@@ -17,6 +17,7 @@ from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
 from gputop.sources.activity import dcgm_exporter, dcgmi, fallback_chain
 from gputop.sources.local import LocalSource
+from gputop.sources.selection import MachineOptions
 from tests.support.local_reader import with_sm
 
 
@@ -26,7 +27,7 @@ def main() -> int:
         for module in (fallback_chain, dcgm_exporter, dcgmi):
             if hasattr(module, name):
                 setattr(module, name, seconds)
-    source = LocalSource(0.25, **options)
+    source = LocalSource(MachineOptions(interval_s=0.25, **options))
     news, ended = threading.Event(), threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), ended.set(), news.set()), daemon=True).start()
     monitor, painter, view = Monitor(0.25), Painter(), View(span_s=60.0)

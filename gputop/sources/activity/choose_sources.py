@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from gputop.sources.activity.dcgmi import Dmon
 
 
+def exporter_url(options: SmOptions) -> str | None:
+    """Where a dcgm-exporter answers, as the user says; None where nothing was said."""
+    return options.dcgm_url or os.environ.get("GPUTOP_DCGM_URL") or None
+
+
 class SmReaders:
     """Exporter, dcgmi and counters of one machine. The last two exist only where they were asked for."""
 
@@ -23,8 +29,8 @@ class SmReaders:
         self.options = options
         self._exporter: Exporter | None = None
         self._is_stopped = False
-        if options.dcgm_url:
-            self._made_exporter(options.dcgm_url)
+        if exporter_url(options) is not None:
+            self._made_exporter()
         self._dmon: Dmon | None = None
         self._counters: CountersClient | None = None
         if self._asked("dcgmi", options.dcgmi):
@@ -59,13 +65,13 @@ class SmReaders:
             sm_readers.append(CounterReader(self._counters, gpu))
         return sm_readers
 
-    def _made_exporter(self, url: str | None = None) -> Exporter:
+    def _made_exporter(self) -> Exporter:
         """The exporter that all GPUs share. Raises UsageError for an invalid address."""
         exporter = self._exporter
         if exporter is None:
             from gputop.sources.activity.dcgm_exporter import Exporter
 
-            exporter = self._exporter = Exporter(url)
+            exporter = self._exporter = Exporter(exporter_url(self.options))
             if self._is_stopped:
                 exporter.stop()
         return exporter

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from gputop.model.metrics import ACTIVITY_KEYS, GPU_METRICS
 from gputop.model.quantity import clean_text
-from gputop.model.sm import SmChoice, SmLack
+from gputop.model.sm import SmLack
 from gputop.model.snapshot import Event, GpuSample, GpuStatic
 from gputop.sources.activity.fallback_chain import ChainState, CrossCheck, FallbackChain, SmReader, bound
 from gputop.sources.gpu_process import GpuProcess
@@ -34,6 +34,7 @@ from gputop.sources.nvml.gpu_questions import (
 )
 from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers, reason
 from gputop.sources.pci import PciCard, card_name
+from gputop.sources.selection import MachineOptions
 
 # One read's answers and the chain's standing as a sample.
 
@@ -85,11 +86,10 @@ class Device:
     def __init__(
         self,
         index: int,
-        interval_s: float,
+        options: MachineOptions,
         more_sm_readers: MoreSmReaders,
         parent: Device | None = None,
         uuid: str | None = None,
-        sm_source: SmChoice = "auto",
     ) -> None:
         self.handle = Handle(None)
         self.stuck = False
@@ -109,9 +109,8 @@ class Device:
         self.vgpu = False
         self._parent_found = 0
         self._mig_known = self._facts_due = False
-        self._interval_s = interval_s
+        self._interval_s, self._sm_source = options.interval_s, options.sm.sm_source
         self._more_sm_readers = more_sm_readers
-        self._sm_source = sm_source
         self._chain = FallbackChain(())
         self._cross_check = CrossCheck()
         self._fields = FieldValues(nvlink=False)

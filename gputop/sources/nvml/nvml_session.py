@@ -6,8 +6,9 @@ new thread goes on with the rest. The old thread hands its GPU back when the cal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from math import inf
 from threading import Lock
 from time import monotonic
@@ -16,15 +17,13 @@ from typing import Any
 import pynvml
 
 from gputop.model.quantity import clean_text
-from gputop.model.sm import SmChoice
-from gputop.model.snapshot import Event, GpuSample, GpuStatic
+from gputop.model.snapshot import Event, GpuSample
 from gputop.model.source import SourceError, UsageError
-from gputop.sources.activity.fallback_chain import SmReader
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.gpu_device import Device, GpusReading, MoreSmReaders, Pass, Progress
 from gputop.sources.nvml.gpu_inventory import GpuInventory, MayHang, Sleep, kernel_gpus
 from gputop.sources.nvml.handle import RETRY_S, Handle, cannot_start, reason
-from gputop.sources.selection import choose
+from gputop.sources.selection import MachineOptions, choose
 from gputop.sources.surroundings import DEMO, answers_in_part, is_wsl, of_gpus
 from gputop.system.worker import Retired
 
@@ -102,46 +101,21 @@ class XidWatch:
                 self._dead = reason(error.value)
 
 
-LOOK_S = 10.0
-"""How often the list of GPUs is refreshed, in seconds: one call, and one more a GPU that could be split."""
 SOON_S = 1.0
 """How soon it is refreshed after a GPU was lost."""
 XID_ON_PARENT = "reported on the whole GPU"
 
 
-def no_more_sm_readers(_gpu: Callable[[], GpuStatic]) -> list[SmReader]:
-    return []
-
-
 class NvmlSession:
     """All GPUs of this machine through NVML. Threads take turns by ticket: only the newest ticket reads."""
 
-    def __init__(
-        self,
-        interval_s: float = 1.0,
-        gpus: str | None = None,
-        cuda_visible: str | None = None,
-        more_sm_readers: MoreSmReaders = no_more_sm_readers,
-        shown: Callable[[], frozenset[str]] = kernel_gpus,
-        look_s: float = LOOK_S,
-        *,
-        sm_source: SmChoice = "auto",
-        sys: str = "/sys",
-        lets_sleep: bool = False,
-    ) -> None:
-        """``shown`` is what the kernel shows of GPUs; the list is refreshed every ``look_s`` seconds.
-
-        ``lets_sleep`` says that GPUs on which no program is are let go after a while, so that they fall asleep.
-        """
-        self._interval_s = interval_s
-        self._spec = gpus
-        self._cuda_visible = cuda_visible
+    def __init__(self, options: MachineOptions, more_sm_readers: MoreSmReaders) -> None:
+        self._options = options
         self._more_sm_readers = more_sm_readers
-        self._sm_source = sm_source
-        self._look_s = look_s
+        self._cuda_visible = os.environ.get("CUDA_VISIBLE_DEVICES") if options.visible else None
         self._look_at = float("-inf")
-        self._sleep = Sleep(sys, lets_go=lets_sleep)
-        self._inventory = GpuInventory(self._device, self._turn, shown, self._sleep)
+        self._sleep = Sleep(options.sys, lets_go=options.lets_sleep)
+        self._inventory = GpuInventory(self._device, self._turn, lambda: kernel_gpus(options.proc), self._sleep)
         self._chosen: tuple[Device, ...] | None = None
         self._not_chosen: str | None = None
         self._xids = XidWatch()
@@ -154,7 +128,7 @@ class NvmlSession:
         self._current: MayHang | None = None
 
     def _device(self, index: int, parent: Device | None, uuid: str | None) -> Device:
-        return Device(index, self._interval_s, self._more_sm_readers, parent, uuid, self._sm_source)
+        return Device(index, self._options, self._more_sm_readers, parent, uuid)
 
     @property
     def driver(self) -> str | None:
@@ -201,7 +175,7 @@ class NvmlSession:
             )
         if not self.ready or inventory.handles() != before:
             self._choose()
-        self._look_at = now + self._look_s
+        self._look_at = now + self._options.look_s
 
     def _must_start_again(self) -> bool:
         """Whether NVML is to be shut down and started again: its GPUs are all lost, or not those of the kernel.
@@ -220,7 +194,7 @@ class NvmlSession:
         devices = self._inventory.devices
         self._not_chosen = None
         try:
-            positions = choose([device.static for device in devices], self._spec, self._cuda_visible)
+            positions = choose([device.static for device in devices], self._options.gpus, self._cuda_visible)
         except UsageError as error:
             # A GPU that has not been awake yet is known by its index alone.
             if not self.ready and not any(device.asleep and not device.is_found for device in devices):
@@ -356,23 +330,21 @@ class NvmlSession:
             self._ticket += 1
             return self._ticket
 
-    def _turn(self, ticket: int, part: MayHang) -> _Turn:
-        return _Turn(self, ticket, part)
-
-    def enter(self, ticket: int, part: MayHang) -> None:
-        """Begin calls on one part; Retired when this thread's time is over."""
+    @contextmanager
+    def _turn(self, ticket: int, part: MayHang) -> Iterator[None]:
+        """Calls on one part. Raises Retired when this thread's time is over: it hands its part back and stops."""
         with self._lock:
             if ticket != self._ticket:
                 raise Retired
             self._current = part
-
-    def leave(self, ticket: int, part: MayHang) -> None:
-        """End calls on one part. A thread that was superseded hands its part back and stops."""
-        with self._lock:
-            if ticket != self._ticket:
-                part.stuck = False
-                raise Retired
-            self._current = None
+        try:
+            yield
+        finally:
+            with self._lock:
+                if ticket != self._ticket:
+                    part.stuck = False
+                    raise Retired
+                self._current = None
 
     def close(self) -> None:
         """Free all samples, then shut NVML down; on the reading thread. Left alone while any call hangs."""
@@ -385,18 +357,3 @@ class NvmlSession:
         # Nothing can be done about a driver that cannot even be shut down.
         with suppress(pynvml.NVMLError):
             self._inventory.shut(ticket)
-
-
-class _Turn:
-    """``with`` around the calls on one part."""
-
-    __slots__ = ("_part", "_session", "_ticket")
-
-    def __init__(self, session: NvmlSession, ticket: int, part: MayHang) -> None:
-        self._session, self._ticket, self._part = session, ticket, part
-
-    def __enter__(self) -> None:
-        self._session.enter(self._ticket, self._part)
-
-    def __exit__(self, *_: object) -> None:
-        self._session.leave(self._ticket, self._part)

@@ -17,6 +17,7 @@ from typing import Any
 
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml import gpu_device, handle, nvml_session
+from gputop.sources.selection import MachineOptions
 from tests.bench.soak.session import living, resident_bytes
 from tests.nvml.stand_in import GIB, Process, Scenario, build
 
@@ -104,7 +105,9 @@ def main() -> int:
             if hasattr(module, name):
                 setattr(module, name, getattr(module, name) * INTERVAL_S)
     begun = time.time()
-    source = LocalSource(INTERVAL_S, hung_s=HUNG_S, clock=lambda: begun + (time.time() - begun) / INTERVAL_S)
+    source = LocalSource(
+        MachineOptions(interval_s=INTERVAL_S, hung_s=HUNG_S, clock=lambda: begun + (time.time() - begun) / INTERVAL_S)
+    )
     news = threading.Event()
     until = time.monotonic() + float(sys.argv[1])
     # On a crowded machine a tick takes longer: it goes on until there is something to compare.

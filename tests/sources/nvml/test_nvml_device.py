@@ -10,6 +10,7 @@ import pytest
 
 from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.handle import Handle, reason
+from gputop.sources.selection import MachineOptions
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_a_lost_gpu_is_looked_for_again_by_its_uuid(answers: dict[str, Any]) -> None:
-    device = Device(0, 1.0, lambda _: [])
+    device = Device(0, MachineOptions(), lambda _: [])
     assert device.find(0, "570", 1000.0) == "GPU-a"
     assert device.read(0.0, 1000.0, "none").power_w == 100.0
     answers["nvmlDeviceGetPowerUsage"] = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
@@ -67,7 +68,7 @@ def failing(code: int, *spared: str) -> dict[str, Any]:
 def test_a_gpu_is_lost_when_every_core_question_fails_twice_and_stays_so_until_one_is_answered(
     answers: dict[str, Any], code: int
 ) -> None:
-    device = Device(0, 1.0, lambda _: [])
+    device = Device(0, MachineOptions(), lambda _: [])
     device.find(0, "570", 1000.0)
     answers.update(failing(code))
     first = device.read(0.0, 1000.0, "none")
@@ -83,7 +84,7 @@ def test_a_gpu_is_lost_when_every_core_question_fails_twice_and_stays_so_until_o
 @pytest.mark.parametrize("name", CORE)
 def test_one_core_question_that_fails_costs_its_own_values_alone(answers: dict[str, Any], name: str) -> None:
     """As utilisation under WSL 2."""
-    device = Device(0, 1.0, lambda _: [])
+    device = Device(0, MachineOptions(), lambda _: [])
     answers.update(CORE)
     device.find(0, "570", 1000.0)
     answers[name] = pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
@@ -98,7 +99,7 @@ def test_one_core_question_that_fails_costs_its_own_values_alone(answers: dict[s
 
 
 def test_a_slip_of_the_driver_is_over_with_the_next_sample(answers: dict[str, Any]) -> None:
-    device = Device(0, 1.0, lambda _: [])
+    device = Device(0, MachineOptions(), lambda _: [])
     answers.update(CORE)
     device.find(0, "570", 1000.0)
     answers.update(failing(pynvml.NVML_ERROR_UNKNOWN, "nvmlDeviceGetPowerUsage"))
@@ -109,7 +110,7 @@ def test_a_slip_of_the_driver_is_over_with_the_next_sample(answers: dict[str, An
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_TIMEOUT, pynvml.NVML_ERROR_NO_PERMISSION])
 def test_a_driver_that_times_out_or_forbids_loses_no_gpu(answers: dict[str, Any], code: int) -> None:
-    device = Device(0, 1.0, lambda _: [])
+    device = Device(0, MachineOptions(), lambda _: [])
     device.find(0, "570", 1000.0)
     answers.update(failing(code))
     for t in range(5):
@@ -118,7 +119,7 @@ def test_a_driver_that_times_out_or_forbids_loses_no_gpu(answers: dict[str, Any]
 
 
 def test_a_gpu_in_good_order_is_not_asked_for_its_facts_again(answers: dict[str, Any]) -> None:
-    device = Device(0, 1.0, lambda _: [])
+    device = Device(0, MachineOptions(), lambda _: [])
     device.find(0, "570", 1000.0)
     answers["nvmlDeviceGetName"] = "another name"
     answers["nvmlDeviceGetHandleByIndex"] = "newer handle"
@@ -133,7 +134,7 @@ def test_instances_that_cannot_be_listed_are_not_taken_for_destroyed(answers: di
     answers["nvmlDeviceGetMigMode"] = (1, 1)
     answers["nvmlDeviceGetMaxMigDeviceCount"] = 1
     answers["nvmlDeviceGetMigDeviceHandleByIndex"] = "instance"
-    device = Device(0, 1.0, lambda _: [])
+    device = Device(0, MachineOptions(), lambda _: [])
     device.find(0, "570", 1000.0)
     assert device.mig_devices(0.0, 1000.0) == {"GPU-a": 0}
     answers["nvmlDeviceGetMigDeviceHandleByIndex"] = pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
@@ -155,7 +156,7 @@ def test_a_byte_counter_is_of_the_moment_at_which_it_was_asked(
     field.fieldId, field.valueType = pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
     clock = [0.0]
     monkeypatch.setattr("gputop.sources.nvml.gpu_device.monotonic", lambda: clock[0])
-    device = Device(0, 1.0, lambda _: [])
+    device = Device(0, MachineOptions(), lambda _: [])
     device.find(0, "570", 1000.0)
     answers["nvmlDeviceGetFieldValues"] = [field]
     asked = Handle.run_bare
@@ -184,7 +185,7 @@ def test_what_a_gpu_is_built_for_is_asked_once_a_minute_and_again_when_it_was_fo
     monkeypatch.setattr(Handle, "run_bare", counting)
     answers["nvmlDeviceGetMaxPcieLinkGeneration"] = 5
     answers["nvmlDeviceGetPerformanceState"] = 0
-    device = Device(0, 1.0, lambda _: [])
+    device = Device(0, MachineOptions(), lambda _: [])
     device.find(0, "570", 1000.0)
     for second in range(0, 60, 5):
         device.ask_seldom(float(second), 1000.0 + second)

@@ -12,6 +12,7 @@ import pytest
 from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.gpu_inventory import GONE, MOST_LEFT, GpuInventory, Sleep, kernel_gpus
 from gputop.sources.nvml.handle import Handle
+from gputop.sources.selection import MachineOptions
 from tests.support.held import held
 
 
@@ -25,7 +26,7 @@ class Driver:
         self.shown = frozenset({"a"})
         monkeypatch.setattr(Handle, "run_bare", lambda _, name, *arguments: self._answer(name, *arguments))
         self.inventory = GpuInventory(
-            lambda index, parent, uuid: Device(index, 1.0, lambda _: [], parent, uuid),
+            lambda index, parent, uuid: Device(index, MachineOptions(), lambda _: [], parent, uuid),
             lambda _ticket, _part: nullcontext(),
             lambda: self.shown,
             Sleep(sys=""),
