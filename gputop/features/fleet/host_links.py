@@ -18,7 +18,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from gputop.features.fleet.client import Deadline, Wire, WireError, cut
+from gputop.features.fleet.client import Wire, WireError, cut
 from gputop.model.extras import install_there
 from gputop.model.source import UsageError
 from gputop.system.children import PIPE, Child, end, ours, start, until_we_end
@@ -111,7 +111,7 @@ def scraped(url: str) -> Callable[[HostLink], None]:
 
     def connect(link: HostLink) -> None:
         with link.slots:
-            reply = wire.fetch("GET", url, {"Accept-Encoding": "gzip"}, b"", Deadline(time.monotonic() + 10.0))
+            reply = wire.fetch("GET", url, {"Accept-Encoding": "gzip"}, b"", 10.0)
         if reply.status != 200:
             raise WireError(f"answers with status {reply.status}")
         link.take(reply.body.decode(errors="replace"))

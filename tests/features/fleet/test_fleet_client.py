@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpcore
 import pytest
 
 from gputop.cli import main
@@ -79,94 +79,52 @@ def test_an_answer_that_is_none_is_one_line(engine: ScriptedEngine, answer: Any,
     assert str(error).startswith(engine.url) and str(error).isprintable() and len(str(error)) < 400
 
 
+@contextlib.contextmanager
+def _slow(begun: bytes) -> Iterator[tuple[str, list[socket.socket]]]:
+    """A server that begins every answer so and goes on byte by byte, or, where it begins none, is silent; its URL and
+    its connections."""
+    opened: list[socket.socket] = []
+
+    def answer(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(begun)
+            while begun:
+                connection.sendall(b".")
+                time.sleep(0.05)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                opened.append(server.accept()[0])
+                threading.Thread(target=answer, args=opened[-1:], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}", opened
+        for connection in opened:
+            connection.close()
+
+
 @pytest.mark.parametrize("begun", [b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["header", "body"])
 def test_an_answer_that_comes_byte_by_byte_ends_at_the_deadline(begun: bytes) -> None:
-    seconds = itertools.count()
-    waits: list[float] = []
-
-    class Dripping(httpcore.NetworkStream):
-        def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-            waits.append(timeout or 0.0)
-            return begun if len(waits) == 1 else b"." * (len(waits) < 100)
-
-        def write(self, buffer: bytes, timeout: float | None = None) -> None: ...
-
-        def close(self) -> None: ...
-
-        def get_extra_info(self, info: str) -> None: ...
-
-    class Opens(httpcore.NetworkBackend):
-        def connect_tcp(self, *_: object, **__: object) -> Dripping:
-            return Dripping()
-
-    client = Client(address_of("http://127.0.0.1:9", {}), backend=Opens(), clock=lambda: float(next(seconds)))
-    (error,) = client.ask([PromQuery("up")])
-    client.close()
-    assert str(error) == "http://127.0.0.1:9: no answer within 10 s"
-    assert 1 < len(waits) < 12
+    with _slow(begun) as (url, _):
+        client = Client(address_of(url, {}), 0.6)
+        asked_at = time.monotonic()
+        (error,) = client.ask([PromQuery("up")])
+        client.close()
+    assert str(error) == f"{url}: no answer within 1 s" and time.monotonic() - asked_at < 30.0
 
 
 def test_an_engine_that_hangs_costs_the_deadline_once_and_is_asked_nothing_more_in_that_refresh() -> None:
-    opened: list[int] = []
-
-    class Silent(httpcore.NetworkStream):
-        def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-            now[0] += timeout or 0.0
-            raise httpcore.ReadTimeout
-
-        def write(self, buffer: bytes, timeout: float | None = None) -> None: ...
-
-        def close(self) -> None: ...
-
-        def get_extra_info(self, info: str) -> None: ...
-
-    class Opens(httpcore.NetworkBackend):
-        def connect_tcp(self, *_: object, **__: object) -> Silent:
-            opened.append(1)
-            return Silent()
-
-    now = [0.0]
-    client = Client(address_of("http://127.0.0.1:9", {}), backend=Opens(), clock=lambda: now[0])
-    for _ in range(2):
-        opened.clear()
-        client.begin()
-        begun = now[0]
-        errors = [*client.ask([PromQuery(f"up{i}") for i in range(9)]), *client.ask([PromQuery("more")])]
-        assert {str(error) for error in errors} == {"http://127.0.0.1:9: no answer within 10 s"}
-        assert 1 <= len(opened) <= MOST_AT_ONCE and now[0] - begun < 11.0
-
-
-def test_a_question_without_an_answer_in_time_ends_the_wait_of_one_that_has_time_left() -> None:
-    """Each question's thread has a clock of its own: the first one's runs out, the other's stands still."""
-    mine, turns, both = threading.local(), itertools.count(), threading.Barrier(2)
-
-    class Silent(httpcore.NetworkStream):
-        def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-            mine.looks = getattr(mine, "looks", 0) + 1
-            if mine.looks == 1:
-                both.wait(30.0)
-                mine.now = 11.0 * (next(turns) == 0)
-            if mine.looks > 1000:
-                return b""
-            time.sleep(0.001)
-            raise httpcore.ReadTimeout
-
-        def write(self, buffer: bytes, timeout: float | None = None) -> None: ...
-
-        def close(self) -> None: ...
-
-        def get_extra_info(self, info: str) -> None: ...
-
-    class Opens(httpcore.NetworkBackend):
-        def connect_tcp(self, *_: object, **__: object) -> Silent:
-            return Silent()
-
-    address = address_of("http://127.0.0.1:9", {})
-    client = Client(address, backend=Opens(), clock=lambda: float(getattr(mine, "now", 0.0)))
-    errors = client.ask([PromQuery("up"), PromQuery("more")])
-    client.close()
-    assert {str(error) for error in errors} == {"http://127.0.0.1:9: no answer within 10 s"}
-    client.close()
+    with _slow(b"") as (url, opened):
+        client = Client(address_of(url, {}), 0.6)
+        for refresh in (1, 2):
+            client.begin()
+            errors = [*client.ask([PromQuery(f"up{i}") for i in range(9)]), *client.ask([PromQuery("more")])]
+            assert {str(error) for error in errors} == {f"{url}: no answer within 1 s"}
+            assert refresh <= len(opened) <= refresh * MOST_AT_ONCE
+        client.close()
 
 
 def test_nobody_at_the_address_is_one_line_and_the_command_ends_with_it(
