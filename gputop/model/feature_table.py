@@ -121,7 +121,7 @@ FEATURES: Mapping[str, Feature] = {
         },
         topics={"fleet": "gputop.features.fleet.fleet_page:fleet_page"},
         keys=(("In `gputop fleet`: ", "gputop.features.fleet.fleet_view:FLEET_KEYS"),),
-        doctor=("gputop.features.fleet.fleet_doctor:doctor_report",),
+        doctor=("gputop.features.fleet.fleet_command:doctor_report",),
         pictures={
             "fleet": Picture(
                 "gputop.features.fleet.fleet_command:prometheus_options",

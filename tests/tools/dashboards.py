@@ -17,8 +17,7 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableRefresh,
 )
 
-from gputop.features.fleet.fleet_question import MODES, FleetQuestion, Mode
-from gputop.features.fleet.questions import library
+from gputop.features.fleet.questions import MODES, FleetQuestion, Mode, library
 from gputop.features.fleet.rules import SUMS
 
 FOLDER = Path(__file__).parent.parent.parent / "gputop" / "features" / "fleet" / "files" / "grafana"

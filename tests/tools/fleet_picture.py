@@ -18,7 +18,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from gputop.features.fleet.deploy import files
+from gputop.features.fleet.deploy_command import files
 from gputop.features.fleet.rules import rules_yaml
 from tests.support.export_program import exporting
 from tests.support.prom_servers import Engine, engines

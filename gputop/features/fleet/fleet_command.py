@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gputop.commands.needs import Needs
 from gputop.config import Settings
@@ -77,8 +77,7 @@ def _fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | Non
     name, table = ("", {}) if named is None else named
     texts = texts_of(table)
     if words or hosts_of(table):
-        from gputop.features.fleet.host_links import SshOptions
-        from gputop.features.fleet.linked_fleet import LinkedFleet
+        from gputop.features.fleet.linked_fleet import LinkedFleet, SshOptions
 
         config = texts.get("ssh_config", "")
         options = SshOptions(os.path.expanduser(config), texts.get("gputop", ""))
@@ -238,3 +237,19 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     instead = shlex.join(("gputop", "fleet", *args.hosts, "--json"))
     return show(fleet, settings, screen_terminal(settings, instead), at=at)
+
+
+def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
+    """The fleet's part of ``gputop doctor``: whether the files of tokens and headers are for their owner alone."""
+    from gputop.features.fleet.address import TOKEN_VARIABLE
+    from gputop.model.fleet_settings import SECRET, texts_of
+    from gputop.sources.doctor_report import private_file
+
+    named = [(TOKEN_VARIABLE, path) for path in (os.environ.get(TOKEN_VARIABLE),) if path]
+    named += [
+        (f"{field} of [fleet.{name}]", os.path.expanduser(texts_of(table)[field]))
+        for name, table in settings.fleet.items()
+        for field in SECRET
+        if field in table
+    ]
+    return {"private_files": [private_file(subject, path) for subject, path in named]}

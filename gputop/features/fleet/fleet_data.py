@@ -8,31 +8,26 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct, to_builtins
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from gputop.diagnosis.catalogue import titles
-from gputop.diagnosis.types import Level
 from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_host
-from gputop.features.fleet.fleet_frame import FleetFrame
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, worst_first
 from gputop.features.fleet.fleet_reading import (
     FiringAlert,
     FleetError,
     FleetReading,
     GpuReading,
+    History,
     JobName,
     LastHour,
     Lost,
 )
-from gputop.features.fleet.gpu_group import OF_JOBS, Gpu, GpuGroup, worst_first
-from gputop.features.fleet.host_history import History
 from gputop.features.fleet.judge import (
-    ABSENT_REMEDIES,
     Straggler,
-    lost_hours,
-    remedy_of,
 )
-from gputop.model.quantity import count, rounded
+from gputop.model.quantity import rounded
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmSource
 
@@ -119,7 +114,7 @@ def _host(group: GpuGroup) -> dict[str, Any]:
         "job": ", ".join(group.jobs) or None,
         "user": ", ".join(group.users) or None,
         "waste_gpu_h": group.waste_gpu_h,
-        "gpu_states": {state: n for state, n in group.counts.items() if n},
+        "gpu_states": dict(group.counts),
         "gpus": [gpu_data(gpu) for gpu in group.gpus],
     }
 
@@ -293,114 +288,3 @@ class RedactedFleet:
             host, port = split_host(value)
             return self._host(host) + port
         return self._redactor.device(value) if name.lower() == "uuid" else self._redactor.number(name, value)
-
-
-# The worst things in a fleet now, in words, each with what it costs and what helps. Pure.
-
-FIRST = 5
-NAMED = 5
-"""Hosts or GPUs that a line names."""
-
-
-class FleetFinding(Struct, frozen=True):
-    """``gpus`` is how many it holds back, ``lost`` how many GPUs' time is being wasted now.
-
-    The more is lost, the earlier it is listed.
-    """
-
-    level: Level
-    text: str
-    remedy: str
-    gpus: float
-    lost: float
-    lost_gpu_h: float = 0.0
-    """Of the last hour; it breaks ties between two that lose as much now."""
-    is_absent: bool = False
-    """Whether it is of hosts or GPUs that are not there: these come first."""
-
-
-def findings(frame: FleetFrame) -> list[FleetFinding]:
-    """Everything that is wrong: first what is not there, then what loses the most GPU time now, whatever its level: a
-    red job of one GPU must not hide a hundred that idle."""
-    all_findings = [*_absent(frame)]
-    all_findings += [finding for group in frame.jobs if (finding := _of_job(group)) is not None]
-    for late in frame.stragglers:
-        waits = "" if late.by == "step" else f"; {count(late.gpus - late.size, 'other GPU')} wait for it"
-        text = f"{late.job}: {late.where} {'starves' if late.kind == 'starved' else 'straggles'}: {late.words}{waits}"
-        remedy = f"look at its clocks and data there: {late.host}"
-        all_findings.append(FleetFinding("yellow", text, remedy, late.gpus / 2, _waited(late)))
-    return sorted(
-        all_findings,
-        key=lambda finding: (
-            not finding.is_absent,
-            -finding.lost,
-            finding.level != "red",
-            -finding.lost_gpu_h,
-            finding.text,
-        ),
-    )
-
-
-def _absent(frame: FleetFrame) -> list[FleetFinding]:
-    """What was known within the last day and is not there now, by how it is missing."""
-    absent = []
-    lost = [gpu.read for host in frame.hosts for gpu in host.gpus if gpu.state == "lost"]
-    unnamed = {host: frame.read.missing[host] for host in frame.read.missing if host not in frame.read.down}
-    if lost or unnamed:
-        names = [f"{gpu.host} GPU {gpu.gpu}" for gpu in lost if gpu.host not in unnamed]
-        names += [f"{host} ({n})" for host, n in unnamed.items()]
-        n = frame.counts["lost"]
-        text = f"{count(n, 'GPU')} lost, though the host answers: {_named(names)}"
-        absent.append(FleetFinding("red", text, ABSENT_REMEDIES["lost"], n, n, is_absent=True))
-    for kind, level in (("late", "red"), ("down", "yellow")):
-        hosts = sorted(host for host, down in frame.read.down.items() if down.kind == kind)
-        if hosts:
-            gpus = frame.counts[kind]  # type: ignore[index]
-            word = "with a driver that is late or hangs" if kind == "late" else "down"
-            text = f"{count(len(hosts), 'host')} {word}, {count(gpus, 'GPU')}: {_named(hosts)}"
-            remedy = ABSENT_REMEDIES[kind]
-            absent.append(FleetFinding(level, text, remedy, gpus, max(1, gpus), is_absent=True))  # type: ignore[arg-type]
-    if gone := frame.read.gone:
-        gpus = sum(gone_host.gpus for gone_host in gone.values())
-        text = f"{count(len(gone), 'host')} gone, {count(gpus, 'GPU')}: {_named(sorted(gone))}"
-        text += "; there within the last day, and nothing lists it now"
-        remedy = "nothing, where it was taken away on purpose; else see why it is no longer scraped"
-        absent.append(FleetFinding("yellow", text, remedy, gpus, 0, is_absent=True))
-    return absent
-
-
-def _named(names: list[str]) -> str:
-    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-
-
-def _waited(late: Straggler) -> float:
-    """Roughly how many GPUs' time a straggler costs: each waiting GPU loses the share by which it differs."""
-    small, large = sorted((late.value, late.median))
-    share = 1.0 - small / large if large > 0.0 else 0.0
-    # Ranks whose steps differ in length do not wait for each other: only the straggler's own time is lost.
-    return share * (1 if late.by == "step" else late.gpus - late.size)
-
-
-def _of_job(group: GpuGroup) -> FleetFinding | None:
-    state = group.verdict.state
-    if state not in OF_JOBS:
-        return None
-    readings = [gpu.read for gpu in group.gpus if gpu.state == state]
-    n = group.counts[state]
-    owner = f"{group.name or 'no job known'}" + (f" ({', '.join(group.users[:3])})" if group.users else "")
-    cost = (
-        ""
-        if group.waste_gpu_h is None or group.waste_gpu_h < 0.05
-        else f"; {group.waste_gpu_h:.1f} GPU-hours lost in the last hour"
-    )
-    where = count(len(group.hosts), "host")
-    return FleetFinding(
-        group.verdict.level,
-        f"{owner}: {group.verdict.text} on {where}{cost}",
-        remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], state),
-        n,
-        n * lost_hours(state, group.util_pct, 1.0)
-        if group.summed
-        else sum(lost_hours(state, read.util_pct, 1.0) for read in readings),
-        group.waste_gpu_h or 0.0,
-    )

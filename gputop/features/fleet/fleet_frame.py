@@ -1,4 +1,8 @@
-"""A reading with what follows from it: hosts with their GPUs' states, counts, stragglers, waste. Pure, frozen data."""
+"""A reading with what follows from it: hosts, jobs and users with their GPUs' states, counts, stragglers, waste.
+
+Of a small fleet they are made of its GPUs one by one, of a large one from the shares that the rules record. Pure,
+frozen data.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +10,88 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from gputop.features.fleet.address import ssh_command
-from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading, JobName
-from gputop.features.fleet.gpu_group import (
-    Gpu,
-    GpuGroup,
-    Hours,
-    host_groups,
-    hours_by,
-    mean,
-    powers_of,
-    share_groups,
-    waste_and_idle,
-    whole_jobs,
-)
+from gputop.features.fleet.exporter_names import group_of
+from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading, GpuReading, HostShare, JobName
 from gputop.features.fleet.judge import (
     ABSENT,
     FLEET_NOT_WORK,
     FLEET_STATES,
     FleetState,
+    FleetVerdict,
     Straggler,
-    host_verdict,
+    severity,
     state_of,
     stragglers,
+    verdict_of,
 )
 from gputop.model.quantity import count
+
+
+class Gpu(Struct, frozen=True):
+    """One GPU with its state; ``by`` says what decided it, see ``judge.state_of``."""
+
+    read: GpuReading
+    state: FleetState
+    by: str
+
+    @property
+    def gap_pct(self) -> float | None:
+        """Utilisation minus SM activity; None where one of the two is not measured."""
+        return gap(self.read)
+
+
+def gap(of: GpuReading | HostShare) -> float | None:
+    """Utilisation minus SM activity; None where one of the two is not measured."""
+    if of.util_pct is None or of.sm_active_pct is None:
+        return None
+    return max(0.0, of.util_pct - of.sm_active_pct)
+
+
+class GpuGroup(Struct, frozen=True):
+    """GPUs that belong together: a host, a job or a user. Means and sums are over those where a value is measured.
+
+    ``counts`` are GPUs by state, ``gpus`` those that are known one by one: all of them, or in a large fleet those of
+    hosts in sight. ``waste_gpu_h`` and ``idle_gpu_h`` are of the last hour, None until it was read: waste is what a job
+    held and did not use, idle is what no job held.
+    """
+
+    name: str
+    gpus: tuple[Gpu, ...]
+    hosts: tuple[str, ...]
+    jobs: tuple[str, ...]
+    users: tuple[str, ...]
+    counts: Mapping[FleetState, int]
+    verdict: FleetVerdict
+    util_pct: float | None
+    sm_active_pct: float | None
+    gap_pct: float | None
+    power_w: float | None
+    waste_gpu_h: float | None
+    idle_gpu_h: float | None
+    stragglers: int = 0
+    down: Down | None = None
+
+    @property
+    def size(self) -> int:
+        """How many GPUs these are."""
+        return sum(self.counts.values())
+
+
+OF_JOBS: tuple[FleetState, ...] = ("busy_not_working", "starved", "idle_allocated", "allocated_unused")
+"""States in which a job keeps a GPU from others and does no work on it."""
+
+
+def worst_first(group: GpuGroup) -> tuple[float, float, str]:
+    """The order in which groups need attention: by how bad, then by what they waste."""
+    waste = group.waste_gpu_h
+    if waste is None:
+        waste = sum(group.counts.get(state, 0) for state in OF_JOBS)
+    return severity(group.verdict), -waste, group.name
 
 
 class WastedHours(Struct, frozen=True):
@@ -75,10 +132,19 @@ class FleetFrame(Struct, frozen=True, dict=True):
         """The command that opens gputop on a host; None for a redacted name, and for one that ssh could misread."""
         return None if self.read.is_redacted else ssh_command(host)
 
+    def host(self, name: str | None) -> GpuGroup | None:
+        """The host of this name."""
+        return next((host for host in self.hosts if host.name == name), None)
+
     @cached_property
     def total(self) -> int:
         """All GPUs, those that are lost and those of hosts that are down among them."""
-        return sum(host.size for host in self.hosts)
+        return sum(self.counts.values())
+
+    @cached_property
+    def present(self) -> list[Gpu]:
+        """The GPUs that answer, of those that are known one by one."""
+        return [gpu for host in self.hosts for gpu in host.gpus if gpu.state not in ABSENT]
 
     @cached_property
     def models(self) -> Mapping[str, int]:
@@ -86,23 +152,22 @@ class FleetFrame(Struct, frozen=True, dict=True):
         return dict(Counter(gpu.read.model for host in self.hosts for gpu in host.gpus).most_common())
 
     @cached_property
-    def powers(self) -> list[float | None]:
-        """The power of each GPU that answers; None where it is not known."""
-        if self.read.shares:
-            return powers_of(self.read.shares)
-        return [gpu.read.power_w for host in self.hosts for gpu in host.gpus if gpu.state not in ABSENT]
+    def power(self) -> tuple[float, int, int]:
+        """The sum over the GPUs that answer and whose power is known, in W; how many these are, of how many."""
+        reads: Iterable[HostShare | GpuReading] = self.read.shares or (gpu.read for gpu in self.present)
+        known = [(of.power_w, of.gpus if isinstance(of, HostShare) else 1) for of in reads]
+        powers = [(power, n) for power, n in known if power is not None]
+        return sum(power for power, _ in powers), sum(n for _, n in powers), sum(n for _, n in known)
 
-    @cached_property
+    @property
     def power_w(self) -> float:
         """The sum over the GPUs that answer and whose power is known."""
-        return sum(power or 0.0 for power in self.powers)
+        return self.power[0]
 
     @cached_property
     def measured(self) -> int:
         """GPUs that answer and whose SM activity is measured."""
-        return sum(
-            gpu.read.sm_active_pct is not None for host in self.hosts for gpu in host.gpus if gpu.state not in ABSENT
-        )
+        return sum(gpu.read.sm_active_pct is not None for gpu in self.present)
 
     @cached_property
     def not_work_gpu_h(self) -> float | None:
@@ -114,12 +179,16 @@ class FleetFrame(Struct, frozen=True, dict=True):
     @cached_property
     def jobs(self) -> tuple[GpuGroup, ...]:
         """The GPUs by job; those without one are a group of their own, the last one."""
-        return share_groups(self.read, "job", self.stragglers) if self.read.shares else _groups_of(self, "job")
+        return _groups(self.read, "job", _parts(self.read, self._gpus), self.stragglers)
 
     @cached_property
     def users(self) -> tuple[GpuGroup, ...]:
         """The GPUs by user; those without one are a group of their own, the last one."""
-        return share_groups(self.read, "user", self.stragglers) if self.read.shares else _groups_of(self, "user")
+        return _groups(self.read, "user", _parts(self.read, self._gpus), self.stragglers)
+
+    @property
+    def _gpus(self) -> list[Gpu]:
+        return [gpu for host in self.hosts for gpu in host.gpus]
 
     @cached_property
     def orders(self) -> dict[tuple[str, ...], tuple[GpuGroup, ...]]:
@@ -131,12 +200,12 @@ def fleet_frame(read: FleetReading) -> FleetFrame:
     """The frame of a reading. Of a large fleet, which is read from shares, only some GPUs are known one by one."""
     kinds = {host: down.kind for host, down in read.down.items()}
     gpus = [Gpu(gpu, *state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
-    straggling = stragglers(whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in ABSENT]))
-    hosts = host_groups(read, gpus, straggling) if read.shares else _hosts(read, gpus, straggling)
+    straggling = stragglers(_of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in ABSENT]))
+    hosts = _groups(read, "host", _parts(read, gpus), straggling, gpus if read.shares else ())
     counts: Counter[FleetState] = Counter()
     for host in hosts:
         counts.update(host.counts)
-    notes = [] if read.shares else _missing(gpus)
+    notes = [] if read.shares else _not_exported(gpus)
     return FleetFrame(
         read,
         hosts,
@@ -147,59 +216,48 @@ def fleet_frame(read: FleetReading) -> FleetFrame:
     )
 
 
-def _hosts(read: FleetReading, gpus: Sequence[Gpu], straggling: Sequence[Straggler]) -> tuple[GpuGroup, ...]:
-    by_host: dict[str, list[Gpu]] = defaultdict(list)
-    for gpu in gpus:
-        by_host[gpu.read.host].append(gpu)
-    for host in read.down:
-        by_host.setdefault(host, [])
-    context, hours = Context(straggling), hours_by(read, "host")
-    return tuple(context.group(name, members, hours, read.down.get(name)) for name, members in by_host.items())
+def _of_whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuReading]:
+    """The GPUs of jobs of which every GPU is known: a part of a job says nothing of stragglers in it."""
+    if not read.shares:
+        return gpus
+    of_job = Counter[JobName]()
+    for share in read.shares:
+        of_job[group_of(share.job)] += share.gpus
+    known_gpus = Counter(group_of(gpu.job) for gpu in gpus if gpu.job)
+    return [gpu for gpu in gpus if gpu.job and known_gpus[job := group_of(gpu.job)] >= of_job[job]]
 
 
-class Context:
-    """Stragglers of a reading, looked up by GPU and job."""
-
-    def __init__(self, straggling: Sequence[Straggler]) -> None:
-        self._straggles = {(straggler.host, straggler.gpu): straggler for straggler in straggling}
-        self._of_job = {straggler.job: straggler for straggler in straggling}
-
-    def group(self, name: str, gpus: Iterable[Gpu], hours: Hours | None, down: Down | None = None) -> GpuGroup:
-        """These GPUs as one group."""
-        members = tuple(sorted(gpus, key=_by_number))
-        reads = [gpu.read for gpu in members]
-        # A host as a whole stands without a GPU.
-        places = dict.fromkeys((gpu.host, number) for gpu in reads for number in (gpu.gpu, ""))
-        straggling = [self._straggles[place] for place in places if place in self._straggles]
-        waste, idle = waste_and_idle(hours, name)
-        gaps = [gpu.gap_pct for gpu in members]
-        return GpuGroup(
-            name,
-            members,
-            tuple(dict.fromkeys(gpu.host for gpu in reads)),
-            tuple(dict.fromkeys(gpu.job for gpu in reads if gpu.job)),
-            tuple(dict.fromkeys(gpu.user for gpu in reads if gpu.user)),
-            host_verdict([(gpu.read, gpu.state) for gpu in members], down, straggling, self._of_job),
-            mean(gpu.util_pct for gpu in reads),
-            mean(gpu.sm_active_pct for gpu in reads),
-            mean(gaps),
-            _sum(gpu.power_w for gpu in reads),
-            waste,
-            idle,
-            len(straggling),
-            down,
-        )
+# Hosts, jobs and users: of GPUs, or of the shares that owners have of hosts.
 
 
-def _groups_of(frame: FleetFrame, by: Literal["job", "user"]) -> tuple[GpuGroup, ...]:
-    by_name: dict[str, list[Gpu]] = defaultdict(list)
-    for host in frame.hosts:
-        for gpu in host.gpus:
-            by_name[getattr(gpu.read, by)].append(gpu)
-    without = by_name.pop("", None)
-    context, hours = Context(frame.stragglers), hours_by(frame.read, by)
-    named = [context.group(name, members, hours) for name, members in by_name.items()]
-    return (*named, context.group("", without, hours)) if without else tuple(named)
+class _Part(NamedTuple):
+    """A GPU, or a host's GPUs of one owner of which only sums are known. ``n`` is how many they are."""
+
+    host: str
+    job: JobName
+    user: str
+    n: int
+    counts: Mapping[FleetState, int]
+    util_pct: float | None
+    sm_active_pct: float | None
+    gap_pct: float | None
+    power_w: float | None
+    gpu: Gpu | None = None
+
+
+def _parts(read: FleetReading, gpus: Iterable[Gpu]) -> list[_Part]:
+    parts: list[_Part] = []
+    if not read.shares:
+        for gpu in sorted(gpus, key=_by_number):
+            of = gpu.read
+            parts.append(_Part(of.host, of.job, of.user, 1, {gpu.state: 1}, of.util_pct, of.sm_active_pct, gap(of),
+                               of.power_w, gpu))  # fmt: skip
+    for share in read.shares:
+        down = read.down.get(share.host)
+        counts: Mapping[FleetState, int] = share.states if down is None else {down.kind: share.gpus}  # type: ignore[assignment]
+        parts.append(_Part(share.host, share.job, share.user, share.gpus, counts, share.util_pct, share.sm_active_pct,
+                           gap(share), share.power_w))  # fmt: skip
+    return parts
 
 
 def _by_number(gpu: Gpu) -> tuple[str, tuple[int, ...], str]:
@@ -211,9 +269,102 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d{1,9}", text))
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
-    measured = [value for value in values if value is not None]
-    return sum(measured) if measured else None
+class _Stragglers:
+    """Those of a fleet, looked up by GPU, by the name of a group of shares, and by job."""
+
+    def __init__(self, straggling: Sequence[Straggler], by: str) -> None:
+        self._at = {(late.host, late.gpu): late for late in straggling}
+        self._of_name: dict[str, list[Straggler]] = defaultdict(list)
+        for late in straggling:
+            self._of_name[getattr(late, by)].append(late)
+        self.of_job = {late.job: late for late in straggling}
+
+    def among(self, name: str, gpus: Sequence[Gpu]) -> list[Straggler]:
+        """Those of a group; a host as a whole stands without a GPU."""
+        if not gpus:
+            return self._of_name[name] if name else []
+        places = dict.fromkeys((gpu.read.host, number) for gpu in gpus for number in (gpu.read.gpu, ""))
+        return [self._at[place] for place in places if place in self._at]
+
+
+def _groups(
+    read: FleetReading,
+    by: Literal["host", "job", "user"],
+    parts: Iterable[_Part],
+    straggling: Sequence[Straggler],
+    looked_at: Iterable[Gpu] = (),
+) -> tuple[GpuGroup, ...]:
+    """The parts by host, job or user; those without a job or user are a group of their own, the last one.
+
+    ``looked_at`` are GPUs of hosts that are known by shares: their numbers stay those that the rules recorded, so that
+    rows keep their order.
+    """
+    members: dict[str, list[_Part]] = defaultdict(list)
+    for part in parts:
+        members[getattr(part, by)].append(part)
+    if by == "host":
+        for host in (*read.down, *read.missing):
+            members[host]
+    elif "" in members:
+        members[""] = members.pop("")
+    gpus_of_host: dict[str, list[Gpu]] = defaultdict(list)
+    for gpu in sorted(looked_at, key=_by_number):
+        gpus_of_host[gpu.read.host].append(gpu)
+    hours, late = _hours(read, by), _Stragglers(straggling, by)
+    return tuple(_group(name, by, own, gpus_of_host.get(name, ()), read, hours, late) for name, own in members.items())
+
+
+def _group(
+    name: str, by: str, parts: Sequence[_Part], looked_at: Sequence[Gpu], read: FleetReading,
+    hours: Mapping[str, tuple[float, float]] | None, late: _Stragglers,
+) -> GpuGroup:  # fmt: skip
+    gpus = tuple(looked_at) or tuple(part.gpu for part in parts if part.gpu is not None)
+    down = read.down.get(name) if by == "host" else None
+    counts: Counter[FleetState] = Counter()
+    for part in parts:
+        for state, n in part.counts.items():
+            counts[state] += n
+    if by == "host" and (missing := read.missing.get(name, 0)):
+        counts["lost" if down is None else down.kind] += missing
+    straggling = late.among(name, gpus)
+    waste, idle = (None, None) if hours is None else hours.get(name, (0.0, 0.0))
+    powers = [part.power_w for part in parts if part.power_w is not None]
+    return GpuGroup(
+        name,
+        gpus,
+        tuple(dict.fromkeys(part.host for part in parts)) or (name,) * bool(read.shares),
+        tuple(dict.fromkeys(part.job for part in parts if part.job)),
+        tuple(dict.fromkeys(part.user for part in parts if part.user)),
+        counts,
+        verdict_of(counts, [(gpu.read, gpu.state) for gpu in gpus], down, straggling, late.of_job),
+        mean((part.util_pct, part.n) for part in parts),
+        mean((part.sm_active_pct, part.n) for part in parts),
+        mean((part.gap_pct, part.n) for part in parts),
+        sum(powers) if powers else None,
+        waste,
+        idle,
+        len(straggling),
+        down,
+    )
+
+
+def mean(values: Iterable[tuple[float | None, int]]) -> float | None:
+    """The mean of values over all GPUs that have one: each is that of so many."""
+    measured = [(value, n) for value, n in values if value is not None]
+    gpus = sum(n for _, n in measured)
+    return sum(value * n for value, n in measured) / gpus if gpus else None
+
+
+def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | None:
+    """GPU-hours of the last hour by host, job or user: what somebody did not use, and what nobody used."""
+    if read.lost is None:
+        return None
+    hours: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    for lost in read.lost:
+        name = getattr(lost, by)
+        waste, idle = hours[name]
+        hours[name] = (waste, idle + lost.gpu_h) if lost.state == "idle" else (waste + lost.gpu_h, idle)
+    return hours
 
 
 def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
@@ -226,32 +377,31 @@ def _waste(gpus: Sequence[Gpu], read: FleetReading) -> tuple[WastedHours, ...]:
             causes.setdefault((gpu.read.job, gpu.read.own_state), gpu.read.own_verdict)
     hours: dict[tuple[JobName, str, str, FleetState], float] = defaultdict(float)
     members: dict[tuple[JobName, str, str, FleetState], set[tuple[str, str]]] = defaultdict(set)
+    key: tuple[JobName, str, str, FleetState]
     for lost in read.lost or ():
         cause = causes.get((lost.job, lost.state), lost.state) if lost.job else lost.state
         key = (lost.job, lost.user, cause, lost.state)
         hours[key] += lost.gpu_h
         members[key].add((lost.host, lost.gpu))
     sizes: Counter[tuple[str, str, str]] = Counter()
-    for share in read.shares:
-        sizes[share.host, share.job, share.user] += share.gpus
-    if not read.shares:
-        sizes.update((gpu.read.host, gpu.read.job, gpu.read.user) for gpu in gpus)
-    rows = [WastedHours(*key, gpu_h, _size(members[key], key, sizes)) for key, gpu_h in hours.items() if gpu_h > 0.0]
+    for of in read.shares or (gpu.read for gpu in gpus):
+        sizes[of.host, of.job, of.user] += of.gpus if isinstance(of, HostShare) else 1
+    rows = []
+    for key, gpu_h in hours.items():
+        # Of a host as a whole it is all that the owner has there now.
+        n = sum(1 if number else sizes[host, key[0], key[1]] for host, number in members[key])
+        rows += [WastedHours(*key, gpu_h, n)] if gpu_h > 0.0 else []
     return tuple(sorted(rows, key=lambda row: (row.state == "idle", -row.gpu_h, row.job, row.cause)))
 
 
-def _size(members: set[tuple[str, str]], key: tuple[str, ...], sizes: Mapping[tuple[str, str, str], int]) -> int:
-    """How many GPUs these are: of a host all that the owner has there now."""
-    job, user = key[:2]
-    return sum(1 if gpu else sizes.get((host, job, user), 0) for host, gpu in members)
-
-
-def _missing(gpus: Sequence[Gpu]) -> list[str]:
+def _not_exported(gpus: Sequence[Gpu]) -> list[str]:
     """What is not exported and could be, reported once for the fleet."""
-    bare = [gpu for gpu in gpus if gpu.read.sm_active_pct is None and gpu.state not in ABSENT]
-    dcgm = {gpu.read.names for gpu in bare} & {"legacy", "4.9"}
-    if not dcgm:
+    hosts = {
+        gpu.read.host
+        for gpu in gpus
+        if gpu.read.sm_active_pct is None and gpu.state not in ABSENT and gpu.read.names in ("legacy", "4.9")
+    }
+    if not hosts:
         return []
-    hosts = len({gpu.read.host for gpu in bare if gpu.read.names in dcgm})
     row = "DCGM_FI_PROF_SM_ACTIVE, gauge, SM activity"
-    return [f"no SM activity from {count(hosts, 'host')}: dcgm-exporter's CSV needs {row}"]
+    return [f"no SM activity from {count(len(hosts), 'host')}: dcgm-exporter's CSV needs {row}"]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from gputop.diagnosis.catalogue import titles
-from gputop.features.fleet.fleet_frame import FleetFrame
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, mean
 from gputop.features.fleet.fleet_rows import state_style
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.gpu_group import Gpu, GpuGroup, mean
 from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, remedy_of
 from gputop.model.quantity import memory, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
@@ -57,8 +56,8 @@ def evidence(group: GpuGroup, glyphs: Glyphs, width: int) -> list[Row]:
         for word, value in (
             ("util", group.util_pct),
             ("SM", group.sm_active_pct),
-            ("DRAM", mean(read.dram_active_pct for read in reads)),
-            ("tensor", mean(read.tensor_active_pct for read in reads)),
+            ("DRAM", mean((read.dram_active_pct, 1) for read in reads)),
+            ("tensor", mean((read.tensor_active_pct, 1) for read in reads)),
         )
         if value is not None
     ]

@@ -266,7 +266,3 @@ class FleetInventory:
             job = with_scheduler(job.within(identity.cluster), names_by_number)
             if (job, user) != (identity.job, identity.user):
                 self.identities[key] = replace(identity, job=job, user=user)
-
-    def instances(self, hosts: frozenset[str]) -> list[str]:
-        """The scraped addresses of these hosts."""
-        return sorted({identity.instance for identity in self.identities.values() if identity.host in hosts})

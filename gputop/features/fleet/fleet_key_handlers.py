@@ -14,8 +14,8 @@ from textual.geometry import Size
 from textual.screen import Screen
 
 from gputop.features.fleet.fleet_frame import FleetFrame
-from gputop.features.fleet.fleet_screen import help_rows
-from gputop.features.fleet.fleet_ticket import fleet_picture, ticket_text
+from gputop.features.fleet.fleet_rows import ticket_text
+from gputop.features.fleet.fleet_screen import fleet_screen, help_rows
 from gputop.features.fleet.fleet_view import (
     FLEET_KEYS,
     SORTS,
@@ -36,6 +36,7 @@ from gputop.paint.line import Row
 from gputop.paint.process_filter import NO_FILTER, remembered
 from gputop.paint.theme import Theme
 from gputop.recording.recorded_times import moment
+from gputop.session.record_run import saved_picture
 from gputop.tui.keys.key_handlers import check
 from gputop.tui.page_keys import page_bindings
 from gputop.tui.screens.scrolling import RowsScreen
@@ -134,7 +135,8 @@ class FleetKeys:
 
     def screenshot(self) -> None:
         if self.frame is not None:
-            self._screen.say(fleet_picture(self.frame, self._screen.view, self._screen.look, *self._screen.size))
+            rows = fleet_screen(self.frame, self._screen.view, *self._screen.size).rows
+            self._screen.say(saved_picture(rows, self._screen.look, "gputop-fleet", "gputop fleet", self.frame.t))
 
     def copy(self) -> None:
         if self.frame is not None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.features.fleet.fleet_question import MODES
-from gputop.features.fleet.questions import library
+from gputop.features.fleet.questions import MODES, library
 from gputop.features.fleet.rules import alerts
 from gputop.model.prometheus_names import NAMES, gpu_series, host_series, process_series
 from gputop.output.document import Block, Document, page, section

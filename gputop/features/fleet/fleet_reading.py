@@ -20,6 +20,8 @@ does not know."""
 WINDOW_S = 300.0
 """The time over which utilisation and SM activity are means: a state in the fleet covers five minutes."""
 HOUR_S = 3600.0
+History = Mapping[str, tuple[Sequence[float | None], Sequence[float | None]]]
+"""GPU → utilisation and SM activity in percent, a value a column, the oldest first; None where nothing was measured."""
 SIMULATED = "simulated"
 """The source of a reading that came from no engine."""
 
@@ -157,6 +159,15 @@ class LastHour(Struct, frozen=True):
     note: str = ""
 
 
+class Grounds(Struct, frozen=True):
+    """What a remedy may stand on besides lost GPUs: uncorrected memory errors since the driver was loaded, by UUID, and
+    those that rose within the last hour, by host and GPU: UUID and count. A verdict, a mean or a gap is no reason to
+    act."""
+
+    counts: Mapping[str, int] = {}
+    risen: Mapping[tuple[str, str], tuple[str, int]] = {}
+
+
 class FiringAlert(Struct, frozen=True):
     """An alert firing in Prometheus. ``labels`` are what it is about."""
 
@@ -184,13 +195,6 @@ class HostShare(Struct, frozen=True):
     def gpus(self) -> int:
         """How many GPUs these are."""
         return sum(self.states.values())
-
-    @property
-    def gap_pct(self) -> float | None:
-        """Mean utilisation minus mean SM activity; None where one of the two is not measured."""
-        if self.util_pct is None or self.sm_active_pct is None:
-            return None
-        return max(0.0, self.util_pct - self.sm_active_pct)
 
 
 class FleetReading(Struct, frozen=True):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
 from functools import lru_cache
 from math import floor
 
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORKING
-from gputop.features.fleet.fleet_frame import FleetFrame, WastedHours
-from gputop.features.fleet.fleet_view import FleetView, position, rows_of
-from gputop.features.fleet.gpu_group import Gpu, GpuGroup
-from gputop.features.fleet.judge import ABSENT, LEVELS, FleetState, Straggler, cause_words
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, WastedHours
+from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
+from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, FleetState, Straggler, cause_words, remedy_of
 from gputop.model.quantity import count, terminal_safe
+from gputop.output.document import text_lines
 from gputop.paint.charts import bar, gap_chart
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span, Target, fit, pct
@@ -181,8 +182,9 @@ def row(group: GpuGroup, view: FleetView, width: int, *, selected: bool) -> Row:
         Line().add(" ").add(fit(name, name_width(width), glyphs.more), "strong" if red else "dim" if dim else "value")
     )
     room = cells_width(width)
-    summed = bool(group.summed) and not group.gpus
-    line.add(" ").add_all(counted_spans(group.counts, room, glyphs) if summed else cell_spans(group.gpus, room, glyphs))
+    line.add(" ").add_all(
+        cell_spans(group.gpus, room, glyphs) if group.gpus else counted_spans(group.counts, room, glyphs)
+    )
     for column in columns(width):
         size = column.width or _verdict_width(width)
         line.add(" ").add_all(_FIELDS[column.key](group, view, size))
@@ -390,3 +392,55 @@ def nothing(frame: FleetFrame, view: FleetView, glyphs: Glyphs) -> str:
     if view.panel == "waste" and frame.read.lost is None:
         return not_read(frame, glyphs)
     return NOTHING.get(view.panel, "no row passes the filter; esc takes it away")
+
+
+# The same rows as text for a ticket.
+
+
+def ticket_text(frame: FleetFrame, view: FleetView) -> str:
+    """What somebody who was not there needs: where, when, what, whose, the evidence, the remedy."""
+    lines = _lines(frame, view)
+    moment = datetime.fromtimestamp(frame.t, timezone.utc)
+    lines.insert(1, f"at {moment:%Y-%m-%d %H:%M:%S} UTC, from {frame.read.source}; means over 5 minutes")
+    return text_lines(lines)
+
+
+def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
+    rows = rows_of(frame, view) if view.panel != "host" else []
+    at = position(rows, view) if rows else 0
+    if view.panel == "stragglers" and frame.stragglers:
+        straggler = frame.stragglers[at]
+        return [f"{straggler.where} holds up {straggler.job} ({straggler.kind}): {straggler.words}, "
+                f"{count(straggler.gpus, 'GPU')}"]  # fmt: skip
+    if view.panel == "waste" and frame.waste:
+        row = frame.waste[at]
+        owner = " ".join(part for part in (row.job, row.user) if part) or "nobody's job"
+        return [f"{owner}: {row.gpu_h:.1f} GPU-hours of the last hour were no work: {cause_words(row.cause)}, "
+                f"{count(row.gpus, 'GPU')}"]  # fmt: skip
+    if view.panel == "alerts" and frame.alerts:
+        alert = frame.alerts[at]
+        return [f"alert {alert.name} fires: " + " ".join(f"{name}={value}" for name, value in alert.labels.items())]
+    if view.panel == "host":
+        group = next((host for host in frame.hosts if host.name == view.host), None)
+    else:
+        all_groups = groups(frame, view)
+        group = all_groups[position([group.name for group in all_groups], view)] if all_groups else None
+    return ["nothing is selected"] if group is None else _group_lines(frame, group)
+
+
+def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
+    owners = ", ".join((*group.jobs, *group.users)) or "no job known"
+    lines = [f"{group.name or 'no job'}: {group.verdict.text}", f"whose: {owners}"]
+    for gpu in group.gpus[:16]:
+        read = gpu.read
+        lines.append(
+            f"{read.host} GPU {read.gpu}: {WORDS[gpu.state]} (by {gpu.by}); util {pct(read.util_pct, 1)}, "
+            f"SM {pct(read.sm_active_pct, 1)} ({read.names or 'n/a'}); {read.uuid}"
+        )
+    if len(group.gpus) > 16:
+        lines.append(f"and {len(group.gpus) - 16} more GPUs")
+    if remedy := remedy_of([(gpu.read, gpu.state) for gpu in group.gpus], group.verdict.state):
+        lines.append(f"what helps: {remedy}")
+    if (command := frame.ssh(group.name)) is not None and len(group.hosts) == 1 and group.hosts[0] == group.name:
+        lines.append(f"look: {command}")
+    return lines

@@ -12,10 +12,9 @@ from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING, NOT_WORKING_ALAR
 from gputop.features.fleet import fleet_host, fleet_rows
 from gputop.features.fleet import fleet_rows as fleet_lists
 from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.fleet_frame import FleetFrame
+from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup
 from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, Panel, groups, position, rows_of
-from gputop.features.fleet.gpu_group import GpuGroup
 from gputop.features.fleet.judge import ABSENT, UNUSED
 from gputop.features.fleet.judge import WORDS as FLEET_WORDS
 from gputop.model.quantity import count, duration, terminal_safe
@@ -112,10 +111,11 @@ def summary(frame: FleetFrame, view: FleetView, width: int) -> Row:
     if view.message:
         return line.add(shorten(terminal_safe(view.message), width - 2), "level.yellow").row(width)
     parts = _counts(frame, view.glyphs)
-    if power := frame.power_w:
+    power, known, gpus = frame.power
+    if power:
         text = f"{power / 1000:,.0f} kW" if power >= 10_000 else f"{power / 1000:.1f} kW"
-        if unknown := sum(power_of_gpu is None for power_of_gpu in frame.powers):
-            text += f" of {number(len(frame.powers) - unknown)} GPUs"
+        if known < gpus:
+            text += f" of {number(known)} GPUs"
         parts.append(SummaryPart(text, "text", 6))
     long, short, style = _hour(frame, view)
     parts.append(SummaryPart(short, style, 3))

@@ -9,9 +9,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.features.fleet.fleet_frame import FleetFrame
-from gputop.features.fleet.gpu_group import GpuGroup, worst_first
-from gputop.features.fleet.host_history import History
+from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, worst_first
+from gputop.features.fleet.fleet_reading import History
 from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.paint.glyphs import COLOUR, Glyphs
 from gputop.paint.keys import Key

@@ -273,25 +273,26 @@ def cause_words(cause: str) -> str:
     return titles().get(cause) or WORDS.get(cause, cause)
 
 
-def host_verdict(
+def verdict_of(
+    counts: Mapping[FleetState, int],
     gpus: Sequence[tuple[GpuReading, FleetState]],
     down: Down | None,
     straggling: Sequence[Straggler],
     of_job: Mapping[JobName, Straggler],
 ) -> FleetVerdict:
-    """The verdict on these GPUs. ``straggling`` are those among them, ``of_job`` the stragglers of all jobs."""
+    """The verdict on these GPUs, by their number in each state; ``gpus`` are all of them, or none where they are not
+    known one by one. ``straggling`` are those among them, ``of_job`` the stragglers of all jobs."""
     if down is not None:
         since = "" if down.since_s is None else f" {duration(down.since_s)}"
         return FleetVerdict(down.kind, LEVELS[down.kind], f"{WORDS[down.kind]}{since}: {down.reason}")
-    if not gpus:
+    worst = next((state for state in _ORDER if counts.get(state)), None)
+    if worst is None:
         return FleetVerdict("idle", "grey", "no GPU")
-    counts = Counter(state for _, state in gpus)
-    worst = next(state for state in _ORDER if counts[state])
-    several = len({gpu.host for gpu, _ in gpus}) > 1
+    several = len({gpu.host for gpu, _ in gpus}) != 1
     if straggling and worst not in ("busy_not_working", "starved", "lost"):
         return FleetVerdict(worst, "yellow", _straggles(straggling[0], with_host=several), straggles=True)
-    text = f"{counts[worst]} {_words(worst, [gpu for gpu, state in gpus if state == worst])}"
-    rest = [f"{n} {WORDS[state]}" for state, n in counts.most_common() if state != worst]
+    text = f"{counts[worst]:,} {_words(worst, [gpu for gpu, state in gpus if state == worst])}"
+    rest = [f"{n:,} {WORDS[state]}" for state, n in Counter(counts).most_common() if n and state != worst]
     waits = _waits_for(gpus, straggling, of_job)
     if straggling:
         text = f"{_straggles(straggling[0], with_host=several)}; {text}"
@@ -299,20 +300,6 @@ def host_verdict(
         text += f" (wait for {waits})"
     elif rest:
         text = f"{text} · {rest[0]}"
-    return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(straggling))
-
-
-def counted_verdict(
-    counts: Mapping[FleetState, int], down: Down | None, straggling: Sequence[Straggler]
-) -> FleetVerdict:
-    """The verdict on GPUs of which only their number in each state is known."""
-    worst = next((state for state in _ORDER if counts.get(state)), None)
-    if down is not None or worst is None:
-        return host_verdict((), down, (), {})
-    if straggling and worst not in ("busy_not_working", "starved", "lost"):
-        return FleetVerdict(worst, "yellow", _straggles(straggling[0], with_host=True), straggles=True)
-    rest = sorted(((n, state) for state, n in counts.items() if n and state != worst), reverse=True)
-    text = f"{counts[worst]:,} {WORDS[worst]}" + "".join(f" · {n:,} {WORDS[state]}" for n, state in rest[:1])
     return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(straggling))
 
 

@@ -8,14 +8,15 @@ time. At most ten queries per refresh.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from statistics import median
 
 from msgspec.structs import replace
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
-from gputop.features.fleet import host_history, plan
-from gputop.features.fleet.client import Client
+from gputop.features.fleet import plan
+from gputop.features.fleet.client import Client, PromQuery, number
 from gputop.features.fleet.decode_answers import (
     GpuIdentity,
     Place,
@@ -28,7 +29,7 @@ from gputop.features.fleet.decode_answers import (
     reading_of,
     series_facts,
 )
-from gputop.features.fleet.exporter_names import DIALECTS, STATE_KEYS
+from gputop.features.fleet.exporter_names import BLANK, DETAIL_KEYS, DIALECTS, STATE_KEYS
 from gputop.features.fleet.fleet_inventory import DAY_S, Engine, FleetAnswers, FleetInventory, values
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
@@ -38,15 +39,15 @@ from gputop.features.fleet.fleet_reading import (
     FleetReading,
     Gone,
     GpuReading,
+    Grounds,
+    History,
     LastHour,
     filled,
     with_hour,
 )
-from gputop.features.fleet.host_history import History
 from gputop.features.fleet.plan import DIALECT_LABEL, FleetSchema
-from gputop.features.fleet.promql import any_of
+from gputop.features.fleet.promql import any_of, over
 from gputop.features.fleet.recorded_hosts import RecordedHosts, RecordedHour, name_among
-from gputop.features.fleet.remedy_grounds import Grounds, grounds
 
 # What every GPU does now, or did at a moment: the queries of a refresh, and the reading made of the answers.
 #
@@ -422,7 +423,23 @@ class PrometheusFleet:
     def grounds(self) -> Grounds:
         """What a remedy may stand on, after ``ask``. Raises FleetError."""
         self._engine.client.begin()
-        return grounds(self._engine, self._inventory)
+        schema = self._inventory.schema
+        assert schema is not None, "after ask"
+        select = self._engine.select
+        texts = {name: plan.memory_errors(schema, select, risen=name == "risen") for name in ("all", "risen")}
+        answers = self._engine.all_of(texts, None)
+        found: dict[str, list[tuple[GpuIdentity, int]]] = {
+            name: [
+                (self._inventory.identities[key], round(value))
+                for key, value in values(answers.of(name), self._inventory.gpus)
+                if key in self._inventory.identities and 0.0 <= value < BLANK
+            ]
+            for name in texts
+        }
+        return Grounds(
+            {identity.uuid: n for identity, n in found["all"] if identity.uuid},
+            {(identity.host, identity.gpu): (identity.uuid, n) for identity, n in found["risen"]},
+        )
 
     # -- the hosts in sight -------------------------------------------------------------------------------------------
 
@@ -452,8 +469,7 @@ class PrometheusFleet:
 
     def _narrowed(self, instances: Sequence[str]) -> PrometheusFleet:
         """These addresses as a fleet of their own, asked GPU by GPU."""
-        select = ",".join(part for part in (any_of("instance", instances), self._engine.select) if part)
-        return PrometheusFleet(self._engine.client, self.source, select, self._clock, keeps_past=False)
+        return PrometheusFleet(self._engine.client, self.source, self._within(instances), self._clock, keeps_past=False)
 
     def _part(self, host: str) -> PrometheusFleet | None:
         """The reader of this host's GPUs in a large fleet; None where nothing is known of it."""
@@ -469,17 +485,58 @@ class PrometheusFleet:
         if self._is_large:
             part = self._part(host)
             return {} if part is None else part.history(_plain(host), t, span_s, columns)
-        return host_history.history(self._engine, self._inventory, host, t, span_s, columns)
+        schema, select = self._inventory.schema, self._of_hosts((host,))
+        if schema is None or not select:
+            return {}
+        step = span_s / columns
+        width = max(step, 2 * schema.scrape_s)
+        texts = {
+            key: plan.metric(schema, key, select, lambda series: over("avg_over_time", series, width)) for key in MEANS
+        }
+        queries = {key: PromQuery(text, t, t - span_s + step, step) for key, text in texts.items() if text}
+        answers = self._engine.all_answers(queries)
+        lines: dict[str, dict[str, list[float | None]]] = {}
+        for key in queries:
+            moments: dict[float, list[tuple[SeriesKey | None, float]]] = defaultdict(list)
+            for row in answers.of(key):
+                gpu = self._inventory.gpus.of(row.metric)
+                for moment, text in row.values:
+                    if (value := number(text)) is not None:
+                        moments[moment].append((gpu, value))
+            for moment, of_moment in moments.items():
+                column = round((moment - (t - span_s)) / step) - 1
+                for gpu, value in in_units(of_moment, key).items() if 0 <= column < columns else ():
+                    if (identity := self._inventory.identities.get(gpu)) is not None:
+                        of_gpu = lines.setdefault(identity.gpu, {name: [None] * columns for name in MEANS})
+                        of_gpu[key][column] = value
+        return {gpu: (of_gpu["util_pct"], of_gpu["sm_active_pct"]) for gpu, of_gpu in lines.items()}
 
     def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
         """What is queried only for the hosts on screen, by host and GPU. Raises FleetError."""
-        if not self._is_large:
-            return host_history.details(self._engine, self._inventory, hosts, at)
-        by_gpu: dict[tuple[str, str], Mapping[str, float]] = {}
-        for host in hosts:
-            if (part := self._part(host)) is not None:
-                by_gpu |= {(host, gpu): values for (_, gpu), values in part.details([_plain(host)], at).items()}
+        by_gpu: dict[tuple[str, str], dict[str, float]] = {}
+        if self._is_large:
+            for host in hosts:
+                if (part := self._part(host)) is not None:
+                    by_gpu |= {(host, gpu): dict(of) for (_, gpu), of in part.details([_plain(host)], at).items()}
+            return by_gpu
+        schema, select = self._inventory.schema, self._of_hosts(hosts)
+        if schema is None or not select:
+            return {}
+        answers = self._engine.all_of({key: plan.metric(schema, key, select) for key in DETAIL_KEYS}, at)
+        for key in answers.rows:
+            for gpu, value in in_units(values(answers.of(key), self._inventory.gpus), key).items():
+                if (identity := self._inventory.identities.get(gpu)) is not None:
+                    by_gpu.setdefault((identity.host, identity.gpu), {}).setdefault(key, value)
         return by_gpu
+
+    def _of_hosts(self, hosts: Collection[str]) -> str:
+        """Matchers of these hosts' addresses within what is selected; empty where none is known."""
+        known = self._inventory.identities.values()
+        instances = sorted({identity.instance for identity in known if identity.host in hosts})
+        return self._within(instances) if instances else ""
+
+    def _within(self, instances: Sequence[str]) -> str:
+        return ",".join(part for part in (any_of("instance", instances), self._engine.select) if part)
 
 
 def _plain(host: str) -> str:

@@ -10,9 +10,8 @@ from gputop.commands.needs import Needs
 from gputop.commands.shared_options import stdout_is_text
 from gputop.config import Settings
 from gputop.features.fleet.address import checked_select
-from gputop.features.fleet.fleet_question import MODES, FleetQuestion
 from gputop.features.fleet.promql import ALL_NAMES, Scope, rule_scope
-from gputop.features.fleet.questions import library
+from gputop.features.fleet.questions import MODES, FleetQuestion, library
 from gputop.model.cards import own_price
 from gputop.model.quantity import wrapped
 from gputop.model.source import UsageError

@@ -5,29 +5,210 @@ Its questions grow with hosts, not with GPUs.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor
+from typing import NamedTuple
 
-from gputop.features.fleet import host_records, plan
+from gputop.features.fleet import plan, promql
 from gputop.features.fleet.client import PromQuery
-from gputop.features.fleet.decode_answers import GpuIdentity, Place, Remembered, firing_alerts
-from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, first_of
+from gputop.features.fleet.decode_answers import (
+    GpuIdentity,
+    Labels,
+    Place,
+    Remembered,
+    firing_alerts,
+    label_text,
+    own_job,
+)
+from gputop.features.fleet.exporter_names import CLUSTER_LABELS, DIALECTS, first_of, host_of, job_of_pod
 from gputop.features.fleet.fleet_inventory import Engine, FleetAnswers, values
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
+    NO_JOB,
     Down,
     FiringAlert,
     FleetError,
     FleetReading,
     Gone,
+    GpuState,
     HostShare,
+    JobName,
     LastHour,
+    Lost,
+    names_of_numbers,
+    with_scheduler,
 )
-from gputop.features.fleet.host_records import HostNames, RecordedHost
-from gputop.features.fleet.plan import DIALECT_LABEL
-from gputop.features.fleet.promql import named, selector
-from gputop.features.fleet.state_rules import HOST_ADDRESS, HOST_STATES
+from gputop.features.fleet.judge import GPU_STATES
+from gputop.features.fleet.plan import AGE, DIALECT_LABEL, HOST, LATE, LOOKBACKS_S, UP, marked
+from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL, each_once, named, over, selector, window
+from gputop.features.fleet.state_rules import (
+    CODE,
+    CODES,
+    HOST_ADDRESS,
+    HOST_LOST,
+    HOST_POWER,
+    HOST_SM,
+    HOST_STATES,
+    HOST_UTIL,
+)
 from gputop.model.quantity import count
+
+# What the rules record of each host: the questions, and their answers decoded.
+
+MEANS: Mapping[str, str] = {
+    HOST_UTIL: "util_pct", HOST_SM: "sm_active_pct", HOST_POWER: "power_w",
+}  # fmt: skip
+"""Recorded series → what of ``HostShare`` it is."""
+_PERCENT = frozenset(("util_pct", "sm_active_pct"))
+_STATES: Mapping[str, GpuState] = {str(code): state for state, code in CODES.items()}
+
+
+def size(select: str) -> str:
+    """How many GPUs the rules record; nothing where there are no rules, or older ones."""
+    return f"sum({selector(HOST_ADDRESS, select)})"
+
+
+def lost_hours_of(select: str) -> str:
+    """GPU-hours of the last hour that were no work, by host, owner and state."""
+    return f"{each_once('sum_over_time', selector(HOST_LOST, select), HOUR_S)} / 60"
+
+
+def _minutes_asked(select: str) -> str:
+    """For how many minutes of the last hour the rules recorded GPUs, whether or not these lost any time."""
+    return f"max({each_once('count_over_time', selector(HOST_ADDRESS, select), HOUR_S)})"
+
+
+def before(select: str) -> str:
+    """The most GPUs that each address had at some moments of the last day."""
+    series = selector(HOST_ADDRESS, select)
+    past = [promql.marked(f"{series} offset {window(back_s)}", "back", f"{back_s:.0f}") for back_s in LOOKBACKS_S]
+    return f"max without (back) ({promql.union(past)})"
+
+
+def troubles(select: str, scrape_s: float) -> str:
+    """Addresses that did not answer twice in a row, drivers that are late, alerts that fire, and when the rules were
+    last evaluated, Unix seconds."""
+    by = f"max by ({', '.join((*CLUSTER_LABELS, 'instance'))})"
+    twice = over("max_over_time", selector("up", select), 2 * scrape_s)
+    return promql.union([
+        marked(f"{by} ({twice}) == 0", UP),
+        marked(f"{by} ({selector('gputop_up', select)}) == 0", LATE),
+        marked(f"max(timestamp({selector(HOST_ADDRESS, select)}))", AGE),
+        selector("ALERTS", 'alertstate="firing"', select),
+    ])  # fmt: skip
+
+
+def answering(instances: Sequence[str], select: str) -> str:
+    """Of these addresses those that are still scraped and answer, and under ``HOST`` those that give utilisation,
+    recorded or not."""
+    matchers = (promql.any_of("instance", instances), select)
+    names = [DIALECTS[name].signals["util_pct"].name for name in ALL_NAMES]
+    measured = f"count by (instance) ({promql.named(names, *matchers)})"
+    return promql.union([marked(selector("up", *matchers), UP), marked(measured, HOST)])
+
+
+def host_info(select: str) -> str:
+    """The names of the hosts behind addresses, as gputop's exporter gives them."""
+    labels = (*CLUSTER_LABELS, "instance", "hostname")
+    return marked(promql.max_by(labels, selector("gputop_host_info", select)), HOST)
+
+
+class RecordedHost(NamedTuple):
+    """Which host a recorded series is of, under whose names, and whose GPUs they are. ``what`` is a state or a name."""
+
+    names: str
+    cluster: str
+    host: str
+    instance: str
+    job: JobName = NO_JOB
+    user: str = ""
+    what: str = ""
+
+    @property
+    def place(self) -> Place:
+        return self.cluster, self.instance
+
+
+def recorded_host(labels: Labels) -> RecordedHost:
+    """The labels of a recorded series of a host."""
+    quantity: str = labels.get("state") or _STATES.get(labels.get(CODE, "")) or labels.get("__name__", "")
+    return RecordedHost(
+        labels.get(NAMES_LABEL, ""), label_text(first_of(labels, CLUSTER_LABELS)), label_text(host_of(labels)),
+        labels.get("instance", ""), *owner_of(labels), quantity,
+    )  # fmt: skip
+
+
+def owner_of(labels: Labels) -> tuple[JobName, str]:
+    """(job, user) of recorded labels, in the words of the exporters' own."""
+    user, pod = label_text(labels.get("user", "")), label_text(labels.get("k8s_pod", ""))
+    if labels.get("job_id") or not pod:
+        return own_job(labels)
+    namespace = label_text(labels.get("k8s_namespace", ""))
+    return job_of_pod(namespace, pod), namespace or user
+
+
+class HostNames:
+    """What hosts are called: by gputop's exporter where it says so, with the cluster where several have one name."""
+
+    def __init__(self, names_by_place: Mapping[Place, str], present: Iterable[RecordedHost]) -> None:
+        self._names_by_place = names_by_place
+        clusters: dict[str, set[str]] = defaultdict(set)
+        for recorded in present:
+            clusters[self._plain(recorded)].add(recorded.cluster)
+        self._ambiguous = {host for host, clusters_of_host in clusters.items() if len(clusters_of_host) > 1}
+        self.several = len({cluster for clusters_of_host in clusters.values() for cluster in clusters_of_host}) > 1
+
+    def of(self, recorded: RecordedHost) -> str:
+        host = self._plain(recorded)
+        return f"{recorded.cluster or '-'}/{host}" if host in self._ambiguous else host
+
+    def job(self, recorded: RecordedHost) -> JobName:
+        """Whose GPUs these are."""
+        return recorded.job.within(recorded.cluster) if self.several else recorded.job
+
+    def _plain(self, recorded: RecordedHost) -> str:
+        return self._names_by_place.get(recorded.place, recorded.host) if recorded.instance else recorded.host
+
+
+def shares_of(
+    states: Sequence[tuple[RecordedHost, float]], means: Iterable[tuple[RecordedHost, float]], names: HostNames
+) -> list[HostShare]:
+    """The shares that jobs have of hosts."""
+    jobs = names_of_numbers(names.job(recorded) for recorded, _ in states)
+
+    def owner(recorded: RecordedHost) -> tuple[str, JobName, str]:
+        return names.of(recorded), with_scheduler(names.job(recorded), jobs), recorded.user
+
+    counts: dict[tuple[str, JobName, str], Counter[GpuState]] = defaultdict(Counter)
+    for recorded, value in states:
+        if recorded.what in GPU_STATES and 0 < value < 1e6:
+            counts[owner(recorded)][recorded.what] += round(value)
+    values: dict[tuple[str, JobName, str], dict[str, float]] = defaultdict(dict)
+    for recorded, value in means:
+        word = MEANS.get(recorded.what)
+        if word is not None and (key := owner(recorded)) in counts and 0.0 <= value < 1e7:
+            values[key][word] = min(100.0, 100.0 * value) if word in _PERCENT else value
+    return [
+        HostShare(host, job, user, states_of_share, **values.get((host, job, user), {}))
+        for (host, job, user), states_of_share in counts.items()
+    ]
+
+
+def lost_of(
+    rows: Sequence[tuple[RecordedHost, float]], name: Callable[[RecordedHost], str], *, several: bool
+) -> list[Lost]:
+    """The last hour by host, owner and state; ``several`` says whether jobs are those of several clusters."""
+    owners = [recorded.job.within(recorded.cluster) if several else recorded.job for recorded, _ in rows]
+    jobs = names_of_numbers(owners)
+    return [
+        Lost(name(recorded), "", with_scheduler(job, jobs), recorded.user, recorded.what, value)
+        for (recorded, value), job in zip(rows, owners, strict=True)
+        if recorded.what in GPU_STATES and 0.0 < value < 1e6
+    ]
+
+
+# The readers.
 
 SCRAPE_S = 30.0
 """The longest usual time between two scrapes: twice it an address may be silent."""
@@ -51,7 +232,7 @@ class RecordedHosts:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._recorded: Remembered[RecordedHost] = Remembered(host_records.recorded_host)
+        self._recorded: Remembered[RecordedHost] = Remembered(recorded_host)
         self._labels: Remembered[dict[str, str]] = Remembered(dict)
         self._refreshes = 0
         self._hostnames: Mapping[Place, str] = {}
@@ -67,7 +248,7 @@ class RecordedHosts:
 
     def size(self, at: float | None) -> int:
         """How many GPUs the rules record; 0 where they record none. Raises FleetError."""
-        rows = self._engine.all_of({"size": host_records.size(self._engine.select)}, at).of("size")
+        rows = self._engine.all_of({"size": size(self._engine.select)}, at).of("size")
         return round(next((value for _, value in values(rows, self._labels)), 0.0))
 
     def ask(self, at: float | None, source: str, now: float) -> FleetReading:
@@ -75,11 +256,11 @@ class RecordedHosts:
         select, reads_names = self._engine.select, self._refreshes % NAMES_EVERY == 0
         answers = self._engine.asked({
             "states": selector(HOST_STATES, select),
-            "means": named(host_records.MEANS, select) if self._refreshes % MEANS_EVERY == 0 else "",
-            "troubles": host_records.troubles(select, SCRAPE_S),
+            "means": named(MEANS, select) if self._refreshes % MEANS_EVERY == 0 else "",
+            "troubles": troubles(select, SCRAPE_S),
             "addresses": selector(HOST_ADDRESS, select),
-            "before": host_records.before(select) if reads_names else "",
-            "names": host_records.host_info(select) if reads_names else "",
+            "before": before(select) if reads_names else "",
+            "names": host_info(select) if reads_names else "",
         }, at)  # fmt: skip
         if "states" not in answers.rows:
             raise FleetError(answers.problems[0])
@@ -112,7 +293,7 @@ class RecordedHosts:
             self.addresses.setdefault(self._names.of(recorded), set()).add(recorded.instance)
         if "means" in answers.rows:
             self._means = self._rows(answers, "means")
-        self.shares = host_records.shares_of(states, self._means, self._names)
+        self.shares = shares_of(states, self._means, self._names)
         if "troubles" in answers.rows:
             self._trouble = self._troubles(answers, t)
         silent, late, age_s, alerts = self._trouble
@@ -185,7 +366,7 @@ class RecordedHosts:
         instances = sorted({address for host in hosts for address in self.addresses[host]})
         if not instances:
             return set(), set(), []
-        text = host_records.answering(instances[:MOST_ABSENT], self._engine.select)
+        text = answering(instances[:MOST_ABSENT], self._engine.select)
         answers = self._engine.asked({"up": text}, at)
         if "up" not in answers.rows:
             return set(instances), set(instances), answers.problems
@@ -215,7 +396,7 @@ class RecordedHour:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._recorded: Remembered[RecordedHost] = Remembered(host_records.recorded_host)
+        self._recorded: Remembered[RecordedHost] = Remembered(recorded_host)
         self._read: tuple[float, LastHour] | None = None
 
     def at(self, t: float) -> LastHour | None:
@@ -229,13 +410,13 @@ class RecordedHour:
             return known
         end = floor(t / LOST_EVERY_S) * LOST_EVERY_S
         select = self._engine.select
-        texts = {"lost": host_records.lost(select), "minutes": host_records.minutes(select)}
+        texts = {"lost": lost_hours_of(select), "minutes": _minutes_asked(select)}
         answers = self._engine.answers({key: PromQuery(text, end) for key, text in texts.items()})
         if len(answers.rows) < len(texts):
             return None
         self._recorded.turn()
         minutes = max((value for _, value in values(answers.of("minutes"), self._recorded)), default=0.0)
-        lost = host_records.lost_of(list(values(answers.of("lost"), self._recorded)), name, several=several)
+        lost = lost_of(list(values(answers.of("lost"), self._recorded)), name, several=several)
         hour = LastHour(lost, min(HOUR_S, 60.0 * minutes)) if minutes > 0.0 else LastHour(None, HOUR_S, NO_RULES)
         self._read = end, hour
         return hour

@@ -12,10 +12,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.features.fleet.fleet_frame import FleetFrame
-from gputop.features.fleet.gpu_group import Gpu, GpuGroup
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup
+from gputop.features.fleet.fleet_reading import Grounds
 from gputop.features.fleet.judge import ABSENT
-from gputop.features.fleet.remedy_grounds import Grounds
 from gputop.model.quantity import count
 
 By = Literal["slurm", "kubernetes"]

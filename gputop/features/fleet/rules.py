@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gputop.features.fleet.fleet_question import AlertRule, FleetQuestion
 from gputop.features.fleet.fleet_reading import WINDOW_S
 from gputop.features.fleet.promql import (
     NAMES_LABEL,
@@ -17,7 +16,7 @@ from gputop.features.fleet.promql import (
     renamed,
     rule_scope,
 )
-from gputop.features.fleet.questions import library
+from gputop.features.fleet.questions import AlertRule, FleetQuestion, library
 from gputop.features.fleet.state_rules import OWNER, OWNER_LABELS, by_owner, of_gpus
 
 RECORDED = (

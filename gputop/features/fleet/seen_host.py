@@ -7,15 +7,19 @@ of values, as it does with an engine. Nothing is known of the time before gputop
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from statistics import fmean, quantiles
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from gputop.diagnosis.idle_runs import QUIET_UTIL
 from gputop.features.fleet import plan
+from gputop.features.fleet.client import number
 from gputop.features.fleet.decode_answers import (
     FactLabels,
     GpuIdentity,
@@ -31,11 +35,50 @@ from gputop.features.fleet.decode_answers import (
     series_facts,
 )
 from gputop.features.fleet.exporter_names import DETAIL_KEYS, DIALECTS, MOMENT_KEYS, STATE_KEYS
-from gputop.features.fleet.exposition import samples
 from gputop.features.fleet.fleet_reading import HOUR_S, WINDOW_S, GpuReading, JobName, Lost, filled
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.features.fleet.plan import DIALECT_LABEL, FleetSchema
 from gputop.features.fleet.promql import ENGINE
+
+# An exporter's page, read: series with their labels and values. Nothing on a page is believed or can hurt.
+# https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
+
+LONGEST_LINE = 4096
+_LINE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)")
+_LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|$)')
+_ESCAPE = re.compile(r"\\(.)")
+_MEANT = {"n": "\n"}
+
+
+def samples(page: str, wanted: Collection[str]) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Name, labels and value of the series of these names, in their order. Lines that are none are left out, values
+    that are no numbers too: login noise before a page says nothing."""
+    for line in page.splitlines():
+        # A page has hundreds of lines of other names.
+        if line[: line.find("{")].rstrip() not in wanted and line.partition(" ")[0] not in wanted:
+            continue
+        match = _LINE.match(line) if len(line) <= LONGEST_LINE else None
+        if match is None or match[1] not in wanted or (value := number(match[3])) is None:
+            continue
+        labels = _labels(match[2] or "")
+        if labels is not None:
+            yield match[1], labels, value
+
+
+@lru_cache(maxsize=50_000)
+def _labels(text: str) -> Mapping[str, str] | None:
+    """The labels between the braces; None where they are none. Kept: they are the same on the next page."""
+    labels, at = {}, 0
+    while at < len(text):
+        match = _LABEL.match(text, at)
+        if match is None:
+            return None
+        labels[match[1]] = _ESCAPE.sub(lambda escape: _MEANT.get(escape[1], escape[1]), match[2])
+        at = match.end()
+    return MappingProxyType(labels)
+
+
+# What is remembered of the pages of one host.
 
 KEYS = (*STATE_KEYS, *DETAIL_KEYS)
 _STEPS = {

@@ -21,10 +21,10 @@ from gputop.features.fleet.fleet_reading import (
     FiringAlert,
     FleetReading,
     GpuReading,
+    History,
     JobName,
     Lost,
 )
-from gputop.features.fleet.host_history import History
 from gputop.features.fleet.judge import judged, lost_hours
 from gputop.sources.simulation.noise import chance, drift
 

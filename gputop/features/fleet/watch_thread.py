@@ -10,8 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, LastHour, with_hour
-from gputop.features.fleet.host_history import History
+from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, History, LastHour, with_hour
 from gputop.model.source import unexpected
 from gputop.system.worker import Worker
 

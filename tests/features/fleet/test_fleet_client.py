@@ -21,8 +21,8 @@ from gputop.cli import main
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import MOST_AT_ONCE, Answer, Client, PromQuery, QueryError
 from gputop.features.fleet.decode_answers import labels_of
+from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_command import moment_of
-from gputop.features.fleet.fleet_data import findings
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.fleet_screen import fleet_screen

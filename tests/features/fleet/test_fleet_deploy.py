@@ -17,7 +17,7 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.export.metrics_page import FAMILIES
-from gputop.features.fleet.deploy import files
+from gputop.features.fleet.deploy_command import files
 from gputop.features.fleet.promql import ALL_NAMES, Names
 from gputop.features.fleet.questions import library
 from gputop.model.prometheus_names import gpu_series

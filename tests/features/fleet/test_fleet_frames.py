@@ -12,13 +12,12 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.fleet.decode_answers import fact_labels, series_facts
-from gputop.features.fleet.fleet_data import findings, fleet_csv, fleet_data
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.diagnose_command import findings
+from gputop.features.fleet.fleet_data import fleet_csv, fleet_data
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame, worst_first
 from gputop.features.fleet.fleet_reading import NO_JOB, Down, FleetReading, GpuReading, JobName, Lost
-from gputop.features.fleet.fleet_rows import straggler_row
-from gputop.features.fleet.fleet_ticket import ticket_text
+from gputop.features.fleet.fleet_rows import straggler_row, ticket_text
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.gpu_group import worst_first
 from gputop.features.fleet.judge import ABSENT, By, Straggler, state_of, stragglers
 from gputop.features.fleet.plan import DIALECT_LABEL, STEP, STEP_WAIT, FleetSchema, node_facts
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet

@@ -10,7 +10,8 @@ import pytest
 
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
-from gputop.features.fleet.fleet_data import findings, fleet_data
+from gputop.features.fleet.diagnose_command import findings
+from gputop.features.fleet.fleet_data import fleet_data
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.prometheus import PrometheusFleet
 from tests.support.engines import backfill, missing, prometheus

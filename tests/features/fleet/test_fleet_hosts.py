@@ -17,15 +17,13 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.exposition import samples
 from gputop.features.fleet.fleet_data import RedactedFleet, fleet_json
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_key_handlers import FleetKeys
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.fleet_view import FleetView
-from gputop.features.fleet.host_links import HostLink, SshOptions, ssh_words
-from gputop.features.fleet.linked_fleet import LinkedFleet, expanded
-from gputop.features.fleet.seen_host import SeenHost
+from gputop.features.fleet.linked_fleet import HostLink, LinkedFleet, SshOptions, expanded, ssh_words
+from gputop.features.fleet.seen_host import SeenHost, samples
 from gputop.model.redaction import Redactor
 from gputop.model.source import UsageError
 from tests.support.scripted_engine import engine as scripted
@@ -268,7 +266,7 @@ def test_twelve_hosts_are_reached_or_say_why_not_and_one_that_died_is_reached_ag
 def test_nothing_is_left_on_a_host_whatever_becomes_of_gputop(config: Path, tmp_path: Path, number: int) -> None:
     code = f"""
 import time
-from gputop.features.fleet.host_links import SshOptions
+from gputop.features.fleet.linked_fleet import SshOptions
 from gputop.features.fleet.linked_fleet import LinkedFleet
 fleet = LinkedFleet(("h1", "h2"), SshOptions({str(config)!r}))
 time.sleep(600)

@@ -12,15 +12,14 @@ import pytest
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Client
 from gputop.features.fleet.decode_answers import identified, key_labels
-from gputop.features.fleet.fleet_data import findings
+from gputop.features.fleet.diagnose_command import findings
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, JobName
-from gputop.features.fleet.host_records import lost
+from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, Grounds, JobName
 from gputop.features.fleet.judge import stragglers
 from gputop.features.fleet.plan import DIALECT_LABEL, GONE
 from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.recorded_hosts import lost_hours_of
 from gputop.features.fleet.remedies import remedies
-from gputop.features.fleet.remedy_grounds import Grounds
 from gputop.features.fleet.rules import rules_yaml
 from gputop.features.fleet.state_rules import IDENTITY, IN_STATE
 from gputop.model.cards import mig_share
@@ -104,7 +103,7 @@ def test_the_hours_of_a_gpu_are_counted_once_whatever_exports_it(tmp_path: Path)
             assert first is not None and last is not None
             planted.append({"series": name, "values": f"{first}+{(last - first) / minutes}x{minutes}"})
         asked = {
-            f"sum({lost('')})": hours, f"sum({IDENTITY})": gpus,
+            f"sum({lost_hours_of('')})": hours, f"sum({IDENTITY})": gpus,
             f"sum(sum_over_time({IN_STATE}[3599999ms])) / 60": gpus,
         }  # fmt: skip
         tests.append({"name": words, "interval": "1m", "input_series": planted, "promql_expr_test": [

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.features.fleet.fleet_question import MODES
 from gputop.features.fleet.promql import ALL_NAMES, Names, any_of, rule_scope
-from gputop.features.fleet.questions import library
+from gputop.features.fleet.questions import MODES, library
 from gputop.features.fleet.rules import alerts, rules_yaml
 from gputop.features.fleet.state_rules import IN_STATE
 from gputop.model.prometheus_names import gpu_series

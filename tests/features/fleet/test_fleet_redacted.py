@@ -8,11 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.features.fleet.fleet_data import RedactedFleet, findings, fleet_csv, fleet_json
+from gputop.features.fleet.diagnose_command import findings
+from gputop.features.fleet.fleet_data import RedactedFleet, fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, JobName
+from gputop.features.fleet.fleet_rows import ticket_text
 from gputop.features.fleet.fleet_screen import fleet_screen
-from gputop.features.fleet.fleet_ticket import ticket_text
 from gputop.features.fleet.fleet_view import FleetView, rows_of, selected_host
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.model.redaction import Redactor

@@ -9,11 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_app import FleetApp
-from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
+from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, fleet_frame
 from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading, JobName
-from gputop.features.fleet.fleet_rows import cell_spans
+from gputop.features.fleet.fleet_rows import cell_spans, ticket_text
 from gputop.features.fleet.fleet_screen import fleet_screen, help_rows, summary
-from gputop.features.fleet.fleet_ticket import ticket_text
 from gputop.features.fleet.fleet_view import (
     FLEET_KEYS,
     FleetView,
@@ -25,7 +24,6 @@ from gputop.features.fleet.fleet_view import (
     selected_host,
     sorted_by,
 )
-from gputop.features.fleet.gpu_group import Gpu
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
@@ -81,7 +79,7 @@ def test_the_header_counts_what_the_frame_counts_and_says_how_old_it_is(frame: F
     half = replace(frame.read, gpus=[replace(gpu, power_w=None) if gpu.gpu < "4" else gpu for gpu in frame.read.gpus])
     counted = fleet_frame(half)
     wide = "".join(text for text, _ in summary(counted, FleetView(), 240))
-    assert f"kW of {len(counted.powers) // 2} GPUs" in wide
+    assert f"kW of {counted.power[2] // 2} GPUs" in wide
     assert "being read" in _text(fleet_frame(replace(frame.read, lost=None)), FleetView())
 
 

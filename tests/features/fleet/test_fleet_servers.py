@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.features.fleet.deploy import files
+from gputop.features.fleet.deploy_command import files
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import ALL_NAMES, Names, rule_scope
 from gputop.features.fleet.questions import library
