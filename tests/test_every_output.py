@@ -31,8 +31,8 @@ from gputop.features.alerts.firing import NotHanded, gpus_firing
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_data import RedactedFleet
 from gputop.features.fleet.fleet_frame import fleet_frame
-from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_rows import ticket_text as ticket_text_of_fleet
+from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, Panel, rows_of
 from gputop.features.fleet.simulated_fleet import STARTED
 from gputop.mcp.answers import labelled
