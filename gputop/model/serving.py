@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec.structs import asdict, replace
 
-from gputop.model.quantity import NOT_MEASURED, clean_text, is_number, per_second
+from gputop.model.quantity import NOT_MEASURED, clean_text, per_second, rounded
 
 # Checked here: a row of numbers.
 #
@@ -17,7 +17,6 @@ from gputop.model.quantity import NOT_MEASURED, clean_text, is_number, per_secon
 # is known only as the bounds of the bucket that it lies in.
 
 ServerKind = Literal["vllm", "sglang", "triton", "tgi"]
-KINDS: tuple[ServerKind, ...] = get_args(ServerKind)
 LABELS: Mapping[ServerKind, str] = MappingProxyType(
     {"vllm": "vLLM", "sglang": "SGLang", "triton": "Triton", "tgi": "TGI"}
 )
@@ -28,9 +27,9 @@ PROGRAMS: Mapping[ServerKind, str] = MappingProxyType(
 MOST_SERVERS = 8
 MOST_PLACE = 128
 _MOST_WORDS = 200
-_DIGITS = 6
-_MOST = 1e15
-Bounds = tuple[float, float | None]
+Amount = Annotated[float, Meta(ge=0.0, le=1e15)]
+"""A number that a server can have counted."""
+Bounds = tuple[Amount, Amount | None]
 """Seconds: a quantile lies above the first and at most at the second; None where only the last bucket holds it."""
 
 
@@ -45,21 +44,21 @@ class ServerRow(Struct, frozen=True):
 
     place: str
     kind: ServerKind | None = None
-    window_s: float | None = None
-    requests_per_s: float | None = None
-    tokens_per_s: float | None = None
-    prompt_tokens_per_s: float | None = None
-    queue: float | None = None
-    running: float | None = None
+    window_s: Amount | None = None
+    requests_per_s: Amount | None = None
+    tokens_per_s: Amount | None = None
+    prompt_tokens_per_s: Amount | None = None
+    queue: Amount | None = None
+    running: Amount | None = None
     first_token_p50_s: Bounds | None = None
     first_token_p99_s: Bounds | None = None
     first_response_p50_s: Bounds | None = None
     first_response_p99_s: Bounds | None = None
     between_tokens_p50_s: Bounds | None = None
     between_tokens_p99_s: Bounds | None = None
-    kv_cache_pct: float | None = None
-    preemptions_per_s: float | None = None
-    prefix_hit_pct: float | None = None
+    kv_cache_pct: Amount | None = None
+    preemptions_per_s: Amount | None = None
+    prefix_hit_pct: Amount | None = None
     unavailable: Mapping[str, str] = MappingProxyType({})
     error: str | None = None
 
@@ -84,55 +83,26 @@ QUANTILES = tuple(f"{what}_{share}_s" for what in TIMES for share in ("p50", "p9
 
 def row_value(row: ServerRow) -> dict[str, Any]:
     """A row as an object, without what is absent and without noise digits."""
-    values = {
-        key: round(value, _DIGITS) if isinstance(value, float) else value
-        for key, value in asdict(row).items()
-        if value is not None and key != "unavailable"
-    }
-    return values | ({"unavailable": dict(row.unavailable)} if row.unavailable else {})
+    values = {key: value for key, value in asdict(row).items() if value is not None and key != "unavailable"}
+    return rounded(values | ({"unavailable": {**row.unavailable}} if row.unavailable else {}), 6)  # type: ignore[no-any-return]
 
 
 def server_row(recorded: object) -> ServerRow | None:
     """A row of what a recording says; None where it cannot be true. Names that are not known are left out."""
-    if not isinstance(recorded, dict) or not isinstance(recorded.get("place"), str):
+    try:
+        row = convert(recorded, ServerRow)
+    except ValidationError:
         return None
-    kind = recorded.get("kind")
-    numbers = {key: recorded.get(key) for key in NUMBERS}
-    quantiles = {key: _bounds(recorded.get(key)) for key in QUANTILES}
-    missing = recorded.get("unavailable", {})
-    error = recorded.get("error")
-    if kind is not None and kind not in KINDS:
-        return None
-    if not all(value is None or is_amount(value) for value in numbers.values()) or False in quantiles.values():
-        return None
-    if not isinstance(missing, dict) or not (error is None or isinstance(error, str)):
-        return None
-    reasons = {
-        key: clean_text(missing[key])[:_MOST_WORDS]
-        for key in (*NUMBERS, *QUANTILES)
-        if isinstance(missing.get(key), str)
-    }
-    return ServerRow(
-        clean_text(recorded["place"])[:MOST_PLACE],
-        cast("ServerKind | None", kind),
-        **cast("dict[str, Any]", numbers | quantiles),
-        unavailable=reasons,
-        error=None if error is None else clean_text(error)[:_MOST_WORDS],
-    )
+    for low, high in filter(None, (getattr(row, key) for key in QUANTILES)):
+        if high is not None and high < low:
+            return None
+    reasons = {key: _words(row.unavailable[key]) for key in (*NUMBERS, *QUANTILES) if key in row.unavailable}
+    error = row.error and _words(row.error)
+    return replace(row, place=clean_text(row.place)[:MOST_PLACE], unavailable=reasons, error=error)
 
 
-def is_amount(value: object) -> bool:
-    """Whether a value is a number that a server can have counted."""
-    return is_number(value) and 0.0 <= value <= _MOST
-
-
-def _bounds(recorded: object) -> Bounds | Literal[False] | None:
-    if recorded is None:
-        return None
-    if not isinstance(recorded, (list, tuple)) or len(recorded) != 2 or not is_amount(recorded[0]):
-        return False
-    low, high = recorded
-    return (low, high) if high is None or (is_amount(high) and high >= low) else False
+def _words(text: str) -> str:
+    return clean_text(text)[:_MOST_WORDS]
 
 
 # What an inference server serves, in words: for a GPU's title, for a table, for a report.

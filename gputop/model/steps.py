@@ -6,15 +6,15 @@ checked here. Pure.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
-from typing import Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
 
-from gputop.model.quantity import clean_text, is_number
+from gputop.model.quantity import clean_text, rounded
 from gputop.model.run_identity import DIGITS
 from gputop.model.secrets import masked_text
 
@@ -22,10 +22,6 @@ from gputop.model.secrets import masked_text
 
 MOST_NAME = 64
 """Characters of the name of a run."""
-MOST_STEPS = 10_000_000
-_MOST_S = 1e7
-_MOST_ID = 2**31
-_MOST_SAMPLES = 1e15
 _LEEWAY = 1e-3
 """Rounding of sums against minimum and maximum, as a share."""
 MOST_MFU_PCT = 100.0
@@ -33,8 +29,10 @@ MOST_MFU_PCT = 100.0
 MFU_REMEDY = (
     "check what work() is told: tokens, parameters or flops are of one step of this process, peak_flops of one GPU"
 )
-_MOST_CLAIMED_PCT = 1e6
-_RUN = re.compile(f"[0-9a-f]{{1,{DIGITS}}}")
+Pid = Annotated[int, Meta(ge=1, lt=2**31)]
+Index = Annotated[int, Meta(ge=0, lt=2**31)]
+_Seconds = Annotated[float, Meta(ge=0.0, le=1e7)]
+_Amount = Annotated[float, Meta(gt=0.0, le=1e15)]
 
 
 Phase = Literal["forward", "backward", "optimizer", "between"]
@@ -56,26 +54,26 @@ class StepRow(Struct, frozen=True):
     None where an older gputop announced or recorded the steps.
     """
 
-    pid: int
-    rank: int | None
-    gpu: int | None
+    pid: Pid
+    rank: Index | None
+    gpu: Index | None
     name: str
-    count: int
+    count: Annotated[int, Meta(ge=1, lt=10_000_000)]
     sum_s: float
-    min_s: float
-    max_s: float
-    p50_s: float
-    p99_s: float
-    samples: float | None = None
-    wait_s: float | None = None
-    data_wait_s: float | None = None
-    tokens: float | None = None
-    mfu_pct: float | None = None
-    forward_s: float | None = None
-    backward_s: float | None = None
-    optimizer_s: float | None = None
-    between_s: float | None = None
-    run: str | None = None
+    min_s: _Seconds
+    max_s: _Seconds
+    p50_s: _Seconds
+    p99_s: _Seconds
+    samples: _Amount | None = None
+    wait_s: _Seconds | None = None
+    data_wait_s: _Seconds | None = None
+    tokens: _Amount | None = None
+    mfu_pct: Annotated[float, Meta(gt=0.0, le=1e6)] | None = None
+    forward_s: _Seconds | None = None
+    backward_s: _Seconds | None = None
+    optimizer_s: _Seconds | None = None
+    between_s: _Seconds | None = None
+    run: Annotated[str, Meta(pattern=f"^[0-9a-f]{{1,{DIGITS}}}\\Z")] | None = None
 
     @property
     def phases(self) -> dict[Phase, float]:
@@ -84,68 +82,31 @@ class StepRow(Struct, frozen=True):
         return {phase: seconds for phase, seconds in zip(PHASES, seconds_of_phases, strict=True) if seconds is not None}
 
 
-PHASE_FIELDS = ("forward_s", "backward_s", "optimizer_s", "between_s")
-BESIDE = ("samples", "wait_s", "data_wait_s", "tokens", "mfu_pct", *PHASE_FIELDS, "run")
+BESIDE = ("samples", "wait_s", "data_wait_s", "tokens", "mfu_pct", *(f"{phase}_s" for phase in PHASES), "run")
 COLUMNS = StepRow.__struct_fields__[: -len(BESIDE)]
-"""The fields of a row in a recording; samples, waits, tokens and MFU stand beside the rows."""
+"""The fields of a row in a recording; what is ``BESIDE`` stands beside the rows."""
 
 
-def step_row(
-    values: Sequence[object],
-    samples: object = None,
-    wait_s: object = None,
-    data_wait_s: object = None,
-    tokens: object = None,
-    mfu_pct: object = None,
-    forward_s: object = None,
-    backward_s: object = None,
-    optimizer_s: object = None,
-    between_s: object = None,
-    run: object = None,
-) -> StepRow | None:
+def step_row(values: Sequence[object], **beside: object) -> StepRow | None:
     """A row of these values, in the order of the fields, and what stands beside it; None where they cannot be true."""
     if len(values) != len(COLUMNS):
         return None
-    pid, rank, gpu, name, count, *times = values
-    if not (_is_whole(pid, 1) and _is_whole(count, 1, MOST_STEPS) and isinstance(name, str)):
+    try:
+        row = convert({**dict(zip(COLUMNS, values, strict=True)), **beside}, StepRow)
+    except ValidationError:
         return None
-    if not all(value is None or _is_whole(value, 0) for value in (rank, gpu)):
-        return None
-    if not all(map(is_number, times)):
-        return None
-    total, low, high, p50, p99 = (float(t) for t in times)  # type: ignore[arg-type]
-    steps = float(count)  # type: ignore[arg-type]
+    return replace(row, name=masked_text(clean_text(row.name))[:MOST_NAME]) if _adds_up(row) else None
+
+
+def _adds_up(row: StepRow) -> bool:
+    """Whether its times can belong to the same steps."""
     above, below = 1.0 + _LEEWAY, 1.0 - _LEEWAY
-    if not (0.0 <= low <= high * above and high <= _MOST_S and low * below <= p50 <= high * above):
-        return None
-    if not (p50 * below <= p99 <= high * above and steps * low * below <= total <= steps * high * above):
-        return None
-    if not all(amount is None or _is_amount(amount) for amount in (samples, tokens, mfu_pct)):
-        return None
-    if mfu_pct is not None and mfu_pct > _MOST_CLAIMED_PCT:  # type: ignore[operator]
-        return None
-    for wait in (wait_s, data_wait_s):
-        if wait is not None and not (is_number(wait) and 0.0 <= wait <= total * above):
-            return None
-    phases = (forward_s, backward_s, optimizer_s, between_s)
-    for spent in phases:
-        if spent is not None and not (is_number(spent) and 0.0 <= spent <= _MOST_S):
-            return None
-    if not (run is None or (isinstance(run, str) and _RUN.fullmatch(run))):
-        return None
-    label = masked_text(clean_text(name))[:MOST_NAME]
-    return StepRow(
-        pid, rank, gpu, label, count, total, low, high, p50, p99, samples, wait_s, data_wait_s,  # type: ignore[arg-type]
-        tokens, mfu_pct, *phases, run,  # type: ignore[arg-type]
-    )  # fmt: skip
-
-
-def _is_amount(value: object) -> bool:
-    return is_number(value) and 0.0 < value <= _MOST_SAMPLES
-
-
-def _is_whole(value: object, least: int, limit: int = _MOST_ID) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < limit
+    return (
+        row.min_s * below <= row.p50_s <= row.max_s * above
+        and row.p50_s * below <= row.p99_s <= row.max_s * above
+        and row.count * row.min_s * below <= row.sum_s <= row.count * row.max_s * above
+        and max(row.wait_s or 0.0, row.data_wait_s or 0.0) <= row.sum_s * above
+    )
 
 
 # How fast the jobs of this machine step: the last minute of what each process announced. Pure; time enters with it.
@@ -343,49 +304,34 @@ def _rate(rows: Sequence[StepRow], key: str) -> float | None:
 # The length of a job's step as seen from outside: a value with its source. Checked here, found in the diagnosis.
 
 PeriodSource = Literal["nvlink", "power", "tensor"]
-SOURCES: tuple[PeriodSource, ...] = get_args(PeriodSource)
 SOURCE_WORDS: Mapping[PeriodSource, str] = {"nvlink": "NVLink", "power": "power", "tensor": "tensor activity"}
 MOST_PERIODS = 256
-_MOST_GPUS = 256
-_MOST_PERIOD_S, _MOST_T = 1e5, 1e11
+_Period = Annotated[float, Meta(gt=0.0, lt=1e5)]
 
 
-class StepPeriod(Struct, frozen=True):
+class StepPeriod(Struct, frozen=True, omit_defaults=True):
     """A step of about ``period_s`` seconds on the GPUs with these indices, as ``source`` shows it.
 
     ``first_s`` is the length that was found first; ``grown_t`` is when it had become longer by a tenth, Unix time, None
     while it has not.
     """
 
-    gpus: tuple[int, ...]
-    period_s: float
+    gpus: Annotated[tuple[Index, ...], Meta(min_length=1, max_length=256)]
+    period_s: _Period
     source: PeriodSource
-    first_s: float
-    grown_t: float | None = None
+    first_s: _Period
+    grown_t: Annotated[float, Meta(gt=0.0, lt=1e11)] | None = None
 
 
 def period_value(period: StepPeriod) -> dict[str, Any]:
     """A period as an object of a recording."""
-    values = {"gpus": list(period.gpus), "period_s": round(period.period_s, 3), "source": period.source,
-             "first_s": round(period.first_s, 3)}  # fmt: skip
-    return values if period.grown_t is None else {**values, "grown_t": round(period.grown_t, 3)}
+    value: dict[str, Any] = rounded(to_builtins(period), 3)
+    return value
 
 
 def step_period(recorded: object) -> StepPeriod | None:
     """A period of what a recording says; None where it cannot be true."""
-    if not isinstance(recorded, dict) or recorded.get("source") not in SOURCES:
+    try:
+        return convert(recorded, StepPeriod)
+    except ValidationError:
         return None
-    gpus, grown = recorded.get("gpus"), recorded.get("grown_t")
-    if not isinstance(gpus, list) or not 0 < len(gpus) <= _MOST_GPUS:
-        return None
-    if not all(isinstance(gpu, int) and not isinstance(gpu, bool) and 0 <= gpu < 2**31 for gpu in gpus):
-        return None
-    times = recorded.get("period_s"), recorded.get("first_s")
-    if not all(_is_time(time, _MOST_PERIOD_S) for time in times) or not (grown is None or _is_time(grown, _MOST_T)):
-        return None
-    period_s, first_s = cast("tuple[float, float]", times)
-    return StepPeriod(tuple(gpus), float(period_s), recorded["source"], float(first_s), grown)
-
-
-def _is_time(value: object, limit: float) -> bool:
-    return is_number(value) and 0.0 < value < limit

@@ -32,7 +32,7 @@ def _step_value(row: StepRow) -> tuple[Any, ...]:
 
 
 def _step_row(values: object, *optional: object) -> StepRow | None:
-    return step_row(values, *optional) if isinstance(values, list) else None
+    return step_row(values, **dict(zip(BESIDE, optional, strict=True))) if isinstance(values, list) else None
 
 
 _SINCE = ("quiet_since", "little_tensor_since", "degraded_since")

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.fleet_settings import is_loopback
-from gputop.model.serving import KINDS, LABELS, MOST_SERVERS, Bounds, ServerKind, ServerRow
+from gputop.model.serving import LABELS, MOST_SERVERS, Bounds, ServerKind, ServerRow
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, UsageError
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
@@ -172,7 +172,7 @@ def read_page(text: str) -> ServingPage:
     series = _series(text[: text.rfind("\n") + 1].split("\n"))
     if series is None:
         raise PageError("answers, but not with a Prometheus page")
-    kind = next((kind for kind in KINDS if any(name.startswith(_PREFIXES[kind]) for name in series)), None)
+    kind = next((kind for kind in LABELS if any(name.startswith(_PREFIXES[kind]) for name in series)), None)
     if kind is None:
         raise PageError(f"its page has no metrics of {', '.join(LABELS.values())}")
     names = _OF[kind]
