@@ -21,7 +21,7 @@ from gputop.output.messages import DEFECT, FAILED, USAGE_ERROR, discard_output, 
 if TYPE_CHECKING:
     import argparse
 
-    from gputop.commands.needs import Needs
+    from gputop.commands.registry import Needs
 
 CANNOT_MEASURE = 3
 NO_THREAD = "can't start new thread"

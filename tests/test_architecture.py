@@ -18,8 +18,7 @@ from textual.command import CommandPalette
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from gputop.commands.needs import Needs
-from gputop.commands.registry import COMMANDS, LIVE, commands_and_parts, groups, module_of
+from gputop.commands.registry import COMMANDS, LIVE, PURPOSES, Needs, commands_and_parts, module_of
 from gputop.model.feature_table import FEATURES, resolve
 from tests.nvml.stand_in import Scenario
 
@@ -32,9 +31,9 @@ SCREENS_OF_FEATURES = (
     "gputop.features.fleet.fleet_key_handlers",
     "gputop.features.web.served_driver",
 )
-DRIVERS = ("tui/terminal/driver.py",)
+DRIVERS = ("tui/terminal/driver.py", "features/web/served_driver.py")
 """A driver is itself one of Textual's inner parts, and cannot be written without others of them."""
-OF_ARGPARSE = ("commands/argument_parser.py", "commands/completion.py", "commands/help.py")
+OF_ARGPARSE = ("commands/command_line.py", "commands/completion.py", "commands/help.py")
 """It has no public way to the options that a parser knows: one parser, and the pages made of it."""
 PUBLIC = frozenset(("_fields", "_asdict", "_replace", "_make", "_typeshed"))
 """What is documented in spite of its underscore: NamedTuple's, and the types of the standard library's protocols."""
@@ -187,24 +186,23 @@ def test_the_command_line_imports_the_standard_library_only() -> None:
 
 
 def test_every_command_is_in_the_table_once_and_says_in_its_own_file_what_it_needs() -> None:
-    assert [*COMMANDS] == [name for group in groups().values() for name in group], "by purpose"
+    assert [*COMMANDS] == sorted(COMMANDS, key=lambda name: (PURPOSES.index(COMMANDS[name].purpose), name))
     modules = [module_of(name) for name in (*commands_and_parts(), LIVE)]
     for module in modules:
         assert isinstance(module.NEEDS, Needs)
-        assert callable(module.run) and (module.__name__.endswith(".live") or callable(module.arguments))
+        assert callable(module.run) and (module.__name__.endswith(".screen") or callable(module.arguments))
     files = {path for path in PACKAGE.rglob("*.py") if "\nNEEDS = " in path.read_text(encoding="utf-8")}
     assert files == {Path(module.__file__ or "") for module in modules}
 
 
-def test_nothing_imports_a_command_so_that_none_knows_another() -> None:
+def test_no_command_runs_another() -> None:
     commands = {module_of(name).__name__ for name in (*commands_and_parts(), LIVE)}
-    core = {name for name in commands if name.startswith("gputop.commands.")}
     for path in sorted(PACKAGE.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        for node in ast.walk(ast.parse(text)) if "gputop.commands" in text else ():
-            if isinstance(node, ast.ImportFrom) and node.module is not None:
-                names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-                assert not names & core, (path, names & core)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module in commands:
+                assert not {alias.name for alias in node.names} & {"run", "arguments", "NEEDS"}, path
+            elif isinstance(node, ast.ImportFrom):
+                assert not {f"{node.module}.{alias.name}" for alias in node.names} & commands, path
 
 
 def test_what_a_docstring_names_as_a_file_or_a_module_is_there() -> None:
@@ -221,13 +219,13 @@ def test_every_line_of_the_features_table_names_something_that_is_there() -> Non
     folders = {path.parent.name for path in (PACKAGE / "features").glob("*/__init__.py")}
     assert set(FEATURES) == folders
     for feature in FEATURES.values():
-        paths = [*feature.doctor, *(path for _, path in feature.keys), feature.watcher, feature.screen_watcher]
-        for table in (feature.topics, feature.settings, feature.faults, feature.examples):
+        paths = [*feature.doctor, *(path for _, path in feature.keys)]
+        for table in (feature.topics, feature.settings, feature.faults, feature.examples, feature.watchers):
             paths += table.values()
         for picture in feature.pictures.values():
             paths += picture
         for path in paths:
-            assert path is None or resolve(path) is not None, path
+            assert resolve(path) is not None, path
 
 
 def test_what_is_to_be_installed_is_said_in_one_place() -> None:
@@ -240,7 +238,7 @@ def test_parsing_a_command_imports_no_other_command() -> None:
     _run(
         "import sys; from gputop.cli import _parsed\n"
         "_parsed(['mark', 'text', '--theme', 'dark'])\n"
-        "others = {'gputop.commands.live', 'gputop.commands.once', 'pynvml', 'psutil'} & set(sys.modules)\n"
+        "others = {'gputop.commands.screen', 'gputop.commands.once', 'pynvml', 'psutil'} & set(sys.modules)\n"
         "assert not others, others"
     )
 

@@ -7,43 +7,138 @@ parsers.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn, get_args
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from gputop import __version__
-from gputop.commands.argument_parser import (
-    COMMON,
-    ListAction,
-    Parser,
-    alertable,
-    filterable,
-    nearest,
-    printable,
-    selectable,
-    serving,
-)
-from gputop.commands.registry import TOPICS, commands, commands_and_parts, groups, is_command, module_of, parts
+from gputop.commands.registry import COMMANDS, PURPOSES, TOPICS, commands, commands_and_parts, module_of, parts
+from gputop.commands.shared_options import NO_DEMO, ListAction, alertable, filterable, printable, selectable, serving
+from gputop.model.expression import nearest
 from gputop.model.quantity import wrapped
 from gputop.model.sm import SmChoice
+from gputop.output.messages import USAGE_ERROR, say
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+COMMON = "options of every command"
+"""Title of the argument group that is described once, and not again for each command."""
 
 
-class _Overview(argparse.Action):
-    """Prints the commands, not the options: together they are more than a screenful."""
+class _OfAnyWidth(argparse.HelpFormatter):
+    """What argparse makes for each option that is added, to check its metavar. The terminal is not asked for its
+    width for that, which would import ``shutil`` with all compressions.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"width": 80, **kwargs})
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends with one line on stderr where argparse prints its usage, and names the word that it does not know."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{"formatter_class": _OfAnyWidth, **kwargs})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """The parsed words. Ends the program where one of them is unknown, so the rest is always empty."""
+        words = list(args or ())
+        own_words, _ = self.split(words)
+        has_job = any(action.nargs == argparse.REMAINDER for action in self._actions)
+        if has_job and len(own_words) < len(words) and words[len(own_words)] != "--":
+            # Options of a job that look like beginnings of ours are the job's.
+            words.insert(len(own_words), "--")
+        for word in own_words:
+            if self._is_option(word) and self._named_by(word) is None:
+                # Before argparse takes the word behind it for something else.
+                self._refuse(word)
+        # ``--at -10m`` is a distance: what begins with a digit is a value, but ``-1`` where that is an option.
+        self._has_negative_number_optionals = []
+        self._negative_number_matcher = re.compile(r"-(?!1$)\d" if self.knows("-1") else r"-\d")
+        parsed, unknown = super().parse_known_args(words, namespace)
+        if unknown:
+            self._refuse(unknown[0])
+        return parsed, []
+
+    def _refuse(self, word: str) -> NoReturn:
+        """End because of a word that has no place, with what was probably meant."""
+        if word.startswith("-"):
+            name = word.partition("=")[0]
+            self.error(f"unknown option {name}{nearest(name, self._option_string_actions)}")
+        self.error(f"unexpected argument {word!r}{f'; {NO_DEMO}' if word == 'demo' else ''}")
+
+    def print_help(self, file: SupportsWrite[str] | None = None) -> None:
+        """Print the help. Raises OSError where that cannot be written, which argparse's own keeps to itself."""
+        (sys.stdout if file is None else file).write(self.format_help())
+
+    def error(self, message: str) -> NoReturn:
+        apart = " see" if message.endswith("?") else "; see"
+        say(f"{message}{apart} `{self.prog} --help`")
+        self.exit(USAGE_ERROR)
+
+    def split(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The options that stand before the first other word, with their values, and the words from that one on."""
+        end = 0
+        while end < len(words) and self._is_option(words[end]):
+            action = self._named_by(words[end])
+            end += 1
+            if action is not None and action.nargs in (None, "?") and words[end - 1] in action.option_strings:
+                value = words[end] if end < len(words) else "--"
+                is_number = action.nargs is None and re.match(r"-\d", value)
+                end += is_number is not None or not value.startswith("-") or value == "-"
+        return list(words[:end]), list(words[end + (words[end : end + 1] == ["--"]) :])
+
+    def knows(self, option: str) -> bool:
+        """Whether an option is one of its own, by its whole name."""
+        return option in self._option_string_actions
+
+    def refuse_foreign(self, top: Parser, before: argparse.Namespace) -> None:
+        """End if an option before this command's name, taken by ``top``, is not one of its own: it would do nothing."""
+        own = {action.dest for action in self._actions}
+        for action in top._actions:
+            if action.dest not in own and action.option_strings and getattr(before, action.dest, None) is not None:
+                self.error(f"{action.option_strings[0]} is not an option of `{self.prog}`")
+
+    def format_help(self) -> str:
+        """As argparse's, without the options of every command, which are a screenful of their own."""
+        groups = [group for group in self._action_groups if group.title != COMMON]
+        self.formatter_class = argparse.HelpFormatter
+        formatter = self._get_formatter()
+        own_actions = [action for group in groups for action in group._group_actions]
+        formatter.add_usage(self.usage, own_actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        for group in groups:
+            formatter.start_section(group.title)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        return formatter.format_help() + (f"\n{self.epilog}\n" if self.epilog else "")
+
+    def _is_option(self, text: str) -> bool:
+        """Whether argparse takes the word for an option; a negative number is one where digits are options."""
+        if len(text) < 2 or text == "--" or not text.startswith("-") or " " in text.partition("=")[0]:
+            return False
+        return not re.match(r"-\d", text) or self.knows(text[:2])
+
+    def _named_by(self, text: str) -> argparse.Action | None:
+        """The option that a word names, by its name, by the beginning of it, or with the value in the same word."""
+        name, actions = text.partition("=")[0], self._option_string_actions
+        if name in actions or not name.startswith("--"):
+            return actions.get(name, actions.get(text[:2]))
+        return next((action for option, action in actions.items() if option.startswith(name)), None)
+
+
+class _Print(argparse.Action):
+    """Prints the text that ``const`` makes, and ends. Unlike argparse's own it says where that cannot be written."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-
-        sys.stdout.write(overview())
+        sys.stdout.write(self.const())
         parser.exit()
 
 
-class _Version(argparse.Action):
-    """Prints the version and ends. Unlike argparse's own it says where that cannot be written."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-
-        sys.stdout.write(f"gputop {__version__}\n")
-        parser.exit()
+def _version() -> str:
+    return f"gputop {__version__}\n"
 
 
 def _common() -> Parser:
@@ -84,7 +179,7 @@ def _common() -> Parser:
     add("--price", metavar="P", help="your price of a GPU-hour, or list; without it no money is shown")
     add("--config", metavar="FILE", help="read this configuration file")
     add("--debug", action="store_true", help="show tracebacks")
-    add("-V", "--version", action=_Version, nargs=0, help="show the version")
+    add("-V", "--version", action=_Print, nargs=0, const=_version, help="show the version")
     return parser
 
 
@@ -94,8 +189,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     own_words, rest = top.split(words)
     args = top.parse_args(own_words)
     once = getattr(args, "once", False)
-    if rest and not is_command(rest[0]):
-        top.refuse_command(rest[0], commands())
+    if rest and rest[0] not in COMMANDS:
+        top.error(f"unknown command {rest[0]!r}{nearest(rest[0], COMMANDS)}")
     if rest:
         name, words = _with_part(rest[0], rest[1:])
         command = command_parser(name)
@@ -117,9 +212,11 @@ def _with_part(name: str, words: list[str]) -> tuple[str, list[str]]:
     own_words, rest = command.split(words)
     if rest and rest[0] not in parts(name):
         # A word of the command's own, unless it looks like a part that was mistyped.
-        if command.takes_words and (len(rest) > 1 or not nearest(rest[0], parts(name))):
+        takes_words = any(not action.option_strings for action in command._actions)
+        hint = nearest(rest[0], parts(name))
+        if takes_words and (len(rest) > 1 or not hint):
             return name, words
-        command.refuse_command(rest[0], parts(name))
+        command.error(f"unknown command {rest[0]!r}{hint}")
     return (f"{name} {rest[0]}", own_words + rest[1:]) if rest else (name, words)
 
 
@@ -132,7 +229,8 @@ def live_parser() -> Parser:
         parents=[_common()],
         add_help=False,
     )
-    top.add_argument("-h", "--help", action=_Overview, nargs=0, help="show the commands; `gputop help` explains more")
+    text = "show the commands; `gputop help` explains more"
+    top.add_argument("-h", "--help", action=_Print, nargs=0, const=overview, help=text)
     top.set_defaults(command=None)
     # Defined here and not in the screen's own file, which no other command needs to import.
     printable(top)
@@ -185,9 +283,9 @@ def overview() -> str:
     lines = ["usage: gputop [OPTIONS] [COMMAND] ...", ""]
     lines += wrapped("top for GPUs: utilisation against real SM activity, and why the rest is not work.", WIDTH)
     lines += ["Without a command: the live screen, where ? explains every key and number.", ""]
-    for purpose, summaries in groups().items():
+    for purpose in PURPOSES:
         lines.append(purpose)
-        lines += [f"  {name:<{width}}{summary}" for name, summary in summaries.items()]
+        lines += [f"  {name:<{width}}{row.summary}" for name, row in COMMANDS.items() if row.purpose == purpose]
         lines.append("")
     lines.append("`gputop COMMAND --help` lists a command's options, `gputop help TOPIC` explains:")
     lines += wrapped(", ".join(TOPICS), WIDTH, "  ", "  ")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from math import inf
+from typing import Any
 
-from gputop.commands.needs import Needs
-from gputop.commands.shared_options import deliver, form_of, prints_ascii, recording_filter_of
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import deliver, form_of, prints_ascii, recording_argument, recording_filter_of
 from gputop.config import Settings
 from gputop.model.source import SourceError, UsageError
 from gputop.output.comparison import Comparison, compare, compare_document, compare_json, more_waste, slower_pct
@@ -20,8 +21,8 @@ WORSE = 1
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("before", help="a recording")
-    command.add_argument("after", help="a recording")
+    recording_argument(command, "before", "a recording")
+    recording_argument(command, "after", "a recording")
     text = "exit 1 where a step takes more than so many percent longer, or so many points more of the time is lost"
     command.add_argument("--fail-on", metavar="slower:PCT|waste:POINTS", help=text)
     form = command.add_mutually_exclusive_group()
@@ -32,28 +33,22 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    price, recording_filter = settings.price or None, recording_filter_of(args, settings)
     form, limit = form_of(args), _limit(args.fail_on)
+    given: dict[str, Any] = {"price": settings.price or None, "recording_filter": recording_filter_of(args, settings)}
     if form == "html":
         from gputop.output.report_html import compare_html
         from gputop.report.lanes import pictured_recording
 
-        was, now = (
-            pictured_recording(path, price=price, recording_filter=recording_filter)
-            for path in (args.before, args.after)
-        )
-        deliver(compare_html(was, now), args.output)
-        return _status(compare(was.report, now.report), limit)
-    before, after = (
-        report_recording(path, price=price, recording_filter=recording_filter) for path in (args.before, args.after)
-    )
-    comparison = compare(before, after)
-    if form == "json":
-        text = compare_json(comparison)
-    elif form == "md":
-        text = markdown(compare_document(comparison))
+        was, now = (pictured_recording(path, **given) for path in (args.before, args.after))
+        comparison, text = compare(was.report, now.report), compare_html(was, now)
     else:
-        text = plain(compare_document(comparison), is_ascii=prints_ascii(settings, args.output))
+        comparison = compare(*(report_recording(path, **given) for path in (args.before, args.after)))
+        if form == "json":
+            text = compare_json(comparison)
+        elif form == "md":
+            text = markdown(compare_document(comparison))
+        else:
+            text = plain(compare_document(comparison), is_ascii=prints_ascii(settings, args.output))
     deliver(text, args.output)
     return _status(comparison, limit)
 

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from gputop.commands.command_line import whole
-from gputop.commands.needs import Needs
-from gputop.commands.registry import TOPICS, commands
+from gputop.commands.registry import TOPICS, Needs, commands
 from gputop.config import Settings
 
 NEEDS = Needs(configuration=False)

@@ -1,19 +1,31 @@
-"""The configuration file: where it is, a commented template, and what is wrong with the existing one."""
+"""The configuration file: where it is, a commented template, what is wrong with it line by line, and whether it has
+changed; settings as TOML.
+"""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
+from collections.abc import Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from gputop.commands.config_file import assignment, problems
-from gputop.commands.needs import Needs
-from gputop.config import ConfigError, Settings, declared, default_path, load
-from gputop.model.feature_table import hook
+from msgspec import ValidationError, convert
+
+from gputop.commands.registry import Needs
+from gputop.config import ConfigError, Reload, Settings, apply, declared, default_path, load, read
+from gputop.model.feature_table import hook, key_tables
+from gputop.model.fleet_settings import SECRET, fault_of
 from gputop.model.quantity import wrapped
+from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
 from gputop.output.messages import USAGE_ERROR, say
+
+if TYPE_CHECKING:
+    from gputop.paint.keys import KeyProblem
 
 NEEDS = Needs(configuration=False)
 
@@ -59,11 +71,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     settings, warnings = load(named, os.environ, vars(args))
     for warning in warnings:
         say(warning)
-    for name in declared():
-        value = getattr(settings, name)
-        # An address may hold a password, and this output is pasted into tickets.
-        sys.stdout.write(assignment(name, masked_text(value) if isinstance(value, str) else value))
+    sys.stdout.writelines(setting_line(settings, name) for name in declared())
     return 0
+
+
+def setting_line(settings: Settings, name: str) -> str:
+    """A setting in force as TOML. An address may hold a password, and this is pasted into tickets."""
+    value = getattr(settings, name)
+    return assignment(name, masked_text(value) if isinstance(value, str) else value)
 
 
 def _init(path: Path) -> int:
@@ -101,3 +116,167 @@ def template() -> str:
         lines += [f"#{line}" for line in assignment(setting.name, setting.default).splitlines()]
         parts.append("\n".join(lines) + "\n" + tables.get(setting.name, ""))
     return "\n".join(parts)
+
+
+# What is wrong with the file, line by line.
+
+
+def problems(path: Path) -> list[str]:
+    """Everything that is wrong with the file, one line each, with its line number where it has one.
+
+    Raises ConfigError where single lines cannot be judged: the file is missing, unreadable or not TOML.
+    """
+    values = read(path, required=True)
+    lines_and_texts: list[tuple[int, str]] = []
+    settings = Settings()
+    # What came by a pipe has been read.
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    for name, value in values.items():
+        warnings: list[str] = []
+        try:
+            settings = apply(settings, {name: value}, "", warnings)
+        except ConfigError as error:
+            of_tables = {"alert": _alert_problems, "fleet": _cluster_problems}
+            found = of_tables[name](lines, value) if name in of_tables else []
+            lines_and_texts += found or [(_line_of(lines, "", name), str(error))]
+        lines_and_texts += [(_line_of(lines, "", name), text.removeprefix(": ")) for text in warnings]
+    lines_and_texts += [
+        (_line_of(lines, "keys", problem.action), problem.words) for problem in key_problems(settings.keys)
+    ]
+    return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(lines_and_texts)]
+
+
+def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
+    """What is wrong with each ``[[alert]]``, with its line; nothing where these are not tables at all."""
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        return []
+    heads = [number for number, line in enumerate(lines, 1) if re.match(r"\s*\[\[\s*[\"']?alert[\"']?\s*\]\]", line)]
+    lines_and_texts = []
+    for table, field, words in hook("faults", "alert")(tables):
+        first = heads[table] if table < len(heads) else 0
+        line = first
+        for number in range(first + 1, len(lines) + 1) if first else ():
+            if re.match(r"\s*\[", lines[number - 1]):
+                break
+            if field and re.match(rf"\s*[\"']?{field}[\"']?\s*=", lines[number - 1]):
+                line = number
+                break
+        lines_and_texts.append((line, words))
+    return lines_and_texts
+
+
+def _cluster_problems(lines: list[str], clusters: Any) -> list[tuple[int, str]]:
+    """What is wrong with the tables ``[fleet.NAME]``, with its line; nothing where these are not tables of texts."""
+    try:
+        fault = fault_of(convert(clusters, dict[str, dict[str, str | tuple[str, ...]]]))
+    except ValidationError:
+        return []
+    return [] if fault is None else [(_line_of(lines, fault.table, fault.field or fault.table), fault.words)]
+
+
+def key_problems(user_keys: Mapping[str, str]) -> list[KeyProblem]:
+    """What is wrong with the ``[keys]`` table."""
+    from gputop.paint.keys import KEYS, REPLAY_KEYS, page_tables, rebound
+
+    tables = (KEYS, REPLAY_KEYS, *page_tables(), *(table for _, table in key_tables()))
+    problems: list[KeyProblem] = []
+    for table in tables:
+        elsewhere = {key.id for other in tables if other is not table for key in other}
+        problems += rebound(table, user_keys, elsewhere - {key.id for key in table})[1]
+    return list(dict.fromkeys(problems))
+
+
+def _line_of(lines: list[str], table: str, name: str) -> int:
+    """The line, from 1, on which a name of a table stands; the table's own for none; 0 where it cannot be found."""
+    current_table, of_table = "", 0
+    for number, line in enumerate(lines, 1):
+        head = re.match(r"\s*\[\s*[\"']?([^\]\"']+?)[\"']?\s*\]", line)
+        if head:
+            current_table = head[1]
+            of_table = number if current_table in (table, name) else of_table
+        elif current_table == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line):
+            return number
+    return of_table
+
+
+class ConfigWatch:
+    """Notices that the configuration file changed. One ``stat`` every few seconds; no thread.
+
+    ``path``, ``env`` and ``flags`` are what ``load`` was given; flags still win over the new file. ``alerts`` are those
+    that stay in force: editing the file of a running gputop must not make it run something else.
+    """
+
+    def __init__(
+        self,
+        path: str | None,
+        env: Mapping[str, str],
+        flags: Mapping[str, Any],
+        every_s: float = 2.0,
+        alerts: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._alerts = alerts
+        self._args = (path, env, flags)
+        named = path or env.get("GPUTOP_CONFIG")
+        self._path = named or default_path()
+        self._every_s = every_s
+        self._next = 0.0
+        self._last_stamp = self._stamp()
+
+    def poll(self, now: float) -> Reload | None:
+        """Call with a monotonic time as often as you like; returns something only when the file changed."""
+        if now < self._next:
+            return None
+        self._next = now + self._every_s
+        stamp = self._stamp()
+        if stamp == self._last_stamp:
+            return None
+        self._last_stamp = stamp
+        try:
+            settings, warnings = load(*self._args)
+        except ConfigError as error:
+            return Reload(None, [f"{error} (the settings before stay in force)"])
+        if self._alerts is not None and list(settings.alert) != list(self._alerts):
+            warnings.append("alerts stay those of the start: start gputop again for the changed ones")
+        return Reload(settings, warnings)
+
+    def _stamp(self) -> tuple[int, int, int] | None:
+        try:
+            status = os.stat(self._path)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def assignment(name: str, value: Any) -> str:
+    """A setting as TOML; of alerts and clusters nothing that may hold a secret."""
+    if name == "alert":
+        return "".join(f"[[alert]]\n{''.join(starmap(assignment, masked_alert(alert).items()))}" for alert in value)
+    if name == "fleet":
+        return "".join(assignment(f"fleet.{cluster}", masked_cluster(table)) for cluster, table in value.items())
+    if isinstance(value, Mapping):
+        rows = "".join(assignment(key, row) for key, row in value.items())
+        return f"[{name}]\n{rows}"
+    if isinstance(value, bool):
+        return f"{name} = {str(value).lower()}\n"
+    if isinstance(value, tuple):
+        return f"{name} = [{', '.join(map(_quoted, value))}]\n"
+    return f"{name} = {_quoted(value) if isinstance(value, str) else f'{value:g}'}\n"
+
+
+def masked_alert(alert: Mapping[str, Any]) -> dict[str, Any]:
+    """An alert without what may hold a secret: the arguments of its program."""
+    run = alert.get("run")
+    return {**alert, "run": (run[0], *[MASK] * len(run[1:]))} if run else dict(alert)
+
+
+def masked_cluster(table: Mapping[str, str | tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
+    """A cluster without what may hold a secret, and where it is."""
+    return {
+        key: f"/{MASK}" if key in SECRET else masked_text(value) if isinstance(value, str) else value
+        for key, value in table.items()
+    }
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in escaped) + '"'

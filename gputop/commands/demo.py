@@ -1,22 +1,35 @@
-"""The interactive screen on a simulated node, on any machine."""
+"""The interactive screen on a simulated node, on any machine; and that node for other commands: its past in place of a
+recording, a session that can go back, and its remedies.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
-from gputop.commands.argument_parser import filterable, printable, selectable
-from gputop.commands.needs import Needs
-from gputop.commands.screen import screen_terminal, show
-from gputop.commands.shared_options import filter_of, redacted_snapshot, redacted_source, redactor_of
-from gputop.commands.simulated_node import PAST_S, Remedied, session_on
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import (
+    filterable,
+    printable,
+    redacted_snapshot,
+    redacted_source,
+    redactor_of,
+    selectable,
+)
 from gputop.config import Settings
 from gputop.model.source import UsageError
+from gputop.monitor import Frame, Monitor
+from gputop.session.session import Session
 
 if TYPE_CHECKING:
     from gputop.model.inspection import ProcessAccess
     from gputop.model.redaction import Redactor
+    from gputop.model.snapshot import Snapshot
+    from gputop.recording.recent_past import OlderFrames
     from gputop.sources.simulation.simulated import SimulatedSource
 
 NEEDS = Needs("terminal")
@@ -34,48 +47,130 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gputop.sources.simulation.scenarios import SCENARIOS
-    from gputop.sources.simulation.simulated import SimulatedSource
+    from gputop.sources.simulation.simulated import SimulatedAccess, SimulatedSource
 
     if args.list:
         width = max(map(len, SCENARIOS))
         sys.stdout.writelines(f"{name:<{width}}  {scenario.title}\n" for name, scenario in SCENARIOS.items())
         return 0
-    if args.tour and args.scenario is not None:
+    whole = args.scenario is None
+    if args.tour and not whole:
         raise UsageError("the tour walks through the whole node: leave out the scenario")
     source = SimulatedSource(args.scenario, interval_s=settings.interval, seed=args.seed, only=settings.gpus or None)
     if getattr(args, "once", False):
-        from gputop.commands.printed_once import printed_table
+        from gputop.commands.once import printed_table
 
         snapshot = source.poll()
         assert snapshot is not None, "a source that is asked for the first time has a snapshot"
         sys.stdout.write(printed_table(args, settings, snapshot))
         return 0
-    redactor = redactor_of(settings)
-    passing = filter_of(args, redactor)
-    terminal = screen_terminal(settings, "gputop demo --once")
+    from gputop.commands.screen import screen_options, show
+    from gputop.sources.redacted import RedactedAccess
+
+    screen = screen_options(args, settings, "gputop demo --once", demo=True, tour=whole)
+    redactor = screen.redactor
     session = session_on(source, settings, redactor)
     for snapshot in source.past(PAST_S):
         session.take(redacted_snapshot(snapshot, redactor))
+
+    def access() -> ProcessAccess:
+        own = SimulatedAccess(source)
+        return own if redactor is None else RedactedAccess(own, redactor)
+
     return show(
-        args,
+        screen,
         redacted_source(source, redactor),
-        settings,
-        terminal,
         session=session,
-        access=lambda: _access(source, redactor),
-        passing=passing,
-        demo=True,
-        remedied=Remedied(settings.interval, args.seed).frame if args.scenario is None else None,
+        access=access,
+        remedied=Remedied(settings.interval, args.seed).frame if whole else None,
         begins_with="tour" if args.tour else "",
     )
 
 
-def _access(source: SimulatedSource, redactor: Redactor | None) -> ProcessAccess:
-    from gputop.sources.simulation.simulated import SimulatedAccess
+# The node for other commands.
 
-    access = SimulatedAccess(source)
-    if redactor is None:
-        return access
-    from gputop.sources.redacted import RedactedAccess
+DEMO = "demo"
+PAST_S = 700.0
+"""How much of its past a scenario shows at once: the ten minutes that charts keep, and the window before them."""
+FORGOTTEN_S, SHORT_PAST_S = 5.0, 130.0
+"""After a gap longer than this the charts of the tour, which show two minutes, are restarted."""
+STRETCH_FRAMES = 20
+"""Frames from before its start that a paused demo generates at a time, when the user goes back to them."""
 
-    return RedactedAccess(access, redactor)
+
+def scenario_arguments(command: argparse.ArgumentParser) -> None:
+    """What chooses the simulated node."""
+    command.add_argument("scenario", nargs="?", help="with demo: one scenario instead of the whole node")
+    command.add_argument("--seed", type=int, metavar="N", help="with demo: another run of the same scenario")
+
+
+def wants_demo(args: argparse.Namespace) -> bool:
+    """Whether ``args.file`` asks for the simulated node. Raises UsageError for what would do nothing beside it."""
+    subject = "the demo" if args.file == DEMO else "this machine" if args.file is None else "a recording"
+    if args.file is not None and "server_url" in vars(args):
+        raise UsageError(f"--server-url asks the servers of this machine; {subject} has its own: leave it out")
+    if args.file == DEMO:
+        return True
+    if args.seed is not None:
+        raise UsageError(
+            f"--seed is another run of the simulated node; {subject} has none: `gputop {args.command} demo --seed N`"
+        )
+    if args.scenario is not None:
+        raise UsageError(f"a scenario belongs to `{args.command} demo`, not to {args.file!r}")
+    return False
+
+
+def simulated_past(args: argparse.Namespace, settings: Settings) -> Iterator[Snapshot]:
+    """What a simulated node has measured until now, oldest first, as a recording of these minutes would hold it.
+
+    Raises UsageError for an unknown scenario.
+    """
+    from gputop.sources.simulation.simulated import SimulatedSource
+
+    source = SimulatedSource(
+        args.scenario, interval_s=settings.interval, seed=args.seed or 0, only=settings.gpus or None, events_past=True
+    )
+    redactor = redactor_of(settings)
+    return (redacted_snapshot(snapshot, redactor) for snapshot in source.recent(PAST_S))
+
+
+def session_on(source: SimulatedSource, settings: Settings, redactor: Redactor | None) -> Session:
+    """A session that can go back to before its start."""
+
+    def earlier() -> Iterator[OlderFrames]:
+        from gputop.recording.recent_past import OlderFrames
+
+        for first_t, last_t, made in source.past_chunks(PAST_S, STRETCH_FRAMES):
+            yield OlderFrames(first_t, last_t, partial(_redacted, made, redactor))
+
+    return Session(Monitor(settings.interval), earlier)
+
+
+def _redacted(made: Callable[[], Iterator[Snapshot]], redactor: Redactor | None) -> Iterator[Snapshot]:
+    return (redacted_snapshot(snapshot, redactor) for snapshot in made())
+
+
+class Remedied:
+    """The node of the demo after every remedy; simulated only while it is looked at."""
+
+    def __init__(self, interval_s: float, seed: int, clock: Callable[[], float] = time.time) -> None:
+        self._interval_s = interval_s
+        self._seed = seed
+        self._clock = clock
+        self._source: SimulatedSource | None = None
+        self._monitor = Monitor(interval_s)
+
+    def frame(self) -> Frame:
+        """Its newest frame. After a pause it starts again, so that charts have no hole."""
+        latest = self._monitor.latest
+        if self._source is None or latest is None or self._clock() - latest.snapshot.t > FORGOTTEN_S:
+            from gputop.sources.simulation.simulated import SimulatedSource
+
+            self._monitor = Monitor(self._interval_s)
+            self._source = SimulatedSource("remedied", interval_s=self._interval_s, seed=self._seed, clock=self._clock)
+            for snapshot in self._source.past(SHORT_PAST_S):
+                self._monitor.feed(snapshot)
+        while (newest := self._source.poll()) is not None:
+            self._monitor.feed(newest)
+        assert self._monitor.latest is not None, "a source that is asked for the first time has a snapshot"
+        return self._monitor.latest

@@ -5,25 +5,32 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from gputop.commands.argument_parser import seconds, selectable, serving
-from gputop.commands.needs import Needs
-from gputop.commands.shared_options import prints_ascii, recording_filter_of, redacted_source, redactor_of
-from gputop.commands.simulated_node import DEMO, scenario_arguments, simulated_past, wants_demo
+from gputop.commands.demo import DEMO, scenario_arguments, simulated_past, wants_demo
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import (
+    prints_ascii,
+    recording_filter_of,
+    redacted_source,
+    redactor_of,
+    say_gaps,
+    seconds,
+    selectable,
+    serving,
+)
 from gputop.config import Settings
 from gputop.diagnosis.diagnosis_data import LINE_KEYS, as_json, line_values
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.quantity import count
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
-from gputop.model.steps import StepHistory
+from gputop.model.steps import StepHistory, StepPace
 from gputop.monitor import MOST_GPUS, in_runs
 from gputop.output.diagnosis_text import diagnosis_document
 from gputop.output.document import plain
 from gputop.output.line_format import checked, formatted
-from gputop.output.messages import say, show_progress
+from gputop.output.messages import show_progress
 from gputop.output.snapshot_data import json_text
 from gputop.recording.reader import read_snapshots
 from gputop.session.session import Arrivals
@@ -51,20 +58,27 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    if args.file is not None and args.duration is not None:
-        subject = "the demo's past" if args.file == DEMO else "a recording"
-        raise UsageError(f"--for says how long to watch this machine; {subject} is diagnosed as a whole: leave it out")
     if args.format is not None:
         checked(args.format, LINE_KEYS)
-    if wants_demo(args):
-        snapshots = simulated_past(args, settings)
-    elif args.file is not None:
-        snapshots = read_snapshots(args.file, recording_filter_of(args, settings))
+    last, diagnoses, begin, paces = judged(_snapshots(args, settings))
+    if args.format is not None:
+        lines = line_values(last, diagnoses, begin, paces)
+        sys.stdout.writelines(f"{formatted(args.format, values)}\n" for values in lines)
+    elif args.json:
+        sys.stdout.write(json_text(as_json(last, diagnoses, begin, paces)))
     else:
-        snapshots = _live(WATCHED_S if args.duration is None else seconds(args.duration, "--for"), settings)
-    begin: float | None = None
+        document = diagnosis_document(last, diagnoses, begin, settings.price or None, steps=paces)
+        sys.stdout.write(plain(document, is_ascii=prints_ascii(settings)))
+    sys.stdout.flush()
+    levels = {level for d in diagnoses for level in (d.level, *(badge.level for badge in d.badges))}
+    return FOUND if levels & {"yellow", "red"} else 0
+
+
+def judged(snapshots: Iterable[Snapshot]) -> tuple[Snapshot, tuple[GpuDiagnosis, ...], float, tuple[StepPace, ...]]:
+    """The newest snapshot as it is believed, what is wrong on each GPU, since when that rests on an unbroken clock, and
+    the jobs' steps. Raises SourceError where nothing was measured."""
+    begin, steps = 0.0, StepHistory()
     diagnoser: Diagnoser | None = None
-    steps = StepHistory()
     last: Snapshot | None = None
     gaps: list[Event] = []
     for snapshot in snapshots:
@@ -76,26 +90,22 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         steps.observe(snapshot.t, in_runs(snapshot))
         diagnoser.forget_gone(MOST_GPUS)
         last = diagnoser.believed
-    if last is None or begin is None or diagnoser is None:
+    if last is None or diagnoser is None:
         raise SourceError("nothing was measured: see `gputop doctor`")
-    if gaps:
-        # Beside the data, and not in it: what was judged before a long gap is not what stands now.
-        say(f"{count(len(gaps), 'gap')} in the recording, the last: {gaps[-1].text}")
-    diagnoses, paces = diagnoser.diagnoses(), steps.paces(last.t)
-    if args.format is not None:
-        lines = line_values(last, diagnoses, begin, paces)
-        sys.stdout.writelines(f"{formatted(args.format, values)}\n" for values in lines)
-    elif args.json:
-        sys.stdout.write(json_text(as_json(last, diagnoses, begin, paces)))
-    else:
-        document = diagnosis_document(last, diagnoses, begin, settings.price or None, steps=paces)
-        sys.stdout.write(plain(document, is_ascii=prints_ascii(settings)))
-    sys.stdout.flush()
-    return FOUND if any(_is_wrong(d) for d in diagnoses) else 0
+    # What was judged before a long gap is not what stands now.
+    say_gaps(gaps)
+    return last, diagnoser.diagnoses(), begin, steps.paces(last.t)
 
 
-def _is_wrong(d: GpuDiagnosis) -> bool:
-    return d.level in ("yellow", "red") or any(badge.level in ("yellow", "red") for badge in d.badges)
+def _snapshots(args: argparse.Namespace, settings: Settings) -> Iterable[Snapshot]:
+    if args.file is not None and args.duration is not None:
+        subject = "the demo's past" if args.file == DEMO else "a recording"
+        raise UsageError(f"--for says how long to watch this machine; {subject} is diagnosed as a whole: leave it out")
+    if wants_demo(args):
+        return simulated_past(args, settings)
+    if args.file is not None:
+        return read_snapshots(args.file, recording_filter_of(args, settings))
+    return _live(WATCHED_S if args.duration is None else seconds(args.duration, "--for"), settings)
 
 
 def _live(duration_s: float, settings: Settings) -> Iterator[Snapshot]:

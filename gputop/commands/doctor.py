@@ -1,4 +1,6 @@
-"""What can be measured on this machine, why the rest cannot, and how to fix it."""
+"""What can be measured on this machine, why the rest cannot, and how to fix it; with ``--bundle`` all that a report of
+a defect needs, redacted, in one archive that is listed first.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +8,23 @@ import argparse
 import os
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
-from gputop.commands.argument_parser import selectable, waiting
-from gputop.commands.needs import Needs
-from gputop.commands.shared_options import redactor_of, stdout_is_text, wait_of
-from gputop.config import Settings
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import redacted_source, redactor_of, selectable, stdout_is_text, wait_of, waiting
+from gputop.config import Settings, declared
 from gputop.model.feature_table import FEATURES, resolve
+from gputop.model.quantity import file_size
+from gputop.model.redaction import Redactor
 from gputop.model.sm import sm_options
+from gputop.model.source import SourceError, UsageError
 from gputop.output.doctor_text import doctor_text
 from gputop.output.messages import NOTHING_READ, say
 from gputop.output.snapshot_data import json_text
 from gputop.paint.glyphs import colour_depth
 from gputop.sources.doctor_report import examine
-
-if TYPE_CHECKING:
-    from gputop.model.redaction import Redactor
 
 NEEDS = Needs()
 
@@ -41,15 +44,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if not args.json:
         stdout_is_text(settings)
     if args.bundle is None:
-        report = _examined(args, settings)
         redactor = redactor_of(settings)
+        report = _examined(args, settings)
         if redactor is not None:
             report = _redacted(report, redactor)
         sys.stdout.write(json_text(report) if args.json else doctor_text(report))
         sys.stdout.flush()
     else:
-        from gputop.commands.doctor_bundle import checked, write_bundle
-
         path = checked(args.bundle)
         report = write_bundle(path, lambda redactor: _redacted(_examined(args, settings), redactor), settings)
     return 0 if any(gpu["lost_reason"] is None for gpu in report["gpus"]) else NOTHING_READ
@@ -68,27 +69,13 @@ def _examined(args: argparse.Namespace, settings: Settings) -> dict[str, Any]:
         "tmux": "TMUX" in os.environ,
     }
     report = examine(
-        settings.gpus or None,
-        settings.visible,
-        sm_options(settings),
-        terminal,
-        wait_s=wait_of(args),
-        slow=say,
+        settings.gpus or None, settings.visible, sm_options(settings), terminal, wait_s=wait_of(args), slow=say
     )
-    for feature in FEATURES.values():
-        for path in feature.doctor:
-            _join(report, resolve(path)(args, settings))
+    for path in (path for feature in FEATURES.values() for path in feature.doctor):
+        for key, value in resolve(path)(args, settings).items():
+            report[key] = [*report.get(key, ()), *value] if isinstance(value, list) else value
     report["problems"] += [row["problem"] for row in report["private_files"] if row["problem"] is not None]
     return report
-
-
-def _join(report: dict[str, Any], part: dict[str, Any]) -> None:
-    """Add a feature's part: lists of the same name are joined."""
-    for key, value in part.items():
-        if isinstance(value, list):
-            report[key] = [*report.get(key, ()), *value]
-        else:
-            report[key] = value
 
 
 def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
@@ -102,3 +89,111 @@ def _redacted(report: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
     for row, user in zip(shown["exporters"], users, strict=True):
         row["user"] = user
     return shown
+
+
+# The archive.
+
+SUFFIX = ".tar.gz"
+RECORDED_S = 60.0
+"""A verdict needs ten samples, and half a minute shows what it rests on."""
+RECORDING = "recording.gputop.jsonl.gz"
+
+
+def checked(name: str) -> Path:
+    """Where the archive goes. Raises UsageError before anything is measured for a place that cannot be written."""
+    path = Path(name)
+    if not path.name.endswith(SUFFIX):
+        raise UsageError(f"--bundle writes an archive: name it FILE{SUFFIX}")
+    if path.exists() or path.is_symlink():
+        raise UsageError(f"{path} exists and was not changed: name another file")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"cannot write {path}: {path.parent} is no directory that this user may write to")
+    return path
+
+
+def write_bundle(path: Path, redacted: Callable[[Redactor], dict[str, Any]], settings: Settings) -> dict[str, Any]:
+    """Record for a minute, list what there is, and write it. ``redacted`` gives doctor's report.
+
+    The report is returned. Raises OSError where the archive cannot be written; nothing of it is left then.
+    """
+    import getpass
+
+    from gputop.output.private_file import write_private
+
+    redactor = Redactor()
+    # Whose machine it is stands in texts of any kind.
+    redactor.host(os.uname().nodename)
+    redactor.user(getpass.getuser())
+    report = redacted(redactor)
+    files = {"doctor.json": json_text(report).encode(), "doctor.txt": doctor_text(report).encode()}
+    files["settings.toml"] = _settings(settings, redactor).encode()
+    recording, why_not = _recorded(settings, redactor)
+    if recording is not None:
+        files[RECORDING] = recording
+    say(f"{path.name} will hold, without names of users, hosts, jobs and paths:")
+    for name, data in files.items():
+        sys.stdout.write(f"  {name:<28} {file_size(len(data)):>9}   {_ABOUT[name]}\n")
+    if why_not is not None:
+        sys.stdout.write(f"  no recording: {redactor.text(why_not)}\n")
+    sys.stdout.flush()
+    write_private(path, _packed(files))
+    say(f"wrote {path}; `tar tzf` lists it, and every file in it is text (the recording unpacked)")
+    return report
+
+
+_ABOUT: Mapping[str, str] = {
+    "doctor.json": "what can be measured here, versions, the terminal",
+    "doctor.txt": "the same for people",
+    "settings.toml": "the settings that differ from the defaults, without secrets",
+    RECORDING: f"{RECORDED_S:.0f} s of measurements and processes' states; commands are names of programs",
+}
+
+
+def _settings(settings: Settings, redactor: Redactor) -> str:
+    """What the user has set, as TOML."""
+    from gputop.commands.config import setting_line
+
+    changed = (name for name, setting in declared().items() if getattr(settings, name) != setting.default)
+    lines = "".join(setting_line(settings, name) for name in changed)
+    return "\n".join(redactor.text(line) for line in lines.splitlines()) + "\n"
+
+
+def _recorded(settings: Settings, redactor: Redactor) -> tuple[bytes | None, str | None]:
+    """A minute of this machine; or nothing, and why."""
+    import signal
+    import tempfile
+    import threading
+
+    from gputop.session.record_run import record
+    from gputop.sources.local import open_local
+    from gputop.sources.marked import Marked
+
+    stop = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: stop.set())
+    say(f"records for {RECORDED_S:.0f} s; Ctrl+C ends that earlier")
+    try:
+        with tempfile.TemporaryDirectory(prefix="gputop-bundle-") as folder:
+            target = Path(folder, RECORDING)
+            source = open_local(settings, own_process=False)
+            done = record(redacted_source(Marked(source), redactor), str(target), stop=stop, seconds=RECORDED_S)
+            if done.error is not None or not done.frames:
+                return None, done.error or "no frame was recorded"
+            return target.read_bytes(), None
+    except SourceError as error:
+        return None, str(error)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _packed(files: Mapping[str, bytes]) -> bytes:
+    """The archive. Its members carry no owner, since owners are names as well."""
+    import io
+    import tarfile
+
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, data in files.items():
+            member = tarfile.TarInfo(f"gputop-report/{name}")
+            member.size, member.mode = len(data), 0o600
+            archive.addfile(member, io.BytesIO(data))
+    return packed.getvalue()

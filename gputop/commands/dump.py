@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gputop.commands.needs import Needs
-from gputop.commands.shared_options import recording_filter_of
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import recording_argument, recording_filter_of, say_gaps
 from gputop.config import Settings
-from gputop.model.quantity import count
 from gputop.model.snapshot import Event
 from gputop.model.source import UsageError
 from gputop.output.messages import say
@@ -19,7 +18,7 @@ NEEDS = Needs()
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", help="a recording, or a directory of them")
+    recording_argument(command, "file", "a recording, or a directory of them")
     dump_form = command.add_mutually_exclusive_group()
     dump_form.add_argument("--csv", action="store_true", help="one row a GPU and frame (the default)")
     dump_form.add_argument("--json", action="store_true", help="one object a frame")
@@ -46,9 +45,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError(str(error)) from error
     finally:
         recording.close()
-    # Beside the data, and not in it.
-    if gaps:
-        say(f"{count(len(gaps), 'gap')} in the recording, the last: {gaps[-1].text}")
+    say_gaps(gaps)
     if frames == 0:
         say("no frame of the recording is in this time")
     return 0

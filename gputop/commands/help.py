@@ -9,13 +9,12 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from gputop.commands.argument_parser import COMMON, nearest
-from gputop.commands.command_line import WIDTH, command_parser, live_parser, overview
-from gputop.commands.config_file import assignment
-from gputop.commands.needs import Needs
-from gputop.commands.registry import TOPICS, commands, commands_and_parts, page_of
+from gputop.commands.command_line import COMMON, WIDTH, command_parser, live_parser, overview
+from gputop.commands.config import assignment
+from gputop.commands.registry import TOPICS, Needs, commands, commands_and_parts, page_of
 from gputop.commands.shared_options import prints_ascii, stdout_is_text
 from gputop.config import FILE_ONLY, Settings, declared
+from gputop.model.expression import nearest
 from gputop.model.source import UsageError
 from gputop.output.document import Document, page, section
 from gputop.output.reference_pages import key_actions

@@ -1,27 +1,39 @@
-"""One measured snapshot: a table for people, JSON or CSV for scripts. Never imports Textual."""
+"""One measured snapshot: a table for people, JSON or CSV for scripts, lines of a user's own. Never imports Textual."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.argument_parser import filterable, selectable, serving, waiting
-from gputop.commands.needs import Needs
-from gputop.commands.printed_once import data_of, lines_of, passing_of, redacted_reading, table_of
-from gputop.commands.shared_options import redactor_of, wait_of
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import (
+    filter_of,
+    filterable,
+    filtered,
+    redactor_of,
+    selectable,
+    serving,
+    wait_of,
+    waiting,
+)
 from gputop.config import Settings
 from gputop.diagnosis.readings import Readings
+from gputop.model.source import UsageError
 from gputop.output.messages import NOTHING_READ, say
 
-NEEDS = Needs()
-
 if TYPE_CHECKING:
-    from gputop.sources.marks import MarkListener
+    from gputop.model.expression import Expression
+    from gputop.model.redaction import Redactor
+    from gputop.model.snapshot import Snapshot
+    from gputop.sources.local import OneReading
 
+NEEDS = Needs()
 STEPS_WAIT_S = 2.2
 """A job announces its steps once a second, or once a step where those are longer."""
 
@@ -34,7 +46,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
     text = (
         "wait two seconds for the steps that jobs announce (gputop.watch), and show steps, samples and tokens a second"
     )
-    command.add_argument("--steps", action="store_true", default=argparse.SUPPRESS, help=text)
+    command.add_argument("--steps", action="store_true", help=text)
     form = command.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--csv", action="store_true", help="one row a GPU")
@@ -43,14 +55,19 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     wait_s = wait_of(args)
-    check_format(args)
-    redactor = redactor_of(settings)
-    passing = passing_of(args, redactor)
-    from gputop.sources.local import open_local, servers_asked
+    if args.format is not None:
+        from gputop.output.line_format import checked
+        from gputop.output.snapshot_data import LINE_KEYS
 
-    listener, begun = _listener(args), time.monotonic()
+        checked(args.format, LINE_KEYS)
+    redactor = redactor_of(settings)
+    passing = _passing(args, redactor)
+    from gputop.sources.local import open_local, servers_asked
+    from gputop.sources.marks import MarkListener
+
+    listener, begun = MarkListener() if args.steps else None, time.monotonic()
     source = open_local(settings)
-    printed = lines_of if args.format is not None else data_of if args.json or args.csv else table_of
+    printed = _lines if args.format is not None else _data if args.json or args.csv else _table
     try:
         with servers_asked(settings) as with_servers:
             source.look(wait_s, say)
@@ -66,7 +83,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         source.close()
         if listener is not None:
             listener.close()
-    sys.stdout.write(text_of(redacted_reading(reading, redactor)))
+    sys.stdout.write(text_of(_redacted(reading, redactor)))
     sys.stdout.flush()
     if args.csv and not reading.complete:
         # CSV has no place for it.
@@ -74,19 +91,85 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0 if reading.has_measured else NOTHING_READ
 
 
-def check_format(args: argparse.Namespace) -> None:
-    """Refuse a line with a key that is not there, before anything is measured. Raises UsageError."""
-    if args.format is not None:
-        from gputop.output.line_format import checked
-        from gputop.output.snapshot_data import LINE_KEYS
+def printed_table(args: argparse.Namespace, settings: Settings, snapshot: Snapshot) -> str:
+    """A snapshot as ``gputop once`` prints it. Raises UsageError for a filter that one snapshot cannot answer."""
+    from gputop.sources.local import OneReading
 
-        checked(args.format, LINE_KEYS)
+    redactor = redactor_of(settings)
+    text_of = _table(args, settings, _passing(args, redactor))
+    return text_of(_redacted(OneReading(snapshot), redactor))
 
 
-def _listener(args: argparse.Namespace) -> MarkListener | None:
-    """Where jobs send their steps to, from now on; None where they are not asked for."""
-    if not getattr(args, "steps", False):
+def _redacted(reading: OneReading, redactor: Redactor | None) -> OneReading:
+    """The reading as ``--redact`` shows it."""
+    if redactor is None:
+        return reading
+    missing = [
+        replace(gpu, uuid=redactor.device(gpu.uuid), reason=redactor.text(gpu.reason)) for gpu in reading.missing
+    ]
+    return replace(reading, snapshot=redactor.snapshot(reading.snapshot), missing=tuple(missing))
+
+
+def _passing(args: argparse.Namespace, redactor: Redactor | None) -> Expression | None:
+    """The filter that was asked for, if one snapshot can answer it, and the form has processes. Raises UsageError."""
+    passing = filter_of(args, redactor)
+    if not passing:
         return None
-    from gputop.sources.marks import MarkListener
+    if any(term.field == "verdict" for term in passing.terms):
+        raise UsageError("--filter: a verdict needs half a minute of watching: use `gputop diagnose`, or the screen")
+    form = "--csv" if getattr(args, "csv", False) else "--format" if getattr(args, "format", None) is not None else ""
+    if form:
+        raise UsageError(f"--filter, -u and -p select processes, and {form} prints GPUs: use --json, or the table")
+    return passing
 
-    return MarkListener()
+
+def _data(args: argparse.Namespace, settings: Settings, passing: Expression | None) -> Callable[[OneReading], str]:
+    """Prints a reading as JSON, or as CSV."""
+    from gputop.output.snapshot_data import gpu_csv, json_text, once_data
+
+    def text(reading: OneReading) -> str:
+        snapshot = reading.snapshot
+        if args.csv:
+            return gpu_csv(snapshot)
+        if passing is not None:
+            from gputop.monitor import Monitor
+
+            snapshot = filtered(Monitor(settings.interval).feed(snapshot), passing).snapshot
+        return json_text({**once_data(snapshot), **reading.data()})
+
+    return text
+
+
+def _lines(args: argparse.Namespace, _settings: Settings, _passing: Expression | None) -> Callable[[OneReading], str]:
+    """Prints a line a GPU in the format of ``--format``."""
+    from gputop.output.line_format import formatted
+    from gputop.output.snapshot_data import line_values, once_data
+
+    def text(reading: OneReading) -> str:
+        lines = line_values({**once_data(reading.snapshot), **reading.data()})
+        return "".join(f"{formatted(args.format, values)}\n" for values in lines)
+
+    return text
+
+
+def _table(_args: argparse.Namespace, settings: Settings, passing: Expression | None) -> Callable[[OneReading], str]:
+    """Prints a reading as a table for people."""
+    from gputop.commands.screen import first_view, stdout_terminal
+    from gputop.monitor import Monitor
+    from gputop.output.ansi import ansi_text, plain_text
+    from gputop.output.snapshot_data import once_rows
+    from gputop.paint.glyphs import ascii_only
+    from gputop.paint.theme import THEMES
+
+    terminal = stdout_terminal(settings)
+    width = max(60, shutil.get_terminal_size((120, 40)).columns)
+    monitor, view = Monitor(settings.interval), first_view(settings, terminal, passing)
+    coloured = sys.stdout.isatty() and terminal.depth != "none"
+
+    def text(reading: OneReading) -> str:
+        frame = monitor.feed(reading.snapshot)
+        rows = once_rows(frame if passing is None else filtered(frame, passing), view, width)
+        printed = ansi_text(rows, THEMES["ansi"], "16") + "\n" if coloured else plain_text(rows)
+        return ascii_only(printed) if terminal.glyphs.name == "ascii" else printed
+
+    return text

@@ -9,7 +9,7 @@ A command may have parts, named by a second word, such as ``fleet demo``: each i
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gputop.model.feature_table import FEATURES, Command, resolve
 
@@ -19,12 +19,20 @@ if TYPE_CHECKING:
     from gputop.output.document import Document
 
 
+class Needs(NamedTuple):
+    """What has to be there. The command line checks it, so that every command fails in the same words."""
+
+    output: Literal["stdout", "terminal", "nothing"] = "stdout"
+    """Where the result goes: ``stdout`` must be open; a ``terminal`` is asked for by the screen itself."""
+    configuration: bool = True
+    """Whether the configuration is read first. Without it the command works while the file is wrong."""
+
+
 PURPOSES = ("Watch", "Evidence", "A job", "The fleet", "Set-up")
 """In the order of the help."""
 LIVE = "live"
 """What runs without a command."""
-LIVE_MODULE = "gputop.commands.live"
-
+LIVE_MODULE = "gputop.commands.screen"
 
 _CORE = {
     "demo": Command("Watch", "a simulated node, on any machine", "gputop.commands.demo"),
@@ -51,27 +59,14 @@ COMMANDS = {name: _ALL[name] for purpose in PURPOSES for name in sorted(_ALL) if
 """Name → command, by purpose and then by name."""
 
 
-def is_command(name: str) -> bool:
-    """Whether there is a command of that name."""
-    return name in COMMANDS
-
-
 def parts(name: str) -> dict[str, str]:
     """The parts of a command by their second word, each with what it is for; empty for most, and for a part."""
     return {word: part.summary for word, part in COMMANDS[name].parts.items()} if name in COMMANDS else {}
 
 
-def groups() -> dict[str, dict[str, str]]:
-    """Purpose → the commands that serve it, each with its summary."""
-    return {
-        purpose: {name: command.summary for name, command in COMMANDS.items() if command.purpose == purpose}
-        for purpose in PURPOSES
-    }
-
-
 def commands() -> dict[str, str]:
     """Every command with what it is for."""
-    return {name: summary for group in groups().values() for name, summary in group.items()}
+    return {name: command.summary for name, command in COMMANDS.items()}
 
 
 def commands_and_parts() -> dict[str, str]:

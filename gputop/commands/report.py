@@ -6,9 +6,9 @@ import argparse
 import os
 from functools import partial
 
-from gputop.commands.needs import Needs
+from gputop.commands.demo import scenario_arguments, simulated_past, wants_demo
+from gputop.commands.registry import Needs
 from gputop.commands.shared_options import deliver, form_of, prints_ascii, recording_filter_of
-from gputop.commands.simulated_node import scenario_arguments, simulated_past, wants_demo
 from gputop.config import Settings
 from gputop.output.messages import show_progress
 from gputop.output.report_text import report_json, report_markdown, report_text

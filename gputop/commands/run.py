@@ -7,9 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from gputop.commands.argument_parser import serving
-from gputop.commands.needs import Needs
-from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import redacted_source, redactor_of, run_watcher, serving
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.messages import say

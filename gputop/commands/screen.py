@@ -1,4 +1,6 @@
-"""A source on the screen of this terminal, for every command that shows one: its first picture, the screen, its end."""
+"""The interactive screen: what the options make of it, its first picture, the screen itself, its end; and, without a
+command, the screen on this machine.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +8,26 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
-from msgspec.structs import replace
+from msgspec import Struct
 
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import filter_of, redacted_source, redactor_of, screen_watcher
 from gputop.config import Settings
 from gputop.model.source import PlayedSource, Source, UsageError
-from gputop.monitor import Frame
+from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text
 from gputop.paint.glyphs import Terminal, choose
+from gputop.paint.keys import KEYS, rebound, wanted_keys
+from gputop.paint.layout import density
 from gputop.paint.main_screen import main_screen
+from gputop.paint.process_columns import existing_columns
+from gputop.paint.process_filter import NO_FILTER
 from gputop.paint.theme import THEMES
-from gputop.paint.view import View
+from gputop.paint.view import View, hint_of
 from gputop.system.worker import once
 
 if TYPE_CHECKING:
@@ -26,16 +35,45 @@ if TYPE_CHECKING:
 
     from gputop.model.expression import Expression
     from gputop.model.inspection import ProcessAccess
-    from gputop.paint.view import Hint
+    from gputop.model.redaction import Redactor
     from gputop.recording.recent_past import Past
+    from gputop.session.player import Playback
     from gputop.session.session import RunWatcher, Session
     from gputop.tui.node_app import GputopApp
     from gputop.tui.terminal.guard import TerminalGuard
     from gputop.tui.textual_internals import QuietApp
 
-
+NEEDS = Needs("terminal")
 FIRST_WAIT_S = 0.5
 """How long the first frame waits for the first snapshot before the screen loads without it."""
+
+
+class ScreenOptions(Struct, frozen=True):
+    """What the command line and the settings make of a screen."""
+
+    args: argparse.Namespace
+    settings: Settings
+    redactor: Redactor | None
+    terminal: Terminal
+    view: View
+    """The main screen's state before any key."""
+
+
+def screen_options(
+    args: argparse.Namespace,
+    settings: Settings,
+    instead: str = "gputop once",
+    *,
+    demo: bool = False,
+    tour: bool = False,
+) -> ScreenOptions:
+    """Raises UsageError for a filter that means nothing, and without a terminal, see ``screen_terminal``."""
+    redactor = redactor_of(settings)
+    passing = filter_of(args, redactor)
+    terminal = screen_terminal(settings, instead)
+    return ScreenOptions(
+        args, settings, redactor, terminal, first_view(settings, terminal, passing, demo=demo, tour=tour)
+    )
 
 
 def screen_terminal(settings: Settings, instead: str = "gputop once") -> Terminal:
@@ -48,6 +86,11 @@ def screen_terminal(settings: Settings, instead: str = "gputop once") -> Termina
     if kind in ("", "dumb"):
         why = f"TERM={kind} cannot show a screen" if kind else "TERM is not set, so the terminal is unknown"
         raise UsageError(f"{why}: use `{instead}`, or set TERM to what your terminal is (xterm-256color)")
+    return stdout_terminal(settings)
+
+
+def stdout_terminal(settings: Settings) -> Terminal:
+    """How stdout is drawn on."""
     return choose(
         os.environ,
         sys.stdout.encoding,
@@ -58,19 +101,22 @@ def screen_terminal(settings: Settings, instead: str = "gputop once") -> Termina
 
 
 def first_view(
-    settings: Settings, terminal: Terminal, *, demo: bool = False, passing: Expression | None = None
+    settings: Settings,
+    terminal: Terminal,
+    passing: Expression | None = None,
+    *,
+    demo: bool = False,
+    tour: bool = False,
 ) -> View:
-    """The main screen's state before any key."""
-    from gputop.paint.layout import density
-    from gputop.paint.process_columns import existing_columns
-    from gputop.paint.process_filter import NO_FILTER
-    from gputop.paint.view import View
-
+    """The main screen's state before any key; the last row names keys, and the tour where there is one."""
+    user_keys = wanted_keys(settings.key_preset, settings.keys)
+    keys = rebound(KEYS, user_keys)[0] if user_keys else KEYS
     return View(
         glyphs=terminal.glyphs,
         columns=existing_columns(settings.columns),
         density=density(settings.density),
         filter=passing or NO_FILTER,
+        hint=hint_of(keys, tour=tour) if settings.hint else (),
         span_s=settings.span,
         utc_offset_s=float(time.localtime().tm_gmtoff),
         read_only=settings.read_only,
@@ -78,91 +124,121 @@ def first_view(
     )
 
 
-def first_hint(settings: Settings, *, tour: bool = False) -> Hint:
-    """The keys on the last row; with the tour where there is one."""
-    if not settings.hint:
-        return ()
-    from gputop.paint.keys import KEYS, wanted_keys
-    from gputop.paint.view import hint_of
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    screen = screen_options(args, settings)
+    alerts = screen_watcher(args, settings)
+    from gputop.sources.local import open_local, with_servers_of
 
-    keys = wanted_keys(settings.key_preset, settings.keys)
-    if not keys:
-        return hint_of(KEYS, tour=tour)
-    from gputop.paint.keys import rebound
+    source = open_local(settings, lets_sleep=True)
+    # The driver is asked while the rest is imported.
+    source.open()
+    from gputop.sources.marked import Marked
 
-    return hint_of(rebound(KEYS, keys)[0], tour=tour)
+    def access() -> ProcessAccess:
+        from gputop.sources.processes.control import ProcessControl
+        from gputop.sources.redacted import RedactedAccess
+
+        return ProcessControl() if screen.redactor is None else RedactedAccess(ProcessControl(), screen.redactor)
+
+    watched = redacted_source(Marked(with_servers_of(source, settings)), screen.redactor)
+    return show(screen, watched, access=access, counters=source.toggle_counters, alerts=alerts)
 
 
 def show(
-    args: argparse.Namespace,
+    screen: ScreenOptions,
     source: Source,
-    settings: Settings,
-    terminal: Terminal,
     *,
     session: Session | None = None,
     access: Callable[[], ProcessAccess] | None = None,
-    passing: Expression | None = None,
     counters: Callable[[], str] | None = None,
     alerts: RunWatcher | None = None,
-    demo: bool = False,
     remedied: Callable[[], Frame] | None = None,
     begins_with: str = "",
 ) -> NoReturn:
     """Run the screen on a source until the user leaves it, and end the process.
 
-    Collecting begins before anything that draws is imported, and the first frame is drawn before Textual is. A
-    ``session`` that has taken a snapshot already gives the first frame. ``counters`` releases the GPUs' hardware
-    counters or takes them again, and says which. ``remedied`` gives the demo's node after its remedies, for its tour;
-    ``begins_with`` is the id of a key that is pressed first. ``alerts`` are judged meanwhile, and closed.
+    Measuring begins before the screen library is imported, and the first frame is drawn before that. A ``session`` that
+    has taken a snapshot already gives the first frame. ``counters`` releases the GPUs' hardware counters or takes them
+    again, and says which. ``remedied`` gives the demo's node after its remedies, for its tour; ``begins_with`` is the
+    id of a key that is pressed first. ``alerts`` are judged meanwhile, and closed.
     """
-    wake: list[Callable[[], None]] = []
+    from gputop.tui.terminal.printed_meanwhile import dropped
+
     ready = threading.Event()
+    app: GputopApp | None = None
+    drawn = False
 
     def notify() -> None:
         ready.set()
-        for call in wake:
-            call()
+        if app is not None:
+            app.ready()
 
+    def close() -> None:
+        source.close()
+        if alerts is not None:
+            alerts.close()
+        if drawn and app is None:
+            undo()
+
+    with dropped(), guarded(close) as guard:
+        from gputop.session.session import Session
+
+        source.start(notify)
+        session = session or Session(Monitor(screen.settings.interval))
+        session.alerts = alerts
+        first = session.monitor.latest
+        if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
+            first = session.take(snapshot)
+        # Before anything is drawn, into which typed keys would be echoed.
+        guard.mute()
+        if first is not None:
+            draw(first, screen.view, screen.terminal)
+            drawn = True
+        from gputop.session.player import Playback
+
+        playback = Playback(source=source, session=session, replay_past=replay_past)
+        app = app_of(screen, playback, guard, access() if access else None)
+        app.toggle_counters, app.remedied, app.begins_with = counters, remedied, begins_with
+        app.run(mouse=screen.settings.mouse)
+    end(app, guard)
+
+
+@contextmanager
+def guarded(close: Callable[[], object]) -> Iterator[TerminalGuard]:
+    """The terminal's guard, which watches meanwhile; then ``close`` is called, and the terminal put in order."""
     from gputop.tui.terminal.guard import TerminalGuard
-    from gputop.tui.terminal.printed_meanwhile import dropped
 
     guard = TerminalGuard()
-    drawn = app = None
-    with dropped():
-        try:
-            from gputop.monitor import Monitor
-            from gputop.session.session import Session
+    try:
+        guard.watch()
+        yield guard
+    finally:
+        guard.hurry(1)
+        close()
+        guard.finish()
 
-            guard.watch()
-            source.start(notify)
-            session = session or Session(Monitor(settings.interval))
-            session.alerts = alerts
-            view = replace(
-                first_view(settings, terminal, demo=demo, passing=passing),
-                hint=first_hint(settings, tour=remedied is not None),
-            )
-            first = session.monitor.latest
-            if first is None and ready.wait(FIRST_WAIT_S) and (snapshot := source.poll()) is not None:
-                first = session.take(snapshot)
-            # Before anything is drawn, into which typed keys would be echoed.
-            guard.mute()
-            if first is not None:
-                draw(first, view, terminal)
-                drawn = True
-            app = _app(args, settings, terminal, view, source, session, access() if access else None, guard)
-            app.toggle_counters, app.remedied, app.begins_with = counters, remedied, begins_with
-            wake.append(app.ready)
-            app.run(mouse=settings.mouse)
-        finally:
-            guard.hurry(1)
-            wake.clear()
-            source.close()
-            if alerts is not None:
-                alerts.close()
-            if drawn and app is None:
-                undo()
-            guard.finish()
-    end(app, guard)
+
+def app_of(
+    screen: ScreenOptions, playback: Playback, guard: TerminalGuard, access: ProcessAccess | None = None
+) -> GputopApp:
+    """The application; importing it is most of the time until the first key is heard."""
+    from gputop.commands.config import ConfigWatch
+    from gputop.tui.node_app import GputopApp
+
+    args, settings = vars(screen.args), screen.settings
+    alerts = None if playback.session is None else settings.alert
+    return GputopApp(
+        screen.view,
+        screen.terminal.theme,
+        playback,
+        access=access,
+        guard=guard,
+        bell=settings.bell and playback.session is not None,
+        show_secrets=settings.show_secrets,
+        keys=wanted_keys(settings.key_preset, settings.keys),
+        reload=ConfigWatch(args.get("config"), os.environ, args, alerts=alerts).poll,
+        depth=screen.terminal.depth,
+    )
 
 
 def replay_past(past: Past) -> PlayedSource:
@@ -177,36 +253,6 @@ def end(app: QuietApp, guard: TerminalGuard) -> NoReturn:
     if app.crash is not None and guard.asked_status is None:
         raise app.crash
     guard.end(app.return_code or 0)
-
-
-def _app(
-    args: argparse.Namespace,
-    settings: Settings,
-    terminal: Terminal,
-    view: View,
-    source: Source,
-    session: Session,
-    access: ProcessAccess | None,
-    guard: TerminalGuard,
-) -> GputopApp:
-    """The application on a started source; importing it is most of the time until the first key is heard."""
-    from gputop.commands.config_file import ConfigWatch
-    from gputop.paint.keys import wanted_keys
-    from gputop.session.player import Playback
-    from gputop.tui.node_app import GputopApp
-
-    return GputopApp(
-        view,
-        terminal.theme,
-        Playback(source=source, session=session, replay_past=replay_past),
-        access=access,
-        guard=guard,
-        bell=settings.bell,
-        show_secrets=settings.show_secrets,
-        keys=wanted_keys(settings.key_preset, settings.keys),
-        reload=ConfigWatch(args.__dict__.get("config"), os.environ, vars(args), alerts=settings.alert).poll,
-        depth=terminal.depth,
-    )
 
 
 # The first frame as plain text, drawn while the screen library still loads.

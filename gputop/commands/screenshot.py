@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.needs import Needs
+from gputop.commands.demo import DEMO, PAST_S
+from gputop.commands.registry import Needs
 from gputop.commands.shared_options import recording_filter_of, redacted_snapshot, redactor_of
-from gputop.commands.simulated_node import DEMO, PAST_S
 from gputop.config import Settings
 from gputop.model.feature_table import FEATURES, Picture, resolve
 from gputop.model.source import UsageError

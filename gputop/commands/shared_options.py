@@ -1,4 +1,5 @@
-"""What several commands share: GPUs of a recording, redaction, filters, alerts, and where a report goes."""
+"""What several commands share: their arguments, and what these mean: GPUs of a recording, redaction, filters, alerts,
+and where a report goes."""
 
 from __future__ import annotations
 
@@ -8,21 +9,22 @@ import pwd
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from gputop.commands.argument_parser import seconds
 from gputop.config import Settings
-from gputop.model.feature_table import FEATURES, resolve
+from gputop.model.feature_table import hook
+from gputop.model.metrics import Unit
+from gputop.model.quantity import count, typed_number
 from gputop.model.source import UsageError
 from gputop.output.messages import in_ascii, say
 from gputop.output.private_file import write_private
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gputop.model.expression import Expression
     from gputop.model.redaction import Redactor
-    from gputop.model.snapshot import Snapshot
+    from gputop.model.snapshot import Event, Snapshot
     from gputop.model.source import MarkedSource, Source
     from gputop.monitor import Frame
     from gputop.recording.decode import RecordingFilter
@@ -31,6 +33,124 @@ if TYPE_CHECKING:
 
     S = TypeVar("S", Source, MarkedSource)
 R = TypeVar("R")
+
+
+# Arguments that several commands share.
+
+
+class ListAction(argparse.Action):
+    """A list, by commas or by repeating the option: ``-o 0 -o 1`` is ``-o 0,1``. Kept as one text with commas."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest, None)
+        setattr(namespace, self.dest, values if before is None else f"{before},{values}")
+
+
+class _ServerUrls(ListAction):
+    """Addresses; on the command line this machine's alone."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        from gputop.sources.serving_reader import addresses
+
+        super().__call__(parser, namespace, values, option_string)
+        try:
+            addresses(getattr(namespace, self.dest), typed=True)
+        except UsageError as error:
+            parser.error(str(error))
+
+
+def _add(command: argparse.ArgumentParser, *names: str, **options: Any) -> None:
+    """An option that leaves no trace where it is absent, so that it may stand before and after the command."""
+    command.add_argument(*names, default=argparse.SUPPRESS, **options)
+
+
+def filterable(command: argparse.ArgumentParser) -> None:
+    """Which processes are shown."""
+    text = 'show these processes only: "gpu:3 user:ml mem>10G verdict:starved name~train !state:D"'
+    _add(command, "--filter", metavar="TERMS", help=text)
+    me = str(os.getuid())
+    text = "show the processes of these users only, separated by commas; without a name: yours"
+    _add(command, "-u", "--user", action=ListAction, nargs="?", const=me, metavar="NAMES", help=text)
+    text = "show the processes with these ids only, separated by commas"
+    _add(command, "-p", "--pid", action=ListAction, metavar="PIDS", help=text)
+
+
+def alertable(command: argparse.ArgumentParser) -> None:
+    """Whether the screen fires alerts; it shows them in any case."""
+    text = "fire the alerts of the configuration file, which the screen otherwise only shows"
+    _add(command, "--alerts", action="store_true", help=text)
+
+
+def serving(command: argparse.ArgumentParser) -> None:
+    """Which inference servers are asked what they serve."""
+    text = "metrics address of a vLLM, SGLang, Triton or TGI server on this machine, beside the GPUs' verdicts"
+    _add(command, "--server-url", action=_ServerUrls, metavar="URL", help=text)
+
+
+def selectable(command: argparse.ArgumentParser) -> None:
+    """``-o``, the short name of ``--gpus`` where no output file has that letter."""
+    _add(command, "-o", "--only", action=ListAction, dest="gpus", metavar="LIST", help="the same as --gpus")
+
+
+def waiting(command: argparse.ArgumentParser) -> None:
+    """How long a command that reads once waits for a driver that answers slowly."""
+    _add(command, "--wait", metavar="TIME", help="how long to wait for a slow driver (default 10s)")
+
+
+def printable(command: argparse.ArgumentParser) -> None:
+    """``-1``: the screen's first snapshot as text."""
+    _add(command, "-1", "--once", action="store_true", help="print one snapshot and end, as `gputop once` does")
+
+
+NO_DEMO = "`gputop demo` shows the simulated node, `diagnose demo` and `report demo` judge it"
+"""Where it is asked for in vain."""
+
+
+def recording_argument(command: argparse.ArgumentParser, name: str, text: str) -> None:
+    """A recording that must be there: the demo, which other commands take, is none."""
+
+    def checked(file: str) -> str:
+        if file == "demo" and not os.path.exists(file):
+            raise argparse.ArgumentTypeError(f"no recording of that name; {NO_DEMO}")
+        return file
+
+    command.add_argument(name, type=checked, help=text)
+
+
+# Durations and sizes as people write them on a command line: ``30s``, ``8h``, ``2G``.
+
+
+def seconds(text: str, option: str) -> float:
+    """A duration in seconds. Raises UsageError naming the option."""
+    return _more_than_nothing(text, "s", f"{option} must be a time such as 30s, 10m or 8h, not {text!r}")
+
+
+def size_bytes(text: str, option: str) -> int:
+    """A size in bytes, with binary units. Raises UsageError naming the option."""
+    objection = f"{option} must be a size such as 500M or 2G, not {text!r}"
+    return int(_more_than_nothing(f"{text}B" if text[-1:].isdigit() else text, "bytes", objection))
+
+
+def _more_than_nothing(text: str, unit: Unit, objection: str) -> float:
+    try:
+        number = typed_number(text.strip(), unit)
+    except ValueError:
+        number = 0.0
+    if not number:
+        raise UsageError(objection)
+    return number
 
 
 # ``--redact`` of the command line: one redactor for everything that a command shows or writes.
@@ -251,6 +371,12 @@ def moment_in(recording: Recording, text: str) -> float:
     return begin if t < begin else end
 
 
+def say_gaps(gaps: Sequence[Event]) -> None:
+    """That a recording has gaps: beside the data, and not in it."""
+    if gaps:
+        say(f"{count(len(gaps), 'gap')} in the recording, the last: {gaps[-1].text}")
+
+
 # What looks at every frame of a run besides: alerts.
 
 
@@ -261,17 +387,12 @@ def run_watcher(
 
     ``tell`` is given a line whenever it acts, from other threads. Raises ConfigError where it must not act.
     """
-    if not settings.alert:
-        return None
-    (path,) = (feature.watcher for feature in FEATURES.values() if feature.watcher is not None)
-    watcher: RunWatcher | None = resolve(path)(args, settings, tell=tell)
+    watcher: RunWatcher | None = hook("watchers", "run")(args, settings, tell=tell) if settings.alert else None
     return watcher
 
 
 def screen_watcher(args: argparse.Namespace, settings: Settings) -> RunWatcher | None:
     """The same for the live screen, where it acts only if asked to. Raises UsageError and ConfigError."""
-    if not settings.alert and not getattr(args, "alerts", False):
-        return None
-    (path,) = (feature.screen_watcher for feature in FEATURES.values() if feature.screen_watcher is not None)
-    watcher: RunWatcher | None = resolve(path)(args, settings)
+    wanted = settings.alert or getattr(args, "alerts", False)
+    watcher: RunWatcher | None = hook("watchers", "screen")(args, settings) if wanted else None
     return watcher

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gputop.commands.needs import Needs
+from gputop.commands.registry import Needs
 from gputop.commands.shared_options import redactor_of
 from gputop.config import Settings
 from gputop.model.extras import install

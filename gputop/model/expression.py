@@ -137,8 +137,10 @@ def nearest(name: str, names: Iterable[str], otherwise: str = "") -> str:
     """A hint for a name that does not exist, to be put after a message: the one that it resembles most, if any."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name, list(names), 1)
-    return f"; did you mean {near[0]}?" if near else f"; {otherwise}" if otherwise else ""
+    # The dashes of options do not count as similarity.
+    plain = {name.lstrip("-"): name for name in names}
+    near = get_close_matches(name.lstrip("-"), list(plain), 1)
+    return f"; did you mean {plain[near[0]]}?" if near else f"; {otherwise}" if otherwise else ""
 
 
 def _equal(a: float, b: float, exactly: bool) -> bool:

@@ -51,8 +51,8 @@ class Feature(NamedTuple):
     - ``doctor``: ``function(args, settings)`` that gives a part of the report: lists of the same name are joined, and
       ``problems`` are those of all;
     - ``keys``: tables of keys, each with what stands before the titles of its sections;
-    - ``watcher``: ``function(args, settings, tell=…)`` that gives what looks at every frame of a run, or None;
-      ``screen_watcher``: ``function(args, settings)``, the same for the live screen;
+    - ``watchers``: ``function(args, settings, tell=…)`` that gives what looks at every frame of a ``run``, or None; for
+      the live ``screen`` ``function(args, settings)``;
     - ``pictures``: by name.
     """
 
@@ -64,8 +64,7 @@ class Feature(NamedTuple):
     doctor: tuple[str, ...] = ()
     keys: tuple[tuple[str, str], ...] = ()
     pictures: Mapping[str, Picture] = _NONE
-    watcher: str | None = None
-    screen_watcher: str | None = None
+    watchers: Mapping[str, str] = _NONE
 
 
 FEATURES: Mapping[str, Feature] = {
@@ -82,8 +81,10 @@ FEATURES: Mapping[str, Feature] = {
         faults={"alert": "gputop.features.alerts.alert_table:faults"},
         examples={"alert": "gputop.features.alerts.alerts_page:examples"},
         doctor=("gputop.features.alerts.alerts_command:doctor_report",),
-        watcher="gputop.features.alerts.alerts_command:alerts_here",
-        screen_watcher="gputop.features.alerts.alerts_command:alerts_on_screen",
+        watchers={
+            "run": "gputop.features.alerts.alerts_command:alerts_here",
+            "screen": "gputop.features.alerts.alerts_command:alerts_on_screen",
+        },
     ),
     "export": Feature(
         commands={

@@ -16,7 +16,7 @@ import pytest
 
 from gputop.cli import main
 from gputop.commands.command_line import parse
-from gputop.commands.registry import TOPICS, commands, commands_and_parts, is_command
+from gputop.commands.registry import TOPICS, commands, commands_and_parts
 from gputop.commands.shared_options import filter_of
 from gputop.paint.process_filter import parse as parse_filter
 from tests.nvml.stand_in import Scenario
@@ -62,6 +62,10 @@ def slow(*values: object) -> Any:
         (("-1", "replay", "f"), "-1 is not an option of `gputop replay`"),
         (("--filter", "gpu:1", "record"), "--filter is not an option of `gputop record`"),
         (("once", "nonsense"), "unexpected argument 'nonsense'"),
+        (("once", "demo"), "unexpected argument 'demo'; `gputop demo` shows"),
+        (("record", "demo"), "unexpected argument 'demo'; `gputop demo` shows"),
+        (("dump", "demo"), "no recording of that name; `gputop demo` shows"),
+        (("compare", VECTOR, "demo"), "no recording of that name; .*`report demo` judge"),
         (("-o", "0", "1"), "unknown command '1'"),
         (("once", "-u", "a b"), "-u must name users"),
         (("once", "-p", "train"), "-p must be process ids"),
@@ -297,12 +301,6 @@ def test_a_filter_that_means_nothing_is_one_line(arguments: list[str], words: st
     assert done.returncode == 2
     assert is_one_line(done.stderr)
     assert words in done.stderr
-
-
-@pytest.mark.parametrize("name", ["live", "registry", "loader_bench", "../cli", "..", "", "a\0b", "a" * 5000])
-def test_a_file_that_is_no_command_is_none(name: str) -> None:
-    assert not is_command(name)
-    assert is_command("once") and "once" in commands()
 
 
 @pytest.mark.nvml

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from gputop.api.watch_options import configured
 from gputop.cli import main
-from gputop.commands.config_file import ConfigWatch, key_problems, problems
+from gputop.commands.config import ConfigWatch, key_problems, problems
 from gputop.config import ConfigError, Settings, declared, default_path, load
 
 

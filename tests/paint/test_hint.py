@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gputop.commands.screen import first_hint
+from gputop.commands.screen import first_view
 from gputop.config import Settings
 from gputop.model.sm import LackKind, SmLack, SmSource
+from gputop.paint.glyphs import COLOUR, Terminal
 from gputop.paint.keys import KEYS
 from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
@@ -17,14 +18,16 @@ from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown
 
+TERMINAL = Terminal("truecolor", "dark", COLOUR)
+
 
 def test_the_hint_can_be_turned_off() -> None:
-    assert ("?", "help", "help") in first_hint(Settings())
-    assert first_hint(Settings(hint=False)) == ()
+    assert ("?", "help", "help") in first_view(Settings(), TERMINAL).hint
+    assert first_view(Settings(hint=False), TERMINAL).hint == ()
 
 
 def test_the_hint_names_the_users_own_keys() -> None:
-    shown = {words: key for key, words, _ in first_hint(Settings(keys={"quit": "x", "palette": ""}))}
+    shown = {words: key for key, words, _ in first_view(Settings(keys={"quit": "x", "palette": ""}), TERMINAL).hint}
     assert shown["quit"] == "x"
     assert "every command" not in shown
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gputop.commands.config_file import problems
+from gputop.commands.config import problems
 from gputop.config import ConfigError
 from gputop.features.export.scrape_server import context
 from gputop.features.fleet.address import address_of

@@ -7,7 +7,7 @@ from importlib import import_module
 
 import pytest
 
-from gputop.commands.config_file import key_problems
+from gputop.commands.config import key_problems
 from gputop.commands.registry import page_of
 from gputop.output.reference_pages import keys_page
 from gputop.paint.keys import PAGE_KEYS, page_keys

@@ -11,7 +11,7 @@ from functools import cache
 
 import pytest
 
-from gputop.commands.simulated_node import Remedied
+from gputop.commands.demo import Remedied
 from gputop.model.inspection import ProcessIdentity
 from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame, Monitor

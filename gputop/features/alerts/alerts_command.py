@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from gputop.commands.argument_parser import selectable, waiting
-from gputop.commands.needs import Needs
-from gputop.commands.shared_options import recording_filter_of, stdout_is_text, wait_of
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import recording_filter_of, selectable, stdout_is_text, wait_of, waiting
 from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_judge import DryRun, WouldFire
 from gputop.features.alerts.alert_table import Alert
@@ -247,7 +246,7 @@ def _dry_run(args: argparse.Namespace, settings: Settings, alerts: Sequence[Aler
 def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert]) -> int:
     alert = next((alert for alert in alerts if alert.name == args.test), None)
     if alert is None:
-        from gputop.commands.argument_parser import nearest
+        from gputop.model.expression import nearest
 
         names = [alert.name for alert in alerts]
         raise UsageError(f"there is no alert {args.test!r}{nearest(args.test, names)}")

@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.argument_parser import selectable, serving, waiting
-from gputop.commands.needs import Needs
-from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of, run_watcher
-from gputop.commands.simulated_node import DEMO, PAST_S
+from gputop.commands.demo import DEMO, PAST_S
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import (
+    redacted_snapshot,
+    redacted_source,
+    redactor_of,
+    run_watcher,
+    selectable,
+    serving,
+    waiting,
+)
 from gputop.config import Settings
 from gputop.features.export.export_feed import ExportFeed
 from gputop.features.export.metrics_page import FAMILIES, Families, PageChoice

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from gputop.commands.needs import Needs
+from gputop.commands.registry import Needs
 from gputop.config import Settings
 from gputop.features.fleet.fleet_command import form_options, frame_once, redacted, show, write_data
 from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Any
 
-from gputop.commands.needs import Needs
+from gputop.commands.registry import Needs
 from gputop.config import Settings
 from gputop.features.fleet.exporter_names import DIALECTS
 from gputop.features.fleet.promql import Names, rule_scope

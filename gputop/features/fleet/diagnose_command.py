@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gputop.commands.needs import Needs
+from gputop.commands.registry import Needs
 from gputop.commands.shared_options import prints_ascii
 from gputop.config import Settings
 from gputop.diagnosis.types import Level

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gputop.commands.needs import Needs
+from gputop.commands.registry import Needs
 from gputop.config import Settings
 from gputop.model.cards import own_price
 from gputop.model.source import SourceError, UsageError

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gputop.commands.argument_parser import nearest
-from gputop.commands.needs import Needs
+from gputop.commands.registry import Needs
 from gputop.commands.shared_options import stdout_is_text
 from gputop.config import Settings
 from gputop.features.fleet.address import checked_select
 from gputop.features.fleet.promql import ALL_NAMES, Scope, rule_scope
 from gputop.features.fleet.questions import MODES, FleetQuestion, library
 from gputop.model.cards import own_price
+from gputop.model.expression import nearest
 from gputop.model.quantity import wrapped
 from gputop.model.source import UsageError
 

@@ -19,7 +19,7 @@ from typing import BinaryIO, Literal, NamedTuple
 
 import msgspec
 
-from gputop.commands.needs import Needs
+from gputop.commands.registry import Needs
 from gputop.commands.shared_options import stdout_is_text
 from gputop.config import Settings
 from gputop.features.fleet.fleet_command import asked_fleet, prometheus_options

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gputop.commands.argument_parser import ListAction, seconds
-from gputop.commands.needs import Needs
-from gputop.commands.shared_options import prints_ascii
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import ListAction, prints_ascii, seconds
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.document import plain

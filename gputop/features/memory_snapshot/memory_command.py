@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from gputop.commands.needs import Needs
+from gputop.commands.registry import Needs
 from gputop.commands.shared_options import deliver, form_of, prints_ascii, redacted_report
 from gputop.config import Settings
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gputop.commands.needs import Needs
+from gputop.commands.registry import Needs
 from gputop.commands.shared_options import redacted_source, redactor_of, stdout_is_text
 from gputop.config import Settings
 from gputop.features.prove.experiment import ProofVerdict, verdict

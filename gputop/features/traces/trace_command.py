@@ -8,9 +8,8 @@ import re
 import shutil
 import time
 
-from gputop.commands.argument_parser import ListAction
-from gputop.commands.needs import Needs
-from gputop.commands.shared_options import deliver, form_of, prints_ascii, redacted_report, redactor_of
+from gputop.commands.registry import Needs
+from gputop.commands.shared_options import ListAction, deliver, form_of, prints_ascii, redacted_report, redactor_of
 from gputop.config import Settings
 from gputop.diagnosis.thresholds import SLOWER_PCT
 from gputop.features.traces.columns import TraceError

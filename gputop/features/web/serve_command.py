@@ -12,8 +12,8 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from gputop.commands.needs import Needs
-from gputop.commands.simulated_node import DEMO
+from gputop.commands.demo import DEMO
+from gputop.commands.registry import Needs
 from gputop.config import Settings
 from gputop.model.extras import install
 from gputop.model.sm import SmOptions

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.commands.screen import first_hint, first_view
+from gputop.commands.demo import PAST_S, Remedied, session_on
+from gputop.commands.screen import first_view
 from gputop.commands.shared_options import redacted_snapshot, redacted_source, redactor_of
-from gputop.commands.simulated_node import PAST_S, Remedied, session_on
 from gputop.config import ConfigError, Settings, apply
 from gputop.model.source import Source, SourceError, UsageError, unexpected
 from gputop.monitor import Monitor
@@ -65,8 +65,7 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
 
     terminal = browser(settings)
     has_tour = source_name == "demo" and scenario is None
-    view = first_view(settings, terminal, demo=source_name == "demo")
-    view = replace(view, hint=first_hint(settings, tour=has_tour))
+    view = first_view(settings, terminal, demo=source_name == "demo", tour=has_tour)
     if source_name not in (None, "demo"):
         from gputop.recording.reader import Recording
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.commands.config_file import ConfigWatch, problems
+from gputop.commands.config import ConfigWatch, problems
 from gputop.diagnosis.types import Badge, GpuDiagnosis
 from gputop.features.alerts.alert_judge import Judge
 from gputop.features.alerts.alert_table import Alert, AlertError, alerts_of, ids, keys, parse

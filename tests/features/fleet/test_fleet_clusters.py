@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.commands.config_file import assignment
+from gputop.commands.config import assignment
 from gputop.config import ConfigError, Settings, load
 from gputop.features.fleet.address import address_of, cluster_of
 from gputop.model.fleet_settings import hosts_of
