@@ -23,7 +23,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
-from gputop.commands.screen import screen_terminal, show
+from gputop.commands.screen import screen_options, show
 from gputop.config import Settings
 from gputop.model.snapshot import Snapshot
 from gputop.sources.processes.control import ProcessControl
@@ -159,7 +159,7 @@ def main() -> int:
     os.chdir(Path(report).parent)
     settings = Settings(hint=False)
     source = Hurried(Path(report), float(pace_ms) / 1000, int(look_ticks))
-    return show(argparse.Namespace(), source, settings, screen_terminal(settings), access=ProcessControl)
+    return show(screen_options(argparse.Namespace(), settings), source, access=ProcessControl)
 
 
 if __name__ == "__main__":
