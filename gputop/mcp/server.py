@@ -27,9 +27,9 @@ from gputop.diagnosis.catalogue import BadgeRow, VerdictRow, badge_rows, titles,
 from gputop.diagnosis.diagnosis_data import as_json
 from gputop.features.traces.columns import TraceError
 from gputop.features.traces.trace_analysis import StepChoice
+from gputop.features.traces.trace_beside import compare_traces, comparison_data
 from gputop.features.traces.trace_command import choice_of
-from gputop.features.traces.trace_data import compare_traces, comparison_data, trace_data
-from gputop.features.traces.trace_document import worst
+from gputop.features.traces.trace_document import trace_data, worst
 from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
 from gputop.mcp.answers import (
     compact,

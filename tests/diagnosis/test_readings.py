@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.readings import LASTS_S, LASTS_SLOW_S, STUCK_S, Readings
 from gputop.diagnosis.window import flag_now
-from gputop.features.traces.recorded_window import recorded_window
+from gputop.features.traces.trace_beside import recorded_window
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import read_snapshots

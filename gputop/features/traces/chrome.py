@@ -11,6 +11,7 @@ import re
 from array import array
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
 from math import floor
 from operator import add, attrgetter
 from typing import Any
@@ -36,26 +37,19 @@ from gputop.features.traces.columns import (
     is_communication,
 )
 
-# One event of a Chrome trace as Kineto writes it, and the same with odd values normalised.
-#
-# Arguments are Kineto's (libkineto, output_json.cpp). Nothing here knows what an event means.
-
 Value = int | float | str | None
 
 
 class Args(Struct, gc=False, frozen=True):
-    """The arguments that nearly every trace needs. Each further one slows reading down."""
+    """The arguments of an event that are used here. Only ROCm's traces need ``grid``; collectives and hardware counters
+    have those after it."""
 
     device: Value = None
     stream: Value = None
     correlation: Value = None
     blocks: Value = field(name="blocks per SM", default=None)
     occupancy: Value = field(name="est. achieved occupancy %", default=None)
-
-
-class AllArgs(Args, gc=False, frozen=True):
-    """Also with the arguments of collectives and hardware counters, and grids, which ROCm's traces have alone."""
-
+    grid: Any = None
     operation: Value = field(name="Collective name", default=None)
     group: Value = field(name="Process Group Name", default=None)
     seq: Value = field(name="Seq", default=None)
@@ -63,11 +57,12 @@ class AllArgs(Args, gc=False, frozen=True):
     received: Value = field(name="Out msg nelems", default=None)
     ranks: Value = field(name="Group size", default=None)
     dtype: Any = None
-    grid: Any = None
     sm_active: Value = field(name="sm__cycles_active.avg.pct_of_peak_sustained_elapsed", default=None)
 
 
-class _Event(Struct, gc=False, frozen=True):
+class ChromeEvent(Struct, gc=False, frozen=True):
+    """One event as the file has it."""
+
     ph: str = ""
     cat: str | None = None
     name: Value = None
@@ -75,48 +70,21 @@ class _Event(Struct, gc=False, frozen=True):
     tid: Value = None
     ts: Value = None
     dur: Value = None
-
-
-class ChromeEvent(_Event, gc=False, frozen=True):
-    """One event as the file has it."""
-
     args: Args | None = None
 
 
-class FullEvent(_Event, gc=False, frozen=True):
-    """One event with all arguments that are used here."""
-
-    args: AllArgs | None = None
+NO_ARGS = Args()
+decode = msgspec.json.Decoder(list[ChromeEvent]).decode
 
 
-NO_ARGS = AllArgs()
-_LEAN = msgspec.json.Decoder(list[ChromeEvent])
-_FULL = msgspec.json.Decoder(list[FullEvent])
-_RARE = (b'"Collective name"', b'"hardware_counters"')
-_GRID, _BLOCKS = b'"grid"', b'"blocks per SM"'
-
-
-def decode(text: bytes) -> list[Any]:
-    """A list of events, with the rarer arguments where the text holds any."""
-    rare = any(word in text for word in _RARE) or (_GRID in text and _BLOCKS not in text)
-    return (_FULL if rare else _LEAN).decode(text)
-
-
-def blocks_of(grid: Any) -> float:
-    """The number of blocks of a grid as Kineto writes it, ``[x, y, z]``; -1 for anything else."""
-    if not isinstance(grid, list) or not grid or not all(isinstance(side, int) and side > 0 for side in grid):
-        return float(ABSENT)
-    return float(min(math.prod(grid), 1 << 62))
-
-
-def plain(event: Any) -> ChromeEvent | FullEvent:
+def plain(event: ChromeEvent) -> ChromeEvent:
     """The event with its values in the types that new traces write. Raises TypeError, ValueError and OverflowError."""
     args = event.args or NO_ARGS
-    return replace(  # type: ignore[no-any-return]
+    return replace(
         event,
         name="" if event.name is None else str(event.name),
-        ts=float(event.ts),
-        dur=0.0 if event.dur is None else float(event.dur),
+        ts=float(event.ts),  # type: ignore[arg-type]
+        dur=float(event.dur or 0.0),
         args=replace(
             args,
             device=whole(args.device if args.device is not None else event.pid),
@@ -130,33 +98,30 @@ def plain(event: Any) -> ChromeEvent | FullEvent:
 
 def whole(value: Value) -> int:
     """A number of a device, stream or correlation; the digits of a text such as "stream 7"; -1 for none."""
-    if value is None:
-        return ABSENT
     if isinstance(value, str):
         digits = re.search(r"\d+", value)
         return int(digits[0]) if digits else ABSENT
-    number = int(value)
     # Beyond 64 bits it matches nothing.
-    return number if -(2**63) <= number < 2**63 else ABSENT
+    return int(value) if value is not None and -(2**63) <= value < 2**63 else ABSENT
 
 
 def _positive(value: Value) -> float:
-    if value is None or value.__class__ is str:
+    return float(value) if isinstance(value, int | float) and 0.0 < value < 1e9 else float(ABSENT)
+
+
+def blocks_of(grid: Any) -> float:
+    """The number of blocks of a grid as Kineto writes it, ``[x, y, z]``; -1 for anything else."""
+    if not isinstance(grid, list) or not grid or not all(isinstance(side, int) and side > 0 for side in grid):
         return float(ABSENT)
-    number = float(value)
-    return number if 0.0 < number < 1e9 else float(ABSENT)
+    return float(min(math.prod(grid), 1 << 62))
 
 
-_KERNEL, _COPY, _CALL, _SPAN, _COUNTER = range(5)
-_CATEGORIES: dict[str, tuple[int, int]] = {
-    "kernel": (_KERNEL, COMPUTE), "Kernel": (_KERNEL, COMPUTE),
-    "gpu_memcpy": (_COPY, COPY), "gpu_memset": (_COPY, COPY), "Memcpy": (_COPY, COPY), "Memset": (_COPY, COPY),
-    "cuda_runtime": (_CALL, 0), "cuda_driver": (_CALL, 0), "Runtime": (_CALL, 0),
-    "cpu_op": (_SPAN, OPERATOR), "Operator": (_SPAN, OPERATOR),
-    "user_annotation": (_SPAN, ANNOTATION),
-    "python_function": (_SPAN, PYTHON),
-    "hardware_counters": (_COUNTER, 0),
+_SPANS: dict[str, int] = {
+    "cpu_op": OPERATOR, "Operator": OPERATOR, "user_annotation": ANNOTATION, "python_function": PYTHON,
 }  # fmt: skip
+_CALLS = frozenset({"cuda_runtime", "cuda_driver", "Runtime"})
+_KERNELS = frozenset({"kernel", "Kernel"})
+_COPIES = frozenset({"gpu_memcpy", "gpu_memset", "Memcpy", "Memset"})
 _FOREIGN = re.compile(r"(mtia|xpu|hpu|privateuse1)_?\w*$")
 _NAME, _THREAD = attrgetter("name"), attrgetter("pid", "tid")
 _PARTS = 8
@@ -171,21 +136,20 @@ def read_chrome(path: str, progress: Callable[[int, int], None] | None = None) -
     """
     text = Text(path)
     trace = Trace(path, text.size_bytes)
+    filler = _Filler(trace)
     try:
-        events = EventText(text.pieces())
-        filler = _Filler(trace)
-        for events_read in events.lists(decode):
-            filler.take(events_read)
-            if progress is not None:
-                progress(text.read_bytes, text.size_bytes)
-        trace.truncated = events.truncated or text.truncated
-        trace.dropped_events += events.dropped
-        _describe(trace, framing(events.head, events.tail), filler.base_us)
-        _fill_blocks(trace)
+        with closing(text.pieces()) as pieces:
+            events = EventText(pieces)
+            for events_read in events.lists(decode):
+                filler.take(events_read)
+                if progress is not None:
+                    progress(text.read_bytes, text.size_bytes)
     except TraceError as error:
         raise TraceError(f"{path} {error}") from None
-    finally:
-        text.close()
+    trace.truncated = events.truncated or text.truncated
+    trace.dropped_events += events.dropped
+    _describe(trace, framing(events.head, events.tail), filler.base_us)
+    _fill_blocks(trace)
     return trace
 
 
@@ -200,44 +164,55 @@ class _Filler:
         self._trace = trace
         self.base_us: float | None = None
         self._comm: dict[int, bool] = {}
-        self._fillers = {_KERNEL: self._gpu, _COPY: self._gpu, _CALL: self._calls, _SPAN: self._spans}
 
-    def take(self, events: list[Any]) -> None:
+    def take(self, events: list[ChromeEvent]) -> None:
         """Append all events of a list; those that are damaged are counted."""
-        groups: defaultdict[str | None, list[Any]] = defaultdict(list)
+        groups: defaultdict[str | None, list[ChromeEvent]] = defaultdict(list)
         for event in events:
             groups[event.cat].append(event)
         for category, group in groups.items():
-            if category in _CATEGORIES:
-                filler, kind = _CATEGORIES[category]
-                if filler == _COUNTER:
-                    self._counters(group)
-                    continue
-                complete = [event for event in group if event.ph == "X"]
-                if complete:
-                    self._fill(filler, kind, complete)
+            if category == "hardware_counters":
+                self._counters(group)
+            elif category in _SPANS or category in _CALLS or category in _KERNELS or category in _COPIES:
+                self._fill(category, [event for event in group if event.ph == "X"])
             elif category is not None and _FOREIGN.match(category):
                 self._trace.foreign[category] = self._trace.foreign.get(category, 0) + len(group)
 
-    def _fill(self, filler: int, kind: int, group: list[Any]) -> None:
+    def _fill(self, category: str, group: list[Any]) -> None:
         """Append a group; it is split around odd values, so that the rest stays fast."""
         try:
-            self._fillers[filler](group, kind)
+            self._append(category, group)
             return
         except (TypeError, ValueError, OverflowError):
             pass
         if len(group) > 1:
             part = -(-len(group) // _PARTS)
             for begin in range(0, len(group), part):
-                self._fill(filler, kind, group[begin : begin + part])
+                self._fill(category, group[begin : begin + part])
             return
         try:
-            self._fillers[filler]([plain(group[0])], kind)
+            self._append(category, [plain(group[0])])
         except (TypeError, ValueError, OverflowError):
             self._trace.dropped_events += 1
 
+    def _append(self, category: str, group: list[Any]) -> None:
+        """Append a group, or nothing of it. Raises TypeError, ValueError and OverflowError for values that are odd."""
+        if not group:
+            return
+        trace = self._trace
+        args: list[Any] = [event.args or NO_ARGS for event in group]
+        rows = (*self._times(group), array("i", list(map(trace.names.__getitem__, map(_NAME, group)))))
+        if category in _KERNELS or category in _COPIES:
+            self._append_work(rows, args, category in _COPIES)
+            return
+        threads = array("i", list(map(trace.threads.__getitem__, map(_THREAD, group))))
+        if category in _SPANS:
+            trace.spans.extend(*rows, threads, array("b", [_SPANS[category]]) * len(group))
+        else:
+            trace.calls.extend(*rows, threads, array("q", [arg.correlation for arg in args]))
+
     def _times(self, group: list[Any]) -> tuple[array[int], array[int]]:
-        """Begins and ends in nanoseconds. Raises TypeError, ValueError and OverflowError for what is not a time."""
+        """Begins and ends in nanoseconds."""
         if self.base_us is None:
             first = group[0].ts
             self.base_us = float(first) if math.isfinite(first) else None
@@ -248,64 +223,28 @@ class _Filler:
             raise ValueError("a time out of every range")
         return starts, array("q", map(add, starts, durations))
 
-    def _names_and_threads(self, group: list[Any]) -> tuple[array[int], array[int]]:
-        trace = self._trace
-        names = array("i", list(map(trace.names.__getitem__, map(_NAME, group))))
-        return names, array("i", list(map(trace.threads.__getitem__, map(_THREAD, group))))
-
-    def _spans(self, group: list[Any], kind: int) -> None:
-        starts, ends = self._times(group)
-        names, threads = self._names_and_threads(group)
-        spans = self._trace.spans
-        spans.start.extend(starts)
-        spans.end.extend(ends)
-        spans.name.extend(names)
-        spans.thread.extend(threads)
-        spans.kind.extend(array("b", [kind]) * len(group))
-
-    def _calls(self, group: list[Any], kind: int) -> None:
-        starts, ends = self._times(group)
-        args: list[Any] = [event.args or NO_ARGS for event in group]
-        correlations = array("q", [arg.correlation for arg in args])
-        names, threads = self._names_and_threads(group)
-        calls = self._trace.calls
-        calls.start.extend(starts)
-        calls.end.extend(ends)
-        calls.name.extend(names)
-        calls.thread.extend(threads)
-        calls.correlation.extend(correlations)
-
-    def _gpu(self, group: list[Any], kind: int) -> None:
-        trace = self._trace
-        starts, ends = self._times(group)
-        args: list[Any] = [event.args or NO_ARGS for event in group]
-        devices = array("i", [arg.device for arg in args])
-        streams = array("q", [arg.stream for arg in args])
-        correlations = array("q", [arg.correlation for arg in args])
+    def _append_work(self, rows: tuple[array[int], ...], args: list[Any], copies: bool) -> None:
+        names = rows[-1]
+        kinds = array("b", [COPY] * len(names) if copies else list(map(self._kernel_kind, names)))
         # Kineto writes 0 for kernels that it could not estimate, such as Hopper's with much shared memory.
         blocks = array("f", [arg.blocks or ABSENT for arg in args])
-        occupancy = array("f", [arg.occupancy or ABSENT for arg in args])
-        names = array("i", list(map(trace.names.__getitem__, map(_NAME, group))))
-        gpu = trace.gpu
+        gpu = self._trace.gpu
         first = len(gpu)
-        gpu.start.extend(starts)
-        gpu.end.extend(ends)
-        gpu.name.extend(names)
-        gpu.kind.extend(array("b", [COPY] * len(group) if kind == COPY else list(map(self._kernel_kind, names))))
-        gpu.device.extend(devices)
-        gpu.stream.extend(streams)
-        gpu.correlation.extend(correlations)
-        gpu.blocks_per_sm.extend(blocks)
-        gpu.occupancy.extend(occupancy)
-        if set(map(type, args)) == {Args}:
-            gpu.grid.extend(array("f", [ABSENT]) * len(group))
-            return
-        # The parts of a damaged piece are decoded apart, each with the arguments that it needs.
-        full = [arg if isinstance(arg, AllArgs) else NO_ARGS for arg in args]
-        gpu.grid.extend(array("f", [blocks_of(arg.grid) for arg in full]))
-        for number, arg in enumerate(full, first):
+        gpu.extend(
+            *rows,
+            kinds,
+            array("i", [arg.device for arg in args]),
+            array("q", [arg.stream for arg in args]),
+            array("q", [arg.correlation for arg in args]),
+            array(
+                "f", [ABSENT if has != ABSENT else blocks_of(arg.grid) for has, arg in zip(blocks, args, strict=True)]
+            ),
+            blocks,
+            array("f", [arg.occupancy or ABSENT for arg in args]),
+        )
+        for number, arg in enumerate(args, first):
             if arg.operation is not None:
-                trace.collectives[number] = Collective(
+                self._trace.collectives[number] = Collective(
                     str(arg.group or ""), str(arg.operation), whole(arg.seq), whole(arg.sent), whole(arg.received),
                     whole(arg.ranks), str(arg.dtype or ""),
                 )  # fmt: skip

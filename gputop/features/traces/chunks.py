@@ -11,15 +11,15 @@ import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
-from queue import Empty, Queue
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 
 from gputop.features.traces.columns import TraceError
-from gputop.system.worker import Worker
 
 # A trace file's bytes, unpacked where it is gzip and read ahead by one thread while the pieces before are decoded.
 
@@ -28,88 +28,49 @@ MOST_BYTES = 16 << 30
 """Bytes that a compressed file may unpack to; far above any trace that a profiler wrote."""
 MOST_RATIO = 200
 _RATIO_FROM = 64 << 20
-_GZIP = b"\x1f\x8b"
 
 
 class Text:
-    """The bytes of a file, unpacked where it is gzip, read ahead by one thread. Close it after use.
-
-    ``truncated`` is known at the end: the last member of a gzip file is not complete.
-    """
+    """The bytes of a file, unpacked where it is gzip. ``truncated``: its end is missing or damaged."""
 
     def __init__(self, path: str) -> None:
         """Raises OSError."""
-        self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
-        self.size_bytes = os.fstat(self._file.fileno()).st_size
-        self.compressed = self._file.peek(2)[:2] == _GZIP
-        self.truncated = False
+        self._path = path
+        self.size_bytes = os.stat(path).st_size
         self.read_bytes = 0
-        self._ready: Queue[bytes | BaseException | None] = Queue(maxsize=2)
-        self._worker = Worker("trace-reader", self._work)
-        self._worker.ask()
+        self.truncated = False
 
-    def pieces(self) -> Iterator[bytes]:
-        """Pieces of the text in order. Raises TraceError for a file that unpacks without end, and OSError."""
-        while True:
-            piece = self._ready.get()
-            if piece is None:
-                return
-            if isinstance(piece, BaseException):
-                raise piece
-            yield piece
+    def pieces(self) -> Generator[bytes, None, None]:
+        """Pieces of the text in order, each read by a thread of its own while the one before is used.
 
-    def close(self) -> None:
-        """Stop reading ahead and close the file."""
-        self._worker.stop()
-        while self._worker.alive:
-            try:
-                self._ready.get_nowait()
-            except Empty:
-                self._worker.stop(0.05)
-        self._file.close()
+        Raises TraceError for a file that unpacks without end, and OSError.
+        """
+        with open(self._path, "rb") as file, ThreadPoolExecutor(1, "gputop-trace-reader") as reader:
+            packed = file.peek(2)[:2] == b"\x1f\x8b"
+            pieces = self._unpacked(file) if packed else iter(partial(file.read, PIECE_BYTES), b"")
+            ahead = reader.submit(next, pieces, b"")
+            while piece := ahead.result():
+                self.read_bytes = file.tell()
+                ahead = reader.submit(next, pieces, b"")
+                yield piece
 
-    def _work(self) -> None:
-        try:
-            for piece in self._unpacked() if self.compressed else self._plain():
-                self._ready.put(piece)
-                if self._worker.stopping.is_set():
-                    return
-        except BaseException as error:  # noqa: BLE001 - handed to who reads
-            self._ready.put(error)
-        else:
-            self._ready.put(None)
-
-    def _plain(self) -> Iterator[bytes]:
-        while piece := self._file.read(PIECE_BYTES):
-            self.read_bytes += len(piece)
-            yield piece
-
-    def _unpacked(self) -> Iterator[bytes]:
-        """All members one after the other. With a torn or damaged end, what came before it."""
-        unpacker = zlib.decompressobj(31)
-        out, pending = 0, b""
-        while True:
-            if not pending:
-                pending = self._file.read(1 << 20)
-                self.read_bytes += len(pending)
-                if not pending:
-                    self.truncated = self.truncated or not unpacker.eof
-                    return
-            if unpacker.eof:
-                if not pending.startswith(_GZIP):
-                    return
-                unpacker = zlib.decompressobj(31)
+    def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
+        """All members one after the other; of a torn or damaged one what came before that."""
+        unpacker, pending, out, is_within = zlib.decompressobj(31), b"", 0, True
+        while pending := pending or file.read(1 << 20):
             try:
                 piece = unpacker.decompress(pending, PIECE_BYTES)
             except zlib.error:
-                self.truncated = True
-                return
-            pending = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
+                break
+            is_within, pending = True, unpacker.unconsumed_tail
+            if unpacker.eof:
+                is_within, pending, unpacker = False, unpacker.unused_data, zlib.decompressobj(31)
             out += len(piece)
-            if out > MOST_BYTES or (out > _RATIO_FROM and out > MOST_RATIO * max(1, self.read_bytes)):
+            if out > MOST_BYTES or (out > _RATIO_FROM and out > MOST_RATIO * file.tell()):
                 raise TraceError("unpacks to more than any trace holds: is this a gzip bomb?")
             if piece:
                 yield piece
+        self.truncated = is_within
 
 
 LARGEST_EVENT = 64 << 20
@@ -148,10 +109,9 @@ class EventText:
             while len(text) >= PIECE_BYTES:
                 cut = _last_cut(text)
                 if cut is None:
-                    if len(text) < LARGEST_EVENT:
-                        break
-                    text = self._skip(text)
-                    continue
+                    if len(text) >= LARGEST_EVENT:
+                        raise TraceError("holds an event that is larger than any that a profiler writes")
+                    break
                 part = text[: cut.start() + 1]
                 events = _decoded(part, decode)
                 if events is None and (earlier := _last_cut(part)) is not None:
@@ -218,12 +178,6 @@ class EventText:
         part = text[: end.start() + 1]
         events = _decoded(part, decode)
         return self._salvaged(part, decode) if events is None else events
-
-    def _skip(self, text: bytes) -> bytes:
-        """Leave out an event that exceeds every bound."""
-        self.dropped += 1
-        match = _CUT.search(text)
-        return text[match.end() :] if match else b""
 
     def _torn(self, text: bytes, decode: Decode[T]) -> list[T]:
         """The events of a text that was cut off: all but the last, whose lists may look like the begin of another."""

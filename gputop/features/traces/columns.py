@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any
 
 from msgspec import Struct, field
@@ -48,52 +50,55 @@ class NumberedTexts(dict[Any, int]):
         return number
 
 
-class GpuEvents(Struct):
+def _column(code: str) -> Any:
+    """A field that begins as an empty array of this type."""
+    return field(default_factory=partial(array, code))
+
+
+class Columns(Struct):
+    """Rows of times, one array a column."""
+
+    start: array[int] = _column("q")
+    end: array[int] = _column("q")
+    name: array[int] = _column("i")
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def extend(self, *columns: Sequence[float]) -> None:
+        """Append rows, given by their columns in order."""
+        for field_name, values in zip(self.__struct_fields__, columns, strict=True):
+            getattr(self, field_name).extend(values)
+
+
+class GpuEvents(Columns):
     """Kernels, copies and memsets. ``grid`` is the number of blocks, ``blocks_per_sm`` that over the multiprocessors.
 
     Both are -1 where the file does not say, as is ``occupancy`` (percent; 0 means "not estimated" and is stored as -1).
     ``correlation`` joins an event to the call that launched it.
     """
 
-    start: array[int] = field(default_factory=lambda: array("q"))
-    end: array[int] = field(default_factory=lambda: array("q"))
-    name: array[int] = field(default_factory=lambda: array("i"))
-    kind: array[int] = field(default_factory=lambda: array("b"))
-    device: array[int] = field(default_factory=lambda: array("i"))
-    stream: array[int] = field(default_factory=lambda: array("q"))
-    correlation: array[int] = field(default_factory=lambda: array("q"))
-    grid: array[float] = field(default_factory=lambda: array("f"))
-    blocks_per_sm: array[float] = field(default_factory=lambda: array("f"))
-    occupancy: array[float] = field(default_factory=lambda: array("f"))
-
-    def __len__(self) -> int:
-        return len(self.start)
+    kind: array[int] = _column("b")
+    device: array[int] = _column("i")
+    stream: array[int] = _column("q")
+    correlation: array[int] = _column("q")
+    grid: array[float] = _column("f")
+    blocks_per_sm: array[float] = _column("f")
+    occupancy: array[float] = _column("f")
 
 
-class Calls(Struct):
+class Calls(Columns):
     """Calls of the CUDA or HIP runtime and driver on the host."""
 
-    start: array[int] = field(default_factory=lambda: array("q"))
-    end: array[int] = field(default_factory=lambda: array("q"))
-    name: array[int] = field(default_factory=lambda: array("i"))
-    thread: array[int] = field(default_factory=lambda: array("i"))
-    correlation: array[int] = field(default_factory=lambda: array("q"))
-
-    def __len__(self) -> int:
-        return len(self.start)
+    thread: array[int] = _column("i")
+    correlation: array[int] = _column("q")
 
 
-class Spans(Struct):
+class Spans(Columns):
     """What the host was executing: operators, named ranges and Python functions."""
 
-    start: array[int] = field(default_factory=lambda: array("q"))
-    end: array[int] = field(default_factory=lambda: array("q"))
-    name: array[int] = field(default_factory=lambda: array("i"))
-    thread: array[int] = field(default_factory=lambda: array("i"))
-    kind: array[int] = field(default_factory=lambda: array("b"))
-
-    def __len__(self) -> int:
-        return len(self.start)
+    thread: array[int] = _column("i")
+    kind: array[int] = _column("b")
 
 
 class Collective(Struct, frozen=True):
@@ -126,7 +131,7 @@ class PageFaults(Struct, frozen=True):
     """
 
     gpu_faults: int
-    faults_ms: float
+    faults_ms: float = field(name="handling_ms")
     cpu_faults: int
     moved_bytes: int
 
@@ -224,18 +229,7 @@ def subtract(minuend: Intervals, subtrahend: Intervals) -> Intervals:
 
 def intersect(first_set: Intervals, second_set: Intervals) -> Intervals:
     """The moments of both sets."""
-    both: Intervals = []
-    at, many = 0, len(second_set)
-    for begin, end in first_set:
-        while at < many and second_set[at][1] <= begin:
-            at += 1
-        look = at
-        while look < many and second_set[look][0] < end:
-            first, last = max(begin, second_set[look][0]), min(end, second_set[look][1])
-            if first < last:
-                both.append((first, last))
-            look += 1
-    return both
+    return subtract(first_set, subtract(first_set, second_set))
 
 
 def clip(intervals: Iterable[Interval], begin: int, end: int) -> Intervals:
@@ -256,13 +250,11 @@ def touching(intervals: Intervals, begin: int, end: int) -> Intervals:
 
 def length_by(intervals: Intervals, boundaries: list[int]) -> list[int]:
     """Nanoseconds of sorted, disjoint intervals between each two consecutive boundaries."""
-    sums = [0] * (len(boundaries) - 1)
-    at = 0
-    for begin, end in intervals:
-        while at < len(sums) and boundaries[at + 1] <= begin:
-            at += 1
-        row = at
-        while row < len(sums) and boundaries[row] < end:
-            sums[row] += max(0, min(end, boundaries[row + 1]) - max(begin, boundaries[row]))
-            row += 1
-    return sums
+    begins = [begin for begin, _ in intervals]
+    spent = [0, *accumulate(end - begin for begin, end in intervals)]
+
+    def until(moment: int) -> int:
+        at = bisect_left(begins, moment)
+        return spent[at] - max(0, intervals[at - 1][1] - moment) if at else 0
+
+    return [after - before for before, after in pairwise(map(until, boundaries))]

@@ -1,11 +1,11 @@
-"""What ran on the GPU: utilisation, the bound on SM activity from launch grids, the queue, the kernels by time, and how
-fast the collectives were.
+"""What ran on the GPU: the bound on SM activity from launch grids, the queue, the kernels by time and by category, and
+how fast the collectives were.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from heapq import heappop, heappush
 from itertools import accumulate, compress
@@ -13,23 +13,15 @@ from operator import sub
 from statistics import median
 from types import MappingProxyType
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gputop.features.traces.columns import ABSENT, COMM, COMPUTE, COPY, Collective, Trace
-from gputop.features.traces.kernel_names import category, short_name
+from gputop.features.traces.kernel_names import CATEGORIES, category, short_name
 from gputop.features.traces.timeline import DeviceEvents
 
 KNOWN_SHARE = 0.8
 """Share of the kernels' time for which occupancy or grid must be known before either is shown."""
 _ONE = 1_000_000
-
-
-class Queue(Struct, frozen=True):
-    """How full the GPU's queue was when kernels began. ``delay_us`` is the median from launch to begin."""
-
-    empty_pct: float
-    delay_us: float
-    kernels: int
 
 
 class KernelRow(Struct, frozen=True):
@@ -65,11 +57,11 @@ def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:
         first = max(first, begin)
         while running and running[0][0] <= first:
             over, weight = heappop(running)
-            covered += (over - since) * (level if level < _ONE else _ONE)
+            covered += (over - since) * min(level, _ONE)
             level -= weight
             since = over
         if running:
-            covered += (first - since) * (level if level < _ONE else _ONE)
+            covered += (first - since) * min(level, _ONE)
         since = first
         # Integers, so that what was added is subtracted exactly.
         weight = _ONE if blocks == ABSENT or blocks >= 1.0 else round(blocks * _ONE)
@@ -83,97 +75,108 @@ def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:
     return 100.0 * covered / _ONE / (end - begin) if has_blocks else None
 
 
-def queue(trace: Trace, events: DeviceEvents, begin: int, end: int) -> Queue | None:
-    """The GPU's queue at the begin of each kernel inside of [begin, end); None where no launch is known.
-
-    Empty: every kernel launched by then had begun.
+def queue(trace: Trace, events: DeviceEvents, begin: int, end: int) -> tuple[float | None, float | None]:
+    """At how many percent of the kernels that begin in [begin, end) the GPU's queue was empty, so that every kernel
+    launched by then had begun; and the median µs from a launch to the begin. None where no launch is known.
     """
     calls = trace.calls.start
-    starts: list[int] = []
-    launched: list[int] = []
-    for start, kind, launch in zip(events.start, events.kind, events.launch, strict=True):
-        if launch != ABSENT and kind != COPY and begin <= start < end:
-            starts.append(start)
-            launched.append(calls[launch])
-    if not starts:
-        return None
-    delay = median(map(sub, starts, launched))
-    launched.sort()
-    at = empty = 0
-    for begun, start in enumerate(starts, 1):
-        while at < len(launched) and launched[at] <= start:
-            at += 1
-        empty += at <= begun
-    return Queue(100.0 * empty / len(starts), delay / 1000.0, len(starts))
+    pairs = [
+        (start, calls[launch])
+        for start, kind, launch in zip(events.start, events.kind, events.launch, strict=True)
+        if launch != ABSENT and kind != COPY and begin <= start < end
+    ]
+    if not pairs:
+        return None, None
+    launched = sorted(launch for _, launch in pairs)
+    empty = sum(bisect_right(launched, start) <= begun for begun, (start, _) in enumerate(pairs, 1))
+    return 100.0 * empty / len(pairs), median(start - launch for start, launch in pairs) / 1000.0
 
 
 Like = tuple[int, int, float, float]
 """What alike events share: name, kind, blocks per SM, occupancy."""
 
 
-def time_and_calls(events: DeviceEvents, begin: int, end: int) -> tuple[dict[Like, int], dict[Like, int]]:
-    """Nanoseconds in [begin, end), and how many there were, of events that are alike."""
-    spent: dict[Like, int] = {}
-    calls: dict[Like, int] = {}
+Spent = dict[Like, list[int]]
+"""Of events that are alike the nanoseconds inside of a window, and how many there were."""
+
+
+def spent_by_kind(events: DeviceEvents, begin: int, end: int) -> Spent:
+    """The events of a device in [begin, end)."""
+    spent: Spent = {}
     keys = zip(events.name, events.kind, events.blocks, events.occupancy, strict=True)
     for key, first, last in zip(keys, events.start, events.end, strict=True):
         if first < end and last > begin:
-            if first < begin or last > end:
-                first, last = max(first, begin), min(last, end)
-            spent[key] = spent.get(key, 0) + last - first
-            calls[key] = calls.get(key, 0) + 1
-    return spent, calls
+            row = spent.setdefault(key, [0, 0])
+            row[0] += min(last, end) - max(first, begin)
+            row[1] += 1
+    return spent
 
 
-def kernel_rows(trace: Trace, spent: dict[Like, int], calls: dict[Like, int], window: int) -> list[KernelRow]:
+def kernel_rows(trace: Trace, spent: Spent, window: int) -> list[KernelRow]:
     """Kernels by their time, the longest first. Shares are of the window, in nanoseconds, and may overlap."""
     sums: dict[tuple[str, str], list[float]] = {}
-    shorter: dict[int, tuple[str, str]] = {}
-    for key, time in spent.items():
-        name, kind, blocks, occupancy = key
+    for (name, kind, blocks, occupancy), (time, calls) in spent.items():
         if kind == COPY:
             continue
-        if name not in shorter:
-            text = trace.names.texts[name]
-            shorter[name] = (short_name(text), "communication" if kind == COMM else category(text))
-        row = sums.setdefault(shorter[name], [0.0] * 6)
+        text = trace.names.texts[name]
+        row = sums.setdefault((short_name(text), "communication" if kind == COMM else category(text)), [0.0] * 6)
         row[0] += time
-        row[1] += calls[key]
+        row[1] += calls
         if occupancy != ABSENT:
             row[2] += time
             row[3] += time * occupancy
         if blocks != ABSENT:
             row[4] += time
             row[5] += time * min(1.0, blocks)
-    rows = [_kernel_row(label, group, row, window) for (label, group), row in sums.items()]
+    rows = [
+        KernelRow(
+            label, 100.0 * time / window, int(calls), time / calls / 1000.0,
+            _known_mean(occupancy, with_occupancy, time), _known_mean(100.0 * blocks, with_blocks, time),
+            group == "communication", group,
+        )
+        for (label, group), (time, calls, with_occupancy, occupancy, with_blocks, blocks) in sums.items()
+    ]  # fmt: skip
     return sorted(rows, key=lambda row: (-row.share_pct, row.name))
 
 
-def _kernel_row(label: str, group: str, row: list[float], window: int) -> KernelRow:
-    time, calls, with_occupancy, occupancy, with_blocks, blocks = row
-    return KernelRow(
-        label,
-        100.0 * time / window,
-        int(calls),
-        time / calls / 1000.0,
-        occupancy / with_occupancy if with_occupancy and with_occupancy >= KNOWN_SHARE * time else None,
-        100.0 * blocks / with_blocks if with_blocks and with_blocks >= KNOWN_SHARE * time else None,
-        group == "communication",
-        group,
-    )
+def _known_mean(weighted: float, known: float, whole: float) -> float | None:
+    """A mean over time; None where it is known for too little of it."""
+    return weighted / known if known and known >= KNOWN_SHARE * whole else None
+
+
+CATEGORY_WORDS = {name: name for name in CATEGORIES} | {"gemm": "GEMM, convolution", "copy": "copy, layout"}
+
+
+class CategoryRow(Struct, frozen=True):
+    """GEMM, attention, normalisation and so on: its events' time in percent of the window, which may overlap, and how
+    many there were."""
+
+    category: str
+    share_pct: float
+    calls: int
+
+
+def category_rows(trace: Trace, spent: Spent, window: int) -> list[CategoryRow]:
+    """Categories by their time, the longest first; memory copies and memsets are ``copy``. ``window`` is in ns."""
+    sums: dict[str, list[int]] = {}
+    for (name, kind, *_), (time, calls) in spent.items():
+        label = "communication" if kind == COMM else "copy" if kind == COPY else category(trace.names.texts[name])
+        row = sums.setdefault(label, [0, 0])
+        row[0] += time
+        row[1] += calls
+    rows = [CategoryRow(label, 100.0 * time / window, many) for label, (time, many) in sums.items()]
+    return sorted(rows, key=lambda row: (-row.share_pct, CATEGORIES.index(row.category)))
 
 
 def occupancy_pct(events: DeviceEvents) -> float | None:
     """The kernels' occupancy, weighted by their durations; None where it is known for less than 80 % of their time."""
-    known_ns = weighted = 0.0
-    kernels = 0
+    known_ns = weighted = kernels = 0.0
     for first, last, kind, occupancy in zip(events.start, events.end, events.kind, events.occupancy, strict=True):
         if kind != COPY:
             kernels += last - first
-            if occupancy != ABSENT:
-                known_ns += last - first
-                weighted += (last - first) * occupancy
-    return weighted / known_ns if known_ns and known_ns >= KNOWN_SHARE * kernels else None
+            known_ns += (last - first) * (occupancy != ABSENT)
+            weighted += (last - first) * occupancy * (occupancy != ABSENT)
+    return _known_mean(weighted, known_ns, kernels)
 
 
 def median_kernel_us(events: DeviceEvents) -> float | None:
@@ -232,13 +235,13 @@ class CommRow(Struct, frozen=True):
 
     operation: str
     bytes: int
-    ranks: int
+    ranks: int | None
     calls: int
     total_ms: float
     median_us: float
     best_us: float
-    bus_median: float | None
-    bus_best: float | None
+    bus_median: float | None = field(name="bus_median_bytes_per_s")
+    bus_best: float | None = field(name="bus_best_bytes_per_s")
 
 
 def comm_rows(trace: Trace, events: DeviceEvents, begin: int, end: int) -> list[CommRow]:
@@ -257,12 +260,10 @@ def comm_rows(trace: Trace, events: DeviceEvents, begin: int, end: int) -> list[
 
 def _row(operation: str, size: int, ranks: int, took: list[int]) -> CommRow:
     factor = bus_factor(operation, ranks)
-    middle = median(took)
-    return CommRow(
-        operation, size, ranks, len(took), sum(took) / 1e6, middle / 1000.0, min(took) / 1000.0,
-        None if factor is None else factor * size / (middle * 1e-9),
-        None if factor is None else factor * size / (min(took) * 1e-9),
-    )  # fmt: skip
+    middle, best = median(took), min(took)
+    bus = (None, None) if factor is None else (factor * size / (middle * 1e-9), factor * size / (best * 1e-9))
+    times = sum(took) / 1e6, middle / 1000.0, best / 1000.0
+    return CommRow(operation, size, ranks if ranks > 0 else None, len(took), *times, *bus)
 
 
 def message_bytes(collective: Collective) -> int:

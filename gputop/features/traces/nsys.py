@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
@@ -36,7 +37,7 @@ _RANGES = (59, 60)
 _COPIES = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP", 11: "HtoD (unified memory)", 12: "DtoH (unified memory)"}
 _MIGRATIONS = (11, 12)
 _PAGEABLE, _BATCH = 0, 50_000
-_GRAPH = "graph, kernels not recorded"
+_OF_WORK = ("deviceId", "streamId", "correlationId")
 Row = tuple[Any, ...]
 Progress = Callable[[int, int], None]
 
@@ -48,223 +49,170 @@ def read_nsys(path: str, size_bytes: int, progress: Progress | None = None) -> T
     """
     trace = Trace(path, size_bytes)
     try:
-        database = _opened(path)
-    except sqlite3.Error as error:
-        raise TraceError(f"{path} cannot be opened: {error}") from None
-    try:
-        export = _Export(database)
-        if not export.holds("CUPTI_ACTIVITY_KIND_RUNTIME") and not export.holds("CUPTI_ACTIVITY_KIND_KERNEL"):
-            if not export.holds("META_DATA_EXPORT") and not export.holds("StringIds"):
-                raise TraceError(f"{path} is a database of something else, not `nsys export --type sqlite`")
-            raise TraceError(f"{path} holds no CUDA: record with `nsys profile --trace cuda,nvtx`")
-        _fill(trace, export, progress)
+        # Immutable: it works where no lock can be made.
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)) as database:
+            database.execute("PRAGMA query_only = ON")
+            database.execute("PRAGMA trusted_schema = OFF")
+            database.text_factory = lambda text: text.decode("utf-8", "replace")
+            # Tables only: a view of that name could compute anything.
+            rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            tables = {str(name) for (name,) in rows}
+            if not tables & {"CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_KERNEL"}:
+                if not tables & {"META_DATA_EXPORT", "StringIds"}:
+                    raise TraceError(f"{path} is a database of something else, not `nsys export --type sqlite`")
+                raise TraceError(f"{path} holds no CUDA: record with `nsys profile --trace cuda,nvtx`")
+            _Export(trace, database, tables).read(progress)
     except sqlite3.Error as error:
         raise TraceError(f"{path} cannot be read: {error}; export it again with `nsys export --type sqlite`") from None
-    finally:
-        database.close()
     return trace
 
 
-def _opened(path: str) -> sqlite3.Connection:
-    """The database, read-only and without trust in what it defines. ``immutable`` works where no lock can be made."""
-    database = sqlite3.connect(f"file:{quote(path)}?mode=ro&immutable=1", uri=True)
-    database.execute("PRAGMA query_only = ON")
-    database.execute("PRAGMA trusted_schema = OFF")
-    database.text_factory = lambda text: text.decode("utf-8", "replace")
-    return database
-
-
 class _Export:
-    """The tables and columns that this export has."""
+    """Reads what an export has, table by table, into a trace's columns."""
 
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-        # Tables only: a view of that name could compute anything.
-        rows = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        self._tables = {str(name) for (name,) in rows}
-        self._columns: dict[str, set[str]] = {}
-
-    def holds(self, table: str) -> bool:
-        return table in self._tables
-
-    def has(self, table: str, column: str) -> bool:
-        if table not in self._columns:
-            rows = self._database.execute(f'PRAGMA table_info("{table}")') if self.holds(table) else ()
-            self._columns[table] = {str(row[1]) for row in rows}
-        return column in self._columns[table]
-
-    def rows(self, table: str, columns: Iterable[str]) -> Iterator[list[Row]]:
-        """Lists of rows; a column that this export lacks is NULL. Without the first column there are none."""
-        names = tuple(columns)
-        if not self.has(table, names[0]):
-            return
-        selected = ", ".join(f'"{column}"' if self.has(table, column) else "NULL" for column in names)
-        cursor = self._database.execute(f'SELECT {selected} FROM "{table}"')
-        while rows := cursor.fetchmany(_BATCH):
-            yield rows
-
-
-def _fill(trace: Trace, export: _Export, progress: Progress | None) -> None:
-    strings: dict[int, str] = {}
-    for rows in export.rows("StringIds", ("id", "value")):
-        strings.update((number, str(value)) for number, value in rows if isinstance(number, int))
-    _devices(trace, export)
-    steps: tuple[Callable[[], None], ...] = (
-        lambda: _kernels(trace, export, strings),
-        lambda: _memory(trace, export),
-        lambda: _graphs(trace, export),
-        lambda: _calls(trace, export, strings),
-        lambda: _ranges(trace, export, strings),
-        lambda: _metrics(trace, export),
-        lambda: _page_faults(trace, export),
-    )
-    for done, step in enumerate(steps, 1):
-        step()
-        if progress is not None:
-            progress(done, len(steps))
-    for rows in export.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
-        begin = rows[0][0]
-        trace.begin_unix_s = begin / 1e9 if isinstance(begin, int) and begin > 10**18 else None
-
-
-def _devices(trace: Trace, export: _Export) -> None:
-    counts: dict[int, int] = {}
-    for rows in export.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "numMultiprocessors")):
-        counts.update((gpu, count) for gpu, count in rows if isinstance(gpu, int) and isinstance(count, int))
-    columns = ("id", "name", "smCount", "computeMajor", "totalMemory", "uuid")
-    for rows in export.rows("TARGET_INFO_GPU", columns):
-        for index, name, count, major, memory, uuid in rows:
-            if isinstance(index, int):
-                trace.devices[index] = TraceDevice(
-                    index,
-                    name if isinstance(name, str) else None,
-                    count if isinstance(count, int) else counts.get(index),
-                    major if isinstance(major, int) else None,
-                    memory if isinstance(memory, int) else None,
-                    uuid if isinstance(uuid, str) else None,
-                )
-
-
-def _append(trace: Trace, row: tuple[int, int, str, int, int, int, int, float]) -> None:
-    """One event of a GPU: begin, end, name, kind, device, stream, correlation, blocks per SM."""
-    begin, end, name, kind, device, stream, correlation, blocks = row
-    if not (isinstance(begin, int) and isinstance(end, int) and begin <= end):
-        trace.dropped_events += 1
-        return
-    gpu = trace.gpu
-    gpu.start.append(begin)
-    gpu.end.append(end)
-    gpu.name.append(trace.names[name])
-    gpu.kind.append(kind)
-    gpu.device.append(_number(device, 0))
-    gpu.stream.append(_number(stream))
-    gpu.correlation.append(_number(correlation))
-    gpu.grid.append(ABSENT)
-    gpu.blocks_per_sm.append(blocks)
-    gpu.occupancy.append(ABSENT)
-
-
-def _number(value: Any, otherwise: int = ABSENT) -> int:
-    return value if isinstance(value, int) else otherwise
-
-
-def _kernels(trace: Trace, export: _Export, strings: dict[int, str]) -> None:
-    table = "CUPTI_ACTIVITY_KIND_KERNEL"
-    columns = (
-        "start", "end", "deviceId", "streamId", "correlationId", "demangledName", "shortName", "gridX", "gridY",
-        "gridZ",
-    )  # fmt: skip
-    kinds: dict[str, int] = {}
-    for rows in export.rows(table, columns):
-        for begin, end, device, stream, correlation, long, short, x, y, z in rows:
-            name = strings.get(long) or strings.get(short) or "a kernel without a name"
-            if name not in kinds:
-                kinds[name] = COMM if is_communication(name) else COMPUTE
-            count = trace.devices[device].sm_count if device in trace.devices else None
-            grid = x * y * z if isinstance(x, int) and isinstance(y, int) and isinstance(z, int) else 0
-            blocks = grid / count if grid and count else ABSENT
-            _append(trace, (begin, end, name, kinds[name], device, stream, correlation, blocks))
-
-
-def _memory(trace: Trace, export: _Export) -> None:
-    columns = ("start", "end", "deviceId", "streamId", "correlationId", "copyKind", "srcKind", "dstKind")
-    for rows in export.rows("CUPTI_ACTIVITY_KIND_MEMCPY", columns):
-        for begin, end, device, stream, correlation, kind, source, target in rows:
-            host = source if kind == 1 else target
-            pageable = " (Pageable)" if kind in (1, 2) and host == _PAGEABLE else ""
-            name = f"Memcpy {_COPIES.get(kind, '')}{pageable}".strip()
-            _append(trace, (begin, end, name, COPY, device, stream, correlation, ABSENT))
-    for rows in export.rows("CUPTI_ACTIVITY_KIND_MEMSET", columns[:5]):
-        for begin, end, device, stream, correlation in rows:
-            _append(trace, (begin, end, "Memset", COPY, device, stream, correlation, ABSENT))
-
-
-def _graphs(trace: Trace, export: _Export) -> None:
-    """Whole graphs, where the kernels in them were not recorded: the GPU was busy with unknown kernels."""
-    columns = ("start", "end", "deviceId", "streamId", "correlationId")
-    for rows in export.rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", columns):
-        for begin, end, device, stream, correlation in rows:
-            _append(trace, (begin, end, _GRAPH, COMPUTE, device, stream, correlation, ABSENT))
-
-
-def _calls(trace: Trace, export: _Export, strings: dict[int, str]) -> None:
-    calls, names = trace.calls, {number: _VERSION.sub("", text) for number, text in strings.items()}
-    for rows in export.rows("CUPTI_ACTIVITY_KIND_RUNTIME", ("start", "end", "nameId", "globalTid", "correlationId")):
-        good = [row for row in rows if isinstance(row[0], int) and isinstance(row[1], int) and row[0] <= row[1]]
-        trace.dropped_events += len(rows) - len(good)
-        calls.start.extend(array("q", [row[0] for row in good]))
-        calls.end.extend(array("q", [row[1] for row in good]))
-        calls.name.extend(array("i", [trace.names[names.get(row[2], "a CUDA call")] for row in good]))
-        calls.thread.extend(array("i", [trace.threads[row[3]] for row in good]))
-        calls.correlation.extend(array("q", [_number(row[4]) for row in good]))
-
-
-def _ranges(trace: Trace, export: _Export, strings: dict[int, str]) -> None:
-    spans = trace.spans
-    for rows in export.rows("NVTX_EVENTS", ("start", "end", "text", "textId", "globalTid", "eventType")):
-        for begin, end, text, number, thread, kind in rows:
-            if kind not in _RANGES or not isinstance(begin, int) or not isinstance(end, int) or end < begin:
-                continue
-            spans.start.append(begin)
-            spans.end.append(end)
-            spans.name.append(trace.names[str(text) if text is not None else strings.get(number, "")])
-            spans.thread.append(trace.threads[thread])
-            spans.kind.append(ANNOTATION)
-
-
-def _metrics(trace: Trace, export: _Export) -> None:
-    """Add the sampled SM activity. The device is the low byte of the metrics' type."""
-    sm_metrics: set[tuple[int, int]] = set()
-    for rows in export.rows("TARGET_INFO_GPU_METRICS", ("metricId", "typeId", "metricName")):
-        sm_metrics |= {
-            (kind, metric) for metric, kind, name in rows if isinstance(name, str) and _SM_ACTIVE.search(name)
+    def __init__(self, trace: Trace, database: sqlite3.Connection, tables: set[str]) -> None:
+        self._trace, self._database = trace, database
+        self._columns = {
+            table: {str(row[1]) for row in database.execute(f'PRAGMA table_info("{table}")')} for table in tables
         }
-    if not sm_metrics:
-        return
-    for rows in export.rows("GPU_METRICS", ("timestamp", "typeId", "metricId", "value")):
-        for t, kind, metric, value in rows:
-            if (kind, metric) in sm_metrics and isinstance(t, int) and isinstance(value, int | float):
-                trace.counters.append(CounterSample(t, kind & 0xFF, float(value)))
-                trace.counter_source = "nsys"
+        self._strings: dict[int, str] = {}
+
+    def read(self, progress: Progress | None) -> None:
+        for rows in self._rows("StringIds", "id", "value"):
+            self._strings.update((number, str(value)) for number, value in rows if isinstance(number, int))
+        steps = (self._devices, self._work, self._calls, self._ranges, self._metrics, self._page_faults)
+        for done, step in enumerate(steps, 1):
+            step()
+            if progress is not None:
+                progress(done, len(steps))
+        for (begin,), *_ in self._rows("TARGET_INFO_SESSION_START_TIME", "utcEpochNs"):
+            self._trace.begin_unix_s = begin / 1e9 if isinstance(begin, int) and begin > 10**18 else None
+
+    def _rows(self, table: str, *columns: str) -> Iterator[list[Row]]:
+        """Lists of rows; a column that this export lacks is NULL. Without the first column there are none."""
+        has = self._columns.get(table, set())
+        if columns[0] in has:
+            selected = ", ".join(f'"{column}"' if column in has else "NULL" for column in columns)
+            cursor = self._database.execute(f'SELECT {selected} FROM "{table}"')
+            while rows := cursor.fetchmany(_BATCH):
+                yield rows
+
+    def _timed(self, table: str, *columns: str) -> Iterator[list[Row]]:
+        """Lists of rows that begin with two times in their order; others are counted."""
+        for rows in self._rows(table, "start", "end", *columns):
+            good = [row for row in rows if isinstance(row[0], int) and isinstance(row[1], int) and row[0] <= row[1]]
+            self._trace.dropped_events += len(rows) - len(good)
+            yield good
+
+    def _devices(self) -> None:
+        counts: dict[int, Any] = {}
+        for rows in self._rows("TARGET_INFO_CUDA_DEVICE", "gpuId", "numMultiprocessors"):
+            counts.update(rows)
+        columns = ("id", "name", "smCount", "computeMajor", "totalMemory", "uuid")
+        for rows in self._rows("TARGET_INFO_GPU", *columns):
+            for index, name, count, major, memory, uuid in rows:
+                if isinstance(index, int):
+                    self._trace.devices[index] = TraceDevice(
+                        index,
+                        _of(str, name),
+                        _of(int, count) or _of(int, counts.get(index)),
+                        _of(int, major),
+                        _of(int, memory),
+                        _of(str, uuid),
+                    )
+
+    def _work(self) -> None:
+        """What ran on the GPUs. Whole graphs, where the kernels in them were not recorded, are unknown kernels."""
+        kinds: dict[str, int] = {}
+        grid = ("gridX", "gridY", "gridZ")
+        for rows in self._timed("CUPTI_ACTIVITY_KIND_KERNEL", *_OF_WORK, "demangledName", "shortName", *grid):
+            names = [self._strings.get(r[5]) or self._strings.get(r[6]) or "a kernel without a name" for r in rows]
+            for name in {*names} - {*kinds}:
+                kinds[name] = COMM if is_communication(name) else COMPUTE
+            blocks = [self._blocks_per_sm(row[2], row[7:]) for row in rows]
+            self._append(rows, names, [kinds[name] for name in names], blocks)
+        for rows in self._timed("CUPTI_ACTIVITY_KIND_MEMCPY", *_OF_WORK, "copyKind", "srcKind", "dstKind"):
+            self._append(rows, [_copy(*row[5:]) for row in rows], [COPY] * len(rows))
+        for table, name, kind in (
+            ("CUPTI_ACTIVITY_KIND_MEMSET", "Memset", COPY),
+            ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", "graph, kernels not recorded", COMPUTE),
+        ):
+            for rows in self._timed(table, *_OF_WORK):
+                self._append(rows, [name] * len(rows), [kind] * len(rows))
+
+    def _blocks_per_sm(self, device: Any, grid: Row) -> float:
+        described = self._trace.devices.get(device)
+        x, y, z = map(_number, grid)
+        return x * y * z / described.sm_count if described and described.sm_count and min(x, y, z) > 0 else ABSENT
+
+    def _append(
+        self, rows: Sequence[Row], names: Sequence[str], kinds: Sequence[int], blocks: Sequence[float] | None = None
+    ) -> None:
+        absent = [ABSENT] * len(rows)
+        self._trace.gpu.extend(
+            [row[0] for row in rows], [row[1] for row in rows], [self._trace.names[name] for name in names], kinds,
+            [max(0, _number(row[2])) for row in rows], [_number(row[3]) for row in rows],
+            [_number(row[4]) for row in rows], absent, blocks or absent, absent,
+        )  # fmt: skip
+
+    def _calls(self) -> None:
+        names = {number: _VERSION.sub("", text) for number, text in self._strings.items()}
+        trace = self._trace
+        for rows in self._timed("CUPTI_ACTIVITY_KIND_RUNTIME", "nameId", "globalTid", "correlationId"):
+            trace.calls.extend(
+                [row[0] for row in rows], [row[1] for row in rows],
+                [trace.names[names.get(row[2], "a CUDA call")] for row in rows],
+                [trace.threads[row[3]] for row in rows], [_number(row[4]) for row in rows],
+            )  # fmt: skip
+
+    def _ranges(self) -> None:
+        trace = self._trace
+        for rows in self._rows("NVTX_EVENTS", "start", "end", "text", "textId", "globalTid", "eventType"):
+            for begin, end, text, number, thread, kind in rows:
+                # Marks and ranges that never ended are no ranges.
+                if kind in _RANGES and isinstance(begin, int) and isinstance(end, int) and begin <= end:
+                    name = str(text) if text is not None else self._strings.get(number, "")
+                    trace.spans.extend([begin], [end], [trace.names[name]], [trace.threads[thread]], [ANNOTATION])
+
+    def _metrics(self) -> None:
+        """The sampled SM activity. The device is the low byte of the metrics' type."""
+        metrics: set[tuple[int, int]] = set()
+        for rows in self._rows("TARGET_INFO_GPU_METRICS", "typeId", "metricId", "metricName"):
+            metrics |= {(kind, metric) for kind, metric, name in rows if _SM_ACTIVE.search(str(name))}
+        for rows in self._rows("GPU_METRICS", "timestamp", "typeId", "metricId", "value") if metrics else ():
+            for t, kind, metric, value in rows:
+                if (kind, metric) in metrics and isinstance(t, int) and isinstance(value, int | float):
+                    self._trace.counters.append(CounterSample(t, kind & 0xFF, float(value)))
+                    self._trace.counter_source = "nsys"
+
+    def _page_faults(self) -> None:
+        """Unified memory by device: faults are grouped by the driver, each row says how many; the CPU's have no
+        device."""
+        faults, spent_ns, moved = Counter[int](), Counter[int](), Counter[int]()
+        for rows in self._timed("CUDA_UM_GPU_PAGE_FAULT_EVENTS", "deviceId", "numberOfPageFaults"):
+            for begin, end, device, many in rows:
+                faults[max(0, _number(device))] += many if isinstance(many, int) else 1
+                spent_ns[max(0, _number(device))] += end - begin
+        on_cpu = sum(len(rows) for rows in self._rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", "start"))
+        for rows in self._rows("CUPTI_ACTIVITY_KIND_MEMCPY", "copyKind", "deviceId", "bytes"):
+            for kind, device, size in rows:
+                if kind in _MIGRATIONS and isinstance(size, int):
+                    moved[max(0, _number(device))] += size
+        for device in {*faults, *moved}:
+            self._trace.page_faults[device] = PageFaults(
+                faults[device], spent_ns[device] / 1e6, on_cpu, moved[device]
+            )  # fmt: skip
 
 
-def _page_faults(trace: Trace, export: _Export) -> None:
-    """Unified memory by device: faults are grouped by the driver, each row says how many; the CPU's have no device."""
-    faults: dict[int, list[int]] = {}
-    columns = ("start", "end", "deviceId", "numberOfPageFaults")
-    for rows in export.rows("CUDA_UM_GPU_PAGE_FAULT_EVENTS", columns):
-        for begin, end, device, many in rows:
-            count_and_time = faults.setdefault(_number(device, 0), [0, 0])
-            count_and_time[0] += _number(many, 1)
-            count_and_time[1] += (
-                max(0, _number(end, 0) - begin) if isinstance(begin, int) and isinstance(end, int) else 0
-            )
-    on_cpu = sum(len(rows) for rows in export.rows("CUDA_UM_CPU_PAGE_FAULT_EVENTS", ("start",)))
-    moved: dict[int, int] = {}
-    for rows in export.rows("CUPTI_ACTIVITY_KIND_MEMCPY", ("copyKind", "deviceId", "bytes")):
-        for kind, device, size in rows:
-            if kind in _MIGRATIONS and isinstance(size, int):
-                moved[_number(device, 0)] = moved.get(_number(device, 0), 0) + size
-    for device in {*faults, *moved}:
-        many, spent = faults.get(device, (0, 0))
-        trace.page_faults[device] = PageFaults(many, spent / 1e6, on_cpu, moved.get(device, 0))
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else ABSENT
+
+
+def _of(kind: type, value: Any) -> Any:
+    return value if isinstance(value, kind) else None
+
+
+def _copy(kind: Any, source: Any, target: Any) -> str:
+    """A copy's name; from or to memory of the host that is not pinned it says so."""
+    pageable = " (Pageable)" if kind in (1, 2) and (source if kind == 1 else target) == _PAGEABLE else ""
+    return f"Memcpy {_COPIES.get(kind, '')}{pageable}".strip()

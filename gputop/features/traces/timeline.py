@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterator
 from heapq import nlargest
-from itertools import compress, islice
-from operator import le, sub
+from itertools import compress
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -81,23 +82,17 @@ def launches(trace: Trace) -> dict[int, int]:
 def device_events(trace: Trace, device: int, launched: dict[int, int]) -> DeviceEvents:
     """The events of a device in order, each with its launch; ``launched`` is what ``launches`` gives."""
     gpu = trace.gpu
-    order = array("q", compress(range(len(gpu)), map(device.__eq__, gpu.device)))
-    begins = array("q", map(gpu.start.__getitem__, order))
-    if not all(map(le, begins, islice(begins, 1, None))):
-        order = array("q", sorted(order, key=gpu.start.__getitem__))
-        begins = array("q", map(gpu.start.__getitem__, order))
-    correlations = map(gpu.correlation.__getitem__, order)
+    of_device = compress(range(len(gpu)), map(device.__eq__, gpu.device))
+    order = array("q", sorted(of_device, key=gpu.start.__getitem__))
+
+    def column(values: Any) -> Any:
+        return array(values.typecode, map(values.__getitem__, order))
+
+    launch = array("q", [launched.get(gpu.correlation[number], ABSENT) for number in order])
     return DeviceEvents(
-        device,
-        order,
-        begins,
-        array("q", map(gpu.end.__getitem__, order)),
-        array("b", map(gpu.kind.__getitem__, order)),
-        array("i", map(gpu.name.__getitem__, order)),
-        array("q", [launched.get(correlation, ABSENT) for correlation in correlations]),
-        array("f", map(gpu.blocks_per_sm.__getitem__, order)),
-        array("f", map(gpu.occupancy.__getitem__, order)),
-    )
+        device, order, column(gpu.start), column(gpu.end), column(gpu.kind), column(gpu.name), launch,
+        column(gpu.blocks_per_sm), column(gpu.occupancy),
+    )  # fmt: skip
 
 
 class Busy(Struct, frozen=True):
@@ -122,6 +117,13 @@ def busy(events: DeviceEvents, begin: int, end: int) -> Busy:
     return Busy(compute, comm, copy, kernels, union(sorted(kernels + copy)) if copy else kernels)
 
 
+Cause = Literal[
+    "data", "module_load", "allocator", "host_work", "after_sync", "launching", "launch_latency", "dependency",
+    "kernel_gap", "unknown",
+]  # fmt: skip
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+"""Why a GPU is idle, in the order in which causes are printed."""
+
 # When each host thread waited for data, allocated, or waited for the GPU.
 
 SYNC_SLACK_NS = 2_000
@@ -135,24 +137,22 @@ SYNC_CALLS = re.compile(
 ALLOCATOR_CALLS = re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostFree|MallocHost)|cuMem(Alloc|Free)")
 MODULE_CALLS = re.compile(r"cu(Module|Library)(Load|GetFunction)|(cuda|hip)(Module|Library)Load|hipModuleGetFunction")
 GRAPH_LAUNCH = re.compile(r"(cuda|hip|cu)GraphLaunch")
-_NONE: Intervals = []
+_Rows = list[tuple[int, int, int]]
+"""(begin, end, number), sorted."""
 
 
 class Waits(Struct, frozen=True):
-    """The calls of one thread that wait for the GPU, sorted by their begin; ``number`` is theirs in the calls."""
+    """The calls of one thread that wait for the GPU, and when it was in any of them."""
 
-    start: list[int]
-    end: list[int]
-    number: list[int]
+    rows: _Rows
+    during: Intervals
 
     def running_at(self, moment: int) -> int:
-        """The call in which the thread waited when the GPU ran empty at ``moment``; -1 for none."""
-        at = bisect_left(self.start, moment) - 1
+        """The number of the call in which the thread waited when the GPU ran empty at ``moment``; -1 for none."""
+        before = bisect_left(self.rows, (moment,))
         # Waiting calls do not nest deeper than a synchronisation within a copy.
-        for place in range(at, max(-1, at - 3), -1):
-            if self.end[place] + SYNC_SLACK_NS >= moment:
-                return self.number[place]
-        return ABSENT
+        nearest = reversed(self.rows[max(0, before - 3) : before])
+        return next((number for _, end, number in nearest if end + SYNC_SLACK_NS >= moment), ABSENT)
 
 
 class HostCauses:
@@ -163,55 +163,43 @@ class HostCauses:
 
         ``pageable`` are the numbers of the calls whose copy is from or to pageable memory: these return only after it.
         """
-        texts = trace.names.texts
-        loaders = {number for number, text in enumerate(texts) if DATA_LOADER.match(text) is not None}
-        allocators = {number for number, text in enumerate(texts) if ALLOCATOR_CALLS.match(text)}
-        syncs = {number for number, text in enumerate(texts) if SYNC_CALLS.match(text)}
-        modules = {number for number, text in enumerate(texts) if MODULE_CALLS.match(text)}
-        data = _by_thread(trace.spans, loaders, set())
+
+        def named(pattern: re.Pattern[str]) -> set[int]:
+            return {number for number, text in enumerate(trace.names.texts) if pattern.match(text)}
+
+        data = _by_thread(trace.spans, named(DATA_LOADER))
+        of_steps = data.get(step_thread, [])
         self._step_thread = step_thread
-        self._data = {
-            thread: union(sorted((begin, end) for begin, end, _ in rows + data.get(step_thread, [])))
-            for thread, rows in data.items()
+        self._when: dict[Cause, dict[int, Intervals]] = {
+            "data": {thread: _during(sorted(rows + of_steps)) for thread, rows in data.items()},
+            "module_load": _calls_by_thread(trace, named(MODULE_CALLS)),
+            "allocator": _calls_by_thread(trace, named(ALLOCATOR_CALLS)),
         }
-        self._allocator = _when(trace.calls, allocators)
-        self._loading = _when(trace.calls, modules)
-        rows_of = _by_thread(trace.calls, syncs, pageable)
-        self.waits = {thread: Waits(*map(list, zip(*rows, strict=True))) for thread, rows in rows_of.items()}
-        self._waiting = {thread: union((begin, end) for begin, end, _ in rows) for thread, rows in rows_of.items()}
+        waits = _by_thread(trace.calls, named(SYNC_CALLS), pageable)
+        self.waits = {thread: Waits(rows, _during(rows)) for thread, rows in waits.items()}
 
-    def data(self, thread: int) -> Intervals:
-        """When this thread, or the one of the steps, waited for a batch."""
-        return self._data.get(thread) or self._data.get(self._step_thread, _NONE)
-
-    def loading(self, thread: int) -> Intervals:
-        """When this thread loaded kernels' modules."""
-        return self._loading.get(thread, _NONE)
-
-    def allocator(self, thread: int) -> Intervals:
-        """When this thread allocated or freed memory."""
-        return self._allocator.get(thread, _NONE)
-
-    def waiting(self, thread: int) -> Intervals:
-        """When this thread waited for the GPU."""
-        return self._waiting.get(thread, _NONE)
+    def during(self, cause: Cause, thread: int) -> Intervals:
+        """When a cause held this thread up; with data also the one of the steps."""
+        when = self._when[cause]
+        return when.get(thread) or (when.get(self._step_thread, []) if cause == "data" else [])
 
 
-def _when(calls: Calls, names: set[int]) -> dict[int, Intervals]:
-    """When each thread was in a call with one of these names."""
-    rows_by_thread = _by_thread(calls, names, set())
-    return {thread: union((begin, end) for begin, end, _ in rows) for thread, rows in rows_by_thread.items()}
+def _during(rows: _Rows) -> Intervals:
+    return union((begin, end) for begin, end, _ in rows)
 
 
-def _by_thread(table: Spans | Calls, names: set[int], numbers: set[int]) -> dict[int, list[tuple[int, int, int]]]:
-    """(begin, end, number) of the rows with one of these names or numbers, sorted, by thread."""
-    rows_by_thread: dict[int, list[tuple[int, int, int]]] = {}
+def _calls_by_thread(trace: Trace, names: set[int]) -> dict[int, Intervals]:
+    return {thread: _during(rows) for thread, rows in _by_thread(trace.calls, names).items()}
+
+
+def _by_thread(table: Spans | Calls, names: set[int], numbers: Collection[int] = ()) -> dict[int, _Rows]:
+    """The rows with one of these names or numbers, by thread."""
+    rows_by_thread: dict[int, _Rows] = {}
     if names or numbers:
         for number, name in enumerate(table.name):
             if name in names or number in numbers:
-                rows_by_thread.setdefault(table.thread[number], []).append(
-                    (table.start[number], table.end[number], number)
-                )
+                row = (table.start[number], table.end[number], number)
+                rows_by_thread.setdefault(table.thread[number], []).append(row)
     for rows in rows_by_thread.values():
         rows.sort()
     return rows_by_thread
@@ -222,8 +210,6 @@ def _by_thread(table: Spans | Calls, names: set[int], numbers: set[int]) -> dict
 _STEP = "ProfilerStep#"
 NOTHING = "between operators"
 """No call, operator, function or range was open: Python that the trace does not hold."""
-
-_CALLS, _SPANS = 0, 1
 Times = dict[str, int]
 _Open = tuple[int, int, int, int]
 """(begin, -end, order, name): sorted, the outer ones come before the inner ones."""
@@ -235,56 +221,45 @@ def underneath(trace: Trace, when: dict[int, Intervals], apart: dict[tuple[int, 
     For the keys of ``apart``, threads and intervals of ``when``, times are also given separately.
     """
     times: Times = {}
-    steps = {number for number, text in enumerate(trace.names.texts) if text.startswith(_STEP)}
     for thread, moments in when.items():
         intervals = union(sorted(moments))
-        if intervals:
-            _deepest(_touching(trace, thread, intervals, steps), thread, intervals, trace.names.texts, times, apart)
+        for interval, number, spent in _deepest(_touching(trace, thread, intervals), intervals):
+            name = NOTHING if number == ABSENT else trace.names.texts[number]
+            for sums in (times, apart.get((thread, interval))):
+                if sums is not None:
+                    sums[name] = sums.get(name, 0) + spent
     return times
 
 
-def _touching(trace: Trace, thread: int, intervals: Intervals, steps: set[int]) -> list[_Open]:
+def _touching(trace: Trace, thread: int, intervals: Intervals) -> list[_Open]:
     """All entries open at these times, sorted, without whole steps, which explain nothing."""
-    rows: list[_Open] = []
+    steps = {number for number, text in enumerate(trace.names.texts) if text.startswith(_STEP)}
     begins = [begin for begin, _ in intervals]
-    first, last = begins[0], intervals[-1][1]
-    for order, table in ((_SPANS, trace.spans), (_CALLS, trace.calls)):
+    tables: tuple[Spans | Calls, ...] = (trace.spans, trace.calls)
+    rows: list[_Open] = []
+    for order, table in enumerate(tables):
         of_thread = map(thread.__eq__, table.thread)
         for begin, end, name in compress(zip(table.start, table.end, table.name, strict=True), of_thread):
-            if begin < last and end > first and intervals[bisect_right(begins, end - 1) - 1][1] > begin:
-                rows.append((begin, -end, -order, name))
-    rows = [row for row in rows if row[3] not in steps] if steps else rows
-    rows.sort()
-    return rows
+            at = bisect_left(begins, end) - 1
+            if at >= 0 and intervals[at][1] > begin and name not in steps:
+                rows.append((begin, -end, order, name))
+    return sorted(rows)
 
 
-def _deepest(
-    rows: list[_Open],
-    thread: int,
-    intervals: Intervals,
-    texts: list[str],
-    times: Times,
-    apart: dict[tuple[int, Interval], Times],
-) -> None:
-    """Walk through both in order of time with a stack of the open entries."""
-    stack: list[tuple[int, int]] = []  # (end, name)
-    at, many = 0, len(rows)
+def _deepest(rows: list[_Open], intervals: Intervals) -> Iterator[tuple[Interval, int, int]]:
+    """Of each interval its parts: the name's number of the deepest entry that is open (-1 for none), and how long."""
+    open_entries: list[tuple[int, int]] = []  # (end, name)
+    at = 0
     for begin, end in intervals:
-        gap_times = apart.get((thread, (begin, end)))
         now = begin
         while now < end:
-            while at < many and rows[at][0] <= now:
-                stack.append((-rows[at][1], rows[at][3]))
+            while at < len(rows) and rows[at][0] <= now:
+                open_entries.append((-rows[at][1], rows[at][3]))
                 at += 1
-            while stack and stack[-1][0] <= now:
-                stack.pop()
-            until = end if at >= many else min(end, rows[at][0])
-            if stack:
-                until = min(until, stack[-1][0])
-            name = texts[stack[-1][1]] if stack else NOTHING
-            times[name] = times.get(name, 0) + until - now
-            if gap_times is not None:
-                gap_times[name] = gap_times.get(name, 0) + until - now
+            while open_entries and open_entries[-1][0] <= now:
+                open_entries.pop()
+            until = min([end, *(row[0] for row in rows[at : at + 1]), *(entry[0] for entry in open_entries[-1:])])
+            yield (begin, end), open_entries[-1][1] if open_entries else ABSENT, until - now
             now = until
 
 
@@ -295,15 +270,7 @@ def _deepest(
 # on, time inside of a long call is the loading of the kernel's module; after the call a short time is the launch's own
 # latency, and what is longer is a wait on the GPU again: for an event of another stream, or for what the trace omits.
 
-CAUSES = (
-    "data", "module_load", "allocator", "host_work", "after_sync", "launching", "launch_latency", "dependency",
-    "kernel_gap", "unknown",
-)  # fmt: skip
-"""In the order in which they are printed."""
-(
-    _DATA, _MODULE_LOAD, _ALLOCATOR, _HOST_WORK, _AFTER_SYNC, _LAUNCHING, _LATENCY, _DEPENDENCY, _KERNEL_GAP, _UNKNOWN,
-) = range(len(CAUSES))  # fmt: skip
-LONGEST_GAPS = 40
+LONGEST_GAPS = 12
 LONG_PART = 0.05
 """Of the window: a gap from here on is looked at by itself, since it can decide a verdict alone."""
 START_CALL_NS = 50_000_000
@@ -332,13 +299,13 @@ class LongIdle(Struct, frozen=True):
 
     gap: Gap
     row: int
-    spent: list[int]
+    spent: dict[Cause, int]
 
 
 class OnceIdle(Struct, frozen=True):
     """Idle time of one cause that has not been seen to come again: in ``gap``, ``spent`` nanoseconds of it."""
 
-    cause: str
+    cause: Cause
     gap: Gap
     spent: int
 
@@ -360,23 +327,23 @@ class StreamWait(Struct, frozen=True):
 class IdleTime(Struct):
     """All gaps of a window in nanoseconds: by cause, by step and cause, and what the host was doing during it.
 
-    ``by_step`` has a row per step with a sum for each of ``CAUSES``. ``host`` holds the late host's moments by thread,
-    ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps in the order of time,
-    ``working`` the moments of ``host_work`` by thread, ``waits`` how often and how long a stream waited, ``long`` each
-    gap of at least ``LONG_PART`` of the window.
+    ``by_step`` has a row per step with a sum for each cause. ``host`` holds the late host's moments by thread,
+    ``after_call`` the idle time behind each waiting call, ``longest`` the longest gaps, ``working`` the moments of
+    ``host_work`` by thread, ``waits`` how often and how long a stream waited, ``long`` each gap of at least
+    ``LONG_PART`` of the window.
     """
 
-    by_step: list[list[int]]
-    host: dict[int, Intervals]
-    after_call: dict[int, int]
-    longest: list[Gap]
-    working: dict[int, Intervals]
-    waits: dict[StreamWait, tuple[int, int]]
-    long: list[LongIdle]
+    by_step: list[dict[Cause, int]]
+    host: dict[int, Intervals] = {}
+    after_call: dict[int, int] = {}
+    longest: list[Gap] = []
+    working: dict[int, Intervals] = {}
+    waits: dict[StreamWait, tuple[int, int]] = {}
+    long: list[LongIdle] = []
 
-    def by_cause(self) -> dict[str, int]:
+    def by_cause(self) -> dict[Cause, int]:
         """The sums over all steps."""
-        return {cause: sum(row[at] for row in self.by_step) for at, cause in enumerate(CAUSES)}
+        return {cause: sum(row[cause] for row in self.by_step) for cause in CAUSES}
 
 
 def happened_once(idle: IdleTime, window: int, *, named: bool) -> list[OnceIdle]:
@@ -385,156 +352,133 @@ def happened_once(idle: IdleTime, window: int, *, named: bool) -> list[OnceIdle]
     Where only one step was announced its gaps are the step's own, and where none was, one gap has to stand for all
     others. Memory and modules are the exception: one step does not tell a program's start from its loop.
     """
-    rows = idle.by_step
-    once = []
+    once, total = [], idle.by_cause()
     for long in idle.long:
-        for cause, spent in enumerate(long.spent):
+        for cause, spent in long.spent.items():
             if spent < LONG_PART * window:
                 continue
-            starts = cause in (_ALLOCATOR, _MODULE_LOAD)
-            if len(rows) > 1:
-                elsewhere = sum(row[cause] for at, row in enumerate(rows) if at != long.row)
-                single = elsewhere < RECURS * spent
-            elif starts and (named or spent >= START_CALL_NS):
+            if len(idle.by_step) > 1:
+                single = total[cause] - idle.by_step[long.row][cause] < RECURS * spent
+            elif cause in ("allocator", "module_load") and (named or spent >= START_CALL_NS):
                 single = True
             else:
-                single = not named and rows[0][cause] - spent < RECURS * spent
+                single = not named and idle.by_step[0][cause] - spent < RECURS * spent
             if single:
-                once.append(OnceIdle(CAUSES[cause], long.gap, spent))
+                once.append(OnceIdle(cause, long.gap, spent))
     return sorted(once, key=lambda row: -row.spent)
 
 
 def idle_time(trace: Trace, events: DeviceEvents, busy: Intervals, boundaries: list[int], host: HostCauses) -> IdleTime:
     """Every gap between ``boundaries`` with its cause. ``busy`` is the union of the device's events."""
     begin, end = boundaries[0], boundaries[-1]
-    idle = subtract([(begin, end)], busy) if end > begin else []
-    result = IdleTime([[0] * len(CAUSES) for _ in boundaries[1:]], {}, {}, [], {}, {}, [])
-    start = events.start
-    graphs = {number for number, text in enumerate(trace.names.texts) if GRAPH_LAUNCH.match(text)}
-    gaps: list[Gap] = []
+    found = IdleTime([dict.fromkeys(CAUSES, 0) for _ in boundaries[1:]])
+    gaps = _Gaps(trace, events, host, found, begin)
     row = at = 0
-    for first, last in idle:
+    shown: list[Gap] = []
+    for first, last in subtract([(begin, end)], busy):
         while boundaries[row + 1] <= first:
             row += 1
-        at = bisect_right(start, last - 1, at)
-        sums = result.by_step[row]
-        before = sums[:] if last - first >= LONG_PART * (end - begin) else None
-        gap = _gap(result, trace, events, (first, last), (at, begin), graphs, sums, host)
-        gaps.append(gap)
-        if before is not None:
-            result.long.append(LongIdle(gap, row, list(map(sub, sums, before))))
-    result.longest = sorted(nlargest(LONGEST_GAPS, gaps, key=lambda gap: gap.length), key=lambda gap: gap.begin)
-    return result
+        at = bisect_right(events.start, last - 1, at)
+        sums = found.by_step[row]
+        before = sums.copy()
+        gap = gaps.explained(first, last, at, sums)
+        shown.append(gap)
+        if last - first >= LONG_PART * (end - begin):
+            found.long.append(LongIdle(gap, row, {cause: sums[cause] - before[cause] for cause in CAUSES}))
+    found.longest = nlargest(LONGEST_GAPS, shown, key=lambda gap: gap.length)
+    return found
 
 
-def _gap(
-    result: IdleTime,
-    trace: Trace,
-    events: DeviceEvents,
-    idle: Interval,
-    where: tuple[int, int],
-    graphs: set[int],
-    sums: list[int],
-    host: HostCauses,
-) -> Gap:
-    """Add one gap to its causes; ``where`` is the event that ends it, and the window's begin."""
-    first, last = idle
-    at, begin = where
-    number = events.launch[at] if at < len(events) and events.start[at] == last else ABSENT
-    if number == ABSENT:
-        sums[_UNKNOWN] += last - first
-        return Gap(first, last, ABSENT, (first, first))
-    thread = trace.calls.thread[number]
-    # The host had not launched it until then; from there on it is launched, or being launched.
-    until = min(max(trace.calls.start[number], first), last)
-    _gpu_time(result, trace, events, (first, until, last), (at, number, begin), graphs, sums)
-    if until > first:
-        _host_time(result, host, thread, first, until, sums, leading=first == begin)
-        result.host.setdefault(thread, []).append((first, until))
-    return Gap(first, last, thread, (first, until))
+class _Gaps:
+    """Explains gaps one after the other, and adds them to what was found."""
 
+    def __init__(self, trace: Trace, events: DeviceEvents, host: HostCauses, found: IdleTime, begin: int) -> None:
+        """``begin`` is the window's."""
+        self._trace, self._events, self._host, self._found, self._begin = trace, events, host, found, begin
+        self._graphs = {number for number, text in enumerate(trace.names.texts) if GRAPH_LAUNCH.match(text)}
 
-def _gpu_time(
-    result: IdleTime,
-    trace: Trace,
-    events: DeviceEvents,
-    gap: tuple[int, int, int],
-    where: tuple[int, int, int],
-    graphs: set[int],
-    sums: list[int],
-) -> None:
-    """Add the time of a gap from the launch on to its causes: inside of the launching call, and after it.
+    def explained(self, first: int, last: int, at: int, sums: dict[Cause, int]) -> Gap:
+        """The gap [first, last), added to ``sums`` by its causes; ``at`` is the place of the event that ends it."""
+        events, calls = self._events, self._trace.calls
+        call = events.launch[at] if at < len(events) and events.start[at] == last else ABSENT
+        if call == ABSENT:
+            sums["unknown"] += last - first
+            return Gap(first, last, ABSENT, (first, first))
+        thread = calls.thread[call]
+        # The host had not launched it until then; from there on it is launched, or being launched.
+        until = min(max(calls.start[call], first), last)
+        self._from_the_launch(first, until, last, at, sums)
+        if until > first:
+            self._before_the_launch(thread, first, until, sums)
+            self._found.host.setdefault(thread, []).append((first, until))
+        return Gap(first, last, thread, (first, until))
 
-    ``gap`` is its begin, the launch in it, and its end; ``where`` the event that ends it, its call, the window's begin.
-    """
-    first, until, last = gap
-    at, call, begin = where
-    inside = max(0, min(trace.calls.end[call], last) - until)
-    kernel = events.kind[at] != COPY
-    if until == first and (not kernel or inside < KERNEL_GAP_NS):
-        if last - first < KERNEL_GAP_NS:
-            sums[_KERNEL_GAP] += last - first
-            return
-        inside, late, allowed = 0, last - first, 0
-    else:
-        late, allowed = last - until - inside, LATENCY_NS
-    if inside < MODULE_LOAD_NS or (kernel and trace.calls.name[call] in graphs):
-        sums[_LATENCY] += inside
-    elif kernel:
-        sums[_MODULE_LOAD] += inside
-    else:
-        # A copy that returns only when it is done waits in its call for what was queued before it.
-        late += inside
-    sums[_LATENCY] += min(late, allowed)
-    if late > allowed:
-        # Before the first event of a window it may wait for work from before the trace.
-        sums[_UNKNOWN if first == begin else _DEPENDENCY] += late - allowed
-        if first != begin:
-            _note_wait(result, trace, events, at, call, late - allowed)
+    def _from_the_launch(self, first: int, until: int, last: int, at: int, sums: dict[Cause, int]) -> None:
+        """Add the time from the launch on at ``until`` to its causes: inside of the launching call, and after it."""
+        call = self._events.launch[at]
+        inside = max(0, min(self._trace.calls.end[call], last) - until)
+        kernel = self._events.kind[at] != COPY
+        if until == first and (not kernel or inside < KERNEL_GAP_NS):
+            if last - first < KERNEL_GAP_NS:
+                sums["kernel_gap"] += last - first
+                return
+            inside, late, allowed = 0, last - first, 0
+        else:
+            late, allowed = last - until - inside, LATENCY_NS
+        if inside < MODULE_LOAD_NS or (kernel and self._trace.calls.name[call] in self._graphs):
+            sums["launch_latency"] += inside
+        elif kernel:
+            sums["module_load"] += inside
+        else:
+            # A copy that returns only when it is done waits in its call for what was queued before it.
+            late += inside
+        sums["launch_latency"] += min(late, allowed)
+        if late > allowed and first == self._begin:
+            # Before the first event of a window it may wait for work from before the trace.
+            sums["unknown"] += late - allowed
+        elif late > allowed:
+            sums["dependency"] += late - allowed
+            self._note_wait(at, late - allowed)
 
+    def _note_wait(self, at: int, spent: int) -> None:
+        """Add a wait of the event at a place to those of its kind. What ended last before it is looked for nearby."""
+        events, streams = self._events, self._trace.gpu.stream
+        before = [place for place in range(max(0, at - _NEARBY), at) if events.end[place] <= events.start[at]]
+        last = max(before, key=events.end.__getitem__, default=at)
+        wait = StreamWait(
+            events.name[at], streams[events.number[at]], events.name[last], streams[events.number[last]],
+            self._trace.calls.name[events.launch[at]],
+        )  # fmt: skip
+        many, total = self._found.waits.get(wait, (0, 0))
+        self._found.waits[wait] = (many + 1, total + spent)
 
-def _note_wait(result: IdleTime, trace: Trace, events: DeviceEvents, at: int, call: int, spent: int) -> None:
-    """Add a wait of the event at a place to those of its kind. What ended last before it is looked for nearby."""
-    begin = events.start[at]
-    before = range(max(0, at - _NEARBY), at)
-    last = max((place for place in before if events.end[place] <= begin), key=events.end.__getitem__, default=at)
-    streams = trace.gpu.stream
-    wait = StreamWait(
-        events.name[at], streams[events.number[at]], events.name[last], streams[events.number[last]],
-        trace.calls.name[call],
-    )  # fmt: skip
-    many, total = result.waits.get(wait, (0, 0))
-    result.waits[wait] = (many + 1, total + spent)
-
-
-def _host_time(
-    result: IdleTime, host: HostCauses, thread: int, begin: int, until: int, sums: list[int], *, leading: bool
-) -> None:
-    """Add the time before a launch to its causes, the first that holds: data, loading of modules, allocator, other work
-    for long, after a wait, launching."""
-    rest = until - begin
-    remaining: Intervals = [(begin, until)]
-    causes = ((_DATA, host.data(thread)), (_MODULE_LOAD, host.loading(thread)), (_ALLOCATOR, host.allocator(thread)))
-    for cause, when in causes:
-        if when and (near := touching(when, begin, until)):
-            remaining = subtract(remaining, near)
-            now = length(remaining)
-            sums[cause] += rest - now
-            rest = now
-    waits = host.waits.get(thread)
-    if leading and waits is not None:
-        # The queue may hold work from before the trace: while a call waits for it, the GPU may not be idle.
-        waited = length(intersect(remaining, touching(host.waiting(thread), begin, until)))
-        sums[_UNKNOWN] += waited
-        rest -= waited
-    call = ABSENT if rest == 0 or waits is None or leading else waits.running_at(begin)
-    if call != ABSENT:
-        result.after_call[call] = result.after_call.get(call, 0) + rest
-    if rest >= HOST_WORK_NS:
-        sums[_HOST_WORK] += rest
-        result.working.setdefault(thread, []).extend(remaining)
-    else:
-        sums[_AFTER_SYNC if call != ABSENT else _LAUNCHING] += rest
+    def _before_the_launch(self, thread: int, first: int, until: int, sums: dict[Cause, int]) -> None:
+        """Add the time before a launch to its causes, the first that holds: data, loading of modules, allocator, other
+        work for long, after a wait, launching."""
+        rest = until - first
+        remaining: Intervals = [(first, until)]
+        causes: tuple[Cause, ...] = ("data", "module_load", "allocator")
+        for cause in causes:
+            if near := touching(self._host.during(cause, thread), first, until):
+                remaining = subtract(remaining, near)
+                now = length(remaining)
+                sums[cause] += rest - now
+                rest = now
+        waits, call = self._host.waits.get(thread), ABSENT
+        if waits is not None and first == self._begin:
+            # The queue may hold work from before the trace: while a call waits for it, the GPU may not be idle.
+            waited = length(intersect(remaining, touching(waits.during, first, until)))
+            sums["unknown"] += waited
+            rest -= waited
+        elif waits is not None and rest:
+            call = waits.running_at(first)
+        if call != ABSENT:
+            self._found.after_call[call] = self._found.after_call.get(call, 0) + rest
+        if rest >= HOST_WORK_NS:
+            sums["host_work"] += rest
+            self._found.working.setdefault(thread, []).extend(remaining)
+        else:
+            sums["launching" if call == ABSENT else "after_sync"] += rest
 
 
 # Where the host waits for the GPU, and what that costs: the idle time that follows, not the waiting itself.
@@ -558,7 +502,7 @@ def sync_rows(trace: Trace, idle: IdleTime, host: HostCauses, begin: int, end: i
     """Waiting calls inside of [begin, end), by the idle time that follows them, the costliest first."""
     sums: dict[str, list[float]] = {}
     for thread, waits in host.waits.items():
-        calls = [row for row in zip(waits.start, waits.end, waits.number, strict=True) if begin <= row[0] < end]
+        calls = [row for row in waits.rows if begin <= row[0] < end]
         names = _asking(trace, thread, calls)
         for first, last, number in calls:
             row = sums.setdefault(names.get(number) or trace.names.texts[trace.calls.name[number]], [0, 0.0, 0.0])

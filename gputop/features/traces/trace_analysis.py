@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from itertools import compress
 from statistics import mean, median, quantiles
+from typing import Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from gputop.diagnosis.thresholds import SLOW_STEP
-from gputop.features.traces.categories import category_rows
 from gputop.features.traces.columns import (
     ABSENT,
     COPY,
@@ -29,6 +28,7 @@ from gputop.features.traces.columns import (
 )
 from gputop.features.traces.kernel_names import short_name
 from gputop.features.traces.kernels import (
+    category_rows,
     comm_rows,
     fp32_gemm_pct,
     kernel_rows,
@@ -36,7 +36,7 @@ from gputop.features.traces.kernels import (
     occupancy_pct,
     queue,
     sm_high_pct,
-    time_and_calls,
+    spent_by_kind,
 )
 from gputop.features.traces.timeline import (
     DATA_LOADER,
@@ -56,6 +56,7 @@ from gputop.features.traces.timeline import (
 )
 from gputop.features.traces.trace_report import (
     HOST_CAUSES,
+    SHARES,
     LongGap,
     Measures,
     OnceRow,
@@ -70,7 +71,6 @@ from gputop.features.traces.trace_verdict import judged
 MOST_UNDER = 5
 _MOST_WAITS = 5
 _LEAST_WORK_NS = 1_000_000
-_LONGEST_SHOWN = 12
 _BUS = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost")
 _ADDRESS = re.compile(r" (?:object )?at 0x[0-9a-f]+")
 _LOADER_PREFIX = "enumerate(DataLoader)#"
@@ -195,8 +195,8 @@ def _measures(
     described = trace.devices.get(events.index, TraceDevice(events.index))
     measured = [s.sm_active_pct for s in trace.counters if s.device == events.index and begin <= s.t <= end]
     bound = None if measured else sm_high_pct(events, begin, end)
-    spent, calls = time_and_calls(events, begin, end)
-    kernels = kernel_rows(trace, spent, calls, window)
+    spent = spent_by_kind(events, begin, end)
+    queue_empty_pct, launch_delay_us = queue(trace, events, begin, end)
     once = happened_once(idle, window, named=named)
     under, at_work, gaps, in_once = _underneath(trace, idle, window, begin, once)
     unix = trace.begin_unix_s
@@ -212,10 +212,7 @@ def _measures(
         step_p95_ms=quantiles(steps, n=20, method="inclusive")[-1] if len(steps) > 1 else steps[0],
         step_range_ms=(min(steps), max(steps)),
         share_pct={
-            "compute": 100.0 * sums[0] / window,
-            "comm_exposed": 100.0 * sums[1] / window,
-            "copy_exposed": 100.0 * sums[2] / window,
-            "idle": 100.0 * (window - sum(sums)) / window,
+            share: 100.0 * length / window for share, length in zip(SHARES, (*sums, window - sum(sums)), strict=True)
         },
         comm_pct=100.0 * comm / window,
         overlap_pct=100.0 * length(intersect(when.compute, when.comm)) / comm if comm else None,
@@ -226,17 +223,18 @@ def _measures(
         sm_high_pct=bound,
         sm_source=(trace.counter_source or "none") if measured else "bound" if bound is not None else "none",
         occupancy_pct=occupancy_pct(events),
-        queue=queue(trace, events, begin, end),
+        queue_empty_pct=queue_empty_pct,
+        launch_delay_us=launch_delay_us,
         median_kernel_us=median_kernel_us(events),
         iterator=host.iterator,
         pageable_copies=sum(map(host.pageable.__contains__, events.name)) if host.pageable else 0,
         under=under,
-        steps_table=_steps_table(rows, by_step, idle, named),
-        kernels=tuple(kernels),
+        steps_table=_steps_table(rows, by_step, idle) if named else (),
+        kernels=tuple(kernel_rows(trace, spent, window)),
         fp32_gemm_pct=fp32_gemm_pct(trace, events),
         syncs=tuple(sync_rows(trace, idle, host.threads, begin, end)),
         gaps=gaps,
-        categories=tuple(category_rows(trace, spent, calls, window)),
+        categories=tuple(category_rows(trace, spent, window)),
         collectives=tuple(comm_rows(trace, events, begin, end)),
         stream_waits=_stream_waits(trace, idle, window),
         at_work=at_work,
@@ -276,17 +274,16 @@ def _bus_copies(host: _Host, events: DeviceEvents, begin: int, end: int) -> Inte
     return clip(union(moved), begin, end)
 
 
-def _steps_table(rows: list[TraceStep], by_step: list[list[int]], idle: IdleTime, named: bool) -> tuple[StepShare, ...]:
-    if not named:
-        return ()
+def _steps_table(rows: list[TraceStep], by_step: list[list[int]], idle: IdleTime) -> tuple[StepShare, ...]:
     typical = median(row.end - row.begin for row in rows)
     table = []
     for at, (row, causes) in enumerate(zip(rows, idle.by_step, strict=True)):
         spent = row.end - row.begin
         compute, comm, copy = (100.0 * part[at] / spent for part in by_step)
-        flag = "slow" if spent > SLOW_STEP * typical else "first" if at == 0 else ""
-        share = StepShare(row.name, spent / 1e6, compute, comm, copy, 0.0, 100.0 * causes[0] / spent, flag, row.phase)
-        table.append(replace(share, idle=100.0 - compute - comm - copy))
+        flag: Literal["first", "slow"] | None = "slow" if spent > SLOW_STEP * typical else None if at else "first"
+        data = 100.0 * causes["data"] / spent
+        idle_pct = 100.0 - compute - comm - copy
+        table.append(StepShare(row.name, spent / 1e6, compute, comm, copy, idle_pct, data, flag, row.phase))
     return tuple(table)
 
 
@@ -297,17 +294,15 @@ def _underneath(
 
     Shares are of the window, those of a gap of the gap. At last one name for each gap that happened once.
     """
-    longest = sorted(idle.longest, key=lambda gap: -gap.length)[:_LONGEST_SHOWN]
-    apart: dict[tuple[int, Interval], dict[str, int]] = {
-        (gap.thread, gap.host): {} for gap in (*longest, *(row.gap for row in once)) if gap.host[1] > gap.host[0]
-    }
+    shown = (*idle.longest, *(row.gap for row in once))
+    apart: dict[tuple[int, Interval], dict[str, int]] = {(gap.thread, gap.host): {} for gap in shown}
     times = underneath(trace, idle.host, apart)
     gaps = tuple(
-        LongGap((gap.begin - begin) / 1e6, gap.length / 1e6, _top(apart.get((gap.thread, gap.host), {}), gap.length, 3))
-        for gap in longest
+        LongGap((gap.begin - begin) / 1e6, gap.length / 1e6, _top(apart[gap.thread, gap.host], gap.length, 3))
+        for gap in idle.longest
     )
-    at_work = underneath(trace, idle.working, {}) if idle.working else {}
-    in_once = [_top(apart.get((row.gap.thread, row.gap.host), {}), row.gap.length, 1) for row in once]
+    at_work = underneath(trace, idle.working, {})
+    in_once = [_top(apart[row.gap.thread, row.gap.host], row.gap.length, 1) for row in once]
     names = [
         "modules' loading" if row.cause == "module_load"
         else rows[0].name if rows and row.cause in HOST_CAUSES

@@ -13,12 +13,10 @@ from gputop.commands.shared_options import ListAction, deliver, form_of, prints_
 from gputop.config import Settings
 from gputop.diagnosis.thresholds import SLOWER_PCT
 from gputop.features.traces.columns import TraceError
-from gputop.features.traces.read import NSYS_REPORT
-from gputop.features.traces.recorded_window import RecordedWindow, recorded_window
 from gputop.features.traces.trace_analysis import StepChoice
-from gputop.features.traces.trace_document import PAGE, TEXT, trace_document, worst
-from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
-from gputop.features.traces.trace_report import severity
+from gputop.features.traces.trace_document import PAGE, TEXT, trace_data, trace_document, worst
+from gputop.features.traces.trace_ranks import NSYS_REPORT, TraceReport, report_traces, trace_files
+from gputop.features.traces.trace_report import RecordedWindow, severity
 from gputop.model.source import UsageError
 from gputop.output.document import MOST_WIDTH, html, plain
 from gputop.output.messages import show_progress
@@ -101,8 +99,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _flight(args: argparse.Namespace, form: str, settings: Settings) -> int | None:
     """Write what dumps of PyTorch's flight recorder say; None where the files are none."""
-    from gputop.features.traces.flight_recorder import flight_dumps
-    from gputop.features.traces.missing_ranks import compare_ranks, flight_data, flight_document
+    from gputop.features.traces.flight_recorder import compare_ranks, flight_data, flight_document, flight_dumps
 
     try:
         dumps = flight_dumps(args.files)
@@ -169,7 +166,7 @@ class _Progress:
 
 def _compared(reports: list[TraceReport], form: str, args: argparse.Namespace) -> int:
     """Write what the second trace does otherwise; 1 if it is slower by more than the user allows."""
-    from gputop.features.traces.trace_data import compare_traces, comparison_data, comparison_document
+    from gputop.features.traces.trace_beside import compare_traces, comparison_data, comparison_document
 
     comparison = compare_traces(*reports)
     if comparison.change_pct is None and isinstance(args.fail_on, float):
@@ -195,8 +192,6 @@ def _page(
     settings: Settings,
 ) -> str:
     if form == "json":
-        from gputop.features.traces.trace_data import trace_data
-
         return json_text(trace_data(report, recorded))
     if form == "html":
         document = trace_document(report, PAGE, top=args.top, ranks=ranks, recordings=recorded)
@@ -210,6 +205,7 @@ def _recorded(report: TraceReport, path: str | None, settings: Settings) -> list
     """What a recording holds of the traces' time."""
     if path is None:
         return []
+    from gputop.features.traces.trace_beside import recorded_window
     from gputop.recording.reader import read_snapshots
 
     measures = [gpu.measures for rank in report.ranks for gpu in rank.gpus]

@@ -1,15 +1,16 @@
-"""A trace's report as a document: the verdict, where a step goes, why the GPU was idle, what to do, the tables."""
+"""A trace's report as a document: the verdict, where a step goes, why the GPU was idle, what to do, the tables. And as
+data: the dictionary behind ``gputop trace --json``, schema 1, where absent is null."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
-from gputop.features.traces.categories import CATEGORY_WORDS
-from gputop.features.traces.kernels import MOST_RANKS_OF_A_NODE, link_of
-from gputop.features.traces.recorded_window import RecordedWindow
+from gputop.diagnosis.types import full_title
+from gputop.features.traces.kernels import CATEGORY_WORDS, MOST_RANKS_OF_A_NODE, link_of
 from gputop.features.traces.timeline import CAUSES
 from gputop.features.traces.trace_ranks import StragglingRank, TraceReport
 from gputop.features.traces.trace_report import (
@@ -18,13 +19,14 @@ from gputop.features.traces.trace_report import (
     LongGap,
     Measures,
     RankReport,
+    RecordedWindow,
     StepShare,
     TraceGpuReport,
     phases,
     severity,
 )
 from gputop.features.traces.trace_verdict import is_launch_bound
-from gputop.model.quantity import NOT_MEASURED, count, file_size, number
+from gputop.model.quantity import NOT_MEASURED, count, file_size, number, rounded
 from gputop.output.document import (
     Bar,
     Block,
@@ -191,8 +193,8 @@ def _figures(m: Measures) -> Iterator[tuple[str, str, str]]:
     else:
         missing = "how many multiprocessors the GPU has" if m.sm_count is None else "the kernels' grids"
         yield "SM", NOT_MEASURED, f"the file does not say {missing}, and holds no counters"
-    if m.queue is not None:
-        yield "queue empty", f"{m.queue.empty_pct:.0f} %", f"of kernels{': launch-bound' * is_launch_bound(m)}"
+    if m.queue_empty_pct is not None:
+        yield "queue empty", f"{m.queue_empty_pct:.0f} %", f"of kernels{': launch-bound' * is_launch_bound(m)}"
     if m.occupancy_pct is not None:
         yield "occupancy", f"{m.occupancy_pct:.0f} %", "estimated by the profiler"
     if m.overlap_pct is not None and m.comm_pct >= LEAST_SHOWN:
@@ -284,7 +286,7 @@ def _sync_table(m: Measures, limit: int) -> Table:
 def _collective_table(m: Measures, limit: int) -> Table:
     """Collectives by operation and size, with the bandwidth that each had."""
     rows = [
-        (row.operation, f"{row.ranks}" if row.ranks > 0 else "", file_size(row.bytes), f"{row.calls}",
+        (row.operation, f"{row.ranks or ''}", file_size(row.bytes), f"{row.calls}",
          f"{row.median_us:.1f}", _gb(row.bus_median), _gb(row.bus_best))
         for row in m.collectives[:limit]
     ]  # fmt: skip
@@ -303,7 +305,7 @@ def _gb(value: float | None) -> str:
 def _link_lines(m: Measures) -> list[str]:
     """The best bandwidth beside the link's, where the board's name tells it and the ranks may share a node."""
     link = link_of(m.name)
-    near = [row for row in m.collectives if row.bus_best is not None and row.ranks <= MOST_RANKS_OF_A_NODE]
+    near = [row for row in m.collectives if row.bus_best is not None and (row.ranks or 0) <= MOST_RANKS_OF_A_NODE]
     best = max(near, key=lambda row: row.bus_best or 0.0, default=None)
     if link is None or best is None or best.bus_best is None:
         return []
@@ -324,3 +326,80 @@ def _recorded_lines(recorded: RecordedWindow) -> tuple[Block, ...]:
     )
     lead = f"{recorded.seconds:.0f} s, {recorded.samples} samples; GPUs numbered as in the recording"
     return part("Recorded at the same time", Items((lead,)), Table(("GPU", "UTIL", "SM", "verdict"), rows, ">>><"))
+
+
+# --- as data --------------------------------------------------------------------------------------------------------
+
+TRACE_DATA_SCHEMA = 1
+_DIGITS = 3
+_MEASURES = (
+    "index", "name", "sm_count", "begin", "end", "window_ms", "steps", "step_ms", "share_pct", "comm_pct",
+    "overlap_pct", "idle_cause_pct", "under", "util_pct", "sm_active_pct", "sm_high_pct", "sm_source", "occupancy_pct",
+    "queue_empty_pct", "launch_delay_us", "median_kernel_us",
+)  # fmt: skip
+"""In the order of the object; what follows is the verdict, and then ``_ROWS``."""
+_ROWS = (
+    "range_hint", "phases", "at_work", "once", "page_faults", "steps_table", "kernels", "categories", "collectives",
+    "stream_waits", "syncs",
+)  # fmt: skip
+
+
+def trace_data(report: TraceReport, recordings: Sequence[RecordedWindow] = ()) -> dict[str, Any]:
+    """The JSON object of one report."""
+    data: dict[str, Any] = {
+        "schema": TRACE_DATA_SCHEMA,
+        "kind": "trace",
+        "files": [rank.path for rank in report.ranks],
+        "truncated": any(rank.truncated for rank in report.ranks),
+        "dropped_events": sum(rank.dropped_events for rank in report.ranks),
+        "ranks": [_rank_data(rank) for rank in report.ranks],
+        "straggler": rounded(to_builtins(report.straggler), _DIGITS),
+        "notes": list(report.notes),
+    }
+    if recordings:
+        data["recordings"] = rounded([to_builtins(recorded) for recorded in recordings], _DIGITS)
+    return data
+
+
+def _rank_data(rank: RankReport) -> dict[str, Any]:
+    return {
+        "rank": rank.rank,
+        "rank_from": rank.rank_from,
+        "world_size": rank.world_size,
+        "file": rank.path,
+        "truncated": rank.truncated,
+        "dropped_events": rank.dropped_events,
+        "notes": list(rank.notes),
+        "gpus": [gpu_data(gpu) for gpu in rank.gpus],
+    }
+
+
+def gpu_data(gpu: TraceGpuReport) -> dict[str, Any]:
+    """One GPU: its numbers and its verdict."""
+    m, verdict = gpu.measures, gpu.verdict
+    values = {
+        **to_builtins(m),
+        "begin": None,
+        "end": None,
+        "steps": m.steps if m.named_steps else 0,
+        "step_ms": {"median": m.step_median_ms, "p95": m.step_p95_ms} if m.named_steps else None,
+        "phases": [{"phase": phase, "iterations": many, "median_ms": middle} for phase, many, middle in phases(m)],
+    }
+    told = {
+        "verdict": verdict.id,
+        "title": full_title(verdict.title, verdict.flag),
+        "level": verdict.level,
+        "cause": verdict.cause,
+        "busy_not_working": verdict.flag,
+        "headline": verdict.headline,
+        "confidence": verdict.confidence,
+        "evidence": list(verdict.evidence),
+        "remedy": verdict.remedy,
+        "notes": list(verdict.notes),
+        "best_case_step_ms": gpu.best_case_step_ms,
+    }
+    chosen = {key: values[key] for key in _MEASURES} | told | {key: values[key] for key in _ROWS}
+    data: dict[str, Any] = rounded(chosen, _DIGITS)
+    # A moment keeps all its digits.
+    data["begin"], data["end"] = m.begin_unix_s, m.end_unix_s
+    return data

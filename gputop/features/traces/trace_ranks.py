@@ -1,4 +1,4 @@
-"""The ranks of a job: each file a rank, and who makes the others wait.
+"""Traces as files: each a rank of a job, and who makes the others wait.
 
 In a collective the last rank to arrive waits least. So the durations of the same collective on all ranks tell which
 was late, and the hosts' clocks need not agree.
@@ -18,18 +18,50 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.thresholds import LATE_PCT, OFTEN
+from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.columns import COMM, Trace, TraceError
-from gputop.features.traces.read import NSYS_REPORT, read_trace
+from gputop.features.traces.nsys import HEADER, read_nsys
 from gputop.features.traces.trace_analysis import StepChoice, analyse
 from gputop.features.traces.trace_report import Measures, RankReport, severity
 from gputop.system.children import pool
+from gputop.system.given_file import open_regular
 
 SUFFIXES = (".json", ".json.gz", ".sqlite")
+NSYS_REPORT = ".nsys-rep"
+_FOREIGN: tuple[tuple[bytes, str], ...] = (
+    (b"\x80", "is a pickle: `gputop memory` reads memory snapshots; a trace is what export_chrome_trace writes"),
+    (b"PK\x03\x04", "is a zip archive: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "is compressed with zstd: unpack it first (zstd -d)"),
+    (b"BZh", "is compressed with bzip2: unpack it first"),
+    (b"\xfd7zXZ", "is compressed with xz: unpack it first"),
+)
 MOST_PROCESSES = 4
 _RANK = re.compile(r"(?:rank|worker|device|gpu)[-_.]?(\d+)", re.IGNORECASE)
 _POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
 Key = tuple[str, str, int, int]
 Progress = Callable[[int, int], None]
+
+
+# A file of either format, recognised by its first bytes and not by its name.
+
+
+def read_trace(path: str, progress: Progress | None = None) -> Trace:
+    """Read a profiler's file. ``progress`` is given how much was read and how much there is.
+
+    Raises TraceError for what is not a trace, and OSError.
+    """
+    if path.endswith((NSYS_REPORT, ".qdrep")):
+        raise TraceError(
+            f"{path} is Nsight Systems' own format: run `nsys export --type sqlite {path}`, or add --export"
+        )
+    with open_regular(path) as file:
+        begin, size = file.read(16), os.fstat(file.fileno()).st_size
+    if begin == HEADER:
+        return read_nsys(path, size, progress)
+    for magic, advice in _FOREIGN:
+        if begin.startswith(magic):
+            raise TraceError(f"{path} {advice}")
+    return read_chrome(path, progress)
 
 
 class Rank(Struct, frozen=True):
@@ -136,21 +168,18 @@ def _read(path: str, choice: StepChoice, progress: Progress | None = None) -> Ra
         return error
     except OSError as error:
         return TraceError(f"{path}: {error.strerror or error}")
-    number, origin = _rank_of(trace)
+    in_name = _RANK.search(os.path.basename(path))
+    rank, origin = (
+        (trace.rank, "the trace") if trace.rank is not None
+        else (int(in_name[1]), "the file's name") if in_name else (None, "")
+    )  # fmt: skip
     dropped = trace.dropped_events
     notes = (f"{dropped} damaged events were left out",) if dropped else ()
     report = RankReport(
-        path, number, origin, trace.world_size, trace.size_bytes, perf_counter() - begun, trace.truncated,
+        path, rank, origin, trace.world_size, trace.size_bytes, perf_counter() - begun, trace.truncated,
         dropped, gpus, notes,
     )  # fmt: skip
     return Rank(report, *_collectives(trace))
-
-
-def _rank_of(trace: Trace) -> tuple[int | None, str]:
-    if trace.rank is not None:
-        return trace.rank, "the trace"
-    match = _RANK.search(os.path.basename(trace.path))
-    return (int(match[1]), "the file's name") if match else (None, "")
 
 
 def _numbered(ranks: list[Rank]) -> list[Rank]:
@@ -209,33 +238,41 @@ def find_straggler(ranks: Sequence[Rank]) -> tuple[StragglingRank | None, tuple[
     if len(ranks) < 2:
         return None, ()
     if not all(rank.collectives for rank in ranks):
-        if any(rank.point_to_point for rank in ranks):
-            return None, ("only kernels between two ranks (send, receive) are recorded: no straggler can be named",)
-        return None, ()
-    holders: dict[str, set[int]] = {}
-    for at, rank in enumerate(ranks):
-        for group in {key[0] for key in rank.collectives}:
-            holders.setdefault(group, set()).add(at)
-    shared: dict[tuple[int, ...], set[Key]] = {}
-    for group, members in holders.items():
-        if len(members) > 1:
-            keys = [{key for key in ranks[at].collectives if key[0] == group} for at in members]
-            if any(other_keys != keys[0] for other_keys in keys[1:]):
-                return None, ("the ranks do not hold the same steps: no straggler can be named",)
-            shared.setdefault(tuple(sorted(members)), set()).update(keys[0])
-    if not shared:
-        return None, ("no two ranks hold the same collectives: no straggler can be named",)
-    waiting = [_waiting([ranks[at] for at in members], keys) for members, keys in shared.items()]
-    late = max((group.latest for group in waiting), key=lambda group: group.late_pct)
+        pairs = any(rank.point_to_point for rank in ranks)
+        return None, ("only kernels between two ranks (send, receive) are recorded: no straggler can be named",) * pairs
+    try:
+        groups = [_waiting([ranks[at] for at in members], keys) for members, keys in _shared(ranks).items()]
+    except TraceError as error:
+        return None, (f"{error}: no straggler can be named",)
+    late = max((group.latest for group in groups), key=lambda group: group.late_pct)
     if late.late_pct >= LATE_PCT and late.last_in_pct >= 100.0 * OFTEN:
         return late, ()
-    worst = max(waiting, key=lambda group: group.waiting_pct)
+    worst = max(groups, key=lambda group: group.waiting_pct)
     if worst.waiting_pct < LATE_PCT:
         return None, ()
     return None, (
         f"the ranks wait for each other {worst.waiting_pct:.0f} % of the time, and not always for the same one: most "
         f"often for rank {worst.often} (last in {worst.often_pct:.0f} % of the collectives)",
     )
+
+
+def _shared(ranks: Sequence[Rank]) -> dict[tuple[int, ...], set[Key]]:
+    """The collectives of each set of ranks that takes part in the same ones. Raises TraceError with why there are
+    none."""
+    holders: dict[str, set[int]] = {}
+    for at, rank in enumerate(ranks):
+        for group in {key[0] for key in rank.collectives}:
+            holders.setdefault(group, set()).add(at)
+    shared: dict[tuple[int, ...], set[Key]] = {}
+    for group, members in holders.items():
+        keys = [{key for key in ranks[at].collectives if key[0] == group} for at in members]
+        if any(other_keys != keys[0] for other_keys in keys[1:]):
+            raise TraceError("the ranks do not hold the same steps")
+        if len(members) > 1:
+            shared.setdefault(tuple(sorted(members)), set()).update(keys[0])
+    if not shared:
+        raise TraceError("no two ranks hold the same collectives")
+    return shared
 
 
 class _Group(Struct, frozen=True):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from statistics import median
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gputop.diagnosis.types import Confidence, Flag, Level
-from gputop.features.traces.categories import CategoryRow
 from gputop.features.traces.columns import PageFaults
-from gputop.features.traces.kernels import CommRow, KernelRow, Queue
+from gputop.features.traces.kernels import CategoryRow, CommRow, KernelRow
 from gputop.features.traces.timeline import SyncRow
 from gputop.features.traces.trace_steps import Phase
 
@@ -40,18 +40,18 @@ def severity(level: str) -> int:
 class StepShare(Struct, frozen=True):
     """One step: its length and the shares of compute, exposed communication and copies, idle; ``data`` is part of idle.
 
-    ``flag`` is ``first``, ``slow`` (over twice the median), or nothing; ``phase`` is a server's iteration's.
+    ``flag`` is ``first``, or ``slow`` (over twice the median); ``phase`` is a server's iteration's.
     """
 
-    name: str
+    name: str = field(name="step")
     ms: float
     compute: float
     comm: float
     copy: float
     idle: float
     data: float
-    flag: str = ""
-    phase: Phase = ""
+    flag: Literal["first", "slow"] | None
+    phase: Phase | None
 
 
 class Under(Struct, frozen=True):
@@ -71,7 +71,7 @@ class StreamWaitRow(Struct, frozen=True):
     stream: int
     after: str
     after_stream: int
-    call: str
+    call: str = field(name="launch")
     times: int
     pct: float
 
@@ -145,7 +145,8 @@ class Measures(Struct, frozen=True):
     sm_high_pct: float | None
     sm_source: str
     occupancy_pct: float | None
-    queue: Queue | None
+    queue_empty_pct: float | None
+    launch_delay_us: float | None
     median_kernel_us: float | None
     iterator: str | None
     pageable_copies: int
@@ -218,3 +219,22 @@ class RankReport(Struct, frozen=True):
     dropped_events: int
     gpus: tuple[TraceGpuReport, ...]
     notes: tuple[str, ...]
+
+
+class RecordedGpu(Struct, frozen=True):
+    """One GPU: means over the trace's time, None where nothing was measured; the verdict at its end."""
+
+    index: int
+    util_pct: float | None
+    sm_active_pct: float | None
+    verdict: str
+    title: str
+
+
+class RecordedWindow(Struct, frozen=True):
+    """A trace's time in a recording; ``reason`` says why there is nothing."""
+
+    reason: str | None = None
+    samples: int = 0
+    seconds: float = 0.0
+    gpus: tuple[RecordedGpu, ...] = ()

@@ -25,7 +25,7 @@ _PHASE = re.compile(r"(prefill|extend|decode|mixed)", re.IGNORECASE)
 _FAMILY = re.compile(r"[^\d\[\](){}#<>=]{3,}")
 _NO_STEP = re.compile(r"ProfilerStep|nccl:|enumerate\(DataLoader\)|Optimizer\.|capture_|[a-z]+::")
 """Ranges of the frameworks themselves, which are part of a step."""
-Phase = Literal["", "prefill", "decode", "mixed"]
+Phase = Literal["prefill", "decode", "mixed"]
 
 
 class HostStep(Struct, frozen=True):
@@ -35,7 +35,7 @@ class HostStep(Struct, frozen=True):
     begin: int
     end: int
     thread: int
-    phase: Phase = ""
+    phase: Phase | None = None
 
 
 class TraceStep(Struct, frozen=True):
@@ -45,7 +45,7 @@ class TraceStep(Struct, frozen=True):
     begin: int
     end: int
     events: int
-    phase: Phase = ""
+    phase: Phase | None = None
 
 
 def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
@@ -61,7 +61,7 @@ def host_steps(trace: Trace, name: str | None = None) -> list[HostStep]:
     by_thread: dict[int, list[HostStep]] = {}
     for at, (number, kind) in enumerate(zip(spans.name, spans.kind, strict=True)):
         if number in labels and kind in (ANNOTATION, OPERATOR):
-            phase: Phase = "" if name is None else phase_of(trace.names.texts[number])
+            phase = None if name is None else phase_of(trace.names.texts[number])
             step = HostStep(labels[number], spans.start[at], spans.end[at], spans.thread[at], phase)
             by_thread.setdefault(step.thread, []).append(step)
     if not by_thread:
@@ -94,7 +94,7 @@ def _outermost(steps: list[HostStep]) -> list[HostStep]:
     return outermost
 
 
-def phase_of(name: str) -> Phase:
+def phase_of(name: str) -> Phase | None:
     """Whether a server's iteration reads prompts, writes tokens, or both, by the name that the server gave it.
 
     vLLM's and SGLang's names count the requests of either kind: ``execute_…_context_2(…)_generation_32(…)``; SGLang's
@@ -103,10 +103,10 @@ def phase_of(name: str) -> Phase:
     counted = _REQUESTS.search(name)
     if counted:
         reads, writes = counted[1].strip("0") != "", counted[2].strip("0") != ""
-        return "mixed" if reads and writes else "prefill" if reads else "decode" if writes else ""
+        return "mixed" if reads and writes else "prefill" if reads else "decode" if writes else None
     word = _PHASE.search(name)
     if word is None:
-        return ""
+        return None
     phase = word[1].lower()
     return "prefill" if phase in ("prefill", "extend") else "mixed" if phase == "mixed" else "decode"
 

@@ -6,6 +6,7 @@ Ids, titles and remedies are the diagnosis' own; its thresholds are used where i
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -72,15 +73,14 @@ def judged(trace: Trace, m: Measures, *, stacks: bool) -> TraceVerdict:
     conclusion = _with_once(m) if m.once else _starved(m) or _working(m)
     row = _ROWS[conclusion.id]
     name = conclusion.flag is not None and full_title(row.title, conclusion.flag, alarm=True)
-    title = row.title
-    head = title.removeprefix("starved: ")
+    head = row.title.removeprefix("starved: ")
     not_judged, _, seen = head.partition(": ")
     if seen:
         head = not_judged if conclusion.level == "grey" else seen
     return TraceVerdict(
         id=conclusion.id,
         level=conclusion.level,
-        title=title,
+        title=row.title,
         headline=f"{name or head.upper()}: {conclusion.because}",
         flag=conclusion.flag,
         cause=conclusion.cause,
@@ -128,8 +128,7 @@ def is_launch_bound(m: Measures) -> bool:
     """Whether the GPU waits for a host that cannot launch fast enough."""
     causes, idle = m.idle_cause_pct, m.share_pct["idle"]
     launching = causes["launching"] + causes["launch_latency"]
-    empty = m.queue is not None and m.queue.empty_pct >= EMPTY_QUEUE
-    return idle >= IDLE_PCT and launching >= idle / 2.0 and empty
+    return idle >= IDLE_PCT and launching >= idle / 2.0 and (m.queue_empty_pct or 0.0) >= EMPTY_QUEUE
 
 
 def _flag(m: Measures) -> Flag | None:
@@ -218,9 +217,9 @@ def _late_host(m: Measures, level: Level) -> _Conclusion:
     if cause == "launch_bound" and not is_launch_bound(m):
         because, remedy = "it is late with its launches", LIGHTER_HOST
     evidence = [line]
-    if m.queue is not None:
-        delay = f"{m.queue.delay_us:,.0f}".replace(",", " ")
-        evidence.append(f"queue empty at {m.queue.empty_pct:.0f} % of kernels, {delay} µs from launch to begin")
+    if m.queue_empty_pct is not None:
+        delay = f"{m.launch_delay_us:,.0f}".replace(",", " ")
+        evidence.append(f"queue empty at {m.queue_empty_pct:.0f} % of kernels, {delay} µs from launch to begin")
     if cause == "sync_points" and m.syncs:
         top = m.syncs[0]
         evidence.append(f"{top.calls} × {top.op}: {top.idle_after_ms:.1f} ms idle after them")
@@ -324,36 +323,37 @@ def _confidence(trace: Trace, m: Measures, stacks: bool) -> Confidence:
 
 def _notes(trace: Trace, m: Measures, conclusion: _Conclusion, stacks: bool) -> tuple[str, ...]:
     """What else the trace shows, and what it cannot say."""
-    notes = []
-    comm = m.share_pct["comm_exposed"]
-    if conclusion.id != "communication" and comm >= SOME_COMM:
-        notes.append(f"communication with nothing beside it: {comm:.0f} % → {HIDE_COMMUNICATION}")
-    if conclusion.cause != "transfer" and m.pageable_copies:
-        copies = "1 pageable copy" if m.pageable_copies == 1 else f"{m.pageable_copies} pageable copies"
-        notes.append(f"{copies} → {PINNED}")
-    fp32 = m.fp32_gemm_pct
-    if fp32 is not None and fp32 >= FP32_SHARE and (m.compute_major or 0) >= TENSOR_CORES_SINCE:
-        notes.append(
-            f"no tensor cores: {fp32:.0f} % of the compute time is in FP32 matrix products → {USE_TENSOR_CORES}"
-        )
+    return tuple(words for holds, words in (*_beside(m, conclusion), *_unsure(trace, m, stacks)) if holds)
+
+
+def _beside(m: Measures, conclusion: _Conclusion) -> Iterator[tuple[bool, str]]:
+    """What else costs time, and whether it does."""
+    comm, loading, cause = m.share_pct["comm_exposed"], m.idle_cause_pct["module_load"], conclusion.cause
+    exposed = conclusion.id != "communication" and comm >= SOME_COMM
+    yield exposed, f"communication with nothing beside it: {comm:.0f} % → {HIDE_COMMUNICATION}"
+    copies = "1 pageable copy" if m.pageable_copies == 1 else f"{m.pageable_copies} pageable copies"
+    yield cause != "transfer" and m.pageable_copies > 0, f"{copies} → {PINNED}"
+    fp32 = m.fp32_gemm_pct or 0.0
+    yield (
+        fp32 >= FP32_SHARE and (m.compute_major or 0) >= TENSOR_CORES_SINCE,
+        f"no tensor cores: {fp32:.0f} % of the compute time is in FP32 matrix products → {USE_TENSOR_CORES}",
+    )
     flag = _flag(m)
-    if flag is not None and conclusion.flag is None:
-        notes.append(f"also busy but not working ({flag})")
-    faults = m.page_faults
-    if faults is not None and faults.faults_ms >= SLOW_FAULTS / 100.0 * m.window_ms:
-        notes.append(
+    yield flag is not None and conclusion.flag is None, f"also busy but not working ({flag})"
+    if (faults := m.page_faults) is not None:
+        yield (
+            faults.faults_ms >= SLOW_FAULTS / 100.0 * m.window_ms,
             f"unified memory: {count(faults.gpu_faults, 'page fault')} of the GPU, {faults.faults_ms:.1f} ms to handle "
-            f"them, {file_size(faults.moved_bytes)} moved → {PREFETCH}"
+            f"them, {file_size(faults.moved_bytes)} moved → {PREFETCH}",
         )
-    if conclusion.cause != "module_load" and m.idle_cause_pct["module_load"] >= SOME_COMM:
-        notes.append(f"kernels' modules are loaded: {m.idle_cause_pct['module_load']:.0f} % → {WARM_UP}")
-    if not m.named_steps:
-        hint = f", or take its ranges: --step {shlex.quote(m.range_hint)}" if m.range_hint else ""
-        notes.append(f"no steps: call profiler.step() after each one to see them{hint}")
-    elif m.steps < FEWEST_STEPS:
-        notes.append(f"only {count(m.steps, 'step')}: too few to tell the typical one")
-    if stacks:
-        notes.append("recorded with Python stacks, which slow the host: its shares are upper bounds")
-    if trace.truncated:
-        notes.append("the end of the file is missing: the numbers are of what is there")
-    return tuple(notes)
+    yield cause != "module_load" and loading >= SOME_COMM, f"kernels' modules are loaded: {loading:.0f} % → {WARM_UP}"
+
+
+def _unsure(trace: Trace, m: Measures, stacks: bool) -> Iterator[tuple[bool, str]]:
+    """What makes the numbers less certain, and whether it does."""
+    hint = f", or take its ranges: --step {shlex.quote(m.range_hint)}" if m.range_hint else ""
+    yield not m.named_steps, f"no steps: call profiler.step() after each one to see them{hint}"
+    few = m.named_steps and m.steps < FEWEST_STEPS
+    yield few, f"only {count(m.steps, 'step')}: too few to tell the typical one"
+    yield stacks, "recorded with Python stacks, which slow the host: its shares are upper bounds"
+    yield trace.truncated, "the end of the file is missing: the numbers are of what is there"

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from gputop.features.traces.flight_recorder import flight_dumps
-from gputop.features.traces.missing_ranks import FlightReport, compare_ranks, flight_document
+from gputop.features.traces.flight_recorder import FlightReport, compare_ranks, flight_document, flight_dumps
 from gputop.output.document import plain
 from tests.support.command import gputop, is_one_line
 from tests.support.engines import free_port

@@ -360,11 +360,11 @@ def test_without_steps_the_outermost_ranges_are_proposed(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("name", "phase"),
     [
-        ("step[DECODE bs=32]", "decode"), ("step[EXTEND bs=15 toks=15360]", "prefill"), ("train", ""),
-        ("execute_1_context_2(a)_generation_30(b)", "mixed"), ("execute_1_context_0(a)_generation_0(b)", ""),
+        ("step[DECODE bs=32]", "decode"), ("step[EXTEND bs=15 toks=15360]", "prefill"), ("train", None),
+        ("execute_1_context_2(a)_generation_30(b)", "mixed"), ("execute_1_context_0(a)_generation_0(b)", None),
     ],
 )  # fmt: skip
-def test_the_phase_of_an_iteration_by_its_name(name: str, phase: str) -> None:
+def test_the_phase_of_an_iteration_by_its_name(name: str, phase: str | None) -> None:
     assert phase_of(name) == phase
 
 

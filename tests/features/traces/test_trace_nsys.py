@@ -11,8 +11,8 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.traces.columns import TraceError
-from gputop.features.traces.read import read_trace
 from gputop.features.traces.trace_analysis import StepChoice, analyse
+from gputop.features.traces.trace_ranks import read_trace
 from gputop.features.traces.trace_report import TraceGpuReport
 
 STRINGS = {

@@ -17,8 +17,8 @@ from gputop.features.traces import chrome, chunks
 from gputop.features.traces import chunks as unpacked
 from gputop.features.traces.chrome import decode
 from gputop.features.traces.columns import Trace, TraceError
-from gputop.features.traces.read import read_trace
 from gputop.features.traces.trace_analysis import analyse
+from gputop.features.traces.trace_ranks import read_trace
 from tests.support.command import trace_said
 from tests.support.synthetic_trace import planted
 
@@ -223,12 +223,11 @@ def test_a_file_that_unfolds_without_end_is_refused(tmp_path: Path, monkeypatch:
         read(tmp_path / "t.json.gz", bomb)
 
 
-def test_an_event_beyond_every_bound_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacked, "PIECE_BYTES", 10_000)
+def test_an_event_beyond_every_bound_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "PIECE_BYTES", 10_000)
     monkeypatch.setattr(chunks, "LARGEST_EVENT", 30_000)
-    trace = read(tmp_path / "t.json", first_kernel(CLEAN, b"add_kernel", b"a" * 80_000))
-    assert 1 <= trace.dropped_events <= 3 and WHOLE - 3 <= len(trace.gpu) < WHOLE
+    with pytest.raises(TraceError, match="holds an event that is larger than any"):
+        read(tmp_path / "t.json", first_kernel(CLEAN, b"add_kernel", b"a" * 80_000))
 
 
 def test_a_report_of_nsight_systems_names_the_command_that_makes_it_readable(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gputop.cli import main
-from gputop.features.traces.read import read_trace
+from gputop.features.traces.trace_ranks import read_trace
 
 pytestmark = [
     pytest.mark.slow,
