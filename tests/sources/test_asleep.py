@@ -21,7 +21,7 @@ from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.sources.nvml.gpu_inventory import FALLS_ASLEEP_S, RELEASED_AFTER_S, Sleep
-from gputop.sources.pci import cards
+from gputop.sources.surroundings import cards
 from tests.nvml.stand_in import Scenario
 from tests.support.local_run import Run
 from tests.support.scenes import snap

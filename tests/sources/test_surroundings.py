@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gputop.sources.pci import PciCard, card_name
-from gputop.sources.surroundings import is_wsl, no_driver, of_gpus
+from gputop.sources.surroundings import PciCard, card_name, is_wsl, no_driver, of_gpus
 from tests.nvml.stand_in import Scenario
 from tests.sources.test_asleep import Bus
 from tests.support.local_run import Run

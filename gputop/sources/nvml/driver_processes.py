@@ -10,7 +10,7 @@ from typing import Any
 import pynvml
 
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml.handle import LOST_CODES, NEVER_CODES, RETRY_S, Handle, LostGpu, reason
+from gputop.sources.nvml.handle import Handle
 
 FIRST_LOOK_BACK_S = 2.0
 """How far back the first query for utilisation samples reaches: the time between two lists."""
@@ -31,6 +31,8 @@ _NO_MEMORY = {"gpu_mem_bytes": "the driver does not say how much memory this pro
 COLLECTING = "collecting: asked at the second read"
 NO_SAMPLES = "no utilisation samples of this GPU's processes at present"
 SAMPLES = "nvmlDeviceGetProcessUtilization"
+_NONE_NOW = (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+"""There are none, or they outgrew the array again: the next read asks for the new size."""
 
 
 class GpuProcesses:
@@ -133,22 +135,14 @@ class GpuProcesses:
         except (MemoryError, OverflowError):
             return TOO_LONG
         except pynvml.NVMLError as error:
-            why = reason(error.value)
-            if error.value in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
+            if error.value in _NONE_NOW:
                 return NO_SAMPLES
-            if error.value in LOST_CODES:
-                raise LostGpu(why) from error
-            # The list may grow between asking for its size and reading it: the next read has the new size.
-            if error.value != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
-                self._handle.refuse(name, why, float("inf") if error.value in NEVER_CODES else now + RETRY_S)
-            return why
+            return self._handle.refused(name, error.value, now)
         newest: dict[int, tuple[int, int]] = {}
         for sample in samples:
             pid, when, share = sample.pid, sample.timeStamp, sample.smUtil
             if share <= 100 and 0 < pid <= LARGEST_PID and when >= newest.get(pid, (0, 0))[0]:
                 newest[pid] = (when, share)
-        if not newest:
-            return NO_SAMPLES
-        if name == SAMPLES or self._use_info:
+        if newest and (name == SAMPLES or self._use_info):
             self._seen_us = max(when for when, _ in newest.values())
-        return {pid: share for pid, (_, share) in newest.items()}
+        return {pid: share for pid, (_, share) in newest.items()} or NO_SAMPLES

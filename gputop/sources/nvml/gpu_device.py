@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 import pynvml
 from msgspec import Struct
@@ -23,7 +23,6 @@ from gputop.sources.activity.fallback_chain import ChainState, CrossCheck, Fallb
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.nvml.driver_processes import COLLECTING, GpuProcesses
 from gputop.sources.nvml.gpm import Gpm
-from gputop.sources.nvml.gpu_facts import facts, gpu_instance, is_vgpu, mig_facts, mig_slots, more_facts
 from gputop.sources.nvml.gpu_questions import (
     EVERY_TICK,
     POWER_LIMIT,
@@ -31,44 +30,16 @@ from gputop.sources.nvml.gpu_questions import (
     FieldValues,
     Seldom,
     ask_memory_into,
+    facts,
+    gpu_instance,
+    is_vgpu,
+    mig_facts,
+    mig_slots,
+    more_facts,
 )
 from gputop.sources.nvml.handle import Handle, LostGpu, MetricAnswers, reason
-from gputop.sources.pci import PciCard, card_name
 from gputop.sources.selection import MachineOptions
-
-# One read's answers and the chain's standing as a sample.
-
-
-def sample_of(
-    static: GpuStatic, answers: MetricAnswers, standing: ChainState, now: float, *, bounded: bool
-) -> GpuSample:
-    """The sample of one read at monotonic time ``now``. ``bounded``: utilisation bounds SM activity on this device."""
-    values, activity = answers.values, standing.activity
-    low, high = bound(values.get("util_pct"), static.sm_count) if bounded else (None, None)
-    if standing.source is not None:
-        # A source that merely missed a tick leaves a gap; one without an SM counter leaves the bound.
-        lasting = activity is not None and standing.lack is not None
-        return GpuSample(
-            static,
-            sm_source=standing.source,
-            sm_window_s=activity.window_s if activity else None,
-            sm_age_s=max(0.0, now - activity.t) if activity and activity.t is not None else None,
-            sm_low_pct=low if lasting else None,
-            sm_high_pct=high if lasting else None,
-            sm_lack=standing.lack,
-            unavailable=answers.missing,
-            **values,
-        )
-    return GpuSample(
-        static,
-        sm_source="none" if high is None else "bound",
-        sm_low_pct=low,
-        sm_high_pct=high,
-        sm_lack=standing.lack,
-        unavailable=answers.missing,
-        **values,
-    )
-
+from gputop.sources.surroundings import PciCard, card_name
 
 PROCESSES_S = 2.0
 SPLIT = "split into MIG instances: see each instance"
@@ -80,8 +51,34 @@ MoreSmReaders = Callable[[Callable[[], GpuStatic]], list[SmReader]]
 """Makes the sources below GPM for a GPU; the callable gives its facts as known by then."""
 
 
+def sample_of(
+    static: GpuStatic, answers: MetricAnswers, standing: ChainState, now: float, *, bounded: bool
+) -> GpuSample:
+    """The sample of one read at monotonic time ``now``. ``bounded``: utilisation bounds SM activity on this device."""
+    activity, source = standing.activity, standing.source
+    low, high = bound(answers.values.get("util_pct"), static.sm_count) if bounded else (None, None)
+    # A source that merely missed a tick leaves a gap; one without an SM counter leaves the bound.
+    if source is not None and (activity is None or standing.lack is None):
+        low = high = None
+    return GpuSample(
+        static,
+        sm_source=source or ("none" if high is None else "bound"),
+        sm_window_s=activity.window_s if activity else None,
+        sm_age_s=max(0.0, now - activity.t) if activity and activity.t is not None else None,
+        sm_low_pct=low,
+        sm_high_pct=high,
+        sm_lack=standing.lack,
+        unavailable=answers.missing,
+        **answers.values,
+    )
+
+
 class Device:
-    """One GPU. Before it is found, and while it is lost, its samples give reasons instead of values."""
+    """One GPU. Before it is found, and while it is lost or asleep, its samples give reasons instead of values.
+
+    ``state`` is "new" until it was found for the first time, then "there", "lost" until it is found again, or "asleep":
+    it is there, is not asked and has no handle. ``why`` says so in words where it is lost or asleep.
+    """
 
     def __init__(
         self,
@@ -96,19 +93,18 @@ class Device:
         """Set by the session while a call on this GPU does not return."""
         self.static = GpuStatic(index, uuid or f"GPU-unknown-{index}", "unknown GPU")
         self.parent = parent
-        self.is_found = False
+        self.state: Literal["new", "there", "lost", "asleep"] = "new"
+        self.why: str | None = None
+        self.lost_since: float | None = None
+        """Unix time; until it is not only found again but read."""
         self.times_found = 0
         """Grows with each new handle: what was made with an older one is stale."""
         self.stale = True
         """Whether the handle is to be asked for again, because NVML may have forgotten it."""
-        self.lost: str | None = None
-        self.lost_since: float | None = None
-        self.asleep: str | None = None
-        """Why it is not asked although it is there, None while it is awake. It has no handle then."""
         self.processes: tuple[GpuProcess, ...] = ()
         self.vgpu = False
         self._parent_found = 0
-        self._mig_known = self._facts_due = False
+        self._mig_known = False
         self._interval_s, self._sm_source = options.interval_s, options.sm.sm_source
         self._more_sm_readers = more_sm_readers
         self._chain = FallbackChain(())
@@ -127,16 +123,30 @@ class Device:
     def is_due(self) -> bool:
         """Whether ``find`` has something to do: no handle yet, a lost GPU, or a handle that may be forgotten."""
         outdated = self.parent is not None and self._parent_found != self.parent.times_found
-        return self.stale or outdated or not self.is_found or self.lost is not None
+        return self.stale or outdated or self.state in ("new", "lost")
+
+    @property
+    def process_trouble(self) -> str | None:
+        """Why the process list could not be read, or None."""
+        return self._lister.reason
+
+    # -- found, lost, asleep -------------------------------------------------------------------------------------------
 
     def fall_asleep(self, why: str, card: PciCard) -> None:
         """Take the GPU for asleep until it is found again. Asks the driver nothing."""
         self.processes = ()
-        self.asleep, self.stale = why, True
-        if not self.is_found:
+        self.state, self.why, self.stale = "asleep", why, True
+        if not self.times_found:
             self.static = replace(
                 self.static, uuid=f"PCI-{card.address}", name=card_name(card), pci_bus_id=card.address
             )
+
+    def lose(self, why: str, t: float) -> None:
+        """Mark the GPU as lost from Unix time ``t`` on, until it is found again and read."""
+        self.processes = ()
+        self.state, self.why = "lost", why
+        if self.lost_since is None:
+            self.lost_since = t
 
     def find(self, slot: int | str, driver: str | None, t: float) -> str | None:
         """Look at NVML's index ``slot``, or at that slot of the parent; the UUID there, None when there is no answer.
@@ -156,7 +166,7 @@ class Device:
             else:
                 raw = handle.run_bare("nvmlDeviceGetHandleByIndex", slot)
             uuid = clean_text(str(handle.run_bare("nvmlDeviceGetUUID", raw))).strip()
-            if uuid == self.static.uuid or (not self.is_found and parent is None):
+            if uuid == self.static.uuid or (not self.times_found and parent is None):
                 handle.raw = raw
                 if self.is_due:
                     self._take_facts(uuid, driver)
@@ -180,58 +190,46 @@ class Device:
                 static = more_facts(handle, static)
         self.static = static
         self.vgpu = is_vgpu(handle)
-        self._facts_due = not static.mig_enabled
         self._fields = FieldValues(static.nvlink_peak_bytes_per_s is not None)
         self._chain.close()
-        self._chain = FallbackChain(self._sm_readers(), self._no_sm_reader())
+        forced = self._sm_source != "auto"
+        without = f"not asked for: --sm-source {self._sm_source}" if forced else "no SM counter on this GPU"
+        self._chain = FallbackChain(self._sm_readers(), without)
         self._cross_check = CrossCheck()
         self._seldom = Seldom()
         self._processes_at = float("-inf")
         self._parent_found = parent.times_found if parent is not None else 0
         self.times_found += 1
-        self._mig_known = self.is_found = True
-        self.stale = False
-        self.lost = self.asleep = None
+        self.state, self.why, self.stale, self._mig_known = "there", None, False, True
 
     def _sm_readers(self) -> Iterable[SmReader]:
+        """The sources of SM activity, best first. Those below GPM are made when the first of them is asked for."""
         static, parent = self.static, self.parent
-        if self._split:
-            return ()
         mig: tuple[Any, int] | None = None
-        if parent is not None:
-            instance = gpu_instance(self.handle)
-            if instance is None:
-                return ()
+        if parent is not None and (instance := gpu_instance(self.handle)) is not None:
             mig = (parent.handle.raw, instance)
+        if self._split or (parent is not None and mig is None):
+            return ()
+        below = self._sm_readers_below_gpm()
         if self._sm_source not in ("auto", "gpm"):
-            return self._sm_readers_below_gpm()
-        gpm = Gpm(self.handle, self._interval_s, static.architecture, mig, static.name)
-        return chain((gpm,), self._sm_readers_below_gpm())
+            return below
+        return chain((Gpm(self.handle, self._interval_s, static.architecture, mig, static.name),), below)
 
     def _sm_readers_below_gpm(self) -> Iterator[SmReader]:
-        """Made when the first of them is asked for."""
         yield from self._more_sm_readers(lambda: self.static)
-
-    def _no_sm_reader(self) -> str:
-        """Why there is no SM activity where there is no source."""
-        if self._sm_source == "auto":
-            return "no SM counter on this GPU"
-        return f"not asked for: --sm-source {self._sm_source}"
 
     def mig_devices(self, now: float, t: float) -> dict[str, int] | None:
         """Slots of this GPU's MIG devices by UUID, asked now; None when that is unknown.
 
         When MIG was switched on or off since, the facts are read again: most answers change with it.
         """
-        if self.lost is not None or self.asleep is not None or not self.is_found:
+        if self.state != "there":
             return None
         try:
             if not self._mig_known and not self._follow_mig_mode(now):
                 return None
             self._mig_known = False
-            if not self.static.mig_enabled:
-                return {}
-            return mig_slots(self.handle)
+            return mig_slots(self.handle) if self.static.mig_enabled else {}
         except LostGpu as gone:
             self.lose(str(gone), t)
         except (pynvml.NVMLError, UnicodeDecodeError):
@@ -247,23 +245,28 @@ class Device:
             self._take_facts(self.static.uuid, self.static.driver)
         return on is not None
 
+    # -- read ----------------------------------------------------------------------------------------------------------
+
     def read(self, now: float, t: float, xid: int | str) -> GpuSample:
         """One sample. ``now`` is monotonic, ``t`` Unix time, ``xid`` the last Xid or why there is none."""
-        if self.asleep is not None:
-            return self._asleep_sample(self.asleep)
-        if self.lost is not None:
-            return self.lost_sample(xid=xid)
-        try:
-            sample = self._read(now, t, xid)
-        except LostGpu as gone:
-            self.lose(str(gone), t)
-            return self.lost_sample(xid=xid)
-        self.lost_since = None
-        return sample
+        if self.state == "asleep":
+            why = self.why or ""
+            return GpuSample(
+                self.static, sm_lack=SmLack((why,)), asleep=True, unavailable=dict.fromkeys(GPU_METRICS, why)
+            )
+        if self.state != "lost":
+            try:
+                sample = self._read(now, t, xid)
+            except LostGpu as gone:
+                self.lose(str(gone), t)
+            else:
+                self.lost_since = None
+                return sample
+        return self.lost_sample(xid=xid)
 
     def lost_sample(self, why: str | None = None, since: float | None = None, xid: int | str = "") -> GpuSample:
         """The last facts, the last Xid, and the reason why there is nothing else."""
-        why = why or self.lost
+        why = why or self.why
         return GpuSample(
             self.static,
             xid=xid if isinstance(xid, int) else None,
@@ -272,51 +275,64 @@ class Device:
             lost_since=since or self.lost_since,
         )
 
-    def _asleep_sample(self, why: str) -> GpuSample:
-        """The last facts, and the reason why nothing was asked."""
-        return GpuSample(self.static, sm_lack=SmLack((why,)), asleep=True, unavailable=dict.fromkeys(GPU_METRICS, why))
-
-    def lose(self, why: str, t: float) -> None:
-        """Mark the GPU as lost from Unix time ``t`` on, until it is found again and read."""
-        self.processes = ()
-        self.lost = why
-        if self.lost_since is None:
-            self.lost_since = t
-
     def _read(self, now: float, t: float, xid: int | str) -> GpuSample:
-        handle, into, begun = self.handle, MetricAnswers(), monotonic()
+        into, begun = MetricAnswers(), monotonic()
+        has_memory = self._ask_values(into, now)
+        # Counters have the value of the moment at which they are read, which may be late with a slow driver.
+        standing = self._ask_activity(into, now + (monotonic() - begun))
+        measured = frozenset(standing.activity.values) if standing.activity is not None else frozenset[str]()
+        self._fields.ask_into(self.handle, into, now, measured, now + (monotonic() - begun))
+        if isinstance(xid, int):
+            into.values["xid"] = xid
+        else:
+            into.missing["xid"] = xid
+        self._say_why(into)
+        if now >= self._processes_at:
+            first = self._processes_at < 0
+            self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
+            # A split GPU lists its instances' processes again: each instance lists its own.
+            self.processes = () if self._split else self._lister.read(now, t, into.values.get("util_pct"), brief=first)
+        if self._lister.reason is not None:
+            into.missing["processes"] = self._lister.reason
+        if not has_memory:
+            self._use_host_memory(into)
+        # The utilisation of others may be in that of a virtual GPU, and of a MIG device.
+        bounded = not (self.vgpu or self.static.mig_enabled)
+        return sample_of(self.static, into, standing, now, bounded=bounded)
+
+    def _ask_values(self, into: MetricAnswers, now: float) -> bool:
+        """All but activity and fields; whether this GPU has memory to tell of."""
         for question in EVERY_TICK:
-            question.ask_into(handle, into, now)
-        has_memory = ask_memory_into(handle, into, now)
-        handle.end_round()
+            question.ask_into(self.handle, into, now)
+        has_memory = ask_memory_into(self.handle, into, now)
+        self.handle.end_round()
         seldom = self._seldom.answers
         if not seldom.values and not seldom.missing:
             # The first picture needs only these two; the rest is asked after it.
             for question in (POWER_LIMIT, SM_CLOCK_MAX):
-                question.ask_into(handle, seldom, now)
+                question.ask_into(self.handle, seldom, now)
         into.values.update(seldom.values)
         into.missing.update(seldom.missing)
-        standing = (
-            ChainState(None, None, SmLack((SPLIT,)))
-            if self._split
-            # Counters have the value of the moment at which they are read, which may be late with a slow driver.
-            else self._cross_check.standing(self._chain, now + (monotonic() - begun), into.values.get("util_pct"))
-        )
-        measured: frozenset[str] = frozenset()
-        if standing.activity is not None:
+        return has_memory
+
+    def _ask_activity(self, into: MetricAnswers, now: float) -> ChainState:
+        """What the chain's source gives, or why there is nothing."""
+        if self._split:
+            standing = ChainState(None, None, SmLack((SPLIT,)))
+        else:
+            standing = self._cross_check.standing(self._chain, now, into.values.get("util_pct"))
+        if standing.activity is None:
+            into.miss(ACTIVITY_KEYS, standing.reason or COLLECTING)
+        else:
             into.values.update(standing.activity.values)
             into.missing.update(standing.activity.missing)
             if standing.reason is not None:
                 into.missing["sm_active_pct"] = standing.reason
-            measured = frozenset(standing.activity.values)
-        else:
-            into.miss(ACTIVITY_KEYS, standing.reason or COLLECTING)
-        self._fields.ask_into(handle, into, now, measured, now + (monotonic() - begun))
+        return standing
+
+    def _say_why(self, into: MetricAnswers) -> None:
+        """A reason for whatever has neither a value nor one yet."""
         values, missing = into.values, into.missing
-        if isinstance(xid, int):
-            values["xid"] = xid
-        else:
-            missing["xid"] = xid
         for key in GPU_METRICS:
             if key not in values and key not in missing:
                 missing[key] = NO_NVLINK if key.startswith("nvlink") else COLLECTING
@@ -324,15 +340,6 @@ class Device:
             for key in ("util_pct", "mem_util_pct"):
                 if key in missing:
                     missing[key] = SPLIT if self._split else "NVML gives no utilisation of a MIG instance"
-        if now >= self._processes_at:
-            first = self._processes_at < 0
-            self._processes_at = 0.0 if first else now + PROCESSES_S * 0.95
-            self._list_processes(now, t, values.get("util_pct"), brief=first)
-        if self._lister.reason is not None:
-            missing["processes"] = self._lister.reason
-        if not has_memory:
-            self._use_host_memory(into)
-        return sample_of(self.static, into, standing, now, bounded=not self._no_bound())
 
     def _use_host_memory(self, into: MetricAnswers) -> None:
         """Memory of a GPU that has none of its own (GB10, Thor, Orin): what its processes hold of the host's.
@@ -354,35 +361,18 @@ class Device:
 
     def asks_seldom(self, now: float) -> bool:
         """Whether ``ask_seldom`` has something to ask at monotonic ``now``."""
-        return now >= self._seldom.due_at and self.is_found and self.lost is None and self.asleep is None
+        return self.state == "there" and now >= self._seldom.due_at
 
     def ask_seldom(self, now: float, t: float) -> None:
         """Ask what need not be new in each sample, and what the first sample left out. Times as for ``read``."""
         if not self.asks_seldom(now):
             return
         try:
-            if self._facts_due:
-                self._facts_due = False
+            if self._seldom.due_at < 0 and not self.static.mig_enabled:
                 self.static = more_facts(self.handle, self.static)
             self._seldom.ask(self.handle, now, self.static.index)
         except LostGpu as gone:
             self.lose(str(gone), t)
-
-    def _list_processes(self, now: float, t: float, util_pct: float | None, *, brief: bool) -> None:
-        # A split GPU lists its instances' processes again: each instance lists its own.
-        if self._split:
-            self.processes = ()
-        else:
-            self.processes = self._lister.read(now, t, util_pct, brief=brief)
-
-    @property
-    def process_trouble(self) -> str | None:
-        """Why the process list could not be read, or None."""
-        return self._lister.reason
-
-    def _no_bound(self) -> bool:
-        """Whether this entry's utilisation may include other tenants, so that it bounds nothing."""
-        return self.vgpu or bool(self.static.mig_enabled)
 
     def close(self) -> None:
         """Free what NVML holds for this GPU. Before nvmlShutdown, on the reading thread."""

@@ -12,7 +12,7 @@ import pynvml
 from gputop.model.quantity import clean_text
 from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.handle import Handle
-from gputop.sources.pci import NVIDIA, PciCard, cards, is_asleep
+from gputop.sources.surroundings import NVIDIA, PciCard, cards, is_asleep
 
 # Which GPUs the kernel has switched off, and when NVML is let go so that it can.
 #
@@ -231,7 +231,7 @@ class GpuInventory:
         for device in self.whole:
             if device in present or device.stuck:
                 continue
-            if device.is_found:
+            if device.times_found:
                 device.lose(GONE, t)
             else:
                 self._drop(device)
@@ -287,7 +287,7 @@ class GpuInventory:
 
     def _take_instances(self, ticket: int, parent: Device, now: float, t: float) -> None:
         """Find the MIG devices of a GPU. Those no longer listed were destroyed: they are removed, not lost."""
-        if parent.stuck or parent.asleep is not None:
+        if parent.stuck or parent.state == "asleep":
             return
         with self._turn(ticket, parent):
             listed = parent.mig_devices(now, t)

@@ -1,4 +1,4 @@
-"""What a GPU is asked and how its answers become catalogue values: the tables behind ``gpu_device.py``."""
+"""What a GPU is asked and how its answers become catalogue values and facts: the tables behind ``gpu_device.py``."""
 
 from __future__ import annotations
 
@@ -7,22 +7,41 @@ from typing import Any
 
 import pynvml
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gputop.model.quantity import clean_text
+from gputop.model.snapshot import GpuStatic
 from gputop.sources.nvml.handle import NO_VALUE, Handle, MetricAnswers, reason
 
 # The values that each have a call of their own.
 
 
+def _as_is(value: Any) -> tuple[Any, ...]:
+    return (value,)
+
+
+def _first(answer: Any) -> tuple[Any, ...]:
+    return (answer[0],)
+
+
+def _thousandth(value: int) -> tuple[Any, ...]:
+    return (value / 1000 if value != NO_VALUE else value,)
+
+
+def _memory(memory: Any) -> tuple[Any, ...]:
+    return float(memory.used), float(memory.total)
+
+
 class Question(Struct, frozen=True):
-    """Equivalent calls, newest meaning first, their arguments, and the catalogue keys that the answer fills.
+    """The catalogue keys that an answer fills, equivalent calls, newest meaning first, and their arguments.
 
     ``core`` marks the calls that every working GPU answers: where the driver fails at all of them, the GPU is gone.
     """
 
     keys: tuple[str, ...]
     names: tuple[str, ...]
-    arguments: tuple[Any, ...]
-    convert: Callable[[Any], tuple[Any, ...]]
+    arguments: tuple[Any, ...] = ()
+    convert: Callable[[Any], tuple[Any, ...]] = _as_is
     core: bool = False
 
     def ask_into(self, handle: Handle, into: MetricAnswers, now: float) -> bool:
@@ -36,108 +55,66 @@ class Question(Struct, frozen=True):
         return True
 
 
-def _as_is(value: Any) -> tuple[Any, ...]:
-    return (value,)
+def _one(key: str, name: str, *arguments: Any, as_: Callable[[Any], tuple[Any, ...]] = _as_is) -> Question:
+    """A value with one call."""
+    return Question((key,), (name,), arguments, as_)
 
 
-def _thousandth(value: int) -> tuple[Any, ...]:
-    return (value / 1000 if value != NO_VALUE else value,)
-
-
-def _memory(memory: Any) -> tuple[Any, ...]:
-    return float(memory.used), float(memory.total)
-
-
-MEMORY_V2 = Question(
-    ("mem_used_bytes", "mem_total_bytes"),
-    ("nvmlDeviceGetMemoryInfo",),
-    (pynvml.nvmlMemory_v2,),
-    _memory,
-    core=True,
-)
-MEMORY_V1 = Question(("mem_used_bytes", "mem_total_bytes"), ("nvmlDeviceGetMemoryInfo",), (), _memory, core=True)
+MEMORY_V1 = Question(("mem_used_bytes", "mem_total_bytes"), ("nvmlDeviceGetMemoryInfo",), convert=_memory, core=True)
 """Of drivers before R510: ``used`` then holds the driver's reserve as well."""
+MEMORY_V2 = replace(MEMORY_V1, arguments=(pynvml.nvmlMemory_v2,))
 
-POWER_LIMIT = Question(("power_limit_w",), ("nvmlDeviceGetEnforcedPowerLimit",), (), _thousandth)
-SM_CLOCK_MAX = Question(("sm_clock_max_mhz",), ("nvmlDeviceGetMaxClockInfo",), (pynvml.NVML_CLOCK_SM,), _as_is)
-ENERGY = Question(("energy_j",), ("nvmlDeviceGetTotalEnergyConsumption",), (), lambda mj: (mj / 1000,))
+POWER_LIMIT = _one("power_limit_w", "nvmlDeviceGetEnforcedPowerLimit", as_=_thousandth)
+SM_CLOCK_MAX = _one("sm_clock_max_mhz", "nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM)
+ENERGY = _one("energy_j", "nvmlDeviceGetTotalEnergyConsumption", as_=lambda mj: (mj / 1000,))
 
 EVERY_TICK = (
     Question(
         ("util_pct", "mem_util_pct"),
         ("nvmlDeviceGetUtilizationRates",),
-        (),
-        lambda rates: (rates.gpu, rates.memory),
+        convert=lambda rates: (rates.gpu, rates.memory),
         core=True,
     ),
-    Question(("power_w",), ("nvmlDeviceGetPowerUsage",), (), _thousandth, core=True),
+    Question(("power_w",), ("nvmlDeviceGetPowerUsage",), convert=_thousandth, core=True),
     Question(
         ("temp_c",),
         ("nvmlDeviceGetTemperature", "nvmlDeviceGetTemperatureV"),
         (pynvml.NVML_TEMPERATURE_GPU,),
-        _as_is,
         core=True,
     ),
-    Question(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_SM,), _as_is, core=True),
-    Question(("mem_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_MEM,), _as_is),
+    Question(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_SM,), core=True),
+    _one("mem_clock_mhz", "nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
     Question(
         ("throttle_reasons",),
         ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
-        (),
-        _as_is,
     ),
 )
 
 FIXED = (
     SM_CLOCK_MAX,
-    Question(
-        ("temp_slowdown_c",),
-        ("nvmlDeviceGetTemperatureThreshold",),
-        (pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,),
-        _as_is,
-    ),
-    Question(("pcie_gen_max",), ("nvmlDeviceGetMaxPcieLinkGeneration",), (), _as_is),
-    Question(("pcie_width_max",), ("nvmlDeviceGetMaxPcieLinkWidth",), (), _as_is),
+    _one("temp_slowdown_c", "nvmlDeviceGetTemperatureThreshold", pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+    _one("pcie_gen_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
+    _one("pcie_width_max", "nvmlDeviceGetMaxPcieLinkWidth"),
 )
 """What a GPU's slot allows: constant while it stays there, and asked once a minute all the same."""
 
+_UNCORRECTED, _CORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED
 SELDOM = (
     POWER_LIMIT,
-    Question(("pstate",), ("nvmlDeviceGetPerformanceState",), (), _as_is),
-    Question(("fan_pct",), ("nvmlDeviceGetFanSpeed",), (), _as_is),
-    Question(("encoder_pct",), ("nvmlDeviceGetEncoderUtilization",), (), lambda answer: (answer[0],)),
-    Question(("decoder_pct",), ("nvmlDeviceGetDecoderUtilization",), (), lambda answer: (answer[0],)),
-    Question(("pcie_gen",), ("nvmlDeviceGetCurrPcieLinkGeneration",), (), _as_is),
-    Question(("pcie_width",), ("nvmlDeviceGetCurrPcieLinkWidth",), (), _as_is),
-    Question(
-        ("ecc_uncorrected_volatile",),
-        ("nvmlDeviceGetTotalEccErrors",),
-        (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
-        _as_is,
-    ),
-    Question(
-        ("ecc_corrected_volatile",),
-        ("nvmlDeviceGetTotalEccErrors",),
-        (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
-        _as_is,
-    ),
-    Question(
-        ("ecc_uncorrected",),
-        ("nvmlDeviceGetTotalEccErrors",),
-        (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_AGGREGATE_ECC),
-        _as_is,
-    ),
-    Question(
-        ("ecc_corrected",),
-        ("nvmlDeviceGetTotalEccErrors",),
-        (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_AGGREGATE_ECC),
-        _as_is,
-    ),
+    _one("pstate", "nvmlDeviceGetPerformanceState"),
+    _one("fan_pct", "nvmlDeviceGetFanSpeed"),
+    _one("encoder_pct", "nvmlDeviceGetEncoderUtilization", as_=_first),
+    _one("decoder_pct", "nvmlDeviceGetDecoderUtilization", as_=_first),
+    _one("pcie_gen", "nvmlDeviceGetCurrPcieLinkGeneration"),
+    _one("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth"),
+    _one("ecc_uncorrected_volatile", "nvmlDeviceGetTotalEccErrors", _UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
+    _one("ecc_corrected_volatile", "nvmlDeviceGetTotalEccErrors", _CORRECTED, pynvml.NVML_VOLATILE_ECC),
+    _one("ecc_uncorrected", "nvmlDeviceGetTotalEccErrors", _UNCORRECTED, pynvml.NVML_AGGREGATE_ECC),
+    _one("ecc_corrected", "nvmlDeviceGetTotalEccErrors", _CORRECTED, pynvml.NVML_AGGREGATE_ECC),
     Question(
         ("remap_pending", "remap_failed"),
         ("nvmlDeviceGetRemappedRows",),
-        (),
-        lambda rows: (bool(rows[2]), bool(rows[3])),
+        convert=lambda rows: (bool(rows[2]), bool(rows[3])),
     ),
 )
 
@@ -193,26 +170,32 @@ class Seldom:
 
 # The values that NVML gives as fields: memory temperature, energy and byte counters, in one call a tick.
 
+
+class _Field(Struct, frozen=True):
+    """The key of a field, and its unit: so many counts are one, or one count is so many. A counter becomes a rate."""
+
+    key: str
+    per: int = 1
+    times: int = 1
+    counts: bool = False
+
+
 ALL_LINKS = 0xFFFFFFFF
 """Scope of an NVLink field: the sum over all links."""
 KIB = 1024
-_PCIE_TX = pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES
-_PCIE_RX = pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES
-_NVLINK_TX = pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX
-_NVLINK_RX = pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX
-_COUNTERS = {
-    _PCIE_TX: ("pcie_tx_bytes_per_s", 1),
-    _PCIE_RX: ("pcie_rx_bytes_per_s", 1),
-    _NVLINK_TX: ("nvlink_tx_bytes_per_s", KIB),
-    _NVLINK_RX: ("nvlink_rx_bytes_per_s", KIB),
-}
-"""Fields that count, the catalogue key of their rate, and the bytes in one count."""
-
-_MEM_TEMP = pynvml.NVML_FI_DEV_MEMORY_TEMP
-_ENERGY = pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION
-_MMA_STALL: int | None = getattr(pynvml, "NVML_FI_DEV_MMA_STALL_PERCENT", None)
-"""Known to nvidia-ml-py from 13.615 on, and to few drivers."""
 NO_MMA_STALL = "this driver or GPU does not tell it"
+_MMA_STALL: int = getattr(pynvml, "NVML_FI_DEV_MMA_STALL_PERCENT", -1)
+"""Known to nvidia-ml-py from 13.615 on, and to few drivers."""
+_NVLINK = (pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, pynvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX)
+_FIELDS = {
+    pynvml.NVML_FI_DEV_MEMORY_TEMP: _Field("mem_temp_c"),
+    pynvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION: _Field("energy_j", per=1000),
+    pynvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES: _Field("pcie_tx_bytes_per_s", counts=True),
+    pynvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES: _Field("pcie_rx_bytes_per_s", counts=True),
+    _NVLINK[0]: _Field("nvlink_tx_bytes_per_s", times=KIB, counts=True),
+    _NVLINK[1]: _Field("nvlink_rx_bytes_per_s", times=KIB, counts=True),
+    _MMA_STALL: _Field("mma_stall_pct"),
+}
 _READ_AS = {
     pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
@@ -224,10 +207,11 @@ _READ_AS = {
 }
 
 
-def field_value(field: Any) -> Any:
-    """The value of an nvmlFieldValue by its own type; None for a type that this binding does not know."""
-    name = _READ_AS.get(field.valueType)
-    return getattr(field.value, name, None) if name is not None else None
+def _value_of(field: Any) -> Any:
+    """The value of an nvmlFieldValue by its own type; None where it has none, or a type that this binding lacks."""
+    if field.nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return getattr(field.value, _READ_AS.get(field.valueType, ""), None)
 
 
 class Rate:
@@ -255,19 +239,18 @@ class Rate:
 
 
 class FieldValues:
-    """The values that NVML gives as fields, in one call a tick: memory temperature, energy, byte counters."""
+    """The values that NVML gives as fields, by the fields that are worth asking for."""
 
-    __slots__ = ("_asked_fields", "_measured", "_rates", "_usable_fields")
+    __slots__ = ("_asked", "_measured", "_rates", "_usable")
 
     def __init__(self, nvlink: bool) -> None:
-        self._usable_fields: list[Any] = [_MEM_TEMP, _ENERGY, _PCIE_TX, _PCIE_RX]
-        if nvlink:
-            self._usable_fields += [(_NVLINK_TX, ALL_LINKS), (_NVLINK_RX, ALL_LINKS)]
-        if _MMA_STALL is not None:
-            self._usable_fields.append(_MMA_STALL)
-        self._rates = {field: Rate() for field in _COUNTERS}
+        self._usable = {name: (name, ALL_LINKS) if name in _NVLINK else name for name in _FIELDS if name >= 0}
+        if not nvlink:
+            for name in _NVLINK:
+                del self._usable[name]
+        self._rates = {name: Rate() for name, field in _FIELDS.items() if field.counts}
         self._measured: frozenset[str] | None = None
-        self._asked_fields: tuple[Any, ...] = ()
+        self._asked: dict[int, Any] = {}
         """What is asked for while ``_measured`` is measured by better means."""
 
     def ask_into(
@@ -279,17 +262,16 @@ class FieldValues:
         """
         if measured != self._measured:
             self._measured = measured
-            self._asked_fields = tuple([f for f in self._usable_fields if _key(f) not in measured])
-            for field, (key, _) in _COUNTERS.items():
-                if key in measured:
-                    self._rates[field].forget()
-        fields = self._asked_fields
-        if _MMA_STALL not in fields:
+            self._asked = {name: asked for name, asked in self._usable.items() if _FIELDS[name].key not in measured}
+            for name, rate in self._rates.items():
+                if name not in self._asked:
+                    rate.forget()
+        if _MMA_STALL not in self._asked:
             into.missing["mma_stall_pct"] = NO_MMA_STALL
-        answer = handle.ask(("nvmlDeviceGetFieldValues",), (fields,), now)
+        answer = handle.ask(("nvmlDeviceGetFieldValues",), (tuple(self._asked.values()),), now)
         if answer.__class__ is str:
-            for field in fields:
-                into.missing.setdefault(_key(field), answer)
+            for name in self._asked:
+                into.missing.setdefault(_FIELDS[name].key, answer)
             ENERGY.ask_into(handle, into, now)
             return
         for field in answer:
@@ -298,33 +280,152 @@ class FieldValues:
             del into.missing["energy_j"]
             ENERGY.ask_into(handle, into, now)
 
-    def _keep(self, field: Any, into: MetricAnswers, now: float) -> None:
-        name, code = field.fieldId, field.nvmlReturn
-        key = _key(name)
-        value = field_value(field) if code == pynvml.NVML_SUCCESS else None
+    def _keep(self, answer: Any, into: MetricAnswers, now: float) -> None:
+        name, value = answer.fieldId, _value_of(answer)
+        field = _FIELDS[name]
         if value is None and name == _MMA_STALL:
             # Asked once: a driver that does not know it today does not tomorrow.
-            into.missing[key] = NO_MMA_STALL
-            self._usable_fields = [field for field in self._usable_fields if field != name]
+            into.missing[field.key] = NO_MMA_STALL
+            self._usable.pop(name, None)
             self._measured = None
         elif value is None:
-            into.missing[key] = reason(code or pynvml.NVML_ERROR_NOT_SUPPORTED)
-        elif name in (_MEM_TEMP, _MMA_STALL):
-            into.put(key, value)
-        elif name == _ENERGY:
-            into.put(key, value / 1000)
-        else:
-            rate = self._rates[name].feed(value * _COUNTERS[name][1], now)
+            into.missing[field.key] = reason(answer.nvmlReturn or pynvml.NVML_ERROR_NOT_SUPPORTED)
+        elif field.counts:
+            rate = self._rates[name].feed(value * field.times, now)
             if isinstance(rate, str):
-                into.missing[key] = rate
+                into.missing[field.key] = rate
             else:
-                into.put(key, rate)
+                into.put(field.key, rate)
+        else:
+            into.put(field.key, value / field.per if field.per > 1 else value)
 
 
-def _key(field: Any) -> str:
-    name = field[0] if isinstance(field, tuple) else field
-    if name == _MEM_TEMP:
-        return "mem_temp_c"
-    if name == _MMA_STALL:
-        return "mma_stall_pct"
-    return "energy_j" if name == _ENERGY else _COUNTERS[name][0]
+# The facts of one GPU that do not change, asked once when it is found.
+
+ARCHITECTURES = {
+    pynvml.NVML_DEVICE_ARCH_KEPLER: "kepler",
+    pynvml.NVML_DEVICE_ARCH_MAXWELL: "maxwell",
+    pynvml.NVML_DEVICE_ARCH_PASCAL: "pascal",
+    pynvml.NVML_DEVICE_ARCH_VOLTA: "volta",
+    pynvml.NVML_DEVICE_ARCH_TURING: "turing",
+    pynvml.NVML_DEVICE_ARCH_AMPERE: "ampere",
+    pynvml.NVML_DEVICE_ARCH_ADA: "ada",
+    pynvml.NVML_DEVICE_ARCH_HOPPER: "hopper",
+    10: "blackwell",
+    13: "rubin",
+}
+
+_CORES_PER_SM = {3: 192, 5: 128, 7: 64, 9: 128, 10: 128, 11: 128, 12: 128}
+_CORES_PER_SM_EXACT = {(6, 0): 64, (6, 1): 128, (6, 2): 128, (8, 0): 64, (8, 6): 128, (8, 7): 128, (8, 9): 128}
+"""FP32 cores of one SM by compute capability (CUDA C++ Programming Guide, arithmetic instruction throughput)."""
+
+_LINK_COUNT = pynvml.NVML_FI_DEV_NVLINK_LINK_COUNT
+_LINK_SPEED = pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON
+_LINK_SPEEDS = (84, 85, 86, 87, 88, 89, 132, 133, 134, 135, 136, 137)
+"""Fields NVML_FI_DEV_NVLINK_SPEED_MBPS_L0 to L11, in megabytes per second."""
+_EMPTY_SLOT_CODES = frozenset({pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_INVALID_ARGUMENT})
+VGPU_GUEST = 2
+"""NVML_GPU_VIRTUALIZATION_MODE_VGPU: a vGPU seen from inside its virtual machine."""
+
+
+def facts(handle: Handle, index: int, uuid: str, driver: str | None) -> GpuStatic:
+    """The facts of a whole GPU that its first picture needs; what the driver does not tell is None."""
+    return GpuStatic(
+        index=index,
+        uuid=uuid,
+        name=handle.text("nvmlDeviceGetName") or "unnamed GPU",
+        architecture=ARCHITECTURES.get(handle.number("nvmlDeviceGetArchitecture") or 0),
+        driver=driver,
+        nvlink_peak_bytes_per_s=_nvlink_peak(handle),
+        mig_enabled=_mig_enabled(handle),
+    )
+
+
+def more_facts(handle: Handle, static: GpuStatic) -> GpuStatic:
+    """The other facts of a whole GPU as well."""
+    return replace(static, sm_count=_sm_count(handle), pci_bus_id=_pci(handle))
+
+
+def mig_facts(handle: Handle, index: int, uuid: str, parent: GpuStatic) -> GpuStatic:
+    """The facts of one MIG device; ``handle`` is its own."""
+    try:
+        sm_count = int(handle.run("nvmlDeviceGetAttributes_v2").multiprocessorCount) or None
+    except pynvml.NVMLError:
+        sm_count = None
+    return GpuStatic(
+        index=index,
+        uuid=uuid,
+        name=handle.text("nvmlDeviceGetName") or f"{parent.name} MIG",
+        architecture=parent.architecture,
+        sm_count=sm_count,
+        pci_bus_id=parent.pci_bus_id,
+        driver=parent.driver,
+        mig_enabled=True,
+        mig_parent=parent.uuid,
+        mig_instance=f"{gpu_instance(handle)}/{handle.number('nvmlDeviceGetComputeInstanceId')}",
+    )
+
+
+def mig_slots(handle: Handle) -> dict[str, int]:
+    """Slots of a split GPU's MIG devices by UUID. Raises NVMLError, and UnicodeDecodeError for a broken UUID."""
+    slots: dict[str, int] = {}
+    for slot in range(handle.run("nvmlDeviceGetMaxMigDeviceCount")):
+        try:
+            raw = handle.run("nvmlDeviceGetMigDeviceHandleByIndex", slot)
+        except pynvml.NVMLError as error:
+            if error.value in _EMPTY_SLOT_CODES:
+                continue
+            raise
+        slots[clean_text(str(handle.run_bare("nvmlDeviceGetUUID", raw))).strip()] = slot
+    return slots
+
+
+def gpu_instance(handle: Handle) -> int | None:
+    """The id of the GPU instance that a MIG device lies in."""
+    return handle.number("nvmlDeviceGetGpuInstanceId")
+
+
+def is_vgpu(handle: Handle) -> bool:
+    """Whether this is a virtual GPU: its utilisation and counters need not be its own."""
+    return handle.number("nvmlDeviceGetVirtualizationMode") == VGPU_GUEST
+
+
+def _sm_count(handle: Handle) -> int | None:
+    """SMs of a whole GPU: cores / cores per SM, because the driver says so directly for MIG devices only."""
+    cores = handle.number("nvmlDeviceGetNumGpuCores")
+    try:
+        major, minor = handle.run("nvmlDeviceGetCudaComputeCapability")
+    except pynvml.NVMLError:
+        return None
+    per_sm = _CORES_PER_SM_EXACT.get((major, minor)) or _CORES_PER_SM.get(major)
+    if not cores or per_sm is None or cores % per_sm:
+        return None
+    return cores // per_sm
+
+
+def _pci(handle: Handle) -> str | None:
+    try:
+        bus_id: Any = handle.run("nvmlDeviceGetPciInfo").busId
+    except (pynvml.NVMLError, UnicodeDecodeError):
+        return None
+    return clean_text(bus_id.decode(errors="replace") if isinstance(bus_id, bytes) else str(bus_id)).strip() or None
+
+
+def _mig_enabled(handle: Handle) -> bool | None:
+    try:
+        return bool(handle.run("nvmlDeviceGetMigMode")[0])
+    except pynvml.NVMLError:
+        return False
+
+
+def _nvlink_peak(handle: Handle) -> float | None:
+    """Bytes per second over all links, one direction; None without NVLink."""
+    try:
+        count, speed, *link_speeds = handle.run("nvmlDeviceGetFieldValues", (_LINK_COUNT, _LINK_SPEED, *_LINK_SPEEDS))
+    except pynvml.NVMLError:
+        return None
+    if count.nvmlReturn == speed.nvmlReturn == pynvml.NVML_SUCCESS:
+        total = (_value_of(count) or 0) * (_value_of(speed) or 0)
+    else:
+        total = sum(_value_of(link) or 0 for link in link_speeds)
+    return total * 1e6 or None

@@ -1,6 +1,6 @@
 """A handle of NVML that is asked: each failure becomes a reason, remembered for as long as asking again is pointless.
 
-Knows how to ask, not what: the questions stand in ``questions.py``.
+Knows how to ask, not what: the questions stand in ``gpu_questions.py``.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from gputop.model.quantity import clean_text
 from gputop.model.source import SourceError
 from gputop.sources.surroundings import DEMO, no_driver
 
-# NVML's error codes turned into what gputop does about them and into words.
-#
-# Knows codes and texts only: asks the driver nothing.
+# NVML's error codes, what gputop does about them, and their words.
 
 LOST_CODES = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 """The whole GPU is gone, whichever call says so."""
@@ -145,10 +143,6 @@ class Handle:
         del self._refused[key]
         return None
 
-    def refuse(self, key: object, why: str, until: float = inf) -> None:
-        """Do not ask this question again before ``until``, monotonic seconds; by default never."""
-        self._refused[key] = (why, until)
-
     def forget(self) -> None:
         """Ask everything again: the GPU was lost and found."""
         self._refused.clear()
@@ -174,10 +168,7 @@ class Handle:
 
     def run_bare(self, name: str, *arguments: Any) -> Any:
         """As ``run``, for a call that does not take the handle first."""
-        return self._timed(name, getattr(pynvml, name, None), *arguments)
-
-    def _timed(self, name: str, function: Callable[..., Any] | None, *arguments: Any) -> Any:
-        """One call, during which ``call`` and ``call_since`` say what may hang."""
+        function = getattr(pynvml, name, None)
         if function is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         self.call_since = monotonic()
@@ -212,8 +203,6 @@ class Handle:
                 answer = run(name, self.raw, *arguments)
             except pynvml.NVMLError as error:
                 code = error.value
-                if code in LOST_CODES:
-                    raise LostGpu(reason(code)) from error
                 if code in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_DEPRECATED):
                     continue
                 break
@@ -221,16 +210,22 @@ class Handle:
                 self._is_answered = True
                 self._failed_once.discard(key)
             return answer
+        return self.refused(key, code, now, core=core)
+
+    def refused(self, key: object, code: int, now: float, *, core: bool = False) -> str:
+        """The reason of a refusal, remembered for as long as asking again is pointless. Raises LostGpu."""
         why = reason(code)
+        if code in LOST_CODES:
+            raise LostGpu(why)
+        if core and code in FAILED_CODES:
+            self._why_unanswered = why
         if code in NEVER_CODES:
-            self.refuse(key, why)
+            self._refused[key] = (why, inf)
         elif core and key not in self._failed_once:
             # It may be a slip: what every picture needs is asked again at once.
             self._failed_once.add(key)
         else:
-            self.refuse(key, why, now + RETRY_S)
-        if core and code in FAILED_CODES:
-            self._why_unanswered = why
+            self._refused[key] = (why, now + RETRY_S)
         return why
 
     def text(self, name: str) -> str | None:

@@ -167,7 +167,7 @@ class NvmlSession:
             if not self.ready:
                 raise cannot_start(error.value) from error
             for device in inventory.devices:
-                if device.stale and not device.stuck:
+                if device.stale and not device.stuck and device.state != "asleep":
                     device.lose(reason(error.value), t)
         if not inventory.devices:
             raise SourceError(
@@ -185,7 +185,7 @@ class NvmlSession:
         if not self._inventory.is_open or self._hangs():
             return False
         chosen = self._chosen or ()
-        return self._inventory.kernel_has_changed() or (bool(chosen) and all(d.lost is not None for d in chosen))
+        return self._inventory.kernel_has_changed() or (bool(chosen) and all(d.state == "lost" for d in chosen))
 
     def _hangs(self) -> bool:
         return self._inventory.stuck or self._xids.stuck or any(device.stuck for device in self._inventory.devices)
@@ -197,7 +197,7 @@ class NvmlSession:
             positions = choose([device.static for device in devices], self._options.gpus, self._cuda_visible)
         except UsageError as error:
             # A GPU that has not been awake yet is known by its index alone.
-            if not self.ready and not any(device.asleep and not device.is_found for device in devices):
+            if not self.ready and not any(device.state == "asleep" and not device.times_found for device in devices):
                 raise
             positions, self._not_chosen = (), str(error)
         self._xids_due = True
@@ -216,7 +216,7 @@ class NvmlSession:
                     self._xids_due = False
                     self._xids.close()
                     self._xids.open(
-                        (d.static.uuid, d.handle.raw) for d in self._inventory.whole if d.is_found and not d.stale
+                        (d.static.uuid, d.handle.raw) for d in self._inventory.whole if d.times_found and not d.stale
                     )
                 xids = self._xids.poll(monotonic())
             indices = {d.static.uuid: d.static.index for d in self._inventory.devices} if xids else {}
@@ -284,10 +284,10 @@ class NvmlSession:
     def _notices(self) -> tuple[str, ...]:
         troubled: dict[str, list[str]] = {}
         for device in self._chosen or ():
-            if device.process_trouble is not None and device.lost is None:
+            if device.process_trouble is not None and device.state != "lost":
                 troubled.setdefault(device.process_trouble, []).append(str(device.static.index))
         notices = [f"GPU {', '.join(on)}: no process list: {why}" for why, on in troubled.items()]
-        chosen = [device for device in self._chosen or () if device.is_found]
+        chosen = [device for device in self._chosen or () if device.times_found]
         notices += of_gpus(
             [device.static.index for device in chosen if device.vgpu],
             [device.static.index for device in chosen if answers_in_part(device.static.name)],

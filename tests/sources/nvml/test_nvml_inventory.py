@@ -52,7 +52,7 @@ class Driver:
         """Look round; index, UUID and reason of absence of each GPU."""
         self.asked.clear()
         self.inventory.take(0, t, t)
-        return [(d.static.index, d.static.uuid, d.lost) for d in self.inventory.devices]
+        return [(d.static.index, d.static.uuid, d.why) for d in self.inventory.devices]
 
 
 def test_nothing_new_costs_one_call_and_one_a_gpu_that_could_be_split(monkeypatch: pytest.MonkeyPatch) -> None:
