@@ -162,7 +162,7 @@ def show(
     again, and says which. ``remedied`` gives the demo's node after its remedies, for its tour; ``begins_with`` is the
     id of a key that is pressed first. ``alerts`` are judged meanwhile, and closed.
     """
-    from gputop.tui.terminal.printed_meanwhile import dropped
+    from gputop.tui.terminal.guard import dropped
 
     ready = threading.Event()
     app: GputopApp | None = None

@@ -1,173 +1,244 @@
-"""Every key, once: the screen's bindings and the help screen are both made of this table."""
+"""Every key, once: the screen's bindings, the help and the manual are made of these tables."""
 
 from __future__ import annotations
 
 import re
+import string
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+ALSO = ("equals_sign", "insert", "f15", "f18")
+"""What keyboards and terminals send for a key that is named before it; it is not shown beside that."""
+
 
 class Key(Struct, frozen=True):
-    """A binding: id (stable, for remapping), keys in Textual's names, as shown, what it does, section of the help.
+    """A binding: id (stable, for remapping), keys in Textual's names, what it does, section of the help.
 
-    Without keys a command is in the palette alone, until the user or a preset gives it one.
+    Without keys a command is in the palette alone, until the user or a preset gives it one. ``call`` is what a key of a
+    page makes the page do, where that is not what its id ends in.
     """
 
     id: str
     keys: str
-    shown: str
     does: str
     section: str
+    call: str = ""
+
+    @property
+    def action(self) -> str:
+        """What the key of a page makes its page do."""
+        return self.call or self.id.partition("_")[2]
+
+    @property
+    def shown(self) -> str:
+        """Its keys for people, two blanks between them."""
+        return _shown(self.keys)
+
+    @property
+    def first(self) -> str:
+        """The first of them; empty without one."""
+        return self.shown.partition("  ")[0]
+
+
+@lru_cache(maxsize=256)
+def _shown(keys: str) -> str:
+    names = keys.split(",")
+    return "  ".join(shown_key(name) for name in names if name not in ALSO or name == names[0])
+
+
+def _section(section: str, *rows: tuple[str, ...]) -> tuple[Key, ...]:
+    """Keys of one section, of rows of id, keys, what they do, and the call if there is one."""
+    return tuple(Key(key_id, keys, does, section, *call) for key_id, keys, does, *call in rows)
 
 
 KEYS: tuple[Key, ...] = (
-    Key("quit", "q,Q,f10", "q  Q  F10", "quit; close another screen", "everywhere"),
-    Key("interrupt", "ctrl+c", "ctrl+c", "quit, from any screen", "everywhere"),
-    Key("help", "question_mark,h,f1", "?  h  F1", "this help", "everywhere"),
-    Key("palette", "ctrl+p,colon", "ctrl+p  :", "every command by name", "everywhere"),
-    Key("copy", "y", "y", "copy what is selected for a ticket: verdict, evidence, remedy, the process", "everywhere"),
-    Key("copy_json", "Y", "Y", "copy them as JSON", "everywhere"),
-    Key("tour", "f7", "F7", "in the demo: its tour, GPU by GPU", "everywhere"),
-    Key("theme", "T", "T", "choose a theme with a live preview; Esc cancels", "everywhere"),
-    Key("counted", "w", "w", "next GPU that needs attention, like a click on a count", "GPUs"),
-    Key("redraw", "ctrl+l", "ctrl+l", "redraw the whole screen", "everywhere"),
-    Key("suspend", "ctrl+z", "ctrl+z", "suspend to the shell", "everywhere"),
-    Key("layout", "c", "c", "layout: automatic, panes, list", "everywhere"),
-    Key("layout_auto", "1", "1", "layout: automatic", "everywhere"),
-    Key("layout_panes", "2", "2", "layout: panes", "everywhere"),
-    Key("layout_list", "3", "3", "layout: a line a GPU", "everywhere"),
-    Key("pause", "p", "p", "pause and look back over this run; resume", "everywhere"),
-    Key("longer", "plus,equals_sign", "+", "show a longer time in charts", "charts"),
-    Key("shorter", "minus", "-", "show a shorter time in charts", "charts"),
-    Key("previous_gpu", "left_square_bracket", "[", "previous GPU", "GPUs"),
-    Key("next_gpu", "right_square_bracket", "]", "next GPU", "GPUs"),
-    Key("gpu_details", "D", "D", "the selected GPU in full: all charts, verdicts, origin of each value", "GPUs"),
-    Key("release_counters", "P", "P", "release the hardware counters for another tool, or take them back", "GPUs"),
-    Key("section", "tab", "tab", "switch between the counts, the GPUs and the processes", "GPUs"),
-    Key("section_back", "shift+tab", "shift+tab", "the same, the other way round", "GPUs"),
-    Key("to_counts", "S", "S", "to the counts of states in the second row", "GPUs"),
-    Key("to_gpus", "V", "V", "to the GPUs and their verdicts", "GPUs"),
-    Key("to_processes", "L", "L", "to the list of processes", "GPUs"),
-    Key("up", "up,k", "↑  k", "up", "processes"),
-    Key("down", "down,j", "↓  j", "down", "processes"),
-    Key("page_up", "pageup,ctrl+b", "PgUp  ctrl+b", "a page up", "processes"),
-    Key("page_down", "pagedown,ctrl+f", "PgDn  ctrl+f", "a page down", "processes"),
-    Key("half_up", "ctrl+u", "ctrl+u", "half a page up", "processes"),
-    Key("half_down", "ctrl+d", "ctrl+d", "half a page down", "processes"),
-    Key("first", "home", "Home", "first row", "processes"),
-    Key("last", "end", "End", "last row", "processes"),
-    Key("top", "g", "g", "first row", "processes"),
-    Key("bottom", "G", "G", "last row", "processes"),
-    Key("command_left", "left", "←", "scroll long commands back", "processes"),
-    Key("command_right", "right", "→", "scroll long commands", "processes"),
-    Key("command_back", "shift+left", "shift+←", "scroll long commands back, also while paused", "processes"),
-    Key("command_on", "shift+right", "shift+→", "scroll long commands, also while paused", "processes"),
-    Key("details", "enter", "enter", "the process in full; after Tab, the next GPU of a count or the GPU", "processes"),
-    Key("tree", "t,f5", "t  F5", "show loaders and helpers: automatic, all, none", "processes"),
-    Key("sort", "o,f6", "o  F6", "sort: a letter, or the list (g GPU, m memory, c CPU, n name)", "processes"),
-    Key("sort_next", "full_stop", ".", "sort by the next column", "processes"),
-    Key("sort_previous", "comma,shift+f6,f18", ",  shift+F6", "sort by the column before", "processes"),
-    Key("sort_memory", "M", "M", "sort by GPU memory", "processes"),
-    Key("sort_cpu", "", "", "sort by CPU", "processes"),
-    Key("sort_time", "", "", "sort by age", "processes"),
-    Key("invert", "I", "I", "reverse the order", "processes"),
-    Key("filter", "f,f4", "f  F4", "filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D", "processes"),
-    Key("search", "slash", "/", "search in command, user, pid, job", "processes"),
-    Key("match_next", "n", "n", "next match", "processes"),
-    Key("match_previous", "N", "N", "previous match", "processes"),
-    Key("search_next", "f3", "F3", "next match", "processes"),
-    Key("search_previous", "shift+f3,f15", "shift+F3", "previous match", "processes"),
-    Key("tag", "space,insert", "space", "tag for the next signal and move down", "processes"),
-    Key("tag_tree", "B", "B", "tag or untag a process with everything below it: its branch", "processes"),
-    Key("untag", "U", "U", "untag all", "processes"),
-    Key("signal", "f9,K", "F9  K", "send a signal to the tagged or the selected process; asks first", "processes"),
-    Key("terminate", "", "", "end the tagged or the selected process (SIGTERM); asks first", "processes"),
-    Key("kill", "", "", "kill the tagged or the selected process (SIGKILL); asks first", "processes"),
-    Key("interrupt_process", "", "", "interrupt the tagged or the selected process (SIGINT); asks first", "processes"),
-    Key("environment", "e", "e", "environment variables, secrets masked", "processes"),
-    Key("stacks", "d", "d", "deep look: Python stacks, threads, commands for profilers", "processes"),
-    Key("users", "u", "u", "GPU use by user and by job", "processes"),
-    Key("columns", "f2,C", "F2  C", "choose and order the columns", "processes"),
-    Key("findings", "A", "A", "findings: every change, acknowledged here; alerts, silenced here", "everywhere"),
-    Key("record", "R", "R", "start or stop recording to this directory", "everywhere"),
-    Key("screenshot", "f8", "F8", "save a picture of the screen to this directory", "everywhere"),
-    Key("release", "escape", "esc", "go back; follow what needs attention", "everywhere"),
+    *_section("everywhere",
+        ("quit", "q,Q,f10", "quit; close another screen"),
+        ("interrupt", "ctrl+c", "quit, from any screen"),
+        ("help", "question_mark,h,f1", "this help"),
+        ("palette", "ctrl+p,colon", "every command by name"),
+        ("copy", "y", "copy what is selected for a ticket: verdict, evidence, remedy, the process"),
+        ("copy_json", "Y", "copy them as JSON"),
+        ("tour", "f7", "in the demo: its tour, GPU by GPU"),
+        ("theme", "T", "choose a theme with a live preview; Esc cancels"),
+        ("redraw", "ctrl+l", "redraw the whole screen"),
+        ("suspend", "ctrl+z", "suspend to the shell"),
+        ("layout", "c", "layout: automatic, panes, list"),
+        ("layout_auto", "1", "layout: automatic"),
+        ("layout_panes", "2", "layout: panes"),
+        ("layout_list", "3", "layout: a line a GPU"),
+        ("pause", "p", "pause and look back over this run; resume"),
+        ("findings", "A", "findings: every change, acknowledged here; alerts, silenced here"),
+        ("record", "R", "start or stop recording to this directory"),
+        ("screenshot", "f8", "save a picture of the screen to this directory"),
+        ("release", "escape", "go back; follow what needs attention"),
+    ),
+    *_section("GPUs",
+        ("counted", "w", "next GPU that needs attention, like a click on a count"),
+        ("previous_gpu", "left_square_bracket", "previous GPU"),
+        ("next_gpu", "right_square_bracket", "next GPU"),
+        ("gpu_details", "D", "the selected GPU in full: all charts, verdicts, origin of each value"),
+        ("release_counters", "P", "release the hardware counters for another tool, or take them back"),
+        ("section", "tab", "switch between the counts, the GPUs and the processes"),
+        ("section_back", "shift+tab", "the same, the other way round"),
+        ("to_counts", "S", "to the counts of states in the second row"),
+        ("to_gpus", "V", "to the GPUs and their verdicts"),
+        ("to_processes", "L", "to the list of processes"),
+    ),
+    *_section("charts",
+        ("longer", "plus,equals_sign", "show a longer time in charts"),
+        ("shorter", "minus", "show a shorter time in charts"),
+    ),
+    *_section("processes",
+        ("up", "up,k", "up"),
+        ("down", "down,j", "down"),
+        ("page_up", "pageup,ctrl+b", "a page up"),
+        ("page_down", "pagedown,ctrl+f", "a page down"),
+        ("half_up", "ctrl+u", "half a page up"),
+        ("half_down", "ctrl+d", "half a page down"),
+        ("first", "home", "first row"),
+        ("last", "end", "last row"),
+        ("top", "g", "first row"),
+        ("bottom", "G", "last row"),
+        ("command_left", "left", "scroll long commands back"),
+        ("command_right", "right", "scroll long commands"),
+        ("command_back", "shift+left", "scroll long commands back, also while paused"),
+        ("command_on", "shift+right", "scroll long commands, also while paused"),
+        ("details", "enter", "the process in full; after Tab, the next GPU of a count or the GPU"),
+        ("tree", "t,f5", "show loaders and helpers: automatic, all, none"),
+        ("sort", "o,f6", "sort: a letter, or the list (g GPU, m memory, c CPU, n name)"),
+        ("sort_next", "full_stop", "sort by the next column"),
+        ("sort_previous", "comma,shift+f6,f18", "sort by the column before"),
+        ("sort_memory", "M", "sort by GPU memory"),
+        ("sort_cpu", "", "sort by CPU"),
+        ("sort_time", "", "sort by age"),
+        ("invert", "I", "reverse the order"),
+        ("filter", "f,f4", "filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D"),
+        ("search", "slash", "search in command, user, pid, job"),
+        ("match_next", "n", "next match"),
+        ("match_previous", "N", "previous match"),
+        ("search_next", "f3", "next match"),
+        ("search_previous", "shift+f3,f15", "previous match"),
+        ("tag", "space,insert", "tag for the next signal and move down"),
+        ("tag_tree", "B", "tag or untag a process with everything below it: its branch"),
+        ("untag", "U", "untag all"),
+        ("signal", "f9,K", "send a signal to the tagged or the selected process; asks first"),
+        ("terminate", "", "end the tagged or the selected process (SIGTERM); asks first"),
+        ("kill", "", "kill the tagged or the selected process (SIGKILL); asks first"),
+        ("interrupt_process", "", "interrupt the tagged or the selected process (SIGINT); asks first"),
+        ("environment", "e", "environment variables, secrets masked"),
+        ("stacks", "d", "deep look: Python stacks, threads, commands for profilers"),
+        ("users", "u", "GPU use by user and by job"),
+        ("columns", "f2,C", "choose and order the columns"),
+    ),
 )  # fmt: skip
 
-REPLAY_KEYS: tuple[Key, ...] = (
-    Key("play", "space", "space", "play, pause", "paused or replaying"),
-    Key("back", "left", "←", "one frame back", "paused or replaying"),
-    Key("on", "right", "→", "one frame on", "paused or replaying"),
-    Key("jump", "J", "J", "jump to a time: 12:03, -10m, +1h", "paused or replaying"),
-    Key("next_change", "n", "n", "next change of a verdict", "paused or replaying"),
-    Key("previous_change", "N", "N", "previous change of a verdict", "paused or replaying"),
-    Key("slower", "comma", ",", "slower", "paused or replaying"),
-    Key("faster", "full_stop", ".", "faster", "paused or replaying"),
-    Key("begin", "g", "g", "to the beginning", "paused or replaying"),
-    Key("end", "G", "G", "to the end", "paused or replaying"),
+REPLAY_KEYS: tuple[Key, ...] = _section("paused or replaying",
+    ("play", "space", "play, pause"),
+    ("back", "left", "one frame back"),
+    ("on", "right", "one frame on"),
+    ("jump", "J", "jump to a time: 12:03, -10m, +1h"),
+    ("next_change", "n", "next change of a verdict"),
+    ("previous_change", "N", "previous change of a verdict"),
+    ("slower", "comma", "slower"),
+    ("faster", "full_stop", "faster"),
+    ("begin", "g", "to the beginning"),
+    ("end", "G", "to the end"),
 )  # fmt: skip
 """Keys that count only while the screen shows the past."""
 
 
-_PAGES, _DETAILS, _TOUR = "every page of rows", "the page of a GPU or a process", "the tour of the demo"
+FAR = 10**6
+"""More rows than any page has."""
 PAGE_KEYS: tuple[Key, ...] = (
-    Key("list_close", "escape,q", "esc  q", "close the page", _PAGES),
-    Key("list_down", "down,j", "↓  j", "down", _PAGES),
-    Key("list_up", "up,k", "↑  k", "up", _PAGES),
-    Key("list_page_down", "pagedown,space,ctrl+f", "PgDn  space  ctrl+f", "a page down", _PAGES),
-    Key("list_page_up", "pageup,ctrl+b", "PgUp  ctrl+b", "a page up", _PAGES),
-    Key("list_half_down", "ctrl+d", "ctrl+d", "half a page down", _PAGES),
-    Key("list_half_up", "ctrl+u", "ctrl+u", "half a page up", _PAGES),
-    Key("list_first", "home,g", "Home  g", "to the first row", _PAGES),
-    Key("list_last", "end,G", "End  G", "to the last row", _PAGES),
-    Key("help_close", "question_mark,h,f1,enter", "?  h  F1  enter", "close the help", "help"),
-    Key("findings_close", "A", "A", "close the findings", "findings"),
-    Key("findings_acknowledge", "a", "a", "acknowledge the finding under the cursor", "findings"),
-    Key("findings_silence", "s", "s", "silence the alert under the cursor, or let it speak again", "findings"),
-    Key("users_close", "u", "u", "close the table of users", "users and jobs"),
-    Key("users_regroup", "tab", "tab", "by user, or by job", "users and jobs"),
-    Key("users_take", "enter", "enter", "show only the processes of the one under the cursor", "users and jobs"),
-    Key("environment_close", "e", "e", "close the environment", "environment"),
-    Key("environment_reveal", "v", "v", "show or hide secrets", "environment"),
-    Key("environment_find", "slash,f3", "/  F3", "find in names and values", "environment"),
-    Key("stacks_again", "d", "d", "look again", "deep look"),
-    *(Key(f"stacks_copy_{n}", str(n), str(n), f"copy the command number {n}", "deep look") for n in (1, 2, 3)),
-    Key("signals_choose", "enter", "enter", "choose the signal under the cursor", "signals"),
-    Key("signals_send", "y", "y", "send it", "signals"),
-    Key("signals_back", "n", "n", "do not send it", "signals"),
-    Key("columns_toggle", "space", "space", "show or hide the column", "columns"),
-    Key("columns_back", "less_than_sign,left,shift+up", "<  ←  shift+↑", "move the column to the left", "columns"),
-    Key("columns_on", "greater_than_sign,right,shift+down", ">  →  shift+↓", "move the column to the right", "columns"),
-    Key("columns_reset", "r", "r", "the usual columns", "columns"),
-    Key("columns_take", "enter", "enter", "take these columns", "columns"),
-    Key("tour_close", "f7", "F7", "close the tour", _TOUR),
-    Key("tour_next", "right,l,n,enter,space", "→  l  n  enter  space", "next GPU", _TOUR),
-    Key("tour_back", "left,backspace,p", "←  backspace  p", "previous GPU", _TOUR),
-    *(Key(f"tour_go_{n}", str(n), str(n), f"page {n}", _TOUR) for n in range(1, 9)),
-    Key("details_close", "escape,q,enter", "esc  q  enter", "close the page", _DETAILS),
-    Key("details_up", "up,k", "↑  k", "up", _DETAILS),
-    Key("details_down", "down,j", "↓  j", "down", _DETAILS),
-    Key("details_page_up", "pageup,ctrl+b", "PgUp  ctrl+b", "a page up", _DETAILS),
-    Key("details_page_down", "pagedown,space,ctrl+f", "PgDn  space  ctrl+f", "a page down", _DETAILS),
-    Key("details_left", "left", "←", "read an earlier moment", _DETAILS),
-    Key("details_right", "right", "→", "read a later moment", _DETAILS),
-    Key("details_far_left", "shift+left", "shift+←", "read a much earlier moment", _DETAILS),
-    Key("details_far_right", "shift+right", "shift+→", "read a much later moment", _DETAILS),
-    Key("details_oldest", "home", "Home", "read the oldest moment", _DETAILS),
-    Key("details_newest", "end", "End", "read what is now", _DETAILS),
-    Key("details_longer", "plus,equals_sign", "+", "show a longer time", _DETAILS),
-    Key("details_shorter", "minus", "-", "show a shorter time", _DETAILS),
-    Key("onegpu_previous", "left_square_bracket", "[", "the GPU before", "the page of a GPU"),
-    Key("onegpu_next", "right_square_bracket", "]", "the next GPU", "the page of a GPU"),
+    *_section("every page of rows",
+        ("list_close", "escape,q", "close the page"),
+        ("list_down", "down,j", "down", "scroll(1)"),
+        ("list_up", "up,k", "up", "scroll(-1)"),
+        ("list_page_down", "pagedown,space,ctrl+f", "a page down", "page(1)"),
+        ("list_page_up", "pageup,ctrl+b", "a page up", "page(-1)"),
+        ("list_half_down", "ctrl+d", "half a page down", "page(0.5)"),
+        ("list_half_up", "ctrl+u", "half a page up", "page(-0.5)"),
+        ("list_first", "home,g", "to the first row", f"scroll(-{FAR})"),
+        ("list_last", "end,G", "to the last row", f"scroll({FAR})"),
+    ),
+    *_section("help",
+        ("help_close", "question_mark,h,f1,enter", "close the help"),
+    ),
+    *_section("findings",
+        ("findings_close", "A", "close the findings"),
+        ("findings_acknowledge", "a", "acknowledge the finding under the cursor"),
+        ("findings_silence", "s", "silence the alert under the cursor, or let it speak again"),
+    ),
+    *_section("users and jobs",
+        ("users_close", "u", "close the table of users"),
+        ("users_regroup", "tab", "by user, or by job"),
+        ("users_take", "enter", "show only the processes of the one under the cursor"),
+    ),
+    *_section("environment",
+        ("environment_close", "e", "close the environment"),
+        ("environment_reveal", "v", "show or hide secrets"),
+        ("environment_find", "slash,f3", "find in names and values"),
+    ),
+    *_section("deep look",
+        ("stacks_again", "d", "look again"),
+        *((f"stacks_copy_{n}", str(n), f"copy the command number {n}", f"copy({n})") for n in (1, 2, 3)),
+    ),
+    *_section("signals",
+        ("signals_choose", "enter", "choose the signal under the cursor"),
+        ("signals_send", "y", "send it"),
+        ("signals_back", "n", "do not send it"),
+    ),
+    *_section("columns",
+        ("columns_toggle", "space", "show or hide the column", "show_or_hide"),
+        ("columns_back", "less_than_sign,left,shift+up", "move the column to the left", "move(-1)"),
+        ("columns_on", "greater_than_sign,right,shift+down", "move the column to the right", "move(1)"),
+        ("columns_reset", "r", "the usual columns"),
+        ("columns_take", "enter", "take these columns"),
+    ),
+    *_section("the tour of the demo",
+        ("tour_close", "f7", "close the tour"),
+        ("tour_next", "right,l,n,enter,space", "next GPU", "step(1)"),
+        ("tour_back", "left,backspace,p", "previous GPU", "step(-1)"),
+        *((f"tour_go_{n}", str(n), f"page {n}", f"go({n - 1})") for n in range(1, 9)),
+    ),
+    *_section("the page of a GPU or a process",
+        ("details_close", "escape,q,enter", "close the page"),
+        ("details_up", "up,k", "up", "change('up')"),
+        ("details_down", "down,j", "down", "change('down')"),
+        ("details_page_up", "pageup,ctrl+b", "a page up", "change('page_up')"),
+        ("details_page_down", "pagedown,space,ctrl+f", "a page down", "change('page_down')"),
+        ("details_left", "left", "read an earlier moment", "change('left')"),
+        ("details_right", "right", "read a later moment", "change('right')"),
+        ("details_far_left", "shift+left", "read a much earlier moment", "change('far_left')"),
+        ("details_far_right", "shift+right", "read a much later moment", "change('far_right')"),
+        ("details_oldest", "home", "read the oldest moment", "change('oldest')"),
+        ("details_newest", "end", "read what is now", "change('newest')"),
+        ("details_longer", "plus,equals_sign", "show a longer time", "change('longer')"),
+        ("details_shorter", "minus", "show a shorter time", "change('shorter')"),
+    ),
+    *_section("the page of a GPU",
+        ("onegpu_previous", "left_square_bracket", "the GPU before", "other(-1)"),
+        ("onegpu_next", "right_square_bracket", "the next GPU", "other(1)"),
+    ),
 )  # fmt: skip
 """Keys of the screens that open above the main one. Each section is a table of its own: the same key may stand in all.
 
 Questions and prompts have none: what is typed there is text, and Enter and Esc answer.
 """
+
+
+USUAL: Mapping[str, Key] = MappingProxyType({key.id: key for key in PAGE_KEYS})
+
+
+def keys_of(groups: Collection[str]) -> list[Key]:
+    """The keys of pages whose ids begin with the name of one of the groups."""
+    return [key for key in PAGE_KEYS if key.id.partition("_")[0] in groups]
 
 
 def page_tables() -> tuple[tuple[Key, ...], ...]:
@@ -262,7 +333,6 @@ _NAMED = frozenset([
     "escape", "enter", "tab", "space", "backspace", "up", "down", "left", "right", "home", "end", "pageup", "pagedown",
     "insert", "delete", *(f"f{n}" for n in range(1, 25)),
 ])  # fmt: skip
-_PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 def _character_name(char: str) -> str:
@@ -272,8 +342,7 @@ def _character_name(char: str) -> str:
     return _RENAMED.get(name, name)
 
 
-def _characters() -> Mapping[str, str]:
-    return {_character_name(char): char for char in _PUNCTUATION}
+_CHARACTERS: Mapping[str, str] = MappingProxyType({_character_name(char): char for char in string.punctuation})
 
 
 def key_name(text: str) -> str | None:
@@ -286,14 +355,14 @@ def key_name(text: str) -> str | None:
     *modifiers, base = lowered.split("+")
     base = _SPELLED.get(base, base)
     if not modifiers:
-        return base if base in _NAMED or base in _characters() else None
+        return base if base in _NAMED or base in _CHARACTERS else None
     if not set(modifiers) <= {"ctrl", "shift", "alt"}:
         return None
     if len(base) == 1 and base.isascii() and base.isalnum():
         # Upper-case letters are keys of their own: a terminal does not send shift+a.
         is_sent = modifiers != ["shift"]
     else:
-        is_sent = base in _NAMED or (modifiers != ["shift"] and base in _characters())
+        is_sent = base in _NAMED or (modifiers != ["shift"] and base in _CHARACTERS)
     return "+".join([*modifiers, base]) if is_sent else None
 
 
@@ -302,7 +371,7 @@ def shown_key(name: str) -> str:
     *modifiers, base = name.split("+")
     if re.fullmatch(r"f\d+", base):
         base = base.upper()
-    return "+".join([*modifiers, _SHOWN.get(base, _characters().get(base, base))])
+    return "+".join([*modifiers, _SHOWN.get(base, _CHARACTERS.get(base, base))])
 
 
 def _split(text: str) -> list[str]:
@@ -368,7 +437,7 @@ def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems:
     if names is not None:
         if key.id == INTERRUPT and ALWAYS_QUITS not in names:
             names = [*names, ALWAYS_QUITS]
-        return replace(key, keys=",".join(names), shown=_joined(names))
+        return replace(key, keys=",".join(names))
     usual = key.keys.split(",")
     remaining = [name for name in usual if taken.get(name, key.id) == key.id]
     if len(remaining) == len(usual):
@@ -376,8 +445,4 @@ def _with(key: Key, names: list[str] | None, taken: Mapping[str, str], problems:
     if not remaining:
         lost = " and ".join(f"{shown_key(name)} is now {taken[name]}" for name in usual)
         problems.append(KeyProblem(taken[usual[0]], f"{key.id} has no key left: {lost}; give it another one"))
-    return replace(key, keys=",".join(remaining), shown=_joined(remaining))
-
-
-def _joined(names: Iterable[str]) -> str:
-    return "  ".join(shown_key(name) for name in names)
+    return replace(key, keys=",".join(remaining))

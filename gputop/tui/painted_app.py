@@ -18,9 +18,8 @@ from textual.message import Message
 from textual.screen import Screen
 
 from gputop.model.source import unexpected
-from gputop.paint.keys import Key
+from gputop.paint.keys import USUAL, Key, keys_of
 from gputop.paint.theme import THEMES, Theme
-from gputop.tui.page_keys import ACTIONS, USUAL, keys_of
 from gputop.tui.terminal.driver import Outlet, guarded_driver
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.painted_lines import Lines
@@ -85,8 +84,8 @@ class PaintedApp(QuietApp, Generic[Shown]):
 
     AUTO_FOCUS = None
     COMMANDS: ClassVar = {palette_commands}
-    page_keys: Mapping[str, str] = USUAL
-    """The keys of pages as shown, by id."""
+    page_keys: Mapping[str, Key] = USUAL
+    """The keys of pages by id, with the user's own in them."""
     CSS = "Screen { overflow: hidden; }"
     view: Shown
     look: Theme
@@ -227,8 +226,8 @@ class PaintedApp(QuietApp, Generic[Shown]):
         """The palette offers every key's command and what no single key does; above a page the page's own alone."""
         if (groups := getattr(screen, "PAGES", None)) is not None:
             for key in keys_of(groups):
-                run = partial(self.run_action, ACTIONS[key.id], screen)
-                yield SystemCommand(key.does, f"key {self.page_keys[key.id]}", run)
+                run = partial(self.run_action, key.action, screen)
+                yield SystemCommand(key.does, f"key {self.page_keys[key.id].shown}", run)
             return
         # What ends the program comes last: Enter in the palette that has just opened takes the first.
         for key in sorted(self.offered(), key=lambda key: key.id in ENDING):

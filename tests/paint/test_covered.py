@@ -6,9 +6,8 @@ from msgspec.structs import replace
 
 from gputop.paint.main_screen import main_screen
 from gputop.paint.process_filter import parse
-from gputop.tui.node_app import GputopApp
-from gputop.tui.node_canvas import Canvas
-from gputop.tui.screens.prompt import Ask
+from gputop.tui.node_app import Canvas, GputopApp
+from gputop.tui.screens.box import Ask
 from gputop.tui.screens.scrolling import RowsScreen
 from tests.support.fake_app import app_on, later
 from tests.support.frames import demo_frame

@@ -8,9 +8,9 @@ from textual.keys import _character_to_key
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, KeyProblem, key_name, rebound, shown_key
 
 SMALL = (
-    Key("quit", "q", "q", "quit", "x"),
-    Key("pause", "p", "p", "pause", "x"),
-    Key("interrupt", "ctrl+c", "ctrl+c", "quit from anywhere", "x"),
+    Key("quit", "q", "quit", "x"),
+    Key("pause", "p", "pause", "x"),
+    Key("interrupt", "ctrl+c", "quit from anywhere", "x"),
 )
 
 
@@ -64,7 +64,7 @@ def test_a_key_that_was_given_away_leaves_its_action_and_that_is_said() -> None:
 
 
 def test_two_actions_cannot_have_the_same_key() -> None:
-    table = (*SMALL, Key("tree", "t", "t", "tree", "x"))
+    table = (*SMALL, Key("tree", "t", "tree", "x"))
     keys, problems = rebound(table, {"pause": "z", "tree": "z"})
     assert _keys(keys)["pause"] == "z"
     assert _keys(keys)["tree"] == "t"

@@ -12,9 +12,8 @@ from gputop.paint.glyphs import ASCII
 from gputop.paint.process_filter import may_become_field
 from gputop.paint.theme import LIGHT
 from gputop.paint.view import View
-from gputop.tui.screens.box import Menu, TextBox
+from gputop.tui.screens.box import Menu, Prompt, TextBox
 from gputop.tui.screens.palette import Commands
-from gputop.tui.screens.prompt import Prompt
 from tests.support.fake_app import app_on, screen_rows
 from tests.support.steady_pilot import shown
 

@@ -10,14 +10,13 @@ import pytest
 from gputop.commands.config import key_problems
 from gputop.commands.registry import page_of
 from gputop.output.reference_pages import keys_page
-from gputop.paint.keys import PAGE_KEYS, page_keys
-from gputop.tui.page_keys import ACTIONS, keys_of, page_bindings
-from gputop.tui.screens.findings_screen import FindingsScreen
-from gputop.tui.screens.pages import HelpScreen
+from gputop.paint.keys import PAGE_KEYS, USUAL, keys_of, page_keys
+from gputop.tui.screens.pages import FindingsScreen, HelpScreen
+from gputop.tui.screens.scrolling import page_bindings
 from tests.support.fake_app import app_on, screen_rows
 from tests.support.steady_pilot import shown
 
-MODULES = ("pages", "scrolling", "process_screens", "detail_screens", "findings_screen")
+MODULES = ("pages", "scrolling", "process_screens", "detail_screens")
 SCREENS = [
     screen
     for name in MODULES
@@ -26,17 +25,12 @@ SCREENS = [
 ]
 
 
-def test_every_key_of_a_page_has_one_action_and_every_action_a_key() -> None:
-    assert sorted(ACTIONS) == sorted({key.id for key in PAGE_KEYS})
-    assert len(PAGE_KEYS) == len(ACTIONS)
-
-
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: screen.__name__)
 def test_a_page_has_the_methods_of_its_keys_and_no_binding_beside_the_table(screen: type) -> None:
     for key in keys_of(screen.PAGES):  # type: ignore[attr-defined]
-        assert hasattr(screen, "action_" + ACTIONS[key.id].partition("(")[0]), key.id
+        assert hasattr(screen, "action_" + key.action.partition("(")[0]), key.id
     for binding in screen.__dict__.get("BINDINGS", ()):
-        assert binding.id in ACTIONS
+        assert binding.id in USUAL
 
 
 def test_the_manual_lists_the_keys_of_pages() -> None:

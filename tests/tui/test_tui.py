@@ -11,8 +11,7 @@ from gputop.config import Reload, Settings
 from gputop.paint.view import View
 from gputop.tui.node_app import SnapshotReady
 from gputop.tui.painted_app import LEAST_REPAINT_S, PaintDue
-from gputop.tui.screens.findings_screen import FindingsScreen
-from gputop.tui.screens.pages import HelpScreen
+from gputop.tui.screens.pages import FindingsScreen, HelpScreen
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.painted_lines import Lines
 from tests.support.fake_app import app_on, screen_rows, wheel

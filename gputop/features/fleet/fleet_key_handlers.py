@@ -38,8 +38,7 @@ from gputop.paint.theme import Theme
 from gputop.recording.recorded_times import moment
 from gputop.session.record_run import saved_picture
 from gputop.tui.keys.key_handlers import check
-from gputop.tui.page_keys import page_bindings
-from gputop.tui.screens.scrolling import RowsScreen
+from gputop.tui.screens.scrolling import RowsScreen, page_bindings
 from gputop.tui.terminal.driver import Outlet
 
 # The help of the fleet's screen.
@@ -229,7 +228,7 @@ class FleetKeys:
         self._screen.see(replace(view, inverted=not view.inverted, first=0))
 
     def filter(self) -> None:
-        from gputop.tui.screens.prompt import Prompt
+        from gputop.tui.screens.box import Prompt
 
         screen, before = self._screen, self._screen.view
 
@@ -277,7 +276,7 @@ class FleetKeys:
         self._screen.watched.go_to(at)
 
     def jump(self) -> None:
-        from gputop.tui.screens.prompt import Ask
+        from gputop.tui.screens.box import Ask
 
         self._screen.push_screen(Ask("jump to (12:03, -10m, an ISO date):"), self._jump_to)
 

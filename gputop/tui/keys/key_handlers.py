@@ -1,41 +1,37 @@
-"""Every key and what it does: the table of ``gputop.paint.keys`` with a handler for each id, checked at import."""
+"""Every key and what it does: the tables of ``gputop.paint.keys`` with a handler for each id, checked at the start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from itertools import chain
 
 from msgspec.structs import replace
 
+from gputop.diagnosis.telling import HALF, LOST_TITLE, WORKING_POORLY, group_of
+from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORDS
+from gputop.monitor import Frame
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound
 from gputop.paint.process_columns import BY_VERDICT
-from gputop.paint.process_table import order_words
+from gputop.paint.process_table import chosen_process, key_of, order_words, selected_process
 from gputop.paint.theme import Theme
-from gputop.paint.view_changes import VIEW_KEYS
+from gputop.paint.view import View, selected_count, selected_gpu
+from gputop.paint.view_changes import VIEW_KEYS, next_counted
 from gputop.paint.words import gpu_label
-from gputop.tui.keys import everywhere_keys, process_keys, time_keys
-from gputop.tui.keys.key_screen import MainScreen
+from gputop.tui.keys import MainScreen
+from gputop.tui.keys.process_keys import ProcessKeys
+from gputop.tui.keys.time_keys import TimeKeys
 
 PLAYING = frozenset(key.id for key in REPLAY_KEYS)
 """Keys that count only while the past shows."""
 ALWAYS = frozenset(("interrupt", "suspend", "palette"))
 """Keys that count in every screen, whatever is awaited."""
-LIVE = frozenset(
-    (
-        "tag",
-        "top",
-        "bottom",
-        "command_left",
-        "command_right",
-        "match_next",
-        "match_previous",
-        "sort_next",
-        "sort_previous",
-    )
-)
+LIVE = frozenset((
+    "tag", "top", "bottom", "command_left", "command_right", "match_next", "match_previous", "sort_next",
+    "sort_previous",
+))  # fmt: skip
 """Keys that mean time while the past shows."""
-Group = TypeVar("Group")
 
 
 class KeyTableError(Exception):
@@ -52,17 +48,160 @@ def check(keys: Iterable[Key], handled: Iterable[str]) -> None:
         raise KeyTableError(f"keys without a handler: {without}; handlers without a key: {unknown}; twice: {twice}")
 
 
-check(
-    (*KEYS, *REPLAY_KEYS),
-    (
-        *everywhere_keys.EVERYWHERE_HANDLERS,
-        *everywhere_keys.THEMES_HANDLERS,
-        *process_keys.HANDLERS,
-        *everywhere_keys.DETAILS_HANDLERS,
-        *time_keys.HANDLERS,
-        *VIEW_KEYS,
-    ),
-)
+BY_NEED = (
+    LOST_TITLE, NOT_WORKING_ALARM, STATE_WORDS["starved"], HALF, WORKING_POORLY, HOLDING_MEMORY,
+    STATE_WORDS["unmeasured"], STATE_WORDS["idle"], STATE_WORDS["working"],
+)  # fmt: skip
+
+
+class ScreenKeys:
+    """Keys that always work: leave, suspend, help, palette; and those that open what the cursor is on.
+
+    ``keys`` gives the table of keys as it is now, for the help, ``write`` writes to a terminal, if there is one, and
+    ``wear`` applies a theme. Screens are imported when they are opened.
+    """
+
+    def __init__(
+        self,
+        screen: MainScreen,
+        keys: Callable[[], Sequence[Key]],
+        write: Callable[[str], None] | None,
+        wear: Callable[[Theme], None],
+    ) -> None:
+        self._screen = screen
+        self._keys = keys
+        self._write = write
+        self._wear = wear
+
+    def handlers(self) -> dict[str, Callable[[], object]]:
+        """What each key does, by its id."""
+        screen = self._screen
+        return {
+            "quit": screen.leave,
+            "interrupt": screen.leave,
+            "suspend": screen.action_suspend_process,
+            # Everything, whatever another program has written over it.
+            "redraw": partial(screen.refresh, layout=True),
+            "palette": screen.open_palette,
+            "help": self.help,
+            "copy": self.copy,
+            "copy_json": partial(self.copy, as_json=True),
+            "tour": self.tour,
+            "theme": self.theme,
+            "counted": self.counted,
+            "release_counters": self.release_counters,
+            "details": self.open,
+            "gpu_details": self.open_gpu,
+        }
+
+    def help(self) -> None:
+        from gputop.paint.help_rows import Selected
+        from gputop.tui.screens.pages import HelpScreen
+
+        screen, frame = self._screen, self._screen.playback.frame
+        gpus = () if frame is None else frame.diagnoses
+        view = screen.view
+        selected = Selected(
+            gpus[selected_gpu(frame, view)].verdict if frame is not None and gpus else None,
+            None if frame is None else chosen_process(frame, view),
+            view.columns,
+            view.sort,
+            screen.playback.shows_past,
+        )
+        screen.push_screen(HelpScreen(screen.look, view.glyphs, self._keys(), selected))
+
+    def release_counters(self) -> None:
+        toggle = self._screen.toggle_counters
+        self._screen.say("GPU counters are held only by a live screen of this machine" if toggle is None else toggle())
+
+    def copy(self, *, as_json: bool = False) -> None:
+        """Copy what is selected."""
+        screen, frame = self._screen, self._screen.playback.masked
+        if frame is None or not frame.snapshot.gpus:
+            screen.say("there is no GPU whose verdict could be copied")
+            return
+        from gputop.output.diagnosis_text import ticket_json, ticket_text
+        from gputop.tui.screens.box import show_copied
+
+        process = chosen_process(frame, screen.view)
+        indices = [gpu.static.index for gpu in frame.snapshot.gpus]
+        at = selected_gpu(frame, screen.view)
+        if process is not None and process.gpu in indices:
+            at = indices.index(process.gpu)
+        text = (ticket_json if as_json else ticket_text)(frame, at, process)
+        show_copied(screen, text, self._write)
+
+    def counted(self) -> None:
+        """The next GPU of the group in most need."""
+        screen, frame = self._screen, self._screen.playback.frame
+        if frame is not None:
+            groups = {group_of(d) for d in frame.diagnoses}
+            first = next((group for group in BY_NEED if group in groups), None)
+            if first is not None:
+                screen.see(next_counted(screen.view, frame, first))
+
+    def tour(self) -> None:
+        """Page through the demo's GPUs; the last one shown is selected afterwards."""
+        screen = self._screen
+        if screen.remedied is None:
+            screen.say("the tour walks through the whole node of the demo: gputop demo --tour")
+            return
+        from gputop.tui.screens.pages import TourScreen
+
+        def seen(uuid: str) -> None:
+            screen.see(replace(screen.view, gpu=uuid))
+
+        screen.push_screen(
+            TourScreen(screen.look, lambda: screen.view, lambda: screen.playback.frame, screen.remedied, seen)
+        )
+
+    def theme(self) -> None:
+        """Ask for a theme, on a screen that previews it."""
+        from gputop.tui.screens.box import choose_theme
+
+        choose_theme(self._screen, self._screen.view.glyphs, self._wear)
+
+    def open(self) -> None:
+        """Of a process; of a GPU while the focus is on GPUs or no process is listed. A count leads to its next GPU."""
+        frame, view = self._screen.playback.frame, self._screen.view
+        counted = None if frame is None else selected_count(frame, view)
+        if frame is not None and counted is not None:
+            self._screen.see(next_counted(view, frame, counted))
+        elif view.focus == "gpus" or frame is None or selected_process(frame, view) is None:
+            self.open_gpu()
+        else:
+            self.open_process()
+
+    def open_gpu(self) -> None:
+        screen, frame = self._screen, self._screen.playback.frame
+        if frame is None or not frame.snapshot.gpus:
+            return
+        from gputop.tui.screens.detail_screens import GpuDetailsScreen
+
+        uuid = frame.snapshot.gpus[selected_gpu(frame, screen.view)].static.uuid
+        screen.push_screen(GpuDetailsScreen(screen.look, self._frame, self._view, self._see, uuid))
+
+    def open_process(self) -> None:
+        screen, frame = self._screen, self._screen.playback.frame
+        process = None if frame is None else selected_process(frame, screen.view)
+        if process is None:
+            return
+        from gputop.tui.screens.detail_screens import ProcessDetailsScreen
+
+        # Threads can only be read now: beside the past they would mislead.
+        watch = None if screen.access is None or screen.playback.shows_past else screen.access.watch_threads
+        screen.push_screen(
+            ProcessDetailsScreen(screen.look, self._frame, self._view, self._see, key_of(process), watch)
+        )
+
+    def _frame(self) -> Frame | None:
+        return self._screen.playback.frame
+
+    def _view(self) -> View:
+        return self._screen.playback.shown_view(self._screen.view)
+
+    def _see(self, view: View) -> None:
+        self._screen.see(replace(view, replay=None, recording=None))
 
 
 class KeyTable:
@@ -81,20 +220,16 @@ class KeyTable:
         ``write`` writes to the terminal, where there is one, ``wear`` applies a theme.
         """
         self._screen = screen
-        self.process = process_keys.ProcessKeys(screen)
-        self.themes = everywhere_keys.ThemeChoice(screen, wear)
-        self.details = everywhere_keys.DetailsKeys(screen)
-        self.time = time_keys.TimeKeys(screen)
-        self._handlers: Mapping[str, Callable[[], None]] = {
-            **_bound(
-                everywhere_keys.EVERYWHERE_HANDLERS, everywhere_keys.EverywhereKeys(screen, lambda: self.keys, write)
-            ),
-            **_bound(everywhere_keys.THEMES_HANDLERS, self.themes),
-            **_bound(process_keys.HANDLERS, self.process),
-            **_bound(everywhere_keys.DETAILS_HANDLERS, self.details),
-            **_bound(time_keys.HANDLERS, self.time),
-            **{key_id: partial(change_view, key_id) for key_id in VIEW_KEYS},
-        }
+        self.screen = ScreenKeys(screen, lambda: self.keys, write, wear)
+        self.time = TimeKeys(screen)
+        groups: list[dict[str, Callable[[], object]]] = [
+            self.screen.handlers(),
+            ProcessKeys(screen).handlers(),
+            self.time.handlers(),
+            {key_id: partial(change_view, key_id) for key_id in VIEW_KEYS},
+        ]
+        check((*KEYS, *REPLAY_KEYS), chain.from_iterable(groups))
+        self._handlers: Mapping[str, Callable[[], object]] = dict(ChainMap(*groups))
         self.bind(user_keys)
 
     def bind(self, user_keys: Mapping[str, str]) -> Mapping[str, str]:
@@ -105,10 +240,9 @@ class KeyTable:
             from gputop.paint.replay_bar import shown_keys
 
             self._screen.view = replace(self._screen.view, past_keys=shown_keys(self.keys))
-        pages = page_keys(user_keys)
-        self.pages = {key.id: key.shown for key in pages}
+        self.pages = {key.id: key for key in page_keys(user_keys)}
         usual = {key.id: key.keys for key in (*KEYS, *REPLAY_KEYS, *PAGE_KEYS)}
-        return {key.id: key.keys for key in (*self.keys, *pages) if key.keys != usual[key.id]}
+        return {key.id: key.keys for key in (*self.keys, *self.pages.values()) if key.keys != usual[key.id]}
 
     def counts(self, key_id: str) -> bool:
         """Whether a key has a command now."""
@@ -140,7 +274,3 @@ class KeyTable:
 
     def _see(self, **changes: object) -> None:
         self._screen.see(replace(self._screen.view, **changes))
-
-
-def _bound(handlers: Mapping[str, Callable[[Group], None]], group: Group) -> dict[str, Callable[[], None]]:
-    return {key_id: partial(handler, group) for key_id, handler in handlers.items()}

@@ -7,8 +7,8 @@ only: without one (a demo, a recording) the keys that need it say so.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -20,7 +20,7 @@ from gputop.paint import process_table
 from gputop.paint.process_columns import BY_VERDICT, COLUMNS
 from gputop.paint.process_filter import may_become_field, parse, remembered
 from gputop.paint.view import View
-from gputop.tui.keys.key_screen import MainScreen
+from gputop.tui.keys import MainScreen
 
 NO_ACCESS = "these processes cannot be reached from here: a recording or a browser shows them"
 NONE = "no process is selected"
@@ -35,6 +35,29 @@ class ProcessKeys:
         self._screen = screen
         self._past_filters: tuple[str, ...] = ()
         self._past_searches: tuple[str, ...] = ()
+
+    def handlers(self) -> dict[str, Callable[[], object]]:
+        """What each key does, by its id."""
+        return {
+            "sort": self.sort,
+            "filter": self.filter,
+            "search": self.search,
+            "match_next": partial(self.search_again, 1),
+            "match_previous": partial(self.search_again, -1),
+            "search_next": partial(self.search_again, 1),
+            "search_previous": partial(self.search_again, -1),
+            "tag": self.tag,
+            "tag_tree": self.tag_tree,
+            "untag": self.untag,
+            "signal": self.signal,
+            "terminate": partial(self.signal, signal.SIGTERM),
+            "kill": partial(self.signal, signal.SIGKILL),
+            "interrupt_process": partial(self.signal, signal.SIGINT),
+            "environment": self.environment,
+            "stacks": self.stacks,
+            "users": self.users,
+            "columns": self.columns,
+        }
 
     # -- sorting ----------------------------------------------------------------------------------------------------
 
@@ -58,7 +81,7 @@ class ProcessKeys:
     # -- filter and search ------------------------------------------------------------------------------------------
 
     def filter(self) -> None:
-        from gputop.tui.screens.prompt import Prompt
+        from gputop.tui.screens.box import Prompt
 
         screen = self._screen
         before = screen.view.filter
@@ -90,7 +113,7 @@ class ProcessKeys:
         return None
 
     def search(self) -> None:
-        from gputop.tui.screens.prompt import Prompt
+        from gputop.tui.screens.box import Prompt
 
         screen = self._screen
         before = screen.view
@@ -261,25 +284,3 @@ def _identity(process: ProcessSample) -> ProcessIdentity:
 
 def _command(process: ProcessSample) -> str:
     return process.static.command or process.static.name or ""
-
-
-HANDLERS: Mapping[str, Callable[[ProcessKeys], None]] = MappingProxyType({
-    "sort": ProcessKeys.sort,
-    "filter": ProcessKeys.filter,
-    "search": ProcessKeys.search,
-    "match_next": lambda keys: keys.search_again(1),
-    "match_previous": lambda keys: keys.search_again(-1),
-    "search_next": lambda keys: keys.search_again(1),
-    "search_previous": lambda keys: keys.search_again(-1),
-    "tag": ProcessKeys.tag,
-    "tag_tree": ProcessKeys.tag_tree,
-    "untag": ProcessKeys.untag,
-    "signal": ProcessKeys.signal,
-    "terminate": lambda keys: keys.signal(signal.SIGTERM),
-    "kill": lambda keys: keys.signal(signal.SIGKILL),
-    "interrupt_process": lambda keys: keys.signal(signal.SIGINT),
-    "environment": ProcessKeys.environment,
-    "stacks": ProcessKeys.stacks,
-    "users": ProcessKeys.users,
-    "columns": ProcessKeys.columns,
-})  # fmt: skip

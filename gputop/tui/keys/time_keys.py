@@ -5,12 +5,12 @@ The screens that they open are imported when they are opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gputop.session.record_run import screenshot, toggle_recording
-from gputop.tui.keys.key_screen import MainScreen
+from gputop.tui.keys import MainScreen
 
 if TYPE_CHECKING:
     from gputop.session.player import Player
@@ -27,6 +27,25 @@ class TimeKeys:
         self._playback = screen.playback
         self._working = False
 
+    def handlers(self) -> dict[str, Callable[[], object]]:
+        """What each key does, by its id."""
+        return {
+            "findings": self.findings,
+            "record": self.record,
+            "screenshot": self.screenshot,
+            "pause": self.pause,
+            "play": partial(self.play_on, lambda player: player.toggle()),
+            "back": partial(self.play_on, lambda player: player.step(-1)),
+            "on": partial(self.play_on, lambda player: player.step(1)),
+            "jump": self.jump,
+            "next_change": partial(self.to_change, 1),
+            "previous_change": partial(self.to_change, -1),
+            "slower": partial(self.play_on, lambda player: player.faster(-1)),
+            "faster": partial(self.play_on, lambda player: player.faster(1)),
+            "begin": partial(self.play_on, lambda player: player.to_begin()),
+            "end": partial(self.play_on, lambda player: player.to_end()),
+        }
+
     def work_later(self) -> None:
         """Let the player continue its pending work when the loop is idle."""
         player = self._playback.player
@@ -41,7 +60,7 @@ class TimeKeys:
         self.work_later()
 
     def findings(self) -> None:
-        from gputop.tui.screens.findings_screen import FindingsScreen
+        from gputop.tui.screens.pages import FindingsScreen
 
         screen, playback = self._screen, self._playback
         screen.push_screen(
@@ -95,7 +114,7 @@ class TimeKeys:
         self.play_on(lambda player: self._screen.say(player.to_change(step, offset)))
 
     def jump(self) -> None:
-        from gputop.tui.screens.prompt import Ask
+        from gputop.tui.screens.box import Ask
 
         self._screen.push_screen(Ask("jump to (12:03, -10m, +1h, an ISO date):"), self._jump_to)
 
@@ -108,25 +127,3 @@ class TimeKeys:
 
         if text:
             self.play_on(go)
-
-
-def _plays(act: Callable[[Player], object]) -> Callable[[TimeKeys], None]:
-    return lambda keys: keys.play_on(act)
-
-
-HANDLERS: Mapping[str, Callable[[TimeKeys], None]] = MappingProxyType({
-    "findings": TimeKeys.findings,
-    "record": TimeKeys.record,
-    "screenshot": TimeKeys.screenshot,
-    "pause": TimeKeys.pause,
-    "play": _plays(lambda player: player.toggle()),
-    "back": _plays(lambda player: player.step(-1)),
-    "on": _plays(lambda player: player.step(1)),
-    "jump": TimeKeys.jump,
-    "next_change": lambda keys: keys.to_change(1),
-    "previous_change": lambda keys: keys.to_change(-1),
-    "slower": _plays(lambda player: player.faster(-1)),
-    "faster": _plays(lambda player: player.faster(1)),
-    "begin": _plays(lambda player: player.to_begin()),
-    "end": _plays(lambda player: player.to_end()),
-})  # fmt: skip

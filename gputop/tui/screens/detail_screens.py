@@ -23,8 +23,7 @@ from gputop.paint.process_page import find, process_details
 from gputop.paint.theme import Theme
 from gputop.paint.view import ProcessKey, View
 from gputop.paint.view_changes import other_gpu
-from gputop.tui.page_keys import ClosesOnce, page_bindings
-from gputop.tui.screens.scrolling import press_named
+from gputop.tui.screens.scrolling import ClosesOnce, page_bindings, press_named
 from gputop.tui.terminal.painted_lines import Lines
 
 LOOK_S = 0.25

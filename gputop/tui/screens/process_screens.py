@@ -1,4 +1,4 @@
-"""The environment of one process, secrets masked until asked for."""
+"""What is asked about or done to processes: environment, deep look, signals, and the columns of their table."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from gputop.paint.process_actions import (
 from gputop.paint.process_columns import DEFAULT, column_rows, heading_rows, listed, moved, toggled
 from gputop.paint.theme import Theme
 from gputop.system.worker import Worker
-from gputop.tui.page_keys import page_bindings
-from gputop.tui.screens.prompt import Prompt
-from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen
+from gputop.tui.screens.box import Prompt
+from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen, page_bindings
 
 
 class EnvironmentScreen(RowsScreen):

@@ -1,4 +1,4 @@
-"""A screen of painted rows that scrolls: what help, findings and their like have in common."""
+"""Pages of painted rows that scroll: what help, findings and their like have in common, and the keys of pages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,50 @@ from typing import ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.await_complete import AwaitComplete
+from textual.binding import Binding, BindingType
+from textual.screen import Screen, ScreenResultType
 
 from gputop.paint.glyphs import Glyphs, keys_shown
+from gputop.paint.keys import FAR, USUAL, Key, keys_of
 from gputop.paint.line import Line, Row, for_terminal
 from gputop.paint.theme import Theme
 from gputop.paint.view import key_named_at
-from gputop.tui.page_keys import FAR, USUAL, ClosesOnce, hint, page_bindings
 from gputop.tui.terminal.painted_lines import Lines
+
+
+def page_bindings(group: str) -> list[BindingType]:
+    """The bindings of the ids that begin with a group's name.
+
+    What closes a page, and what opens another one on the main screen, takes effect before the main screen's keys.
+    """
+    first = ("users_regroup", "environment_find")
+    return [
+        Binding(
+            key.keys, key.action, key.does, id=key.id, show=False,
+            priority=key.id.endswith("_close") or key.id in first,
+        )
+        for key in keys_of((group,))
+    ]  # fmt: skip
+
+
+def hint(app: App[object], glyphs: Glyphs, words: str, *ids: str) -> str:
+    """The first key of each id, and what they do, for the last row of a page; empty where none has a key."""
+    table: Mapping[str, Key] = getattr(app, "page_keys", USUAL)
+    keys = " ".join(filter(None, (table[key_id].first for key_id in ids)))
+    return keys_shown(f"{keys} {words}   ", glyphs) if keys else ""
+
+
+class ClosesOnce(Screen[ScreenResultType]):
+    """A screen under another, or closed already, ignores further requests to close.
+
+    The second of two keys in one burst may reach a screen that the first has closed: Textual would then close the
+    screen below, and end the program where there is none.
+    """
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        return super().dismiss(result) if self.is_active else AwaitComplete()
+
 
 # The last row of a screen names its keys; a click on one of them is that key.
 
@@ -38,7 +74,7 @@ class RowsScreen(ClosesOnce[None]):
     """Shows ``rows`` from some row on, and a line of keys below."""
 
     PAGES: ClassVar[tuple[str, ...]] = ("list",)
-    """The groups of keys that count here, as in ``page_keys``."""
+    """The groups of keys that count here: what their ids begin with."""
     KEYS: Hints = ()
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("list")
 
@@ -95,9 +131,8 @@ class RowsScreen(ClosesOnce[None]):
         last = self._first + len(shown)
         shown += [Line().row(width)] * (room - len(shown))
         where = self.where(self._first, last, len(rows))
-        keys: Mapping[str, str] = getattr(self.app, "page_keys", USUAL)
         hints = (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS)
-        hint_texts = [keys_shown(hint(keys, *parts), glyphs) for parts in hints]
+        hint_texts = [hint(self.app, glyphs, *parts) for parts in hints]
         # Where we are is never cut; the last keys give way to it.
         while len(hint_texts) > 1 and 1 + sum(map(len, hint_texts)) + len(where) > width:
             hint_texts.pop()

@@ -14,7 +14,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 GRACE_S = 1.2
@@ -215,3 +215,29 @@ def _interrupt_other_threads() -> None:
         if thread.ident is not None and thread.ident != own_ident:
             with contextlib.suppress(ProcessLookupError):
                 signal.pthread_kill(thread.ident, INTERRUPT)
+
+
+# What a library, such as the driver's, prints while a screen is drawn: it must not stand in the picture.
+
+
+@contextlib.contextmanager
+def dropped() -> Iterator[None]:
+    """Meanwhile stdout and stderr lead nowhere, and the screen is drawn by a descriptor of its own: ``sys.__stderr__``.
+
+    The terminal must be on both.
+    """
+    own = sys.__stderr__
+    assert own is not None
+    kept = [(number, os.dup(number)) for number in (1, 2)]
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    sys.__stderr__ = open(os.dup(2), "w", encoding=own.encoding, errors=own.errors)  # type: ignore[misc]  # noqa: SIM115
+    for number, _ in kept:
+        os.dup2(nowhere, number)
+    try:
+        yield
+    finally:
+        for number, terminal in kept:
+            os.dup2(terminal, number)
+            os.close(terminal)
+        sys.__stderr__ = own  # type: ignore[misc]
+        os.close(nowhere)
