@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from gputop.diagnosis.feeder_window import DISK, LOCK, NETWORK, POLL, SLEEP, STATES, FeederRow
+from gputop.diagnosis.feeder_window import DISK, LOCK, NETWORK, POLL, PROOFS, SLEEP, STATES, UNREAD, FeederRow
 from gputop.diagnosis.window import SCALE, HostMeans
 
 LEAST_S, LEAST_LOOKS = 1.0, 8
@@ -125,6 +125,16 @@ class _Cell(Struct):
         self.counted = (0.0, 0.0, 0.0) if ends else (seconds, idle, run)
         return ends
 
+    def prove(self, key: int) -> bool:
+        """Count the polls of a feeder as waits for the network; whether there were any."""
+        states = list(self.feeders.get(key, NO_FEEDER))
+        polled = states[POLL] + states[UNREAD]
+        states[NETWORK] += polled
+        states[POLL] = states[UNREAD] = 0.0
+        if polled:
+            self.feeders[key] = tuple(states)
+        return polled > 0.0
+
     def close(self) -> None:
         """Sum up what stays the same."""
         disk, network, write, sleep, poll = self.waits
@@ -164,6 +174,8 @@ class Account:
         self._utils: deque[tuple[float, float]] = deque()
         self._named: frozenset[str] = frozenset()
         self._moments = False
+        self._proven: set[int] = set()
+        """Feeders whose polls have been seen to be waits for the network."""
 
     def add(self, t: float, dt: float, util_pct: float, looks: int, main: HostMeans, rows: Iterable[FeederRow]) -> None:
         """Take one sample in, of ``dt`` seconds. ``main`` is in millionths of a percent, as a row of the window."""
@@ -185,6 +197,13 @@ class Account:
         for row in rows:
             before = cell.feeders.get(row.key, NO_FEEDER)
             cell.feeders[row.key] = tuple(map(add, before, [part * value for value in row.values]))
+            if row.by in PROOFS and row.key not in self._proven:
+                # What is proven now also held before the proof: the first looks at sockets take a while.
+                self._proven.add(row.key)
+                for past in self._cells:
+                    if past.prove(row.key):
+                        past.close()
+                cell.prove(row.key)
         if ends and cell.looks >= LEAST_LOOKS:
             cell.close()
             self._cells.append(cell)
@@ -224,6 +243,7 @@ class Account:
         self._cells.clear()
         self._open = _Cell()
         self._utils.clear()
+        self._proven.clear()
         self._named = frozenset()
 
     def filled(self, busiest: int | None) -> tuple[Filled, frozenset[str]]:

@@ -15,6 +15,7 @@ from gputop.diagnosis.other_jobs import Peers, takers
 from gputop.diagnosis.readings import Readings
 from gputop.diagnosis.signals import Peer, Signals, Spin
 from gputop.diagnosis.telling import Owners
+from gputop.diagnosis.tracks import Moment
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
 from gputop.diagnosis.verdict_state import GpuState
@@ -73,7 +74,10 @@ class Diagnoser:
         served = {gpu: row for row in snapshot.servers if row.error is None for gpu in serving_on(snapshot, row)}
         for index, host_tick in ticks.items():
             host_tick.serving = served.get(index)
-        fabric = self._fabric.observe(t, snapshot.host)
+        moment = Moment(
+            t, interval, snapshot.host, snapshot.events, self._fabric.observe(t, snapshot.host), host_is_new,
+            snapshot.stale.get("proc", 0.0), bool(ticks),
+        )  # fmt: skip
         self._periods.observe(snapshot)
         read: list[tuple[GpuSample, GpuState, Signals | None]] = []
         self._sample_and_tick.clear()
@@ -88,10 +92,7 @@ class Diagnoser:
             self._sample_and_tick[gpu.static.uuid] = (gpu, tick)
             signals = None
             if gpu.lost_reason is None and not gpu.asleep:
-                signals = state.track.observe(
-                    t, interval, gpu, tick, snapshot.host, snapshot.events, fabric, host_is_new=host_is_new,
-                    host_age_s=snapshot.stale.get("proc", 0.0), listed=bool(ticks),
-                )  # fmt: skip
+                signals = state.track.observe(moment, gpu, tick)
             else:
                 state.track.skip(gpu, snapshot.events)
             read.append((gpu, state, signals))

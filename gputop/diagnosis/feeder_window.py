@@ -7,15 +7,18 @@ GPU with a mean of a quarter.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from operator import add, sub
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.feeders import NO_SHARES, FeederKind, Feeders, FeederShares, WaitEnd
+from gputop.model.feeders import FeederKind, Feeders, FeederShares, WaitEnd
 
+Leading = Literal["cpu", "disk", "network"]
 STATES = 9
-DISK, NETWORK, LOCK, SLEEP, POLL = 2, 3, 4, 5, 6
+DISK, NETWORK, LOCK, SLEEP, POLL, UNREAD = 2, 3, 4, 5, 6, 8
 LEAST_SEEN = 5
 """A feeder with fewer samples is not judged while others have more."""
 HALF_AS_MUCH = 0.5
@@ -49,124 +52,107 @@ class FeederRow(Struct, frozen=True):
 
 
 class _Tick(Struct, frozen=True):
-    """One sample: its rows, and the share of it that some process spent on disk or network, at most."""
+    """One sample: its rows, and the percent of it that some process spent on disk or network, at most."""
 
     t: float
-    rows: tuple[FeederRow, ...]
+    rows: Sequence[FeederRow]
     disk: float
     network: float
     ends: tuple[WaitEnd, ...]
 
 
-class _Sums:
-    __slots__ = ("count", "latest", "proven_at", "values")
+class _Sums(Struct):
+    """One feeder over the window: its states in percent, summed up over ``count`` samples."""
 
-    def __init__(self) -> None:
-        self.proven_at = float("-inf")
-        self.values = [0.0] * STATES
-        self.count = 0
-        self.latest: FeederRow | None = None
+    key: int
+    latest: FeederRow
+    count: int = 0
+    values: tuple[float, ...] = (0.0,) * STATES
+    proven_at: float = float("-inf")
 
     @property
-    def does_something(self) -> bool:
-        """Whether it ran, or waited for data or a disk, in any sample at all."""
-        return sum(self.values[:4]) >= DOES_SOMETHING * self.count
+    def useful(self) -> float:
+        """The share of its time that goes into the next batch."""
+        values = self.values
+        return (values[0] + values[1] + values[2] + values[3]) / (100.0 * self.count)
 
-    def shares(self) -> FeederShares:
-        return _shares([value / self.count for value in self.values])
+    def part(self, state: Leading | Literal["poll"]) -> float:
+        """The share of one state."""
+        values = self.values
+        of = {"cpu": values[0] + values[1], "disk": values[DISK], "network": values[NETWORK], "poll": values[POLL]}
+        return of[state] / (100.0 * self.count)
+
+    @property
+    def rank(self) -> tuple[float, float, int]:
+        """Most useful first; among those that do nothing useful, those that poll; then the lowest key, so that it stays
+        put."""
+        return round(self.useful, 2), round(self.part("poll"), 2), -abs(self.key)
 
 
 class FeederWindow:
     """The rows of the last ``seconds``."""
 
-    __slots__ = ("_any_disk", "_any_network", "_leading", "_named", "_rows", "_seconds", "_sums")
+    __slots__ = ("_any_disk", "_any_network", "_leading", "_named", "_seconds", "_sums", "_ticks")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._rows: deque[_Tick] = deque()
+        self._ticks: deque[_Tick] = deque()
         self._any_disk = self._any_network = 0.0
         self._sums: dict[int, _Sums] = {}
         self._named = Counter[int]()
         """By process, in how many percent of the looks of each sample the main thread waited for it; summed up."""
-        self._leading: Literal["cpu", "disk", "network"] = "cpu"
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        self._leading: Leading = "cpu"
 
     def latest(self, seconds: float) -> list[tuple[float, float]]:
         """How much any process was on disk, and on the network: means of the last ``seconds``, and of before."""
-        horizon = self._rows[-1].t - seconds + 0.0005 if self._rows else 0.0
-        new = [tick for tick in self._rows if tick.t > horizon]
-        count, before = len(new), len(self._rows) - len(new)
+        horizon = self._ticks[-1].t - seconds + 0.0005 if self._ticks else 0.0
+        new = [tick for tick in self._ticks if tick.t > horizon]
+        count, before = len(new), len(self._ticks) - len(new)
         if not count or not before:
             return []
         disk, network = sum(tick.disk for tick in new), sum(tick.network for tick in new)
         return [
-            (disk / count, (self._any_disk - disk) / before),
-            (network / count, (self._any_network - network) / before),
+            (disk / count / 100.0, (self._any_disk - disk) / before / 100.0),
+            (network / count / 100.0, (self._any_network - network) / before / 100.0),
         ]
 
-    def push(self, t: float, rows: tuple[FeederRow, ...], ends: tuple[WaitEnd, ...] = ()) -> None:
+    def push(self, t: float, rows: Sequence[FeederRow], ends: tuple[WaitEnd, ...] = ()) -> None:
         """Add a sample and drop those older than the window. ``ends`` are what the main thread waited for in it."""
         self._count(ends, 1)
-        sums = self._sums
-        disk = network = 0.0
         for row in rows:
-            feeder = sums.get(row.key)
+            feeder = self._sums.get(row.key)
             if feeder is None:
-                feeder = sums[row.key] = _Sums()
+                feeder = self._sums[row.key] = _Sums(row.key, row)
             feeder.count += 1
             feeder.latest = row
+            feeder.values = tuple(map(add, feeder.values, row.values))
             if row.by in PROOFS:
                 feeder.proven_at = t
-            values, added = feeder.values, row.values
-            values[0] += added[0]
-            values[1] += added[1]
-            values[2] += added[2]
-            values[3] += added[3]
-            values[4] += added[4]
-            values[5] += added[5]
-            values[6] += added[6]
-            values[7] += added[7]
-            values[8] += added[8]
-            if row.key >= 0:
-                disk = added[DISK] if added[DISK] > disk else disk
-                network = added[NETWORK] if added[NETWORK] > network else network
-        disk, network = disk / 100.0, network / 100.0
-        self._rows.append(_Tick(t, rows, disk, network, ends))
+        disk = max([row.values[DISK] for row in rows if row.key >= 0], default=0.0)
+        network = max([row.values[NETWORK] for row in rows if row.key >= 0], default=0.0)
+        self._ticks.append(_Tick(t, rows, disk, network, ends))
         self._any_disk += disk
         self._any_network += network
         self.keep(self._seconds)
 
     def keep(self, seconds: float) -> None:
         """Drop what is more than ``seconds`` older than the latest sample."""
-        horizon = self._rows[-1].t - seconds + 0.0005 if self._rows else 0.0
-        sums = self._sums
-        while self._rows and self._rows[0].t <= horizon:
-            tick = self._rows.popleft()
+        horizon = self._ticks[-1].t - seconds + 0.0005 if self._ticks else 0.0
+        while self._ticks and self._ticks[0].t <= horizon:
+            tick = self._ticks.popleft()
             self._count(tick.ends, -1)
             self._any_disk -= tick.disk
             self._any_network -= tick.network
             for row in tick.rows:
-                feeder = sums[row.key]
+                feeder = self._sums[row.key]
                 feeder.count -= 1
+                feeder.values = tuple(map(sub, feeder.values, row.values))
                 if feeder.count == 0:
-                    del sums[row.key]
-                    continue
-                values, gone = feeder.values, row.values
-                values[0] -= gone[0]
-                values[1] -= gone[1]
-                values[2] -= gone[2]
-                values[3] -= gone[3]
-                values[4] -= gone[4]
-                values[5] -= gone[5]
-                values[6] -= gone[6]
-                values[7] -= gone[7]
-                values[8] -= gone[8]
+                    del self._sums[row.key]
 
     def clear(self) -> None:
         """Forget everything."""
-        self._rows.clear()
+        self._ticks.clear()
         self._sums.clear()
         self._named.clear()
         self._any_disk = self._any_network = 0.0
@@ -178,21 +164,22 @@ class FeederWindow:
                 if not self._named[pid]:
                     del self._named[pid]
 
-    def feeds(self, key: int) -> bool:
-        """Whether what has this key may be what the main thread waits for: all others are bystanders.
+    def feeding(self, rows: Iterable[FeederRow]) -> list[FeederRow]:
+        """Those that may be what the main thread waits for: all others are bystanders.
 
         A line of children has its parent's key, whatever theirs were. Where the main thread was not seen waiting for
         any process, nobody is ruled out.
         """
-        named = self._named
-        if not named or (key < 0 and not any(pid in self._sums for pid in named)):
-            return True
-        return named[abs(key)] >= OF_MOST * max(named.values())
+        named, sums = self._named, self._sums
+        if not named:
+            return list(rows)
+        least, knows = OF_MOST * max(named.values()), not sums.keys().isdisjoint(named)
+        return [row for row in rows if (row.key < 0 and not knows) or named.get(abs(row.key), 0) >= least]
 
     def _are_called_feeders(self) -> bool:
         """Whether most of what the main thread waits for is known by its name alone."""
         shares = Counter[bool]()
-        for tick in self._rows:
+        for tick in self._ticks:
             for end in tick.ends:
                 if end.pids:
                     shares[end.via == "name"] += round(end.pct)
@@ -200,88 +187,66 @@ class FeederWindow:
 
     def feeders(self) -> Feeders | None:
         """The feeders, and the busiest of them; None where no sample of the window knows any feeder."""
-        sums = {key: feeder_sums for key, feeder_sums in self._sums.items() if self.feeds(key)}
-        if not sums:
+        feeding = [self._sums[row.key] for row in self.feeding([feeder.latest for feeder in self._sums.values()])]
+        if not feeding:
             return None
-        least = min(LEAST_SEEN, max([feeder_sums.count for feeder_sums in sums.values()]))
-        ranked = [
-            (*_rank(key, feeder_sums), key, feeder_sums)
-            for key, feeder_sums in sums.items()
-            if feeder_sums.count >= least
-        ]
-        processes = [row for row in ranked if row[3] >= 0]
-        threads = [row for row in ranked if row[3] < 0] if len(processes) < len(ranked) else []
-        useful, _, _, best_key, best = max(processes or threads)
+        least = min(LEAST_SEEN, max([feeder.count for feeder in feeding]))
+        ranked = [(feeder.rank, feeder) for feeder in feeding if feeder.count >= least]
+        processes = [row for row in ranked if row[1].key >= 0]
+        threads = [row for row in ranked if row[1].key < 0]
+        rank, best = max(processes or threads, key=_by_rank)
         if processes and threads:
-            other = max(threads)
-            if other[0] > useful + NEARLY and other[0] >= HALF_AS_MUCH:
-                useful, best_key, best = other[0], *other[3:]
-        latest = best.latest
-        if latest is None:
-            return None
-        kind = latest.kind
-        same_kind = [row for row in processes if row[4].latest is not None and row[4].latest.kind == kind]
+            other_rank, other = max(threads, key=_by_rank)
+            if other_rank[0] > rank[0] + NEARLY and other_rank[0] >= HALF_AS_MUCH:
+                rank, best = other_rank, other
+        useful, latest = rank[0], best.latest
         # A dataloader's workers share its work even while they idle; others that did nothing are no feeders at all.
-        peers = [row for row in same_kind if row[3] == best_key or latest.what == "workers" or row[4].does_something]
-        if best_key < 0:
-            peers = [row for row in threads if row[3] == best_key]
-        busiest = best.shares()
-        if self._rows[-1].t - best.proven_at <= PROVEN_FOR_S:
+        peers = [best] if best.key < 0 else [
+            feeder
+            for rank, feeder in processes
+            if feeder.latest.kind == latest.kind
+            and (feeder is best or latest.what == "workers" or 100.0 * feeder.useful >= DOES_SOMETHING)
+        ]  # fmt: skip
+        busiest = _mean([best])
+        if self._ticks[-1].t - best.proven_at <= PROVEN_FOR_S:
             # What is proven now also held before the proof: the first looks at sockets take a while.
             late = busiest.poll + busiest.unread
             busiest = replace(busiest, network=busiest.network + late, poll=0.0, unread=0.0)
-        self._leading = _leading(busiest, self._leading)
-        working = sum([row[0] >= HALF_AS_MUCH * useful for row in peers])
-        named = self._leading if busiest.useful else "poll"
-        active = sum([_share(row[4].shares(), named) >= HALF_AS_MUCH * _share(busiest, named) for row in peers])
-        keys = {row[3] for row in peers}
-        n = latest.count if best_key < 0 else max(1, sum([row.key in keys for row in self._rows[-1].rows]))
-        active = n if best_key < 0 else min(active, n)
-        working = n if best_key < 0 else min(working, n)
+        parts: dict[Leading, float] = {"cpu": busiest.cpu, "disk": busiest.disk, "network": busiest.network}
+        leading = max(parts, key=lambda name: parts[name])
+        if parts[leading] > parts[self._leading] + CLEARLY_AHEAD:
+            self._leading = leading
+        most = parts[self._leading] if busiest.useful else busiest.poll
+        named: Leading | Literal["poll"] = self._leading if busiest.useful else "poll"
+        working = sum([feeder.useful >= HALF_AS_MUCH * useful for feeder in peers])
+        active = sum([feeder.part(named) >= HALF_AS_MUCH * most for feeder in peers])
+        keys = {feeder.key for feeder in peers}
+        rows = [row for row in self._ticks[-1].rows if row.key in keys]
+        n = latest.count if best.key < 0 else max(1, len(rows))
         return Feeders(
             n=n,
-            kind=kind,
+            kind=latest.kind,
             busiest=busiest,
-            mean=_mean([row[4] for row in peers]),
+            mean=_mean(peers),
             leading=self._leading,
-            pid=abs(best_key),
-            active=active,
-            uneven=best_key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * working <= n,
-            any_disk=max(0.0, self._any_disk / len(self._rows)),
+            pid=abs(best.key),
+            active=n if best.key < 0 else min(active, n),
+            uneven=best.key >= 0 and n >= 2 and busiest.useful >= UNEVEN_FROM and 2 * min(working, n) <= n,
+            any_disk=max(0.0, self._any_disk / len(self._ticks) / 100.0),
             by=latest.by or (BY_NAME if self._are_called_feeders() else None),
             rx_bytes_per_s=latest.rx_bytes_per_s,
             why_blind=latest.why_blind,
             what=latest.what,
-            any_unread=max((row.values[8] for row in self._rows[-1].rows if row.key in keys), default=0.0) / 100.0,
+            any_unread=max([row.values[UNREAD] for row in rows], default=0.0) / 100.0,
             mount=latest.mount,
         )
 
 
-def _share(shares: FeederShares, state: Literal["cpu", "disk", "network", "poll"]) -> float:
-    return {"cpu": shares.cpu, "disk": shares.disk, "network": shares.network, "poll": shares.poll}[state]
+def _by_rank(row: tuple[tuple[float, float, int], _Sums]) -> tuple[float, float, int]:
+    return row[0]
 
 
-def _leading(shares: FeederShares, before: Literal["cpu", "disk", "network"]) -> Literal["cpu", "disk", "network"]:
-    parts: dict[Literal["cpu", "disk", "network"], float] = {
-        "cpu": shares.cpu, "disk": shares.disk, "network": shares.network,
-    }  # fmt: skip
-    best = max(parts, key=lambda name: parts[name])
-    return best if parts[best] > parts[before] + CLEARLY_AHEAD else before
-
-
-def _rank(key: int, feeder_sums: _Sums) -> tuple[float, float, int]:
-    """Most useful first; among those that do nothing useful, those that poll; then the lowest key, so that it stays
-    put."""
-    values, whole = feeder_sums.values, 100.0 * feeder_sums.count
-    return round((values[0] + values[1] + values[2] + values[3]) / whole, 2), round(values[6] / whole, 2), -abs(key)
-
-
-def _mean(peers: list[_Sums]) -> FeederShares:
-    n = len(peers)
-    columns = zip(*[[value / feeder_sums.count for value in feeder_sums.values] for feeder_sums in peers], strict=True)
-    return _shares([sum(column) / n for column in columns]) if n else NO_SHARES
-
-
-def _shares(percent: list[float]) -> FeederShares:
-    """Means in percent as shares: sums of floats may err by a rounding."""
-    return FeederShares(*[min(1.0, max(0.0, value / 100.0)) for value in percent])
+def _mean(peers: Sequence[_Sums]) -> FeederShares:
+    """The mean of their shares; sums of floats may err by a rounding."""
+    columns = zip(*[[value / feeder.count for value in feeder.values] for feeder in peers], strict=True)
+    return FeederShares(*[min(1.0, max(0.0, sum(column) / len(peers) / 100.0)) for column in columns])

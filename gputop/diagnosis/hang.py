@@ -13,11 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from gputop.diagnosis import thresholds as at
-from gputop.diagnosis.hysteresis import ratio
 from gputop.diagnosis.other_jobs import job_of
 from gputop.diagnosis.rules.idle import why_idle
 from gputop.diagnosis.signals import ENDED, WAITS_S, Behind, Signals, Spin
-from gputop.diagnosis.window import pcie_capacity
+from gputop.diagnosis.window import pcie_capacity, ratio
 from gputop.model.snapshot import GpuSample
 from gputop.model.steps import StepRow
 

@@ -44,61 +44,45 @@ def serving_on(snapshot: Snapshot, row: ServerRow) -> frozenset[int]:
     return frozenset({snapshot.gpus[0].static.index})
 
 
-class HostTick:
+class Born(Struct, frozen=True):
+    """A loader proper, as births are counted: identity, age in seconds, parent, the rule that named it, its kind."""
+
+    pid: int
+    starttime: int | None
+    age_s: float | None
+    parent: int | None = None
+    rule: str | None = None
+    kind: str | None = None
+
+
+class HostTick(Struct):
     """The host side of one GPU at one moment. CPU figures in percent of one core, disk and network as loader counts."""
 
-    __slots__ = (
-        "births",
-        "disk",
-        "feeders",
-        "kinds",
-        "loader_count",
-        "loader_reason",
-        "nccl",
-        "network",
-        "owners",
-        "pin_memory",
-        "pool_pct",
-        "primary",
-        "process_bytes",
-        "queued",
-        "read_bytes",
-        "running",
-        "scheduled",
-        "serving",
-        "states",
-        "throttled",
-        "tree_pct",
-        "wait_channels",
-        "workers",
-        "write_bytes",
-    )
-
-    def __init__(self) -> None:
-        self.owners: list[ProcessSample] = []
-        self.primary: ProcessSample | None = None
-        self.serving: ServerRow | None = None
-        """What the inference server on this GPU says of itself."""
-        self.process_bytes: float | None = None
-        self.tree_pct: float | None = None
-        self.read_bytes: float | None = None
-        self.write_bytes: float | None = None
-        self.loader_count = 0
-        self.scheduled = 0
-        self.workers = self.running = self.queued = 0.0
-        self.states = 0
-        self.disk = 0
-        self.network = 0
-        self.wait_channels = 0
-        self.throttled: float | None = None
-        self.kinds: str | None = None
-        self.nccl = False
-        self.pin_memory: bool | None = None
-        self.pool_pct: float | None = None
-        self.births: list[Born] = []
-        self.loader_reason: str | None = None
-        self.feeders: list[FeederRow] = []
-        """One row for each feeder; empty in recordings made before feeders were measured."""
+    owners: list[ProcessSample] = []
+    primary: ProcessSample | None = None
+    serving: ServerRow | None = None
+    """What the inference server on this GPU says of itself."""
+    process_bytes: float | None = None
+    tree_pct: float | None = None
+    read_bytes: float | None = None
+    write_bytes: float | None = None
+    loader_count: int = 0
+    scheduled: int = 0
+    workers: float = 0.0
+    running: float = 0.0
+    queued: float = 0.0
+    states: int = 0
+    disk: int = 0
+    network: int = 0
+    wait_channels: int = 0
+    throttled: float | None = None
+    kinds: str | None = None
+    nccl: bool = False
+    pin_memory: bool | None = None
+    pool_pct: float | None = None
+    births: list[Born] = []
+    feeders: list[FeederRow] = []
+    """One row for each feeder; empty in recordings made before feeders were measured."""
 
     def add_owner(self, p: ProcessSample) -> None:
         """Count a process that holds a context on this GPU."""
@@ -114,12 +98,9 @@ class HostTick:
         if p.pool_run_pct is not None:
             self.pool_pct = (self.pool_pct or 0.0) + p.pool_run_pct
         if p.feed.run is not None and (p.feeder_threads or p.feed_by == "child"):
-            if p.feed_by == "child":
-                self.feeders.append(_row(p, -p.pid, "children", "child processes", p.feeder_threads or 1))
-            else:
-                self.feeders.append(
-                    _row(p, -p.pid, "threads", p.static.loader or "host threads", p.feeder_threads or 1)
-                )
+            is_child = p.feed_by == "child"
+            kind = "child processes" if is_child else p.static.loader or "host threads"
+            self.feeders.append(_row(p, -p.pid, "children" if is_child else "threads", kind, p.feeder_threads or 1))
         self.belong(p)
 
     @property
@@ -221,8 +202,6 @@ class HostTick:
                 self.network += 1
         elif state == "R":
             self.wait_channels += 1
-        elif p.unavailable and self.loader_reason is None:
-            self.loader_reason = p.unavailable.get("waiting_on")
         if self.kinds is None:
             self.kinds = p.static.loader
         rule = p.static.rule
@@ -231,22 +210,22 @@ class HostTick:
         self.feeders.append(_row(p, p.pid, *_kind(rule, p.static.loader), 1))
 
 
-class Born(Struct, frozen=True):
-    """A loader proper, as births are counted: identity, age in seconds, parent, the rule that named it, its kind."""
-
-    pid: int
-    starttime: int | None
-    age_s: float | None
-    parent: int | None = None
-    rule: str | None = None
-    kind: str | None = None
-
-
 def is_on_disk(p: ProcessSample) -> bool:
     """Whether a process waits for a disk: by its class, and in recordings without one by state D alone."""
     if p.waiting_on is None or (p.waiting_on == "other" and p.feed.other is None and p.main.other is None):
         return (p.main_state or p.state) == "D"
     return p.waiting_on == "disk"
+
+
+def saves_pct(p: ProcessSample | None) -> float:
+    """How much of a sample the main thread of a process waited for a file to be written, percent.
+
+    Where its system calls may not be seen, how much it waited for a disk while the process wrote to one.
+    """
+    if p is None:
+        return 0.0
+    on_disk = p.main.disk if p.main.disk is not None else 100.0 if is_on_disk(p) else 0.0
+    return max(p.main.saves or 0.0, on_disk if p.write_bytes_per_s else 0.0)
 
 
 @lru_cache(maxsize=256)
@@ -345,3 +324,72 @@ def _gpus_of(p: ProcessSample, holders: dict[int, list[int]], parents: dict[int,
             return gpu_indices
         ancestor = parents.get(ancestor)
     return () if p.gpu is None else (p.gpu,)
+
+
+# What a main thread and its feeders have been in without a break: why an idle GPU idles, and since when.
+
+MOSTLY_PCT = 80.0
+"""A state that fills so much of a sample is what the process is in [judged]."""
+MOST_BREAK_S = 2.5
+"""A break shorter than this is none: one look may miss a wait."""
+HALTED = {"T": "stopped", "t": "traced"}
+"""States of a process that is held: by a signal, and by a debugger (proc(5))."""
+_MAIN = ("disk", "network", "lock", "sleep", "poll", "pipe", "write")
+
+
+class Stands(Struct, frozen=True):
+    """A state, for how many seconds it has been so, and the networked file system on which it is a wait, if any."""
+
+    what: str
+    for_s: float
+    mount: str | None = None
+
+
+class Standing:
+    """Follows one thread, or the feeders of one GPU as a whole."""
+
+    __slots__ = ("_mount", "_seen_at", "_since", "_state")
+
+    def __init__(self) -> None:
+        self._state: str | None = None
+        self._mount: str | None = None
+        self._since = self._seen_at = 0.0
+
+    def observe(self, t: float, state: str | None, mount: str | None) -> Stands | None:
+        """Add a sample; gives what has stood up to now. None where nothing does."""
+        if state is not None and state == self._state:
+            self._seen_at = t
+            self._mount = mount or self._mount
+        elif state is not None or t - self._seen_at > MOST_BREAK_S:
+            self._state, self._mount, self._since, self._seen_at = state, mount, t, t
+        return None if self._state is None else Stands(self._state, t - self._since, self._mount)
+
+    def clear(self) -> None:
+        """Forget it, for another job."""
+        self._state = self._mount = None
+
+
+def main_state(p: ProcessSample | None) -> str | None:
+    """What the main thread of a process is in for most of a sample: ``stopped``, ``traced``, a wait, or None."""
+    if p is None or p.main_state is None:
+        return None
+    if p.main_state in HALTED:
+        return HALTED[p.main_state]
+    if p.main.unread is None:
+        return None
+    return next((name for name in _MAIN if (getattr(p.main, name) or 0.0) >= MOSTLY_PCT), None)
+
+
+def feeders_state(tick: HostTick) -> tuple[str | None, str | None]:
+    """What most of a GPU's feeders are in for most of a sample, and the file system on which they are."""
+    rows = [row for row in tick.feeders if row.key >= 0]
+    if not rows:
+        return None, None
+    hung = [row for row in rows if row.mount is not None and row.values[2] + row.values[3] >= MOSTLY_PCT]
+    if 2 * len(hung) > len(rows):
+        return "disk", hung[0].mount
+    for place, name in ((2, "disk"), (3, "network"), (4, "lock")):
+        there = [row for row in rows if row.values[place] >= MOSTLY_PCT]
+        if 2 * len(there) > len(rows):
+            return name, next((row.mount for row in there if row.mount is not None), None)
+    return None, None

@@ -237,3 +237,96 @@ class Alternations:
         while self._falls and self._falls[0] <= t - ALTERNATION_S:
             self._falls.popleft()
         return len(self._falls)
+
+
+# When a job begins to work, and to train.
+
+WORKS_UTIL = 5.0
+WORKED_OF_S, WORKED_S = 15.0, 10.0
+"""Kernels in ten of the last fifteen seconds: the job trains."""
+BEGUN_OF_S, BEGUN_S = 5.0, 4.0
+"""Kernels in four of the last five seconds: it has begun to, or warms up [judged]."""
+STEADY_S, STEADY_PARTS, STEADY_EACH_S = 24.0, 3, 2.0
+"""Kernels in two seconds of each third of the last 24: its steps are slow, but they come [judged]."""
+KNOWN_WITHIN_S = 10.0
+"""A process that is not known so long after the first kernels is not waited for [judged]."""
+
+
+class Startup:
+    """Whether one job trains already: the times of samples with kernels, of the last seconds."""
+
+    __slots__ = ("_any", "_first_kernels_at", "_loud", "_trains_since", "_was_quiet", "has_trained", "has_worked")
+
+    def __init__(self) -> None:
+        self._loud: deque[float] = deque()
+        self._any: deque[float] = deque()
+        self._was_quiet = False
+        self._first_kernels_at: float | None = None
+        self._trains_since: float | None = None
+        self.has_worked = False
+        """Whether any kernel of the job was seen."""
+        self.has_trained = False
+        """Whether the job was seen training. One that pauses then is not starting up, however young it is."""
+
+    def begins_to_work(self, t: float, util: float, *, age_known: bool) -> bool:
+        """Take a sample in; True once, where the job runs its first kernels after a quiet time.
+
+        What came before was importing and warming up: no part of a window that judges training. A process may be seen
+        on the GPU, or its age be known, only some samples after its kernels: it is waited for. A job that pauses later
+        goes on being judged.
+        """
+        for times, seconds in ((self._loud, WORKED_OF_S), (self._any, STEADY_S)):
+            while times and times[0] <= t - seconds:
+                times.popleft()
+        if util >= ZERO_UTIL:
+            self._any.append(t)
+        if util < WORKS_UTIL:
+            self._was_quiet = True
+        else:
+            self._loud.append(t)
+            if not self.has_worked:
+                self.has_worked = True
+                self._first_kernels_at = t if self._was_quiet else None
+        first = self._first_kernels_at
+        if first is None or (not age_known and t - first < KNOWN_WITHIN_S):
+            return False
+        self._first_kernels_at = None
+        return age_known
+
+    def kernels_s(self, t: float, interval_s: float) -> float:
+        """Seconds of the last fifteen in which any kernel ran; a sample stands for one interval."""
+        return interval_s * sum(1 for at in self._any if at > t - WORKED_OF_S)
+
+    def is_busy(self, t: float, interval_s: float) -> bool:
+        """Whether kernels have just run as they do in training: ever again."""
+        return interval_s * sum(1 for at in self._loud if at > t - BEGUN_OF_S) >= BEGUN_S - 1e-6
+
+    def trains_s(self, t: float) -> float | None:
+        """Seconds since the job was first seen training; None where it was not."""
+        return None if self._trains_since is None else t - self._trains_since
+
+    def began_to_train(self, t: float, interval_s: float) -> float | None:
+        """Where it is first seen that the job trains, and again where that is certain: when it began to.
+
+        It is certain where kernels have run in ten of fifteen seconds, or have come again and again for longer. A
+        sample stands for one interval.
+        """
+        if self.has_trained:
+            return None
+        part_s = STEADY_S / STEADY_PARTS
+        parts = Counter(int((t - at) / part_s) for at in self._any)
+        if len(self._loud) * interval_s >= WORKED_S - 1e-6:
+            self.has_trained, began = True, self._loud[0]
+        elif all(parts[n] * interval_s >= STEADY_EACH_S - 1e-6 for n in range(STEADY_PARTS)):
+            self.has_trained, began = True, self._any[0]
+        else:
+            if self._trains_since is not None or not self.is_busy(t, interval_s):
+                return None
+            # From the first kernel on after which there was no pause.
+            began = t
+            for at in reversed(self._any):
+                if began - at >= BEGUN_OF_S:
+                    break
+                began = at
+        self._trains_since = began
+        return began

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from gputop.diagnosis.account import Filled
 from gputop.diagnosis.fabric_window import FabricSignals
-from gputop.diagnosis.host_side import HostTick
-from gputop.diagnosis.hysteresis import Holds, Stands, ratio
+from gputop.diagnosis.host_side import HostTick, Stands
+from gputop.diagnosis.hysteresis import Holds
 from gputop.diagnosis.types import Flag
 from gputop.diagnosis.window import GpuMeans, HostMeans
 from gputop.model.feeders import Feeders, MainWaits, Outsider
@@ -24,6 +24,8 @@ WINDOW_S = 30.0
 LEAST_SAMPLES = 10
 """With fewer samples no verdict is given (or as many as fit into W, where that is less)."""
 
+TRAINS_S = 15.0
+"""A job must have trained for so long before its loaders are called too slow: its util still rises [judged]."""
 EFFICIENCY_UTIL = 10.0
 """Efficiency = SM / util × 100 means something from this util on (Packet.ai)."""
 
@@ -202,6 +204,8 @@ class Signals(Struct, frozen=True):
     """Seconds since the window was restarted because the cause had changed; None when it never has."""
     resumed: bool
     """After a hole, with the job that ran before it, and with fewer samples than a verdict takes."""
+    steps_now: bool
+    """Kernels ran in four of the last five seconds."""
     trains_s: float | None
     """Seconds since the job was first seen training; None where it was not."""
     fabric: FabricSignals | None
@@ -217,14 +221,20 @@ class Signals(Struct, frozen=True):
         return self.gpu.static.index
 
     @property
+    def begins(self) -> bool:
+        """Whether the job began to train a moment ago, and has an account of it."""
+        is_new = self.trains_s is not None and self.trains_s < TRAINS_S
+        return is_new and self.steps_now and self.host.accounted
+
+    @property
     def flag(self) -> Flag | None:
         """The definition of a flag that holds."""
         return self.holds.flag
 
     @property
     def r(self) -> float | None:
-        """SM / util of the same samples, 0–1 and more where clocks swing; None without either."""
-        return ratio(self.mean.sm, self.mean.u_of_sm) if self.util_known else None
+        """SM / util: how much of the chip kernels use while they run."""
+        return self.mean.r
 
     @property
     def is_dark(self) -> bool:

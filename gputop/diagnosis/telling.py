@@ -15,6 +15,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT
+from gputop.diagnosis.hysteresis import flag_now
 from gputop.diagnosis.rules.badges import ECC, LOST, STRAGGLER
 from gputop.diagnosis.rules.base import HELD_BYTES, STARTUP
 from gputop.diagnosis.rules.busy import HALF_WORKING, HANG, STALLED
@@ -33,7 +34,7 @@ from gputop.diagnosis.types import (
     State,
     full_title,
 )
-from gputop.diagnosis.window import flag_now, sm_now
+from gputop.diagnosis.window import sm_now
 from gputop.model.quantity import HOUR_S, duration
 from gputop.model.snapshot import GpuSample, ProcessSample
 

@@ -10,127 +10,104 @@ from __future__ import annotations
 
 from typing import Final
 
+
+class Threshold(float):
+    """The value at which a condition enters; ``leave`` is the one at which it leaves."""
+
+    leave: float
+
+    def __new__(cls, enter: float, *, leave: float) -> Threshold:
+        """Both values, in one unit."""
+        made = super().__new__(cls, enter)
+        made.leave = leave
+        return made
+
+
 # --- the flags: busy, not working -----------------------------------------------------------------------------------
 
-FLAG_A_UTIL: Final = 80.0
-FLAG_A_SM: Final = 30.0
+FLAG_A_UTIL: Final = Threshold(80.0, leave=77.0)
+FLAG_A_SM: Final = Threshold(30.0, leave=33.0)
 """A: util at least this, SM below that (Packet.ai)."""
-FLAG_A_UTIL_LEAVE: Final = 77.0
-FLAG_A_SM_LEAVE: Final = 33.0
 
-FLAG_B_UTIL: Final = 50.0
-FLAG_B_RATIO: Final = 0.3
+FLAG_B_UTIL: Final = Threshold(50.0, leave=47.0)
+FLAG_B_RATIO: Final = Threshold(0.3, leave=0.33)
 """B, only where A is not: util at least this, r below that (Packet.ai)."""
-FLAG_B_UTIL_LEAVE: Final = 47.0
-FLAG_B_RATIO_LEAVE: Final = 0.33
 
-FLAG_C_UTIL: Final = 10.0
-FLAG_C_RATIO: Final = 0.10
+FLAG_C_UTIL: Final = Threshold(10.0, leave=8.0)
+FLAG_C_RATIO: Final = Threshold(0.10, leave=0.12)
 """C, hollow, only where A and B are not: util at least this, and 0 < r below that. A loop of tiny kernels on a T4 has
 0.010, the lowest load that does work 0.341."""
-FLAG_C_UTIL_LEAVE: Final = 8.0
-FLAG_C_RATIO_LEAVE: Final = 0.12
 
 # --- the cause of a flag ----------------------------------------------------------------------------------------------
 
-COMM_TENSOR: Final = 10.0
-COMM_TENSOR_LEAVE: Final = 12.0
-COMM_NVLINK: Final = 0.1
-COMM_NVLINK_LEAVE: Final = 0.08
-COMM_PCIE: Final = 0.3
-COMM_PCIE_LEAVE: Final = 0.25
+COMM_TENSOR: Final = Threshold(10.0, leave=12.0)
+COMM_NVLINK: Final = Threshold(0.1, leave=0.08)
+COMM_PCIE: Final = Threshold(0.3, leave=0.25)
 """Communication: hardly any tensor work, and NVLink, or PCIe both ways, this busy (shares of their peaks)."""
-COMM_DRAM: Final = 15.0
-COMM_DRAM_LEAVE: Final = 18.0
-COMM_POWER: Final = 0.5
-COMM_POWER_LEAVE: Final = 0.55
+COMM_DRAM: Final = Threshold(15.0, leave=18.0)
+COMM_POWER: Final = Threshold(0.5, leave=0.55)
 """Suspected communication, of a process with NCCL's threads: neither the memory nor the board has much to do."""
 LAUNCH_BOUND_MAIN: Final = 0.9
 """Share of the time in which the main thread is runnable, from which on it cannot launch faster."""
 
 # --- what a busy GPU is bound by ------------------------------------------------------------------------------------
 
-MEMORY_UTIL: Final = 50.0
-MEMORY_UTIL_LEAVE: Final = 47.0
-MEMORY_RATIO: Final = 0.62
-MEMORY_RATIO_LEAVE: Final = 0.55
+MEMORY_UTIL: Final = Threshold(50.0, leave=47.0)
+MEMORY_RATIO: Final = Threshold(0.62, leave=0.55)
 """d of a GPU that is bound by its memory: 0.650 to 0.698 on real loads, and 0.595 on one that is not."""
-MEMORY_DRAM: Final = 60.0
-MEMORY_DRAM_LEAVE: Final = 55.0
+MEMORY_DRAM: Final = Threshold(60.0, leave=55.0)
 """The same where util is not measured (MIG instances): percent of the peak of all time."""
-MUCH_DRAM_RATIO: Final = 0.5
+MUCH_DRAM_RATIO: Final = Threshold(0.5, leave=0.45)
 """From this d on the memory is a reason of its own for a low SM activity, and a witness of work."""
-MUCH_DRAM_RATIO_LEAVE: Final = 0.45
 
-TENSOR_SM: Final = 50.0
-TENSOR_SM_LEAVE: Final = 47.0
-LITTLE_TENSOR: Final = 5.0
-LITTLE_TENSOR_LEAVE: Final = 6.0
-LITTLE_TENSOR_RATIO: Final = 0.08
-LITTLE_TENSOR_RATIO_LEAVE: Final = 0.10
+TENSOR_SM: Final = Threshold(50.0, leave=47.0)
+LITTLE_TENSOR: Final = Threshold(5.0, leave=6.0)
+LITTLE_TENSOR_RATIO: Final = Threshold(0.08, leave=0.10)
 """x of a GPU whose tensor cores hardly take part: 0.017 in FP32 training, and 0.213 in the nearest load that uses
 them."""
 SOME_FP64: Final = 5.0
 SOME_FP32: Final = 20.0
 TENSOR_FOR_S: Final = 60.0
 
-HALF_UTIL: Final = 80.0
-HALF_UTIL_LEAVE: Final = 77.0
-HALF_RATIO: Final = 0.60
-HALF_RATIO_LEAVE: Final = 0.63
+HALF_UTIL: Final = Threshold(80.0, leave=77.0)
+HALF_RATIO: Final = Threshold(0.60, leave=0.63)
 """r of a GPU that half works: 0.406 to 0.543 in training over two nodes, and 0.645 and 0.739 in loads that are well."""
 HALF_POWER: Final = 0.75
 """Below this share of its limit power agrees that a GPU half works."""
 HALF_NVLINK: Final = 0.05
 """Share of NVLink's peak from which on a GPU that half works exchanges data."""
 
-STALLED_SM: Final = 50.0
-STALLED_SM_LEAVE: Final = 47.0
-STALLED_PIPE: Final = 10.0
-STALLED_PIPE_LEAVE: Final = 12.0
+STALLED_SM: Final = Threshold(50.0, leave=47.0)
+STALLED_PIPE: Final = Threshold(10.0, leave=12.0)
 
 # --- what works -----------------------------------------------------------------------------------------------------
 
-HEALTHY_UTIL: Final = 80.0
-HEALTHY_UTIL_LEAVE: Final = 77.0
-HEALTHY_SM: Final = 80.0
-HEALTHY_SM_LEAVE: Final = 76.0
+HEALTHY_UTIL: Final = Threshold(80.0, leave=77.0)
+HEALTHY_SM: Final = Threshold(80.0, leave=76.0)
 """SM ≥ 80 % is necessary, not sufficient, for good use (NVIDIA DCGM)."""
-HEALTHY_TENSOR: Final = 40.0
-HEALTHY_TENSOR_LEAVE: Final = 37.0
+HEALTHY_TENSOR: Final = Threshold(40.0, leave=37.0)
 WORKING_UTIL: Final = 50.0
-WITNESS_TENSOR_RATIO: Final = 0.10
-WITNESS_TENSOR_RATIO_LEAVE: Final = 0.08
-WITNESS_PIPE: Final = 20.0
-WITNESS_PIPE_LEAVE: Final = 17.0
+WITNESS_TENSOR_RATIO: Final = Threshold(0.10, leave=0.08)
+WITNESS_PIPE: Final = Threshold(20.0, leave=17.0)
 """A second witness of work beside SM activity: x, d (``MUCH_DRAM_RATIO``) or a pipe this busy."""
 
-SEEN_PIPE: Final = 5.0
-SEEN_PIPE_LEAVE: Final = 4.0
-SEEN_DRAM: Final = 10.0
-SEEN_DRAM_LEAVE: Final = 8.0
-SEEN_POWER: Final = 0.5
-SEEN_POWER_LEAVE: Final = 0.47
+SEEN_PIPE: Final = Threshold(5.0, leave=4.0)
+SEEN_DRAM: Final = Threshold(10.0, leave=8.0)
+SEEN_POWER: Final = Threshold(0.5, leave=0.47)
 """One of these shows work: a pipe or the memory, percent, or power as a share of its limit [judged]."""
-UNEXPLAINED_SM: Final = 60.0
-UNEXPLAINED_SM_LEAVE: Final = 57.0
-UNEXPLAINED_PIPE: Final = 2.0
-UNEXPLAINED_PIPE_LEAVE: Final = 3.0
+UNEXPLAINED_SM: Final = Threshold(60.0, leave=57.0)
+UNEXPLAINED_PIPE: Final = Threshold(2.0, leave=3.0)
 """SM from here on with all pipes and the memory below this is explained by nothing that was measured, whatever the
 power: a kernel that squares one float has SM 79 to 100 on an A100, tensor 1 and DRAM 0."""
 
-FULL_POWER: Final = 0.95
-FULL_POWER_LEAVE: Final = 0.92
-LOW_POWER: Final = 0.5
-LOW_POWER_LEAVE: Final = 0.53
-LOW_POWER_UTIL: Final = 95.0
-LOW_POWER_UTIL_LEAVE: Final = 92.0
+FULL_POWER: Final = Threshold(0.95, leave=0.92)
+LOW_POWER: Final = Threshold(0.5, leave=0.53)
+LOW_POWER_UTIL: Final = Threshold(95.0, leave=92.0)
 """Shares of the power limit, the witness where SM is not measured: works hard, and draws little for a GPU this busy."""
 
 # --- what stands still ----------------------------------------------------------------------------------------------
 
-IDLE: Final = 20.0
-IDLE_LEAVE: Final = 16.0
+IDLE: Final = Threshold(20.0, leave=16.0)
 DEMAND_IDLE_LEAVE: Final = 4.0
 DEMAND_SLOW_LEAVE: Final = 12.0
 """Percent of idle time from which on a GPU waits for something (TensorFlow's input-pipeline analyzer). Where requests

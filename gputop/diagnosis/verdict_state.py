@@ -25,7 +25,7 @@ from gputop.diagnosis.rules.busy import (
 from gputop.diagnosis.rules.idle import STOPPED
 from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
-from gputop.diagnosis.thresholds import COMM_NVLINK_LEAVE
+from gputop.diagnosis.thresholds import COMM_NVLINK
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import NO_HOST, Badge, Flag, GpuDiagnosis, GpuOwner, Level, Means, State
 from gputop.diagnosis.verdict_log import VerdictTimeline
@@ -57,8 +57,11 @@ def key_of(verdict: str, cause: Cause | None) -> Key:
 VOTE_S = 10.0
 VOTES_NEEDED = 0.8
 STANDS_S = 10.0
-FIRST_S = 5.0
-"""The first verdict shows once it has held for so long without a break."""
+FIRST_S, SOON_S = 5.0, 3.0
+"""The first verdict shows once it has held for so long without a break, and the wait of a young job sooner."""
+SOON: frozenset[Cause] = frozenset(("disk", "network", "fetch", "pipe", "lock", "sleep"))
+"""What a job that has just begun to train is told to wait for as soon as its account says so. What runs may be its
+warm-up, and what is not seen yet may still be."""
 
 PROVEN_BY_SM: tuple[Rule, ...] = (*GATES, MEMORY_BANDWIDTH, HEALTHY, WORKING)
 """The rules for a MIG instance, whose util is not measured: SM and DRAM activity are lower bounds of it."""
@@ -74,6 +77,13 @@ def candidate(s: Signals) -> Rule:
     """
     if not s.util_known:
         return next((rule for rule in PROVEN_BY_SM if rule.holds(s)), COLLECTING)
+    gate = next((rule for rule in GATES if rule.holds(s)), None)
+    if gate is not None and not s.begins:
+        return gate
+    if gate is not None:
+        unseen = STARVED_UNATTRIBUTED if s.idle >= IDLE_PCT else gate
+        rule = next((rule for rule in STARVED if rule.holds(s)), unseen)
+        return rule if rule.tell(s).cause in SOON else gate
     for rule in CAUSES:
         if rule.holds(s):
             return rule
@@ -98,10 +108,10 @@ class Chooser(Generic[T]):
         self._votes: deque[T] = deque()
         self._agreed = False
 
-    def vote(self, t: float, value: T, interval_s: float, *, eager: bool = False) -> bool:
+    def vote(self, t: float, value: T, interval_s: float, *, first_s: float | None = None) -> bool:
         """Count one tick; True when the shown value has changed.
 
-        ``eager``: what is shown says nothing yet, and gives way to the first value that holds for ``FIRST_S``.
+        ``first_s``: what is shown says nothing yet, and gives way to the first value that holds for so long.
         """
         if self._agreed and value == self.shown:
             return False
@@ -113,13 +123,7 @@ class Chooser(Generic[T]):
         self._agreed = len(votes) == vote_count and votes.count(self.shown) == vote_count
         if value == self.shown and self.is_settled():
             return False
-        first = max(1, round(FIRST_S / interval_s))
-        if (
-            eager
-            and value != self.shown
-            and len(votes) >= first
-            and all(votes[-n] == value for n in range(1, first + 1))
-        ):
+        if first_s is not None and value != self.shown and _holds(votes, value, max(1, round(first_s / interval_s))):
             self.show(t, value)
             return True
         if t - self.since < STANDS_S - 1e-6:
@@ -217,11 +221,11 @@ def efficiency(s: Signals) -> tuple[float | None, str | None]:
 
 def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
     """(word, percent) of a verdict: how idle, how much DRAM or NVLink, else the efficiency, at most 100."""
-    if s.n < s.least:
+    if s.n < s.least and rule.id in UNDECIDED:
         return None
     if rule.id == MEMORY_BANDWIDTH.id and s.mean.dram is not None:
         return "DRAM", s.mean.dram
-    if rule.id == COMMUNICATION.id and s.mean.nvlink is not None and s.mean.nvlink >= COMM_NVLINK_LEAVE:
+    if rule.id == COMMUNICATION.id and s.mean.nvlink is not None and s.mean.nvlink >= COMM_NVLINK.leave:
         return "NVLink", 100.0 * s.mean.nvlink
     if s.util_known and (rule.id in STARVED_IDS or state in IDLE_STATES):
         return "idle", s.idle
@@ -358,7 +362,8 @@ class GpuState:
         offered = _Offer(rule, result, flag, figure(s, rule, state), s.host.feeders if starved else None)
         key, shown = key_of(rule.id, result.cause), self._verdict.shown
         self._doubted = rule.id != shown[0]
-        changed = self._verdict.vote(t, key, interval_s, eager=shown[0] in UNDECIDED)
+        first_s = SOON_S if s.begins and result.cause in SOON else FIRST_S
+        changed = self._verdict.vote(t, key, interval_s, first_s=first_s if shown[0] in UNDECIDED else None)
         shown = self._verdict.shown
         if changed:
             offer = offered if key == shown else self._offers[shown]

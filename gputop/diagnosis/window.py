@@ -13,10 +13,8 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from gputop.diagnosis.host_side import HostTick, is_compute, is_on_disk
-from gputop.diagnosis.hysteresis import busy_not_working, ratio, saves_pct
+from gputop.diagnosis.host_side import HostTick, is_on_disk, saves_pct
 from gputop.diagnosis.readings import is_missed, reads_zero_at_work
-from gputop.diagnosis.types import Flag
 from gputop.model.derived import POWER_BRAKE, POWER_CAP, THERMAL
 from gputop.model.feeders import LookState, MainLooks, MainWaits
 from gputop.model.sm import MEASURED
@@ -25,34 +23,59 @@ from gputop.model.snapshot import GpuSample, HostSample, ProcessSample
 SCALE: Final = 1e6
 
 
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """A part of a whole; None where either is not known or there is nothing to be a part of."""
+    return None if part is None or not whole else part / whole
+
+
 class GpuMeans(NamedTuple):
     """What a GPU did over the window: percent, then shares 0–1. None where it is not known."""
 
-    u: float | None
-    sm: float | None
-    occ: float | None
-    tensor: float | None
-    fp32: float | None
-    fp64: float | None
-    fp16: float | None
-    integer: float | None
-    dram: float | None
-    u_of_sm: float | None
+    u: float | None = None
+    sm: float | None = None
+    occ: float | None = None
+    tensor: float | None = None
+    fp32: float | None = None
+    fp64: float | None = None
+    fp16: float | None = None
+    integer: float | None = None
+    dram: float | None = None
+    u_of_sm: float | None = None
     """Util of the samples in which SM was measured: what SM is a part of."""
-    u_of_dram: float | None
-    void: float | None
+    u_of_dram: float | None = None
+    void: float | None = None
     """Marks the samples in which the counters said nothing, because they were multiplexed: these do not count against a
     counter that is known in the others."""
-    pcie_rx: float | None
-    pcie_tx: float | None
-    nvlink: float | None
-    power: float | None
-    clock: float | None
-    loud: float
+    pcie_rx: float | None = None
+    pcie_tx: float | None = None
+    nvlink: float | None = None
+    power: float | None = None
+    clock: float | None = None
+    loud: float = 0.0
     """From here on: in how many of the samples it was so."""
-    thermal: float
-    brake: float
-    capped: float
+    thermal: float = 0.0
+    brake: float = 0.0
+    capped: float = 0.0
+
+    @property
+    def r(self) -> float | None:
+        """SM / util of the same samples, 0–1 and more where clocks swing: how much of the chip kernels use."""
+        return None if self.u is None else ratio(self.sm, self.u_of_sm)
+
+    @property
+    def d(self) -> float | None:
+        """DRAM / util of the same samples."""
+        return None if self.u is None else ratio(self.dram, self.u_of_dram)
+
+    @property
+    def x(self) -> float | None:
+        """Tensor / SM."""
+        return ratio(self.tensor, self.sm)
+
+    @property
+    def pipes(self) -> tuple[float | None, ...]:
+        """The pipes beside the tensor cores, percent."""
+        return self.fp64, self.fp32, self.fp16, self.integer
 
     @property
     def pcie(self) -> float | None:
@@ -299,19 +322,6 @@ def is_stale(gpu: GpuSample) -> bool:
 def is_split(gpu: GpuSample) -> bool:
     """Whether SM activity of a whole GPU in MIG mode stands beside the util of something else."""
     return bool(gpu.static.mig_enabled) and (gpu.static.mig_parent is None or gpu.util_pct is not None)
-
-
-def flag_now(gpu: GpuSample, processes: Sequence[ProcessSample] = ()) -> Flag | None:
-    """A, B or C where this one sample lies in it. No verdict; None also where one sample cannot tell.
-
-    ``processes`` are all that are known: C takes one that computes on this GPU, unless none is known at all.
-    """
-    util, sm = gpu.util_pct, sm_now(gpu)
-    if util is None or sm is None or is_split(gpu):
-        return None
-    gpu_processes = [p for p in processes if p.role == "gpu" and p.gpu == gpu.static.index]
-    hollow = all(is_compute(p) for p in gpu_processes) if gpu_processes else not any(p.role == "gpu" for p in processes)
-    return busy_not_working(util, sm, dram=gpu.dram_active_pct, may_be_hollow=hollow)
 
 
 def sm_now(gpu: GpuSample) -> float | None:

@@ -104,6 +104,11 @@ class Feeders(Struct, frozen=True):
     mount: str | None = None
     """The networked file system on which the busiest one waits."""
 
+    @property
+    def key(self) -> int | None:
+        """The busiest one's pid, or its negative where it is the threads or children of that process."""
+        return -self.pid if self.pid is not None and self.what in ("threads", "children") else self.pid
+
 
 class MainWaits(Struct, frozen=True):
     """What the main thread of a GPU's process waited for, beside running and queued time: shares 0–1 of the time."""

@@ -208,10 +208,10 @@ def verdicts_page() -> Document:
             f"{WINDOW_S:.0f} s, from {LEAST_SAMPLES} samples on, unless its row says otherwise, and shown "
             "with its evidence and its remedy. Any number of badges may accompany it.",
             "A, B and C are the flags of a GPU that is busy, not working. "
-            f"A: util ≥ {at.FLAG_A_UTIL:.0f} % and SM < {at.FLAG_A_SM:.0f} % (it leaves at {at.FLAG_A_SM_LEAVE:.0f} "
+            f"A: util ≥ {at.FLAG_A_UTIL:.0f} % and SM < {at.FLAG_A_SM:.0f} % (it leaves at {at.FLAG_A_SM.leave:.0f} "
             f"%). B, where A is not: util ≥ {at.FLAG_B_UTIL:.0f} % and SM / util < {at.FLAG_B_RATIO:g} (leaves at "
-            f"{at.FLAG_B_RATIO_LEAVE:g}). C, hollow, where neither is: util ≥ {at.FLAG_C_UTIL:.0f} % and 0 < SM / util "
-            f"< {at.FLAG_C_RATIO:g} (leaves at {at.FLAG_C_RATIO_LEAVE:g}), with a compute process and nothing that "
+            f"{at.FLAG_B_RATIO.leave:g}). C, hollow, where neither is: util ≥ {at.FLAG_C_UTIL:.0f} % and 0 < SM / util "
+            f"< {at.FLAG_C_RATIO:g} (leaves at {at.FLAG_C_RATIO.leave:g}), with a compute process and nothing that "
             "renders, or where no process is known at all. A flag is shown only where the verdict's state is busy, not "
             "working; the time of `communication` under a flag counts there too, with that cause.",
             "Ratios are of means over the same samples, so that a window with idle time in it moves SM activity and "

@@ -10,8 +10,8 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from gputop.diagnosis.hysteresis import flag_now
 from gputop.diagnosis.telling import IN_SAMPLE, LEVEL_OF_ROLE, in_sample
-from gputop.diagnosis.window import flag_now
 from gputop.model.derived import gap_pct
 from gputop.model.metrics import (
     GPU_METRICS,

@@ -586,6 +586,49 @@ def test_slow_steps_are_judged_before_a_minute_has_passed() -> None:
     assert loads.first(lambda d: d.verdict not in ("collecting", "startup", "idle")) is None
 
 
+@pytest.mark.parametrize(
+    ("waits", "fed", "verdict", "cause"),
+    [
+        ({"network": 80.0}, [], "main_process", "network"),
+        ({"disk": 80.0}, [], "main_process", "disk"),
+        ({"pipe": 80.0}, feeders({"network": 97.0}, {"network": 97.0}), "dataloader_io", "network"),
+        ({"pipe": 80.0}, feeders({"lock": 99.0}, {"lock": 99.0}), "starved_unattributed", "lock"),
+    ],
+)
+def test_what_a_job_waits_for_is_said_within_eight_seconds_of_its_first_kernel_and_stays(
+    waits: dict[str, float], fed: list[ProcessSample], verdict: str, cause: str
+) -> None:
+    watch = Watch()
+    for t in range(40):
+        p = replace(main_of(5.0, **waits), main_looks=main_looks([("other", 6)]), age_s=float(t))
+        watch.feed([snap(t, gpu(util=20.0 if t >= 5 else 0.0, sm=0.0), [p, *fed])])
+    first = watch.first(lambda d: d.verdict == verdict)
+    assert first is not None and first <= 5 + 8
+    assert {(d.verdict, d.cause) for t, d in watch.said if t >= first} == {(verdict, cause)}
+
+
+def test_a_warm_up_before_a_model_is_loaded_is_no_training() -> None:
+    for warms_up_s in (1, 3, 5):
+        watch = Watch()
+        for t in range(40):
+            warms_up = 5 <= t < 5 + warms_up_s
+            p = replace(main_of(90.0) if warms_up else main_of(5.0, disk=94.0), age_s=float(t))
+            watch.feed(
+                [snap(t, gpu(util=60.0 if warms_up else 0.0), [replace(p, main_looks=main_looks([("run", 6)]))])]
+            )
+        assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "idle"}, warms_up_s
+
+
+def test_the_polls_of_a_feeder_whose_sockets_are_seen_late_were_waits_for_the_network() -> None:
+    watch = Watch()
+    p = replace(main_of(5.0, pipe=80.0), main_looks=main_looks([("pipe", 6)]))
+    for t in range(20):
+        fed = feeders({"poll": 97.0}, feed_by="socket" if t >= 10 else None, net_rx_bytes_per_s=3e5)
+        watch.feed([snap(t, gpu(util=20.0, sm=20.0), [p, *fed])])
+    first = watch.first(lambda d: (d.verdict, d.cause) == ("dataloader_io", "network"))
+    assert first is not None and first <= 10 + 4
+
+
 def test_a_young_job_that_was_judged_is_not_said_to_start_again() -> None:
     watch = Watch()
     fed = [main_of(poll=97.0), *feeders({"run": 98.0})]

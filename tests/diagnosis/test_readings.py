@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gputop.diagnosis.hysteresis import flag_now
 from gputop.diagnosis.readings import LASTS_S, LASTS_SLOW_S, STUCK_S, Readings
-from gputop.diagnosis.window import flag_now
 from gputop.features.traces.trace_beside import recorded_window
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor

@@ -79,14 +79,15 @@ def test_a_server_without_visible_processes_is_idle_and_nobody_is_accused() -> N
     assert not any(d.badges for d in said_of("vllm_0.2rps"))
 
 
-THRESHOLDS = sorted(name for name in vars(thresholds) if name.isupper() and not name.endswith("_LEAVE"))
+THRESHOLDS = sorted(name for name in vars(thresholds) if name.isupper())
 
 
 def moved(monkeypatch: pytest.MonkeyPatch, name: str, factor: float) -> None:
     """Move a threshold together with the one at which the rule leaves."""
-    for one in (name, f"{name}_LEAVE"):
-        if hasattr(thresholds, one):
-            monkeypatch.setattr(thresholds, one, getattr(thresholds, one) * factor)
+    bound = getattr(thresholds, name)
+    leaves = isinstance(bound, thresholds.Threshold)
+    now = thresholds.Threshold(bound * factor, leave=bound.leave * factor) if leaves else bound * factor
+    monkeypatch.setattr(thresholds, name, now)
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.1])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from gputop.diagnosis.window import flag_now
+from gputop.diagnosis.hysteresis import flag_now
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from gputop.output.snapshot_data import once_data
 from gputop.sources.local import OneReading, incomplete, waiting_for

@@ -55,7 +55,7 @@ BUSY: tuple[Rule, ...] = (
 )
 END: tuple[Rule, ...] = (HEALTHY, WORKING, NO_BOTTLENECK_SEEN)
 
-CAUSES: tuple[Rule, ...] = GATES + IDLE_FAMILY + STARVED
+CAUSES: tuple[Rule, ...] = IDLE_FAMILY + STARVED
 """Tried first. A named cause of starvation goes before A/B: SM cannot exceed util."""
 WORKS: tuple[Rule, ...] = BUSY + END
 

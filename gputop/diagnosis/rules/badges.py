@@ -6,7 +6,6 @@ from datetime import datetime, timezone
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.fabric_window import LEAST_LINK_ERRORS, LEAST_LOSSES
-from gputop.diagnosis.hysteresis import ratio
 from gputop.diagnosis.job_steps import PERIOD_GROWN
 from gputop.diagnosis.readings import is_broken
 from gputop.diagnosis.rules.base import BadgeRule
@@ -14,7 +13,7 @@ from gputop.diagnosis.rules.dataloader import DATALOADER_CPU
 from gputop.diagnosis.rules.feeding_rules import QUEUED, THROTTLED
 from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
 from gputop.diagnosis.types import Badge, Level
-from gputop.diagnosis.window import memory_of, swapping
+from gputop.diagnosis.window import memory_of, ratio, swapping
 from gputop.model.quantity import duration, memory, pct, share, step_time
 from gputop.model.steps import SOURCE_WORDS
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from gputop.diagnosis.idle_runs import WORKED_OF_S, WORKED_S
 from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed, works
-from gputop.diagnosis.signals import LEAST_SAMPLES, WINDOW_S, Signals
+from gputop.diagnosis.signals import LEAST_SAMPLES, TRAINS_S, WINDOW_S, Signals
 from gputop.diagnosis.thresholds import IDLE
-from gputop.diagnosis.tracks import WORKED_OF_S, WORKED_S, YOUNG_S
 from gputop.diagnosis.types import Badge, Confidence, Level, State
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, pct
@@ -103,10 +103,8 @@ COLLECTING = Rule(
 )
 
 
-TRAINS_S = 15.0
-"""A job must have trained for so long before its loaders are called too slow: its util still rises [judged]."""
-
-
+YOUNG_S = 60.0
+"""Age of a GPU process below which it may still be starting up [judged]."""
 STARTS_S = 60.0
 """A job whose training was first seen later in its life may have trained before that."""
 
@@ -164,7 +162,7 @@ STARTUP = Rule(
     id="startup",
     title="starting up",
     condition="the GPU's process is younger than 60 s and its kernels ran in less than 10 of the last 15 s and "
-    "do not come again and again, or the GPU "
+    "do not come again and again (what it waits for is named once they ran in 4 of 5 s), or the GPU "
     "is idle while its process (≥ 1 GiB held) computes on the CPU (main thread ≥ 50 % or tree ≥ 0.5 core); not where "
     f"a kernel ran in {STEPS_S:.0f} of 15 s while the main thread waited for workers that work",
     level="grey",

@@ -37,7 +37,7 @@ def _tell_memory(s: Signals) -> RuleResult:
          f"tensor {pct(s.mean.tensor)}",),
         "usually inherent (decode): larger batch, FlashAttention, fusion, quantised weights and KV cache",
         "larger batch, fp8 KV",
-        "high" if s.u >= at.HALF_UTIL_LEAVE else "medium",
+        "high" if s.u >= at.HALF_UTIL.leave else "medium",
     )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ MEMORY_BANDWIDTH = Rule(
     id="memory_bandwidth",
     title="memory-bandwidth-bound",
     condition=f"util ≥ {at.MEMORY_UTIL:.0f} %, DRAM / util ≥ {at.MEMORY_RATIO:g} (leaves at "
-    f"{at.MEMORY_RATIO_LEAVE:g}); where util is not measured, DRAM ≥ {at.MEMORY_DRAM:.0f} % of its peak",
+    f"{at.MEMORY_RATIO.leave:g}); where util is not measured, DRAM ≥ {at.MEMORY_DRAM:.0f} % of its peak",
     level="info",
     state="working",
     holds=lambda s: s.holds.memory,
@@ -68,7 +68,7 @@ HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradien
 
 def _tell_communication(s: Signals) -> RuleResult:
     certain = s.holds.moves_data
-    if s.mean.nvlink is not None and s.mean.nvlink >= at.COMM_NVLINK_LEAVE:
+    if s.mean.nvlink is not None and s.mean.nvlink >= at.COMM_NVLINK.leave:
         line = f"NVLink {share(s.mean.nvlink)}, "
     elif certain:
         line = f"PCIe RX {share(s.mean.pcie_rx)} and TX {share(s.mean.pcie_tx)}, "
@@ -262,8 +262,8 @@ STALLED = Rule(
     id="stalled",
     title="warps resident, nothing computed",
     short="nothing computed",
-    condition=f"SM ≥ {at.STALLED_SM:.0f} % (leaves at {at.STALLED_SM_LEAVE:.0f} %), and tensor, FP64, FP32, FP16, INT, "
-    f"DRAM, PCIe and NVLink all measured and each < {at.STALLED_PIPE:.0f} % (leaves at {at.STALLED_PIPE_LEAVE:.0f} %)",
+    condition=f"SM ≥ {at.STALLED_SM:.0f} % (leaves at {at.STALLED_SM.leave:.0f} %), and tensor, FP64, FP32, FP16, INT, "
+    f"DRAM, PCIe and NVLink all measured and each < {at.STALLED_PIPE:.0f} % (leaves at {at.STALLED_PIPE.leave:.0f} %)",
     level="yellow",
     state="working",
     holds=lambda s: s.holds.stalled and not s.holds.half and not s.tick.draws,
@@ -310,7 +310,7 @@ NO_TENSOR_CORES = Rule(
     id="no_tensor_cores",
     title="no tensor cores",
     condition=f"SM ≥ {at.TENSOR_SM:.0f} %, tensor < {at.LITTLE_TENSOR:.0f} %, tensor / SM < {at.LITTLE_TENSOR_RATIO:g} "
-    f"(leaves at {at.LITTLE_TENSOR_RATIO_LEAVE:g}) and DRAM / util < {at.MUCH_DRAM_RATIO:g} for {at.TENSOR_FOR_S:.0f} "
+    f"(leaves at {at.LITTLE_TENSOR_RATIO.leave:g}) and DRAM / util < {at.MUCH_DRAM_RATIO:g} for {at.TENSOR_FOR_S:.0f} "
     f"s; not with FP64 ≥ {at.SOME_FP64:.0f} % or rendering",
     level="yellow",
     levels=f"yellow with FP32 ≥ {at.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, else info",
@@ -372,8 +372,8 @@ FEWER_WAITS = f"{HIDE_COMMUNICATION}; with a pipeline: more micro-batches, stage
 HALF_WORKING = Rule(
     id="half_working",
     title="half working",
-    condition=f"util ≥ {at.HALF_UTIL:.0f} % (leaves at {at.HALF_UTIL_LEAVE:.0f} %), SM / util < {at.HALF_RATIO:g} "
-    f"(leaves at {at.HALF_RATIO_LEAVE:g}), DRAM / util < {at.MUCH_DRAM_RATIO:g}",
+    condition=f"util ≥ {at.HALF_UTIL:.0f} % (leaves at {at.HALF_UTIL.leave:.0f} %), SM / util < {at.HALF_RATIO:g} "
+    f"(leaves at {at.HALF_RATIO.leave:g}), DRAM / util < {at.MUCH_DRAM_RATIO:g}",
     level="yellow",
     levels="yellow; info where it waits for a straggler",
     state="working",

@@ -19,7 +19,7 @@ from gputop.diagnosis.rules.feeding_rules import (
 )
 from gputop.diagnosis.rules.remedy_rows import remedy
 from gputop.diagnosis.signals import WINDOW_S, Pause, Signals
-from gputop.diagnosis.thresholds import FULL_CACHE_PCT, HALF_RATIO, IDLE, IDLE_LEAVE
+from gputop.diagnosis.thresholds import FULL_CACHE_PCT, HALF_RATIO, IDLE
 from gputop.diagnosis.types import HOLDING_MEMORY, Level
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, pct, rate, share
@@ -355,7 +355,7 @@ def _unattributed_cause(s: Signals) -> Cause:
 STARVED_UNATTRIBUTED = Rule(
     id="starved_unattributed",
     title="starved: cause not seen",
-    condition=f"idle ≥ {IDLE:.0f} % (leaves at {IDLE_LEAVE:.0f} %) and none of the above; without a visible process "
+    condition=f"idle ≥ {IDLE:.0f} % (leaves at {IDLE.leave:.0f} %) and none of the above; without a visible process "
     "and without the host's side idle is a fact, and is counted as idle",
     level="yellow",
     levels="yellow; grey without processes",
