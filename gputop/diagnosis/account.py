@@ -139,13 +139,10 @@ class _Cell(Struct):
         """Sum up what stays the same."""
         disk, network, write, sleep, poll = self.waits
         run, least, own = self.run, self.least, disk + network + write
-        several = [feeder for key, feeder in self.feeders.items() if key >= 0] or list(self.feeders.values())
-        parts = [
-            (least(f[0] + f[1], f[DISK] + f[NETWORK]), least(f[0] + f[1], 0.0), least(0.0, f[DISK]),
-             least(0.0, f[NETWORK]))
-            for f in several or (NO_FEEDER,)
-        ]  # fmt: skip
-        useful, cpu, on_disk, on_network = map(max, zip(*parts, strict=True))
+        several = [f for key, f in self.feeders.items() if key >= 0] or list(self.feeders.values()) or [NO_FEEDER]
+        useful = max([least(f[0] + f[1], f[DISK] + f[NETWORK]) for f in several])
+        cpu, on_disk = least(max([f[0] + f[1] for f in several]), 0.0), least(0.0, max([f[DISK] for f in several]))
+        on_network = least(0.0, max([f[NETWORK] for f in several]))
         self.closed = Filled(
             main_run=self.least_run, main_disk=least(0.0, disk), main_network=least(0.0, network),
             main_write=least(0.0, write), main_sleep=least(0.0, sleep), main_fetch=least(0.0, network + poll),
@@ -176,13 +173,17 @@ class Account:
         self._moments = False
         self._proven: set[int] = set()
         """Feeders whose polls have been seen to be waits for the network."""
+        self._found: tuple[int | None, tuple[Filled, frozenset[str]]] | None = None
+        """The account that was given last and whose it was; None once its cells have changed, or how they are read."""
 
     def add(self, t: float, dt: float, util_pct: float, looks: int, main: HostMeans, rows: Iterable[FeederRow]) -> None:
         """Take one sample in, of ``dt`` seconds. ``main`` is in millionths of a percent, as a row of the window."""
         self._utils.append((t, util_pct))
         while self._utils[0][0] <= t - max(self._seconds, LEAST_SEEN * dt):
             self._utils.popleft()
-        self._moments = self._has_moments()
+        before, self._moments = self._moments, self._has_moments()
+        if before != self._moments:
+            self._found = None
         least_s = max(MOMENTS_S, LEAST_MOMENTS * dt) if self._moments else LEAST_S
         cell, idle, run = self._open, dt * (1.0 - util_pct / 100.0), dt * (main.main or 0.0) / (100.0 * SCALE)
         ends = cell.count(dt, idle, run, least_s)
@@ -204,11 +205,14 @@ class Account:
                     if past.prove(row.key):
                         past.close()
                 cell.prove(row.key)
+                self._found = None
         if ends and cell.looks >= LEAST_LOOKS:
             cell.close()
             self._cells.append(cell)
-            self._open = _Cell()
-            self.keep(self._seconds)
+            self._open, self._found = _Cell(), None
+            # The least number of them is kept, however old.
+            while len(self._cells) > LEAST_CELLS and self._cells[0].end <= t - self._seconds + 0.0005:
+                self._cells.popleft()
 
     def _has_moments(self) -> bool:
         """Whether util comes as single moments: all or nothing, by turns as quick as chance has them."""
@@ -227,27 +231,28 @@ class Account:
         """Whether there are enough cells."""
         return len(self._cells) >= LEAST_CELLS
 
-    def keep(self, seconds: float) -> None:
-        """Drop what is more than ``seconds`` older than the latest cell, but for the least number of them."""
-        while len(self._cells) > LEAST_CELLS and self._cells[0].end <= self._cells[-1].end - seconds + 0.0005:
-            self._cells.popleft()
-
     def restart(self, seconds: float) -> None:
         """Drop what is older, whatever that leaves."""
         end = self._open.end or (self._cells[-1].end if self._cells else 0.0)
         while self._cells and self._cells[0].end <= end - seconds + 0.0005:
             self._cells.popleft()
+        self._found = None
 
     def clear(self) -> None:
         """Forget everything."""
         self._cells.clear()
-        self._open = _Cell()
+        self._open, self._found = _Cell(), None
         self._utils.clear()
         self._proven.clear()
         self._named = frozenset()
 
     def filled(self, busiest: int | None) -> tuple[Filled, frozenset[str]]:
         """The account, with that of the busiest feeder by its key, and which of it is most of the idle time."""
+        if self._found is None or self._found[0] != busiest:
+            self._found = busiest, self._add_up(busiest)
+        return self._found[1]
+
+    def _add_up(self, busiest: int | None) -> tuple[Filled, frozenset[str]]:
         cells = self._cells
         idle = sum([cell.idle for cell in cells])
         if not self.says_something or idle <= 0.0:
