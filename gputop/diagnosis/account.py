@@ -181,9 +181,9 @@ class Account:
         self._utils.append((t, util_pct))
         while self._utils[0][0] <= t - max(self._seconds, LEAST_SEEN * dt):
             self._utils.popleft()
-        before, self._moments = self._moments, self._has_moments()
-        if before != self._moments:
-            self._found = None
+        moments = self._has_moments()
+        if moments != self._moments:
+            self._moments, self._found = moments, None
         least_s = max(MOMENTS_S, LEAST_MOMENTS * dt) if self._moments else LEAST_S
         cell, idle, run = self._open, dt * (1.0 - util_pct / 100.0), dt * (main.main or 0.0) / (100.0 * SCALE)
         ends = cell.count(dt, idle, run, least_s)

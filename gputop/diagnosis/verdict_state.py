@@ -27,16 +27,10 @@ from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
 from gputop.diagnosis.thresholds import COMM_NVLINK
 from gputop.diagnosis.tracks import GpuTrack
-from gputop.diagnosis.types import NO_HOST, Badge, Flag, GpuDiagnosis, GpuOwner, Level, Means, State
-from gputop.diagnosis.verdict_log import VerdictTimeline
+from gputop.diagnosis.types import NO_HOST, Badge, Change, Flag, GpuDiagnosis, GpuOwner, Level, Means, State
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import of_hundred
 from gputop.model.snapshot import GpuSample
-
-# How firmly a cause of starvation stands: what has stood for a minute changes only for something clearly stronger.
-#
-# Near a threshold two causes win by turns. Which of them is named matters less than that it stays, so the one that is
-# shown gives way only to one that fills ten points more of the idle time for a quarter of a minute.
 
 Key = tuple[str, str]
 """A verdict, and the group of its cause."""
@@ -235,6 +229,8 @@ def figure(s: Signals, rule: Rule, state: State) -> Figure | None:
 
 # One GPU as it is shown: the verdict that stands, its level, words, notes and badges.
 
+MOST_CHANGES = 10_000
+"""A verdict stands for at least ten seconds: at worst this is more than a day."""
 CHANGING_S = 30.0
 """How long after a change of cause what is shown may still be the old one."""
 UNDECIDED = frozenset((COLLECTING.id, STARTUP.id))
@@ -261,7 +257,7 @@ class GpuState:
         self._paint: Chooser[tuple[Flag | None, Level]] = Chooser((None, "grey"), t)
         self._shown = _Offer(COLLECTING, RuleResult("grey", ()), None)
         self._offers: dict[Key, _Offer] = {}
-        self._timeline = VerdictTimeline([(t, COLLECTING.id, None)])
+        self._timeline: tuple[Change, ...] = ((t, COLLECTING.id, None),)
         self._timed: tuple[str, Flag | None] = (COLLECTING.id, None)
         self._noted: tuple[object, ...] | None = None
         self._charged_s = 0.0
@@ -308,7 +304,7 @@ class GpuState:
         now = (self._verdict.shown[0], self._paint.shown[0])
         if now != self._timed:
             self._timed = now
-            self._timeline = self._timeline.with_change(t, *now)
+            self._timeline = (*self._timeline, (t, *now))[-MOST_CHANGES:]
 
     def diagnosis(
         self,

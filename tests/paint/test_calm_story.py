@@ -11,7 +11,6 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.cli import main
-from gputop.diagnosis.verdict_log import VerdictTimeline
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint import layout
@@ -94,7 +93,7 @@ def test_a_verdict_that_has_just_changed_is_emphasised_for_a_second() -> None:
     frame = demo_frame()
     t = frame.snapshot.t
     before = frame.diagnoses[3]
-    d = replace(before, since=t, timeline=VerdictTimeline([(t - 60, "collecting", None), (t, before.verdict, None)]))
+    d = replace(before, since=t, timeline=((t - 60, "collecting", None), (t, before.verdict, None)))
     changed = replace(frame, diagnoses=(*frame.diagnoses[:3], d, *frame.diagnoses[4:]))
     assert just_changed(frame.snapshot, d)
     assert not just_changed(replace(frame.snapshot, t=t + 1.0), d)

@@ -12,10 +12,7 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.commands import diagnose
-from gputop.diagnosis import verdict_log as timelines
 from gputop.diagnosis.engine import Diagnoser
-from gputop.diagnosis.types import Change
-from gputop.diagnosis.verdict_log import VerdictTimeline
 from gputop.model.quantity import terminal_safe
 from gputop.model.snapshot import CgroupName, Event, GpuSample, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import MOST_GPUS, Monitor
@@ -143,36 +140,6 @@ def test_long_commands_of_processes_that_are_gone_are_not_remembered() -> None:
         assert held_bytes() < 1_500_000
     finally:
         tracemalloc.stop()
-
-
-def test_a_timeline_never_changes_while_it_goes_on() -> None:
-    first = VerdictTimeline([(1.0, "collecting", None)])
-    second = first.with_change(2.0, "small_kernels", "A")
-    third = second.with_change(3.0, "collecting", None)
-    assert list(first) == [(1.0, "collecting", None)]
-    assert list(second) == [(1.0, "collecting", None), (2.0, "small_kernels", "A")]
-    assert second[-1] == (2.0, "small_kernels", "A") and third[1:] == ((2.0, "small_kernels", "A"), third[2])
-    # An older one goes its own way.
-    other = second.with_change(9.0, "healthy", "B")
-    assert (len(third), third[2], other[2]) == (3, (3.0, "collecting", None), (9.0, "healthy", "B"))
-    assert second == VerdictTimeline([(1.0, "collecting", None), (2.0, "small_kernels", "A")]) and second != third
-    with pytest.raises(IndexError):
-        first[1]
-
-
-def test_a_timeline_keeps_the_newest_changes_in_few_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timelines, "MOST_CHANGES", 1000)
-    changes: list[Change] = [(float(n), f"verdict{n % 7}", None) for n in range(5000)]
-    tracemalloc.start()
-    try:
-        timeline = VerdictTimeline()
-        for change in changes:
-            timeline = timeline.with_change(*change)
-        assert held_bytes() < 20_000
-    finally:
-        tracemalloc.stop()
-    assert 900 <= len(timeline) <= 1000
-    assert list(timeline) == changes[-len(timeline) :]
 
 
 def test_marks_that_come_before_the_first_frame_are_kept_in_a_small_number(tmp_path: Path) -> None:
