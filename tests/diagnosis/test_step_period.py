@@ -26,8 +26,8 @@ from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import Recorder, RecordingWriter
 from gputop.report.job_report import ReportBuilder, report_recording
 from gputop.session.session import Session
+from gputop.sources.simulation.scenarios import STEP_S
 from gputop.sources.simulation.simulated import snapshot_at
-from gputop.sources.simulation.small_machines import STEP_S
 
 NOW = 1_780_000_000.0
 QUARTER = 0.25

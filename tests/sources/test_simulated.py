@@ -204,7 +204,7 @@ def test_an_unknown_scenario_names_the_nearest() -> None:
 def test_every_scenario_has_a_line_and_an_expected_diagnosis() -> None:
     for name, scenario in SCENARIOS.items():
         assert scenario.name == name and 10 < len(scenario.title) < 70 and "\n" not in scenario.title
-        gpus = len(scenario.build().gpus)
+        gpus = len(scenario.machine.gpus)
         assert scenario.expected and all(expected.gpu < gpus for expected in scenario.expected)
 
 

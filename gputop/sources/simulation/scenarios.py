@@ -1,19 +1,60 @@
-"""The demo's scenarios by name: what each shows, its expected diagnosis, and its machine.
+"""The demo's scenarios by name: what each shows, its machine, and its expected diagnosis.
 
-To add a scenario, add a builder and its row. Machines are built only when needed.
+To add a scenario, add a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from gputop.model.derived import POWER_CAP, SOFTWARE_THERMAL
+from gputop.model.snapshot import CgroupName
 from gputop.model.source import UsageError
-from gputop.sources.simulation import eight_gpu_node, small_machines
-from gputop.sources.simulation.life import NodeLife
+from gputop.sources.simulation.eight_gpu_node import (
+    BUSY_HOST,
+    COMMUNICATION,
+    DATALOADER_CPU,
+    DATALOADER_IO,
+    DECODING_HOST,
+    IDLE_HOLDING_MEMORY,
+    MEMORY_BANDWIDTH,
+    REMEDIED,
+    SERVER,
+    SMALL_KERNELS,
+    SPINNING,
+    STEP_PERIOD_S,
+    changed,
+    healthy,
+    node,
+)
+from gputop.sources.simulation.life import (
+    A100,
+    AT_REST,
+    GB10,
+    H100,
+    H200,
+    QUIET_HOST,
+    RTX_4090,
+    Announced,
+    Chip,
+    Counter,
+    Cpu,
+    FabricLife,
+    GpuLife,
+    HostLife,
+    Load,
+    NodeLife,
+    Served,
+    SimulatedProcess,
+    Workers,
+    slurm,
+)
 
 
 class Expected(Struct, frozen=True):
@@ -31,12 +72,20 @@ class Scenario(Struct, frozen=True):
 
     name: str
     title: str
-    build: Callable[[], NodeLife]
+    machine: NodeLife
     expected: tuple[Expected, ...]
 
 
-DEFAULT = "node"
+def _row(name: str, title: str, machine: NodeLife, *expected: Expected) -> Scenario:
+    return Scenario(name, title, machine, expected)
 
+
+DEFAULT = "node"
+STEP_S = 5.8
+"""The step of the job that does not announce it."""
+_LOW = Load(8, 6, 4, 1, 2, 1, 126, 0.5, 0.1)
+"""Between two steps: a few small kernels."""
+_NO_COUNTER = Counter("bound", "GeForce RTX 40 has no SM activity counter for users")
 _NODE = (
     Expected("small_kernels", "A"),
     Expected("healthy", gpu=1),
@@ -49,127 +98,251 @@ _NODE = (
 )
 
 
-def _row(build: Callable[[], NodeLife], title: str, *expected: Expected) -> Scenario:
-    """A scenario of its builder's name."""
-    return Scenario(build.__name__, title, build, expected)
+def _one(life: GpuLife, host: HostLife = QUIET_HOST, chip: Chip = H100) -> NodeLife:
+    """A machine with one GPU."""
+    return NodeLife((life,), chip, host)
 
 
-_REMEDIED = (
-    *(Expected("healthy", gpu=gpu) for gpu in range(7)),
-    Expected("idle", gpu=7),
+def _rank(number: int = 0, job: Mapping[str, Any] = MappingProxyType({}), **changes: Any) -> GpuLife:
+    """A GPU of a healthy pair with changes, also of its job."""
+    return changed(healthy(number), {**job}, **changes)
+
+
+def _starved(busy: Load, temp_c: float, rest: Load, period_s: float, duty: float, /, **job: Any) -> GpuLife:
+    """A GPU that waits for its job again and again; what the job does differently from others."""
+    trainer = SimulatedProcess(4802, "python train.py", 30.8, 3764, Cpu(), job=slurm(8825), rss_gib=20.4)
+    return GpuLife(busy, 31.4, temp_c, (replace(trainer, **job),), rest, period_s, duty)
+
+
+_SERVING = GpuLife(
+    Load(97, 66, 10, 3, 68, 12, 424, 0.8, 0.5), 68.0, 46,
+    (SimulatedProcess(
+        6001, SERVER, 66.0, 439200, Cpu(60, main=48, waits="network"), Cpu(4, main=3, waits="network"), user="serve",
+        container=CgroupName("vllm-llama-0"), rss_gib=22.1, threads=140,
+    ),),
+    Load(power_w=112), 15.0, 0.31,
+)  # fmt: skip
+_STEPS = SimulatedProcess(
+    4720, "torchrun --nproc-per-node 2 train.py", 61.0, 7300, SPINNING, job=slurm(8841), nccl=True
 )
+_STEPPING = GpuLife(
+    Load(99, 91, 40, 58, 36, 24, 664, 1.2, 0.3, nvlink_rx=4.0, nvlink_tx=4.0), 62.0, 60, (_STEPS,),
+    Load(98, 74, 22, 31, 34, 18, 505, 0.6, 0.2, nvlink_rx=96.0, nvlink_tx=96.0), STEP_S, 0.6, in_step=True,
+)  # fmt: skip
+_STAGE = SimulatedProcess(
+    4911, "python pretrain.py --tensor 4 --pipeline 4", 71.3, 20400, SPINNING, job=slurm(8829), rss_gib=21.0,
+    threads=104, nccl=True, pin_memory=True,
+)  # fmt: skip
+_LORA = SimulatedProcess(
+    3301, "python train.py --lora", 17.8, 5230, SPINNING, user="ana", rss_gib=9.0, pin_memory=True,
+    workers=Workers(4, Cpu(22)),
+)  # fmt: skip
+_EVALUATION = SimulatedProcess(
+    4977, "python eval.py --every 100", 24.5, 2890, Cpu(88, main=84), user="ana", job=slurm(8834), rss_gib=8.8,
+    util_share=0.36, workers=Workers(2, Cpu(31)),
+)  # fmt: skip
+
+
+def _spins(rank: int) -> GpuLife:
+    """For a minute rank 2 has read from a file server that does not answer, and the others spin in a collective."""
+    rest, cpu = Load(100, 6, 9, 0, 0.6, 0, 152), SPINNING
+    if rank == 2:
+        rest, cpu = AT_REST, Cpu(1.0, main=1.0, disk=98.0, mount="nas:/data")
+    job = {"pid": 4361 + rank, "job": slurm(8841), "command": "python train.py --ranks 4", "rest": cpu}
+    return _rank(job={**job, "workers": Workers(4, Cpu(26.0), Cpu())}, rest=rest, rests_after_s=-60.0)
+
+
+def _waits_for_slowest(rank: int) -> GpuLife:
+    """Ranks 0, 1 and 3 spin in an all-reduce until rank 2, which does more, arrives."""
+    busy, temp_c = Load(99, 48, 21, 13, 19, 9, 450, 1.6, 0.3, 50, 50), 53
+    if rank == 2:
+        busy, temp_c = Load(98, 88, 38, 58, 37, 22, 689, 1.6, 0.3, 50, 50), 62
+    job = {"pid": 4301 + rank, "job": slurm(8840), "command": "python train.py --ranks 4"}
+    return _rank(job=job, busy=busy, temp_c=temp_c)
+
 
 _ROWS = (
-    _row(eight_gpu_node.node, "eight GPUs of one node, each in a different situation (the default)", *_NODE),
-    _row(eight_gpu_node.remedied, "the same node after every remedy was applied", *_REMEDIED),
-    _row(small_machines.healthy, "a training job that uses the whole chip", Expected("healthy")),
-    _row(
-        small_machines.small_kernels,
-        "busy but not working: a stream of tiny kernels, launch-bound",
-        Expected("small_kernels", "A"),
-    ),
-    _row(
-        small_machines.communication,
-        "busy but not working: waiting in NCCL for other ranks",
-        Expected("communication", "A", badges=("fabric_errors",)),
-    ),
-    _row(
-        small_machines.useful_work,
-        "a job's steps, tokens and MFU, and what a server serves",
-        Expected("healthy"),
-        Expected("low_demand", gpu=1),
-    ),
-    _row(
-        small_machines.step_time,
-        "two ranks whose step shows in NVLink's traffic (-i 0.25 measures it)",
-        Expected("healthy"),
-    ),
-    _row(small_machines.dataloader_cpu, "starved: workers decode all the time", Expected("dataloader_cpu")),
-    _row(
-        small_machines.dataloader_cpu_throttled,
-        "starved: workers cut short by the cgroup's CPU limit",
-        Expected("dataloader_cpu", badges=("cpu_limit",)),
-    ),
-    _row(small_machines.uneven_workers, "starved: one of four workers does all the work", Expected("dataloader_cpu")),
-    _row(small_machines.dataloader_io, "starved: workers wait for the disk", Expected("dataloader_io")),
-    _row(small_machines.dataloader_network, "starved: workers wait for the network", Expected("dataloader_io")),
-    _row(small_machines.main_process, "starved: the main thread is the bottleneck", Expected("main_process")),
-    _row(small_machines.pcie_transfer, "starved: pageable copies over PCIe", Expected("pcie_transfer")),
-    _row(small_machines.worker_restart, "starved: workers are restarted each epoch", Expected("worker_restart")),
-    _row(small_machines.checkpoint_pause, "pauses while a checkpoint is written", Expected("checkpoint_pause")),
-    _row(small_machines.starved_unattributed, "starved, and the host shows no cause", Expected("starved_unattributed")),
-    _row(small_machines.low_demand, "a server with bursts of requests", Expected("low_demand")),
-    _row(small_machines.memory_bandwidth, "decoding: bound by memory bandwidth", Expected("memory_bandwidth")),
-    _row(small_machines.no_tensor_cores, "all in FP32: the tensor cores sleep", Expected("no_tensor_cores")),
-    _row(
-        small_machines.half_working,
-        "two stages of a pipeline: half of the chip while kernels run",
-        Expected("half_working"),
-        Expected("half_working", gpu=1),
-    ),
-    _row(
-        small_machines.hollow,
-        "busy but not working: kernels run, and hardly reach a multiprocessor",
-        Expected("small_kernels", "C"),
-    ),
-    _row(small_machines.stalled, "warps spin on a lock: resident, and nothing is computed", Expected("stalled")),
-    _row(small_machines.low_sm, "SM activity low, and no DRAM counter to say why", Expected("low_sm", "A")),
-    _row(small_machines.no_sm_counter, "a GPU without an SM counter: only a bound", Expected("no_bottleneck_seen")),
-    _row(small_machines.idle_holding_memory, "a forgotten notebook holds memory", Expected("idle_holding_memory")),
-    _row(small_machines.thermal, "hot: clocks cut", Expected("healthy", badges=("thermal",))),
-    _row(small_machines.memory_leak, "memory grows until it is full", Expected("healthy", badges=("memory_leak",))),
-    _row(
-        small_machines.straggler,
-        "four ranks of one job wait for the slowest",
-        Expected("healthy", badges=("straggler",), gpu=2),
-        *(Expected("half_working", badges=("straggler",), gpu=gpu) for gpu in (0, 1, 3)),
-    ),
-    _row(
-        small_machines.hang,
-        "three ranks spin inside a kernel for one that waits for its files",
-        *(Expected("hang", "A", gpu=gpu) for gpu in (0, 1, 3)),
-        Expected("idle", gpu=2),
-    ),
-    _row(
-        small_machines.fabric_link,
-        "two ranks, and one of the fabric's two links goes down",
-        Expected("healthy", badges=("fabric_errors",)),
-        Expected("healthy", badges=("fabric_errors",), gpu=1),
-    ),
-    _row(
-        small_machines.lost_gpu,
-        "one of four GPUs falls off the bus after a minute",
-        Expected("healthy"),
-        Expected("collecting", badges=("lost",), gpu=2, after_s=75.0),
-    ),
-    _row(
-        small_machines.counter_fault,
-        "a broken SM counter reads 0",
-        Expected("no_bottleneck_seen", badges=("counter_fault",)),
-    ),
-    _row(small_machines.one_gpu, "one big GPU, starved by its dataloader", Expected("dataloader_cpu")),
-    _row(small_machines.mig, "a GPU split into two instances", Expected("healthy", gpu=1), Expected("healthy", gpu=2)),
-    _row(eight_gpu_node.sixteen, "sixteen GPUs", *_NODE),
-    _row(
-        small_machines.power_capped,
-        "a low power limit holds the clocks down",
-        Expected("healthy", badges=("power_capped",)),
-    ),
-    _row(small_machines.ecc, "an uncorrected memory error", Expected("healthy", badges=("ecc",))),
-    _row(
-        small_machines.pid_namespace,
-        "processes of another PID namespace: no host signals",
-        Expected("starved_unattributed"),
-    ),
-    _row(small_machines.unified_memory, "a GPU that shares the host's memory", Expected("healthy")),
-    _row(
-        small_machines.asleep,
-        "two GPUs, of which one is asleep and left asleep",
-        Expected("no_bottleneck_seen"),
-        Expected("collecting", gpu=1),
-    ),
-    _row(small_machines.shared_gpu, "two jobs on one GPU", Expected("healthy", badges=("shared_gpu",))),
-)
+    _row("node", "eight GPUs of one node, each in a different situation (the default)", node(), *_NODE),
+    _row("remedied", "the same node after every remedy was applied", REMEDIED,
+         *(Expected("healthy", gpu=gpu) for gpu in range(7)), Expected("idle", gpu=7)),
+    _row("healthy", "a training job that uses the whole chip", NodeLife((healthy(0), healthy(1))),
+         Expected("healthy")),
+    _row("small_kernels", "busy but not working: a stream of tiny kernels, launch-bound",
+         _one(SMALL_KERNELS, HostLife(cpu=9)), Expected("small_kernels", "A")),
+    _row("communication", "busy but not working: waiting in NCCL for other ranks",
+         replace(_one(COMMUNICATION, HostLife(cpu=12)), fabric=FabricLife(1, rx=3.0, tx=3.0, drops_per_s=40.0)),
+         Expected("communication", "A", badges=("fabric_errors",))),
+    _row("useful_work", "a job's steps, tokens and MFU, and what a server serves",
+         NodeLife(
+             (_rank(job={"pid": 4730, "announced": Announced(0.412, 65_536.0, 32.0, 43.0), "nccl": False}), _SERVING),
+             host=HostLife(cpu=9),
+             served=(Served("vllm", "localhost:8000", 12.0, 1430.0, 5200.0, 3.0, 8.0, ((0.08, 0.1), (0.25, 0.5)),
+                            ((0.01, 0.025),) * 2),)),
+         Expected("healthy"), Expected("low_demand", gpu=1)),
+    # Two ranks that exchange gradients at the end of each step, which they do not announce.
+    _row("step_time", "two ranks whose step shows in NVLink's traffic (-i 0.25 measures it)",
+         NodeLife((_STEPPING, changed(_STEPPING, {"pid": 4721}))), Expected("healthy")),
+    _row("dataloader_cpu", "starved: workers decode all the time", _one(DATALOADER_CPU, DECODING_HOST),
+         Expected("dataloader_cpu")),
+    _row("dataloader_cpu_throttled", "starved: workers cut short by the cgroup's CPU limit",
+         _one(changed(DATALOADER_CPU, {"workers": Workers(8, Cpu(30, 40), Cpu(42, 56), throttled_pct=62)}),
+              HostLife(cpu=31, psi_cpu=9)),
+         Expected("dataloader_cpu", badges=("cpu_limit",))),
+    # One of four workers has all the large images. Batches come in order, so the GPU waits for it alone.
+    _row("uneven_workers", "starved: one of four workers does all the work",
+         _one(changed(DATALOADER_CPU, {"command": "python train.py --shards by-size",
+                                       "workers": Workers(4, Cpu(90.0, 8.0), Cpu(91.0, 8.0), uneven=True)}),
+              DECODING_HOST),
+         Expected("dataloader_cpu")),
+    _row("dataloader_io", "starved: workers wait for the disk",
+         _one(DATALOADER_IO, HostLife(11, 1, 38, disk_read_mb=12)), Expected("dataloader_io")),
+    _row("dataloader_network", "starved: workers wait for the network",
+         _one(changed(DATALOADER_IO, {"command": "python train.py --data s3://images", "busy": Cpu(1.5, main=1.0),
+                                      "rest": None, "workers": Workers(8, Cpu(1.2, waits="network"))}, duty=0.45),
+              HostLife(cpu=4, net_rx_mb=38)),
+         Expected("dataloader_io")),
+    # The main thread augments and copies between the steps; two workers have nothing to do.
+    _row("main_process", "starved: the main thread is the bottleneck",
+         _one(_starved(Load(84, 70, 40, 26, 34, 15, 520, 3.0, 0.3), 43, _LOW, STEP_PERIOD_S, 0.2,
+                       command="python train.py --metrics-every 1", busy=Cpu(92, main=88), rest=Cpu(101, main=97),
+                       workers=Workers(2, Cpu(3.0))),
+              HostLife(cpu=8)),
+         Expected("main_process")),
+    # Pageable copies: the main thread works on every byte, and the link is half full.
+    _row("pcie_transfer", "starved: pageable copies over PCIe",
+         _one(_starved(Load(88, 78, 44, 26, 40, 16, 520, 19.0, 0.5), 46, Load(9, 7, 4, 1, 4, 1, 140, 23.0, 0.3),
+                       STEP_PERIOD_S, 0.45, command="python train.py --no-pin", busy=Cpu(96, main=95),
+                       workers=Workers(8, Cpu(22, 1))),
+              HostLife(cpu=21)),
+         Expected("pcie_transfer")),
+    # Every 10 s an epoch ends and four workers are born; for 3 s nothing runs on the GPU.
+    _row("worker_restart", "starved: workers are restarted each epoch",
+         _one(_starved(Load(96, 84, 40, 34, 38, 18, 600, 4.0, 0.4), 50, Load(power_w=118), 10.0, 0.68,
+                       command="python finetune.py --epochs 400", rss_gib=9.4, busy=Cpu(70, main=60),
+                       rest=Cpu(12, main=10), workers=Workers(4, Cpu(22), Cpu(90, 2), reborn_every_s=10.0)),
+              HostLife(cpu=22)),
+         Expected("worker_restart")),
+    # A checkpoint every 15 s, 4 s long: too often, as happens with a small model and a cautious script.
+    _row("checkpoint_pause", "pauses while a checkpoint is written",
+         _one(replace(
+             _starved(Load(98, 90, 38, 44, 40, 22, 650, 2.0, 0.4), 56, Load(power_w=120, pcie_tx=2.4), 15.0, 0.72,
+                      command="python train.py --save-every 50", memory_gib=62.0, age_s=7210, rss_gib=24.0,
+                      busy=SPINNING, rest=Cpu(70, main=64, disk=0.3, waits="disk", write_mb=820), pin_memory=True,
+                      workers=Workers(4, Cpu(24))),
+             used_gib=66.0), HostLife(cpu=18, psi_io=9, disk_write_mb=230)),
+         Expected("checkpoint_pause")),
+    # Main thread and workers asleep: a lock, an RPC, something that a look from outside cannot name.
+    _row("starved_unattributed", "starved, and the host shows no cause",
+         _one(_starved(Load(86, 76, 42, 28, 38, 16, 540, 3.0, 0.3), 46, _LOW, STEP_PERIOD_S, 0.46,
+                       command="python train.py --sync-server", busy=Cpu(3, main=2, waits="lock"), rss_gib=11.0,
+                       workers=Workers(4, Cpu(3))),
+              HostLife(cpu=5)),
+         Expected("starved_unattributed")),
+    _row("low_demand", "a server with bursts of requests", _one(_SERVING, HostLife(cpu=5)), Expected("low_demand")),
+    _row("memory_bandwidth", "decoding: bound by memory bandwidth", _one(MEMORY_BANDWIDTH, HostLife(cpu=7)),
+         Expected("memory_bandwidth")),
+    _row("no_tensor_cores", "all in FP32: the tensor cores sleep",
+         _one(_rank(job={"command": "python train.py --fp32", "nccl": False},
+                    busy=Load(99, 90, 22, 1.5, 18, 70, 573, 1.4, 0.3))),
+         Expected("no_tensor_cores")),
+    # Each computes, hands its activations over and waits for the other, as training over two real nodes of H100.
+    _row("half_working", "two stages of a pipeline: half of the chip while kernels run",
+         NodeLife((GpuLife(Load(98, 47, 20, 13, 18, 9, 450, 0.9, 0.5, 52, 50), 72.9, 52, (_STAGE,)),
+                   GpuLife(Load(98, 50, 21, 14, 19, 9, 462, 0.9, 0.5, 50, 52), 72.9, 52, (replace(_STAGE, pid=4912),))),
+                  host=HostLife(cpu=11)),
+         Expected("half_working"), Expected("half_working", gpu=1)),
+    # Additions of a few elements in a loop, as on a real T4: the driver sees kernels, the chip has nothing to do.
+    _row("hollow", "busy but not working: kernels run, and hardly reach a multiprocessor",
+         _one(GpuLife(Load(20, 0.2, 0, 0, 0, 0, 84, 0.1, 0.1), 3.6, 38,
+                      (SimulatedProcess(4713, "python loop.py --elements 64", 3.1, 1800,
+                                        Cpu(38.0, main=36.0, waits="sleep"), rss_gib=3.0),)),
+              HostLife(cpu=3)),
+         Expected("small_kernels", "C")),
+    # Resident on every multiprocessor, and no pipe computes.
+    _row("stalled", "warps spin on a lock: resident, and nothing is computed",
+         _one(GpuLife(Load(99, 92, 61, 0, 3, 2, 231, 0.1, 0.1), 9.8, 47,
+                      (SimulatedProcess(4719, "./graph --hashtable global", 9.0, 900, SPINNING, user="sim",
+                                        rss_gib=4.0),)),
+              HostLife(cpu=4)),
+         Expected("stalled")),
+    # An exporter publishes SM activity as a mean of 30 s, but not DRAM activity.
+    _row("low_sm", "SM activity low, and no DRAM counter to say why",
+         _one(replace(SMALL_KERNELS, busy=Load(96, 14, 12, 1, 10, 6, 152, 0.9, 0.1),
+                      counter=Counter("dcgm-exporter", "the running dcgm-exporter does not publish it", 30.0)),
+              HostLife(cpu=9), A100),
+         Expected("low_sm", "A")),
+    _row("no_sm_counter", "a GPU without an SM counter: only a bound",
+         _one(GpuLife(Load(97, 84, 36, 40, 44, 24, 391, 1.6, 0.2), 19.4, 66, (_LORA,), counter=_NO_COUNTER),
+              chip=RTX_4090),
+         Expected("no_bottleneck_seen")),
+    _row("idle_holding_memory", "a forgotten notebook holds memory",
+         _one(IDLE_HOLDING_MEMORY, HostLife(cpu=2, psi_cpu=0)), Expected("idle_holding_memory")),
+    # Machines with something wrong beside the verdict: heat, leaks, lost GPUs, broken counters, hidden processes.
+    _row("thermal", "hot: clocks cut",
+         _one(_rank(busy=Load(99, 89, 38, 57, 37, 22, 548, 1.5, 0.3), temp_c=88, clock_share=0.71,
+                    throttle=SOFTWARE_THERMAL, throttle_share=0.85)),
+         Expected("healthy", badges=("thermal",))),
+    # 192 MiB a minute, in steps of an allocator's block: full in about three hours.
+    _row("memory_leak", "memory grows until it is full",
+         _one(_rank(job={"memory_gib": 42.0, "command": "python train.py --keep-losses", "nccl": False},
+                    used_gib=43.4, growth_mib_per_min=192)),
+         Expected("healthy", badges=("memory_leak",))),
+    _row("straggler", "four ranks of one job wait for the slowest",
+         NodeLife(tuple(map(_waits_for_slowest, range(4))), host=HostLife(cpu=44)),
+         Expected("healthy", badges=("straggler",), gpu=2),
+         *(Expected("half_working", badges=("straggler",), gpu=gpu) for gpu in (0, 1, 3))),
+    _row("hang", "three ranks spin inside a kernel for one that waits for its files",
+         NodeLife(tuple(map(_spins, range(4))), host=HostLife(cpu=14)),
+         *(Expected("hang", "A", gpu=gpu) for gpu in (0, 1, 3)), Expected("idle", gpu=2)),
+    # The second port loses its link after half a minute, the first drops what it cannot carry.
+    _row("fabric_link", "two ranks, and one of the fabric's two links goes down",
+         NodeLife((healthy(0), healthy(1)), host=HostLife(cpu=31),
+                  fabric=FabricLife(ports=2, rx=61.0, tx=60.0, drops_per_s=24.0, retransmits_per_s=9.0,
+                                    down_after_s=30.0)),
+         Expected("healthy", badges=("fabric_errors",)), Expected("healthy", badges=("fabric_errors",), gpu=1)),
+    _row("lost_gpu", "one of four GPUs falls off the bus after a minute",
+         NodeLife(tuple(_rank(i, {"job": slurm(8850 + i), "nccl": False}, lost_after_s=60.0 if i == 2 else None)
+                        for i in range(4)), host=HostLife(cpu=44)),
+         Expected("healthy"), Expected("collecting", badges=("lost",), gpu=2, after_s=75.0)),
+    _row("counter_fault", "a broken SM counter reads 0", _one(_rank(counter=Counter("gpm", faulty=True))),
+         Expected("no_bottleneck_seen", badges=("counter_fault",))),
+    _row("one_gpu", "one big GPU, starved by its dataloader",
+         NodeLife((changed(DATALOADER_CPU, {"memory_gib": 43.6}, used_gib=44.1),), H200,
+                  replace(BUSY_HOST, disk_read_mb=2), "node-3"),
+         Expected("dataloader_cpu")),
+    # The driver reports no utilisation for a GPU in MIG mode.
+    _row("mig", "a GPU split into two instances",
+         NodeLife((GpuLife(Load(97, 87, 37, 57, 38, 22, 684, 1.8, 0.3), 52.0, 58, mig_instances=2),
+                   *(_rank(i, {"memory_gib": 25.0, "job": slurm(8860 + i), "nccl": False}, used_gib=25.6,
+                           mig_parent=0, mig_share=0.5) for i in range(2)))),
+         Expected("healthy", gpu=1), Expected("healthy", gpu=2)),
+    _row("sixteen", "sixteen GPUs", node(16), *_NODE),
+    _row("power_capped", "a low power limit holds the clocks down",
+         _one(_rank(busy=Load(99, 90, 38, 56, 36, 22, 349, 1.4, 0.3), power_limit_w=350.0, temp_c=46,
+                    clock_share=0.62, throttle=POWER_CAP, throttle_share=0.97)),
+         Expected("healthy", badges=("power_capped",))),
+    _row("ecc", "an uncorrected memory error", _one(_rank(ecc_after_s=20.0)), Expected("healthy", badges=("ecc",))),
+    _row("pid_namespace", "processes of another PID namespace: no host signals",
+         _one(changed(DATALOADER_CPU, {"visible": False, "workers": None}), HostLife(cpu=58)),
+         Expected("starved_unattributed")),
+    # A workstation whose GPU has no memory of its own: the job fills the host's.
+    _row("unified_memory", "a GPU that shares the host's memory",
+         _one(_rank(job={"memory_gib": 71.0, "command": "python finetune.py --lora", "nccl": False, "job": None},
+                    used_gib=71.0, busy=Load(97, 86, 34, 41, 43, 23, 88, 0.0, 0.0)),
+              HostLife(cpu=22, cores=20, memory_gib=84.0, total_gib=119.7), GB10),
+         Expected("healthy")),
+    # A workstation whose second GPU is switched off while it is not used.
+    _row("asleep", "two GPUs, of which one is asleep and left asleep",
+         NodeLife((_rank(job={"memory_gib": 17.0, "command": "python train.py", "nccl": False, "job": None},
+                         used_gib=17.8, busy=Load(97, 86, 34, 41, 43, 23, 391, 1.5, 0.3), counter=_NO_COUNTER),
+                   GpuLife(AT_REST, 0.0, 40, asleep=True)), RTX_4090),
+         Expected("no_bottleneck_seen"), Expected("collecting", gpu=1)),
+    _row("shared_gpu", "two jobs on one GPU",
+         _one(replace(healthy(0), used_gib=64.6, jobs=(
+             replace(healthy(0).jobs[0], memory_gib=38.2, util_share=0.62, nccl=False), _EVALUATION)),
+             HostLife(cpu=29)),
+         Expected("healthy", badges=("shared_gpu",))),
+)  # fmt: skip
 
 SCENARIOS: Mapping[str, Scenario] = MappingProxyType({row.name: row for row in _ROWS})
 

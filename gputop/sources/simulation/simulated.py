@@ -37,7 +37,7 @@ from gputop.model.steps import StepRow
 from gputop.sources.fabric import FabricReading
 from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.selection import choose, with_gpus
-from gputop.sources.simulation.eight_gpu_node import freed, node
+from gputop.sources.simulation.eight_gpu_node import FREED, node
 from gputop.sources.simulation.gpus import (
     DRIVER,
     GIB,
@@ -48,9 +48,9 @@ from gputop.sources.simulation.gpus import (
     sample_fabric,
     sample_gpu,
 )
-from gputop.sources.simulation.life import FabricLife, GpuLife, HostLife, NodeLife, Served
+from gputop.sources.simulation.life import FabricLife, GpuLife, HostLife, Served
 from gputop.sources.simulation.noise import drift, ripple
-from gputop.sources.simulation.scenarios import find
+from gputop.sources.simulation.scenarios import DEFAULT, find
 from gputop.sources.simulation.simulated_processes import JobPlan, plan_job, sample_job
 from gputop.system.worker import Worker
 
@@ -94,7 +94,7 @@ def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = fr
     ``ended`` are the process ids of jobs that run no more.
     """
     row = find(scenario)
-    life: NodeLife = node(gpus) if row.build is node else row.build()
+    life = node(gpus) if row.name == DEFAULT else row.machine
     plans: list[GpuPlan] = []
     for index, gpu in enumerate(life.gpus):
         parent = None if gpu.mig_parent is None else plans[gpu.mig_parent].static.uuid
@@ -119,7 +119,7 @@ def _without(life: GpuLife, ended: frozenset[int]) -> GpuLife:
     if len(jobs) == len(life.jobs):
         return life
     if not jobs:
-        return freed()
+        return FREED
     return replace(life, jobs=jobs, used_gib=life.used_gib - sum(j.memory_gib for j in life.jobs if j.pid in ended))
 
 
