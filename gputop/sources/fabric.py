@@ -15,182 +15,6 @@ from gputop.model.snapshot import NOTHING_MISSING, FabricPort
 from gputop.sources.procfs import read_small
 from gputop.system.worker import Worker
 
-# The files of a port and their contents. Computes no rates and remembers nothing.
-#
-# Layouts: Documentation/ABI/stable/sysfs-class-infiniband, and the counter tables of the drivers (mlx5, efa, irdma,
-# bnxt_re). Which files there are differs by driver and kernel, so they are looked for by name.
-
-_WORD = 4
-"""The InfiniBand architecture counts data in words of four octets; drivers' own byte counters count bytes."""
-_BYTES: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...] = (
-    (_WORD, ("counters_ext/port_rcv_data_64",), ("counters_ext/port_xmit_data_64",)),
-    (_WORD, ("counters/port_rcv_data",), ("counters/port_xmit_data",)),
-    (1, ("hw_counters/rx_bytes",), ("hw_counters/tx_bytes",)),
-    (1, ("hw_counters/ip4InOctets", "hw_counters/ip6InOctets"),
-        ("hw_counters/ip4OutOctets", "hw_counters/ip6OutOctets")),
-)  # fmt: skip
-"""Bytes per unit, and the files for received and sent; the first complete pair of a port is used.
-
-Kernels before 4.5 keep the 64-bit counters in ``counters_ext``, and 32 bits in ``counters``.
-"""
-_NO_BYTE_FILES: tuple[int, tuple[str, ...], tuple[str, ...]] = (1, (), ())
-DROP_FILES = (
-    "counters/port_xmit_discards", "hw_counters/out_of_buffer", "hw_counters/rx_drops", "hw_counters/ip4InDiscards",
-    "hw_counters/ip6InDiscards", "hw_counters/rx_roce_discards", "hw_counters/tx_roce_discards",
-)  # fmt: skip
-RETRANSMIT_FILES = (
-    "hw_counters/packet_seq_err", "hw_counters/implied_nak_seq_err", "hw_counters/local_ack_timeout_err",
-    "hw_counters/rnr_nak_retry_err", "hw_counters/roce_adp_retrans", "hw_counters/retrans_pkts",
-    "hw_counters/tcpRetransSegs", "hw_counters/to_retransmits", "hw_counters/seq_err_naks_rcvd",
-)  # fmt: skip
-LINK_ERROR_FILES = (
-    "counters/symbol_error", "counters/link_error_recovery", "counters/link_downed", "counters/port_rcv_errors",
-    "counters/local_link_integrity_errors", "counters/excessive_buffer_overrun_errors",
-)  # fmt: skip
-FULL_32 = 2**32 - 1
-"""Where a 32-bit counter of the architecture saturates: it stays there until it is reset."""
-MOST_PORTS = 64
-
-_RATE = re.compile(r"([\d.]+) Gb/sec(?: \((\w+)(?: (\w+))?\))?")
-ACTIVE, DISABLED = (4, 5), 3
-"""Logical states with a link (ACTIVE, ACTIVE_DEFER), and the physical state of a port that was switched off."""
-
-
-class PortFiles(Struct, frozen=True):
-    """One port: where its files are, and which it has. ``model`` is what equal adapters share."""
-
-    name: str
-    folder: str
-    kind: str
-    model: str
-    bytes_per_unit: int
-    received: tuple[str, ...]
-    sent: tuple[str, ...]
-    drops: tuple[str, ...]
-    retransmits: tuple[str, ...]
-    link_errors: tuple[str, ...]
-
-
-class LinkRate(Struct, frozen=True):
-    """Speed of a link in bytes a second each way; ``width`` as in ``4X NDR``."""
-
-    bytes_per_s: float
-    width: str
-
-
-def find_ports(sys: str) -> tuple[PortFiles, ...]:
-    """The ports of this machine, in the order of their names; virtual functions beside their own adapter are left out.
-
-    Never raises: a machine without a fabric has no such folder.
-    """
-    root = f"{sys}/class/infiniband"
-    ports: list[PortFiles] = []
-    for device in _names(root):
-        # The adapter's own counters include what its virtual functions carry.
-        if os.path.exists(f"{root}/{device}/device/physfn"):
-            continue
-        ports += [_port(f"{root}/{device}", device, port) for port in _names(f"{root}/{device}/ports")]
-    return tuple(ports[:MOST_PORTS])
-
-
-def _port(device_folder: str, device: str, port: str) -> PortFiles:
-    folder = f"{device_folder}/ports/{port}"
-    parts = ("counters", "counters_ext", "hw_counters")
-    there = {f"{part}/{name}" for part in parts for name in _names(f"{folder}/{part}")}
-    readable = (pair for pair in _BYTES if all(name in there and counts(folder, name) for name in pair[1] + pair[2]))
-    unit, received, sent = next(readable, _NO_BYTE_FILES)
-
-    def present(names: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(name for name in names if name in there)
-
-    return PortFiles(
-        clean_text(f"{device}/{port}"),
-        folder,
-        _kind(device_folder, folder, there),
-        text(f"{device_folder}/board_id") or text(f"{device_folder}/hca_type") or _driver(device_folder),
-        unit,
-        received,
-        sent,
-        present(DROP_FILES),
-        present(RETRANSMIT_FILES),
-        present(LINK_ERROR_FILES),
-    )
-
-
-def _kind(device_folder: str, folder: str, there: set[str]) -> str:
-    if _driver(device_folder) == "efa" or "hw_counters/rx_drops" in there:
-        return "EFA"
-    if "RNIC" in text(f"{device_folder}/node_type"):
-        return "iWARP"
-    return "RoCE" if text(f"{folder}/link_layer") == "Ethernet" else "InfiniBand"
-
-
-def _driver(device_folder: str) -> str:
-    try:
-        return os.path.basename(os.readlink(f"{device_folder}/device/driver"))
-    except OSError:
-        return ""
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
-def text(path: str) -> str:
-    """A small file's first line; empty where it cannot be read."""
-    try:
-        return clean_text(read_small(path).split(b"\n", 1)[0].decode("utf-8", "replace").strip())
-    except OSError:
-        return ""
-
-
-def number(folder: str, name: str) -> int | None:
-    """A counter, or None: not there, or "N/A (no PMA)" from an adapter that does not count."""
-    try:
-        value = int(read_small(f"{folder}/{name}"))
-    except (OSError, ValueError):
-        return None
-    return value if 0 <= value < 2**64 else None
-
-
-def counts(folder: str, name: str) -> bool:
-    """Whether a counter can be read."""
-    return number(folder, name) is not None
-
-
-def port_state(folder: str) -> tuple[int, str] | None:
-    """A port's logical state as number and word (``4: ACTIVE``); None where the port is gone."""
-    code, _, word = text(f"{folder}/state").partition(":")
-    return (int(code), word.strip().lower()) if code.isdecimal() else None
-
-
-def is_disabled(folder: str) -> bool:
-    """Whether this port was switched off (``3: Disabled``)."""
-    return text(f"{folder}/phys_state").startswith(f"{DISABLED}:")
-
-
-def link_rate(folder: str) -> LinkRate | None:
-    """The speed of the link as it is now (``400 Gb/sec (4X NDR)``)."""
-    match = _RATE.match(text(f"{folder}/rate"))
-    if match is None:
-        return None
-    try:
-        speed = float(match[1]) * 1e9 / 8.0
-    except ValueError:
-        return None
-    return LinkRate(speed, " ".join(part for part in match.groups()[1:] if part)) if speed > 0.0 else None
-
-
-# The fabric over time: rates and sums over all ports, and which links are down or slower than they should be.
-#
-# A counter that falls was reset or has wrapped: that is a gap, never traffic. Sums only grow: they begin with the
-# ports' first values, and a port that comes or goes adds only what it counts while it is watched.
-
-# One reading of the fabric: the host's keys of it, why some are missing, and the ports behind the sums.
-
 RX, TX, PEAK = "fabric_rx_bytes_per_s", "fabric_tx_bytes_per_s", "fabric_peak_bytes_per_s"
 DROPS, RETRANSMITS, LINK_ERRORS = "fabric_drops", "fabric_retransmits", "fabric_link_errors"
 DOWN, DEGRADED = "fabric_ports_down", "fabric_ports_degraded"
@@ -210,6 +34,104 @@ def without(reason: str) -> FabricReading:
     """No reading, and why."""
     return FabricReading(dict.fromkeys(FABRIC_KEYS), dict.fromkeys(FABRIC_KEYS, reason))
 
+
+# The files of a port and their contents. Computes no rates and remembers nothing.
+#
+# Layouts: Documentation/ABI/stable/sysfs-class-infiniband, and the counter tables of the drivers (mlx5, efa, irdma,
+# bnxt_re). Which files there are differs by driver and kernel, so they are looked for by name.
+
+_WORD = 4
+"""The InfiniBand architecture counts data in words of four octets; drivers' own byte counters count bytes."""
+_BYTES: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...] = (
+    (_WORD, ("counters_ext/port_rcv_data_64",), ("counters_ext/port_xmit_data_64",)),
+    (_WORD, ("counters/port_rcv_data",), ("counters/port_xmit_data",)),
+    (1, ("hw_counters/rx_bytes",), ("hw_counters/tx_bytes",)),
+    (1, ("hw_counters/ip4InOctets", "hw_counters/ip6InOctets"),
+        ("hw_counters/ip4OutOctets", "hw_counters/ip6OutOctets")),
+)  # fmt: skip
+"""Bytes per unit, and the files for received and sent; the first complete pair of a port is used.
+
+Kernels before 4.5 keep the 64-bit counters in ``counters_ext``, and 32 bits in ``counters``.
+"""
+COUNT_FILES = {
+    DROPS: (
+        "counters/port_xmit_discards", "hw_counters/out_of_buffer", "hw_counters/rx_drops",
+        "hw_counters/ip4InDiscards", "hw_counters/ip6InDiscards", "hw_counters/rx_roce_discards",
+        "hw_counters/tx_roce_discards",
+    ),
+    RETRANSMITS: (
+        "hw_counters/packet_seq_err", "hw_counters/implied_nak_seq_err", "hw_counters/local_ack_timeout_err",
+        "hw_counters/rnr_nak_retry_err", "hw_counters/roce_adp_retrans", "hw_counters/retrans_pkts",
+        "hw_counters/tcpRetransSegs", "hw_counters/to_retransmits", "hw_counters/seq_err_naks_rcvd",
+    ),
+    LINK_ERRORS: (
+        "counters/symbol_error", "counters/link_error_recovery", "counters/link_downed", "counters/port_rcv_errors",
+        "counters/local_link_integrity_errors", "counters/excessive_buffer_overrun_errors",
+    ),
+}  # fmt: skip
+"""The files of each sum: a port has some of them."""
+FULL_32 = 2**32 - 1
+"""Where a 32-bit counter of the architecture saturates: it stays there until it is reset."""
+MOST_PORTS = 64
+
+_RATE = re.compile(r"([\d.]+) Gb/sec(?: \((\w+)(?: (\w+))?\))?")
+ACTIVE, DISABLED = (4, 5), 3
+"""Logical states with a link (ACTIVE, ACTIVE_DEFER), and the physical state of a port that was switched off."""
+
+
+class LinkRate(Struct, frozen=True):
+    """Speed of a link in bytes a second each way; ``width`` as in ``4X NDR``."""
+
+    bytes_per_s: float
+    width: str
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _text(path: str) -> str:
+    """A small file's first line; empty where it cannot be read."""
+    try:
+        return clean_text(read_small(path).split(b"\n", 1)[0].decode("utf-8", "replace").strip())
+    except OSError:
+        return ""
+
+
+def _number(folder: str, name: str) -> int | None:
+    """A counter, or None: not there, or "N/A (no PMA)" from an adapter that does not count."""
+    try:
+        value = int(read_small(f"{folder}/{name}"))
+    except (OSError, ValueError):
+        return None
+    return value if 0 <= value < 2**64 else None
+
+
+def _total(folder: str, names: tuple[str, ...]) -> int | None:
+    values = [_number(folder, name) for name in names]
+    counts = [value for value in values if value is not None]
+    return sum(counts) if counts and len(counts) == len(values) else None
+
+
+def _link_rate(folder: str) -> LinkRate | None:
+    """The speed of the link as it is now (``400 Gb/sec (4X NDR)``)."""
+    match = _RATE.match(_text(f"{folder}/rate"))
+    try:
+        speed = float(match[1]) * 1e9 / 8.0 if match is not None else 0.0
+    except ValueError:
+        return None
+    if match is None or speed <= 0.0:
+        return None
+    return LinkRate(speed, " ".join(part for part in match.groups()[1:] if part))
+
+
+# The fabric over time: rates and sums over all ports, and which links are down or slower than they should be.
+#
+# A counter that falls was reset or has wrapped: that is a gap, never traffic. Sums only grow: they begin with the
+# ports' first values, and a port that comes or goes adds only what it counts while it is watched.
 
 LOOK_S = 60.0
 """How often new ports are looked for."""
@@ -247,42 +169,58 @@ class _Flow:
 
 
 class _Port:
-    """What is remembered of one port."""
+    """One port: where its files are, which it has, and what is remembered of it."""
 
-    def __init__(self, port: PortFiles) -> None:
-        self.files = port
+    def __init__(self, device_folder: str, device: str, port: str) -> None:
+        self.name = clean_text(f"{device}/{port}")
+        self.folder = folder = f"{device_folder}/ports/{port}"
+        parts = ("counters", "counters_ext", "hw_counters")
+        there = {f"{part}/{name}" for part in parts for name in _names(f"{folder}/{part}")}
+        readable = (
+            row for row in _BYTES if there.issuperset(row[1] + row[2]) and _total(folder, row[1] + row[2]) is not None
+        )
+        self._bytes_per_unit, self.received, self._sent = next(readable, (1, (), ()))
+        self._files = {key: tuple(name for name in names if name in there) for key, names in COUNT_FILES.items()}
+        link = f"{device_folder}/device/driver"
+        driver = os.path.basename(os.readlink(link)) if os.path.islink(link) else ""
+        if driver == "efa" or "hw_counters/rx_drops" in there:
+            self.kind = "EFA"
+        elif "RNIC" in _text(f"{device_folder}/node_type"):
+            self.kind = "iWARP"
+        else:
+            self.kind = "RoCE" if _text(f"{folder}/link_layer") == "Ethernet" else "InfiniBand"
+        self.model = _text(f"{device_folder}/board_id") or _text(f"{device_folder}/hca_type") or driver
+        """What equal adapters share."""
         self.state, self.up, self.gone = "", False, False
         self.has_been_up = self.disabled = False
         self.rate: LinkRate | None = None
         self.best = 0.0
         self.rx, self.tx = _Flow(), _Flow()
-        self.counts: dict[str, dict[str, int]] = {DROPS: {}, RETRANSMITS: {}, LINK_ERRORS: {}}
+        self.counts: dict[str, dict[str, int]] = {key: {} for key in COUNT_FILES}
         self.grown: dict[str, int] = {}
 
     def read(self, now: float, *, seldom: bool) -> None:
-        folder, port = self.files.folder, self.files
-        state = port_state(folder)
-        self.gone = state is None
-        was_up, self.up = self.up, state is not None and state[0] in ACTIVE
-        self.state = "gone" if state is None else state[1]
+        """``4: ACTIVE`` is the logical state as number and word; without it the port is gone."""
+        code, _, word = _text(f"{self.folder}/state").partition(":")
+        self.gone = not code.isdecimal()
+        was_up, self.up = self.up, not self.gone and int(code) in ACTIVE
+        self.state = "gone" if self.gone else word.strip().lower()
         if not self.up:
-            self.disabled = is_disabled(folder)
-        if self.up and (seldom or not was_up):
-            self.rate = link_rate(folder)
+            self.disabled = _text(f"{self.folder}/phys_state").startswith(f"{DISABLED}:")
+        elif seldom or not was_up:
+            self.rate = _link_rate(self.folder)
             self.best = max(self.best, self.rate.bytes_per_s if self.rate else 0.0)
-        received, sent = (_total(folder, names) for names in (port.received, port.sent))
+        received, sent = (_total(self.folder, names) for names in (self.received, self._sent))
         self.has_been_up = self.has_been_up or self.up or bool(received)
-        self.rx.take(now, received, port.bytes_per_unit)
-        self.tx.take(now, sent, port.bytes_per_unit)
-        self.grown = {DROPS: self._count(DROPS, port.drops), RETRANSMITS: self._count(RETRANSMITS, port.retransmits)}
-        if seldom:
-            self.grown[LINK_ERRORS] = self._count(LINK_ERRORS, port.link_errors)
+        self.rx.take(now, received, self._bytes_per_unit)
+        self.tx.take(now, sent, self._bytes_per_unit)
+        self.grown = {key: self._count(key) for key in COUNT_FILES if seldom or key != LINK_ERRORS}
 
-    def _count(self, key: str, names: tuple[str, ...]) -> int:
+    def _count(self, key: str) -> int:
         """How much the counters have grown since the reading before; the first one is their base."""
         last_counts, grown = self.counts[key], 0
-        for name in names:
-            value = number(self.files.folder, name)
+        for name in self._files[key]:
+            value = _number(self.folder, name)
             if value is None:
                 last_counts.pop(name, None)
                 continue
@@ -297,15 +235,15 @@ class _Port:
 
     def shown(self, usual: float | None) -> FabricPort:
         """``usual`` is the speed of most adapters like this one, in bytes a second, where one can be told."""
-        up, rate = self.up, self.rate
+        rate = self.rate if self.up else None
         return FabricPort(
-            name=self.files.name,
-            kind=self.files.kind,
+            name=self.name,
+            kind=self.kind,
             state=self.state,
-            up=up,
+            up=self.up,
             spare=self.spare,
-            width=rate.width if up and rate else "",
-            peak_bytes_per_s=rate.bytes_per_s if up and rate else None,
+            width=rate.width if rate else "",
+            peak_bytes_per_s=rate.bytes_per_s if rate else None,
             rx_bytes_per_s=self.rx.rate,
             tx_bytes_per_s=self.tx.rate,
             drops=_sum(self.counts[DROPS]),
@@ -324,7 +262,7 @@ class _Port:
         best = max(self.best, usual or 0.0)
         if self.rate.bytes_per_s < best:
             return f"{_gigabits(self.rate.bytes_per_s)} instead of {_gigabits(best)} Gb/s"
-        if self.files.kind == "InfiniBand" and self.rate.width.startswith("1X"):
+        if self.kind == "InfiniBand" and self.rate.width.startswith("1X"):
             return f"one lane wide ({self.rate.width})"
         return ""
 
@@ -359,18 +297,23 @@ class FabricCollector:
         if self._looked_at is not None and now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        for port in find_ports(self._sys):
-            if port.name not in self._ports:
-                self._ports[port.name] = _Port(port)
+        root = f"{self._sys}/class/infiniband"
+        for device in _names(root):
+            folder = f"{root}/{device}"
+            # The adapter's own counters include what its virtual functions carry.
+            if not os.path.exists(f"{folder}/device/physfn"):
+                for port in _names(f"{folder}/ports"):
+                    if len(self._ports) < MOST_PORTS and clean_text(f"{device}/{port}") not in self._ports:
+                        self._ports[clean_text(f"{device}/{port}")] = _Port(folder, device, port)
 
     def _reading(self) -> FabricReading:
         ports = list(self._ports.values())
         usual = _usual(ports)
-        shown = tuple(port.shown(usual.get((port.files.model, port.files.kind))) for port in ports)
+        shown = tuple(port.shown(usual.get((port.model, port.kind))) for port in ports)
         values: dict[str, float | int | None] = {}
         missing: dict[str, str] = {}
         # A software port counts no bytes, so it is left out of the sums.
-        counted = [port for port in ports if port.files.received and (port.up or not port.gone)]
+        counted = [port for port in ports if port.received and (port.up or not port.gone)]
         for key, flows in ((RX, [port.rx for port in counted]), (TX, [port.tx for port in counted])):
             reason = next((flow.reason for flow in flows if flow.rate is None), None if flows else _NO_BYTES)
             values[key] = None if reason else sum(flow.rate or 0.0 for flow in flows)
@@ -379,7 +322,7 @@ class FabricCollector:
         values[PEAK] = sum(port.rate.bytes_per_s for port in counted if port.up and port.rate) or None
         if values[PEAK] is None:
             missing[PEAK] = "no port has a link"
-        for key in (DROPS, RETRANSMITS, LINK_ERRORS):
+        for key in COUNT_FILES:
             has_counter = any(port.counts[key] for port in ports)
             values[key] = self._totals[key] if has_counter else None
             if not has_counter:
@@ -393,20 +336,14 @@ def _usual(ports: list[_Port]) -> dict[tuple[str, str], float]:
     """The speed that more than half of at least three equal adapters have, by model and kind."""
     alike: dict[tuple[str, str], list[float]] = {}
     for port in ports:
-        if port.up and port.rate and port.files.model:
-            alike.setdefault((port.files.model, port.files.kind), []).append(port.rate.bytes_per_s)
+        if port.up and port.rate and port.model:
+            alike.setdefault((port.model, port.kind), []).append(port.rate.bytes_per_s)
     usual = {}
     for key, rates in alike.items():
         rate, times = Counter(rates).most_common(1)[0]
         if len(rates) >= LEAST_ALIKE and 2 * times > len(rates):
             usual[key] = rate
     return usual
-
-
-def _total(folder: str, names: tuple[str, ...]) -> int | None:
-    values = [number(folder, name) for name in names]
-    counts = [value for value in values if value is not None]
-    return sum(counts) if counts and len(counts) == len(values) else None
 
 
 def _sum(counts: Mapping[str, int]) -> int | None:
@@ -462,11 +399,7 @@ class FabricWatch:
         if self._looked_at is not None and 0.0 <= now - self._looked_at < LOOK_S:
             return None
         self._looked_at = self._asked_at = now
-        try:
-            adapters = os.listdir(f"{self._sys}/class/infiniband")
-        except OSError:
-            adapters = []
-        if adapters:
+        if _names(f"{self._sys}/class/infiniband"):
             collector = FabricCollector(self._sys)
             self._worker = Worker("fabric", lambda: collector.read(time.monotonic()))
             self._worker.ask()

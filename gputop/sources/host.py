@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from math import inf
 from typing import Any, cast
 
 from msgspec import Struct
@@ -106,7 +106,7 @@ _STEPPED = "the clock stepped back"
 # Disks, network, TCP, swap and the cgroup's limits cost most to read and are shown as slow averages.
 _SLOW_S = 2.0
 _MOST_OPEN = 8
-_PRESSURES = (("psi_cpu_pct", "cpu"), ("psi_io_pct", "io"), ("psi_mem_pct", "memory"))
+_MEMORY = (b"MemTotal:", b"MemFree:", b"MemAvailable:", b"Buffers:", b"Cached:", b"SwapTotal:", b"SwapFree:")
 _NO_PRESSURE = "no pressure information (needs Linux 4.20 with CONFIG_PSI, on some systems psi=1 at boot)"
 
 
@@ -128,14 +128,6 @@ class _Limits(Struct, frozen=True):
     cpu_count: float
     memory_bytes: int | None
     memory_used_bytes: int | None
-
-
-class _Memory(Struct, frozen=True):
-    """Bytes."""
-
-    total: float
-    available: float
-    swap_used: float | None
 
 
 class HostCollector:
@@ -182,7 +174,6 @@ class HostCollector:
         missing.update(fabric.missing)
         if isinstance(self._retransmits, str):
             missing["tcp_retransmits"] = self._retransmits
-        pressures = {key: self._pressure(key, name, now, missing) for key, name in _PRESSURES}
         return HostSample(
             cpu_pct=self._cpu(now, missing),
             cpu_count=self._limits.cpu_count if self._limits else None,
@@ -194,9 +185,9 @@ class HostCollector:
             disk_write_bytes_per_s=self._disks.second,
             net_rx_bytes_per_s=self._network.first,
             net_tx_bytes_per_s=self._network.second,
-            psi_cpu_pct=pressures["psi_cpu_pct"],
-            psi_io_pct=pressures["psi_io_pct"],
-            psi_mem_pct=pressures["psi_mem_pct"],
+            psi_cpu_pct=self._pressure("psi_cpu_pct", "cpu", now, missing),
+            psi_io_pct=self._pressure("psi_io_pct", "io", now, missing),
+            psi_mem_pct=self._pressure("psi_mem_pct", "memory", now, missing),
             tcp_retransmits=None if isinstance(self._retransmits, str) else self._retransmits,
             **cast("dict[str, Any]", fabric.values),
             unavailable=missing,
@@ -246,23 +237,28 @@ class HostCollector:
         """Used and total bytes, of the cgroup where its limit is below the machine's memory; and swap in use."""
         try:
             memory = _meminfo(self._files.read("meminfo"))
-        except (OSError, ValueError, IndexError):
+            total = memory[b"MemTotal"]
+            free = memory[b"MemFree"] + memory.get(b"Buffers", 0.0) + memory.get(b"Cached", 0.0)
+        except (OSError, ValueError, KeyError):
             for key in ("mem_used_bytes", "mem_total_bytes", "swap_used_bytes"):
                 missing[key] = "cannot read /proc/meminfo"
             return None, None, None
-        if memory.swap_used is None:
+        swap = memory[b"SwapTotal"] - memory[b"SwapFree"] if memory.keys() >= {b"SwapTotal", b"SwapFree"} else None
+        if swap is None:
             missing["swap_used_bytes"] = "cannot read /proc/meminfo"
         limits = self._limits
-        if limits and limits.memory_bytes is not None and limits.memory_bytes < memory.total:
+        if limits and limits.memory_bytes is not None and limits.memory_bytes < total:
             used = limits.memory_used_bytes
             if used is None:
                 missing["mem_used_bytes"] = "the cgroup does not say how much it holds"
-            return None if used is None else float(used), float(limits.memory_bytes), memory.swap_used
-        return memory.total - memory.available, memory.total, memory.swap_used
+            return None if used is None else float(used), float(limits.memory_bytes), swap
+        # Kernels before 3.14 lack it, and some containers say that more is available than there is.
+        available = memory.get(b"MemAvailable", inf)
+        return total - (available if available <= total else min(total, free)), total, swap
 
     def _pressure(self, key: str, name: str, now: float, missing: dict[str, str]) -> float | None:
         """Share of our own interval in which some task was stalled, from the kernel's total of microseconds."""
-        counters: tuple[float, float] | str = _NO_PRESSURE
+        counters: tuple[float, float] | str
         try:
             some_line = self._files.read(f"pressure/{name}").split(b"\n", 1)[0]
             counters = int(some_line.rpartition(b"total=")[2]) / 1e4, 0.0
@@ -290,29 +286,7 @@ class HostCollector:
         )
 
 
-def _meminfo(data: bytes) -> _Memory:
-    """Memory and swap from /proc/meminfo. Raises ValueError and IndexError where even the total is missing."""
-    total = _bytes_of_line(data, b"MemTotal:")
-    try:
-        swap: float | None = _bytes_of_line(data, b"SwapTotal:") - _bytes_of_line(data, b"SwapFree:")
-    except (ValueError, IndexError):
-        swap = None
-    try:
-        available = _bytes_of_line(data, b"MemAvailable:")
-        # Some containers say that more is available than there is, proc(5) of the host beside limits of their own.
-        if available <= total:
-            return _Memory(total, available, swap)
-    except (ValueError, IndexError):
-        # Kernels before 3.14, and files that containers cut.
-        pass
-    free = _bytes_of_line(data, b"MemFree:")
-    for name in (b"Buffers:", b"\nCached:"):
-        with suppress(ValueError, IndexError):
-            free += _bytes_of_line(data, name)
-    return _Memory(total, min(total, free), swap)
-
-
-def _bytes_of_line(data: bytes, name: bytes) -> float:
-    """Bytes of one line, which gives kB. Raises ValueError and IndexError."""
-    begin = data.index(name) + len(name)
-    return 1024.0 * float(data[begin : begin + 32].split(None, 1)[0])
+def _meminfo(data: bytes) -> dict[bytes, float]:
+    """The lines of /proc/meminfo that are used, in bytes: it gives kB. Raises ValueError."""
+    rows = (line.split(None, 2) for line in data.splitlines() if line.startswith(_MEMORY))
+    return {row[0].rstrip(b":"): 1024.0 * float(row[1]) for row in rows if len(row) > 1}

@@ -184,7 +184,7 @@ def test_virtual_functions_beside_their_adapter_are_not_counted_twice(tree: Fabr
     tree.mlx5(0)
     tree.mlx5(1)
     (tree.ports / "mlx5_1/device/physfn").mkdir(parents=True)
-    assert [port.name for port in files.find_ports(str(tree.sys))] == ["mlx5_0/1"]
+    assert [port.name for port in _read(tree)[1].ports] == ["mlx5_0/1"]
 
 
 def test_without_a_fabric_one_folder_is_looked_at_once_a_minute(
