@@ -25,9 +25,8 @@ import pytest
 from gputop.api.run_summary import Summary, WatchCost
 from gputop.cli import main
 from gputop.commands.registry import commands_and_parts
-from gputop.features.alerts.alert_judge import AlertChange
 from gputop.features.alerts.alert_table import alerts_of
-from gputop.features.alerts.firing import NotHanded, gpus_firing
+from gputop.features.alerts.firing import AlertChange, NotHanded, gpus_firing
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.fleet_data import RedactedFleet
 from gputop.features.fleet.fleet_frame import fleet_frame

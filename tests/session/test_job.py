@@ -16,8 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.features.alerts.alert_table import alerts_of
-from gputop.features.alerts.node_alerts import NodeAlerts
-from gputop.features.alerts.runner import FiringLock
+from gputop.features.alerts.node_alerts import FiringLock, NodeAlerts
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import SourceError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Literal, NoReturn, TypeVar
@@ -17,7 +18,7 @@ from gputop.model.alert_board import Per, Share
 from gputop.model.derived import gap_pct
 from gputop.model.expression import Expression, ExpressionError, Term, Vocabulary, nearest, parse_expression
 from gputop.model.metrics import GPU_METRICS, Metric, pct
-from gputop.model.quantity import HOUR_S, SECONDS
+from gputop.model.quantity import HOUR_S, is_number, typed_number
 from gputop.model.snapshot import POD, GpuSample, ProcessSample, value
 
 # The condition of an alert: ``badge:ecc``, ``temp_c > 85``, ``sm_occupancy_pct < 20 and util_pct > 50``. A term is a
@@ -181,7 +182,6 @@ OF_ONE_GPU = ("gpu", "uuid", "pci", "verdict", "level", "pid")
 PLACEHOLDER = re.compile(r"\{([A-Za-z_]+)\}")
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
 _Word = TypeVar("_Word", bound=str)
-_TIME = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]*)")
 
 
 class AlertError(Exception):
@@ -333,12 +333,11 @@ class _Reader:
         value = self._table.get(field)
         if value is None:
             return default
-        seconds = None
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            seconds = float(value)
-        elif isinstance(value, str) and (match := _TIME.fullmatch(value.strip().lower())) and match[2] in SECONDS:
-            seconds = float(match[1]) * SECONDS[match[2]]
-        if seconds is None or not least <= seconds <= LONGEST_S:
+        seconds = float(value) if is_number(value) else -1.0
+        if isinstance(value, str):
+            with suppress(ValueError):
+                seconds = typed_number(value.strip(), "s")
+        if not least <= seconds <= LONGEST_S:
             self._refuse(field, f"must be a time such as 30s, 5m or 1h, from {least:g}s to 30d, not {value!r}")
         return seconds
 

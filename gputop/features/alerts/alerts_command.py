@@ -19,8 +19,8 @@ from msgspec.structs import asdict
 from gputop.commands.registry import Needs
 from gputop.commands.shared_options import recording_filter_of, selectable, stdout_is_text, wait_of, waiting
 from gputop.config import ConfigError, Settings, default_path
-from gputop.features.alerts.alert_judge import DryRun, WouldFire
-from gputop.features.alerts.alert_table import Alert
+from gputop.features.alerts.alert_table import Alert, alerts_of
+from gputop.model.expression import nearest
 from gputop.model.quantity import count, length, which_gpus
 from gputop.model.source import SourceError, UsageError
 from gputop.output.document import Document, Entries, Table, part, plain
@@ -28,7 +28,7 @@ from gputop.output.messages import say
 from gputop.output.snapshot_data import json_text
 
 if TYPE_CHECKING:
-    from gputop.features.alerts.firing import Firing
+    from gputop.features.alerts.firing import DryRun, Firing, WouldFire
     from gputop.features.alerts.node_alerts import NodeAlerts
 
 
@@ -43,6 +43,10 @@ def configuration_file(args: Any) -> Path:
     return Path(named or default_path())
 
 
+def _no_alert(args: Any) -> str:
+    return f"no [[alert]] in {configuration_file(args)}; `gputop help alerts` shows how to write one"
+
+
 def alerts_here(
     args: Any, settings: Settings, *, fire: bool = True, tell: Callable[[str], None] | None = None
 ) -> NodeAlerts | None:
@@ -55,7 +59,7 @@ def alerts_here(
         return None
     from gputop.features.alerts.node_alerts import NodeAlerts
 
-    alerts = alerts_in(settings)
+    alerts = alerts_of(settings.alert)
     if not fire:
         return NodeAlerts(alerts)
     for alert in alerts:
@@ -66,7 +70,7 @@ def alerts_here(
             tell(REDACTED)
         return None
     refuse_unsafe(args, alerts)
-    from gputop.features.alerts.runner import FiringLock
+    from gputop.features.alerts.node_alerts import FiringLock
 
     node_alerts = NodeAlerts(alerts, FiringLock(_runtime_directory()), tell)
     if why_not := node_alerts.why_not():
@@ -81,18 +85,10 @@ def alerts_on_screen(args: Any, settings: Settings) -> NodeAlerts | None:
     """
     fire = bool(getattr(args, "alerts", False))
     if fire and not settings.alert:
-        file = configuration_file(args)
-        raise UsageError(f"--alerts: no [[alert]] in {file}; `gputop help alerts` shows how to write one")
+        raise UsageError(f"--alerts: {_no_alert(args)}")
     if fire and settings.redact:
         raise UsageError(f"--alerts: {REDACTED}")
     return alerts_here(args, settings, fire=fire)
-
-
-def alerts_in(settings: Settings) -> tuple[Alert, ...]:
-    """The alerts of the settings, which were checked when they were read."""
-    from gputop.features.alerts.alert_table import alerts_of
-
-    return alerts_of(settings.alert)
 
 
 def refuse_unsafe(args: Any, alerts: Sequence[Alert]) -> None:
@@ -116,9 +112,9 @@ def doctor_report(args: Any, settings: Settings) -> dict[str, Any]:
     """The alerts for `gputop doctor`, without secrets: which process fires them now, or why none can."""
     if not settings.alert:
         return {}
-    from gputop.features.alerts.runner import holder
+    from gputop.features.alerts.node_alerts import holder
 
-    alerts, problem = alerts_in(settings), None
+    alerts, problem = alerts_of(settings.alert), None
     try:
         refuse_unsafe(args, alerts)
     except ConfigError as error:
@@ -214,10 +210,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    alerts = alerts_in(settings)
+    alerts = alerts_of(settings.alert)
     if not alerts:
-        file = configuration_file(args)
-        raise UsageError(f"no [[alert]] in {file}; `gputop help alerts` shows how to write one")
+        raise UsageError(_no_alert(args))
     if not args.json:
         stdout_is_text(settings)
     if args.test is not None:
@@ -246,14 +241,11 @@ def _dry_run(args: argparse.Namespace, settings: Settings, alerts: Sequence[Aler
 def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert]) -> int:
     alert = next((alert for alert in alerts if alert.name == args.test), None)
     if alert is None:
-        from gputop.model.expression import nearest
-
-        names = [alert.name for alert in alerts]
-        raise UsageError(f"there is no alert {args.test!r}{nearest(args.test, names)}")
+        raise UsageError(f"there is no alert {args.test!r}{nearest(args.test, [alert.name for alert in alerts])}")
     if not alert.run:
         raise UsageError(f"alert {alert.name} has no run: there is nothing to fire")
     refuse_unsafe(args, [alert])
-    from gputop.features.alerts.runner import outcome_of
+    from gputop.features.alerts.node_alerts import outcome_of
 
     outcome = outcome_of(_firing(args, settings, alert))
     say(f"alert {alert.name}: {outcome.words}")
@@ -264,8 +256,7 @@ def _test(args: argparse.Namespace, settings: Settings, alerts: Sequence[Alert])
 
 def _firing(args: argparse.Namespace, settings: Settings, alert: Alert) -> Firing:
     """What the alert passes on for the first GPU here; where none can be read, what works without one."""
-    from gputop.features.alerts.alert_judge import AlertChange
-    from gputop.features.alerts.firing import bare_firing, gpus_firing
+    from gputop.features.alerts.firing import AlertChange, bare_firing, gpus_firing
     from gputop.monitor import Monitor
     from gputop.sources.local import open_local
 

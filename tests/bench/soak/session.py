@@ -22,8 +22,7 @@ from urllib.request import urlopen
 from msgspec.structs import replace
 
 from gputop.features.alerts.alert_table import alerts_of
-from gputop.features.alerts.node_alerts import NodeAlerts
-from gputop.features.alerts.runner import FiringLock
+from gputop.features.alerts.node_alerts import FiringLock, NodeAlerts
 from gputop.features.export.export_feed import ExportFeed
 from gputop.features.export.metrics_page import PageChoice
 from gputop.features.export.scrape_server import ScrapeServer, listen, parse

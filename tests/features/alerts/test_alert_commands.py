@@ -23,7 +23,7 @@ from gputop.config import ConfigError, Settings, load
 from gputop.features.alerts.alert_table import Alert, alerts_of
 from gputop.features.alerts.alerts_command import alerts_here, doctor_report
 from gputop.features.alerts.firing import Firing
-from gputop.features.alerts.runner import CommandOutcome, FiringLock, outcome_of
+from gputop.features.alerts.node_alerts import CommandOutcome, FiringLock, outcome_of
 from tests.nvml.stand_in import Scenario
 from tests.support.waiting import until
 
@@ -126,7 +126,7 @@ def test_a_command_is_over_when_it_ends_whatever_it_has_left_behind() -> None:
     until(lambda: left(marker) != [])  # the shell may have ended before its child has become sleep
     (daemon,) = left(marker)
     daemon.kill()
-    assert outcome.words == "sh ended with 3" and outcome.has_failed
+    assert outcome.words == "sh ended with status 3" and outcome.has_failed
 
 
 @pytest.mark.slow
@@ -134,12 +134,12 @@ def test_what_a_command_gets_and_what_is_kept_of_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HF_TOKEN", "hf_hunter2hunter2hunter2hunter2hunter2")
     monkeypatch.chdir(tmp_path)
     outcome = ended("sh", "-c", "env; pwd; cat; exit 7", text='{"gpu": 3}')
-    assert outcome.words == "sh ended with 7"
+    assert outcome.words == "sh ended with status 7"
     lines = outcome.output.split(" ⏎ ")
     assert {line.split("=")[0] for line in lines if "=" in line} <= {"PATH", "HOME", "LANG", "PWD", "_", "SHLVL"}
     assert lines[-2:] == ["/", '{"gpu": 3}']
     flood = ended("sh", "-c", "yes hf_hunter2hunter2hunter2hunter2hunter2 | head -c 50000000; kill -TERM $$")
-    assert flood.words == "sh was ended by signal 15"
+    assert flood.words == "sh was ended by SIGTERM"
     assert 0 < len(flood.output) <= 8192 and "hunter2" not in flood.output
     assert ended("no-such-program").words == "no-such-program cannot be run: No such file or directory"
     assert ended("cat", "/proc/self/status").output.count("CapAmb: 0000000000000000") == 1
@@ -185,7 +185,7 @@ def test_record_and_export_fire_once_an_hour_and_what_runs_goes_on_after_a_kill(
     config.chmod(0o600)
     with recorder(scenario, runtime, config, "record", "--for", "1s", "-o", str(tmp_path / "r.jsonl")) as done:
         _, said = done.communicate(timeout=30)
-    assert done.returncode == 0 and said.count("alert busy on GPU 0: sh ended with 0") == 1, said
+    assert done.returncode == 0 and said.count("alert busy on GPU 0: sh ended with status 0") == 1, said
     assert json.loads(out.read_text().splitlines()[0])["alert"] == "busy"
     # Within the hour nobody fires again: the file in the runtime directory knows.
     with recorder(scenario, runtime, config, "record", "--for", "1s", "-o", str(tmp_path / "s.jsonl")) as again:
@@ -194,7 +194,7 @@ def test_record_and_export_fire_once_an_hour_and_what_runs_goes_on_after_a_kill(
     with recorder(scenario, runtime, config, "export", "--listen", "127.0.0.1:0") as exporter:
         until(lambda: out.read_text().count('"alert": "busy"') == 2)
         exporter.terminate()
-        assert "sh ended with 0" in exporter.communicate(timeout=30)[1]
+        assert "sh ended with status 0" in exporter.communicate(timeout=30)[1]
     (runtime / "alerts").unlink()
     marker = f"27.{os.getpid()}"
     command = f'["sh", "-c", "exec >>{out} 2>&1; sleep {marker}; echo late"]\n'

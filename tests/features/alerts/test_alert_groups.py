@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.features.alerts.alert_judge import AlertChange, Judge
 from gputop.features.alerts.alert_table import Alert, AlertError, alerts_of
-from gputop.features.alerts.firing import NotHanded, firing_of
-from gputop.features.alerts.runner import FiringLock
+from gputop.features.alerts.firing import AlertChange, Judge, NotHanded, firing_of
+from gputop.features.alerts.node_alerts import FiringLock
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
 from gputop.monitor import Monitor
 from gputop.sources.simulation.life import slurm

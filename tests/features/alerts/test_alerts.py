@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.commands.config import ConfigWatch, problems
 from gputop.diagnosis.types import Badge, GpuDiagnosis
-from gputop.features.alerts.alert_judge import Judge
 from gputop.features.alerts.alert_table import Alert, AlertError, alerts_of, ids, keys, parse
+from gputop.features.alerts.firing import Judge
 from gputop.model.expression import ExpressionError
 from gputop.model.snapshot import GpuSample, GpuStatic, Machine, Snapshot
 from tests.support.examples import any_text, looks
