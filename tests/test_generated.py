@@ -13,7 +13,7 @@ from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, ProcessSampl
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.help_rows import help_rows
 from gputop.paint.keys import KEYS
-from gputop.recording.typed_cells import TYPED
+from gputop.recording.format import TYPED
 from tests.tools.reference import MADE_BY, ROOT, TABLE, faults, texts
 from tests.tools.screenshots import FOLDER, TOUR, TOUR_STEPS, pictures, tour, write
 

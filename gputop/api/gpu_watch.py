@@ -20,8 +20,7 @@ from gputop.model.snapshot import COLLECTORS, Event, Snapshot
 from gputop.model.source import MarkedSource
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame, Monitor
-from gputop.recording.format import RecordingError
-from gputop.recording.lines_beside_frames import RunFacts
+from gputop.recording.format import RecordingError, RunFacts
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.session import Arrivals, OwnGpus, Session

@@ -23,9 +23,8 @@ from gputop.diagnosis.job_steps import growth_remedy
 from gputop.model.quantity import duration, length, memory, step_time
 from gputop.model.steps import StepRow
 from gputop.monitor import Frame
-from gputop.report.gpu_account import GpuReport
+from gputop.report.accounts import GpuReport, StepAccount
 from gputop.report.job_report import JobReport, ReportBuilder
-from gputop.report.step_account import StepAccount
 from gputop.sources.procfs import read_small
 
 if TYPE_CHECKING:
@@ -248,8 +247,7 @@ def _files(target: str) -> list[str]:
 
 def _steps(path: str, before: float) -> Iterator[tuple[StepRow, ...]]:
     from gputop.recording.file_lines import open_recording
-    from gputop.recording.format import Damage, RecordingError, parse_line
-    from gputop.recording.lines_beside_frames import rows_beside
+    from gputop.recording.format import Damage, RecordingError, parse_line, rows_beside
     from gputop.recording.reader import lines_in
 
     try:

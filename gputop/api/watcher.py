@@ -26,7 +26,7 @@ from gputop.diagnosis.telling import head_of
 from gputop.model.quantity import error_words
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import Phase, StepRow, mean_phases
-from gputop.report.step_account import StepAccount, StepReport
+from gputop.report.accounts import StepAccount, StepReport
 from gputop.sources.step_datagrams import scoped_run
 from gputop.sources.step_sender import StepSender
 from gputop.sources.surroundings import check_library

@@ -29,9 +29,8 @@ from gputop.model.steps import StepHistory, StepPace
 from gputop.monitor import MOST_GPUS, in_runs
 from gputop.output.diagnosis_text import diagnosis_document
 from gputop.output.document import plain
-from gputop.output.line_format import checked, formatted
 from gputop.output.messages import show_progress
-from gputop.output.snapshot_data import json_text
+from gputop.output.snapshot_data import checked, formatted, json_text
 from gputop.recording.reader import read_snapshots
 from gputop.session.session import Arrivals
 

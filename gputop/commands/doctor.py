@@ -118,7 +118,7 @@ def write_bundle(path: Path, redacted: Callable[[Redactor], dict[str, Any]], set
     """
     import getpass
 
-    from gputop.output.private_file import write_private
+    from gputop.system.given_file import write_private
 
     redactor = Redactor()
     # Whose machine it is stands in texts of any kind.

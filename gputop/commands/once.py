@@ -56,8 +56,7 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     wait_s = wait_of(args)
     if args.format is not None:
-        from gputop.output.line_format import checked
-        from gputop.output.snapshot_data import LINE_KEYS
+        from gputop.output.snapshot_data import LINE_KEYS, checked
 
         checked(args.format, LINE_KEYS)
     redactor = redactor_of(settings)
@@ -142,8 +141,7 @@ def _data(args: argparse.Namespace, settings: Settings, passing: Expression | No
 
 def _lines(args: argparse.Namespace, _settings: Settings, _passing: Expression | None) -> Callable[[OneReading], str]:
     """Prints a line a GPU in the format of ``--format``."""
-    from gputop.output.line_format import formatted
-    from gputop.output.snapshot_data import line_values, once_data
+    from gputop.output.snapshot_data import formatted, line_values, once_data
 
     def text(reading: OneReading) -> str:
         lines = line_values({**once_data(reading.snapshot), **reading.data()})

@@ -64,8 +64,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _folder(args: argparse.Namespace, settings: Settings, form: str) -> int:
     """The runs of a folder, a row each, with a progress line on stderr where that is a terminal."""
     from gputop.output.document import html, markdown, plain
-    from gputop.output.folder_report import folder_document, folder_json
-    from gputop.report.run_folder import run_folder
+    from gputop.output.folder_report import folder_document, folder_json, run_folder
 
     try:
         folder = run_folder(

@@ -12,12 +12,12 @@ from gputop.commands.shared_options import redacted_source, redactor_of, run_wat
 from gputop.config import Settings
 from gputop.model.source import UsageError
 from gputop.output.messages import say
-from gputop.output.private_file import write_private
 from gputop.output.report_text import report_as, report_text
 from gputop.session.job import run_job
 from gputop.sources.local import open_local, with_servers_of
 from gputop.sources.marked import Marked
 from gputop.sources.procfs import parent_and_group
+from gputop.system.given_file import write_private
 
 NEEDS = Needs("nothing")
 

@@ -19,12 +19,12 @@ from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text, plain_text
 from gputop.output.messages import say
 from gputop.output.picture import PngError, png, png_font, svg
-from gputop.output.private_file import write_private
 from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.line import Row
 from gputop.paint.main_screen import main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
+from gputop.system.given_file import write_private
 
 if TYPE_CHECKING:
     from gputop.model.redaction import Redactor

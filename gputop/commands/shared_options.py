@@ -17,7 +17,7 @@ from gputop.model.metrics import Unit
 from gputop.model.quantity import count, typed_number
 from gputop.model.source import UsageError
 from gputop.output.messages import in_ascii, say
-from gputop.output.private_file import write_private
+from gputop.system.given_file import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,6 +9,7 @@ import math
 import re
 import sys
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -76,6 +77,11 @@ def which_gpus(indices: Iterable[int]) -> str:
 def count(number: int, noun: str) -> str:
     """``1 frame``, ``2 frames``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def kinds(names: Iterable[str]) -> str:
+    """``7 × H100, 1 × T4``; empty for none."""
+    return ", ".join(f"{times} × {name}" for name, times in Counter(names).items())
 
 
 def rate(value: float | None) -> str:

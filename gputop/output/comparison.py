@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from gputop.diagnosis.thresholds import CLEAR_POINTS, SAME_POINTS, SAME_RATIO
 from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, State
-from gputop.model.quantity import GIB, duration, length, of_hundred, per_second, step_time
+from gputop.model.quantity import GIB, duration, kinds, length, of_hundred, per_second, step_time
 from gputop.model.steps import MOST_MFU_PCT
 from gputop.output.document import Block, Cell, Document, Items, LevelText, Table, Verdict, indented_json
-from gputop.report.gpu_account import GpuReport
+from gputop.report.accounts import GpuReport, mean_of
 from gputop.report.job_report import JobReport
 from gputop.report.lanes import Pictured
 
@@ -104,6 +104,15 @@ def _error(series: Sequence[float]) -> float | None:
 SCHEMA = 1
 _LEVELS: dict[str, Level] = {"better": "green", "worse": "red"}
 Direction = Literal["better", "worse", "same", "changed", "unknown"]
+Pair = tuple[float, float]
+"""Of before and after."""
+
+
+def _moved(change: float, least: float, sign: int) -> Direction:
+    """What a change means, where more is better (1), worse (-1) or neither (0); below ``least`` it is none."""
+    if abs(change) < least:
+        return "same"
+    return "changed" if sign == 0 else "better" if change * sign > 0.0 else "worse"
 
 
 class Difference(Struct, frozen=True):
@@ -131,121 +140,165 @@ class Comparison(Struct, frozen=True):
     gone: tuple[str, ...]
     new: tuple[str, ...]
 
+    @property
+    def step_s(self) -> Pair | None:
+        """Seconds a step, by what both jobs announced, else by what the rhythm of their GPUs showed; None where one of
+        them has neither."""
+        before, after = self.before, self.after
+        if before.steps and after.steps:
+            return before.steps[0].mean_s, after.steps[0].mean_s
+        if before.periods and after.periods and not before.steps and not after.steps:
+            return before.periods[0].period_s, after.periods[0].period_s
+        return None
+
+    @property
+    def lost_pct(self) -> Pair | None:
+        """How much of the judged GPU time was lost; None where nothing was judged in one of them."""
+        was, now = self.before.lost_share(), self.after.lost_share()
+        return None if was is None or now is None else (100.0 * was, 100.0 * now)
+
+    @property
+    def direction(self) -> Direction:
+        """What ``first_line`` says: of the step where both have one, else of the GPU time that was lost."""
+        return _moved(self.step_s[1] / self.step_s[0] - 1.0, SAME_RATIO, -1) if self.step_s else self.lost_direction
+
+    @property
+    def lost_direction(self) -> Direction:
+        """Of the GPU time that was lost."""
+        return _moved(self.lost_pct[1] - self.lost_pct[0], SAME_POINTS, -1) if self.lost_pct else "unknown"
+
 
 def compare(before: JobReport, after: JobReport) -> Comparison:
     """Compare two reports, over all GPUs of each. Shares, not seconds: the two may differ in length."""
-    differences = [
-        _difference(
-            f"share.{state}",
-            STATE_WORDS[state],
-            "%",
-            _share(before, state),
-            _share(after, state),
-            1 if state == "working" else -1 if state in NOT_WORK else 0,
-        )
-        for state in STATES
-    ]
-    has_sm = all(_mean(report, lambda gpu: gpu.sm_pct) is not None for report in (before, after))
-    was_work, now_work = (_mean(report, lambda gpu: gpu.work_pct) for report in (before, after))
-    worked = 0.0 if was_work is None or now_work is None else now_work - was_work
-    for key, label, unit, usual, read in _MEASURES:
-        # Where SM is known, util is not a goal: it also rises where a GPU only looks busier.
-        # As SM is none where the pipes or the memory are driven clearly otherwise: warps may be resident and wait.
-        aims_higher = key in ("sm_pct", "efficiency_pct") and abs(worked) >= CLEAR_POINTS
-        sign = 0 if (key == "util_pct" and has_sm) or aims_higher else usual
-        differences.append(_difference(key, label, unit, _mean(before, read), _mean(after, read), sign))
-    for key, label, unit in (
-        ("steps_per_s", "steps", "1/s"),
-        ("samples_per_s", "samples", "1/s"),
-        ("tokens_per_s", "tokens", "1/s"),
-        ("mfu_pct", "MFU", "%"),
-    ):
-        differences.append(_difference(key, label, unit, _of_steps(before, key), _of_steps(after, key), 1))
-    # A server is asked as much as its clients ask: requests are no merit of it, waiting is its fault.
-    for key, label, unit, sign in (
-        ("requests_per_s", "served requests", "1/s", 0),
-        ("tokens_per_s", "served tokens", "1/s", 0),
-        ("queue", "server's queue", "", -1),
-    ):
-        was_served, now_served = (_of_server(report, key) for report in (before, after))
-        differences.append(_difference(f"server_{key}", label, unit, was_served, now_served, sign))
-    was, now = _finding_names(before), _finding_names(after)
-    return Comparison(
-        before,
-        after,
-        tuple(differences),
-        tuple(text for name, text in was.items() if name not in now),
-        tuple(text for name, text in now.items() if name not in was),
+    values = {measure.key: (measure.read(before), measure.read(after)) for measure in _MEASURES}
+    was_work, now_work = values["work_pct"]
+    # Where SM is known, util is not a goal: it also rises where a GPU only looks busier.
+    # As SM is none where the pipes or the memory are driven clearly otherwise: warps may be resident and wait.
+    no_goals = [] if None in values["sm_pct"] else ["util_pct"]
+    if was_work is not None and now_work is not None and abs(now_work - was_work) >= CLEAR_POINTS:
+        no_goals += ["sm_pct", "efficiency_pct"]
+    differences = tuple(
+        _difference(measure, *values[measure.key], 0 if measure.key in no_goals else measure.sign)
+        for measure in _MEASURES
     )
+    was, now = _finding_names(before), _finding_names(after)
+    gone = tuple(text for name, text in was.items() if name not in now)
+    return Comparison(before, after, differences, gone, tuple(text for name, text in now.items() if name not in was))
 
 
-def _memory_gib(gpu: GpuReport) -> float | None:
-    return None if gpu.memory_peak_bytes is None else gpu.memory_peak_bytes / GIB
+class _Measure(Struct, frozen=True):
+    """What is compared; more of it is better (``sign`` 1), worse (-1) or neither (0)."""
+
+    key: str
+    label: str
+    unit: str
+    sign: int
+    read: Callable[[JobReport], float | None]
 
 
-_MEASURES: tuple[tuple[str, str, str, int, Callable[[GpuReport], float | None]], ...] = (
-    ("util_pct", "util", "%", 1, lambda gpu: gpu.util_pct),
-    ("sm_pct", "SM", "%", 1, lambda gpu: gpu.sm_pct),
-    ("work_pct", "work", "%", 1, lambda gpu: gpu.work_pct),
-    ("efficiency_pct", "efficiency", "%", 1, lambda gpu: gpu.efficiency_pct),
-    ("rhythm_s", "step rhythm", "s", -1, lambda gpu: gpu.rhythm_s),
-    ("memory_peak_bytes", "memory peak", "GiB", 0, _memory_gib),
-    ("power_w", "power", "W", 0, lambda gpu: gpu.power_w),
+def _share(state: State) -> _Measure:
+    """A state's share of the judged GPU time, in percent; the share of all time that was not judged."""
+    counted = [name for name in STATES if name != "unmeasured" or state == "unmeasured"]
+
+    def read(report: JobReport) -> float | None:
+        total = sum(gpu.seconds.get(name, 0.0) for gpu in report.gpus for name in counted)
+        return 100.0 * sum(gpu.seconds.get(state, 0.0) for gpu in report.gpus) / total if total > 0.0 else None
+
+    sign = 1 if state == "working" else -1 if state in NOT_WORK else 0
+    return _Measure(f"share.{state}", STATE_WORDS[state], "%", sign, read)
+
+
+def _mean(key: str, label: str, unit: str, sign: int, divisor: float = 1.0) -> _Measure:
+    """The mean of the GPUs that have it."""
+
+    def of_gpu(gpu: GpuReport) -> float | None:
+        value: float | None = getattr(gpu, key)
+        return None if value is None else value / divisor
+
+    return _Measure(key, label, unit, sign, lambda report: mean_of(report.gpus, of_gpu))
+
+
+def _of_steps(key: str, label: str, unit: str) -> _Measure:
+    """A figure of the run that made the most steps; a utilisation above 100 % is none."""
+
+    def read(report: JobReport) -> float | None:
+        value: float | None = getattr(report.steps[0], key) if report.steps else None
+        return None if key == "mfu_pct" and value is not None and value > MOST_MFU_PCT else value
+
+    return _Measure(key, label, unit, 1, read)
+
+
+def _of_server(key: str, label: str, unit: str, sign: int) -> _Measure:
+    """A figure of the only server that was asked; of several it belongs to none."""
+
+    def read(report: JobReport) -> float | None:
+        return getattr(report.servers[0], key) if len(report.servers) == 1 else None
+
+    return _Measure(f"server_{key}", label, unit, sign, read)
+
+
+_MEASURES = (
+    *map(_share, STATES),
+    _mean("util_pct", "util", "%", 1),
+    _mean("sm_pct", "SM", "%", 1),
+    _mean("work_pct", "work", "%", 1),
+    _mean("efficiency_pct", "efficiency", "%", 1),
+    _mean("rhythm_s", "step rhythm", "s", -1),
+    _mean("memory_peak_bytes", "memory peak", "GiB", 0, GIB),
+    _mean("power_w", "power", "W", 0),
+    _of_steps("steps_per_s", "steps", "1/s"),
+    _of_steps("samples_per_s", "samples", "1/s"),
+    _of_steps("tokens_per_s", "tokens", "1/s"),
+    _of_steps("mfu_pct", "MFU", "%"),
+    # A server is asked as much as its clients ask: requests are no merit of it, waiting is its fault.
+    _of_server("requests_per_s", "served requests", "1/s", 0),
+    _of_server("tokens_per_s", "served tokens", "1/s", 0),
+    _of_server("queue", "server's queue", "", -1),
 )
-"""Key, label, unit, whether more is better (1), worse (-1) or neither (0), and the value of one GPU."""
 
 
-def step_change(comparison: Comparison) -> tuple[float, float] | None:
-    """Seconds a step before and after, by what both jobs announced, else by what the rhythm of their GPUs showed; None
-    where one of them has neither."""
-    before, after = comparison.before, comparison.after
-    if before.steps and after.steps:
-        return before.steps[0].mean_s, after.steps[0].mean_s
-    if before.periods and after.periods and not before.steps and not after.steps:
-        return before.periods[0].period_s, after.periods[0].period_s
-    return None
+def _difference(measure: _Measure, before: float | None, after: float | None, sign: int) -> Difference:
+    # As they are shown: two counters read in a burst may give more than 100.
+    was, now = (of_hundred(value) if measure.unit == "%" else value for value in (before, after))
+    direction: Direction = "unknown"
+    if was is not None and now is not None:
+        least = SAME_POINTS if measure.unit == "%" else SAME_RATIO * max(abs(was), abs(now), 1e-9)
+        direction = _moved(now - was, least, sign)
+    return Difference(measure.key, measure.label, measure.unit, before, after, direction)
+
+
+def _finding_names(report: JobReport) -> dict[str, str]:
+    """Alarms and warnings by id, with the words of the longest."""
+    names: dict[str, str] = {}
+    for finding in report.findings:
+        if finding.level in ("red", "yellow"):
+            names.setdefault(finding.id, f"{finding.text} ({duration(finding.seconds)} on GPU {finding.gpu})")
+    return names
 
 
 def slower_pct(comparison: Comparison) -> float | None:
     """How much longer a step takes after the change, in percent; None where no step is known in one of them."""
-    steps = step_change(comparison)
+    steps = comparison.step_s
     return None if steps is None else 100.0 * (steps[1] / steps[0] - 1.0)
 
 
 def more_waste(comparison: Comparison) -> float | None:
     """How much more of the judged GPU time was lost, in points; None where nothing was judged in one of them."""
-    was, now = comparison.before.lost_share(), comparison.after.lost_share()
-    return None if was is None or now is None else 100.0 * (now - was)
+    lost = comparison.lost_pct
+    return None if lost is None else lost[1] - lost[0]
+
+
+# In words, as JSON and as a document.
 
 
 def first_line(comparison: Comparison) -> str:
     """``slower: 76.8 → 116.9 ms a step (+52 %)``; without steps, what became of the GPU time."""
-    steps = step_change(comparison)
+    steps = comparison.step_s
     if steps is None:
         return verdict_line(comparison)
-    was, now = steps
-    change = 100.0 * (now / was - 1.0)
-    word = {"better": "faster", "worse": "slower"}.get(direction(comparison), "as fast")
-    announced = bool(comparison.before.steps)
-    source_text = "" if announced else ", seen from outside"
-    return f"{word}: {_two_times(was, now)} a step ({change:+.0f} %{source_text})"
-
-
-def direction(comparison: Comparison) -> Direction:
-    """What ``first_line`` says: of the step where both have one, else of the GPU time that was lost."""
-    steps = step_change(comparison)
-    if steps is None:
-        return _work_direction(comparison)
-    change = steps[1] / steps[0] - 1.0
-    return "same" if abs(change) < SAME_RATIO else "worse" if change > 0.0 else "better"
-
-
-def _work_direction(comparison: Comparison) -> Direction:
-    was, now = comparison.before.lost_share(), comparison.after.lost_share()
-    if was is None or now is None:
-        return "unknown"
-    change = 100.0 * (now - was)
-    return "same" if abs(change) < SAME_POINTS else "better" if change < 0 else "worse"
+    word = {"better": "faster", "worse": "slower"}.get(comparison.direction, "as fast")
+    source = "" if comparison.before.steps else ", seen from outside"
+    return f"{word}: {_two_times(*steps)} a step ({slower_pct(comparison):+.0f} %{source})"
 
 
 def _two_times(was: float, now: float) -> str:
@@ -257,68 +310,20 @@ def _two_times(was: float, now: float) -> str:
     return f"{step_time(was)} → {step_time(now)}"
 
 
-def different_gpus(comparison: Comparison) -> str:
-    """Which GPUs each had, where they differ: figures of different GPUs are not a change of the job alone."""
-    was, now = (_gpu_words(report) for report in (comparison.before, comparison.after))
-    return "" if was == now else f"different GPUs: {was} before, {now} after"
-
-
-def _gpu_words(report: JobReport) -> str:
-    names = [gpu.name for gpu in report.gpus]
-    return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(sorted(names))) or "none"
-
-
-def compare_document(
-    comparison: Comparison, head_lines: tuple[str, ...] = (), certain: str = "", pictures: tuple[Block, ...] = ()
-) -> Document:
-    """The comparison, the result first. A page has ``head_lines`` in its head, how certain it is, and pictures."""
-    before, after = comparison.before, comparison.after
-    title, gpus = first_line(comparison), different_gpus(comparison)
-    lead = (
-        title,
-        *([verdict_line(comparison)] if step_change(comparison) is not None else []),
-        *(f"{name}: {report.too_short}" for name, report in (("before", before), ("after", after)) if report.too_short),
-        f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
-        *head_lines,
-    )
-    level = _LEVELS.get(direction(comparison), "grey")
-    sure = [Verdict("yellow", gpus)] if gpus else []
-    sure += [Verdict(level, certain)] if certain else []
-    rows = tuple(_row(d) for d in comparison.differences if not (d.before or 0.0) == (d.after or 0.0) == 0.0)
-    came = (*(f"gone: {text}" for text in comparison.gone), *(f"new:  {text}" for text in comparison.new))
-    table = Table(("", "BEFORE", "AFTER", "CHANGE", ""), rows, "<>>><")
-    return Document(title, (*sure, *pictures, table, Items(came)), lead)
-
-
-def _row(d: Difference) -> tuple[Cell, ...]:
-    was, now = (of_hundred(value) if d.unit == "%" else value for value in (d.before, d.after))
-    change = "" if was is None or now is None else f"{now - was:+.{_decimals(d)}f}"
-    word = LevelText(_LEVELS[d.direction], d.direction) if d.direction in _LEVELS else ""
-    return (f"{d.label} {d.unit}".rstrip(), _cell(d, was), _cell(d, now), change, word)
-
-
 def verdict_line(comparison: Comparison) -> str:
     """The result in one line: the GPU time, and the steps where both jobs announced them."""
-    return _work_line(comparison) + steps_words(comparison)
-
-
-def steps_words(comparison: Comparison) -> str:
-    """`` 3.1 steps/s, 2.4 before (+29 %).``; empty where one of the jobs did not announce its steps."""
-    was, now = (_of_steps(report, "steps_per_s") for report in (comparison.before, comparison.after))
-    if was is None or now is None:
-        return ""
-    return f" {per_second(now)} steps/s, {per_second(was)} before ({100.0 * (now / was - 1.0):+.0f} %)."
-
-
-def _work_line(comparison: Comparison) -> str:
-    was, now = comparison.before.lost_share(), comparison.after.lost_share()
-    if was is None or now is None:
-        return "Not comparable: there is no judged GPU time in one of them."
-    change, course = 100.0 * (now - was), _work_direction(comparison)
-    if course == "same":
-        return f"Same: {100 * now:.0f} % of the GPU time was lost, as before{_harder(comparison)}."
-    said = f"{100 * now:.0f} % of the GPU time was lost, {100 * was:.0f} % before ({change:+.0f} points)"
-    return f"{course.capitalize()}: {said}."
+    words = "Not comparable: there is no judged GPU time in one of them."
+    if comparison.lost_pct is not None:
+        was, now = comparison.lost_pct
+        course = comparison.lost_direction
+        before = f"{was:.0f} % before ({now - was:+.0f} points)"
+        than = f"as before{_harder(comparison)}" if course == "same" else before
+        words = f"{course.capitalize()}: {now:.0f} % of the GPU time was lost, {than}."
+    (steps,) = (d for d in comparison.differences if d.key == "steps_per_s")
+    if steps.before is None or steps.after is None:
+        return words
+    change = 100.0 * (steps.after / steps.before - 1.0)
+    return f"{words} {per_second(steps.after)} steps/s, {per_second(steps.before)} before ({change:+.0f} %)."
 
 
 def _harder(comparison: Comparison) -> str:
@@ -327,6 +332,16 @@ def _harder(comparison: Comparison) -> str:
     if work.before is None or work.after is None or abs(work.after - work.before) < CLEAR_POINTS:
         return ""
     return f", but WORK went from {work.before:.0f} to {work.after:.0f} %"
+
+
+def different_gpus(comparison: Comparison) -> str:
+    """Which GPUs each had, where they differ: figures of different GPUs are not a change of the job alone."""
+    was, now = (_gpu_words(report) for report in (comparison.before, comparison.after))
+    return "" if was == now else f"different GPUs: {was} before, {now} after"
+
+
+def _gpu_words(report: JobReport) -> str:
+    return kinds(sorted(gpu.name for gpu in report.gpus)) or "none"
 
 
 def compare_data(comparison: Comparison) -> dict[str, Any]:
@@ -344,7 +359,7 @@ def compare_data(comparison: Comparison) -> dict[str, Any]:
         "verdict": verdict_line(comparison),
         "headline": first_line(comparison),
         "slower_pct": slower_pct(comparison),
-        "step_s": dict(zip(("before", "after"), step_change(comparison) or (None, None), strict=True)),
+        "step_s": dict(zip(("before", "after"), comparison.step_s or (None, None), strict=True)),
         "different_gpus": different_gpus(comparison) or None,
     }
 
@@ -353,60 +368,38 @@ def compare_json(comparison: Comparison) -> str:
     return indented_json(compare_data(comparison))
 
 
-def _difference(key: str, label: str, unit: str, before: float | None, after: float | None, sign: int) -> Difference:
-    direction: Direction
-    # As they are shown: two counters read in a burst may give more than 100.
-    was, now = (of_hundred(before), of_hundred(after)) if unit == "%" else (before, after)
-    if was is None or now is None:
-        direction = "unknown"
-    elif abs(now - was) < (SAME_POINTS if unit == "%" else SAME_RATIO * max(abs(was), abs(now), 1e-9)):
-        direction = "same"
-    elif sign == 0:
-        direction = "changed"
-    else:
-        direction = "better" if (now - was) * sign > 0 else "worse"
-    return Difference(key, label, unit, before, after, direction)
+def compare_document(
+    comparison: Comparison, head_lines: tuple[str, ...] = (), certain: str = "", pictures: tuple[Block, ...] = ()
+) -> Document:
+    """The comparison, the result first. A page has ``head_lines`` in its head, how certain it is, and pictures."""
+    before, after = comparison.before, comparison.after
+    title, gpus = first_line(comparison), different_gpus(comparison)
+    lead = (
+        title,
+        *([verdict_line(comparison)] if comparison.step_s is not None else []),
+        *(f"{name}: {report.too_short}" for name, report in (("before", before), ("after", after)) if report.too_short),
+        f"gputop: {length(before.duration_s)} before, {length(after.duration_s)} after; means over GPUs and time",
+        *head_lines,
+    )
+    level = _LEVELS.get(comparison.direction, "grey")
+    sure = [Verdict("yellow", gpus)] if gpus else []
+    sure += [Verdict(level, certain)] if certain else []
+    rows = tuple(_row(d) for d in comparison.differences if not (d.before or 0.0) == (d.after or 0.0) == 0.0)
+    came = (*(f"gone: {text}" for text in comparison.gone), *(f"new:  {text}" for text in comparison.new))
+    table = Table(("", "BEFORE", "AFTER", "CHANGE", ""), rows, "<>>><")
+    return Document(title, (*sure, *pictures, table, Items(came)), lead)
 
 
-def _share(report: JobReport, state: State) -> float | None:
-    """A state's share of the judged GPU time, in percent; the share of all time that was not judged."""
-    judged = tuple(STATES) if state == "unmeasured" else tuple(name for name in STATES if name != "unmeasured")
-    total = sum(gpu.seconds.get(name, 0.0) for gpu in report.gpus for name in judged)
-    return 100.0 * sum(gpu.seconds.get(state, 0.0) for gpu in report.gpus) / total if total > 0.0 else None
-
-
-def _mean(report: JobReport, read: Callable[[GpuReport], float | None]) -> float | None:
-    """The mean over the GPUs that have a value, weighted by their measured time."""
-    pairs: Sequence[tuple[float, float]] = [
-        (value, gpu.measured_s) for gpu in report.gpus if (value := read(gpu)) is not None and gpu.measured_s > 0.0
-    ]
-    seconds = sum(weight for _, weight in pairs)
-    return sum(value * weight for value, weight in pairs) / seconds if seconds > 0.0 else None
-
-
-def _finding_names(report: JobReport) -> dict[str, str]:
-    """Alarms and warnings by id, with the words of the longest."""
-    names: dict[str, str] = {}
-    for finding in report.findings:
-        if finding.level in ("red", "yellow"):
-            names.setdefault(finding.id, f"{finding.text} ({duration(finding.seconds)} on GPU {finding.gpu})")
-    return names
-
-
-def _of_steps(report: JobReport, key: str) -> float | None:
-    """A figure of the run that made the most steps; a utilisation above 100 % is none."""
-    value: float | None = getattr(report.steps[0], key) if report.steps else None
-    return None if key == "mfu_pct" and value is not None and value > MOST_MFU_PCT else value
-
-
-def _of_server(report: JobReport, key: str) -> float | None:
-    """A figure of the only server that was asked; of several it belongs to none."""
-    return getattr(report.servers[0], key) if len(report.servers) == 1 else None
-
-
-def _decimals(d: Difference) -> int:
-    return 2 if d.unit == "1/s" else 1 if d.unit in ("s", "GiB") else 0
+def _row(d: Difference) -> tuple[Cell, ...]:
+    was, now = (of_hundred(value) if d.unit == "%" else value for value in (d.before, d.after))
+    change = "" if was is None or now is None else f"{now - was:+.{_decimals(d)}f}"
+    word = LevelText(_LEVELS[d.direction], d.direction) if d.direction in _LEVELS else ""
+    return (f"{d.label} {d.unit}".rstrip(), _cell(d, was), _cell(d, now), change, word)
 
 
 def _cell(d: Difference, value: float | None) -> str:
     return "n/a" if value is None else f"{value:.{_decimals(d)}f}"
+
+
+def _decimals(d: Difference) -> int:
+    return 2 if d.unit == "1/s" else 1 if d.unit in ("s", "GiB") else 0

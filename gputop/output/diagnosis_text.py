@@ -12,7 +12,7 @@ from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.telling import LEVEL_OF_ROLE, alarmed, number_words, owner_words, since_words, telling
 from gputop.diagnosis.types import STATE_WORDS, GpuDiagnosis
 from gputop.model.cards import Price, price_of
-from gputop.model.quantity import HOUR_S, duration, gpu_time, gpu_time_of, length
+from gputop.model.quantity import HOUR_S, duration, gpu_time, gpu_time_of, kinds, length
 from gputop.model.serving import server_lines
 from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
 from gputop.model.steps import StepPace
@@ -50,8 +50,7 @@ def diagnosis_document(
 
 
 def _machine(snapshot: Snapshot) -> str:
-    kinds = [product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus]
-    counted = ", ".join(f"{kinds.count(kind)} × {kind}" for kind in dict.fromkeys(kinds)) or "no GPU"
+    counted = kinds(product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus) or "no GPU"
     driver = f", driver {snapshot.machine.driver}" if snapshot.machine.driver else ""
     host = snapshot.machine.hostname + SIMULATED * snapshot.machine.is_simulated
     return f"{host}: {counted}{driver}; {sm_provenance(snapshot.gpus)[0]}"

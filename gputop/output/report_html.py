@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import zip_longest
@@ -25,7 +26,7 @@ from gputop.output.document import (
 )
 from gputop.output.html import AMBER, GREEN, GREY, RED, Markup, chart, clock, element, lane, prose
 from gputop.output.report_text import PageParts, headline, report_document
-from gputop.report.gpu_account import GpuReport
+from gputop.report.accounts import GpuReport
 from gputop.report.job_report import FindingReport
 from gputop.report.lanes import Pictured
 
@@ -60,8 +61,7 @@ def report_html(pictured: Pictured) -> str:
 def provenance_line(pictured: Pictured) -> str:
     """GPUs, driver, where SM is from, and when."""
     report = pictured.report
-    kinds = dict.fromkeys(gpu.name for gpu in report.gpus)
-    parts = [f"{sum(gpu.name == kind for gpu in report.gpus)} × {kind}" for kind in kinds]
+    parts = [f"{count} × {kind}" for kind, count in Counter(gpu.name for gpu in report.gpus).items()]
     parts += [f"driver {pictured.driver}"] if pictured.driver else []
     sources = " + ".join(SM_SOURCES[source].label for source in pictured.sm_sources if source in SM_SOURCES)
     parts.append(f"SM measured by {sources}" if sources else "SM not measured")

@@ -7,7 +7,6 @@ from datetime import datetime, timezone
 from typing import Any
 
 from msgspec import Struct, to_builtins
-from msgspec.structs import replace
 
 from gputop.diagnosis.catalogue import lost_roles, titles
 from gputop.diagnosis.telling import LEVEL_OF_ROLE, owner_words, whose_words
@@ -52,10 +51,8 @@ from gputop.output.document import (
     part,
     plain,
 )
-from gputop.report.gpu_account import GpuReport
+from gputop.report.accounts import GpuReport, ServerReport, StepReport
 from gputop.report.job_report import FindingReport, JobReport, alike
-from gputop.report.server_account import ServerReport
-from gputop.report.step_account import StepReport
 
 SCHEMA = 1
 LEAST_MONEY = 0.005
@@ -192,7 +189,7 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "too_short": report.too_short or None,
         "fixes": to_builtins(report.fixes()),
         "smaller_cards": to_builtins(report.smaller_cards()),
-        "gpus": [_gpu_data(gpu) for gpu in report.gpus],
+        "gpus": to_builtins(report.gpus),
         "findings": to_builtins(report.findings),
         "finding_groups": [_group_data(group) for group in alike(report.findings)],
         "step_periods": [period_value(period) for period in report.periods],
@@ -203,15 +200,6 @@ def report_data(report: JobReport) -> dict[str, Any]:
         "marks": [{"t": mark.t, "text": mark.text} for mark in report.marks],
         "notes": list(report.notes),
     }
-
-
-def _gpu_data(gpu: GpuReport) -> dict[str, Any]:
-    """One GPU; what stands by state and by verdict at the end."""
-    by_name = {
-        "seconds": dict(gpu.seconds), "busy_not_working_seconds": dict(gpu.causes), "lost_seconds": dict(gpu.lost),
-    }  # fmt: skip
-    rest: dict[str, Any] = to_builtins(replace(gpu, seconds={}, causes={}, lost={}))
-    return {key: value for key, value in rest.items() if key not in ("seconds", "causes", "lost")} | by_name
 
 
 def _group_data(group: Sequence[FindingReport]) -> dict[str, Any]:

@@ -1,11 +1,16 @@
-"""Snapshots as data for scripts: JSON and CSV with the catalogue's keys. Unavailable is null, never NaN and never 0."""
+"""A snapshot as `gputop once` prints it: JSON, CSV and lines with the catalogue's keys, or a table for people.
+
+Unavailable is null, never NaN and never 0.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from msgspec.structs import asdict
@@ -22,9 +27,10 @@ from gputop.model.metrics import (
     PROCESS_STATIC,
     SM_PROVENANCE,
 )
-from gputop.model.quantity import rounded, terminal_safe, wrapped
+from gputop.model.quantity import NOT_MEASURED, rounded, terminal_safe, wrapped
 from gputop.model.serving import row_value, server_lines
 from gputop.model.snapshot import SIMULATED, AnySample, GpuSample, ProcessSample, Snapshot, value
+from gputop.model.source import UsageError
 from gputop.model.steps import period_value
 from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
@@ -131,9 +137,61 @@ def gpu_csv(snapshot: Snapshot) -> str:
     return out.getvalue()
 
 
+# ``--format``: a line a GPU with values in the place of ``{keys}``, for status lines and prompts.
+#
+# Has its own substitution: Python's would reach attributes of what it is given.
+
+_PART = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+NO_FLAG = "-"
+FLAGS = ("flag_now", "busy_not_working", "cause")
+"""Keys whose null says "no", and not "not measured"."""
+MOST_LISTED = 3
+SAME = {"gpu": "index", "index": "gpu"}
+"""Two names of one thing: columns, filters and labels call a GPU's index ``gpu``."""
+
+
+def checked(template: str, keys: Collection[str]) -> str:
+    """The template, if every name in braces is one of ``keys``. Raises UsageError with what is wrong."""
+    for part in _PART.finditer(template):
+        if part[0] in ("{{", "}}"):
+            continue
+        if part[1] is None:
+            raise UsageError(f"--format: a single {part[0]} in {template!r}; write {part[0] * 2} to print one")
+        if part[1] not in keys and SAME.get(part[1]) not in keys:
+            near = get_close_matches(part[1], [*keys, "gpu"], MOST_LISTED)
+            hint = f": did you mean {' or '.join(near)}?" if near else ";"
+            raise UsageError(f"--format: there is no {part[1]!r}{hint} `--json` shows every key")
+    return template
+
+
+def formatted(template: str, values: Mapping[str, object]) -> str:
+    """One line: a template that was ``checked``, filled."""
+
+    def value(part: re.Match[str]) -> str:
+        return part[0][0] if part[1] is None else _text(part[1], values.get(part[1], values.get(SAME.get(part[1], ""))))
+
+    return _PART.sub(value, template)
+
+
+def _text(key: str, value: object) -> str:
+    if value is None:
+        return NO_FLAG if key in FLAGS else NOT_MEASURED
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        # As much as a status line can use; whole numbers without a point.
+        return f"{value:.1f}".removesuffix(".0")
+    if isinstance(value, (list, tuple)) and all(isinstance(item, str) for item in value):
+        return terminal_safe("; ".join(value))
+    if isinstance(value, (dict, list, tuple)):
+        return terminal_safe(json.dumps(value, ensure_ascii=False))
+    return terminal_safe(str(value))
+
+
 # One snapshot as a table for people, plain text: what ``gputop once`` prints.
 
 LONGEST_PROCESS_LIST = 40
+_INDENT = 18
 FOR_THE_WHY = "a verdict takes half a minute of samples, and says why: gputop diagnose"
 
 
@@ -146,61 +204,55 @@ def once_rows(frame: Frame, view: View, width: int) -> list[Row]:
         top.add(SIMULATED, "level.info")
     if snapshot.machine.driver:
         top.add(f"   driver {terminal_safe(snapshot.machine.driver)}", "dim")
-    rows = [top.add(f"   {words}", style).row(width)]
+    lines = [top.add(f"   {words}", style)]
     for gpu in snapshot.gpus:
-        line = (
-            Line()
-            .add(f"{gpu_label(gpu):>2}  {product(gpu.static.name, gpu.mem_total_bytes)}", "strong")
-            .add(" ")
-            .to(18)
-        )
-        if gpu.lost_reason is not None:
-            rows.append(line.add(f"LOST: {terminal_safe(gpu.lost_reason)}", "level.red").row(width))
-            continue
-        if gpu.asleep:
-            rows.append(line.add(terminal_safe(gpu.sm_reason or "asleep"), "dim").row(width))
-            continue
-        if gpu.sm_active_pct is not None:
-            sm = pct(gpu.sm_active_pct)
-        elif gpu.sm_high_pct is not None:
-            sm = f"{view.glyphs.at_most} {gpu.sm_high_pct:.0f} (not measured)"
-        else:
-            sm = "n/a"
-        gap = gap_pct(gpu)
-        behind = "" if gap is None else f"  GAP {pct(gap)}"
-        line.add(f"UTIL {pct(gpu.util_pct)}  SM {sm}{behind}   ", "value")
-        line.add_all(fields([*counters(gpu), (memory(gpu), "text")], width - line.width))
-        rows.append(line.row(width))
-        useful = step_words(frame, gpu, width - 18)
-        if useful:
-            rows.append(Line().to(18).add(useful, "text").row(width))
-        second = Line().to(18).add_all(fields(board(gpu, view.glyphs) + buses(gpu, view.glyphs), width - 18))
-        rows.append(second.row(width))
-        words, role = in_sample(gpu, snapshot.processes)
-        level = LEVEL_OF_ROLE[role]
-        rows.append(Line().to(18).add(f"{view.glyphs.level(level)} {IN_SAMPLE}: {words}", f"level.{level}").row(width))
-        if gpu.sm_active_pct is None and gpu.sm_reason:
-            why = wrapped(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - 18))
-            rows.extend(Line().to(18).add(text, "dim").row(width) for text in why)
-    for row in snapshot.servers:
-        if row.error is None:
-            texts = [text for line in server_lines(row) for text in wrapped(line, max(20, width - 2))]
-            rows.extend(Line().add(terminal_safe(text), "text").row(width) for text in texts)
+        lines += _gpu_lines(frame, gpu, view, width)
+    served = [text for row in snapshot.servers if row.error is None for text in server_lines(row)]
+    lines += [Line().add(terminal_safe(text), "text") for line in served for text in wrapped(line, max(20, width - 2))]
     if snapshot.gpus:
-        rows.append(Line().add(FOR_THE_WHY, "dim").row(width))
+        lines.append(Line().add(FOR_THE_WHY, "dim"))
+    rows = [line.row(width) for line in lines]
     rows.append(host_rows.load(frame, view, width, indent=0))
-    shown = process_table.shown_rows(frame, view)
-    if shown:
-        rows.append(Line().row(width))
-        rows.append(process_table.head(view, width))
-        rows.extend(
+    if shown := process_table.shown_rows(frame, view):
+        rows += [Line().row(width), process_table.head(view, width)]
+        rows += [
             process_table.row(row, view, width, frame.process_history, selected=False)
             for row in shown[:LONGEST_PROCESS_LIST]
-        )
+        ]
         if len(shown) > LONGEST_PROCESS_LIST:
             remainder = f"… {len(shown) - LONGEST_PROCESS_LIST} more rows; --json has them all"
             rows.append(Line().add(remainder, "dim").row(width))
-    rows.extend(Line().add(terminal_safe(notice)[:width], "level.yellow").row(width) for notice in snapshot.notices)
+    rows += [Line().add(terminal_safe(notice)[:width], "level.yellow").row(width) for notice in snapshot.notices]
     if view.glyphs.name == "ascii":
         return [tuple((ascii_only(text), name) for text, name in row) for row in rows]
     return rows
+
+
+def _gpu_lines(frame: Frame, gpu: GpuSample, view: View, width: int) -> Iterator[Line]:
+    """What one GPU does; of one that is lost or asleep, that."""
+    line = Line().add(f"{gpu_label(gpu):>2}  {product(gpu.static.name, gpu.mem_total_bytes)}", "strong")
+    line.add(" ").to(_INDENT)
+    if gpu.lost_reason is not None:
+        yield line.add(f"LOST: {terminal_safe(gpu.lost_reason)}", "level.red")
+        return
+    if gpu.asleep:
+        yield line.add(terminal_safe(gpu.sm_reason or "asleep"), "dim")
+        return
+    sm = pct(gpu.sm_active_pct)
+    if gpu.sm_active_pct is None:
+        bound = gpu.sm_high_pct
+        sm = "n/a" if bound is None else f"{view.glyphs.at_most} {bound:.0f} (not measured)"
+    gap = gap_pct(gpu)
+    behind = "" if gap is None else f"  GAP {pct(gap)}"
+    line.add(f"UTIL {pct(gpu.util_pct)}  SM {sm}{behind}   ", "value")
+    yield line.add_all(fields([*counters(gpu), (memory(gpu), "text")], width - line.width))
+    if useful := step_words(frame, gpu, width - _INDENT):
+        yield Line().to(_INDENT).add(useful, "text")
+    measured = board(gpu, view.glyphs) + buses(gpu, view.glyphs)
+    yield Line().to(_INDENT).add_all(fields(measured, width - _INDENT))
+    words, role = in_sample(gpu, frame.snapshot.processes)
+    level = LEVEL_OF_ROLE[role]
+    yield Line().to(_INDENT).add(f"{view.glyphs.level(level)} {IN_SAMPLE}: {words}", f"level.{level}")
+    if gpu.sm_active_pct is None and gpu.sm_reason:
+        for text in wrapped(f"SM not measured: {terminal_safe(gpu.sm_reason)}", max(20, width - _INDENT)):
+            yield Line().to(_INDENT).add(text, "dim")

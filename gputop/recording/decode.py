@@ -37,29 +37,31 @@ from gputop.model.snapshot import (
     ProcessStatic,
     Snapshot,
 )
-from gputop.recording.encode import Encoder, event_line, frame_line
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
     HOST_COLUMNS,
-    MEMBER_FRAMES,
     MOST,
     MOST_GPUS,
     MOST_PROCESSES,
     PROCESS_COLUMNS,
     PROCESS_FACTS,
+    ROW_LINES,
     VERSION,
     Check,
     Damage,
     RecordedColumn,
     RecordingError,
+    RunFacts,
     checked,
+    event_parts,
     number,
     parse_line,
+    rows_beside,
     rows_of,
+    rule_in,
+    run_facts,
 )
-from gputop.recording.lines_beside_frames import ROW_LINES, RunFacts, rows_beside, run_facts
-from gputop.recording.typed_cells import event_parts, rule_in
 
 # The rows of a frame to samples: checked columns, the reasons why values are missing, defaults for unknown columns.
 #
@@ -503,50 +505,3 @@ def _gpu_static(recorded: object, place: int) -> GpuStatic:
     facts["uuid"] = facts["uuid"] or f"unknown-{place}"
     facts["name"] = facts["name"] or "unknown GPU"
     return GpuStatic(**facts)
-
-
-# Snapshots as a recording will give them back, for a monitor that runs beside the recorder.
-#
-# A verdict at the edge of a threshold must be the same live and in the replay, so what is recorded is rounded before it
-# is diagnosed: its line is written and read back. The line is kept for the file and for the memory.
-
-
-class Rounder:
-    """Rounds the snapshots of one run, one after the other."""
-
-    def __init__(self) -> None:
-        self._encoder = Encoder()
-        self._decoder = Decoder()
-        self._frames = 0
-        """Frames since encoder and decoder were last replaced: both remember every process they have seen."""
-
-    def take(self, snapshot: Snapshot) -> tuple[Snapshot, bytes]:
-        """The snapshot as it would be read back, but of its own machine and with what is only shown live; and its line.
-
-        Raises RecordingError for one that no recording can hold.
-        """
-        encoder, decoder = self._encoder, self._decoder
-        lines: list[bytes] = []
-        if self._frames >= MEMBER_FRAMES or not encoder.fits(snapshot):
-            lines, self._frames = encoder.key_lines(snapshot), 0
-        self._frames += 1
-        for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
-            decoder.feed(line)
-        line = frame_line(snapshot)
-        back = decoder.alone(line)
-        if back is None:
-            if snapshot.t < 0.0:
-                raise RecordingError(
-                    "this machine's clock is set before 1970, which no recording holds: set it to today"
-                )
-            raise RecordingError("a snapshot outside what can be recorded")
-        return _live(back, snapshot), line
-
-
-def _live(back: Snapshot, snapshot: Snapshot) -> Snapshot:
-    """What is shown live and not recorded, beside what was read back."""
-    return replace(
-        back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps, servers=snapshot.servers,
-        periods=snapshot.periods,
-        fabric_ports=snapshot.fabric_ports,
-    )  # fmt: skip

@@ -27,13 +27,16 @@ from gputop.recording.format import (
     MOST_PROCESSES,
     PROCESS_COLUMNS,
     PROCESS_FACTS,
+    ROW_LINES,
     VERSION,
     RecordedColumn,
     RecordingError,
     Rounding,
+    RunFacts,
+    line_beside,
+    run_value,
     written,
 )
-from gputop.recording.lines_beside_frames import ROW_LINES, RunFacts, line_beside, run_value
 
 _HOST, _GPUS, _PROCESSES = map(written, (HOST_COLUMNS, GPU_COLUMNS, PROCESS_COLUMNS))
 _FACTS = written(PROCESS_FACTS)

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from gputop.model.snapshot import Event, GpuStatic, Snapshot
 from gputop.recording.decode import Decoder
 from gputop.recording.file_lines import FilePart, lines_of, open_recording, parts_of
-from gputop.recording.format import SUFFIXES, RecordingError
-from gputop.recording.lines_beside_frames import RunFacts
+from gputop.recording.format import SUFFIXES, RecordingError, RunFacts
 from gputop.recording.recorded_times import RecordedTimeline, TimeSegment
 
 if TYPE_CHECKING:

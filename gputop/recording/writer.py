@@ -22,9 +22,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
-from gputop.recording.encode import Encoder, event_line, run_line
-from gputop.recording.format import MEMBER_FRAMES, RecordingError
-from gputop.recording.lines_beside_frames import RunFacts
+from gputop.recording.decode import Decoder
+from gputop.recording.encode import Encoder, event_line, frame_line, run_line
+from gputop.recording.format import MEMBER_FRAMES, RecordingError, RunFacts
 from gputop.system.worker import Worker
 
 _GZIP = 31
@@ -385,3 +385,50 @@ class Recorder:
             self.error = f"recording stopped: {words}; frames written: {self._writer.frames}"
             with suppress(RecordingError):
                 self._writer.close()
+
+
+# Snapshots as a recording will give them back, for a monitor that runs beside the recorder.
+#
+# A verdict at the edge of a threshold must be the same live and in the replay, so what is recorded is rounded before it
+# is diagnosed: its line is written and read back. The line is kept for the file and for the memory.
+
+
+class Rounder:
+    """Rounds the snapshots of one run, one after the other."""
+
+    def __init__(self) -> None:
+        self._encoder = Encoder()
+        self._decoder = Decoder()
+        self._frames = 0
+        """Frames since encoder and decoder were last replaced: both remember every process they have seen."""
+
+    def take(self, snapshot: Snapshot) -> tuple[Snapshot, bytes]:
+        """The snapshot as it would be read back, but of its own machine and with what is only shown live; and its line.
+
+        Raises RecordingError for one that no recording can hold.
+        """
+        encoder, decoder = self._encoder, self._decoder
+        lines: list[bytes] = []
+        if self._frames >= MEMBER_FRAMES or not encoder.fits(snapshot):
+            lines, self._frames = encoder.key_lines(snapshot), 0
+        self._frames += 1
+        for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
+            decoder.feed(line)
+        line = frame_line(snapshot)
+        back = decoder.alone(line)
+        if back is None:
+            if snapshot.t < 0.0:
+                raise RecordingError(
+                    "this machine's clock is set before 1970, which no recording holds: set it to today"
+                )
+            raise RecordingError("a snapshot outside what can be recorded")
+        return _live(back, snapshot), line
+
+
+def _live(back: Snapshot, snapshot: Snapshot) -> Snapshot:
+    """What is shown live and not recorded, beside what was read back."""
+    return replace(
+        back, machine=snapshot.machine, own=snapshot.own, steps=snapshot.steps, servers=snapshot.servers,
+        periods=snapshot.periods,
+        fabric_ports=snapshot.fabric_ports,
+    )  # fmt: skip

@@ -5,7 +5,7 @@ Built frame by frame in constant memory. Money appears only at the reader's own 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -22,11 +22,16 @@ from gputop.model.quantity import HOUR_S, length, which_gpus
 from gputop.model.snapshot import GAP_INTERVALS, SIMULATED, Event, GpuSample, Snapshot
 from gputop.model.steps import MOST_PERIODS, StepPeriod
 from gputop.monitor import Frame, Monitor, in_runs
-from gputop.recording.lines_beside_frames import RunFacts
+from gputop.recording.format import RunFacts
 from gputop.recording.reader import Recording
-from gputop.report.gpu_account import GpuAccount, GpuReport
-from gputop.report.server_account import ServerAccount, ServerReport
-from gputop.report.step_account import StepAccount, StepReport
+from gputop.report.accounts import (
+    GpuAccount,
+    GpuReport,
+    ServerAccount,
+    ServerReport,
+    StepAccount,
+    StepReport,
+)
 
 if TYPE_CHECKING:
     from gputop.recording.decode import RecordingFilter
@@ -129,11 +134,10 @@ class JobReport(Struct, frozen=True):
 
     def cost(self) -> dict[State, float] | None:
         """Money by state, not judged time too; None without a price. GPUs that the list does not have are left out."""
-        prices = {gpu.uuid: price_of(self.price, gpu.name) for gpu in self.gpus}
-        if all(price is None for price in prices.values()):
+        if all(self._price_of(gpu) is None for gpu in self.gpus):
             return None
         return {
-            state: sum(gpu.seconds.get(state, 0.0) / 3600.0 * (prices[gpu.uuid] or 0.0) for gpu in self.gpus)
+            state: sum(gpu.seconds.get(state, 0.0) / HOUR_S * (self._price_of(gpu) or 0.0) for gpu in self.gpus)
             for state in STATES
         }
 
@@ -144,8 +148,11 @@ class JobReport(Struct, frozen=True):
         costs = dict.fromkeys(self.lost_hours(), 0.0)
         for gpu in self.gpus:
             for verdict, seconds in gpu.lost.items():
-                costs[verdict] += seconds / HOUR_S * (price_of(self.price, gpu.name) or 0.0)
+                costs[verdict] += seconds / HOUR_S * (self._price_of(gpu) or 0.0)
         return costs
+
+    def _price_of(self, gpu: GpuReport) -> float | None:
+        return price_of(self.price, gpu.name)
 
     def lost_money(self) -> float | None:
         """What the lost time has cost; None without a price."""
@@ -159,7 +166,7 @@ class JobReport(Struct, frozen=True):
             return ""
         if self.price != LIST_PRICE:
             return f"at {self.price:g} a GPU-hour"
-        price_of_name = {gpu.name: price_of(self.price, gpu.name) for gpu in self.gpus}
+        price_of_name = {gpu.name: self._price_of(gpu) for gpu in self.gpus}
         prices = ", ".join(f"{name} {price:g}" for name, price in price_of_name.items() if price is not None)
         absent = ", ".join(name for name, price in price_of_name.items() if price is None)
         without = f"; no list price of {absent}, whose time is not priced" if absent else ""
@@ -217,7 +224,7 @@ class JobReport(Struct, frozen=True):
 
     def gpu_hours(self) -> dict[State, float]:
         """GPU-hours by state, over all GPUs."""
-        return {state: sum(gpu.seconds.get(state, 0.0) for gpu in self.gpus) / 3600.0 for state in STATES}
+        return {state: sum(gpu.seconds.get(state, 0.0) for gpu in self.gpus) / HOUR_S for state in STATES}
 
     @property
     def judged_hours(self) -> float:
@@ -226,30 +233,29 @@ class JobReport(Struct, frozen=True):
 
     def lost_hours(self) -> dict[str, float]:
         """GPU-hours that were lost by verdict, over all GPUs, the most first."""
-        hours: dict[str, float] = {}
-        for gpu in self.gpus:
-            for verdict, seconds in gpu.lost.items():
-                hours[verdict] = hours.get(verdict, 0.0) + seconds / HOUR_S
-        return dict(sorted(hours.items(), key=lambda row: -row[1]))
+        return _hours(gpu.lost for gpu in self.gpus)
+
+    def busy_not_working_hours(self) -> dict[str, float]:
+        """GPU-hours of busy, not working by verdict, over all GPUs, the most first."""
+        return _hours(gpu.causes for gpu in self.gpus)
 
     def lost_share(self) -> float | None:
         """The share of judged GPU time that was lost, 0 to 1; None when nothing was judged."""
         judged = self.judged_hours
         return sum(self.lost_hours().values()) / judged if judged > 0.0 else None
 
-    def busy_not_working_hours(self) -> dict[str, float]:
-        """GPU-hours of busy, not working by verdict, over all GPUs, the most first."""
-        hours: dict[str, float] = {}
-        for gpu in self.gpus:
-            for verdict, seconds in gpu.causes.items():
-                hours[verdict] = hours.get(verdict, 0.0) + seconds / 3600.0
-        return dict(sorted(hours.items(), key=lambda row: -row[1]))
-
     def not_work_share(self) -> float | None:
-        """The share of measured GPU time that was not work, 0 to 1; None when nothing was measured."""
-        hours = self.gpu_hours()
-        measured = sum(value for state, value in hours.items() if state != "unmeasured")
-        return sum(hours[state] for state in NOT_WORK) / measured if measured > 0.0 else None
+        """The share of judged GPU time that was not work, 0 to 1; None when nothing was judged."""
+        judged, hours = self.judged_hours, self.gpu_hours()
+        return sum(hours[state] for state in NOT_WORK) / judged if judged > 0.0 else None
+
+
+def _hours(seconds_of_gpus: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    hours: dict[str, float] = {}
+    for seconds in seconds_of_gpus:
+        for verdict, of in seconds.items():
+            hours[verdict] = hours.get(verdict, 0.0) + of / HOUR_S
+    return dict(sorted(hours.items(), key=lambda row: -row[1]))
 
 
 class _Spell:
@@ -266,20 +272,14 @@ class _Spell:
 
     def report(self, gpu: int, name: str) -> FindingReport:
         """The finding of the GPU with that index."""
-        said = self.latest
+        said, times = self.latest, (self.first_t, self.after_s, self.seconds, self.spells)
         if isinstance(said, GpuDiagnosis):
             told = telling(said)
-            evidence = told.evidence[0] if told.evidence else ""
-            return FindingReport(
-                gpu, "verdict", name, said.level, told.words, self.first_t, self.after_s, self.seconds, self.spells,
-                evidence, told.remedy, self.gain_s, told.role, told.number, told.owner,
-            )  # fmt: skip
+            return FindingReport(gpu, "verdict", name, said.level, told.words, *times, "".join(told.evidence[:1]),
+                                 told.remedy, self.gain_s, told.role, told.number, told.owner)  # fmt: skip
         assert said is not None
-        role = ROLE_OF_LEVEL[said.level]
-        return FindingReport(
-            gpu, "badge", name, said.level, said.title, self.first_t, self.after_s, self.seconds, self.spells,
-            said.evidence, said.remedy, 0.0, role,
-        )  # fmt: skip
+        return FindingReport(gpu, "badge", name, said.level, said.title, *times, said.evidence, said.remedy,
+                             role=ROLE_OF_LEVEL[said.level])  # fmt: skip
 
 
 class ReportBuilder:
@@ -319,24 +319,18 @@ class ReportBuilder:
             return
         seconds = self._span(snapshot)
         split = {gpu.static.mig_parent for gpu in snapshot.gpus}
+        serving = {process.gpu for process in snapshot.processes if process.static.server is not None}
         for gpu, diagnosis in zip(snapshot.gpus, frame.diagnoses, strict=False):
             account = self._gpus.get(gpu.static.uuid)
             if account is None:
                 account = self._gpus[gpu.static.uuid] = GpuAccount(gpu)
             account.is_split = gpu.static.uuid in split
+            account.served = account.served or gpu.static.index in serving
             account.add(gpu, diagnosis, snapshot.t, seconds)
             if diagnosis.verdict == UNSEEN and diagnosis.remedy:
                 self._unseen[diagnosis.index] = diagnosis.remedy
             self._add_findings(gpu, diagnosis, snapshot.t, seconds)
-        for process in snapshot.processes:
-            if process.static.server is not None and process.gpu is not None:
-                self._note_server(snapshot, process.gpu)
         self._frames += 1
-
-    def _note_server(self, snapshot: Snapshot, index: int) -> None:
-        for gpu in snapshot.gpus:
-            if gpu.static.index == index and (account := self._gpus.get(gpu.static.uuid)) is not None:
-                account.served = True
 
     @property
     def has_frames(self) -> bool:

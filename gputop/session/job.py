@@ -25,8 +25,7 @@ from gputop.model.secrets import masked_words
 from gputop.model.snapshot import Event, ProcessSample, Snapshot
 from gputop.model.source import MarkedSource, SourceError, UsageError, unexpected
 from gputop.monitor import Monitor
-from gputop.recording.format import RecordingError
-from gputop.recording.lines_beside_frames import RunFacts
+from gputop.recording.format import RecordingError, RunFacts
 from gputop.recording.writer import Recorder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.session.session import Arrivals, OwnGpus, RunWatcher, Session

@@ -23,9 +23,8 @@ from gputop.monitor import MOST_GPUS, Frame, Monitor, SmSources
 
 if TYPE_CHECKING:
     from gputop.model.alert_board import AlertBoard
-    from gputop.recording.decode import Rounder
     from gputop.recording.recent_past import Memory, OlderFrames, Past
-    from gputop.recording.writer import Recorder
+    from gputop.recording.writer import Recorder, Rounder
     from gputop.session.judged import Checkpoint
 
 
@@ -206,7 +205,7 @@ class Session:
 
     def record(self, recorder: Recorder) -> None:
         """Record what comes from now on. One recording at a time: the one before is no longer offered anything."""
-        from gputop.recording.decode import Rounder
+        from gputop.recording.writer import Rounder
 
         self._recorder, self._events, self._rounder = recorder, FrameEvents(), Rounder()
 

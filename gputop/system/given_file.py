@@ -1,12 +1,16 @@
-"""A file that a user names: opened without waiting, as a pipe without a writer would make us do for ever."""
+"""A file that a user names: opened without waiting, as a pipe without another end would make us do for ever.
+
+What is written is for its owner alone: it shows users and command lines.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import time
+from contextlib import suppress
 from select import select
-from stat import S_ISFIFO, S_ISREG
+from stat import S_IFREG, S_IMODE, S_ISFIFO, S_ISREG
 from typing import BinaryIO
 
 PIPE_S = 2.0
@@ -51,3 +55,44 @@ def read_most(file: BinaryIO, limit: int) -> bytes:
             break
         data += piece
     return bytes(data)
+
+
+def write_private(path: str | os.PathLike[str], data: str | bytes) -> None:
+    """Write a whole file at once, with mode 0600 where it is new; one that exists keeps the mode that it has.
+
+    A device or a pipe is written to as it is. A write that fails leaves what was there before. A text is written as
+    UTF-8. Raises OSError.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    target = os.path.realpath(path)
+    try:
+        before = os.stat(path).st_mode
+    except FileNotFoundError:
+        before = S_IFREG | 0o600
+    if not S_ISREG(before):
+        _write_into(path, content)
+        return
+    unfinished = f"{target}.{os.getpid()}.tmp"
+    try:
+        with open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(content)
+            os.fchmod(file.fileno(), S_IMODE(before))
+        os.replace(unfinished, target)
+    except BaseException as error:
+        with suppress(OSError):
+            os.unlink(unfinished)
+        if isinstance(error, OSError):
+            # The error must name the file that was asked for.
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+        raise
+
+
+def _write_into(path: str | os.PathLike[str], content: bytes) -> None:
+    try:
+        with open(path, "wb", opener=without_waiting) as device:
+            os.set_blocking(device.fileno(), True)
+            device.write(content)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError(error.errno, "a pipe that nobody reads", os.fspath(path)) from error
+        raise

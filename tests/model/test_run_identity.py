@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gputop.model.run_identity import Allocation, Started, allocation_of, run_of
 from gputop.model.steps import StepRow
-from gputop.report.step_account import StepAccount
+from gputop.report.accounts import StepAccount
 from gputop.sources.step_datagrams import StepIntake, datagram
 
 HERE = Started(1000, "node-1", "7 100")

@@ -10,7 +10,7 @@ from gputop.cli import main
 from gputop.diagnosis import diagnosis_data
 from gputop.model.source import UsageError
 from gputop.output import snapshot_data
-from gputop.output.line_format import checked, formatted
+from gputop.output.snapshot_data import checked, formatted
 from gputop.sources.local import OneReading
 from tests.support.frames import demo_frame
 

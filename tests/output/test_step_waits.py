@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gputop.model.steps import StepRow
 from gputop.output.report_text import step_lines
+from gputop.report.accounts import StepAccount, StepReport
 from gputop.report.job_report import ReportBuilder
-from gputop.report.step_account import StepAccount, StepReport
 
 
 def _report(*waits: float | None, step_s: float = 0.076) -> StepReport:

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from gputop.model.feeders import MainLooks, Outsider, WaitEnd
 from gputop.model.sm import SmLack
-from gputop.recording.decode import Rounder
 from gputop.recording.format import (
     GPU_COLUMNS,
     HOST_COLUMNS,
@@ -21,6 +20,7 @@ from gputop.recording.format import (
     RecordedColumn,
     RecordingError,
 )
+from gputop.recording.writer import Rounder
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 from tests.support.recording_frames import with_values

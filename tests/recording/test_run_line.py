@@ -8,7 +8,7 @@ import pytest
 
 from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder, run_line
-from gputop.recording.lines_beside_frames import RunFacts
+from gputop.recording.format import RunFacts
 from tests.support.recording_frames import frame
 
 

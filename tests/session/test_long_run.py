@@ -19,10 +19,10 @@ from gputop.monitor import MOST_GPUS, Monitor
 from gputop.paint.line import fit
 from gputop.paint.main_screen import Painter
 from gputop.paint.view import View
-from gputop.recording.decode import Decoder, Rounder
+from gputop.recording.decode import Decoder
 from gputop.recording.reader import read_snapshots
 from gputop.recording.recent_past import Memory
-from gputop.recording.writer import MOST_EARLY, RecordingWriter
+from gputop.recording.writer import MOST_EARLY, RecordingWriter, Rounder
 from gputop.session.session import FrameEvents
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector

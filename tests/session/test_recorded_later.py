@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import Lasting, Snapshot
 from gputop.monitor import Monitor
-from gputop.recording.format import Damage
-from gputop.recording.lines_beside_frames import rows_beside
+from gputop.recording.format import Damage, rows_beside
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import Recorder
 from gputop.session.session import Session

@@ -18,8 +18,8 @@ from gputop.output.comparison import compare, compare_data, compare_document, co
 from gputop.output.document import plain
 from gputop.output.report_text import NO_TIME, report_as, report_data, report_json, report_markdown, report_text
 from gputop.recording.writer import RecordingWriter
+from gputop.report.accounts import rhythm_s
 from gputop.report.job_report import JobReport, ReportBuilder, report_recording, report_snapshots
-from gputop.report.step_account import rhythm_s
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.recording_frames import T0
 

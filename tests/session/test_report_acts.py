@@ -23,13 +23,12 @@ from gputop.model.steps import StepRow
 from gputop.monitor import Monitor
 from gputop.output.comparison import compare, compare_data, compare_document, different_gpus, first_line
 from gputop.output.document import html, markdown, plain
-from gputop.output.folder_report import folder_document, folder_json
+from gputop.output.folder_report import folder_document, folder_json, run_folder
 from gputop.output.report_html import report_html
 from gputop.output.report_text import money_line, report_data, report_markdown, report_text
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.report.lanes import Pictured, pictured
-from gputop.report.run_folder import run_folder
 from gputop.sources.simulation.simulated import SimulatedSource
 
 NOW = 1_780_000_000.0

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from gputop.model.metrics import PROCESS_METRICS
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
-from gputop.recording.decode import Rounder
 from gputop.recording.reader import read_snapshots
-from gputop.recording.writer import RecordingWriter
+from gputop.recording.writer import RecordingWriter, Rounder
 
 T0 = 1_780_000_000.0
 MACHINE = Machine("node-17", "boot-1", "580.65")

@@ -12,7 +12,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import not_a_loader, server_in, why_words
 from gputop.model.inspection import ThreadList, ThreadSample
 from gputop.model.snapshot import GpuSample, GpuStatic, HostSample, Machine, ProcessSample, ProcessStatic, Snapshot
-from gputop.recording.typed_cells import rule_in
+from gputop.recording.format import rule_in
 
 T0 = 1_780_000_000.0
 GIB = 2.0**30

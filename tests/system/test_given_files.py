@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from gputop.features.traces.trace_ranks import read_trace
 from gputop.model.source import UsageError
 from gputop.recording.file_lines import open_recording
 from gputop.recording.format import RecordingError
+from gputop.system.given_file import write_private
 from gputop.system.plain_pickle import load_plain
 
 URL = "http://localhost:9090"
@@ -83,3 +85,42 @@ def test_a_configuration_that_came_by_a_pipe_of_the_shell_is_checked_though_its_
     found = ended(lambda: problems(Path(f"/dev/fd/{end}")))
     assert len(found) == 1 and "interval must be from" in found[0]
     os.close(end)
+
+
+def test_a_file_is_its_owners_alone_and_keeps_the_mode_and_the_link_that_it_has(tmp_path: Path) -> None:
+    new, shared, link = tmp_path / "new", tmp_path / "shared", tmp_path / "link"
+    write_private(new, "µ")
+    assert (new.read_bytes(), stat.S_IMODE(new.stat().st_mode)) == ("µ".encode(), 0o600)
+    shared.write_text("before")
+    shared.chmod(0o644)
+    link.symlink_to(shared)
+    write_private(link, b"after")
+    assert (shared.read_text(), stat.S_IMODE(shared.stat().st_mode), link.is_symlink()) == ("after", 0o644, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "new", "shared"]
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("before")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="No space left") as error:
+        write_private(path, "after")
+    assert error.value.filename == str(path)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_device_is_written_to_as_it_is_and_a_pipe_only_where_somebody_reads_it(tmp_path: Path) -> None:
+    write_private("/dev/null", "nothing to keep")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="a pipe that nobody reads"):
+        write_private(pipe, "waits for ever")
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_private(pipe, "read")
+    assert os.read(reader, 9) == b"read"
+    os.close(reader)

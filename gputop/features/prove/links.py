@@ -21,9 +21,9 @@ from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.output.document import text_lines
 from gputop.output.messages import say
-from gputop.output.private_file import write_private
 from gputop.output.snapshot_data import json_text
 from gputop.sources.local import open_local
+from gputop.system.given_file import write_private
 
 # What is right: each link against its peak and against the others. Pure.
 

@@ -19,10 +19,10 @@ from gputop.model.sm import sm_options
 from gputop.model.snapshot import Event, Snapshot
 from gputop.model.source import SourceError, UsageError
 from gputop.output.messages import say
-from gputop.output.private_file import write_private
 from gputop.output.snapshot_data import json_text
 from gputop.sources.local import open_local
 from gputop.sources.marks import send_mark
+from gputop.system.given_file import write_private
 
 if TYPE_CHECKING:
     from gputop.recording.writer import Recorder
