@@ -28,7 +28,6 @@ ROOT_FILES = {"__init__.py", "__init__.pyi", "__main__.py", "cli.py", "monitor.p
 """What may lie beside the rooms: everything else has one."""
 SCREENS_OF_FEATURES = (
     "gputop.features.fleet.fleet_app",
-    "gputop.features.fleet.fleet_key_handlers",
     "gputop.features.web.served_driver",
 )
 DRIVERS = ("tui/terminal/driver.py", "features/web/served_driver.py")

@@ -1,8 +1,11 @@
-"""The interactive screen of a fleet: what a watch has, as its view says. What keys do is in ``fleet_key_handlers``."""
+"""The interactive screen of a fleet: what a watch has, as its view says, and what keys and mouse do."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -12,36 +15,48 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from gputop.features.fleet.fleet_frame import FleetFrame
-from gputop.features.fleet.fleet_key_handlers import ALWAYS, FleetKeys, FleetMain
-from gputop.features.fleet.fleet_screen import FleetPainted, fleet_screen, waiting_screen
+from gputop.features.fleet.fleet_rows import ticket_text
+from gputop.features.fleet.fleet_screen import FleetPainted, fleet_screen, help_rows, waiting_screen
 from gputop.features.fleet.fleet_view import (
     FLEET_KEYS,
+    SORTS,
     FleetView,
+    Panel,
     drawn_hosts,
     moved,
+    parse,
+    position,
     rows_of,
     selected_host,
     sorted_by,
 )
 from gputop.features.fleet.watch_thread import FleetWatch
+from gputop.model.expression import ExpressionError
 from gputop.output.ansi import Differ
-from gputop.paint.glyphs import Depth
+from gputop.paint.glyphs import Depth, Glyphs
 from gputop.paint.keys import NO_KEYS, Key, rebound
+from gputop.paint.line import Row
+from gputop.paint.process_filter import NO_FILTER, remembered
 from gputop.paint.theme import THEMES, Theme
+from gputop.recording.recorded_times import moment
+from gputop.session.record_run import saved_picture
 from gputop.system.children import in_our_terminal
+from gputop.tui.keys.key_handlers import ALWAYS, check
 from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
+from gputop.tui.screens.scrolling import RowsScreen, page_bindings
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.painted_lines import Lines
 
-# The fleet's rows, and the mouse on them.
-
 WHEEL_ROWS = 3
+WATCH_S = 1.0
+STEP_S, DAY_S = 60.0, 86400.0
+FAR = 10**6
 
 
 class FleetCanvas(Lines):
     """Shows a frame. With ``write``, changes go straight to the terminal, see ``Lines``."""
 
-    def __init__(self, main: FleetMain, depth: Depth, write: Callable[[str], None] | None) -> None:
+    def __init__(self, main: FleetApp, depth: Depth, write: Callable[[str], None] | None) -> None:
         super().__init__(main.look, write, Differ(main.look, depth))
         self._main = main
         self._depth = depth
@@ -61,22 +76,15 @@ class FleetCanvas(Lines):
         self._painted = fleet_screen(frame, view, width, height)
         self.set_rows(self._painted.rows)
 
-    def apply_theme(self, theme: Theme) -> None:
-        """Draw in other colours, also in screens opened later."""
-        self._main.look = theme
+    def wear(self, theme: Theme) -> None:
+        """Draw in other colours."""
         self.set_theme(theme, Differ(theme, self._depth))
-        self._main.paint_soon()
 
     def on_mouse_scroll_down(self) -> None:
-        self._scroll(WHEEL_ROWS)
+        move(self._main, WHEEL_ROWS)
 
     def on_mouse_scroll_up(self) -> None:
-        self._scroll(-WHEEL_ROWS)
-
-    def _scroll(self, rows: int) -> None:
-        frame, view = self._main.frame, self._main.view
-        if frame is not None and view.panel != "host":
-            self._main.see(moved(rows_of(frame, view), view, rows, self.page))
+        move(self._main, -WHEEL_ROWS)
 
     def on_click(self, event: events.Click) -> None:
         """Select; a second click opens; a column's head sorts; a key's words are that key."""
@@ -97,7 +105,17 @@ class FleetCanvas(Lines):
             self._main.press(str(target.key))
 
 
-WATCH_S = 1.0
+class FleetHelpScreen(RowsScreen):
+    """What the screen shows, and its keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = page_bindings("help")
+
+    def __init__(self, theme: Theme, glyphs: Glyphs, keys: Sequence[Key]) -> None:
+        super().__init__(theme, glyphs)
+        self._keys = keys
+
+    def rows(self, width: int) -> list[Row]:
+        return help_rows(self._glyphs, width, self._keys)
 
 
 class FleetReady(Message):
@@ -130,7 +148,7 @@ class FleetApp(PaintedApp[FleetView]):
         usual = {key.id: key.keys for key in FLEET_KEYS}
         self.set_keymap({key.id: key.keys for key in self.table if key.keys != usual[key.id]})
         self.frame: FleetFrame | None = None
-        self._keys = FleetKeys(self)
+        self.filtered_before: tuple[str, ...] = ()
         self._canvas = FleetCanvas(self, depth, self.outlet.write if guard else None)
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -140,17 +158,14 @@ class FleetApp(PaintedApp[FleetView]):
 
     def on_mount(self) -> None:
         self.guard_terminal()
-        self.watched.start(self.ready)
+        # Called by the watch, from its thread.
+        self.watched.start(lambda: self.post_message(FleetReady()))
         self.set_interval(WATCH_S, self._grow_old)
         self._take()
         self.paint()
 
     def on_unmount(self) -> None:
         self.watched.close()
-
-    def ready(self) -> None:
-        """Called by the watch, from its thread."""
-        self.post_message(FleetReady())
 
     def on_fleet_ready(self) -> None:
         if not (self.view.paused and self.view.at is None) or self.frame is None:
@@ -174,16 +189,13 @@ class FleetApp(PaintedApp[FleetView]):
         if stale_s is not None or self.view.stale_s is not None:
             self.see(replace(self.view, stale_s=stale_s, error=self.watched.shown.error))
 
-    def _host(self) -> str | None:
-        """The host whose last hour is drawn."""
-        return None if self.frame is None else selected_host(self.frame, self.view)
-
     # -- painting ---------------------------------------------------------------------------------------------------
 
     def draw(self) -> None:
         width, height = self.size
-        host, shown = self._host(), self.watched.shown
-        view = self.view
+        shown, view = self.watched.shown, self.view
+        # The host whose last hour is drawn.
+        host = None if self.frame is None else selected_host(self.frame, view)
         if view.panel in ("hosts", "host"):
             self.watched.look_at(host)
             self.watched.see(drawn_hosts(self.frame, view, self.page))
@@ -192,8 +204,10 @@ class FleetApp(PaintedApp[FleetView]):
             self._canvas.show(self.frame, view, width, height)
 
     def apply_theme(self, theme: Theme) -> None:
-        """Draw in other colours."""
-        self._canvas.apply_theme(theme)
+        """Draw in other colours, also in screens opened later."""
+        self.look = theme
+        self._canvas.wear(theme)
+        self.paint_soon()
 
     @property
     def page(self) -> int:
@@ -206,7 +220,17 @@ class FleetApp(PaintedApp[FleetView]):
         return key_id in ALWAYS or len(self.screen_stack) == 1
 
     def press(self, key_id: str) -> None:
-        self._keys.press(key_id)
+        HANDLERS[key_id](self)
+
+    def offered(self) -> Iterable[Key]:
+        return self.table
+
+    def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
+        return self.themes(self.apply_theme)
+
+    def show_panel(self, panel: Panel) -> None:
+        """A list from its first row on."""
+        self.see(replace(self.view, panel=panel, cursor=None, first=0))
 
     def run_there(self, host: str, command: Sequence[str]) -> None:
         """A host's own screen in the place of this one, until it is left."""
@@ -215,12 +239,212 @@ class FleetApp(PaintedApp[FleetView]):
                 status = in_our_terminal(command)
             except OSError:
                 status = -1
-        self._canvas.apply_theme(self.look)
+        self.apply_theme(self.look)
         if status:
             self.say(f"{host}: its screen ended with status {status}")
 
-    def offered(self) -> Iterable[Key]:
-        return self.table
+    @property
+    def present(self) -> float:
+        """The fleet's present, Unix seconds."""
+        present = self.watched.present
+        return time.time() if present is None else present
 
-    def choices(self) -> Iterable[tuple[str, Callable[[], None]]]:
-        return self.themes(self.apply_theme)
+    def go_to(self, at: float | None, *, paused: bool) -> None:
+        """Show that moment, None for the present."""
+        self.see(replace(self.view, at=at, paused=paused))
+        self.watched.go_to(at)
+
+
+# What the keys do: a handler for each id of the table, checked at import.
+
+
+def show_help(app: FleetApp) -> None:
+    app.push_screen(FleetHelpScreen(app.look, app.view.glyphs, app.table))
+
+
+def choose_theme(app: FleetApp) -> None:
+    from gputop.tui.screens.box import choose_theme
+
+    choose_theme(app, app.view.glyphs, app.apply_theme)
+
+
+def save_picture(app: FleetApp) -> None:
+    if app.frame is not None:
+        rows = fleet_screen(app.frame, app.view, *app.size).rows
+        app.say(saved_picture(rows, app.look, "gputop-fleet", "gputop fleet", app.frame.t))
+
+
+def _copied(app: FleetApp, text: str) -> None:
+    from gputop.tui.screens.box import show_copied
+
+    show_copied(app, text, app.outlet.write)
+
+
+def copy_ticket(app: FleetApp) -> None:
+    if app.frame is not None:
+        _copied(app, ticket_text(app.frame, app.view))
+
+
+def copy_ssh(app: FleetApp) -> None:
+    """Copy the command that opens gputop on the selected host, or say why there is none."""
+    host = None if app.frame is None else selected_host(app.frame, app.view)
+    if app.frame is None or host is None:
+        app.say("select a host first")
+    elif (command := app.frame.ssh(host)) is not None:
+        _copied(app, command + "\n")
+    elif app.frame.read.is_redacted:
+        app.say("hosts are redacted: no command")
+    else:
+        app.say("a shell or ssh could misread this host's name: no command")
+
+
+def toggle(app: FleetApp, panel: Panel) -> None:
+    """Show a panel, or the hosts again where it is shown already."""
+    app.show_panel("hosts" if app.view.panel == panel else panel)
+
+
+def next_grouping(app: FleetApp) -> None:
+    """Jobs, then users, then hosts again."""
+    following: dict[Panel, Panel] = {"jobs": "users", "users": "hosts"}
+    app.show_panel(following.get(app.view.panel, "jobs"))
+
+
+def release(app: FleetApp) -> None:
+    """Back to the hosts, with the cursor on the one that was open; then without the filter."""
+    view = app.view
+    if view.panel == "host":
+        app.see(replace(view, panel="hosts", cursor=view.host))
+    elif view.panel != "hosts":
+        app.show_panel("hosts")
+    elif view.filter:
+        app.see(replace(view, filter=NO_FILTER, first=0))
+
+
+def open_row(app: FleetApp) -> None:
+    """The host in full, by ssh its own screen; the hosts of a job, of a user or of a row of waste."""
+    frame, view = app.frame, app.view
+    if frame is None or view.panel == "host":
+        return
+    host = selected_host(frame, view)
+    if host is not None and host in frame.read.opens:
+        app.run_there(host, frame.read.opens[host])
+        return
+    if host is not None:
+        app.see(replace(view, panel="host", host=host))
+        return
+    rows = rows_of(frame, view)
+    if not rows or view.panel == "alerts":
+        return
+    name = rows[position(rows, view)].partition("\t")[0]
+    field = "user" if view.panel == "users" else "job"
+    if not name or '"' in name:
+        app.say(f"these GPUs have no {field} to filter by")
+        return
+    app.see(replace(view, panel="hosts", cursor=None, first=0, filter=parse(f'{field}:"{name}"')))
+
+
+def move(app: FleetApp, step: int) -> None:
+    if app.frame is not None and app.view.panel != "host":
+        app.see(moved(rows_of(app.frame, app.view), app.view, step, app.page))
+
+
+def turn_page(app: FleetApp, pages: int) -> None:
+    move(app, pages * max(1, app.page - 1))
+
+
+def next_order(app: FleetApp) -> None:
+    names = list(SORTS)
+    to = names[(names.index(app.view.sort) + 1) % len(names)]
+    app.see(sorted_by(app.view, to))
+    app.say(f"sorted by {to}")
+
+
+def invert(app: FleetApp) -> None:
+    app.see(replace(app.view, inverted=not app.view.inverted, first=0))
+
+
+def ask_for_filter(app: FleetApp) -> None:
+    from gputop.tui.screens.box import Prompt
+
+    before = app.view
+
+    def check(text: str) -> str | None:
+        try:
+            expression = parse(text)
+        except ExpressionError as error:
+            return str(error)
+        app.see(replace(app.view, filter=expression, first=0))
+        return None
+
+    def done(text: str | None) -> None:
+        if text is None:
+            app.see(replace(app.view, filter=before.filter))
+        else:
+            app.filtered_before = remembered(app.filtered_before, text)
+
+    if before.panel not in ("hosts", "jobs", "users"):
+        app.show_panel("hosts")
+    app.push_screen(Prompt("filter:", before.filter.text, app.filtered_before, check), done)
+
+
+def pause(app: FleetApp) -> None:
+    if app.view.paused:
+        app.go_to(None, paused=False)
+    else:
+        app.see(replace(app.view, paused=True))
+
+
+def step_in_time(app: FleetApp, minutes: int) -> None:
+    """A minute back or on; beyond the present it is the present."""
+    if app.frame is not None and (app.view.at is not None or minutes < 0):
+        at = app.frame.t + minutes * STEP_S
+        app.go_to(None if at > app.present else at, paused=at <= app.present)
+
+
+def ask_for_time(app: FleetApp) -> None:
+    from gputop.tui.screens.box import Ask
+
+    def jump(text: str | None) -> None:
+        if not text or app.frame is None:
+            return
+        try:
+            at = moment(text, app.present - DAY_S, app.present, app.frame.t, keep=False)
+        except ValueError as error:
+            app.say(str(error))
+            return
+        app.go_to(None if at >= app.present else at, paused=at < app.present)
+
+    app.push_screen(Ask("jump to (12:03, -10m, an ISO date):"), jump)
+
+
+HANDLERS: Mapping[str, Callable[[FleetApp], None]] = MappingProxyType({
+    "quit": FleetApp.leave,
+    "interrupt": FleetApp.leave,
+    "help": show_help,
+    "palette": FleetApp.open_palette,
+    "release": release,
+    "copy": copy_ticket,
+    "copy_ssh": copy_ssh,
+    "screenshot": save_picture,
+    "theme": choose_theme,
+    "suspend": FleetApp.action_suspend_process,
+    "open": open_row,
+    "jobs": next_grouping,
+    "stragglers": partial(toggle, panel="stragglers"),
+    "waste": partial(toggle, panel="waste"),
+    "alerts": partial(toggle, panel="alerts"),
+    "up": partial(move, step=-1),
+    "down": partial(move, step=1),
+    "page_up": partial(turn_page, pages=-1),
+    "page_down": partial(turn_page, pages=1),
+    "first": partial(move, step=-FAR),
+    "last": partial(move, step=FAR),
+    "sort": next_order,
+    "invert": invert,
+    "filter": ask_for_filter,
+    "pause": pause,
+    "back": partial(step_in_time, minutes=-1),
+    "on": partial(step_in_time, minutes=1),
+    "jump": ask_for_time,
+})  # fmt: skip
+check(FLEET_KEYS, HANDLERS)

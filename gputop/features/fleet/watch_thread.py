@@ -53,7 +53,7 @@ class FleetWatch:
         self.is_failing = False
         """Whether the last refresh failed: what is shown grows old from then on."""
         self._clock = clock
-        self._notify: Callable[[], None] = lambda: None
+        self._notify: Callable[[], object] = lambda: None
         self._at: float | None = None
         self._host: str | None = None
         self._drawn_hosts: tuple[str, ...] = ()
@@ -66,7 +66,7 @@ class FleetWatch:
         self._hour_of: float | None = None
         self._worker = Worker("fleet", self._turn, again=self._pause_s, close=fleet.close)
 
-    def start(self, notify: Callable[[], None]) -> None:
+    def start(self, notify: Callable[[], object]) -> None:
         """Begin; ``notify`` is called from the thread whenever ``shown`` has changed."""
         self._notify = notify
         self._worker.ask()

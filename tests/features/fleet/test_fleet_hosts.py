@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from gputop.cli import main
+from gputop.features.fleet.fleet_app import open_row
 from gputop.features.fleet.fleet_data import RedactedFleet, fleet_json
 from gputop.features.fleet.fleet_frame import fleet_frame
-from gputop.features.fleet.fleet_key_handlers import FleetKeys
 from gputop.features.fleet.fleet_reading import FleetError
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.linked_fleet import HostLink, LinkedFleet, SshOptions, expanded, ssh_words
@@ -302,9 +302,9 @@ def test_enter_opens_the_own_screen_of_a_host_that_ssh_reaches() -> None:
     screen: Any = SimpleNamespace(
         frame=frame, view=FleetView(), see=opened.append, run_there=lambda *there: opened.append(there)
     )
-    FleetKeys(screen).open()
+    open_row(screen)
     ((host, command),) = opened
     assert host == "a" and list(command[:5]) == ["ssh", "-t", "-F", "/f", "--"] and "export" not in command[-1]
     screen.frame = fleet_frame(RedactedFleet(fleet, Redactor()).ask())
-    FleetKeys(screen).open()
+    open_row(screen)
     assert len(opened) == 2 and not screen.frame.read.opens, "a number is no host"
