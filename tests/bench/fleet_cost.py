@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError
-from gputop.features.fleet.fleet_frame import fleet_frame
+from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts
 from gputop.features.fleet.prometheus import MOST_GPUS, PrometheusFleet
@@ -147,20 +147,23 @@ def ask(url: str) -> dict[str, Any]:
     view, walls, waits, cpus = FleetView(), [], [], []
     looks: list[float] = []
     gpus = hosts = 0
+    frame: FleetFrame | None = None
     problems: tuple[str, ...] = ()
     for _ in range(1 + REFRESHES):
         begun, used, client.waited_s = time.perf_counter(), time.process_time(), 0.0
-        frame = fleet_frame(fleet.ask())
+        frame = fleet_frame(fleet.ask(), frame)
         fleet_screen(frame, view, 160, 48)
         walls.append(time.perf_counter() - begun)
         gpus_in_sight = fleet.look(drawn_hosts(frame, view, ROWS), None)
         if gpus_in_sight is not None:
-            fleet_screen(fleet_frame(replace(frame.read, gpus=gpus_in_sight)), view, 160, 48)
+            frame = fleet_frame(replace(frame.read, gpus=gpus_in_sight), frame)
+            fleet_screen(frame, view, 160, 48)
         looks.append(time.perf_counter() - begun)
         cpus.append(time.process_time() - used)
         waits.append(client.waited_s)
         gpus, hosts, problems = frame.total, len(frame.hosts), frame.problems
     begun = time.perf_counter()
+    assert frame is not None
     fleet.hour(frame.t)
     hour_s = time.perf_counter() - begun
     fleet.close()

@@ -172,7 +172,7 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
         view = FleetView(glyphs=ASCII if settings.ascii else COLOUR, price=own_price(settings.price))
         gpus = fleet.look(tuple(rows_of(frame, view)[:height]), moment_of(args.at, now))
         if gpus is not None:
-            frame = fleet_frame(replace(frame.read, gpus=gpus))
+            frame = fleet_frame(replace(frame.read, gpus=gpus), frame)
         host = selected_host(frame, view)
         if host is not None:
             history = fleet.history(host, frame.t, HISTORY_S, HISTORY_COLUMNS)

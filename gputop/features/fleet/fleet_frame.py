@@ -186,6 +186,11 @@ class FleetFrame(Struct, frozen=True, dict=True):
         """The GPUs by user; those without one are a group of their own, the last one."""
         return _groups(self.read, "user", _parts(self.read, self._gpus), self.stragglers)
 
+    @cached_property
+    def untouched(self) -> dict[str, GpuGroup]:
+        """The hosts of which no GPU is known one by one."""
+        return {host.name: host for host in self.hosts if not host.gpus and not host.stragglers}
+
     @property
     def _gpus(self) -> list[Gpu]:
         return [gpu for host in self.hosts for gpu in host.gpus]
@@ -196,24 +201,33 @@ class FleetFrame(Struct, frozen=True, dict=True):
         return {}
 
 
-def fleet_frame(read: FleetReading) -> FleetFrame:
-    """The frame of a reading. Of a large fleet, which is read from shares, only some GPUs are known one by one."""
+def fleet_frame(read: FleetReading, before: FleetFrame | None = None) -> FleetFrame:
+    """The frame of a reading. Of a large fleet, which is read from shares, only some GPUs are known one by one: hosts
+    that are as ``before`` are taken from there."""
     kinds = {host: down.kind for host, down in read.down.items()}
     gpus = [Gpu(gpu, *state_of(gpu, down=kinds.get(gpu.host, ""))) for gpu in read.gpus]
     straggling = stragglers(_of_whole_jobs(read, [gpu.read for gpu in gpus if gpu.state not in ABSENT]))
-    hosts = _groups(read, "host", _parts(read, gpus), straggling, gpus if read.shares else ())
-    counts: Counter[FleetState] = Counter()
+    known = {} if before is None or not _is_recorded_alike(read, before.read) else before.untouched
+    hosts = _groups(read, "host", _parts(read, gpus), straggling, gpus if read.shares else (), known)
+    counts: dict[FleetState, int] = dict.fromkeys(FLEET_STATES, 0)
     for host in hosts:
-        counts.update(host.counts)
+        for state, n in host.counts.items():
+            counts[state] += n
     notes = [] if read.shares else _not_exported(gpus)
     return FleetFrame(
         read,
         hosts,
-        {state: counts[state] for state in FLEET_STATES},
+        counts,
         tuple(straggling),
         _waste(gpus, read),
         (*read.problems, *notes, *([read.lost_note] if read.lost_note else ())),
     )
+
+
+def _is_recorded_alike(read: FleetReading, before: FleetReading) -> bool:
+    """Whether the rules recorded nothing new of any host: they do once a minute."""
+    same = bool(read.shares) and read.shares is before.shares and read.lost is before.lost
+    return same and (read.down, read.missing) == (before.down, before.missing)
 
 
 def _of_whole_jobs(read: FleetReading, gpus: Sequence[GpuReading]) -> Sequence[GpuReading]:
@@ -293,11 +307,12 @@ def _groups(
     parts: Iterable[_Part],
     straggling: Sequence[Straggler],
     looked_at: Iterable[Gpu] = (),
+    known: Mapping[str, GpuGroup] = {},
 ) -> tuple[GpuGroup, ...]:
     """The parts by host, job or user; those without a job or user are a group of their own, the last one.
 
     ``looked_at`` are GPUs of hosts that are known by shares: their numbers stay those that the rules recorded, so that
-    rows keep their order.
+    rows keep their order. Groups that are ``known`` are taken as they are, but those of such GPUs.
     """
     members: dict[str, list[_Part]] = defaultdict(list)
     for part in parts:
@@ -311,7 +326,12 @@ def _groups(
     for gpu in sorted(looked_at, key=_by_number):
         gpus_of_host[gpu.read.host].append(gpu)
     hours, late = _hours(read, by), _Stragglers(straggling, by)
-    return tuple(_group(name, by, own, gpus_of_host.get(name, ()), read, hours, late) for name, own in members.items())
+    return tuple(
+        known[name]
+        if name in known and name not in gpus_of_host
+        else _group(name, by, own, gpus_of_host.get(name, ()), read, hours, late)
+        for name, own in members.items()
+    )
 
 
 def _group(
@@ -320,12 +340,13 @@ def _group(
 ) -> GpuGroup:  # fmt: skip
     gpus = tuple(looked_at) or tuple(part.gpu for part in parts if part.gpu is not None)
     down = read.down.get(name) if by == "host" else None
-    counts: Counter[FleetState] = Counter()
+    counts: dict[FleetState, int] = {}
     for part in parts:
         for state, n in part.counts.items():
-            counts[state] += n
+            counts[state] = counts.get(state, 0) + n
     if by == "host" and (missing := read.missing.get(name, 0)):
-        counts["lost" if down is None else down.kind] += missing
+        state = "lost" if down is None else down.kind
+        counts[state] = counts.get(state, 0) + missing
     straggling = late.among(name, gpus)
     waste, idle = (None, None) if hours is None else hours.get(name, (0.0, 0.0))
     powers = [part.power_w for part in parts if part.power_w is not None]
@@ -350,9 +371,12 @@ def _group(
 
 def mean(values: Iterable[tuple[float | None, int]]) -> float | None:
     """The mean of values over all GPUs that have one: each is that of so many."""
-    measured = [(value, n) for value, n in values if value is not None]
-    gpus = sum(n for _, n in measured)
-    return sum(value * n for value, n in measured) / gpus if gpus else None
+    total, gpus = 0.0, 0
+    for value, n in values:
+        if value is not None:
+            total += value * n
+            gpus += n
+    return total / gpus if gpus else None
 
 
 def _hours(read: FleetReading, by: str) -> Mapping[str, tuple[float, float]] | None:

@@ -285,21 +285,22 @@ def verdict_of(
     if down is not None:
         since = "" if down.since_s is None else f" {duration(down.since_s)}"
         return FleetVerdict(down.kind, LEVELS[down.kind], f"{WORDS[down.kind]}{since}: {down.reason}")
-    worst = next((state for state in _ORDER if counts.get(state)), None)
+    worst = min((state for state, n in counts.items() if n), key=_ORDER.index, default=None)
     if worst is None:
         return FleetVerdict("idle", "grey", "no GPU")
     several = len({gpu.host for gpu, _ in gpus}) != 1
     if straggling and worst not in ("busy_not_working", "starved", "lost"):
         return FleetVerdict(worst, "yellow", _straggles(straggling[0], with_host=several), straggles=True)
     text = f"{counts[worst]:,} {_words(worst, [gpu for gpu, state in gpus if state == worst])}"
-    rest = [f"{n:,} {WORDS[state]}" for state, n in Counter(counts).most_common() if n and state != worst]
+    rest = [(state, n) for state, n in counts.items() if state != worst]
+    most, n = max(rest, key=lambda of: of[1], default=(worst, 0))
     waits = _waits_for(gpus, straggling, of_job)
     if straggling:
         text = f"{_straggles(straggling[0], with_host=several)}; {text}"
     if waits:
         text += f" (wait for {waits})"
-    elif rest:
-        text = f"{text} · {rest[0]}"
+    elif n:
+        text = f"{text} · {n:,} {WORDS[most]}"
     return FleetVerdict(worst, LEVELS[worst], text, straggles=bool(straggling))
 
 

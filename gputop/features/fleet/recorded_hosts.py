@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor
 from typing import NamedTuple
 
-from gputop.features.fleet import plan, promql
+from gputop.features.fleet import promql
 from gputop.features.fleet.client import PromQuery
 from gputop.features.fleet.decode_answers import (
     GpuIdentity,
@@ -54,19 +54,24 @@ from gputop.features.fleet.state_rules import (
 )
 from gputop.model.quantity import count
 
-# What the rules record of each host: the questions, and their answers decoded.
-
+SCRAPE_S = 30.0
+"""The longest usual time between two scrapes: twice it an address may be silent."""
+NAMES_EVERY = 20
+"""Refreshes between two looks at the names and the past of hosts."""
+LOST_EVERY_S = 60.0
+"""The rules record once a minute."""
+MOST_ABSENT = 256
+"""Addresses without GPUs of which it is asked whether they are still scraped."""
+STRAGGLER_ALERTS = ("GpuStragglerSlow", "GpuStragglerStarved")
+NO_RULES = "the last hour is not known: no rules of `gputop fleet deploy` record it here"
 MEANS: Mapping[str, str] = {
     HOST_UTIL: "util_pct", HOST_SM: "sm_active_pct", HOST_POWER: "power_w",
 }  # fmt: skip
 """Recorded series → what of ``HostShare`` it is."""
-_PERCENT = frozenset(("util_pct", "sm_active_pct"))
 _STATES: Mapping[str, GpuState] = {str(code): state for state, code in CODES.items()}
 
 
-def size(select: str) -> str:
-    """How many GPUs the rules record; nothing where there are no rules, or older ones."""
-    return f"sum({selector(HOST_ADDRESS, select)})"
+# The questions.
 
 
 def lost_hours_of(select: str) -> str:
@@ -74,23 +79,18 @@ def lost_hours_of(select: str) -> str:
     return f"{each_once('sum_over_time', selector(HOST_LOST, select), HOUR_S)} / 60"
 
 
-def _minutes_asked(select: str) -> str:
-    """For how many minutes of the last hour the rules recorded GPUs, whether or not these lost any time."""
-    return f"max({each_once('count_over_time', selector(HOST_ADDRESS, select), HOUR_S)})"
-
-
-def before(select: str) -> str:
+def _before(select: str) -> str:
     """The most GPUs that each address had at some moments of the last day."""
     series = selector(HOST_ADDRESS, select)
     past = [promql.marked(f"{series} offset {window(back_s)}", "back", f"{back_s:.0f}") for back_s in LOOKBACKS_S]
     return f"max without (back) ({promql.union(past)})"
 
 
-def troubles(select: str, scrape_s: float) -> str:
+def _troubles(select: str) -> str:
     """Addresses that did not answer twice in a row, drivers that are late, alerts that fire, and when the rules were
     last evaluated, Unix seconds."""
     by = f"max by ({', '.join((*CLUSTER_LABELS, 'instance'))})"
-    twice = over("max_over_time", selector("up", select), 2 * scrape_s)
+    twice = over("max_over_time", selector("up", select), 2 * SCRAPE_S)
     return promql.union([
         marked(f"{by} ({twice}) == 0", UP),
         marked(f"{by} ({selector('gputop_up', select)}) == 0", LATE),
@@ -99,19 +99,22 @@ def troubles(select: str, scrape_s: float) -> str:
     ])  # fmt: skip
 
 
-def answering(instances: Sequence[str], select: str) -> str:
+def _answering(instances: Sequence[str], select: str) -> str:
     """Of these addresses those that are still scraped and answer, and under ``HOST`` those that give utilisation,
     recorded or not."""
     matchers = (promql.any_of("instance", instances), select)
     names = [DIALECTS[name].signals["util_pct"].name for name in ALL_NAMES]
-    measured = f"count by (instance) ({promql.named(names, *matchers)})"
+    measured = f"count by (instance) ({named(names, *matchers)})"
     return promql.union([marked(selector("up", *matchers), UP), marked(measured, HOST)])
 
 
-def host_info(select: str) -> str:
+def _host_info(select: str) -> str:
     """The names of the hosts behind addresses, as gputop's exporter gives them."""
     labels = (*CLUSTER_LABELS, "instance", "hostname")
     return marked(promql.max_by(labels, selector("gputop_host_info", select)), HOST)
+
+
+# What the answers say.
 
 
 class RecordedHost(NamedTuple):
@@ -125,9 +128,8 @@ class RecordedHost(NamedTuple):
     user: str = ""
     what: str = ""
 
-    @property
-    def place(self) -> Place:
-        return self.cluster, self.instance
+
+Recorded = tuple[RecordedHost, float]
 
 
 def recorded_host(labels: Labels) -> RecordedHost:
@@ -156,48 +158,45 @@ class HostNames:
         clusters: dict[str, set[str]] = defaultdict(set)
         for recorded in present:
             clusters[self._plain(recorded)].add(recorded.cluster)
-        self._ambiguous = {host for host, clusters_of_host in clusters.items() if len(clusters_of_host) > 1}
-        self.several = len({cluster for clusters_of_host in clusters.values() for cluster in clusters_of_host}) > 1
+        self._ambiguous = {host for host, of_host in clusters.items() if len(of_host) > 1}
+        self.several = len({cluster for of_host in clusters.values() for cluster in of_host}) > 1
 
     def of(self, recorded: RecordedHost) -> str:
         host = self._plain(recorded)
         return f"{recorded.cluster or '-'}/{host}" if host in self._ambiguous else host
 
-    def job(self, recorded: RecordedHost) -> JobName:
-        """Whose GPUs these are."""
-        return recorded.job.within(recorded.cluster) if self.several else recorded.job
+    def owner(self, recorded: RecordedHost) -> tuple[str, JobName, str]:
+        """Whose GPUs these are, and on which host."""
+        job = recorded.job.within(recorded.cluster) if self.several else recorded.job
+        return self.of(recorded), job, recorded.user
 
     def _plain(self, recorded: RecordedHost) -> str:
-        return self._names_by_place.get(recorded.place, recorded.host) if recorded.instance else recorded.host
+        place = recorded.cluster, recorded.instance
+        return self._names_by_place.get(place, recorded.host) if recorded.instance else recorded.host
 
 
-def shares_of(
-    states: Sequence[tuple[RecordedHost, float]], means: Iterable[tuple[RecordedHost, float]], names: HostNames
-) -> list[HostShare]:
+def shares_of(states: Sequence[Recorded], means: Iterable[Recorded], names: HostNames) -> list[HostShare]:
     """The shares that jobs have of hosts."""
-    jobs = names_of_numbers(names.job(recorded) for recorded, _ in states)
-
-    def owner(recorded: RecordedHost) -> tuple[str, JobName, str]:
-        return names.of(recorded), with_scheduler(names.job(recorded), jobs), recorded.user
-
+    owners = [names.owner(recorded) for recorded, _ in states]
+    numbered = names_of_numbers(job for _, job, _ in owners)
     counts: dict[tuple[str, JobName, str], Counter[GpuState]] = defaultdict(Counter)
-    for recorded, value in states:
+    for (recorded, value), (host, job, user) in zip(states, owners, strict=True):
         if recorded.what in GPU_STATES and 0 < value < 1e6:
-            counts[owner(recorded)][recorded.what] += round(value)
-    values: dict[tuple[str, JobName, str], dict[str, float]] = defaultdict(dict)
+            counts[host, with_scheduler(job, numbered), user][recorded.what] += round(value)
+    measured: dict[tuple[str, JobName, str], dict[str, float]] = defaultdict(dict)
     for recorded, value in means:
         word = MEANS.get(recorded.what)
-        if word is not None and (key := owner(recorded)) in counts and 0.0 <= value < 1e7:
-            values[key][word] = min(100.0, 100.0 * value) if word in _PERCENT else value
+        host, job, user = names.owner(recorded)
+        if word is not None and 0.0 <= value < 1e7:
+            of_owner = measured[host, with_scheduler(job, numbered), user]
+            of_owner[word] = value if word == "power_w" else min(100.0, 100.0 * value)
     return [
-        HostShare(host, job, user, states_of_share, **values.get((host, job, user), {}))
-        for (host, job, user), states_of_share in counts.items()
+        HostShare(host, job, user, states_of, **measured.get((host, job, user), {}))
+        for (host, job, user), states_of in counts.items()
     ]
 
 
-def lost_of(
-    rows: Sequence[tuple[RecordedHost, float]], name: Callable[[RecordedHost], str], *, several: bool
-) -> list[Lost]:
+def lost_of(rows: Sequence[Recorded], name: Callable[[RecordedHost], str], *, several: bool) -> list[Lost]:
     """The last hour by host, owner and state; ``several`` says whether jobs are those of several clusters."""
     owners = [recorded.job.within(recorded.cluster) if several else recorded.job for recorded, _ in rows]
     jobs = names_of_numbers(owners)
@@ -210,21 +209,14 @@ def lost_of(
 
 # The readers.
 
-SCRAPE_S = 30.0
-"""The longest usual time between two scrapes: twice it an address may be silent."""
-NAMES_EVERY, MEANS_EVERY = 20, 2
-"""Refreshes between two looks at the names and the past of hosts, and at their means, which the rules record once a
-minute."""
-LOST_EVERY_S = 60.0
-"""The rules record once a minute."""
-MOST_ABSENT = 256
-"""Addresses without GPUs of which it is asked whether they are still scraped."""
-STRAGGLER_ALERTS = ("GpuStragglerSlow", "GpuStragglerStarved")
-NO_RULES = "the last hour is not known: no rules of `gputop fleet deploy` record it here"
 
+class _Trouble(NamedTuple):
+    """Addresses that do not answer, those whose driver is late, how old the newest record is, alerts that fire."""
 
-Trouble = tuple[set[str], set[str], float | None, tuple[FiringAlert, ...]]
-"""Addresses that do not answer, those whose driver is late, how old the newest record is, and the alerts that fire."""
+    silent: frozenset[str] = frozenset()
+    late: frozenset[str] = frozenset()
+    age_s: float | None = None
+    alerts: tuple[FiringAlert, ...] = ()
 
 
 class RecordedHosts:
@@ -235,32 +227,35 @@ class RecordedHosts:
         self._recorded: Remembered[RecordedHost] = Remembered(recorded_host)
         self._labels: Remembered[dict[str, str]] = Remembered(dict)
         self._refreshes = 0
+        self._rows: dict[str, list[Recorded]] = {"states": [], "means": [], "addresses": [], "before": []}
+        """The newest answer to each of these; the rules record once a minute, so most are as before."""
         self._hostnames: Mapping[Place, str] = {}
         self._names = HostNames({}, ())
-        self._before: list[tuple[RecordedHost, float]] = []
-        self._means: list[tuple[RecordedHost, float]] = []
-        self._now: list[tuple[RecordedHost, float]] = []
-        self._trouble: Trouble = (set(), set(), None, ())
-        self._straggling: frozenset[str] = frozenset()
+        self._present: Mapping[str, int] = {}
+        self._past: Mapping[str, int] = {}
+        """GPUs by host, now and within the last day."""
+        self._trouble = _Trouble()
         self.addresses: dict[str, set[str]] = {}
         """Host → its scraped addresses."""
-        self.shares: list[HostShare] = []
+        self.shares: Sequence[HostShare] = ()
 
     def size(self, at: float | None) -> int:
-        """How many GPUs the rules record; 0 where they record none. Raises FleetError."""
-        rows = self._engine.all_of({"size": size(self._engine.select)}, at).of("size")
+        """How many GPUs the rules record; 0 where there are no rules, or older ones. Raises FleetError."""
+        text = f"sum({selector(HOST_ADDRESS, self._engine.select)})"
+        rows = self._engine.all_of({"size": text}, at).of("size")
         return round(next((value for _, value in values(rows, self._labels)), 0.0))
 
     def ask(self, at: float | None, source: str, now: float) -> FleetReading:
         """The fleet without its GPUs and its last hour. Raises FleetError where the sums cannot be read."""
         select, reads_names = self._engine.select, self._refreshes % NAMES_EVERY == 0
+        turn = self._refreshes % 2 if self._refreshes else None
         answers = self._engine.asked({
             "states": selector(HOST_STATES, select),
-            "means": named(MEANS, select) if self._refreshes % MEANS_EVERY == 0 else "",
-            "troubles": troubles(select, SCRAPE_S),
-            "addresses": selector(HOST_ADDRESS, select),
-            "before": before(select) if reads_names else "",
-            "names": host_info(select) if reads_names else "",
+            "means": "" if turn == 1 else named(MEANS, select),
+            "addresses": "" if turn == 0 else selector(HOST_ADDRESS, select),
+            "troubles": _troubles(select),
+            "before": _before(select) if reads_names else "",
+            "names": _host_info(select) if reads_names else "",
         }, at)  # fmt: skip
         if "states" not in answers.rows:
             raise FleetError(answers.problems[0])
@@ -268,45 +263,50 @@ class RecordedHosts:
             self._recorded.turn()
             self._labels.turn()
         self._refreshes += 1
-        return self._reading(answers, now if answers.t is None else answers.t, at, source)
+        t = now if answers.t is None else answers.t
+        self._take(answers, t)
+        down, gone, missing, problems = self._absent(at)
+        names = {recorded.names for recorded, _ in self._rows["states"]}
+        return FleetReading(
+            t, source, (), down, tuple(name for name in DIALECTS if name in names), self._trouble.age_s,
+            alerts=self._trouble.alerts, problems=(*answers.problems, *problems), gone=gone, shares=self.shares,
+            missing=missing,
+        )  # fmt: skip
 
-    def _rows(self, answers: FleetAnswers, name: str) -> list[tuple[RecordedHost, float]]:
-        return list(values(answers.of(name), self._recorded))
-
-    def _reading(self, answers: FleetAnswers, t: float, at: float | None, source: str) -> FleetReading:
-        states = self._rows(answers, "states")
-        if "addresses" in answers.rows:
-            self._now = self._rows(answers, "addresses")
+    def _take(self, answers: FleetAnswers, t: float) -> None:
+        if "troubles" in answers.rows:
+            marks: dict[str, set[str]] = {UP: set(), LATE: set()}
+            age_s, alerts = None, []
+            for labels, value in values(answers.of("troubles"), self._labels):
+                mark = labels.get(DIALECT_LABEL, "")
+                if mark in marks:
+                    marks[mark].add(labels.get("instance", ""))
+                elif mark == AGE:
+                    age_s = max(0.0, t - value)
+                else:
+                    alerts.append(labels)
+            self._trouble = _Trouble(frozenset(marks[UP]), frozenset(marks[LATE]), age_s, firing_alerts(alerts))
+        rows = {name: list(values(answers.of(name), self._recorded)) for name in self._rows if name in answers.rows}
         if "names" in answers.rows:
             self._hostnames = {
                 (first_of(labels, CLUSTER_LABELS), labels.get("instance", "")): name
                 for labels, _ in values(answers.of("names"), Remembered(dict))
                 if (name := labels.get("hostname"))
             }
-        if "before" in answers.rows:
-            self._before = self._rows(answers, "before")
+        elif all(of == self._rows[name] for name, of in rows.items()):
+            return
+        self._rows |= rows
+        states, now, before = (self._rows[name] for name in ("states", "addresses", "before"))
+        if "before" in rows:
             # A host that neither is nor was within a day is forgotten.
             self.addresses = {}
-        self._names = HostNames(self._hostnames, (recorded for recorded, _ in (*states, *self._now, *self._before)))
-        present, before = self._counted(self._now), self._counted(self._before)
-        for recorded, _ in (*self._now, *self._before):
+        self._names = HostNames(self._hostnames, (recorded for recorded, _ in (*states, *now, *before)))
+        for recorded, _ in (*now, *before):
             self.addresses.setdefault(self._names.of(recorded), set()).add(recorded.instance)
-        if "means" in answers.rows:
-            self._means = self._rows(answers, "means")
-        self.shares = shares_of(states, self._means, self._names)
-        if "troubles" in answers.rows:
-            self._trouble = self._troubles(answers, t)
-        silent, late, age_s, alerts = self._trouble
-        # Before the first answer on which hosts there are, none is missing.
-        down, gone, missing, problems = self._absent(present, before if self._now else {}, silent, late, at)
-        self._straggling = frozenset(alert.host for alert in alerts if alert.name in STRAGGLER_ALERTS)
-        names = {recorded.names for recorded, _ in states}
-        return FleetReading(
-            t, source, (), down, tuple(name for name in DIALECTS if name in names), age_s,
-            alerts=alerts, problems=(*answers.problems, *problems), gone=gone, shares=self.shares, missing=missing,
-        )  # fmt: skip
+        self._present, self._past = self._counted(now), self._counted(before)
+        self.shares = shares_of(states, self._rows["means"], self._names)
 
-    def _counted(self, rows: Sequence[tuple[RecordedHost, float]]) -> dict[str, int]:
+    def _counted(self, rows: Sequence[Recorded]) -> dict[str, int]:
         """GPUs by host: of one that is scraped at two addresses the most."""
         gpus_of_host: dict[str, int] = {}
         for recorded, value in rows:
@@ -314,51 +314,34 @@ class RecordedHosts:
             gpus_of_host[host] = max(gpus_of_host.get(host, 0), round(value))
         return gpus_of_host
 
-    def _troubles(self, answers: FleetAnswers, t: float) -> Trouble:
-        marked: dict[str, set[str]] = {plan.UP: set(), plan.LATE: set()}
-        age_s, alerts = None, []
-        for labels, value in values(answers.of("troubles"), self._labels):
-            mark = labels.get(DIALECT_LABEL, "")
-            if mark in marked:
-                marked[mark].add(labels.get("instance", ""))
-            elif mark == plan.AGE:
-                age_s = max(0.0, t - value)
-            else:
-                alerts.append(labels)
-        return marked[plan.UP], marked[plan.LATE], age_s, firing_alerts(alerts)
-
-    def _absent(
-        self,
-        present: Mapping[str, int],
-        before: Mapping[str, int],
-        silent: set[str],
-        late: set[str],
-        at: float | None,
-    ) -> tuple[dict[str, Down], dict[str, Gone], dict[str, int], list[str]]:
+    def _absent(self, at: float | None) -> tuple[dict[str, Down], dict[str, Gone], dict[str, int], list[str]]:
         """Hosts that are down, those that are gone, how many GPUs each host has no more, and lines for people."""
+        # Before the first answer on which hosts there are, none is missing.
+        present, before = self._present, self._past if self._rows["addresses"] else {}
         down: dict[str, Down] = {}
         unexplained = []
         for host in (*present, *(host for host in before if host not in present)):
             addresses = self.addresses.get(host, set())
-            if addresses & late:
+            if addresses & self._trouble.late:
                 down[host] = Down(None, "the driver does not answer: it is late or hangs", "late")
-            elif addresses and addresses <= silent:
+            elif addresses and addresses <= self._trouble.silent:
                 down[host] = Down(None, "the exporter does not answer")
             elif host not in present:
                 unexplained.append(host)
-        missing = {host: n - present.get(host, 0) for host, n in before.items() if n > present.get(host, 0)}
         scraped, unrecorded, problems = self._scraped(unexplained, at)
         gone = {host: Gone(before[host], None) for host in unexplained if not self.addresses[host] & scraped}
-        alive = [host for host in unexplained if self.addresses[host] & unrecorded]
-        for host in (*gone, *alive):
-            missing.pop(host, None)
-        unrecorded_words = (
-            f"{count(len(alive), 'host')} with GPUs that no rule records now: are the rules evaluated everywhere?"
-        )
+        alive = {host for host in unexplained if self.addresses[host] & unrecorded}
         # What a host that is down had is told by its shares, as long as the rules still have them.
-        shared = {share.host for share in self.shares}
-        not_shared = {host: n for host, n in missing.items() if host not in down or host not in shared}
-        return down, gone, not_shared, problems if problems or not alive else [unrecorded_words]
+        shared = {share.host for share in self.shares} & down.keys()
+        missing = {
+            host: n - present.get(host, 0)
+            for host, n in before.items()
+            if n > present.get(host, 0) and host not in gone and host not in alive and host not in shared
+        }
+        if alive and not problems:
+            told = f"{count(len(alive), 'host')} with GPUs that no rule records now"
+            problems = [f"{told}: are the rules evaluated everywhere?"]
+        return down, gone, missing, problems
 
     def _scraped(self, hosts: Sequence[str], at: float | None) -> tuple[set[str], set[str], list[str]]:
         """Which addresses of these hosts the engine still scrapes, and which of them give values that no rule records;
@@ -366,20 +349,20 @@ class RecordedHosts:
         instances = sorted({address for host in hosts for address in self.addresses[host]})
         if not instances:
             return set(), set(), []
-        text = answering(instances[:MOST_ABSENT], self._engine.select)
-        answers = self._engine.asked({"up": text}, at)
+        answers = self._engine.asked({"up": _answering(instances[:MOST_ABSENT], self._engine.select)}, at)
         if "up" not in answers.rows:
             return set(instances), set(instances), answers.problems
-        marked = [labels for labels, _ in values(answers.of("up"), self._labels)]
+        marked_labels = [labels for labels, _ in values(answers.of("up"), self._labels)]
         rest = set(instances[MOST_ABSENT:])
-        up = rest | {labels.get("instance", "") for labels in marked}
-        measured = {labels.get("instance", "") for labels in marked if labels.get(DIALECT_LABEL) == plan.HOST}
+        up = rest | {labels.get("instance", "") for labels in marked_labels}
+        measured = {labels.get("instance", "") for labels in marked_labels if labels.get(DIALECT_LABEL) == HOST}
         return up, rest | measured, answers.problems
 
     def of_straggling_jobs(self) -> list[str]:
         """The hosts of jobs that an alert says are held up: all of them, so that they can be compared."""
-        jobs = {share.job for share in self.shares if share.job and share.host in self._straggling}
-        return [share.host for share in self.shares if share.job in jobs]
+        straggling = {alert.host for alert in self._trouble.alerts if alert.name in STRAGGLER_ALERTS}
+        jobs = {share.job for share in self.shares if share.job and share.host in straggling} if straggling else ()
+        return [share.host for share in self.shares if share.job in jobs] if jobs else []
 
     def name(self, recorded: RecordedHost) -> str:
         """What the host of a recorded series is called."""
@@ -408,11 +391,12 @@ class RecordedHour:
         ``several`` says whether jobs are those of several clusters."""
         if (known := self.at(t)) is not None:
             return known
-        end = floor(t / LOST_EVERY_S) * LOST_EVERY_S
-        select = self._engine.select
-        texts = {"lost": lost_hours_of(select), "minutes": _minutes_asked(select)}
-        answers = self._engine.answers({key: PromQuery(text, end) for key, text in texts.items()})
-        if len(answers.rows) < len(texts):
+        end, select = floor(t / LOST_EVERY_S) * LOST_EVERY_S, self._engine.select
+        # For how many minutes the rules recorded GPUs, whether or not these lost any time.
+        recorded = f"max({each_once('count_over_time', selector(HOST_ADDRESS, select), HOUR_S)})"
+        queries = {"lost": PromQuery(lost_hours_of(select), end), "minutes": PromQuery(recorded, end)}
+        answers = self._engine.answers(queries)
+        if len(answers.rows) < len(queries):
             return None
         self._recorded.turn()
         minutes = max((value for _, value in values(answers.of("minutes"), self._recorded)), default=0.0)

@@ -143,7 +143,7 @@ class FleetWatch:
 
     def _refresh(self, at: float | None) -> None:
         try:
-            frame = fleet_frame(self._detailed(self.fleet.ask(at)))
+            frame = fleet_frame(self._detailed(self.fleet.ask(at)), self.shown.frame)
         except Exception:
             self.is_failing = True
             raise
@@ -157,21 +157,22 @@ class FleetWatch:
         """Read the last hour, where the newest answer did not have it yet."""
         hour, frame = self.fleet.hour(t), self.shown.frame
         if hour is not None and frame is not None and (hour.lost, hour.note) != (frame.read.lost, frame.read.lost_note):
-            self._show(replace(self.shown, frame=fleet_frame(with_hour(frame.read, hour))))
+            self._show(replace(self.shown, frame=fleet_frame(with_hour(frame.read, hour), frame)))
 
     def _look(self, hosts: Sequence[str]) -> None:
         """Read the GPUs of the hosts on screen, where not all are known."""
         gpus = self.fleet.look(hosts, self._at)
         frame = self.shown.frame
         if gpus is not None and frame is not None:
-            self._show(replace(self.shown, frame=fleet_frame(self._detailed(replace(frame.read, gpus=gpus)))))
+            frame = fleet_frame(self._detailed(replace(frame.read, gpus=gpus)), frame)
+            self._show(replace(self.shown, frame=frame))
 
     def _read_history(self, host: str, t: float) -> None:
         history = self.fleet.history(host, t, HISTORY_S, HISTORY_COLUMNS)
         self._details = self.fleet.details([host], self._at)
         frame = self.shown.frame
         if frame is not None and self._details:
-            frame = fleet_frame(self._detailed(frame.read))
+            frame = fleet_frame(self._detailed(frame.read), frame)
         self._show(replace(self.shown, frame=frame, host=host, history=history))
 
     def _detailed(self, read: FleetReading) -> FleetReading:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError, SeriesRow
@@ -207,6 +208,18 @@ def test_a_part_of_a_job_has_no_straggler() -> None:
     more = [GpuReading("n2", str(i), util_pct=98.0, sm_active_pct=60.0, job=JobName("slurm", "1")) for i in range(4)]
     frame = fleet_frame(FleetReading(STARTED, "x", [*gpus, *more], shares=shares))
     assert [(one.host, one.gpu) for one in frame.stragglers] == [("n1", "3")]
+
+
+def test_hosts_of_which_nothing_new_was_recorded_are_taken_from_the_frame_before_and_are_the_same() -> None:
+    lost = [Lost("n3", "", JobName("job", "2"), "bob", "starved", 3.0)]
+    read = _reading(lost=lost, missing={"n3": 1})
+    sums = fleet_frame(read)
+    gpus = [GpuReading("n2", str(i), util_pct=98.0, sm_active_pct=60.0, job=JobName("slurm", "1")) for i in range(4)]
+    looked = fleet_frame(replace(read, gpus=gpus), sums)
+    assert looked == fleet_frame(replace(read, gpus=gpus)) and looked.hosts[0] is sums.hosts[0]
+    assert fleet_frame(read, looked) == sums, "GPUs that are no longer in sight are known no more"
+    down = replace(read, down={"n1": Down(60.0, "it hangs", "late")})
+    assert fleet_frame(down, sums) == fleet_frame(down)
 
 
 def test_recorded_labels_name_owner_and_host_and_two_exporters_of_a_host_are_one() -> None:
