@@ -9,8 +9,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -29,7 +30,7 @@ from gputop.config import Settings
 from gputop.features.export.export_feed import ExportFeed
 from gputop.features.export.metrics_page import FAMILIES, Families, PageChoice
 from gputop.model.prometheus_names import GENERATIONS
-from gputop.model.snapshot import HostSample, Snapshot
+from gputop.model.snapshot import Snapshot
 from gputop.model.source import Source, UsageError
 from gputop.monitor import Monitor
 from gputop.output.messages import FAILED, say
@@ -53,57 +54,27 @@ class MachineHost:
 
     def __init__(self, proc: str = "/proc") -> None:
         self._proc = Path(proc)
-        self._cores = self._cpu_count()
-        self._has_own_network = self._other_network()
+        self._cores = float(len(self._found(r"^cpu\d", "stat"))) or None
+        own, first = (set(self._found(r"^ *([^ :]+):", f"{name}/net/dev")) for name in ("self", "1"))
+        self._has_own_network = bool(own and first) and own != first
 
     def __call__(self, snapshot: Snapshot) -> Snapshot:
         """The snapshot with the machine's memory and cores; without rates of interfaces that are not the machine's."""
-        return replace(snapshot, host=self._of_machine(snapshot.host))
-
-    def _of_machine(self, host: HostSample) -> HostSample:
-        memory = self._memory()
-        if memory is not None:
-            host = replace(host, mem_total_bytes=memory[0], mem_used_bytes=memory[1])
-        if self._cores is not None:
-            host = replace(host, cpu_count=self._cores)
+        host = replace(snapshot.host, cpu_count=self._cores or snapshot.host.cpu_count)
+        memory = dict(self._found(r"^(MemTotal|MemAvailable): +(\d+) kB$", "meminfo"))
+        if len(memory) == 2 and (free := int(memory["MemAvailable"])) <= (total := int(memory["MemTotal"])):
+            host = replace(host, mem_total_bytes=1024.0 * total, mem_used_bytes=1024.0 * (total - free))
         if self._has_own_network:
             missing = {**host.unavailable, **dict.fromkeys(NETWORK, OTHER_NETWORK)}
             host = replace(host, net_rx_bytes_per_s=None, net_tx_bytes_per_s=None, unavailable=missing)
-        return host
+        return replace(snapshot, host=host)
 
-    def _memory(self) -> tuple[float, float] | None:
-        """Bytes in all and in use; None where the kernel does not say both."""
+    def _found(self, pattern: str, name: str) -> list[Any]:
+        """What a pattern finds in a file of /proc; nothing where that cannot be read."""
         try:
-            text = (self._proc / "meminfo").read_text()
+            return re.findall(pattern, (self._proc / name).read_text(), re.MULTILINE)
         except (OSError, ValueError):
-            return None
-        fields = {
-            name: 1024.0 * int(kib)
-            for name, kib in re.findall(r"^(MemTotal|MemAvailable): +(\d+) kB$", text, re.MULTILINE)
-        }
-        total, available = fields.get("MemTotal"), fields.get("MemAvailable")
-        if total is None or available is None or available > total:
-            return None
-        return total, total - available
-
-    def _cpu_count(self) -> float | None:
-        """Cores that are online; None where /proc does not say."""
-        try:
-            lines = (self._proc / "stat").read_text().splitlines()
-        except (OSError, ValueError):
-            return None
-        return float(sum(re.match(r"cpu\d", line) is not None for line in lines)) or None
-
-    def _other_network(self) -> bool:
-        """Whether the first process has other interfaces than this one; False where that cannot be seen."""
-        try:
-            own_interfaces, first_interfaces = (
-                set(re.findall(r"^ *([^ :]+):", (self._proc / name / "net" / "dev").read_text(), re.MULTILINE))
-                for name in ("self", "1")
-            )
-        except (OSError, ValueError):
-            return False
-        return own_interfaces != first_interfaces
+            return []
 
 
 # The command.
@@ -156,25 +127,19 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _choice(args: argparse.Namespace, pods: PodResources | None = None) -> PageChoice:
+    """Raises UsageError for a group of families that there is not."""
+    from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
+
     families: list[Families] = []
     if args.dcgm_names is not None:
-        from gputop.features.export.other_pages import DcgmFamilies
-
         families.append(DcgmFamilies(args.dcgm_names))
     if pods is not None:
-        from gputop.features.export.other_pages import PodFamilies
-
         families.append(PodFamilies(pods.newest))
-    return PageChoice(args.processes, tuple(families), _without(args.without))
-
-
-def _without(text: str | None) -> tuple[str, ...]:
-    """The groups of families that are left out. Raises UsageError for one that there is not."""
-    groups = tuple(word.strip() for word in (text or "").split(",") if word.strip())
+    groups = tuple(word.strip() for word in (args.without or "").split(",") if word.strip())
     for word in groups:
         if word not in FAMILIES:
             raise UsageError(f"--without takes groups of {', '.join(FAMILIES)}, not {word!r}")
-    return groups
+    return PageChoice(args.processes, tuple(families), groups)
 
 
 def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:
@@ -227,63 +192,49 @@ def _give(feed: ExportFeed, path: str | None) -> int:
 
 
 def _serve(args: argparse.Namespace, settings: Settings, pods: PodResources | None) -> int:
-    from gputop.features.export.export_feed import TextFile
+    from gputop.features.export.export_feed import PageStream, TextFile
+    from gputop.system.worker import once
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
     opened, session = _source(args, settings)
-    if args.source is None:
-        session.alerts = run_watcher(args, settings, tell=say)
-
     feed = ExportFeed(session, _choice(args, pods), redact=None if args.source else MachineHost())
-    file = None if args.textfile is None else TextFile(args.textfile, feed.page, say)
-    server = stream = None
-    if args.stdout:
-        from gputop.features.export.page_stream import PageStream
-        from gputop.system.worker import once
-
-        pages = PageStream(feed.page, lambda: feed.has_frame, stop, args.until_silent)
-        stream = once("stdout", pages.run)
-    elif args.listen is not None or file is None:
-        server = _server(args, feed.page)
-        server.start()
-    if pods is not None:
-        pods.start()
-    try:
-        feed.run(opened, stop, say, None if file is None else file.write)
-    finally:
-        if server is not None:
-            server.shutdown()
-            server.server_close()
-        if file is not None:
-            file.remove()
-        if stream is not None:
-            stream.stop(1.0)
+    with ExitStack() as at_end:
+        if args.source is None and (alerts := run_watcher(args, settings, tell=say)) is not None:
+            session.alerts = alerts
+            at_end.callback(alerts.close)
         if pods is not None:
-            pods.close()
-        if session.alerts is not None:
-            session.alerts.close()
+            at_end.callback(pods.close)
+            pods.start()
+        file = None
+        if args.textfile is not None:
+            file = TextFile(args.textfile, feed.page, say)
+            at_end.callback(file.remove)
+        if args.stdout:
+            pages = PageStream(feed.page, lambda: feed.has_frame, stop, args.until_silent)
+            at_end.callback(once("stdout", pages.run).stop, 1.0)
+        elif args.listen is not None or file is None:
+            at_end.callback(_server(args, feed.page).stop)
+        feed.run(opened, stop, say, None if file is None else file.write)
     return 0
 
 
 def _server(args: argparse.Namespace, page: Callable[[], str]) -> ScrapeServer:
-    """The server on its socket; prints its address."""
-    from gputop.features.export import scrape_server
-    from gputop.features.export.scrape_server import ScrapeServer
+    """The server on its socket, started; prints its address."""
+    from gputop.features.export.scrape_server import DEFAULT, ScrapeServer, TlsFiles, listen, parse
 
-    where = scrape_server.parse(args.listen or scrape_server.DEFAULT)
-    tls = None
-    if args.tls_cert or args.tls_key or args.client_ca:
-        from gputop.features.export.scrape_server import TlsFiles
-
-        tls = TlsFiles(args.tls_cert, args.tls_key, args.client_ca, say)
-    listener = scrape_server.listen(where)
+    where = parse(args.listen or DEFAULT)
+    files = (args.tls_cert, args.tls_key, args.client_ca)
+    tls = TlsFiles(*files, say) if any(files) else None
+    listener = listen(where)
     where = replace(where, port=listener.getsockname()[1])
     if not where.is_loopback and not (tls and args.client_ca):
         say(f"anyone who can reach {where} can read these metrics; --tls-cert and --client-ca restrict that")
     say(f"metrics at {'https' if tls else 'http'}://{where}/metrics")
-    return ScrapeServer(listener, page, tls, local_only=where.is_loopback)
+    server = ScrapeServer(listener, page, tls, local_only=where.is_loopback)
+    server.start()
+    return server
 
 
 def _source(args: argparse.Namespace, settings: Settings) -> tuple[Callable[[], Source], Session]:

@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import groupby
+from operator import attrgetter
 from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 
 from gputop import __version__
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.features.export.run_counters import RunCounters
+from gputop.features.export.run_counters import GpuCounts, RunCounters, StepCounts
 from gputop.model.cards import mig_share
 from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
@@ -93,12 +96,12 @@ class TextPage:
             self._parts.append(f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n")
             self._parts += lines
 
-    def summary(self, name: str, text: str, samples: Iterable[tuple[str, float, int]]) -> None:
-        """Add a summary without quantiles: labels, sum and count."""
+    def summary(self, name: str, text: str, samples: Iterable[tuple[str, tuple[float, int]]]) -> None:
+        """Add a summary without quantiles: labels, and sum with count."""
         if not self._is_wanted(name):
             return
         lines = []
-        for labelled, total, count in samples:
+        for labelled, (total, count) in samples:
             braces = f"{{{labelled}}}" if labelled else ""
             lines.append(f"{name}_sum{braces} {number(total)}\n{name}_count{braces} {count}\n")
         if lines:
@@ -275,32 +278,18 @@ Present = Sequence[tuple[GpuSample, str]]
 
 
 def _gpus(page: TextPage, present: Present, snapshot: Snapshot) -> None:
-    driver = snapshot.machine.driver
-    page.family(
-        "gputop_gpu_info",
-        "gauge",
-        "What a GPU is",
-        [(_info(gpu, gpu_label, driver), 1.0) for gpu, gpu_label in present],
-    )
+    infos = [(_info(gpu, named, snapshot.machine.driver), 1.0) for gpu, named in present]
+    page.family("gputop_gpu_info", "gauge", "What a GPU is", infos)
     text = "The part of a whole GPU that this is: a MIG instance's slices, 0 for a GPU that is split into such"
     page.family("gputop_gpu_share", "gauge", text, _shares(present))
-    lost = [(gpu_label, 1.0) for gpu, gpu_label in present if gpu.lost_reason is not None]
+    lost = [(named, 1.0) for gpu, named in present if gpu.lost_reason is not None]
     page.family("gputop_gpu_lost", "gauge", "GPUs that the driver cannot read at present", lost)
-    measured = [series for series in gpu_series() if series.key not in SM_PROVENANCE]
-    _families(page, measured, present)
+    _families(page, [series for series in gpu_series() if series.key not in SM_PROVENANCE], present)
     # The other sources give a mean over one interval, up to date every second.
-    measured_elsewhere = [
-        (gpu, gpu_label)
-        for gpu, gpu_label in present
-        if SM_SOURCES[gpu.sm_source].slow or gpu.sm_source not in MEASURED
-    ]
-    _families(page, [series for series in gpu_series() if series.key in SM_PROVENANCE], measured_elsewhere)
+    elsewhere = [row for row in present if SM_SOURCES[row[0].sm_source].slow or row[0].sm_source not in MEASURED]
+    _families(page, [series for series in gpu_series() if series.key in SM_PROVENANCE], elsewhere)
     text = "Where SM activity comes from; bound and none are not measured"
-    sources = [
-        (f"{gpu_label},{labels(('source', gpu.sm_source))}", 1.0)
-        for gpu, gpu_label in present
-        if gpu.lost_reason is None
-    ]
+    sources = [(f'{named},source="{gpu.sm_source}"', 1.0) for gpu, named in present if gpu.lost_reason is None]
     page.family("gputop_sm_source", "gauge", text, sources)
 
 
@@ -332,49 +321,33 @@ def _info(gpu: GpuSample, gpu_label: str, driver: str | None) -> str:
 
 def _families(page: TextPage, all_series: Sequence[Series], rows: Sequence[tuple[AnySample, str]]) -> None:
     """Series of the catalogue, those of one name as one family; what is not measured is left out."""
-    position = 0
-    while position < len(all_series):
-        first = all_series[position]
-        samples: list[Sample] = []
-        while position < len(all_series) and all_series[position].name == first.name:
-            series = all_series[position]
-            series_label = labels(*series.labels)
-            for row, row_label in rows:
-                measured = value(row, series.key)
-                if measured is not None:
-                    samples.append(
-                        (f"{row_label},{series_label}" if series_label else row_label, measured / series.divisor)
-                    )
-            position += 1
-        page.family(first.name, first.kind, first.help, samples)
+    for name, group in groupby(all_series, attrgetter("name")):
+        family = [(series, labels(*series.labels)) for series in group]
+        samples: list[Sample] = [
+            (f"{row_label},{series_label}" if series_label else row_label, measured / series.divisor)
+            for series, series_label in family
+            for row, row_label in rows
+            if (measured := value(row, series.key)) is not None
+        ]
+        page.family(name, family[0][0].kind, family[0][0].help, samples)
 
 
 def _diagnoses(page: TextPage, present: Present, reading: PageReading, counters: RunCounters) -> None:
-    judged = list(zip(present, reading.frame.diagnoses, strict=False))
+    judged = [(named, d) for (_, named), d in zip(present, reading.frame.diagnoses, strict=False)]
     text = "The state that the GPU's time counts as now"
-    states = [(f'{gpu_label},state="{diagnosis.state}"', 1.0) for (_, gpu_label), diagnosis in judged]
-    page.family("gputop_gpu_state", "gauge", text, states)
+    page.family("gputop_gpu_state", "gauge", text, [(f'{named},state="{d.state}"', 1.0) for named, d in judged])
     text = "Verdicts of the last hour: 1 for the one that stands, 0 for the others"
     verdicts = [
-        (f'{gpu_label},verdict="{verdict}"', float(verdict == diagnosis.verdict))
-        for (_, gpu_label), diagnosis in judged
-        for verdict in _recent(counters, diagnosis)
+        (f'{named},verdict="{verdict}"', float(verdict == d.verdict))
+        for named, d in judged
+        for verdict in _recent(counters, d)
     ]
     page.family("gputop_gpu_verdict", "gauge", text, verdicts)
     text = "Remarks beside the verdict that stand at present"
-    badges = [
-        (f'{gpu_label},badge="{badge.id}"', 1.0)
-        for (_, gpu_label), diagnosis in judged
-        for badge in diagnosis.badges
-        if badge.about is None
-    ]
+    badges = [(f'{named},badge="{badge.id}"', 1.0) for named, d in judged for badge in d.badges if badge.about is None]
     page.family("gputop_gpu_badge", "gauge", text, badges)
     text = "SM activity as a share of utilisation, over the window of the diagnosis"
-    scores = [
-        (gpu_label, diagnosis.efficiency_pct / 100.0)
-        for (_, gpu_label), diagnosis in judged
-        if diagnosis.efficiency_pct is not None
-    ]
+    scores = [(named, d.efficiency_pct / 100.0) for named, d in judged if d.efficiency_pct is not None]
     page.family("gputop_gpu_efficiency_ratio", "gauge", text, scores)
 
 
@@ -440,82 +413,54 @@ def _servers(page: TextPage, servers: Sequence[ServerRow]) -> None:
         page.family(f"gputop_server_{word}", "gauge", text, figures)
 
 
+COUNTED: tuple[tuple[str, str, str, Callable[[GpuCounts], Mapping[str, float]]], ...] = (
+    ("gputop_gpu_state_seconds_total", "Time of a GPU by state since gputop began to watch it", "state",
+     lambda of: of.states.risen),
+    ("gputop_gpu_busy_not_working_seconds_total",
+     "Of the time in which a GPU was busy and did not work, the part of each cause: the verdict that stood", "cause",
+     lambda of: of.causes.risen),
+    ("gputop_gpu_lost_seconds_total",
+     "Time that a GPU lost by verdict: of each second the part without a kernel, or the part of the chip unused",
+     "cause", lambda of: of.lost.risen),
+    ("gputop_gpu_throttle_seconds_total", "Time in which something held the clocks down", "reason",
+     lambda of: of.throttled or {}),
+    ("gputop_gpu_xid_errors_total", "Xid errors seen while gputop watched", "xid", lambda of: of.xids),
+)  # fmt: skip
+"""Counters of a GPU: name, help, the label that tells its series apart, and their values by that label."""
+STEPS: tuple[tuple[str, str, str, Callable[[StepCounts], Any]], ...] = (
+    ("gputop_step_seconds", "summary", "Training steps that jobs announce, and how long they took",
+     lambda of: (of.sum_s, of.count)),
+    ("gputop_step_last_timestamp_seconds", "gauge", "Unix time at which the newest of these steps was heard of",
+     lambda of: of.seen_t),
+    ("gputop_step_wait_seconds", "summary",
+     "Of the steps that jobs announce, the time in which the rank waited for others, where a job says it",
+     lambda of: (of.wait_s, of.waiting) if of.waiting else None),
+    ("gputop_step_data_wait_seconds", "summary",
+     "Of the steps that jobs announce, the time in which the rank waited for its batches, where a job says it",
+     lambda of: (of.data_wait_s, of.data_waiting) if of.data_waiting else None),
+    ("gputop_step_samples_total", "counter", "Training samples in the announced steps, where a job says it",
+     lambda of: of.samples),
+    ("gputop_step_tokens_total", "counter", "Tokens in the announced steps, where a job says it",
+     lambda of: of.tokens),
+    ("gputop_step_mfu_ratio", "gauge",
+     "Model FLOPs utilisation of the newest announced steps, 0 to 1, as the job works it out",
+     lambda of: None if of.mfu_pct is None else of.mfu_pct / 100.0),
+)  # fmt: skip
+"""Of the steps that a rank announces: name, type, help, and the value, of a summary sum and count; None is absent."""
+
+
 def _counters(page: TextPage, counters: RunCounters) -> None:
     """Families that rise over the run; they stay while a frame is late."""
     rows = [(gpu_labels(counts.static), counts) for counts in counters.gpus.values()]
-    text = "Time of a GPU by state since gputop began to watch it"
-    page.family(
-        "gputop_gpu_state_seconds_total",
-        "counter",
-        text,
-        [(f'{gpu_label},state="{name}"', s) for gpu_label, of in rows for name, s in of.states.risen.items()],
-    )
-    page.family(
-        "gputop_gpu_busy_not_working_seconds_total",
-        "counter",
-        "Of the time in which a GPU was busy and did not work, the part of each cause: the verdict that stood",
-        [(f'{gpu_label},cause="{name}"', s) for gpu_label, of in rows for name, s in of.causes.risen.items()],
-    )
-    page.family(
-        "gputop_gpu_lost_seconds_total",
-        "counter",
-        "Time that a GPU lost by verdict: of each second the part without a kernel, or the part of the chip unused",
-        [(f'{gpu_label},cause="{name}"', s) for gpu_label, of in rows for name, s in of.lost.risen.items()],
-    )
-    text = "Time in which something held the clocks down"
-    throttled = [
-        (f'{gpu_label},reason="{reason}"', seconds)
-        for gpu_label, of in rows
-        for reason, seconds in (of.throttled or {}).items()
-    ]
-    page.family("gputop_gpu_throttle_seconds_total", "counter", text, throttled)
-    text = "Xid errors seen while gputop watched"
-    xids = [(f'{gpu_label},xid="{xid}"', float(count)) for gpu_label, of in rows for xid, count in of.xids.items()]
-    page.family("gputop_gpu_xid_errors_total", "counter", text, xids)
-    _steps(page, counters)
-
-
-def _steps(page: TextPage, counters: RunCounters) -> None:
-    """Families of the steps that jobs announce, by rank."""
+    for name, text, label, of_gpu in COUNTED:
+        counted = [(f'{named},{label}="{key}"', n) for named, of in rows for key, n in of_gpu(of).items()]
+        page.family(name, "counter", text, counted)
     ranks = [
         (labels(("gpu", gpu), ("rank", rank), ("job_id", job)), of) for (gpu, rank, job), of in counters.steps.items()
     ]
-    page.summary(
-        "gputop_step_seconds",
-        "Training steps that jobs announce, and how long they took",
-        [(named, of.sum_s, of.count) for named, of in ranks],
-    )
-    page.family(
-        "gputop_step_last_timestamp_seconds",
-        "gauge",
-        "Unix time at which the newest of these steps was heard of",
-        [(named, of.seen_t) for named, of in ranks],
-    )
-    page.summary(
-        "gputop_step_wait_seconds",
-        "Of the steps that jobs announce, the time in which the rank waited for others, where a job says it",
-        [(named, of.wait_s, of.waiting) for named, of in ranks if of.waiting],
-    )
-    page.summary(
-        "gputop_step_data_wait_seconds",
-        "Of the steps that jobs announce, the time in which the rank waited for its batches, where a job says it",
-        [(named, of.data_wait_s, of.data_waiting) for named, of in ranks if of.data_waiting],
-    )
-    page.family(
-        "gputop_step_samples_total",
-        "counter",
-        "Training samples in the announced steps, where a job says it",
-        [(named, of.samples) for named, of in ranks if of.samples is not None],
-    )
-    page.family(
-        "gputop_step_tokens_total",
-        "counter",
-        "Tokens in the announced steps, where a job says it",
-        [(named, of.tokens) for named, of in ranks if of.tokens is not None],
-    )
-    page.family(
-        "gputop_step_mfu_ratio",
-        "gauge",
-        "Model FLOPs utilisation of the newest announced steps, 0 to 1, as the job works it out",
-        [(named, of.mfu_pct / 100.0) for named, of in ranks if of.mfu_pct is not None],
-    )
+    for name, kind, text, of_rank in STEPS:
+        told = [(named, announced) for named, of in ranks if (announced := of_rank(of)) is not None]
+        if kind == "summary":
+            page.summary(name, text, told)
+        else:
+            page.family(name, kind, text, told)

@@ -1,14 +1,13 @@
 """The scrape server: the standard library's http.server, with a limit on everything that a client can do.
 
 A connection has 10 s in all, for the TLS handshake, the request and the answer; 16 may be open, and a new one takes the
-place of the oldest; headers are 8 kB. One request a connection, GET and HEAD, three paths.
+place of the oldest. One request a connection, GET and HEAD, three paths; how long a request may be, that library says.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gzip
-import io
 import os
 import re
 import socket
@@ -16,8 +15,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from email.message import Message
-from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
@@ -85,43 +82,19 @@ def listen(address: ListenAddress) -> socket.socket:
     return listener
 
 
-def names_loopback(header: str | None) -> bool:
+def names_loopback(header: str) -> bool:
     """Whether a request's Host names this machine: a page of another site may point its own name here."""
-    match = _HOST.fullmatch((header or "").strip().lower())
+    match = _HOST.fullmatch(header.strip().lower())
     return match is not None and is_loopback(match[1].strip("[]"))
 
 
 MOST_CONNECTIONS = 16
-MOST_HEADER_BYTES = 8192
 LONGEST_S = 10.0
 """How long a connection may last."""
 PACKED_FROM_BYTES = 2048
-"""The gzip level where a client accepts it: a tenth of the size for a millisecond."""
+"""From here on gzip is worth its millisecond: a tenth of the size."""
 _LOOK_S = 1.0
 _INDEX = """<!doctype html><title>gputop</title><p>gputop: <a href="/metrics">metrics</a>\n"""
-
-
-class _HeadersTooLarge(Exception):
-    """More than ``MOST_HEADER_BYTES`` came before the end of the headers."""
-
-
-class _Limited(io.RawIOBase):
-    """The request's bytes as http.server reads them, up to the limit of a request."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._bytes_left = MOST_HEADER_BYTES
-
-    def readline(self, limit: int | None = -1, /) -> bytes:
-        line: bytes = self._stream.readline(self._bytes_left + 1)
-        self._bytes_left -= len(line)
-        if self._bytes_left < 0:
-            raise _HeadersTooLarge
-        return line
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
 
 
 class ScrapeServer(ThreadingMixIn, TCPServer):
@@ -152,6 +125,11 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
     def start(self) -> None:
         """Answer from a thread of its own."""
         self._worker.ask()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self.shutdown()
+        self.server_close()
 
     def _serve(self) -> None:
         self.serve_forever(_LOOK_S)
@@ -197,42 +175,17 @@ class ScrapeServer(ThreadingMixIn, TCPServer):
         """A client that goes away or sends nonsense is not worth a message."""
 
 
-def takes_gzip(header: str) -> bool:
-    """Whether an Accept-Encoding allows gzip: named, or by ``*``, and not with a weight of 0."""
-    weights: dict[str, bool] = {}
-    for part in header.lower().split(","):
-        name, _, weight = part.partition(";")
-        weights[name.strip()] = re.fullmatch(r"q=0(?:\.0*)?", weight.replace(" ", "")) is None
-    return weights.get("gzip", weights.get("x-gzip", weights.get("*", False)))
-
-
 class _Handler(BaseHTTPRequestHandler):
     """One request."""
 
     server: ScrapeServer
     server_version, sys_version = "gputop", ""
     protocol_version = "HTTP/1.0"
-
-    def setup(self) -> None:
-        super().setup()
-        self.rfile: Any = _Limited(self.rfile)
-
-    def handle(self) -> None:
-        try:
-            self.handle_one_request()
-        except _HeadersTooLarge:
-            self.requestline, self.request_version, self.command = "", self.protocol_version, "GET"
-            self._answer(431, "the headers are too large\n")
-        except (ValueError, UnicodeError):
-            self.close_connection = True
+    error_message_format, error_content_type = "%(message)s: GET /metrics\n", "text/plain; charset=utf-8"
 
     def do_GET(self) -> None:
         """Answer a GET or a HEAD."""
-        hosts = self.headers.get_all("Host", [])
-        if len(hosts) > 1:
-            self._answer(400, "one Host, please\n")
-            return
-        if self.server.local_only and not names_loopback(hosts[0] if hosts else None):
+        if self.server.local_only and not all(map(names_loopback, self.headers.get_all("Host", [""]))):
             self._answer(403, "this exporter answers to its loopback address only\n")
             return
         path = self.path.partition("?")[0]
@@ -248,27 +201,18 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """What http.server finds wrong with a request, as text with a status line, whatever was sent."""
-        if code == 501:
-            # A method that is known and not offered.
-            code = 405
+        """What http.server finds wrong with a request, with a status line, whatever was sent."""
         self.request_version = self.protocol_version
-        if not hasattr(self, "headers"):
-            self.headers = Message()
-        self.command = getattr(self, "command", None) or "GET"
-        self.close_connection = True
-        self._answer(code, f"{HTTPStatus(code).phrase.lower()}: GET /metrics\n")
+        super().send_error(code, message, explain)
 
     def _answer(self, status: int, text: str, kind: str = "text/plain; charset=utf-8") -> None:
         body = text.encode()
-        packed = len(body) > PACKED_FROM_BYTES and takes_gzip(self.headers.get("Accept-Encoding", ""))
+        packed = len(body) > PACKED_FROM_BYTES and "gzip" in self.headers.get("Accept-Encoding", "")
         if packed:
             body = gzip.compress(body, compresslevel=1, mtime=0)
         self.send_response(status)
         if packed:
             self.send_header("Content-Encoding", "gzip")
-        if status == 405:
-            self.send_header("Allow", "GET, HEAD")
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("X-Content-Type-Options", "nosniff")
@@ -309,17 +253,14 @@ class TlsFiles:
                     self._tell(f"{error}; the certificate of before goes on")
             return self._context
 
-    def _marks(self) -> list[tuple[int, int] | None]:
+    def _marks(self) -> list[tuple[int, int]]:
         """What tells a renewed file: a secret of Kubernetes is another file under the same name."""
-        return [_mark(path) for path in self._files if path is not None]
-
-
-def _mark(path: str) -> tuple[int, int] | None:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
+        found = []
+        for path in filter(None, self._files):
+            with contextlib.suppress(OSError):
+                status = os.stat(path)
+                found.append((status.st_ino, status.st_mtime_ns))
+        return found
 
 
 def context(certificate: str | None, key: str | None, client_ca: str | None) -> ssl.SSLContext:

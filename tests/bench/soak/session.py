@@ -205,6 +205,5 @@ def scraped(count: int) -> dict[str, Any]:
             with urlopen(url, timeout=SCRAPE_S) as page:
                 size = len(page.read())
         growth.look(tick)
-    server.shutdown()
-    server.server_close()
+    server.stop()
     return {"ticks": count, "page_bytes": size, "growth": growth.account(), **growth.left()}

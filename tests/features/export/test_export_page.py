@@ -236,7 +236,7 @@ def test_an_address_is_read_as_people_write_it() -> None:
         else:
             raise AssertionError(wrong)
     assert names_loopback("localhost:9401") and names_loopback("[::1]") and names_loopback("127.0.0.2:1")
-    assert not names_loopback("evil.example") and not names_loopback(None) and not names_loopback("localhost.evil:1")
+    assert not names_loopback("evil.example") and not names_loopback("") and not names_loopback("localhost.evil:1")
 
 
 def test_a_page_of_eight_gpus_is_at_most_64_kb_and_takes_little_cpu() -> None:

@@ -38,8 +38,7 @@ def running(tls: Callable[[], ssl.SSLContext] | None = None, *, local_only: bool
     try:
         yield server.socket.getsockname()[1]
     finally:
-        server.shutdown()
-        server.server_close()
+        server.stop()
 
 
 def said(port: int, request: str) -> bytes:
@@ -63,8 +62,9 @@ def test_three_paths_two_methods_and_nothing_else() -> None:
         for request, status in {
             get("/metrics"): b"200", get("/metrics?x=1"): b"200", get("/healthz"): b"200", get("/"): b"200",
             get("/metrics", method="HEAD"): b"200", get("/metrics/../etc/passwd"): b"404", get("/nothing"): b"404",
-            get("/metrics", method="POST"): b"405", get("/metrics", method="DELETE"): b"405",
+            get("/metrics", method="POST"): b"501", get("/metrics", method="DELETE"): b"501",
             get("/metrics", "Host: evil.example"): b"403", get("/metrics", "X: y"): b"403",
+            get("/metrics", "Host: localhost", "Host: evil.example"): b"403",
         }.items():  # fmt: skip
             assert said(port, request).split(b" ", 2)[1] == status, request
         assert said(port, get("/metrics")).endswith(PAGE.encode())
@@ -84,19 +84,6 @@ def test_what_is_no_request_gets_a_status_line_and_plain_text() -> None:
             answer = said(port, request)
             head, _, body = answer.partition(b"\r\n\r\n")
             assert head.startswith(b"HTTP/1.0 4") and b"text/plain" in head and b"<" not in body, answer
-        two = said(port, get("/metrics", "Host: localhost", "Host: evil.example"))
-        assert two.startswith(b"HTTP/1.0 400")
-
-
-@pytest.mark.parametrize(
-    ("header", "packed"),
-    [("gzip", True), ("gzip;q=0", False), ("gzip; q=0.000", False), ("gzip;q=0.5, br", True), ("identity, *", True),
-     ("*;q=0", False), ("br", False), ("gzip;q=0, *", False)],
-)  # fmt: skip
-def test_a_page_is_packed_for_whom_it_is_allowed(header: str, packed: bool) -> None:
-    with running() as port:
-        head = said(port, get("/metrics", "Host: localhost", f"Accept-Encoding: {header}")).partition(b"\r\n\r\n")[0]
-        assert (b"Content-Encoding: gzip" in head) == packed
 
 
 def test_another_host_name_is_answered_where_others_may_ask() -> None:
@@ -106,9 +93,8 @@ def test_another_host_name_is_answered_where_others_may_ask() -> None:
 
 def test_headers_without_an_end_are_refused() -> None:
     with running() as port:
-        assert b" 431 " in said(port, get("/metrics", "Host: localhost", "X: " + "a" * 9000))[:20]
+        assert b" 431 " in said(port, get("/metrics", "Host: localhost", "X: " + "a" * 66_000))[:20]
         assert b" 431 " in said(port, get("/metrics", *(f"X{i}: {'a' * 50}" for i in range(200))))[:20]
-        assert said(port, "\x16\x03\x01 nonsense\r\n\r\n")[:20] is not None
         assert b" 200 " in said(port, get("/healthz"))[:20]
 
 
