@@ -219,7 +219,7 @@ def test_every_line_of_the_features_table_names_something_that_is_there() -> Non
     assert set(FEATURES) == folders
     for feature in FEATURES.values():
         paths = [*feature.doctor, *(path for _, path in feature.keys)]
-        for table in (feature.topics, feature.settings, feature.faults, feature.examples, feature.watchers):
+        for table in (feature.topics, feature.faults, feature.examples, feature.watchers):
             paths += table.values()
         for picture in feature.pictures.values():
             paths += picture

@@ -8,7 +8,9 @@ import argparse
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,51 +129,49 @@ def problems(path: Path) -> list[str]:
     Raises ConfigError where single lines cannot be judged: the file is missing, unreadable or not TOML.
     """
     values = read(path, required=True)
-    lines_and_texts: list[tuple[int, str]] = []
-    settings = Settings()
     # What came by a pipe has been read.
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    places = _places(path.read_text(encoding="utf-8").splitlines() if path.is_file() else [])
+
+    def line_of(table: str, name: str, nth: int = 0) -> int:
+        return places.get((table, nth, name)) or places.get((table or name, nth, ""), 0)
+
+    found: list[tuple[int, str]] = []
+    settings = Settings()
     for name, value in values.items():
         warnings: list[str] = []
         try:
             settings = apply(settings, {name: value}, "", warnings)
         except ConfigError as error:
-            of_tables = {"alert": _alert_problems, "fleet": _cluster_problems}
-            found = of_tables[name](lines, value) if name in of_tables else []
-            lines_and_texts += found or [(_line_of(lines, "", name), str(error))]
-        lines_and_texts += [(_line_of(lines, "", name), text.removeprefix(": ")) for text in warnings]
-    lines_and_texts += [
-        (_line_of(lines, "keys", problem.action), problem.words) for problem in key_problems(settings.keys)
-    ]
-    return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(lines_and_texts)]
+            told = [(line_of(table, field, nth), words) for table, nth, field, words in _faults(name, value)]
+            found += told or [(line_of("", name), str(error))]
+        found += [(line_of("", name), text.removeprefix(": ")) for text in warnings]
+    found += [(line_of("keys", problem.action), problem.words) for problem in key_problems(settings.keys)]
+    return [f"{path}:{line}: {text}" if line else f"{path}: {text}" for line, text in sorted(found)]
 
 
-def _alert_problems(lines: list[str], tables: Any) -> list[tuple[int, str]]:
-    """What is wrong with each ``[[alert]]``, with its line; nothing where these are not tables at all."""
-    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
-        return []
-    heads = [number for number, line in enumerate(lines, 1) if re.match(r"\s*\[\[\s*[\"']?alert[\"']?\s*\]\]", line)]
-    lines_and_texts = []
-    for table, field, words in hook("faults", "alert")(tables):
-        first = heads[table] if table < len(heads) else 0
-        line = first
-        for number in range(first + 1, len(lines) + 1) if first else ():
-            if re.match(r"\s*\[", lines[number - 1]):
-                break
-            if field and re.match(rf"\s*[\"']?{field}[\"']?\s*=", lines[number - 1]):
-                line = number
-                break
-        lines_and_texts.append((line, words))
-    return lines_and_texts
+def _places(lines: Sequence[str]) -> dict[tuple[str, int, str], int]:
+    """The line, from 1, of each name in each table; (table, 0 or which of several, name), without a name its head."""
+    places: dict[tuple[str, int, str], int] = {}
+    table, counts = ("", 0), Counter[str]()
+    for number, line in enumerate(lines, 1):
+        if head := re.match(r"\s*(\[\[?)\s*[\"']?([^\]\"']+?)[\"']?\s*\]", line):
+            table = head[2], counts[head[2]] if head[1] == "[[" else 0
+            counts[head[2]] += 1
+            places.setdefault((*table, ""), number)
+        elif name := re.match(r"\s*[\"']?([\w-]+)[\"']?\s*[=.]", line):
+            places.setdefault((*table, name[1]), number)
+    return places
 
 
-def _cluster_problems(lines: list[str], clusters: Any) -> list[tuple[int, str]]:
-    """What is wrong with the tables ``[fleet.NAME]``, with its line; nothing where these are not tables of texts."""
-    try:
-        fault = fault_of(convert(clusters, dict[str, dict[str, str | tuple[str, ...]]]))
-    except ValidationError:
-        return []
-    return [] if fault is None else [(_line_of(lines, fault.table, fault.field or fault.table), fault.words)]
+def _faults(name: str, value: Any) -> list[tuple[str, int, str, str]]:
+    """What is wrong with each table of alerts or clusters: the table, which of several, its field, the words; nothing
+    where these are not tables at all."""
+    if name == "alert" and isinstance(value, list) and all(isinstance(table, dict) for table in value):
+        return [("alert", nth, field, words) for nth, field, words in hook("faults", "alert")(value)]
+    with suppress(ValidationError):
+        fault = fault_of(convert(value, dict[str, dict[str, str | tuple[str, ...]]])) if name == "fleet" else None
+        return [] if fault is None else [(fault.table, 0, fault.field, fault.words)]
+    return []
 
 
 def key_problems(user_keys: Mapping[str, str]) -> list[KeyProblem]:
@@ -184,19 +184,6 @@ def key_problems(user_keys: Mapping[str, str]) -> list[KeyProblem]:
         elsewhere = {key.id for other in tables if other is not table for key in other}
         problems += rebound(table, user_keys, elsewhere - {key.id for key in table})[1]
     return list(dict.fromkeys(problems))
-
-
-def _line_of(lines: list[str], table: str, name: str) -> int:
-    """The line, from 1, on which a name of a table stands; the table's own for none; 0 where it cannot be found."""
-    current_table, of_table = "", 0
-    for number, line in enumerate(lines, 1):
-        head = re.match(r"\s*\[\s*[\"']?([^\]\"']+?)[\"']?\s*\]", line)
-        if head:
-            current_table = head[1]
-            of_table = number if current_table in (table, name) else of_table
-        elif current_table == table and re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line):
-            return number
-    return of_table
 
 
 class ConfigWatch:

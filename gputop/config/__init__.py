@@ -7,15 +7,16 @@ file. The file, the environment variables (``GPUTOP_`` and the name in capitals)
 # Annotations are values here, not text: each setting's type and bounds are read from its own.
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from math import isfinite
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import replace
 
-from gputop.model.cards import Price
+from gputop.model.cards import LIST_PRICE, Price
 from gputop.model.sm import SmChoice
 from gputop.paint.theme import theme_words
 from gputop.system.given_file import is_named_pipe, read_most, without_waiting
@@ -301,15 +302,9 @@ def _converted(setting: Setting, value: Any) -> Any:
         taken = convert(value, Annotated[setting.kind, setting.meta], strict=False)
     except (ValidationError, UnicodeEncodeError):
         # The latter where a flag or a variable is not UTF-8.
-        from gputop.config.refusals import refusal
-
-        raise ConfigError(refusal(setting.name, setting.kind, setting.meta, value)) from None
-    if setting.name in ("theme", "columns", "alert", "fleet", "price"):
-        from gputop.config.refusals import objection
-
-        why = objection(setting.name, taken)
-        if why is not None:
-            raise ConfigError(why)
+        raise ConfigError(_refusal(setting, value)) from None
+    if setting.name in ("theme", "columns", "alert", "fleet", "price") and (why := _objection(setting.name, taken)):
+        raise ConfigError(why)
     return MappingProxyType(taken) if isinstance(taken, dict) else taken
 
 
@@ -319,3 +314,77 @@ def _price(text: str) -> float | str:
         return float(text)
     except ValueError:
         return text.lower()
+
+
+# Why a setting does not accept a value: one line that says what it may be. What that needs is imported then.
+
+_MUST_BE = {
+    "price": 'a number from 0 to 1,000,000, or "list"',
+    "columns": 'a list of texts such as ["pid", "command"]',
+    "keys": 'a table [keys] of lines such as quit = "q,ctrl+c"',
+    "alert": "tables, each of which begins with a line [[alert]]",
+    "fleet": 'tables [fleet.NAME] of lines such as url = "https://prometheus.example"',
+}
+_MOST_PRICE = 1e6
+
+
+def _refusal(setting: Setting, value: Any) -> str:
+    """Why a value is not of a setting's type, or out of its bounds."""
+    name, kind, meta = setting.name.replace("_", "-"), setting.kind, setting.meta
+    if get_origin(kind) is Literal:
+        return _not_one_of(get_args(kind), str(value), name)
+    if name == "keys" and isinstance(value, dict):
+        action, bad = next(item for item in value.items() if not isinstance(item[1], str))
+        return f'[keys] {action} must be a text such as "q,ctrl+c", not {bad!r}'
+    must_be = _MUST_BE.get(name) or {bool: "true or false", float: "a number"}.get(kind, "a text")
+    if kind is float and _is_finite(value):
+        must_be = f"from {meta.ge:,g} to {meta.le:,.10g} {(meta.extra or {}).get('unit', '')}".rstrip()
+    # Alerts and clusters are not quoted: they may hold addresses with tokens in them.
+    return f"{name} must be {must_be}" + ("" if name in ("alert", "fleet") else f", not {value!r}")
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return not isinstance(value, bool) and isfinite(float(value))
+    except (TypeError, ValueError):
+        return False
+
+
+def _not_one_of(allowed: Iterable[str], value: str, kind: str) -> str:
+    from gputop.model.expression import nearest
+
+    return f"no {kind} {value!r}: choose one of {', '.join(allowed)}{nearest(value, allowed)}"
+
+
+def _objection(name: str, value: Any) -> str | None:
+    """What is wrong with a value of the right type, where a setting asks for more than a type; None if it is right."""
+    if name == "theme":
+        from gputop.paint.theme import THEME_NAMES
+
+        return None if value in THEME_NAMES else _not_one_of(THEME_NAMES, value, "theme")
+    if name == "price":
+        is_right = value == LIST_PRICE or 0.0 <= value <= _MOST_PRICE
+        return None if is_right else f"price must be {_MUST_BE['price']}, not {value!r}"
+    if name == "columns":
+        return _wrong_column(value)
+    if name == "fleet":
+        from gputop.model.fleet_settings import fault_of
+
+        fault = fault_of(value)
+        return None if fault is None else fault.words
+    from gputop.model.feature_table import hook
+
+    return next((words for _, _, words in hook("faults", name)(value)), None)
+
+
+def _wrong_column(chosen: tuple[str, ...]) -> str | None:
+    """What is wrong with columns of the process table: unknown ones, and duplicates."""
+    from gputop.model.expression import nearest
+    from gputop.paint.process_columns import COLUMNS
+
+    for column in chosen:
+        if column not in COLUMNS:
+            return f"no column {column!r}{nearest(column, COLUMNS)}"
+        if chosen.count(column) > 1:
+            return f"column {column} is listed twice: leave one of them out"
+    return None

@@ -45,9 +45,8 @@ class Feature(NamedTuple):
     """What one feature adds, by path.
 
     - ``commands``: by name; ``topics``: of ``gputop help``, each a function that makes the page;
-    - ``settings``: by the name of a setting, ``function(value)`` that says what is wrong with it, or None;
-      ``faults``: ``function(value)`` that gives (number of the table, field, words) of each; ``examples``:
-      ``function(uid)`` that gives the text for ``gputop config --init``;
+    - ``faults``: by the name of a setting, ``function(value)`` that gives what is wrong with it: (number of the table,
+      field, words) of each; ``examples``: ``function(uid)`` that gives the text for ``gputop config --init``;
     - ``doctor``: ``function(args, settings)`` that gives a part of the report: lists of the same name are joined, and
       ``problems`` are those of all;
     - ``keys``: tables of keys, each with what stands before the titles of its sections;
@@ -58,7 +57,6 @@ class Feature(NamedTuple):
 
     commands: Mapping[str, Command] = _NONE
     topics: Mapping[str, str] = _NONE
-    settings: Mapping[str, str] = _NONE
     faults: Mapping[str, str] = _NONE
     examples: Mapping[str, str] = _NONE
     doctor: tuple[str, ...] = ()
@@ -77,7 +75,6 @@ FEATURES: Mapping[str, Feature] = {
             ),
         },
         topics={"alerts": "gputop.features.alerts.alerts_page:alerts_page"},
-        settings={"alert": "gputop.features.alerts.alert_table:objection"},
         faults={"alert": "gputop.features.alerts.alert_table:faults"},
         examples={"alert": "gputop.features.alerts.alerts_page:examples"},
         doctor=("gputop.features.alerts.alerts_command:doctor_report",),

@@ -233,12 +233,6 @@ def read_alerts(tables: Iterable[Mapping[str, Any]]) -> tuple[tuple[Alert, ...],
     return tuple(alerts.values()), errors
 
 
-def objection(tables: Iterable[Mapping[str, Any]]) -> str | None:
-    """What is wrong with the first alert that cannot be read; None where all can."""
-    errors = read_alerts(tables)[1]
-    return str(errors[0]) if errors else None
-
-
 def faults(tables: Iterable[Mapping[str, Any]]) -> list[tuple[int, str, str]]:
     """What is wrong with each alert that cannot be read: its number from 0, the field or nothing, the words."""
     return [(error.number, error.field, str(error)) for error in read_alerts(tables)[1]]
