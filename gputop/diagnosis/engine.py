@@ -138,16 +138,7 @@ class Diagnoser:
         return tuple(self._diagnosis(gpu, state, signals) for gpu, state, signals in self._read)
 
     def _diagnosis(self, gpu: GpuSample, state: GpuState, signals: Signals | None) -> GpuDiagnosis:
-        uuid = gpu.static.uuid
-        return state.diagnosis(
-            gpu,
-            signals,
-            self._ledger.seconds(uuid),
-            self._ledger.causes(uuid),
-            self._ledger.lost(uuid),
-            self._owners.of(gpu.static.index),
-            self._last_t or 0.0,
-        )
+        return state.diagnosis(self._last_t or 0.0, gpu, signals, self._ledger, self._owners.of(gpu.static.index))
 
     def forget(self, uuid: str) -> None:
         """Drop what is remembered of one GPU; its time stays in the sums over all GPUs."""

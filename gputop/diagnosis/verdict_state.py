@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT, attribute
-from gputop.diagnosis.rules import BADGES, CAUSES, GATES, STARVED, WORKS
+from gputop.diagnosis.rules import BADGES, CAUSES, GATES, STARVED, UNATTRIBUTED, WORKS
 from gputop.diagnosis.rules.badges import ecc_badge, lost_badge, xid_badge
 from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule, RuleResult
 from gputop.diagnosis.rules.busy import (
@@ -22,12 +22,12 @@ from gputop.diagnosis.rules.busy import (
     WORKING,
     chip_share,
 )
-from gputop.diagnosis.rules.idle import STOPPED
 from gputop.diagnosis.rules.starved import STARVED_UNATTRIBUTED
 from gputop.diagnosis.signals import EFFICIENCY_UTIL, WINDOW_S, Signals
 from gputop.diagnosis.thresholds import COMM_NVLINK
 from gputop.diagnosis.tracks import GpuTrack
 from gputop.diagnosis.types import NO_HOST, Badge, Change, Flag, GpuDiagnosis, GpuOwner, Level, Means, State
+from gputop.diagnosis.verdict_log import Ledger
 from gputop.model.feeders import Cause, Feeders
 from gputop.model.quantity import of_hundred
 from gputop.model.snapshot import GpuSample
@@ -42,7 +42,7 @@ def key_of(verdict: str, cause: Cause | None) -> Key:
     return verdict, _SAME.get(cause, cause or "")
 
 
-# From rules to what is shown: which rule holds now, and the hysteresis that keeps a screen calm.
+# Which rule holds now, and the hysteresis that keeps a screen calm.
 #
 # A candidate becomes the shown one when it has won 8 of the last 10 ticks (of 1 s: the windows are in seconds) and the
 # shown one has stood for 10 s. Where nothing wins so often and the shown one has won nothing, the most frequent wins,
@@ -72,62 +72,45 @@ def candidate(s: Signals) -> Rule:
     if not s.util_known:
         return next((rule for rule in PROVEN_BY_SM if rule.holds(s)), COLLECTING)
     gate = next((rule for rule in GATES if rule.holds(s)), None)
-    if gate is not None and not s.begins:
-        return gate
-    if gate is not None:
-        unseen = STARVED_UNATTRIBUTED if s.idle >= IDLE_PCT else gate
-        rule = next((rule for rule in STARVED if rule.holds(s)), unseen)
+    if gate is not None and s.begins and s.idle >= IDLE_PCT:
+        rule = next((rule for rule in STARVED if rule.holds(s)), STARVED_UNATTRIBUTED)
         return rule if rule.tell(s).cause in SOON else gate
-    for rule in CAUSES:
-        if rule.holds(s):
-            return rule
-    if STOPPED.holds(s):
-        return STOPPED
-    if s.flag is None and STARVED_UNATTRIBUTED.holds(s):
-        return STARVED_UNATTRIBUTED
-    for rule in WORKS:
-        if rule.holds(s):
-            return rule
-    return NO_BOTTLENECK_SEEN
+    unseen = UNATTRIBUTED if s.flag is None else UNATTRIBUTED[:1]
+    return gate or next((rule for rule in (*CAUSES, *unseen, *WORKS) if rule.holds(s)), NO_BOTTLENECK_SEEN)
 
 
 class Chooser(Generic[T]):
     """Votes over time for one shown value."""
 
-    __slots__ = ("_agreed", "_votes", "shown", "since")
+    __slots__ = ("_votes", "shown", "since")
 
     def __init__(self, shown: T, t: float) -> None:
         self.shown = shown
         self.since = t
         self._votes: deque[T] = deque()
-        self._agreed = False
 
     def vote(self, t: float, value: T, interval_s: float, *, first_s: float | None = None) -> bool:
         """Count one tick; True when the shown value has changed.
 
         ``first_s``: what is shown says nothing yet, and gives way to the first value that holds for so long.
         """
-        if self._agreed and value == self.shown:
-            return False
-        votes = self._votes
+        votes, most = self._votes, max(1, round(VOTE_S / interval_s))
         votes.append(value)
-        vote_count = max(1, round(VOTE_S / interval_s))
-        while len(votes) > vote_count:
+        while len(votes) > most:
             votes.popleft()
-        self._agreed = len(votes) == vote_count and votes.count(self.shown) == vote_count
         if value == self.shown and self.is_settled():
             return False
-        if first_s is not None and value != self.shown and _holds(votes, value, max(1, round(first_s / interval_s))):
-            self.show(t, value)
-            return True
+        if first_s is not None and value != self.shown:
+            first = max(1, round(first_s / interval_s))
+            if len(votes) >= first and all(votes[-n] == value for n in range(1, first + 1)):
+                self.show(t, value)
+                return True
         if t - self.since < STANDS_S - 1e-6:
             return False
         # The most frequent; among equals the latest.
         winner = max(reversed(votes), key=votes.count)
-        if winner == self.shown:
-            return False
-        wins = votes.count(winner)
-        if wins < VOTES_NEEDED * vote_count and not (len(votes) == vote_count and self.shown not in votes):
+        nothing_wins = len(votes) == most and self.shown not in votes
+        if winner == self.shown or (votes.count(winner) < VOTES_NEEDED * most and not nothing_wins):
             return False
         self.show(t, winner)
         return True
@@ -140,17 +123,11 @@ class Chooser(Generic[T]):
         """Show a value at once, without a vote."""
         self.shown = value
         self.since = t
-        self.forget()
+        self._votes.clear()
 
     def forget(self) -> None:
         """Discard all votes so far."""
         self._votes.clear()
-        self._agreed = False
-
-
-def _holds(votes: deque[T], value: T, count: int) -> bool:
-    """Whether the last ``count`` votes were all for this value."""
-    return len(votes) >= count and all(votes[-n] == value for n in range(1, count + 1))
 
 
 class BadgeBoard:
@@ -307,18 +284,12 @@ class GpuState:
             self._timeline = (*self._timeline, (t, *now))[-MOST_CHANGES:]
 
     def diagnosis(
-        self,
-        gpu: GpuSample,
-        s: Signals | None,
-        seconds: dict[State, float],
-        causes: dict[str, float],
-        lost: dict[str, float],
-        owner: GpuOwner | None,
-        t: float,
+        self, t: float, gpu: GpuSample, s: Signals | None, ledger: Ledger, owner: GpuOwner | None
     ) -> GpuDiagnosis:
         """The diagnosis as it stands at Unix time ``t``."""
-        rule, result = self._shown.rule, self._shown.result
+        rule, result, feeders = self._shown.rule, self._shown.result, self._shown.feeders
         flag, level = self._paint.shown
+        uuid, title = gpu.static.uuid, result.title or rule.title
         began = self._verdict.since
         if result.for_s is not None:
             began = min(began, t - result.for_s)
@@ -326,24 +297,18 @@ class GpuState:
         notes = result.notes if s is None else _notes(s, result, rule)
         if s is not None and s.changed_s is not None and s.changed_s <= CHANGING_S and self._doubted:
             notes = (f"the cause has changed {s.changed_s:.0f} s ago: what is said here was before", *notes)
-        feeders = self._shown.feeders
         attribution = None
         if s is not None and s.host.seen and s.util_known and s.idle >= IDLE_PCT and s.n >= s.least:
             attribution = attribute(s, self.track.correlation)
         return GpuDiagnosis(
-            self.index, gpu.static.uuid, rule.id, level, result.title or rule.title,
-            result.short or rule.short or rule.title,
-            flag, score, reason,
+            self.index, uuid, rule.id, level, title, result.short or rule.short or rule.title, flag, score, reason,
             result.confidence, WINDOW_S, 0 if s is None else s.n, result.evidence, result.remedy, result.remedy_short,
-            notes,
-            self._badges, attribution, self.state, self._verdict.since, seconds, causes, self._timeline,
-            self._shown.figure, result.cause, result.cause is not None and feeders is not None and feeders.uneven,
-            feeders,
-            None if s is None else _means(s),
-            result.plain_title or result.title or rule.title,
+            notes, self._badges, attribution, self.state, self._verdict.since, ledger.seconds(uuid),
+            ledger.causes(uuid), self._timeline, self._shown.figure, result.cause,
+            result.cause is not None and feeders is not None and feeders.uneven, feeders,
+            None if s is None else _means(s), result.plain_title or title,
             None if s is None or s.host.seen or not _asks_the_host(s) else s.host.reason,
-            owner, began, max(0.0, t - began), min(self._charged_s, t - began), lost,
-            result.about,
+            owner, began, max(0.0, t - began), min(self._charged_s, t - began), ledger.lost(uuid), result.about,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:
@@ -387,26 +352,21 @@ class GpuState:
     def _cannot_judge(self, t: float, gpu: GpuSample) -> None:
         """A lost GPU, or one whose util is not measured: at once, with the reason."""
         health = self.track.health
-        badges = [badge for badge in (ecc_badge(health.errors), xid_badge(health.xids)) if badge is not None]
+        badges = [ecc_badge(health.errors), xid_badge(health.xids)]
+        reason, title = gpu.unavailable.get("util_pct") or "util is not measured on this device", "no util: not judged"
         if gpu.lost_reason is not None:
-            badge = lost_badge(gpu.lost_reason)
-            reason = badge.evidence
-            title = "LOST"
-            badges.insert(0, badge)
+            lost = lost_badge(gpu.lost_reason)
+            badges.insert(0, lost)
+            reason, title = lost.evidence, "LOST"
         elif gpu.asleep:
             reason, title = gpu.sm_reason or "asleep", "asleep"
-        else:
-            reason = gpu.unavailable.get("util_pct") or "util is not measured on this device"
-            title = "no util: not judged"
-        self._badges = tuple(badges)
+        self._badges = tuple(badge for badge in badges if badge is not None)
         if self._verdict.shown[0] != COLLECTING.id:
             self._verdict.show(t, key_of(COLLECTING.id, None))
         self._verdict.forget()
         self._offers.clear()
-        state: State | None = "idle" if gpu.asleep else None
-        self._show(
-            t, _Offer(COLLECTING, RuleResult("grey", (reason,), confidence="low", title=title, state=state), None)
-        )
+        result = RuleResult("grey", (reason,), confidence="low", title=title, state="idle" if gpu.asleep else None)
+        self._show(t, _Offer(COLLECTING, result, None))
 
 
 def _means(s: Signals) -> Means:
