@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
-from gputop.diagnosis.rules.badges import LOST, LOST_CONDITION
+from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
+from gputop.diagnosis.rules.badges import BADGES, LOST, LOST_CONDITION
 from gputop.diagnosis.telling import ROLE_OF_STATE, ROLE_OF_VERDICT
 from gputop.diagnosis.types import Role
 
@@ -92,4 +92,4 @@ def lost_roles() -> Mapping[str, Role]:
 def badge_rows() -> tuple[BadgeRow, ...]:
     """Every badge, the worst first."""
     lost = BadgeRow(LOST, LOST_CONDITION, "red")
-    return (lost, *(BadgeRow(rule.id, rule.condition, rule.levels) for rule in BADGES))
+    return (lost, *(BadgeRow(rule.id, rule.condition, rule.levels or rule.level) for rule in BADGES))

@@ -55,7 +55,6 @@ def next_holds(
     against flag C. ``slow_idle``: idle percent as a slow mean, where nothing but demand can be seen to cause it.
     """
     sm, tensor, dram, power, x = mean.sm, mean.tensor, mean.dram, mean.power, mean.x
-    pcie_both_ways = None if mean.pcie_rx is None or mean.pcie_tx is None else min(mean.pcie_rx, mean.pcie_tx)
     much = _above(before.much_dram, mean.d if mean.u is not None else ratio(dram, 100.0), at.MUCH_DRAM_RATIO)
     unexplained = _is_unexplained(before.unexplained, mean)
     return Holds(
@@ -63,7 +62,7 @@ def next_holds(
         moves_data=_below(before.moves_data, tensor, at.COMM_TENSOR)
         and (
             _above(before.moves_data, mean.nvlink, at.COMM_NVLINK)
-            or _above(before.moves_data, pcie_both_ways, at.COMM_PCIE)
+            or _above(before.moves_data, mean.pcie_both_ways, at.COMM_PCIE)
         ),
         rests=(tensor is None or _below(before.rests, tensor, at.COMM_TENSOR))
         and _below(before.rests, dram, at.COMM_DRAM)
@@ -166,7 +165,7 @@ def _is_unexplained(before: bool, mean: GpuMeans) -> bool:
 
 def _is_stalled(before: bool, mean: GpuMeans, *, has_nvlink: bool) -> bool:
     """Warps are resident, and every other counter says that they do nothing. One that is missing says nothing."""
-    pcie = None if mean.pcie_rx is None or mean.pcie_tx is None else 100.0 * max(mean.pcie_rx, mean.pcie_tx)
+    pcie = None if mean.pcie_both_ways is None or mean.pcie is None else 100.0 * mean.pcie
     nvlink = None if mean.nvlink is None else 100.0 * mean.nvlink
     links = (pcie, nvlink) if has_nvlink else (pcie,)
     return _above(before, mean.sm, at.STALLED_SM) and all(

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from gputop.diagnosis.attribution import IDLE_PCT, attribute
-from gputop.diagnosis.rules import BADGES, CAUSES, GATES, STARVED, UNATTRIBUTED, WORKS
-from gputop.diagnosis.rules.badges import ecc_badge, lost_badge, xid_badge
+from gputop.diagnosis.rules import CAUSES, GATES, STARVED, UNATTRIBUTED, WORKS
+from gputop.diagnosis.rules.badges import BADGES, ECC, XID, lost_badge
 from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule, RuleResult
 from gputop.diagnosis.rules.busy import (
     COMMUNICATION,
@@ -290,6 +290,9 @@ class GpuState:
         rule, result, feeders = self._shown.rule, self._shown.result, self._shown.feeders
         flag, level = self._paint.shown
         uuid, title = gpu.static.uuid, result.title or rule.title
+        remedy, remedy_short = result.remedy, result.remedy_short
+        if remedy is None:
+            remedy, remedy_short = rule.remedy, rule.remedy_short
         began = self._verdict.since
         if result.for_s is not None:
             began = min(began, t - result.for_s)
@@ -302,7 +305,7 @@ class GpuState:
             attribution = attribute(s, self.track.correlation)
         return GpuDiagnosis(
             self.index, uuid, rule.id, level, title, result.short or rule.short or rule.title, flag, score, reason,
-            result.confidence, WINDOW_S, 0 if s is None else s.n, result.evidence, result.remedy, result.remedy_short,
+            result.confidence, WINDOW_S, 0 if s is None else s.n, result.evidence, remedy, remedy_short,
             notes, self._badges, attribution, self.state, self._verdict.since, ledger.seconds(uuid),
             ledger.causes(uuid), self._timeline, self._shown.figure, result.cause,
             result.cause is not None and feeders is not None and feeders.uneven, feeders,
@@ -352,7 +355,8 @@ class GpuState:
     def _cannot_judge(self, t: float, gpu: GpuSample) -> None:
         """A lost GPU, or one whose util is not measured: at once, with the reason."""
         health = self.track.health
-        badges = [ecc_badge(health.errors), xid_badge(health.xids)]
+        errors = (ECC, health.errors), (XID, health.xids)
+        badges = [rule.badge("; ".join(words)) for rule, words in errors if words]
         reason, title = gpu.unavailable.get("util_pct") or "util is not measured on this device", "no util: not judged"
         if gpu.lost_reason is not None:
             lost = lost_badge(gpu.lost_reason)
@@ -360,7 +364,7 @@ class GpuState:
             reason, title = lost.evidence, "LOST"
         elif gpu.asleep:
             reason, title = gpu.sm_reason or "asleep", "asleep"
-        self._badges = tuple(badge for badge in badges if badge is not None)
+        self._badges = tuple(badges)
         if self._verdict.shown[0] != COLLECTING.id:
             self._verdict.show(t, key_of(COLLECTING.id, None))
         self._verdict.forget()

@@ -78,6 +78,11 @@ class GpuMeans(NamedTuple):
         return self.fp64, self.fp32, self.fp16, self.integer
 
     @property
+    def pcie_both_ways(self) -> float | None:
+        """The less busy direction of the PCIe link, where both are known."""
+        return None if self.pcie_rx is None or self.pcie_tx is None else min(self.pcie_rx, self.pcie_tx)
+
+    @property
     def pcie(self) -> float | None:
         """The busier direction of the PCIe link, as a share of what it can carry."""
         return max([share for share in (self.pcie_rx, self.pcie_tx) if share is not None], default=None)

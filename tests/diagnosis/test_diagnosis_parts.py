@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gputop.diagnosis.attribution import correlate
 from gputop.diagnosis.hardware_health import growth
-from gputop.diagnosis.rules import BADGES, BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
+from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATTRIBUTED
+from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.verdict_state import Chooser
 from gputop.diagnosis.window import COLUMNS, Row, Window, scaled
 from gputop.model.feeders import server_in

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from gputop.diagnosis.rules import badges
-from gputop.diagnosis.rules.base import COLLECTING, STARTUP, BadgeRule, Rule
+from gputop.diagnosis.rules.base import COLLECTING, STARTUP, Rule
 from gputop.diagnosis.rules.busy import (
     COMMUNICATION,
     HALF_WORKING,
@@ -58,24 +57,3 @@ END: tuple[Rule, ...] = (HEALTHY, WORKING, NO_BOTTLENECK_SEEN)
 CAUSES: tuple[Rule, ...] = IDLE_FAMILY + STARVED
 """Tried first. A named cause of starvation goes before A/B: SM cannot exceed util."""
 WORKS: tuple[Rule, ...] = BUSY + END
-
-BADGES: tuple[BadgeRule, ...] = (
-    badges.ECC,
-    badges.THERMAL,
-    badges.POWER_BRAKE,
-    badges.XID,
-    badges.COUNTER_FAULT,
-    badges.MEMORY_LEAK,
-    badges.MEMORY_FULL,
-    badges.STRAGGLER,
-    badges.STEP_GROWTH,
-    badges.PCIE_DEGRADED,
-    badges.FABRIC_ERRORS,
-    badges.CORE_SHORTAGE,
-    badges.CPU_LIMIT,
-    badges.SWAP,
-    badges.POWER_CAPPED,
-    badges.STOP_START,
-    badges.SHARED_GPU,
-)
-"""In the order in which they are shown: what stops a GPU comes first."""

@@ -10,19 +10,19 @@ from gputop.diagnosis.idle_runs import WORKED_OF_S, WORKED_S
 from gputop.diagnosis.rules.feeding_rules import STEPS_S, is_fed, works
 from gputop.diagnosis.signals import LEAST_SAMPLES, TRAINS_S, WINDOW_S, Signals
 from gputop.diagnosis.thresholds import IDLE
-from gputop.diagnosis.types import Badge, Confidence, Level, State
+from gputop.diagnosis.types import Confidence, Level, State
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, pct
 
 
 class RuleResult(Struct, frozen=True):
-    """What a rule says where it holds. ``title``, ``short`` and ``state`` replace the rule's own if they depend on
-    numbers. A rule says ``high`` only where what it claims was itself measured.
+    """What a rule says where it holds. ``title``, ``short``, ``state`` and the remedy replace the rule's own if they
+    depend on what was measured. A rule says ``high`` only where what it claims was itself measured.
     """
 
     level: Level
     evidence: tuple[str, ...]
-    remedy: str = ""
+    remedy: str | None = None
     remedy_short: str = ""
     confidence: Confidence = "medium"
     notes: tuple[str, ...] = ()
@@ -56,21 +56,9 @@ class Rule(Struct, frozen=True):
     tell: Callable[[Signals], RuleResult]
     short: str = ""
     remedy: str = ""
+    remedy_short: str = ""
     checked: str = ""
     levels: str = ""
-
-
-class BadgeRule(Struct, frozen=True):
-    """One badge: ``check`` gives it, or None, for the signals and the id of the verdict that they make.
-
-    An ``alarm`` shows at once; the others need eight of ten ticks, as verdicts do.
-    """
-
-    id: str
-    condition: str
-    levels: str
-    check: Callable[[Signals, str], Badge | None]
-    alarm: bool = False
 
 
 # Gates: nothing is judged until these are passed.

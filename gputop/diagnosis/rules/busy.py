@@ -5,6 +5,8 @@ The thresholds are those of ``thresholds.py``; which of them hold, with their hy
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gputop.diagnosis import thresholds as at
 from gputop.diagnosis.rules.base import Rule, RuleResult
 from gputop.diagnosis.signals import ENDED, WAITS_S, Signals
@@ -35,9 +37,7 @@ def _tell_memory(s: Signals) -> RuleResult:
         "info",
         (f"DRAM {pct(s.mean.dram)} of its peak, util {'' if s.util_known else '≥ '}{pct(s.u)}, SM {pct(s.mean.sm)}, "
          f"tensor {pct(s.mean.tensor)}",),
-        "usually inherent (decode): larger batch, FlashAttention, fusion, quantised weights and KV cache",
-        "larger batch, fp8 KV",
-        "high" if s.u >= at.HALF_UTIL.leave else "medium",
+        confidence="high" if s.u >= at.HALF_UTIL.leave else "medium",
     )  # fmt: skip
 
 
@@ -50,17 +50,13 @@ MEMORY_BANDWIDTH = Rule(
     state="working",
     holds=lambda s: s.holds.memory,
     tell=_tell_memory,
-    remedy="usually inherent: larger batch (decode), FlashAttention, fusion, quantise",
+    remedy="usually inherent (decode): larger batch, FlashAttention, fusion, quantised weights and KV cache",
+    remedy_short="larger batch, fp8 KV",
     checked="decoding on real GPUs has DRAM / util 0.650–0.698; the nearest load that is not memory-bound, tuned "
     "training on an H100, 0.595",
 )
 
 # --- communication --------------------------------------------------------------------------------------------------
-
-
-def _pcie_both_ways(s: Signals) -> bool:
-    mean = s.mean
-    return mean.pcie_rx is not None and mean.pcie_tx is not None and min(mean.pcie_rx, mean.pcie_tx) >= at.COMM_PCIE
 
 
 HIDE_COMMUNICATION = "overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 communication; NCCL_DEBUG=INFO"
@@ -81,15 +77,9 @@ def _tell_communication(s: Signals) -> RuleResult:
     if s.peer is not None and s.peer.straggler != s.index:
         notes = (*notes, f"it may be waiting for GPU {s.peer.straggler}: see the straggler badge")
     notes = (*notes, *_or_stuck(s))
-    return RuleResult(
-        "red",
-        (line,) if s.fabric is None else (line, *s.fabric.evidence()),
-        HIDE_COMMUNICATION,
-        "overlap, bucket_cap_mb",
-        "high" if certain else "low",
-        notes,
-        None if certain else "communication (suspected)",
-    )
+    evidence = (line,) if s.fabric is None else (line, *s.fabric.evidence())
+    title = None if certain else "communication (suspected)"
+    return RuleResult("red", evidence, confidence="high" if certain else "low", notes=notes, title=title)
 
 
 COMMUNICATION = Rule(
@@ -101,7 +91,8 @@ COMMUNICATION = Rule(
     state="busy_not_working",
     holds=lambda s: s.flag is not None and (s.holds.moves_data or (s.tick.nccl and s.holds.rests)),
     tell=_tell_communication,
-    remedy="overlap (bucket_cap_mb, FSDP prefetch), accumulate gradients, bf16 comms, NCCL_DEBUG=INFO",
+    remedy=HIDE_COMMUNICATION,
+    remedy_short="overlap, bucket_cap_mb",
     checked="simulated loads alone: no real load that was recorded waits so long in its collectives",
 )
 
@@ -133,18 +124,11 @@ def _tell_hang(s: Signals) -> RuleResult:
     if spin.is_collective:
         remedy += f"; {FLIGHT_RECORDER} keep who entered which collective"
     return RuleResult(
-        "red",
-        evidence,
-        remedy,
-        short,
-        "high" if spin.behind else "medium",
+        "red", evidence, remedy, short, "high" if spin.behind else "medium",
         ("it has worked otherwise before: this is no property of its kernels",),
-        title=f"{title} for {lasted}",
-        plain_title=title,
-        cause="collective" if spin.is_collective else None,
-        for_s=spin.for_s,
-        about=spin.behind[0].gpu if spin.behind else None,
-    )
+        title=f"{title} for {lasted}", plain_title=title, cause="collective" if spin.is_collective else None,
+        for_s=spin.for_s, about=spin.behind[0].gpu if spin.behind else None,
+    )  # fmt: skip
 
 
 HANG = Rule(
@@ -199,7 +183,7 @@ def _tell_small(s: Signals) -> RuleResult:
     if s.flag == "C":
         notes = (*notes, f"{HOLLOW}: while kernels run they use {chip_share(s)} of the SMs")
     sure = _flag_confidence(s) if s.spin is None else "low"
-    return RuleResult(_flag_level(s), (line,), LARGER_WORK, "larger batch, CUDA graphs", sure, (*notes, *_or_stuck(s)))
+    return RuleResult(_flag_level(s), (line,), confidence=sure, notes=(*notes, *_or_stuck(s)))
 
 
 SMALL_KERNELS = Rule(
@@ -211,31 +195,26 @@ SMALL_KERNELS = Rule(
     state="busy_not_working",
     holds=lambda s: s.flag is not None and s.mean.dram is not None,
     tell=_tell_small,
-    remedy='larger batch, CUDA graphs, torch.compile(mode="reduce-overhead"), fused kernels; smaller GPU, MIG',
+    remedy=LARGER_WORK,
+    remedy_short="larger batch, CUDA graphs",
     checked="a loop of 64-element additions on a T4 (C: SM / util 0.010); the lowest load that does work has "
     "0.341. A and B: simulated loads alone",
 )
 
 
 def _tell_low_sm(s: Signals) -> RuleResult:
-    notes = ("the cause cannot be measured here: no DRAM counter",)
-    return RuleResult(
-        _flag_level(s),
-        (f"util {pct(s.u)} but SM {pct(s.mean.sm)}; memory bandwidth is not measured here",),
-        LARGER_WORK,
-        "larger batch, CUDA graphs",
-        "medium",
-        (*notes, f"{HOLLOW}: while kernels run they use {chip_share(s)} of the SMs") if s.flag == "C" else notes,
-    )
+    line = f"util {pct(s.u)} but SM {pct(s.mean.sm)}; memory bandwidth is not measured here"
+    notes: tuple[str, ...] = ("the cause cannot be measured here: no DRAM counter",)
+    if s.flag == "C":
+        notes = (*notes, f"{HOLLOW}: while kernels run they use {chip_share(s)} of the SMs")
+    return RuleResult(_flag_level(s), (line,), LARGER_WORK, "larger batch, CUDA graphs", notes=notes)
 
 
-LOW_SM = Rule(
+LOW_SM = replace(
+    SMALL_KERNELS,
     id="low_sm",
     title="low SM activity",
     condition="A, B or C, DRAM not measured",
-    level="red",
-    levels="red for A and C, yellow for B",
-    state="busy_not_working",
     holds=lambda s: s.flag is not None and s.mean.dram is None,
     tell=_tell_low_sm,
     remedy="as for small kernels",
@@ -247,15 +226,8 @@ LOW_SM = Rule(
 
 def _tell_stalled(s: Signals) -> RuleResult:
     others = f"tensor, FP64, FP32, FP16, INT, DRAM, PCIe and NVLink all < {at.STALLED_PIPE:.0f} %"
-    return RuleResult(
-        "yellow",
-        (f"SM {pct(s.mean.sm)}, and {others}",),
-        "look where kernels wait: a profiler's trace (`gputop trace FILE`), Nsight Compute's stall reasons; spinning "
-        "collectives, locks, atomics on one address, pointer chasing",
-        "find what kernels wait for",
-        "low",
-        ("warps are resident and nothing was computed: latency, locks or spinning",),
-    )
+    note = "warps are resident and nothing was computed: latency, locks or spinning"
+    return RuleResult("yellow", (f"SM {pct(s.mean.sm)}, and {others}",), confidence="low", notes=(note,))
 
 
 STALLED = Rule(
@@ -268,7 +240,9 @@ STALLED = Rule(
     state="working",
     holds=lambda s: s.holds.stalled and not s.holds.half and not s.tick.draws,
     tell=_tell_stalled,
-    remedy="a profiler's trace or Nsight Compute shows what kernels wait for: latency, locks, spinning",
+    remedy="look where kernels wait: a profiler's trace (`gputop trace FILE`), Nsight Compute's stall reasons; "
+    "spinning collectives, locks, atomics on one address, pointer chasing",
+    remedy_short="find what kernels wait for",
     checked="argued, not seen: no load was recorded with all of these counters; on each a pipe has ≥ 45 % of SM",
 )
 
@@ -295,15 +269,11 @@ def _tell_no_tensor(s: Signals) -> RuleResult:
     if s.tick.framework in ("torch", "jax"):
         remedy = USE_TENSOR_CORES if s.tick.framework == "torch" else USE_TENSOR_CORES_JAX
         remedy_short = "bf16 autocast, TF32"
+    is_sure = proven and has_framework
     return RuleResult(
-        "yellow" if (proven and has_framework) or s.holds.half else "info",
-        (line,),
-        remedy,
-        remedy_short,
-        "high" if proven and has_framework else "medium",
-        (*notes, *_few_warps(s)),
-        None if proven else "tensor cores hardly used",
-    )
+        "yellow" if is_sure or s.holds.half else "info", (line,), remedy, remedy_short,
+        "high" if is_sure else "medium", (*notes, *_few_warps(s)), None if proven else "tensor cores hardly used",
+    )  # fmt: skip
 
 
 NO_TENSOR_CORES = Rule(
@@ -339,30 +309,28 @@ def _tell_half(s: Signals) -> RuleResult:
     mean = s.mean
     line = f"util {pct(s.u)}, SM {pct(mean.sm)}, tensor {pct(mean.tensor)}{_power(s)}"
     fabric = _fabric_share(s)
-    remedy, short = "a profiler's trace of a few steps shows the rest: `gputop trace FILE`", "trace a few steps"
-    notes: tuple[str, ...] = ()
-    if mean.nvlink is not None and mean.nvlink >= at.HALF_NVLINK:
-        notes, remedy, short = (f"{EXCHANGES} (NVLink {share(mean.nvlink)})",), FEWER_WAITS, "overlap, fewer bubbles"
-    elif fabric is not None and fabric >= at.HALF_NVLINK:
-        notes, remedy, short = (f"{EXCHANGES} (fabric {share(fabric)})",), FEWER_WAITS, "overlap, fewer bubbles"
-    elif _pcie_both_ways(s):
-        notes, remedy, short = (f"{EXCHANGES} (PCIe both ways)",), FEWER_WAITS, "overlap, fewer bubbles"
+    over = (
+        f"NVLink {share(mean.nvlink)}" if mean.nvlink is not None and mean.nvlink >= at.HALF_NVLINK
+        else f"fabric {share(fabric)}" if fabric is not None and fabric >= at.HALF_NVLINK
+        else "PCIe both ways" if mean.pcie_both_ways is not None and mean.pcie_both_ways >= at.COMM_PCIE
+        else None
+    )  # fmt: skip
+    if over is not None:
+        note, remedy, short = f"{EXCHANGES} ({over})", FEWER_WAITS, "overlap, fewer bubbles"
     elif _is_launch_bound(s):
-        notes = (f"launch-bound: the main thread is {share(s.host.mean.main)} runnable",)
+        note = f"launch-bound: the main thread is {share(s.host.mean.main)} runnable"
         remedy, short = LARGER_WORK, "larger batch, CUDA graphs"
     else:
-        notes = ("the cause is not seen from outside",)
-    waits = s.peer is not None and s.peer.straggler != s.index
-    if waits and s.peer is not None:
-        notes = (f"waits for GPU {s.peer.straggler}: see the straggler badge", *notes)
-    agrees = mean.power is not None and mean.power < at.HALF_POWER
+        note = "the cause is not seen from outside"
+        remedy, short = "a profiler's trace of a few steps shows the rest: `gputop trace FILE`", "trace a few steps"
+    waits_for = None if s.peer is None or s.peer.straggler == s.index else s.peer.straggler
     return RuleResult(
-        "info" if waits else "yellow",
+        "yellow" if waits_for is None else "info",
         (line,) if s.fabric is None else (line, *s.fabric.evidence()),
         remedy,
         short,
-        "high" if agrees else "medium",
-        notes,
+        "high" if mean.power is not None and mean.power < at.HALF_POWER else "medium",
+        (note,) if waits_for is None else (f"waits for GPU {waits_for}: see the straggler badge", note),
         f"half working: {of_hundred(100.0 * (s.r or 0.0)):.0f} of 100 while kernels run",
     )
 
@@ -441,22 +409,16 @@ def _tell_working(s: Signals) -> RuleResult:
 def _tell_unexplained(s: Signals) -> RuleResult:
     """Busy SMs in which nothing was seen to work: no praise and no blame."""
     mean = s.mean
-    lacks = [
-        name
-        for name, value in (("FP32", mean.fp32), ("FP64", mean.fp64), ("integer", mean.integer), ("DRAM", mean.dram))
-        if value is None
-    ]
+    asked = {"FP32": mean.fp32, "FP64": mean.fp64, "integer": mean.integer, "DRAM": mean.dram}
+    lacks = [name for name, value in asked.items() if value is None]
     line = _numbers(s) if mean.dram is None else f"{_numbers(s)}, DRAM {pct(mean.dram)}"
-    measured = any(value is not None for value in (mean.tensor, mean.fp32, mean.fp64, mean.fp16, mean.integer))
-    if not measured and mean.dram is None and mean.power is None:
+    if all(value is None for value in (mean.tensor, *mean.pipes, mean.dram, mean.power)):
         note = "neither the pipes nor the memory nor the power are measured here: warps are resident, no more is known"
-        return RuleResult(
-            "grey-green", (line,), s.measure or OTHER_PIPES, "measure the pipes", "low", (note,), LOOKS_BUSY
-        )
-    note = f"not measured here: {', '.join(lacks)}" if lacks else "all that is measured rests"
-    remedy, short = (
-        (OTHER_PIPES, "measure the pipes") if lacks else ("a trace shows its kernels: `gputop trace FILE`", "")
-    )
+        remedy = s.measure or OTHER_PIPES
+        return RuleResult("grey-green", (line,), remedy, "measure the pipes", "low", (note,), LOOKS_BUSY)
+    note, remedy, short = f"not measured here: {', '.join(lacks)}", OTHER_PIPES, "measure the pipes"
+    if not lacks:
+        note, remedy, short = "all that is measured rests", "a trace shows its kernels: `gputop trace FILE`", ""
     return RuleResult("info", (f"{line}{_power(s)}",), remedy, short, "low", (note,), UNEXPLAINED)
 
 
@@ -482,10 +444,11 @@ HELD_DOWN = 0.1
 
 def _tell_unseen(s: Signals) -> RuleResult:
     evidence = f"util {pct(s.u)}{_power(s)}; {'SM activity was not measured' if s.sm_off is None else s.sm_off.words}"
-    if s.holds.at_power_limit and (s.mean.power or 0.0) <= MOST_POWER:
-        return RuleResult("grey-green", (evidence,), s.measure, SHORT, "medium", (f"at its power limit: {WORKS_HARD}",))
-    if s.holds.draws_little and max(s.mean.thermal, s.mean.brake) < HELD_DOWN:
+    works_hard = s.holds.at_power_limit and (s.mean.power or 0.0) <= MOST_POWER
+    if not works_hard and s.holds.draws_little and max(s.mean.thermal, s.mean.brake) < HELD_DOWN:
         return RuleResult("grey", (evidence,), s.measure, SHORT, "low", (f"{DRAWS_LITTLE}: it may hardly work",))
+    if works_hard:
+        return RuleResult("grey-green", (evidence,), s.measure, SHORT, "medium", (f"at its power limit: {WORKS_HARD}",))
     return RuleResult("grey-green", (evidence,), s.measure, SHORT, "low")
 
 
