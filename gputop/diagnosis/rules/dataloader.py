@@ -45,35 +45,23 @@ def _may_blame(s: Signals) -> bool:
 
 def _cpu(s: Signals) -> bool:
     f = s.host.feeders
-    if f is None or not _may_blame(s):
-        return False
-    return works(s) and main_cause(s, f) in ("cpu", "queued")
-
-
-def _line(s: Signals, f: Feeders, doing: str) -> str:
-    second = f.busiest
-    line = f"GPU idle {s.idle:.0f} %: {who(f)} {doing}"
-    others = [(name, x) for name, x in (("disk", second.disk), ("network", second.network)) if x >= SECOND]
-    return line + "".join(f", {name} {share(x)}" for name, x in others if name not in doing)
+    return f is not None and _may_blame(s) and works(s) and main_cause(s, f) in ("cpu", "queued")
 
 
 def _tell_cpu(s: Signals) -> RuleResult:
     f = s.host.feeders
     assert f is not None
-    doing = f"runnable (cpu {share(f.busiest.run)}, queued {share(f.busiest.queued)})"
-    main_is_known = s.host.mean.main is not None
+    line = f"GPU idle {s.idle:.0f} %: {who(f)} runnable (cpu {share(f.busiest.run)}, queued {share(f.busiest.queued)})"
+    others = [(name, x) for name, x in (("disk", f.busiest.disk), ("network", f.busiest.network)) if x >= SECOND]
+    line += "".join(f", {name} {share(x)}" for name, x in others) + ", main waits"
     notes = cores_note(s, f.busiest.queued)
-    if not main_is_known:
+    confidence: Confidence = "low" if f.by == "kinship" else "medium"
+    if s.host.mean.main is None:
         notes = (*notes, "the main thread could not be measured")
-    confidence: Confidence = (
-        "low"
-        if f.by == "kinship"
-        else "high"
-        if main_is_known and f.by in (None, "child") and "cpu" in s.host.mostly
-        else "medium"
-    )
+    elif f.by in (None, "child") and "cpu" in s.host.mostly:
+        confidence = "high"
     return RuleResult(
-        starved_level(s), (_line(s, f, doing) + ", main waits", _measured_line(s, f)), *remedy("cpu", s, f),
+        starved_level(s), (line, _measured_line(s, f)), *remedy("cpu", s, f),
         confidence=confidence, notes=notes, cause=main_cause(s, f),
     )  # fmt: skip
 
@@ -110,18 +98,14 @@ DATALOADER_CPU = Rule(
 
 def _disk(s: Signals) -> bool:
     f = s.host.feeders
-    if f is None or not _may_blame(s) or swapping(s.machine) is not None:
-        return False
-    return works(s) and main_cause(s, f) == "disk"
+    return f is not None and _may_blame(s) and swapping(s.machine) is None and works(s) and main_cause(s, f) == "disk"
 
 
 def _network(s: Signals) -> bool:
     f = s.host.feeders
     if f is None or not _may_blame(s):
         return False
-    if works(s):
-        return main_cause(s, f) == "network"
-    return _fetches(s, f)
+    return main_cause(s, f) == "network" if works(s) else _fetches(s, f)
 
 
 def _fetches(s: Signals, f: Feeders) -> bool:
@@ -145,11 +129,14 @@ def _fetches(s: Signals, f: Feeders) -> bool:
 def _tell_io(s: Signals) -> RuleResult:
     f = s.host.feeders
     assert f is not None
-    cause: Cause
+    cause: Cause = "fetch"
+    confidence: Confidence = "medium"
     proven = (f.rx_bytes_per_s or 0.0) >= LEAST_RX
+    doing = f"waiting for something outside (poll {share(f.busiest.poll)}), none on a core or a disk"
     if _disk(s):
-        cause, confidence = "disk", "high" if f.by != BY_NAME and s.host.mostly & {"disk", "any_disk"} else "medium"
-        doing = f"in disk wait {share(max(f.busiest.disk, 0.0))}"
+        cause = "disk"
+        confidence = "high" if f.by != BY_NAME and s.host.mostly & {"disk", "any_disk"} else "medium"
+        doing = f"in disk wait {share(f.busiest.disk)}"
         if s.host.io_known and s.host.mean.read:
             doing += f", reading {rate(s.host.mean.read)}"
     elif works(s):
@@ -157,9 +144,6 @@ def _tell_io(s: Signals) -> RuleResult:
         confidence = "high" if proven or f.by == "thread" else "low" if f.by in ("kinship", BY_NAME) else "medium"
         where = "a pipe from outside" if cause == "pipe" else "the network" if cause == "network" else "the disk"
         doing = f"waiting for {where} {share(f.busiest.disk if cause == 'disk' else f.busiest.network)}"
-    else:
-        cause, confidence = "fetch", "medium"
-        doing = f"waiting for something outside (poll {share(f.busiest.poll)}), none on a core or a disk"
     if proven:
         doing += f", receiving {rate(f.rx_bytes_per_s)}"
     if f.busiest.cpu >= SECOND:
@@ -167,10 +151,9 @@ def _tell_io(s: Signals) -> RuleResult:
     notes = () if s.host.io_known else ("disk evidence needs root: read rates of this process are denied",)
     if f.why_blind is not None and not proven:
         notes = (*notes, f"no proof by bytes received: {f.why_blind}")
-    sure: Confidence = "high" if confidence == "high" else "low" if confidence == "low" else "medium"
     return RuleResult(
         starved_level(s), (f"GPU idle {s.idle:.0f} %: {who(f)} {doing}", _measured_line(s, f)),
-        *remedy(cause, s, f), confidence=sure, notes=notes, cause=cause,
+        *remedy(cause, s, f), confidence=confidence, notes=notes, cause=cause,
     )  # fmt: skip
 
 

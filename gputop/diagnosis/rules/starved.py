@@ -47,19 +47,10 @@ def _cache_is_full(s: Signals) -> bool:
 def _tell_full_cache(s: Signals) -> RuleResult:
     row = s.tick.serving
     told = "" if row is None else server_forms(row)[0]
-    return RuleResult(
-        starved_level(s),
-        (f"GPU idle {s.idle:.0f} % while requests wait for a place in the KV cache", told),
-        MORE_CACHE,
-        "FP8 cache, shorter context, more GPUs",
-        "high",
-    )
+    line = f"GPU idle {s.idle:.0f} % while requests wait for a place in the KV cache"
+    return RuleResult(starved_level(s), (line, told), confidence="high")
 
 
-MORE_CACHE = (
-    "more memory for the cache (vLLM --gpu-memory-utilization, SGLang --mem-fraction-static), an FP8 cache "
-    "(--kv-cache-dtype), a shorter --max-model-len, smaller weights, more GPUs"
-)
 KV_CACHE_FULL = Rule(
     id="kv_cache_full",
     title="short of memory: the KV cache is full",
@@ -71,7 +62,9 @@ KV_CACHE_FULL = Rule(
     state="starved",
     holds=_cache_is_full,
     tell=_tell_full_cache,
-    remedy=MORE_CACHE,
+    remedy="more memory for the cache (vLLM --gpu-memory-utilization, SGLang --mem-fraction-static), an FP8 cache "
+    "(--kv-cache-dtype), a shorter --max-model-len, smaller weights, more GPUs",
+    remedy_short="FP8 cache, shorter context, more GPUs",
 )
 
 # --- low demand -----------------------------------------------------------------------------------------------------
@@ -101,19 +94,12 @@ def _low_demand(s: Signals) -> bool:
 
 
 def _tell_low_demand(s: Signals) -> RuleResult:
-    listens = (
-        f"the parent of {s.tick.name} takes requests"
-        if s.host.served
-        else f"{s.tick.name} listens on a socket of its own"
-    )
-    server = listens if s.tick.server is None else f"{s.tick.server} server"
-    return RuleResult(
-        "info",
-        (f"{server}: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests",),
-        "nothing to fix: batch, consolidate on fewer GPUs, MIG",
-        "batch, consolidate, MIG",
-        "medium",
-    )
+    server = f"{s.tick.server} server"
+    if s.tick.server is None:
+        name = s.tick.name
+        server = f"the parent of {name} takes requests" if s.host.served else f"{name} listens on a socket of its own"
+    line = f"{server}: mean util {s.u:.0f} %, GPU idle {s.idle:.0f} %, no loaders: it waits for requests"
+    return RuleResult("info", (line,))
 
 
 LOW_DEMAND = Rule(
@@ -126,7 +112,8 @@ LOW_DEMAND = Rule(
     state="idle_allocated",
     holds=_low_demand,
     tell=_tell_low_demand,
-    remedy="none; batch, consolidate, MIG",
+    remedy="nothing to fix: batch, consolidate on fewer GPUs, MIG",
+    remedy_short="batch, consolidate, MIG",
 )
 
 # --- checkpoint pause -----------------------------------------------------------------------------------------------
@@ -154,17 +141,10 @@ def _tell_checkpoint(s: Signals) -> RuleResult:
     pause = _checkpoint(s)
     if pause is None:
         return RuleResult("info", ())
-    return RuleResult(
-        "info",
-        (
-            f"GPU paused {pause.length_s:.0f} s"
-            + (f", writing {rate(pause.write_bytes_per_s)}" if pause.write_bytes_per_s else "")
-            + (f", main waits for that {share(pause.main_saves)}" if pause.main_saves >= SAVING else ""),
-        ),
-        "asynchronous checkpointing (torch.distributed.checkpoint.async_save), less often",
-        "async checkpoints",
-        "medium",
-    )
+    line = f"GPU paused {pause.length_s:.0f} s"
+    line += f", writing {rate(pause.write_bytes_per_s)}" if pause.write_bytes_per_s else ""
+    line += f", main waits for that {share(pause.main_saves)}" if pause.main_saves >= SAVING else ""
+    return RuleResult("info", (line,))
 
 
 CHECKPOINT_PAUSE = Rule(
@@ -175,9 +155,10 @@ CHECKPOINT_PAUSE = Rule(
     "the main thread waits for what it writes in ≥ 40 % of it",
     level="info",
     state="starved",
-    holds=lambda s: bool(s.host.pauses) and _checkpoint(s) is not None,
+    holds=lambda s: _checkpoint(s) is not None,
     tell=_tell_checkpoint,
-    remedy="async checkpointing, less often",
+    remedy="asynchronous checkpointing (torch.distributed.checkpoint.async_save), less often",
+    remedy_short="async checkpoints",
 )
 
 # --- worker restarts ------------------------------------------------------------------------------------------------
@@ -197,18 +178,11 @@ def _worker_restart(s: Signals) -> bool:
 
 def _tell_worker_restart(s: Signals) -> RuleResult:
     stops = f"the GPU stops for {s.host.birth_gap_s:.0f} s when they start"
-    return RuleResult(
-        "yellow",
-        (f"{s.host.births} new workers in {WINDOW_S:.0f} s; {stops}",),
-        *_keep_alive(s),
-        cause="startup",
-    )
-
-
-def _keep_alive(s: Signals) -> tuple[str, str]:
+    evidence = (f"{s.host.births} new workers in {WINDOW_S:.0f} s; {stops}",)
     if s.host.born_kind is None or s.host.born_kind == "torch" or s.tick.pin_memory:
-        return "DataLoader(persistent_workers=True), start workers by fork or forkserver", "persistent_workers=True"
-    return "keep the pool alive between epochs, or prepare the data before training (map once, cache)", "keep the pool"
+        return RuleResult("yellow", evidence, cause="startup")
+    remedy = "keep the pool alive between epochs, or prepare the data before training (map once, cache)"
+    return RuleResult("yellow", evidence, remedy, "keep the pool", cause="startup")
 
 
 WORKER_RESTART = Rule(
@@ -219,7 +193,8 @@ WORKER_RESTART = Rule(
     state="starved",
     holds=_worker_restart,
     tell=_tell_worker_restart,
-    remedy="persistent_workers=True, fork or forkserver",
+    remedy="DataLoader(persistent_workers=True), start workers by fork or forkserver",
+    remedy_short="persistent_workers=True",
 )
 
 # --- PCIe transfers -------------------------------------------------------------------------------------------------
@@ -240,9 +215,6 @@ def _pcie(s: Signals) -> bool:
     return pcie >= PCIE_FULL or (s.idle >= IDLE_PCT and pcie >= s.idle / 200.0)
 
 
-PINNED = "pin_memory=True with non_blocking=True, send uint8, keep data on the GPU"
-
-
 def _tell_pcie(s: Signals) -> RuleResult:
     capacity = s.pcie_bytes_per_s or 0.0
     rx = (s.mean.pcie_rx or 0.0) >= (s.mean.pcie_tx or 0.0)
@@ -251,15 +223,10 @@ def _tell_pcie(s: Signals) -> RuleResult:
     line = f"PCIe {'RX' if rx else 'TX'} {moved / 1e9:.1f} of {capacity / 1e9:.0f} GB/s while GPU idle {s.idle:.0f} %"
     if pageable:
         line += f", main thread {share(s.host.mean.main)} runnable: looks pageable"
-    return RuleResult(
-        "yellow",
-        (line,),
-        PINNED,
-        "pin_memory, send uint8",
-        "high" if pageable else "medium",
-    )
+    return RuleResult("yellow", (line,), confidence="high" if pageable else "medium")
 
 
+PINNED = "pin_memory=True with non_blocking=True, send uint8, keep data on the GPU"
 PCIE_TRANSFER = Rule(
     id="pcie_transfer",
     title="starved: PCIe transfers",
@@ -268,7 +235,8 @@ PCIE_TRANSFER = Rule(
     state="starved",
     holds=_pcie,
     tell=_tell_pcie,
-    remedy="pin_memory=True + non_blocking=True, send uint8, keep data on the GPU",
+    remedy=PINNED,
+    remedy_short="pin_memory, send uint8",
 )
 
 
@@ -286,47 +254,36 @@ def _uses(s: Signals) -> tuple[str, ...]:
 
 def _tell_dark(s: Signals) -> RuleResult:
     """Idle is measured; that something was waited for is not, where neither a process nor the host is visible."""
+    line = f"util {pct(s.u)}, GPU idle {s.idle:.0f} %: no process is visible on this GPU"
+    title = f"idle {s.idle:.0f} % of the time: why is not visible without processes"
     return RuleResult(
-        "grey",
-        (f"util {pct(s.u)}, GPU idle {s.idle:.0f} %: no process is visible on this GPU",),
-        SHOW_PROCESSES,
-        "show the processes",
-        "low",
-        _uses(s),
-        f"idle {s.idle:.0f} % of the time: why is not visible without processes",
-        "idle",
+        "grey", (line,), SHOW_PROCESSES, "show the processes", "low", _uses(s), title, "idle",
         short="idle, why is not visible",
-    )
+    )  # fmt: skip
 
 
 def _tell_unattributed(s: Signals) -> RuleResult:
     if s.is_dark:
         return _tell_dark(s)
-    line = f"GPU idle {s.idle:.0f} %"
-    if not s.host.seen:
-        line += ", the host's side is not visible"
-    else:
-        line += f", main thread runnable {share(s.host.mean.main)} of the time"
-        if s.host.loaders:
-            line += f", {s.host.loaders} workers {share(s.host.mean.workers)}"
-        if s.host.mean.pool is not None and s.host.mean.pool >= 0.5:
-            line += f", host threads on {s.host.mean.pool:.1f} cores"
-    notes = _uses(s)
+    notes, cause, f = _uses(s), _unattributed_cause(s), s.host.feeders
     if main_is_unclear(s):
         notes = (*notes, "cannot tell: the main thread spins or computes")
     if s.stopped_s >= 5.0:
         notes = (*notes, f"the GPU has stopped for {duration(s.stopped_s)}")
-    evidence: tuple[str, ...] = (line,)
-    cause = _unattributed_cause(s)
-    if s.host.seen:
-        f = s.host.feeders
-        evidence = (line, both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders"))
-        if f is not None and f.why_blind is not None:
-            notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
-    words = remedy(f"unseen {cause}", s, s.host.feeders)
-    return RuleResult(
-        "yellow", evidence, *words, confidence="medium" if s.host.seen else "low", notes=notes, cause=cause
-    )
+    words = remedy(f"unseen {cause}", s, f)
+    line = f"GPU idle {s.idle:.0f} %"
+    if not s.host.seen:
+        line += ", the host's side is not visible"
+        return RuleResult("yellow", (line,), *words, confidence="low", notes=notes, cause=cause)
+    line += f", main thread runnable {share(s.host.mean.main)} of the time"
+    if s.host.loaders:
+        line += f", {s.host.loaders} workers {share(s.host.mean.workers)}"
+    if s.host.mean.pool is not None and s.host.mean.pool >= 0.5:
+        line += f", host threads on {s.host.mean.pool:.1f} cores"
+    if f is not None and f.why_blind is not None:
+        notes = (*notes, f"what feeders wait for is not all seen: {f.why_blind}")
+    waits = both_words(s) + (f" ({f.n} {kind_of(f)})" if f is not None else "; no feeders")
+    return RuleResult("yellow", (line, waits), *words, notes=notes, cause=cause)
 
 
 def _unattributed_cause(s: Signals) -> Cause:
@@ -342,13 +299,12 @@ def _unattributed_cause(s: Signals) -> Cause:
     if s.host.waits is not None and not waits_for_batch(s, surely=True):
         # Nobody waits for these: a worker whose batches are not taken waits for a lock, or sleeps, as well.
         return "unknown"
-    lock = f.busiest.lock
     mostly = s.host.mostly
     if "lock" in mostly or "sleep" in mostly:
         return "lock" if "lock" in mostly else "sleep"
     # Workers that take turns at a lock and sleep while they hold it are in neither state for most of the time.
     if "lock_or_sleep" in mostly:
-        return "lock" if lock >= SECOND else "sleep"
+        return "lock" if f.busiest.lock >= SECOND else "sleep"
     return "unknown"
 
 
@@ -383,27 +339,26 @@ OWN_WAITS = {
 
 
 def _tell_main(s: Signals) -> RuleResult:
-    host, level, idle = s.host, starved_level(s), f"GPU idle {s.idle:.0f} %: main thread"
+    host, level, line = s.host, starved_level(s), f"GPU idle {s.idle:.0f} %: main thread"
     wait = None if main_runs(s) else own_wait(s)
     alone = None if main_runs(s) or wait is not None else main_alone(s)
-    if wait is not None or alone in ("sleep", "unknown"):
-        line = f"{idle} runs or sleeps by a timer, and waits for nobody"
-        if wait is not None:
-            line = f"{idle} {OWN_WAITS[wait[0]]} {share(wait[1])} of the time"
-            if wait[0] == "network" and (host.rx or 0.0) >= LEAST_RX:
-                line += f", receiving {rate(host.rx)}"
-        found = wait[0] if wait is not None else alone
-        words = remedy(f"main {found}", s)
-        return RuleResult(level, (line, both_words(s)), *words, confidence="medium", cause=found)
+    if wait is not None:
+        line += f" {OWN_WAITS[wait[0]]} {share(wait[1])} of the time"
+        if wait[0] == "network" and (host.rx or 0.0) >= LEAST_RX:
+            line += f", receiving {rate(host.rx)}"
+    elif alone in ("sleep", "unknown"):
+        line += " runs or sleeps by a timer, and waits for nobody"
+    found = wait[0] if wait is not None else alone
+    if found is not None and found not in ("cpu", "queued"):
+        return RuleResult(level, (line, both_words(s)), *remedy(f"main {found}", s), cause=found)
     if alone is not None:
-        line = f"{idle} runnable {share(host.mean.main)} of the time, and waits for nobody"
+        line += f" runnable {share(host.mean.main)} of the time, and waits for nobody"
     else:
-        line = f"{idle} runnable at least {share(s.host.filled.main_run)} of that"
+        line += f" runnable at least {share(host.filled.main_run)} of that"
     line += f", {host.loaders} workers {share(host.mean.workers)} busy" if host.loaders else ", no workers"
-    evidence = (line, both_words(s))
     cause: Cause = "queued" if 2.0 * (host.mean.main_queued or 0.0) >= (host.mean.main or 1.0) else "cpu"
     return RuleResult(
-        level, evidence, *remedy(f"main {cause}", s), confidence="high" if alone is None else "medium",
+        level, (line, both_words(s)), *remedy(f"main {cause}", s), confidence="high" if alone is None else "medium",
         notes=cores_note(s, host.mean.main_queued), cause=cause,
     )  # fmt: skip
 
