@@ -453,6 +453,18 @@ def test_an_idle_gpu_calls_nobody_a_rank_of_whom_that_is_not_known(
     assert (found.verdict, found.cause) == ("idle", cause) and words in " ".join(found.evidence)
 
 
+def test_an_idle_gpu_says_that_its_workers_start_anew_where_that_is_where_the_time_goes() -> None:
+    watch = Watch()
+    for t in range(60):
+        epoch, second = divmod(t, 10)
+        born = [replace(w, pid=6000 + 10 * epoch + i) for i, w in enumerate(feeders({"run": 98.0}, {"run": 98.0}))]
+        born = [replace(w, age_s=float(second)) for w in born]
+        watch.feed([snap(t, gpu(util=3.0 if second == 9 else 0.0, sm=0.0), [main_of(poll=98.0), *born])])
+    found = watch.said[-1][1]
+    assert (found.verdict, found.cause) == ("idle", "startup") and "start anew" in " ".join(found.evidence)
+    assert "keep them alive" in found.remedy
+
+
 def test_an_idle_gpu_names_the_mount_under_its_workers() -> None:
     stuck = feeders({"network": 100.0}, {"network": 100.0}, mount="/data/bucket")
     found = said(0.0, main_of(pipe=100.0), *stuck)

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
 from gputop.diagnosis.rules.base import HELD_BYTES, Rule, RuleResult, is_cpu_phase
-from gputop.diagnosis.rules.feeding_rules import is_fed
+from gputop.diagnosis.rules.feeding_rules import is_fed, restarts
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
-from gputop.diagnosis.signals import Signals
+from gputop.diagnosis.signals import WINDOW_S, Signals
 from gputop.diagnosis.types import STATE_WORDS
 from gputop.model.feeders import Cause
 from gputop.model.quantity import duration, memory
@@ -54,6 +54,8 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
         return f"workers: in {feeders.what} wait for {duration(feeders.for_s)}", _MAIN_WORDS[feeders.what][1]
     if main is None or main.for_s < STANDS_S:
         return None, None
+    if restarts(s):
+        return f"main: waits for workers that start anew, {s.host.births} in {WINDOW_S:.0f} s", "startup"
     if main.mount is not None:
         return f"main: waits on the file system {main.mount} for {duration(main.for_s)}", "mount"
     since = f"for {duration(main.for_s)}" if s.has_worked else "since the start"
@@ -86,19 +88,12 @@ def _tell_holding(s: Signals) -> RuleResult:
     why, cause = why_idle(s)
     line = f"util {s.u:.0f} % for {duration(s.quiet_s)}, {holder} holds {memory(_held(s))}"
     words = remedy(f"idle {cause}", s)
-    if words == NOTHING:
-        words = remedy("holding", s)
     return RuleResult(
-        "red" if s.quiet_s >= ALARM_S else "yellow",
-        (line,) if why is None else (line, why),
-        *words,
-        "high" if s.host.seen else "medium",
+        "red" if s.quiet_s >= ALARM_S else "yellow", (line,) if why is None else (line, why),
+        *(remedy("holding", s) if words == NOTHING else words), "high" if s.host.seen else "medium",
         () if s.host.seen else ("cannot see whether its process computes on the CPU",),
-        title=f"{HOLDING}  {duration(s.quiet_s)}",
-        plain_title=HOLDING,
-        for_s=s.quiet_s,
-        cause=cause,
-    )
+        title=f"{HOLDING}  {duration(s.quiet_s)}", plain_title=HOLDING, for_s=s.quiet_s, cause=cause,
+    )  # fmt: skip
 
 
 IDLE_HOLDING_MEMORY = Rule(
@@ -124,18 +119,11 @@ def _tell_idle(s: Signals) -> RuleResult:
         notes = (f"{memory(s.gpu.mem_used_bytes or 0.0)} in use by processes that are not visible here",)
     why, cause = why_idle(s)
     line = f"util {s.u:.0f} % for {duration(for_s)}, " + (f"{memory(held_bytes)} held" if held_bytes else "no process")
+    title = HOLDING if held_bytes >= HELD_BYTES else None
     return RuleResult(
-        "grey",
-        (line,) if why is None else (line, why),
-        *remedy(f"idle {cause}", s),
-        confidence="high",
-        notes=notes,
-        cause=cause,
-        title=HOLDING if held_bytes >= HELD_BYTES else None,
-        state="idle_allocated" if held_bytes >= HELD_BYTES else "idle",
-        short=HOLDING if held_bytes >= HELD_BYTES else None,
-        for_s=for_s,
-    )
+        "grey", (line,) if why is None else (line, why), *remedy(f"idle {cause}", s), confidence="high", notes=notes,
+        cause=cause, title=title, short=title, state="idle" if title is None else "idle_allocated", for_s=for_s,
+    )  # fmt: skip
 
 
 IDLE = Rule(

@@ -266,8 +266,8 @@ REMEDIES: tuple[RemedyRow, ...] = (
         "kill -CONT",
     ),
     RemedyRow(
-        ("unseen startup",), "workers are starting", "workers are starting: keep them alive between epochs",
-        "keep the workers alive",
+        ("unseen startup", "idle startup"), "workers are starting",
+        "workers are starting: keep them alive between epochs", "keep the workers alive",
         trial="persistent_workers=True: 19 → 35 steps/s, 1.9 ×",
     ),
     RemedyRow(
