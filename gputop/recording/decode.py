@@ -353,13 +353,14 @@ class Decoder:
         program = facts.command.split(None, 1)[0].rpartition("/")[2] if facts.command.split() else ""
         return replace(facts, command=self._filter.text(program))
 
-    def alone(self, line: bytes) -> Snapshot | None:
-        """The snapshot of a frame that follows none: it has no gap. None where it is damaged."""
+    def alone(self, frame: dict[str, Any]) -> Snapshot | None:
+        """The snapshot of what a frame's line holds, as if none came before. None where it is damaged."""
         self._last_t, self._damage = None, False
-        snapshot = self.feed(line)
-        if snapshot is None:
+        try:
+            return self._frame(frame)
+        except Damage:
             self.trailing.clear()
-        return snapshot
+            return None
 
     def _key(self, parsed: dict[str, Any]) -> None:
         version = parsed.get("v")

@@ -48,10 +48,10 @@ _ROUND: Mapping[Rounding, Callable[[float], float]] = {
 """Four significant digits, more than any value is measured to; bytes whole; counters and times to milliseconds."""
 
 
-def _rows(samples: Sequence[Struct], columns: Sequence[RecordedColumn]) -> list[tuple[Any, ...]]:
+def _rows(samples: Sequence[Struct], columns: Sequence[RecordedColumn]) -> list[list[Any]]:
     """The recorded fields of samples of one class, a row each."""
     by_column = zip(*map(attrgetter(*[column.path or column.key for column in columns]), samples), strict=True)
-    return list(zip(*map(_cells, by_column, columns), strict=True))
+    return list(map(list, zip(*map(_cells, by_column, columns), strict=True)))
 
 
 def _cells(values: Sequence[Any], column: RecordedColumn) -> Sequence[Any]:
@@ -59,11 +59,11 @@ def _cells(values: Sequence[Any], column: RecordedColumn) -> Sequence[Any]:
     if column.typed is not None:
         cell = column.typed.cell
         return [None if value is None else cell(value) for value in values]
-    if column.check != "number":
+    # Most columns of processes hold nothing but zeros, or nothing, and rounding takes longer than all else here.
+    if column.check != "number" or values.count(None) == len(values):
         return values
-    if not any(values):
-        # Most columns of processes hold nothing but zeros, and rounding takes longer than all else here.
-        return [0 if value.__class__ is float else value for value in values]
+    if values.count(0) == len(values):
+        return [0] * len(values)
     rounded = _ROUND[column.rounding]
     return [_number(value, rounded) if value.__class__ is float else value for value in values]
 
@@ -99,19 +99,17 @@ def _rest(snapshot: Snapshot, processes: Sequence[ProcessSample]) -> dict[str, A
     return rest
 
 
-def frame_line(snapshot: Snapshot) -> bytes:
-    """The line of the frame itself: host, GPUs and processes row by row, and what is missing or late."""
+def frame_value(snapshot: Snapshot) -> dict[str, Any]:
+    """What the line of the frame itself holds: host, GPUs and processes row by row, and what is missing or late."""
     processes = snapshot.processes[:MOST_PROCESSES]
-    return _line(
-        {
-            "k": "frame",
-            "t": round(snapshot.t, 3),
-            "host": _rows((snapshot.host,), _HOST)[0],
-            "gpus": _rows(snapshot.gpus, _GPUS),
-            "procs": _rows(processes, _PROCESSES),
-            **_rest(snapshot, processes),
-        }
-    )
+    return {
+        "k": "frame",
+        "t": round(snapshot.t, 3),
+        "host": _rows((snapshot.host,), _HOST)[0],
+        "gpus": _rows(snapshot.gpus, _GPUS),
+        "procs": _rows(processes, _PROCESSES),
+        **_rest(snapshot, processes),
+    }
 
 
 class Encoder:
@@ -166,7 +164,7 @@ class Encoder:
             **({"back": True} if back else {}),
             "made_by": f"gputop {__version__}",
         }
-        return [_line(key), *(_line({"k": "procs", "procs": group}) for group in others)]
+        return [line_of(key), *(line_of({"k": "procs", "procs": group}) for group in others)]
 
     def frame_lines(self, snapshot: Snapshot, derived: Iterable[Event] = (), frame: bytes | None = None) -> list[bytes]:
         """The lines of one frame: processes not introduced yet, events, those derived from it, steps, servers, what
@@ -178,14 +176,14 @@ class Encoder:
         lines += [event_line(event) for event in snapshot.events]
         lines += [event_line(event, derived=True) for event in derived]
         kinds = (kind for kind in ROW_LINES if getattr(snapshot, kind) and (kind != "lasting" or self._is_head))
-        lines += [_line(line_beside(kind, snapshot)) for kind in kinds]
+        lines += [line_of(line_beside(kind, snapshot)) for kind in kinds]
         self._is_head = False
-        lines.append(frame_line(snapshot) if frame is None else frame)
+        lines.append(line_of(frame_value(snapshot)) if frame is None else frame)
         return lines
 
     def introductions(self, snapshot: Snapshot) -> list[bytes]:
         """Lines with the facts of the processes that were not introduced yet."""
-        return [_line({"k": "procs", "procs": group}) for group in _grouped(self._new_facts(snapshot.processes))]
+        return [line_of({"k": "procs", "procs": group}) for group in _grouped(self._new_facts(snapshot.processes))]
 
     def _new_facts(self, processes: Sequence[ProcessSample]) -> list[dict[str, Any]]:
         """The facts of the processes that were not introduced yet, or that have changed since."""
@@ -221,12 +219,12 @@ def event_line(event: Event, derived: bool = False) -> bytes:
     values |= {key: value for key, value in parts.items() if value is not None}
     if derived:
         values["derived"] = True
-    return _line({**values, "text": event.text[:MOST_TEXT]})
+    return line_of({**values, "text": event.text[:MOST_TEXT]})
 
 
 def run_line(facts: RunFacts) -> bytes:
     """What ran, as the last line."""
-    return _line(run_value(facts))
+    return line_of(run_value(facts))
 
 
 def _shared_reasons(by_process: Iterable[Mapping[str, str]]) -> list[tuple[dict[str, str], list[int]]]:
@@ -256,7 +254,7 @@ def _grouped(facts: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return groups
 
 
-def _line(value: Mapping[str, Any]) -> bytes:
+def line_of(value: Mapping[str, Any]) -> bytes:
     """A value as a line in ASCII: no terminal that shows it obeys a character in it."""
     try:
         line = encode(value)

@@ -13,6 +13,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, Literal, get_args
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
@@ -70,9 +71,13 @@ _DECODER = json.JSONDecoder(parse_constant=_reject_constant)
 def parse_line(line: bytes) -> dict[str, Any]:
     """One line as an object. Raises Damage for anything else."""
     try:
-        parsed = _DECODER.decode(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise Damage("not a line of JSON") from error
+        parsed = msgspec.json.decode(line)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        # Also what Python's json writes, and other writers with it.
+        try:
+            parsed = _DECODER.decode(line.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise Damage("not a line of JSON") from error
     if not isinstance(parsed, dict):
         raise Damage("not an object")
     return parsed

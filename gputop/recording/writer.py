@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from gputop.model.snapshot import Event, Snapshot
 from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder, event_line, frame_line, run_line
+from gputop.recording.encode import Encoder, event_line, frame_value, line_of, run_line
 from gputop.recording.format import MEMBER_FRAMES, RecordingError, RunFacts
 from gputop.system.worker import Worker
 
@@ -390,7 +390,7 @@ class Recorder:
 # Snapshots as a recording will give them back, for a monitor that runs beside the recorder.
 #
 # A verdict at the edge of a threshold must be the same live and in the replay, so what is recorded is rounded before it
-# is diagnosed: its line is written and read back. The line is kept for the file and for the memory.
+# is diagnosed: what its line holds is read back. The line is kept for the file and for the memory.
 
 
 class Rounder:
@@ -414,15 +414,15 @@ class Rounder:
         self._frames += 1
         for line in (*lines, *encoder.introductions(snapshot), *map(event_line, snapshot.events)):
             decoder.feed(line)
-        line = frame_line(snapshot)
-        back = decoder.alone(line)
+        value = frame_value(snapshot)
+        back = decoder.alone(value)
         if back is None:
             if snapshot.t < 0.0:
                 raise RecordingError(
                     "this machine's clock is set before 1970, which no recording holds: set it to today"
                 )
             raise RecordingError("a snapshot outside what can be recorded")
-        return _live(back, snapshot), line
+        return _live(back, snapshot), line_of(value)
 
 
 def _live(back: Snapshot, snapshot: Snapshot) -> Snapshot:
