@@ -24,8 +24,7 @@ from gputop.paint.glyphs import ASCII, COLOUR, MONO
 from gputop.paint.gpu_page import gpu_details
 from gputop.paint.line import cells
 from gputop.paint.main_screen import Painter
-from gputop.paint.process_columns import COLUMNS
-from gputop.paint.process_filter import parse, passes
+from gputop.paint.process_columns import COLUMNS, parse, passes
 from gputop.paint.process_page import process_details
 from gputop.paint.view import View
 from gputop.recording.decode import Decoder

@@ -21,13 +21,12 @@ from gputop.model.source import PlayedSource, Source, UsageError
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import ansi_text
 from gputop.paint.glyphs import Terminal, choose
+from gputop.paint.header import hint_of
 from gputop.paint.keys import KEYS, rebound, wanted_keys
-from gputop.paint.layout import density
 from gputop.paint.main_screen import main_screen
-from gputop.paint.process_columns import existing_columns
-from gputop.paint.process_filter import NO_FILTER
+from gputop.paint.process_columns import NO_FILTER, existing_columns
 from gputop.paint.theme import THEMES
-from gputop.paint.view import View, hint_of
+from gputop.paint.view import View, density
 from gputop.system.worker import once
 
 if TYPE_CHECKING:

@@ -234,7 +234,7 @@ def filter_of(args: argparse.Namespace, redactor: Redactor | None = None) -> Exp
     if not terms and not option_terms:
         return None
     from gputop.model.expression import ExpressionError
-    from gputop.paint.process_filter import parse
+    from gputop.paint.process_columns import parse
 
     try:
         # By itself first, so that the position of a mistake is counted in what was typed.

@@ -16,8 +16,7 @@ from gputop.model.metrics import Metric
 from gputop.model.sm import SM_SOURCES
 from gputop.output.document import Block, Document, page, section
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key
-from gputop.paint.process_columns import COLUMNS
-from gputop.paint.process_filter import ALIASES
+from gputop.paint.process_columns import ALIASES, COLUMNS
 
 # What happens when something breaks: a table that the tests verify, shipped beside this file.
 

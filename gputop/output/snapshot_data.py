@@ -36,9 +36,8 @@ from gputop.monitor import Frame
 from gputop.paint import host_rows, process_table
 from gputop.paint.glyphs import ascii_only
 from gputop.paint.line import Line, Row, pct
-from gputop.paint.numbers import board, buses, counters, fields, memory
 from gputop.paint.view import View
-from gputop.paint.words import gpu_label, product, sm_provenance, step_words
+from gputop.paint.words import board, buses, counters, fields, gpu_label, memory, product, sm_provenance, step_words
 
 SCHEMA = 1
 _DIGITS = 6

@@ -17,9 +17,9 @@ from gputop.model.quantity import NOT_MEASURED, duration
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.charts import Column, area, lane, with_cursor
-from gputop.paint.line import Line, Row, Span, clock_time, for_terminal, heading, pct, shorten
-from gputop.paint.numbers import Field, fields
+from gputop.paint.line import Line, Row, Span, Target, clock_time, for_terminal, heading, pct, shorten
 from gputop.paint.view import View, zoomed
+from gputop.paint.words import Field, fields
 
 TICK_STEPS_S = (10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600)
 LEAST_TICK_CELLS = 17
@@ -123,12 +123,15 @@ class DetailsView(Struct, frozen=True):
 
 
 class DetailsPainted(Struct, frozen=True):
-    """Rows in exactly the asked size, how far the middle can scroll, how many of its rows show, and the time axis."""
+    """Rows in exactly the asked size, how far the middle can scroll, how many of its rows show, the time axis, and what
+    a click on the last row means.
+    """
 
     rows: list[Row]
     most_first: int
     room: int
     axis: TimeAxis
+    last_row: Target
 
 
 def chart_width(width: int) -> int:
@@ -264,7 +267,7 @@ class DetailPage:
             rows.append(line.add_all(shown).row(width))
         return rows
 
-    def painted(self, head: list[Row], foot: list[Row], height: int, *more_keys: str) -> DetailsPainted:
+    def painted(self, head: list[Row], foot: list[Row], height: int, *more_keys: tuple[str, str]) -> DetailsPainted:
         """Head, what is scrolled to, foot and the keys in exactly ``height`` rows."""
         width, total = self.width, len(self.rows)
         room = max(0, height - len(head) - len(foot) - 1)
@@ -272,22 +275,24 @@ class DetailPage:
         first = min(self._first, most_first)
         shown = self.rows[first : first + room]
         shown += [Line().row(width)] * (room - len(shown))
-        foot = [*foot, self._keys_row(first, room, more_keys)][: max(0, height - len(head))]
+        keys = self._keys(first, room, more_keys)
+        foot = [*foot, keys.row(width, "bar")][: max(0, height - len(head))]
         rows = for_terminal([*head[:height], *shown, *foot], self.glyphs, width)
-        return DetailsPainted(rows, most_first, room, self.axis)
+        return DetailsPainted(rows, most_first, room, self.axis, keys.target())
 
-    def _keys_row(self, first: int, room: int, more_keys: Sequence[str]) -> Row:
+    def _keys(self, first: int, room: int, more_keys: Sequence[tuple[str, str]]) -> Line:
         """What the keys do here, as many as fit; of a page without rows only that it can be left."""
         across, along = ("left/right", "up/down") if self.glyphs.name == "ascii" else ("← →", "↑↓")
         total = len(self.rows)
-        parts = ["esc back"]
+        parts: list[tuple[str, str | None]] = [("esc back", "escape")]
         if total:
             cursor = f"{across} read a moment" if self.cursor is None else f"{across} moment  End now"
             scroll = f"{along} {first + 1}-{min(total, first + room)} of {total}"
-            parts += [scroll, f"+ - {duration(self.view.span_s)}", cursor, *more_keys]
+            span = f"+ - {duration(self.view.span_s)}"
+            parts += [(scroll, None), (span, "plus"), (cursor, "left"), *more_keys]
         line = Line()
-        for part in parts:
-            if line.width and line.width + 2 + len(part) > self.width:
+        for text, key in parts:
+            if line.width and line.width + 2 + len(text) > self.width:
                 break
-            line.add("   " if line.width else " ", "dim").add(shorten(part, self.width - 2), "dim")
-        return line.row(self.width, "bar")
+            line.add("   " if line.width else " ", "dim").add(shorten(text, self.width - 2), "dim", key)
+        return line

@@ -7,21 +7,23 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from gputop.diagnosis.types import GpuDiagnosis
+from gputop.diagnosis.sm_remedy import power_word
 from gputop.diagnosis.window import pcie_capacity
 from gputop.model import quantity
-from gputop.model.quantity import terminal_safe
-from gputop.model.snapshot import GpuSample
+from gputop.model.derived import throttle_words
+from gputop.model.metrics import GPU_METRICS, Metric
+from gputop.model.quantity import NOT_MEASURED, seconds, terminal_safe
+from gputop.model.sm import MEASURED, SM_SOURCES
+from gputop.model.snapshot import GpuSample, Snapshot, value
 from gputop.monitor import STEP_SERIES, Frame
 from gputop.paint import header, host_rows, panes
 from gputop.paint.charts import Column, gap_chart, marks, round_top, with_cursor, with_marks
 from gputop.paint.detail_page import AXIS_WIDTH, LABEL_WIDTH, Chart, DetailPage, DetailsPainted, DetailsView
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, Span, gib, pct, rate, shorten, whole
-from gputop.paint.numbers import Field, number_labels, provenance_rows
-from gputop.paint.panes import LANES
+from gputop.paint.line import Line, Row, Span, fit, gib, pct, rate, shorten, whole
+from gputop.paint.panes import LANES, ShownGpu
 from gputop.paint.verdict_history import VerdictSpan, list_rows, strip, verdict_at, verdict_spans
-from gputop.paint.words import averaged, evidence_and_remedy, gpu_label, is_newest, is_red, words_for
+from gputop.paint.words import Field, gpu_label, number_labels
 
 # Its charts: what is drawn, to which scale, and the values at a moment.
 
@@ -84,19 +86,19 @@ def _link_charts(page: DetailPage, label: str, key: str, peak: float | None) -> 
     return [Chart(name, f"{label} {arrow}", "area.bus", top, quantity.rate) for name, arrow in both]
 
 
-def _add_gap_chart(page: DetailPage, gpu: GpuSample, d: GpuDiagnosis, newest: GpuSample, rows: int) -> None:
+def _add_gap_chart(page: DetailPage, g: ShownGpu, rows: int) -> None:
     """The gap chart with its marks, its numbers at the cursor or now, and its axis."""
-    alarm, glyphs, axis = d.busy_not_working is not None, page.glyphs, page.axis
-    labels = number_labels(newest, glyphs, alarm=alarm, red=is_red(d), newest=is_newest(d))
+    glyphs, axis = page.glyphs, page.axis
+    labels = number_labels(g.mean, g.d, glyphs)
     if page.cursor is not None:
         sm, util = page.at("sm_active_pct"), page.at("util_pct")
-        at_cursor = replace(gpu, util_pct=util, sm_active_pct=sm, sm_high_pct=None)
-        labels = number_labels(at_cursor, glyphs, alarm=alarm, red=is_red(d))
+        at_cursor = replace(g.gpu, util_pct=util, sm_active_pct=sm, sm_high_pct=None)
+        labels = number_labels(at_cursor, g.d, glyphs, newest=False)
     measured = bool(page.measured("sm_active_pct"))
     chart = gap_chart(
-        page.columns("util_pct"), page.columns("sm_active_pct"), rows, glyphs, alarm=alarm, measured=measured
+        page.columns("util_pct"), page.columns("sm_active_pct"), rows, glyphs, alarm=g.alarm, measured=measured
     )
-    marked = page.frame.history.marks_within(gpu.static.uuid, axis.begin, axis.end)
+    marked = page.frame.history.marks_within(g.gpu.static.uuid, axis.begin, axis.end)
     chart = with_marks(chart, [axis.column_of(t) for t, _ in marked], glyphs)
     step = max(1, rows // len(labels))
     after = {0: "100 %", rows // 2: "50", rows - 1: "0"}
@@ -133,14 +135,13 @@ def _add_lanes(page: DetailPage, lanes: Sequence[tuple[str, str, str]]) -> None:
             page.lane(label, name, style)
 
 
-def memory_words(frame: Frame, position: int) -> Span:
+def memory_words(g: ShownGpu) -> Span:
     """Whether memory grows without an end, by the rule for leaks alone; (text, style)."""
-    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
-    leak = next((badge for badge in d.badges if badge.id == "memory_leak"), None)
+    leak = next((badge for badge in g.d.badges if badge.id == "memory_leak"), None)
     if leak is not None:
         return terminal_safe(leak.evidence), f"level.{leak.level}"
-    covered = frame.history.covered_s(gpu.static.uuid)
-    if gpu.mem_used_bytes is None:
+    covered = g.frame.history.covered_s(g.gpu.static.uuid)
+    if g.gpu.mem_used_bytes is None:
         return "memory is not measured", "dim"
     if covered < GROWTH_NEEDS_S - 30.0:
         return f"growth needs 10 min of data ({covered:.0f} s so far)", "dim"
@@ -195,16 +196,16 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
     position, gpus, view = position_of(frame, uuid), frame.snapshot.gpus, state.view
     gpu = None if position is None else gpus[position]
     page = DetailPage(frame, state, gpu, partial(frame.history.columns, uuid), frame.history.latest_t, width)
-    head = [header.header(frame, view, width)]
+    head = [header.header(frame, view, width).row(width)]
     if position is None or gpu is None:
         gone = shorten("this GPU is no longer in the snapshot", width - 3)
         return page.painted([*head, Line().to(2).add(gone, "level.yellow").row(width)], [], height)
-    d = frame.diagnoses[position]
-    head.append(panes.title(frame, view, position, width))
-    head += _words(gpu, d, view.glyphs, width, 0 if height < 16 else 2 if height < 36 else 3)
-    listed = verdict_spans(frame, d)
+    g = ShownGpu(frame, view, position)
+    head.append(panes.title(g, width))
+    head += panes.evidence_rows(g, width, 0 if height < 16 else 2 if height < 36 else 3)
+    listed = verdict_spans(frame, g.d)
     foot = page.foot(lambda: _moment(page, listed), 1 if height < 16 or width >= ONE_LINE else 2)
-    _add_charts(page, gpu, d, position, listed, height - len(head) - len(foot) - 1)
+    _add_charts(page, g, listed, height - len(head) - len(foot) - 1)
     page.heading("verdicts, the newest first")
     page.rows += list_rows(listed, frame.snapshot.t, view, width, MOST_VERDICTS)
     host_rows.add_ports(page)
@@ -213,25 +214,17 @@ def gpu_details(frame: Frame, state: DetailsView, uuid: str, width: int, height:
         name += ": simulated here, named as on a real GPU"
     page.heading(name)
     page.rows += provenance_rows(frame.snapshot, gpu, width, page.glyphs)
-    return page.painted(head, foot, height, *["[ ] GPU"] * (len(gpus) > 1))
+    return page.painted(head, foot, height, *[("[ ] GPU", "right_square_bracket")] * (len(gpus) > 1))
 
 
-def _words(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, most: int) -> list[Row]:
-    evidence, remedy, extra = words_for(gpu, d, glyphs, width - 4)
-    lines = (evidence_and_remedy(d, glyphs, evidence, remedy, width - 4, most) + extra)[:most] if most else []
-    return [Line().to(2).add_all(spans).row(width) for spans in lines]
-
-
-def _add_charts(
-    page: DetailPage, gpu: GpuSample, d: GpuDiagnosis, position: int, listed: list[VerdictSpan], room: int
-) -> None:
+def _add_charts(page: DetailPage, g: ShownGpu, listed: list[VerdictSpan], room: int) -> None:
     """All that is on the time axis, as tall as the room allows."""
-    charts, lanes = _charts(page, gpu), _lanes(page)
+    charts, lanes = _charts(page, g.gpu), _lanes(page)
     tall = sum(not chart.instead for chart in charts)
     fixed = 4 + len(lanes) + len(charts) - tall
     sizes = (size for size in SIZES if size[0] + size[1] * tall + fixed <= room)
     gap_rows, other = next(sizes, (max(4, min(6, room // 2)), 2))
-    _add_gap_chart(page, gpu, d, averaged(page.frame, position), gap_rows)
+    _add_gap_chart(page, g, gap_rows)
     colours, names = strip(listed, page.axis, page.glyphs)
     page.beside([("  verdict", "dim")], colours)
     page.rows.append(
@@ -242,9 +235,9 @@ def _add_charts(
         if chart.name == "sm_clock_mhz":
             _add_throttling(page)
         if chart.name == "mem_used_bytes":
-            page.words("", *memory_words(page.frame, position))
+            page.words("", *memory_words(g))
     _add_lanes(page, lanes)
-    marked = page.frame.history.marks_within(gpu.static.uuid, page.axis.begin, page.axis.end)
+    marked = page.frame.history.marks_within(g.gpu.static.uuid, page.axis.begin, page.axis.end)
     if marked:
         page.rows.append(_marks_row(page, marked))
 
@@ -266,3 +259,91 @@ def _marks_row(page: DetailPage, marked: Sequence[tuple[float, str]]) -> Row:
         text = text.ljust(at) + shorten(f"{glyphs.sorted_up} {mark_text}", max(1, room), glyphs.more)[: max(1, room)]
     spans = with_cursor([(text[: axis.columns].ljust(axis.columns), "value")], page.cursor, glyphs, over_text=False)
     return Line().add("  marks", "dim").to(LABEL_WIDTH).add_all(spans).row(page.width)
+
+
+# Where each value of one GPU comes from, over what time it is the mean, how old it is, or why it is missing.
+
+VALUE_WIDTH = 14
+NAME_WIDTH = 14
+DEFINITION_AT, DEFINED_FROM = 88, 150
+"""From this width on each value has its definition beside it."""
+
+
+def shown_value(metric: Metric, value: float | None, glyphs: Glyphs) -> str:
+    """A value with its unit."""
+    if value is None:
+        return NOT_MEASURED
+    unit = metric.unit
+    if unit == "pct":
+        return quantity.pct(value)
+    if unit == "bytes":
+        return f"{gib(value).strip()} GiB"
+    if unit == "bytes/s":
+        return quantity.rate(value)
+    if unit == "J":
+        return f"{value / 3.6e6:.1f} kWh"
+    if unit == "C":
+        return f"{whole(value, 1)} {glyphs.degree}"
+    if unit == "bool":
+        return "yes" if value else "no"
+    if unit == "flags":
+        return ", ".join(throttle_words(int(value))) or "none"
+    return f"{whole(value, 1)} {unit}" if unit in ("W", "MHz", "s") else whole(value, 1)
+
+
+def provenance_rows(snapshot: Snapshot, gpu: GpuSample, width: int, glyphs: Glyphs) -> list[Row]:
+    """One row a value, under a row of heads."""
+    late = max(snapshot.stale.values(), default=0.0)
+    head = Line().to(2).add("VALUE".ljust(NAME_WIDTH), "heading").add("NOW".rjust(VALUE_WIDTH), "heading")
+    rows = [head.add("   AGE      ", "heading").add("FROM, OR WHY IT IS MISSING", "heading").row(width)]
+    for key, metric in GPU_METRICS.items():
+        measured: float | None = value(gpu, key)
+        line = Line().to(2).add(fit(metric.label, NAME_WIDTH, glyphs.more), "text")
+        shown = fit(shown_value(metric, measured, glyphs).rjust(VALUE_WIDTH), VALUE_WIDTH, glyphs.more)
+        line.add(shown, "dim" if measured is None else "value")
+        line.add("   ")
+        if measured is None:
+            line.add(" " * 9).add(shorten(_missing(metric, gpu), width - line.width - 1, glyphs.more), "dim")
+        else:
+            line.add(f"{_age(metric, gpu, late):<9}", "dim")
+            line.add(shorten(_source(metric, gpu), width - line.width - 1, glyphs.more), "dim")
+        if width >= DEFINED_FROM and line.width < DEFINITION_AT - 1:
+            line.to(DEFINITION_AT).add(shorten(metric.definition, width - line.width - 1, glyphs.more), "dim")
+        rows.append(line.row(width))
+    return rows
+
+
+def _age(metric: Metric, gpu: GpuSample, late_s: float) -> str:
+    if metric.activity and gpu.sm_source in MEASURED:
+        return "" if gpu.sm_age_s is None else seconds(gpu.sm_age_s + late_s)
+    if metric.seldom:
+        return f"0-{late_s + 5:.0f} s"
+    return f"{late_s:.0f} s" if late_s else "fresh"
+
+
+def _source(metric: Metric, gpu: GpuSample) -> str:
+    origin = metric.origin or ""
+    if not metric.activity:
+        return origin
+    if SM_SOURCES[gpu.sm_source].dcgm:
+        origin = f"{gpu.sm_source}: {metric.dcgm or ''}"
+    elif gpu.sm_source == "counters":
+        origin = "hardware counters, held exclusively"
+    window = "" if gpu.sm_window_s is None else f", mean of {seconds(gpu.sm_window_s)}"
+    doubt = gpu.doubts.get(metric.key)
+    return origin + window + ("" if doubt is None else f", {doubt}")
+
+
+def _missing(metric: Metric, gpu: GpuSample) -> str:
+    key = metric.key
+    reason = gpu.unavailable.get(key)
+    if key == "xid" and reason is None and gpu.lost_reason is None:
+        return "none seen while watching"
+    if reason is None and metric.activity:
+        reason = gpu.sm_reason
+    reason = terminal_safe(reason or gpu.lost_reason or "this GPU or driver does not report it")
+    if key == "sm_active_pct" and gpu.sm_high_pct is not None:
+        words = power_word(gpu)
+        power = f"; {words}" if words is not None else ""
+        return f"bound from UTIL: between {gpu.sm_low_pct or 0:.1f} and {gpu.sm_high_pct:.0f} %{power}; {reason}"
+    return reason

@@ -1,17 +1,19 @@
-"""The first two rows: machine, source of SM, gputop's own cost; and the state of the GPUs."""
+"""The first two rows: machine, source of SM, gputop's own cost; and the state of the GPUs. And the last row."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from gputop.diagnosis.types import STATE_WORDS
+from gputop.diagnosis.telling import telling
+from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS
 from gputop.model.derived import lacks_sm
 from gputop.model.quantity import duration, file_size, seconds, terminal_safe
 from gputop.model.snapshot import GpuSample, OwnCost
 from gputop.monitor import Frame
-from gputop.paint.line import Line, Row, Target, clock_time, elapsed, shorten, words_target
-from gputop.paint.view import View, selected_count
-from gputop.paint.words import count_words, model_name, product, sm_provenance, split_gpus
+from gputop.paint.keys import Key
+from gputop.paint.line import Line, clock_time, elapsed, gib, shorten
+from gputop.paint.view import Hint, View, selected_count
+from gputop.paint.words import count_words, gpu_label, model_name, product, sm_provenance, split_gpus
 
 LEAST_WASTE_S = 10.0
 LEAST_INDENTED = 80
@@ -19,75 +21,62 @@ LEAST_NOT_JUDGED = 0.1
 """From this share on, GPU time that was not judged is mentioned."""
 
 
-FACTS = (
-    ("SIMULATED", "tour"), ("asleep,", "gpu_details"), ("SM ", "gpu_details"), ("every ", "help"),
-    ("charts ", "longer"), ("PAUSED", "pause"), ("PAST", "pause"), ("self ", "help"), ("? help", "help"),
-)  # fmt: skip
-"""What facts of the top bar begin with, and the key that a click on them is: it leads to more about them."""
+def header(frame: Frame, view: View, width: int) -> Line:
+    """The top bar; a click on a fact of it is the key that leads to more about it.
 
-
-def header_target(row: Row) -> Target:
-    """A click on a fact of the top bar, from its first cell to the two blanks behind it, is its key."""
-    text = "".join(part for part, _ in row)
-    facts: list[tuple[str, str]] = []
-    end = 0
-    for beginning, key_id in FACTS:
-        begin = text.find(f" {beginning}", end) + 1
-        if begin > 0:
-            end = max(begin + len(beginning), text.find("  ", begin + len(beginning)))
-            facts.append((text[begin:end], key_id))
-    return words_target(row, facts)
-
-
-def header(frame: Frame, view: View, width: int) -> Row:
-    """The top bar. Its parts give way in a fixed order as the width runs out; time and own cost keep their place."""
+    Its parts give way in a fixed order as the width runs out; time and own cost keep their place.
+    """
     snapshot, glyphs = frame.snapshot, view.glyphs
     right = _right(frame, view, width)
-    room = width - sum(len(text) for text, _ in right) - 3
+    right_width = sum(len(text) for text, _, _ in right)
     line = Line().add(" gputop", "brand|bar")
-    names = [product(gpu.static.name, gpu.mem_total_bytes) for gpu in snapshot.gpus]
-    short = [model_name(gpu.static.name) for gpu in snapshot.gpus]
-    words, style = sm_provenance(snapshot.gpus)
     wide = width >= 100
-    # (rank in giving way, text, style): the highest rank goes first; that a node is simulated is never left out.
-    parts: list[tuple[int, str, str]] = [(2, terminal_safe(snapshot.machine.hostname)[:24], "value|bar")]
-    if names:
-        parts.append((0, _counted(names if wide else short, glyphs.times), "value|bar"))
-    if wide and snapshot.machine.driver:
-        parts.append((4, f"driver {terminal_safe(snapshot.machine.driver)[:16]}", "dim|bar"))
-    if view.demo or snapshot.machine.is_simulated:
-        parts.append((-1, "SIMULATED", "level.info|bar"))
+    names = [
+        product(gpu.static.name, gpu.mem_total_bytes) if wide else model_name(gpu.static.name) for gpu in snapshot.gpus
+    ]
+    words, style = sm_provenance(snapshot.gpus)
     if not wide:
         words = words.replace("SM not measured", "SM n/a").replace("measured · ", "")
-    parts.append((1, words, f"{style}|bar"))
+    # (rank in giving way, text, style, key): the highest rank goes first; that a node is simulated is never left out.
+    parts: list[tuple[int, str, str, str | None]] = [(2, terminal_safe(snapshot.machine.hostname)[:24], "value", None)]
+    if names:
+        parts.append((0, _counted(names, glyphs.times), "value", None))
+    if wide and snapshot.machine.driver:
+        parts.append((4, f"driver {terminal_safe(snapshot.machine.driver)[:16]}", "dim", None))
+    if view.demo or snapshot.machine.is_simulated:
+        parts.append((-1, "SIMULATED", "level.info", "tour"))
+    parts.append((1, words, style, "gpu_details"))
     if width >= 120:
-        parts.append((5, f"every {seconds(snapshot.interval_s)}", "dim|bar"))
-        parts.append((6, f"charts {duration(view.span_s)}", "dim|bar"))
-    while parts and line.width + sum(2 + len(text) for _, text, _ in parts) > room:
-        parts.remove(max(parts))
-    for _, text, part_style in parts:
-        line.add("  ", "bar").add(text, part_style)
-    line.to(width - sum(len(text) for text, _ in right), "bar").add_all(right)
-    return line.row(width)
+        parts.append((5, f"every {seconds(snapshot.interval_s)}", "dim", "help"))
+        parts.append((6, f"charts {duration(view.span_s)}", "dim", "longer"))
+    while parts and line.width + sum(2 + len(part[1]) for part in parts) > width - right_width - 3:
+        parts.remove(max(parts, key=lambda part: part[0]))
+    for _, text, style, key in parts:
+        line.add("  ", "bar").add(text, f"{style}|bar", key)
+    line.to(width - right_width, "bar")
+    for text, style, key in right:
+        line.add(text, f"{style}|bar", key)
+    return line
 
 
-def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str]]:
+def _right(frame: Frame, view: View, width: int) -> list[tuple[str, str, str | None]]:
+    """(text, style, key) of what keeps its place at the right."""
     snapshot = frame.snapshot
-    parts: list[tuple[str, str]] = []
+    parts: list[tuple[str, str, str | None]] = []
     late = max(snapshot.stale.values(), default=0.0) if view.stale_s is None else view.stale_s
     if late:
-        parts.append((f"STALE {late:.0f} s  ", "level.red|bar"))
+        parts.append((f"STALE {late:.0f} s  ", "level.red", None))
     if view.recording is not None:
         since_s, size = view.recording
-        parts.append((f"{view.glyphs.record} {elapsed(since_s, 1)} {file_size(size)}  ", "record|bar"))
+        parts.append((f"{view.glyphs.record} {elapsed(since_s, 1)} {file_size(size)}  ", "record", None))
     if view.replay is not None:
-        parts.append(("PAUSED  " if not view.replay.playing else "PAST  ", "level.yellow|bar"))
-    parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim|bar"))
+        parts.append(("PAST  " if view.replay.playing else "PAUSED  ", "level.yellow", "pause"))
+    parts.append((clock_time(snapshot.t, view.utc_offset_s) + "  ", "dim", None))
     own_cost = snapshot.own
     if own_cost is not None and own_cost.cpu_pct is not None and width >= 60:
-        parts.append((_own_cost(own_cost, own_cost.cpu_pct, width) + " ", "dim|bar"))
+        parts.append((_own_cost(own_cost, own_cost.cpu_pct, width) + " ", "dim", "help"))
     if width >= 100:
-        parts.append(("  ? help ", "dim|bar"))
+        parts.append(("  ? help ", "dim", "help"))
     return parts
 
 
@@ -140,49 +129,96 @@ def waste_words(frame: Frame) -> str:
     return f"last {duration(waste.recent_s)}: {count} was lost{apart}"
 
 
-def summary_target(frame: Frame, view: View, width: int) -> Target | None:
-    """The cells of each count, with the word that it counts."""
-    if view.message:
-        return None
-    ends: list[tuple[int, object]] = []
-    end = _indent(width)
-    for text, _, group in count_words(frame.snapshot, frame.diagnoses, view.glyphs, width - 2):
-        end += len(text)
-        if end > width:
-            break
-        ends.append((end, group))
-    line_text = "".join(text for text, _ in summary(frame, view, width))
-    begin = line_text.find(" last ", end)
-    if begin >= 0 and frame.waste.recent_s >= LEAST_WASTE_S:
-        ends += [(begin + 1, None), (begin + 1 + len(line_text[begin + 1 :].split("   ")[0].rstrip()), WASTE)]
-    return Target("count", None, (*ends, (width, None)))
-
-
 WASTE = "waste"
 """What a click on the share of time that was lost means: the findings, which say when and why."""
 
 
-def _indent(width: int) -> int:
-    """Where the counts begin: below the titles of the panes, on a narrow screen at the edge."""
-    return 2 if width >= LEAST_INDENTED else 1
-
-
-def summary(frame: Frame, view: View, width: int) -> Row:
-    """Counts by state, and how much of the GPUs' time was lost."""
-    line = Line().add(" " * _indent(width))
+def summary(frame: Frame, view: View, width: int) -> Line:
+    """Counts by state, a click on which goes through their GPUs, and how much of the GPUs' time was lost."""
+    # Below the titles of the panes; on a narrow screen at the edge.
+    line = Line().add(" " * (2 if width >= LEAST_INDENTED else 1))
     if view.message:
-        return line.add(shorten(view.message, width - 2), "level.yellow").row(width)
+        return line.add(shorten(view.message, width - 2), "level.yellow")
+    selected = selected_count(frame, view)
     for text, style, group in count_words(frame.snapshot, frame.diagnoses, view.glyphs, width - 2):
         if line.width + len(text) > width:
             break
         count_text = text.lstrip()
         line.add(" " * (len(text) - len(count_text)))
-        line.add(count_text, f"{style}|select" if group == selected_count(frame, view) else style)
+        line.add(count_text, f"{style}|select" if group == selected else style, group)
     text = waste_words(frame)
     if text and line.width + 3 + len(text) <= width:
-        line.add("   ").add(text, "text")
+        line.add("   ").add(text, "text", WASTE)
     for notice in (*frame.snapshot.notices, *_sm_fixes(frame.snapshot.gpus)):
-        text = terminal_safe(notice)
         if line.width + 4 + 20 <= width:
-            line.add("   ").add(shorten(text, width - line.width - 1), "level.yellow")
-    return line.row(width)
+            line.add("   ").add(shorten(terminal_safe(notice), width - line.width - 1), "level.yellow")
+    return line
+
+
+# The last row of the screen: what to look at first, and the few keys that lead to all the others.
+
+WORDS = (
+    ("help", "help"),
+    ("palette", "every command"),
+    ("quit", "quit"),
+    ("release_counters", "release counters"),
+)
+COUNTERS = "release_counters"
+"""The key that is shown, in second place, only while the hardware counters are held or were released by it."""
+GAP = "   "
+"""What stands between the keys of a last row."""
+TOUR = ("tour", "the tour")
+LEAST_HEIGHT = 16
+"""A screen with fewer rows needs its last row for something else."""
+
+
+def hint_of(keys: Iterable[Key], *, tour: bool = False) -> Hint:
+    """The hint with the keys that these commands have at present; with the tour where there is one."""
+    shown = {key.id: key.first for key in keys}
+    words = (TOUR, *WORDS) if tour else WORDS
+    return tuple((shown[key_id], does, key_id) for key_id, does in words if shown.get(key_id))
+
+
+def last_hint(frame: Frame, view: View) -> Hint:
+    """The GPU to look at first, which a click selects, and the keys for this frame."""
+    keys = hint_now(view.hint, frame.snapshot.gpus)
+    words = look_first_words(frame)
+    return ((LOOK_FIRST, words, "release"), *keys) if words else keys
+
+
+LOOK_FIRST, IDLE = "look first:", STATE_WORDS["idle"]
+
+
+def look_first_words(frame: Frame) -> str:
+    """``GPU 7, idle for 13 min, holds 29 GiB``; empty where no GPU is in trouble."""
+    pairs = zip(frame.snapshot.gpus, frame.diagnoses, strict=True)
+    gpu, d = next(((gpu, d) for gpu, d in pairs if d.uuid == frame.look_first), (None, None))
+    if gpu is None or d is None:
+        return ""
+    words = NOT_WORKING if d.state == "busy_not_working" else IDLE if d.state == "idle_allocated" else telling(d).title
+    held = f", holds {gib(gpu.mem_used_bytes).strip()} GiB" if words == IDLE else ""
+    lasts = f" for {duration(d.lasted_s)}" if d.lasted_s else ""
+    return f"GPU {gpu_label(gpu)}, {words}{lasts}{held}"
+
+
+def hint_now(hint: Hint, gpus: Sequence[GpuSample]) -> Hint:
+    """The hint for a frame: the key of the hardware counters is named while gputop keeps others from using them."""
+    entry = next((entry for entry in hint if entry[2] == COUNTERS), None)
+    if entry is None:
+        return hint
+    rest = tuple(other for other in hint if other is not entry)
+    if any(gpu.sm_source == "counters" for gpu in gpus):
+        return (*rest[:1], entry, *rest[1:])
+    if any(gpu.sm_lack is not None and gpu.sm_lack.kind == "released" for gpu in gpus):
+        return (*rest[:1], (entry[0], "take counters", COUNTERS), *rest[1:])
+    return rest
+
+
+def hint_line(hint: Hint, width: int) -> Line:
+    """As many of the keys as fit in one row, each a click away."""
+    line = Line()
+    for shown, words, key_id in hint:
+        apart = GAP if line.width else " "
+        if line.width + len(apart) + len(shown) + 1 + len(words) < width:
+            line.add(apart).add(shown, "key", key_id).add(f" {words}", "text", key_id)
+    return line

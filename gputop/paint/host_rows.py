@@ -5,19 +5,20 @@ from __future__ import annotations
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.host_side import serving_on
 from gputop.diagnosis.rules.busy import COMMUNICATION
-from gputop.diagnosis.types import NO_HOST, Attribution
-from gputop.model.quantity import GIB, terminal_safe
+from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
+from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT
+from gputop.diagnosis.types import NO_HOST, Attribution, GpuDiagnosis
+from gputop.model.feeders import Feeders, MainWaits
+from gputop.model.quantity import GIB, share, terminal_safe
 from gputop.model.serving import server_forms
 from gputop.model.snapshot import FabricPort
 from gputop.monitor import Frame
-from gputop.paint import words
 from gputop.paint.charts import bar
 from gputop.paint.detail_page import DetailPage
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, gb_per_s, pct, rate, shorten, whole
-from gputop.paint.numbers import Field, fields
 from gputop.paint.view import View, selected_gpu
-from gputop.paint.words import gpu_label
+from gputop.paint.words import Field, fields, gpu_label, longest_that_fits
 
 # The fabric between machines, as fields of the host's row.
 
@@ -70,7 +71,7 @@ def _served_elsewhere(frame: Frame, room: int) -> str:
     others = f", {len(apart) - 1} more in `gputop once`" if len(apart) > 1 else ""
     # A figure without its server would mean nothing.
     forms = [f"{form}{others}" for form in server_forms(apart[0]) if apart[0].place in form]
-    return terminal_safe(words.longest_that_fits(forms, room))
+    return terminal_safe(longest_that_fits(forms, room))
 
 
 def _steps(percent: float | None) -> str:
@@ -173,7 +174,7 @@ def _unknown(frame: Frame, view: View) -> str:
 
 def _second(a: Attribution, width: int) -> Row:
     pin = "" if a.pin_memory is None else f"pin_memory {'on' if a.pin_memory else 'off'}"
-    parts: list[Field] = words.feeder_fields(a)
+    parts: list[Field] = feeder_fields(a)
     if not a.loaders:
         parts.append(("no dataloader workers", "dim"))
     elif a.feeders is None:
@@ -197,6 +198,59 @@ def _explained(frame: Frame, view: View) -> tuple[str, Attribution] | None:
         chosen = max(starved, key=lambda d: (d.state == "starved", d.attribution.idle_pct if d.attribution else 0.0))
     gpu = next(g for g in frame.snapshot.gpus if g.static.uuid == chosen.uuid)
     return (gpu_label(gpu), chosen.attribution) if chosen.attribution is not None else None
+
+
+# Feeders in the words of the screen: the busiest one beside the mean, the main thread's waits, who takes the cores.
+
+LANE_STATES = {
+    "loader_run_pct": "run",
+    "loader_wait_pct": "queued",
+    "loader_disk_pct": "disk",
+    "loader_network_pct": "network",
+}
+"""Series of a lane → the state of a feeder that it is the mean of."""
+
+
+def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
+    """What the busiest feeder did of a lane's state, 0–1, where it stands out from the mean; else None."""
+    feeders = d.attribution.feeders if d.attribution is not None else None
+    state = LANE_STATES.get(series)
+    if feeders is None or state is None or feeders.n < 2:
+        return None
+    busiest: float = getattr(feeders.busiest, state)
+    return busiest if busiest - getattr(feeders.mean, state) >= FEEDER_STANDS_OUT else None
+
+
+def feeder_fields(a: Attribution) -> list[Field]:
+    """Who feeds the GPU and what the busiest of them did, what main waited for, who else takes the cores."""
+    parts: list[Field] = []
+    if a.feeders is not None and a.feeders.n:
+        parts.append((terminal_safe(f"{_who(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
+    if a.main_waits is not None:
+        waits = _waits(a.main_waits)
+        if waits:
+            parts.append((f"main waits: {waits}", "dim"))
+    taken = taken_by(a)
+    if taken is not None:
+        parts.append((terminal_safe(f"taken by others: {taken}"), "level.yellow"))
+    return parts
+
+
+def _who(a: Attribution, feeders: Feeders) -> str:
+    """``4 torch workers, the busiest``, ``1 of 4 torch workers``, ``6 host threads, the busiest``."""
+    kind = kind_of(feeders)
+    if a.loader_kind and feeders.kind == "workers":
+        kind = f"{a.loader_kind} {kind}"
+    if feeders.uneven:
+        return f"{feeders.active} of {feeders.n} {kind}"
+    return f"{feeders.n} {kind}" + (", the busiest" if feeders.n > 1 else "")
+
+
+def _waits(waits: MainWaits) -> str:
+    """The two things that the main thread waited for most."""
+    parts = [(getattr(waits, name), name) for name in MainWaits.__struct_fields__]
+    largest = sorted((part for part in parts if part[0] >= WORTH_SAYING), reverse=True)[:2]
+    return ", ".join(f"{name} {share(value)}" for value, name in largest)
 
 
 # The ports of the fabric between machines, a row each, where there is room for them.

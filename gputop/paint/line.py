@@ -171,20 +171,6 @@ class Target(Struct, frozen=True):
         return next((Target(self.kind, key) for end, key in self.beside if column < end), None)
 
 
-def words_target(row: Row, words: Sequence[tuple[str, str]]) -> Target:
-    """The cells of words that name a key, each with the key's id; a click on them is that key. Other cells: None."""
-    text = "".join(part for part, _ in row)
-    ends: list[tuple[int, object]] = []
-    end = 0
-    for key_words, key_id in words:
-        begin = text.find(key_words, end)
-        if begin >= 0:
-            first = cells(text[:begin])
-            ends += [(first, None), (first + cells(key_words), key_id)]
-            end = begin + len(key_words)
-    return Target("key", None, (*ends, (len(text) * 2, None)))
-
-
 class Painted(Struct, frozen=True):
     """A painted screen: rows of equal width, and for each row what it stands for (None: nothing)."""
 
@@ -218,16 +204,22 @@ class ScreenRows:
 class Line:
     """Builds one row. Neighbouring spans of the same style are joined, so that fewer segments reach the terminal."""
 
-    __slots__ = ("_spans", "width")
+    __slots__ = ("_ends", "_spans", "width")
 
     def __init__(self) -> None:
         self._spans: list[Span] = []
+        self._ends: list[tuple[int, object]] = []
         self.width = 0
 
-    def add(self, text: str, style: str = "text") -> Line:
-        """Append text. Text from outside must come through ``text.fit`` or ``text.terminal_safe`` first."""
+    def add(self, text: str, style: str = "text", key: object = None) -> Line:
+        """Append text, a click on which means ``key``.
+
+        Text from outside must come through ``fit`` or ``terminal_safe`` first.
+        """
         if not text:
             return self
+        if key is not None:
+            self._ends += [(self.width, None), (self.width + cells(text), key)]
         spans = self._spans
         if spans and spans[-1][1] == style:
             spans[-1] = (spans[-1][0] + text, style)
@@ -251,6 +243,11 @@ class Line:
             width += len(text) if text.isascii() else cells(text)
         self.width = width
         return self
+
+    def add_line(self, other: Line) -> Line:
+        """Append what was added to another line, with what its texts mean."""
+        self._ends += [(self.width + end, key) for end, key in other._ends]
+        return self.add_all(other.spans)
 
     def lay(self, spans: Sequence[Span], width: int) -> Line:
         """Append spans that are known to take ``width`` cells, each in another style than the one before it."""
@@ -276,6 +273,10 @@ class Line:
     def spans(self) -> Row:
         """What was added so far."""
         return tuple(self._spans)
+
+    def target(self, kind: str = "key") -> Target:
+        """What a click on the cells of this row means: the keys that were added with their texts, elsewhere nothing."""
+        return Target(kind, None, (*self._ends, (self.width + 1000, None)))
 
     def row(self, width: int, background: str | None = None) -> Row:
         """The finished row in exactly ``width`` cells; ``background`` is laid under every span of it."""

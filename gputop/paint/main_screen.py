@@ -6,20 +6,118 @@ processes; what is left makes panes taller. The result has exactly the asked siz
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.quantity import terminal_safe
 from gputop.monitor import Frame
-from gputop.paint import gpu_list, header, host_rows, layout, panes, process_table
-from gputop.paint import panes as big_pane
-from gputop.paint import view as hint
-from gputop.paint.charts import LABEL_WIDTH, chart_width, roomy_chart_width
+from gputop.paint import gpu_list, header, host_rows, panes, process_table
+from gputop.paint.header import LEAST_HEIGHT, hint_line, last_hint
 from gputop.paint.line import Line, Painted, Row, ScreenRows, Target, for_terminal, shorten
-from gputop.paint.process_filter import NO_FILTER
-from gputop.paint.view import View, selected_gpu
+from gputop.paint.panes import LABEL_WIDTH, LANES, ShownGpu, chart_width, roomy_chart_width
+from gputop.paint.process_columns import NO_FILTER
+from gputop.paint.view import Density, View, selected_gpu
+from gputop.paint.words import gpu_label, verdict_lines
+
+# How the height is divided: a pure choice of rows, from roomy to tight.
+#
+# It knows the size of the screen and the number of GPUs, never how many processes run: nothing jumps when a job starts.
+
+STACKED: Mapping[Density, tuple[tuple[int, int, int], ...]] = MappingProxyType({
+    "standard": ((9, 9, 8), (6, 6, 8), (9, 3, 8), (6, 3, 5), (6, 1, 3), (3, 1, 2)),
+    "compact": ((6, 1, 3), (3, 1, 2)),
+})  # fmt: skip
+"""(rows of the selected GPU's block, rows of the others', process rows kept), tried in this order."""
+LEAST_GRID, COMPACT_GRID, TALLEST_GRID = 3, 3, 24
+"""Rows of a pane side by side with others."""
+TALLEST = 14
+"""No chart of a single column grows beyond this."""
+LEAST_PROCESSES = 8
+"""Process rows that a chart leaves before it grows."""
+LEAST_PROCESSES_OF_FEW, MOST_PROCESSES = 5, 24
+"""Process rows that a chart of one or two GPUs leaves on a low screen, and those reserved on a high one."""
+PROCESSES_OF_NONE, PROCESSES_OF_A_GPU = 4, 2
+"""Process rows that are kept beside those of each GPU, and of each GPU: what is more is worth more in charts."""
+LEAST_LISTED = 8
+"""Fewer GPUs than this keep their panes even if that leaves less room for processes."""
+WORDS_ROWS, TABLE_ROWS = 3, 5
+"""Rows left below a list of GPUs: a title and two rows of words; the process table's heads and three rows."""
+
+
+def stacked(gpus: int, free: int, density: Density) -> tuple[int, int] | None:
+    """Rows of the selected GPU's block and of each other one in ``free`` rows; None where not even the least fits.
+
+    Where GPUs take one line each, the row of column heads is counted too.
+    """
+    for tall, other, process_rows in STACKED[density]:
+        heads = 1 if other == 1 and gpus > 1 else 0
+        if tall + heads + (gpus - 1) * other <= free - process_rows:
+            if density == "compact":
+                return tall, other
+            return grown(tall, free - heads - (gpus - 1) * other, kept_processes(free, gpus)), other
+    return None
+
+
+def side_by_side(gpus: int, per_line: int, free: int, density: Density) -> int:
+    """Rows of each line of so many panes beside each other; 0 where not even the least fits."""
+    lines = -(-gpus // per_line)
+    if density == "compact":
+        return COMPACT_GRID if lines * COMPACT_GRID <= free - LEAST_PROCESSES else 0
+    rows = min(TALLEST_GRID, (free - kept_processes(free, gpus)) // lines)
+    return rows if rows >= LEAST_GRID else 0
+
+
+def panes_beside(most_columns: int, gpus: int) -> int:
+    """How many panes stand side by side: as many as divide the GPUs evenly, so that the grid has no hole."""
+    return next((columns for columns in range(most_columns, 1, -1) if gpus % columns == 0), most_columns)
+
+
+def kept_processes(free: int, gpus: int) -> int:
+    """Process rows left below the GPUs: a third of the room, and no more than so many GPUs need as a rule.
+
+    Whatever runs, so that nothing moves when a job starts.
+    """
+    return max(LEAST_PROCESSES, min(free // 3, MOST_PROCESSES, PROCESSES_OF_NONE + PROCESSES_OF_A_GPU * gpus))
+
+
+def few_listed_chart(rows_below: int) -> int:
+    """Rows of the selected one's chart below a list of one or two GPUs; enough for the four numbers beside it."""
+    return min(rows_below - LEAST_PROCESSES_OF_FEW, TALLEST)
+
+
+def big_chart(least: int, room: int, count: int, height: int) -> int:
+    """Rows of each chart of one or two GPUs: what is left of ``room``, up to two fifths of a high screen."""
+    return max(least, min(max(TALLEST, height * 2 // 5), room // count))
+
+
+def grown(least: int, room: int, process_rows: int) -> int:
+    """A block of at least ``least`` rows, taller where ``process_rows`` rows of processes leave some of the
+    ``room``."""
+    return max(least, min(room - process_rows, TALLEST))
+
+
+def listed(gpus: int, rows_left: int) -> int:
+    """GPUs on one line each in so many rows; a low screen gives all but two rows of words to them."""
+    room = rows_left - WORDS_ROWS - TABLE_ROWS
+    if room < LEAST_LISTED and rows_left - 2 < gpus <= rows_left:
+        # Every GPU with its verdict is worth more than the words of one.
+        return gpus
+    return max(1, min(gpus, room if room >= LEAST_LISTED else rows_left - 2))
+
+
+def bar_room(below: int, wanted_rows: int) -> int:
+    """Rows that the time line of the past takes of those below GPUs and host, at most ``wanted_rows``.
+
+    Where it fits as a whole it goes before the processes; where it cannot, they keep some rows.
+    """
+    process_rows = next((rows for rows, least in ((8, 20), (5, 12), (4, 7)) if below >= least), 0)
+    return wanted_rows if wanted_rows <= below else max(1, below - process_rows)
+
+
+# The rows.
 
 LEAST_PANE_WIDTH = 96
 LEAST_SIZE = (20, 4)
@@ -27,6 +125,8 @@ LEAST_TABLE = 3
 """Rows of the process table: its title, its heads and one process. With fewer the title stands alone."""
 LEAST_ABOVE_LANES = 8
 """A pane has lanes when so many rows are left for its chart, numbers and words."""
+LEAST_CHART_WIDTH, LEAST_CHART_ROWS = 60, 3
+"""With fewer rows the selected GPU of the list gets no chart of its own."""
 
 _BELOW: dict[str, Any] = {
     "process": None, "scroll": 0, "command_at": 0, "sort": "", "inverted": False, "tree": "auto",
@@ -66,7 +166,7 @@ class Painter:
             return Painted(rows, [None] * height)
         shown = self.shown_rows(frame, view)
         self.process_count = len(shown)
-        hinted = bool(view.hint) and height >= hint.LEAST_HEIGHT
+        hinted = bool(view.hint) and height >= LEAST_HEIGHT
         # Looking back changes nothing above the processes: the time line takes its rows from them.
         upper = height - 1 if hinted else height
         key = (replace(view, **_BELOW), width, upper)
@@ -76,15 +176,13 @@ class Painter:
         bar: list[Row] = []
         foot: list[Target | None] = []
         if view.replay is not None:
-            from gputop.paint.replay_bar import bar_height, bar_rows, bar_targets
+            from gputop.paint.replay_bar import bar_height, replay_bar
 
-            selected, bar_rows_wanted = selected_gpu(frame, view), bar_height(frame, view.replay)
-            room = layout.bar_room(height - len(self._top.rows), bar_rows_wanted)
-            bar = bar_rows(frame, view.replay, selected, view.glyphs, width, room, view.utc_offset_s, view.past_keys)
-            foot = bar_targets(bar, frame, view.replay, selected, view.glyphs, width, room, view.past_keys)
+            room = bar_room(height - len(self._top.rows), bar_height(frame, view.replay))
+            bar, foot = replay_bar(frame, view, view.replay, width, room)
         elif hinted:
-            keys = hint.last_hint(frame, view)
-            bar, foot = [hint.hint_row(keys, width)], [hint.hint_target(keys, width)]
+            line = hint_line(last_hint(frame, view), width)
+            bar, foot = [line.row(width, "bar")], [line.target()]
         top, targets = self._top.rows, self._top.targets
         if view.replay is not None and len(top) >= height:
             # Where the GPUs fill the screen none of them gives way: the state of the past takes the first row.
@@ -118,10 +216,9 @@ class Painter:
             return
         count = sum([not row.branch for row in shown])
         title = process_table.title(view, width, count)
-        room = out.left
-        out.add(title, process_table.title_target(title))
-        if room < LEAST_TABLE:
-            if room > 1:
+        out.add(title.row(width), title.target())
+        if out.left < LEAST_TABLE - 1:
+            if out.left > 0:
                 out.add(Line().to(2).add("their rows need a higher screen", "dim").row(width))
             return
         out.add(process_table.head(view, width), Target("header", None))
@@ -147,113 +244,146 @@ class Painter:
 def _upper(frame: Frame, view: View, width: int, height: int) -> ScreenRows:
     """Header, GPUs and host: everything above the process table."""
     out = ScreenRows(height)
-    top = header.header(frame, view, width)
-    out.add(top, header.header_target(top))
-    out.add(header.summary(frame, view, width), header.summary_target(frame, view, width))
-    gpus = len(frame.snapshot.gpus)
-    if gpus and view.layout != "list" and view.density == "standard" and _big(gpus, width, height):
-        big_pane.add_big_panes(out, frame, view, width)
-    elif gpus and not (view.layout != "list" and _panes(out, frame, view, width)):
-        gpu_list.add_list(out, frame, view, width)
+    bar, counts = header.header(frame, view, width), header.summary(frame, view, width)
+    out.add(bar.row(width), bar.target())
+    out.add(counts.row(width), counts.target("count"))
+    gpus = [ShownGpu(frame, view, position) for position in range(len(frame.snapshot.gpus))]
+    if not gpus:
+        return out
+    if view.layout != "list" and view.density == "standard" and _big(len(gpus), width, height):
+        _add_big_panes(out, gpus, width)
+    elif view.layout == "list" or not _add_panes(out, gpus, width):
+        _add_list(out, gpus, width)
     return out
+
+
+def _target(g: ShownGpu) -> Target:
+    return Target("gpu", g.gpu.static.uuid)
 
 
 def _big(gpus: int, width: int, height: int) -> bool:
     return width >= 80 and ((gpus == 1 and height >= 28) or (gpus == 2 and height >= 46))
 
 
+def _add_big_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
+    """One or two GPUs: tall charts with lanes, words, numbers, and the host on one line."""
+    frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
+    host = [host_rows.load(frame, view, width), *host_rows.attribution_rows(frame, view, width)[:1]]
+    # Titles and time axes, lanes, three rows of words, two of numbers, the host, the table's head.
+    needed = count * 2 + len(LANES) + 1 + 3 + 2 + len(host) + 2
+    room = out.left - needed - LEAST_PROCESSES
+    air = [Line().row(width)] if room - 9 * count >= 3 else []
+    rows = big_chart(5 if count == 1 else 4, room - 3 * len(air), count, out.height)
+    for g in gpus:
+        out.extend(panes.chart(g, width, rows), _target(g))
+        if g.position == selected_gpu(frame, view):
+            out.extend(panes.lanes(g, width) + air)
+            out.extend(panes.evidence_rows(g, width, 3) + air)
+            out.extend(panes.numbers(g, width))
+    out.extend(host + air)
+
+
+def _add_list(out: ScreenRows, gpus: list[ShownGpu], width: int) -> None:
+    """One line a GPU, then the words of the selected one, and the host on one line where there is room."""
+    frame, view = gpus[0].frame, gpus[0].view
+    selected = gpus[selected_gpu(frame, view)]
+    chart = 0 if width < 60 else 11 if width < 100 else width // 4
+    labels = max(len(gpu_label(g.gpu)) for g in gpus)
+    if out.left > len(gpus) + 2 or out.left > 8:
+        out.add(gpu_list.list_header(width, chart, labels, view.span_s))
+    room = listed(len(gpus), out.left)
+    first = max(0, min(selected.position - room // 2, len(gpus) - room))
+    for g in gpus[first : first + room]:
+        out.add(gpu_list.list_row(g, width, chart, labels, selected=g is selected), _target(g))
+    # Left below the chart: four rows of words, the host, the table's two heads; the chart has a title and a time line.
+    rows_below = out.left - 9
+    rows = few_listed_chart(rows_below) if len(gpus) <= 2 else grown(0, rows_below, kept_processes(out.left, len(gpus)))
+    has_chart = width >= LEAST_CHART_WIDTH and rows >= LEAST_CHART_ROWS and view.density == "standard"
+    if has_chart or out.left >= 8:
+        named = gpu_list.list_title(selected, room, width)
+        out.add(named.row(width), named.target())
+    if has_chart:
+        out.extend(panes.chart(selected, width, rows, titled=False), _target(selected))
+    words = max(1, min(4, out.left - 6)) if out.left >= 8 else min(2, out.left)
+    for spans in verdict_lines(selected.gpu, selected.d, view.glyphs, width - 2, words):
+        out.add(Line().add(" ").add_all(spans).row(width))
+    if out.left >= 6:
+        out.add(host_rows.load(frame, view, width, indent=1))
+
+
 def _columns(width: int, gpus: int) -> int:
     """How many panes stand side by side."""
     most_columns = max(1, min(width // LEAST_PANE_WIDTH, 3, gpus))
-    return layout.panes_beside(most_columns, gpus) if width >= 2 * LEAST_PANE_WIDTH + 8 else 1
+    return panes_beside(most_columns, gpus) if width >= 2 * LEAST_PANE_WIDTH + 8 else 1
 
 
-class _Block(Struct, frozen=True):
-    position: int
-    rows: int
-
-
-def _panes(out: ScreenRows, frame: Frame, view: View, width: int) -> bool:
+def _add_panes(out: ScreenRows, gpus: list[ShownGpu], width: int) -> bool:
     """Panes as tall as the height allows; False when even one row a GPU beside one small pane does not fit."""
     if width < LEAST_PANE_WIDTH:
         return False
-    count = len(frame.snapshot.gpus)
-    selected = selected_gpu(frame, view)
-    per_line = _columns(width, count)
-    host = _host(frame, view, width)
+    frame, view, count = gpus[0].frame, gpus[0].view, len(gpus)
+    load, attribution = host_rows.load(frame, view, width), host_rows.attribution_rows(frame, view, width)
+    # The host in one row; with a heading and what it did meanwhile where a GPU waits for it.
+    host = [host_rows.title(frame, view, width), load, *attribution] if attribution else [load]
     free = out.left - len(host) - 2
+    per_line = _columns(width, count)
     if per_line > 1:
-        rows = layout.side_by_side(count, per_line, free, view.density)
+        rows = side_by_side(count, per_line, free, view.density)
         if not rows:
             return False
-        _grid(out, frame, view, width, per_line, rows)
+        _add_grid(out, gpus, width, per_line, rows)
     else:
-        sizes = layout.stacked(count, free, view.density)
+        sizes = stacked(count, free, view.density)
         if sizes is None:
             return False
-        blocks = [_Block(i, sizes[0] if i == selected else sizes[1]) for i in range(count)]
-        _stack(out, frame, view, width, blocks)
+        _add_stack(out, gpus, width, *sizes)
     out.extend(host)
     return True
 
 
-def _host(frame: Frame, view: View, width: int) -> list[Row]:
-    """The host in one row; with a heading and what it did meanwhile where a GPU waits for it."""
-    load, attribution = host_rows.load(frame, view, width), host_rows.attribution_rows(frame, view, width)
-    return [host_rows.title(frame, view, width), load, *attribution] if attribution else [load]
+def _add_stack(out: ScreenRows, gpus: list[ShownGpu], width: int, tall: int, other: int) -> None:
+    """The selected GPU's pane in ``tall`` rows among those of the others; the first of one row has heads above."""
+    widths = panes.title_widths(gpus[0].frame)
+    selected, chart = selected_gpu(gpus[0].frame, gpus[0].view), round((width - LABEL_WIDTH) * 0.3)
+    has_heads = False
+    for g in gpus:
+        rows = tall if g.position == selected else other
+        if rows > 1:
+            out.extend(_pane(g, width, rows, widths), _target(g))
+            continue
+        if not has_heads:
+            out.add(gpu_list.list_header(width, chart, widths[0], g.view.span_s))
+            has_heads = True
+        out.add(gpu_list.list_row(g, width, chart, widths[0], selected=False), _target(g))
 
 
-def _stack(out: ScreenRows, frame: Frame, view: View, width: int, blocks: list[_Block]) -> None:
-    widths = panes.title_widths(frame)
-    labels = widths[0]
-    chart = round((width - LABEL_WIDTH) * 0.3)
-    heads = next((block.position for block in blocks if block.rows == 1), None)
-    for block in blocks:
-        if block.position == heads:
-            out.add(gpu_list.list_header(width, chart, labels, view.span_s))
-        position, rows = block.position, block.rows
-        target = Target("gpu", frame.snapshot.gpus[position].static.uuid)
-        if rows == 1:
-            row = gpu_list.list_row(frame, view, position, width, chart, labels, selected=False)
-            out.add(row, target)
-        else:
-            out.extend(_pane(frame, view, position, width, rows, widths), target)
-
-
-def _pane(frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
+def _pane(g: ShownGpu, width: int, rows: int, widths: tuple[int, int]) -> list[Row]:
     """One pane; a tall one has the host's lanes below its chart, on the same time, and beside them its verdicts."""
-    lanes = 1 + len(big_pane.LANES)
+    lanes = 1 + len(LANES)
+    title = panes.title(g, width, widths)
     if rows - 1 - lanes < LEAST_ABOVE_LANES:
-        return _above_lanes(frame, view, position, width, rows, widths, chart_width(width))
+        return [title, *panes.body(g, width, rows - 1, chart_width(width))]
     columns = roomy_chart_width(width)
-    main_width = LABEL_WIDTH + columns + 1 + big_pane.AXIS_WIDTH
-    verdict_rows = big_pane.verdicts(frame, view, position, width - main_width - 1, lanes)
+    main_width = LABEL_WIDTH + columns + 1 + panes.AXIS_WIDTH
+    verdict_rows = panes.verdicts(g, width - main_width - 1, lanes)
     beneath = []
-    for i, row in enumerate(big_pane.lanes(frame, view, position, main_width)):
+    for i, row in enumerate(panes.lanes(g, main_width)):
         line = Line().add_all(row).to(main_width)
         beneath.append((line.add_all(verdict_rows[i]) if i < len(verdict_rows) else line).row(width))
-    return [*_above_lanes(frame, view, position, width, rows - lanes, widths, columns), *beneath]
+    return [title, *panes.body(g, width, rows - lanes - 1, columns), *beneath]
 
 
-def _above_lanes(
-    frame: Frame, view: View, position: int, width: int, rows: int, widths: tuple[int, int], columns: int
-) -> list[Row]:
-    top = panes.title(frame, view, position, width, widths)
-    return [top, *panes.body(frame, view, position, width, rows - 1, columns)]
-
-
-def _grid(out: ScreenRows, frame: Frame, view: View, width: int, per_line: int, rows: int) -> None:
+def _add_grid(out: ScreenRows, gpus: list[ShownGpu], width: int, per_line: int, rows: int) -> None:
     """Panes side by side, filled row by row; where the last row has fewer panes, they are wider."""
-    count, title_widths = len(frame.snapshot.gpus), panes.title_widths(frame)
-    for first in range(0, count, per_line):
-        in_line = min(per_line, count - first)
-        widths = [width // in_line + (1 if i < width % in_line else 0) for i in range(in_line)]
-        group = [_pane(frame, view, first + i, widths[i], rows, title_widths) for i in range(in_line)]
-        ends = tuple(sum(widths[: i + 1]) for i in range(len(group)))
-        uuids = tuple(gpu.static.uuid for gpu in frame.snapshot.gpus[first : first + len(group)])
-        target = Target("gpu", uuids[0], tuple(zip(ends, uuids, strict=True)))
+    title_widths = panes.title_widths(gpus[0].frame)
+    for first in range(0, len(gpus), per_line):
+        group = gpus[first : first + per_line]
+        widths = [width // len(group) + (i < width % len(group)) for i in range(len(group))]
+        painted = [_pane(g, wide, rows, title_widths) for g, wide in zip(group, widths, strict=True)]
+        ends = tuple((sum(widths[: i + 1]), g.gpu.static.uuid) for i, g in enumerate(group))
+        target = Target("gpu", group[0].gpu.static.uuid, ends)
         for row in range(rows):
             line = Line()
-            for pane, wide in zip(group, widths, strict=True):
+            for pane, wide in zip(painted, widths, strict=True):
                 line.lay(pane[row], wide)
             out.add(line.row(width), target)

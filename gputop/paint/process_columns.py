@@ -1,4 +1,4 @@
-"""The columns of the process table: one for every process key of the catalogue, and which of them fit a width.
+"""The columns of the process table, one for every process key of the catalogue, and its filter by their values.
 
 Heads, units and definitions come from the catalogue. Totals over a process and its descendants are columns of their
 own (``tree_…``), so that one column never means two things.
@@ -6,17 +6,19 @@ own (``tree_…``), so that one column never means two things.
 
 from __future__ import annotations
 
+import re
+import string
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.model.metrics import PROCESS_METRICS, PROCESS_STATIC, Unit
 from gputop.model.snapshot import ProcessSample, value
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, age, fit, folded, rate, size
-from gputop.paint.words import thread_words
 
 Children = Sequence[ProcessSample]
 Value = float | str | None
@@ -85,6 +87,14 @@ DEFAULT = (
     "gpu", "pid", "user", "gpu_mem_bytes", "gpu_time_pct", "cpu_pct", "loader", "rss_bytes", "age_s", "job", "command",
 )  # fmt: skip
 """The columns of someone who has chosen none."""
+
+
+def thread_words(process: ProcessSample, workers: Sequence[ProcessSample]) -> str | None:
+    """``threads 6 R2``: host threads that feed a GPU process without workers, and how many cores' worth of them run."""
+    if workers or not process.feeder_threads:
+        return None
+    running = round((process.pool_run_pct or 0.0) / 100.0)
+    return f"threads {round(process.feeder_threads)}" + (f" R{running}" if running else "")
 
 
 def loader_words(process: ProcessSample, children: Children, *, states: bool = False) -> str:
@@ -277,3 +287,157 @@ def column_rows(chosen: tuple[str, ...], at: str, glyphs: Glyphs, width: int) ->
         line.add(fit(words, max(1, width - line.width - 1), glyphs.more), "text")
         rows.append(line.row(width, "select" if key == at else None))
     return rows
+
+
+# The filter: ``gpu:3 user:ml mem>10G !state:D name~train "two words"``, and what it lets through.
+
+MOST_REMEMBERED = 50
+ALIASES = {
+    "mem": "gpu_mem_bytes", "host": "rss_bytes", "cpu": "cpu_pct", "time": "gpu_time_pct", "cmd": "command",
+    "read": "read_bytes_per_s", "write": "write_bytes_per_s", "age": "age_s", "run": "run_pct", "queue": "wait_pct",
+    "wait": "waiting_on", "waits": "waiting_on", "pin": "pin_memory", "throttled": "throttled_pct",
+    "treecpu": "tree_cpu_pct", "treehost": "tree_rss_bytes", "index": "gpu",
+}  # fmt: skip
+"""Short names → catalogue keys, which are understood as well."""
+_NUMBERED = ("gpu", "pid", "ppid", "starttime")
+
+NO_FILTER = Expression()
+
+
+def passes(expression: Expression, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool:
+    """Whether a process passes. ``children`` are its descendants, ``verdict`` what its GPU's diagnosis says of it, in
+    lower case.
+    """
+    return expression.holds(lambda term: _answer(term, process, children, verdict)) is True
+
+
+def _answer(term: Term, process: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> bool | None:
+    if isinstance(term.values[0], str):
+        return term.holds_for(_texts(term.field, process, children, verdict))
+    number = _measured(term.field, process, children)
+    if number is None and term.field in _NUMBERED:
+        # "Which GPU?" has an answer for a process that uses none: not this one.
+        return term.negated != (term.operator == "!=")
+    return term.holds_for(number)
+
+
+def _texts(field: str, p: ProcessSample, children: Sequence[ProcessSample], verdict: str) -> tuple[str, ...]:
+    static = p.static
+    if field == "":
+        return searchable(p)
+    if field == "verdict":
+        return (verdict,)
+    if field == "name":
+        return (static.name or "", static.command or "")
+    if field == "job":
+        return (static.job or "", static.container or "")
+    return (str(COLUMNS[field].value(p, children) or ""),)
+
+
+def _measured(field: str, p: ProcessSample, children: Sequence[ProcessSample]) -> float | None:
+    value = COLUMNS[field].value(p, children)
+    return None if value is None or isinstance(value, str) else float(value)
+
+
+def searchable(process: ProcessSample) -> tuple[str, ...]:
+    """The texts of a process that a search or a word without a field looks into."""
+    s = process.static
+    return s.command or "", s.name or "", s.user or "", str(process.pid), s.job or "", s.container or ""
+
+
+@lru_cache(maxsize=64)
+def parse(text: str) -> Expression:
+    """The filter of processes that a text means. Raises ExpressionError with the position of the first mistake."""
+    return parse_expression(text, process_vocabulary())
+
+
+@lru_cache(maxsize=1)
+def process_vocabulary() -> Vocabulary:
+    """What can be asked of a process."""
+    return Vocabulary(
+        "filter",
+        {**{field: _unit(field) for field in COLUMNS}, "verdict": "text"},
+        "try gpu, user, mem, cpu, name, job, role, state or verdict",
+        ALIASES,
+        ids={"state": tuple(string.ascii_lowercase)},
+        hints={"state": "a filter's state is a process's: R, S, D, Z or T; of a GPU write verdict:starved"},
+        loose=frozenset(("verdict",)),
+    )
+
+
+def _unit(field: str) -> Unit:
+    metric = PROCESS_METRICS.get(field) or PROCESS_STATIC.get(field)
+    return (metric or PROCESS_METRICS[field.removeprefix("tree_")]).unit
+
+
+def may_become_field(text: str) -> bool:
+    """Whether the last word of a filter that is being typed is the beginning of a field's name, such as ``gp``."""
+    fields = process_vocabulary()
+    word = text.rpartition(" ")[2].lstrip("!").lower()
+    return bool(word) and any(name.startswith(word) for name in (*fields.aliases, *fields.units))
+
+
+def remembered(history: tuple[str, ...], text: str) -> tuple[str, ...]:
+    """A history of filters with one more, newest last, each once, at most MOST_REMEMBERED."""
+    text = text.strip()
+    if not text:
+        return history
+    return (*(old for old in history if old != text), text)[-MOST_REMEMBERED:]
+
+
+# A command line shortened to its job: interpreter and script by name, a launcher together with what it starts.
+#
+# Pure. The whole command is shown in the details and by scrolling the column.
+
+INTERPRETERS = ("python", "pypy")
+LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
+LAUNCHING_MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
+                     "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed"}  # fmt: skip
+COUNTS = r"(?:--nproc[_-]per[_-]node|--num[_-]processes|--num[_-]gpus|-np|-n)(?:=(\w+))?$"
+"""Options that say how many processes a launcher starts."""
+WITH_VALUE = frozenset(("-X", "-W", "-c"))
+"""Options of an interpreter that take the next word."""
+
+
+@lru_cache(maxsize=512)
+def job_words(command: str) -> str:
+    """``python train.py --lr 1``, ``python -m vllm.serve``, ``torchrun 4 × train.py``; other programs by their name."""
+    words = command.split()
+    if not words:
+        return command
+    name, rest = _base(words[0]), words[1:]
+    if name.rstrip("0123456789.") not in INTERPRETERS:
+        return _launched(name, rest) if name in LAUNCHERS else " ".join([name, *rest])
+    name = "python" if name.startswith("python") else name
+    while rest and rest[0].startswith("-") and rest[0] != "-m":
+        if rest[0] == "-c":
+            return " ".join([name, *rest])
+        rest = rest[2:] if rest[0] in WITH_VALUE else rest[1:]
+    if rest[:1] == ["-m"] and len(rest) > 1:
+        launcher = LAUNCHING_MODULES.get(rest[1])
+        return _launched(launcher, rest[2:]) if launcher else " ".join([name, *rest])
+    if not rest:
+        return name
+    script = _base(rest[0])
+    return _launched(script, rest[1:]) if script in LAUNCHERS else " ".join([name, script, *rest[1:]])
+
+
+def _base(word: str) -> str:
+    return word.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _launched(launcher: str, rest: list[str]) -> str:
+    """The launcher, how many processes it starts, and what: the first word that is a script, or -m's module."""
+    number = ""
+    for place, word in enumerate(rest):
+        count_option = re.match(COUNTS, word)
+        if count_option:
+            number = count_option[1] or (rest[place + 1] if place + 1 < len(rest) else "")
+        if word in ("-m", "--module") and place + 1 < len(rest):
+            job = [rest[place + 1], *rest[place + 2 :]]
+        elif word.endswith(".py"):
+            job = [_base(word), *rest[place + 1 :]]
+        else:
+            continue
+        return " ".join([launcher, *([number, "×"] if number else []), *job])
+    return " ".join([launcher, *rest])

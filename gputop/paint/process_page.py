@@ -21,9 +21,8 @@ from gputop.paint.charts import round_top
 from gputop.paint.detail_page import Chart, DetailPage, DetailsPainted, DetailsView
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, elapsed, fit, pct, shorten, size
-from gputop.paint.numbers import Field, fields
 from gputop.paint.view import ProcessKey
-from gputop.paint.words import gpu_label
+from gputop.paint.words import Field, fields, gpu_label
 
 # Its charts and lanes on the time axis of the page.
 
@@ -263,7 +262,7 @@ def process_details(
     history, view, now = frame.process_history, state.view, find(frame, key)
     page = DetailPage(frame, state, now, partial(history.columns, key), history.latest_t, width)
     shown = now or last
-    head = [header.header(frame, view, width), _title(frame, key, now, shown, view.glyphs, width)]
+    head = [header.header(frame, view, width).row(width), _title(frame, key, now, shown, view.glyphs, width)]
     if shown is None:
         text = shorten("this process is not in the snapshot", width - 3)
         return page.painted([*head, Line().to(2).add(text, "level.yellow").row(width)], [], height)

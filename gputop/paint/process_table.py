@@ -20,11 +20,18 @@ from gputop.model.quantity import terminal_safe
 from gputop.model.snapshot import NOT_READ_YET, ProcessSample
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, Target, fit, shorten, size, words_target
-from gputop.paint.process_columns import BY_VERDICT, COLUMNS, GUTTER, columns_for, loader_words
-from gputop.paint.process_filter import passes, searchable
+from gputop.paint.line import Line, Row, fit, shorten, size
+from gputop.paint.process_columns import (
+    BY_VERDICT,
+    COLUMNS,
+    GUTTER,
+    columns_for,
+    job_words,
+    loader_words,
+    passes,
+    searchable,
+)
 from gputop.paint.view import ProcessKey, View, selected_gpu
-from gputop.paint.words import job_words
 
 TAG = "* ".ljust(GUTTER)
 """The mark of a tagged process, in the gutter after the first column."""
@@ -202,33 +209,26 @@ def next_match(rows: Sequence[ShownProcess], text: str, at: int, step: int) -> i
     return None
 
 
-def title(view: View, width: int, count: int) -> Row:
+def title(view: View, width: int, count: int) -> Line:
     """The row above the heads: how many processes, filter and tags, order, keys."""
     glyphs = view.glyphs
     strong = "title" if view.focus == "processes" else "dim"
     line = Line().add(f"{glyphs.rule} ", "rule").add(f"processes {count}", strong)
     if view.filter:
         # A forgotten filter hides what one looks for, so it stands out.
-        line.add(" pass ", "dim").add(
-            shorten(terminal_safe(view.filter.text), max(8, width // 2), glyphs.more), "level.yellow"
-        )
+        text = shorten(terminal_safe(view.filter.text), max(8, width // 2), glyphs.more)
+        line.add(" pass ", "dim").add(text, "level.yellow")
     if view.tagged:
         line.add(f"  {len(view.tagged)} tagged", "level.yellow")
     line.add(" ", "rule")
-    text = f"by {order_words(view.sort)} {glyphs.sorted if _descending(view) else glyphs.sorted_up}"
+    arrow = glyphs.sorted if _descending(view) else glyphs.sorted_up
+    keys = Line().add(" ", "dim").add(f"by {order_words(view.sort)} {arrow}", "dim", "sort_next")
     if width >= 100 and not view.filter:
-        text += f"   t tree: {view.tree}   o sort   [ ] GPU"
-    if len(text) + line.width + 4 <= width:
-        line.rule(width - len(text) - 3, glyphs.rule).add(f" {text} ", "dim")
-    return line.rule(width, glyphs.rule).row(width)
-
-
-def title_target(row: Row) -> Target:
-    """The cells of the keys that the title names."""
-    return words_target(
-        row,
-        (("by ", "sort_next"), ("t tree", "tree"), ("o sort", "sort"), ("[", "previous_gpu"), ("] GPU", "next_gpu")),
-    )
+        keys.add("   ", "dim").add(f"t tree: {view.tree}", "dim", "tree").add("   ", "dim").add("o sort", "dim", "sort")
+        keys.add("   ", "dim").add("[", "dim", "previous_gpu").add(" ", "dim").add("] GPU", "dim", "next_gpu")
+    if keys.width + line.width + 3 <= width:
+        line.rule(width - keys.width - 2, glyphs.rule).add_line(keys).add(" ", "dim")
+    return line.rule(width, glyphs.rule)
 
 
 def head(view: View, width: int) -> Row:

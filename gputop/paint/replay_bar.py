@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from msgspec import Struct
-
-from gputop.diagnosis.types import STATE_WORDS, VerdictChange
-from gputop.model.snapshot import GpuSample
+from gputop.diagnosis.types import STATE_WORDS
 from gputop.monitor import Frame
 from gputop.paint.glyphs import Glyphs, keys_shown
 from gputop.paint.keys import KEYS, REPLAY_KEYS, Key
-from gputop.paint.line import Line, Row, Target, clock_time, elapsed, words_target
+from gputop.paint.line import Line, Row, Span, Target, clock_time, elapsed
+from gputop.paint.view import Replay, View, selected_gpu
 
 ORDER = ("grey", "grey-green", "green", "info", "yellow", "red")
 """Levels from the least to the most urgent: a column shows the most urgent of its time."""
@@ -28,32 +26,15 @@ PARTS = (
     (("begin", ""), ("end", "ends")),
 )
 """The commands of the past and what they do, the most useful first: as many as fit are shown, each with its key."""
-PastKeys = tuple[tuple[str, str], ...]
 
 
-def shown_keys(keys: Iterable[Key]) -> PastKeys:
+def shown_keys(keys: Iterable[Key]) -> tuple[tuple[str, str], ...]:
     """(id, key as shown) of the commands of the past that have a key."""
     ids = {key_id for part in (LIVE, *PARTS) for key_id, _ in part}
-    return tuple((key.id, key.shown.split("  ")[0]) for key in keys if key.id in ids and key.shown)
+    return tuple((key.id, key.first) for key in keys if key.id in ids and key.keys)
 
 
 USUAL = shown_keys((*KEYS, *REPLAY_KEYS))
-
-
-class Replay(Struct, frozen=True):
-    """The position of a replay. ``own_past`` means the past of this run; ``changes`` are in order of time."""
-
-    begin: float
-    end: float
-    position: float
-    playing: bool
-    speed: float
-    changes: tuple[VerdictChange, ...] = ()
-    own_past: bool = False
-    judged_pct: float | None = None
-    """How much of the past is judged yet, percent; None once all is."""
-    differs: str = ""
-    """Which verdicts were recorded otherwise at this moment, in words."""
 
 
 def bar_height(frame: Frame, replay: Replay) -> int:
@@ -61,32 +42,31 @@ def bar_height(frame: Frame, replay: Replay) -> int:
     return len(frame.snapshot.gpus) + 2 + bool(replay.differs)
 
 
-def bar_rows(
-    frame: Frame,
-    replay: Replay,
-    selected: int,
-    glyphs: Glyphs,
-    width: int,
-    room: int,
-    offset: float,
-    keys: PastKeys = (),
-) -> list[Row]:
+def replay_bar(
+    frame: Frame, view: View, replay: Replay, width: int, room: int
+) -> tuple[list[Row], list[Target | None]]:
     """State and keys, the strips of as many GPUs as ``room`` rows allow, the position, and what was recorded otherwise.
 
-    At least one row, whatever the room.
+    At least one row, whatever the room; and what a click on each row means: its keys, and below them the moment of each
+    column.
     """
-    shown, label, columns = _strips(frame, replay, selected, width, room)
-    gpus = len(frame.snapshot.gpus)
-    hidden = f" {len(shown)} of {gpus} GPUs" if len(shown) < gpus else ""
-    rows = [_state(replay, glyphs, width, offset, keys, hidden)]
-    for gpu in shown:
+    gpus = frame.snapshot.gpus
+    count = min(len(gpus), max(room - 2 - bool(replay.differs), 1 if room > 1 else 0))
+    # If not all fit, those around the selected one.
+    first = max(0, min(selected_gpu(frame, view) - count // 2, len(gpus) - count))
+    label = max((len(str(gpu.static.index)) for gpu in gpus), default=1) + 3
+    columns = max(10, width - label - 2)
+    state = _state(view, replay, width, f" {count} of {len(gpus)} GPUs" if count < len(gpus) else "")
+    rows = [state.row(width)]
+    for gpu in gpus[first : first + count]:
         line = Line().add(f" {gpu.static.index} ".rjust(label), "dim")
-        rows.append(line.add_all(_strip(replay, gpu.static.index, columns, glyphs)).row(width))
-    if room > len(rows) and shown:
-        rows.append(_position(replay, glyphs, width, offset, label, columns))
+        rows.append(line.add_all(_strip(replay, gpu.static.index, columns, view.glyphs)).row(width))
+    if room > len(rows) and count:
+        rows.append(_position(view, replay, width, label, columns))
     if room > len(rows) and replay.differs:
         rows.append(Line().to(label).add(replay.differs[: width - label], "level.info").row(width))
-    return rows
+    moment = Target("time", (label, columns, replay.begin, replay.end))
+    return rows, [state.target(), *[moment] * (len(rows) - 1)]
 
 
 LEGEND = (
@@ -96,8 +76,9 @@ LEGEND = (
 """What the colours of a strip mean."""
 
 
-def _position(replay: Replay, glyphs: Glyphs, width: int, offset: float, label: int, columns: int) -> Row:
+def _position(view: View, replay: Replay, width: int, label: int, columns: int) -> Row:
     """Where in the past this is, its first and its last time, and where there is room what the colours mean."""
+    glyphs, offset = view.glyphs, view.utc_offset_s
     span = max(replay.end - replay.begin, 1e-9)
     at = min(columns - 1, int((replay.position - replay.begin) / span * columns))
     first_time, last_time = clock_time(replay.begin, offset), clock_time(replay.end, offset)
@@ -126,67 +107,41 @@ def _cell(glyphs: Glyphs, level: str) -> str:
     return "▆" if glyphs.solid else glyphs.level(level)
 
 
-def bar_targets(
-    rows: Sequence[Row],
-    frame: Frame,
-    replay: Replay,
-    selected: int,
-    glyphs: Glyphs,
-    width: int,
-    room: int,
-    keys: PastKeys = (),
-) -> list[Target | None]:
-    """What a click on each row of the bar means: its keys, and below them the moment of each column."""
-    _, label, columns = _strips(frame, replay, selected, width, room)
-    state = "".join(text for text, _ in rows[0])
-    named = [part for words, parts in _named(keys, glyphs, own_past=True) if words in state for part in parts]
-    moment = Target("time", (label, columns, replay.begin, replay.end))
-    return [words_target(rows[0], named), *[moment] * (len(rows) - 1)]
+def _named(view: View, *, own_past: bool) -> list[list[tuple[str, str]]]:
+    """(words of one key, its id) of each group of commands; groups of which one has no key are left out."""
+    shown = {key_id: keys_shown(key, view.glyphs) for key_id, key in view.past_keys or USUAL}
+    groups = [*((LIVE,) if own_past else ()), *PARTS]
+    return [
+        [(f"{shown[key_id]} {does}".strip(), key_id) for key_id, does in group]
+        for group in groups
+        if all(key_id in shown for key_id, _ in group)
+    ]
 
 
-def _strips(frame: Frame, replay: Replay, selected: int, width: int, room: int) -> tuple[list[GpuSample], int, int]:
-    """The GPUs that have a strip (if not all fit, those around the selected one), the cells before it, its columns."""
-    gpus = frame.snapshot.gpus
-    count = min(len(gpus), max(room - 2 - bool(replay.differs), 1 if room > 1 else 0))
-    first = max(0, min(selected - count // 2, len(gpus) - count))
-    shown = list(gpus[first : first + count])
-    label = max((len(str(gpu.static.index)) for gpu in gpus), default=1) + 3
-    return shown, label, max(10, width - label - 2)
-
-
-def _named(keys: PastKeys, glyphs: Glyphs, *, own_past: bool) -> list[tuple[str, list[tuple[str, str]]]]:
-    """(words, [(words of one key, its id)]) of each group of commands; those without a key are left out."""
-    shown = {key_id: keys_shown(key, glyphs) for key_id, key in keys or USUAL}
-    groups = []
-    for group in (*((LIVE,) if own_past else ()), *PARTS):
-        parts = [(f"{shown[key_id]} {does}".strip(), key_id) for key_id, does in group if key_id in shown]
-        if len(parts) == len(group):
-            groups.append((" ".join(words for words, _ in parts), parts))
-    return groups
-
-
-def _state(replay: Replay, glyphs: Glyphs, width: int, offset: float, past_keys: PastKeys, hidden: str) -> Row:
-    rule = glyphs.rule
+def _state(view: View, replay: Replay, width: int, hidden: str) -> Line:
+    rule = view.glyphs.rule
     title = "this run's past" if replay.own_past else "replay"
     line = Line().add(f"{rule} ", "rule").add(title, "title").add("  ")
-    line.add(f"{'playing' if replay.playing else 'paused'} {replay.speed:g}{glyphs.times}", "level.info")
+    line.add(f"{'playing' if replay.playing else 'paused'} {replay.speed:g}{view.glyphs.times}", "level.info")
     into, whole = elapsed(replay.position - replay.begin, 1), elapsed(replay.end - replay.begin, 1)
-    line.add(f"  {clock_time(replay.position, offset)} ", "text")
+    line.add(f"  {clock_time(replay.position, view.utc_offset_s)} ", "text")
     if width >= LEAST_LENGTH_WIDTH:
         line.add(f" {into} of {whole} ", "text")
     line.add(hidden, "dim")
     if replay.judged_pct is not None:
         line.add(f" judging: {replay.judged_pct:.0f} % ", "level.info")
-    keys = ""
-    for words, _ in _named(past_keys, glyphs, own_past=replay.own_past):
-        if line.width + len(keys) + len(words) + 7 <= width:
-            keys += ("   " if keys else "") + words
-    if keys:
-        line.rule(width - len(keys) - 3, rule).add(f" {keys} ", "dim")
-    return line.rule(width, rule).row(width)
+    keys = Line()
+    for parts in _named(view, own_past=replay.own_past):
+        length = sum(len(words) + 1 for words, _ in parts) - 1
+        if line.width + keys.width + length + 7 <= width:
+            for i, (words, key_id) in enumerate(parts):
+                keys.add((" " if i else "   ") if keys.width else "", "dim").add(words, "dim", key_id)
+    if keys.width:
+        line.rule(width - keys.width - 3, rule).add(" ", "dim").add_line(keys).add(" ", "dim")
+    return line.rule(width, rule)
 
 
-def _strip(replay: Replay, gpu: int, columns: int, glyphs: Glyphs) -> list[tuple[str, str]]:
+def _strip(replay: Replay, gpu: int, columns: int, glyphs: Glyphs) -> list[Span]:
     """One GPU's verdicts over the whole recording, a character a column."""
     changes = [change for change in replay.changes if change.gpu == gpu]
     times = [change.t for change in changes]

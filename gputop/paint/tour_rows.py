@@ -11,6 +11,7 @@ from gputop.model.quantity import GIB
 from gputop.monitor import Frame
 from gputop.paint import panes
 from gputop.paint.line import Line, Row, folded
+from gputop.paint.panes import ShownGpu
 from gputop.paint.view import View
 
 WINDOW_S = 30.0
@@ -143,12 +144,13 @@ def _side(frame: Frame, at: int, words: str, view: View, width: int, room: int) 
     if position is None:
         rows.append(Line().to(2).add(f"GPU {at} is not among those that are watched (--gpus)", "dim").row(width))
     else:
-        lanes = panes.lanes(frame, view, position, width)
+        g = ShownGpu(frame, view, position)
+        lanes = panes.lanes(g, width)
         if room < least + len(lanes) + LEAST_CHART:
             lanes = []
         charts = max(LEAST_CHART, min(MOST_CHART, room - least + LEAST_CHART - len(lanes)))
-        rows += panes.chart(frame, view, position, width, charts) + lanes
-        spoken = panes.evidence_rows(frame, view, position, width, words_rows)
+        rows += panes.chart(g, width, charts) + lanes
+        spoken = panes.evidence_rows(g, width, words_rows)
         rows += spoken + [Line().row(width)] * (words_rows - len(spoken))
     return rows + [Line().row(width)] * (least - len(rows))
 

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.telling import group_of
 from gputop.monitor import Frame
 from gputop.paint import process_table
-from gputop.paint.process_columns import BY_VERDICT
-from gputop.paint.process_filter import NO_FILTER
+from gputop.paint.process_columns import BY_VERDICT, NO_FILTER
 from gputop.paint.process_table import ShownProcess
 from gputop.paint.view import Focus, Layout, TreeMode, View, selected_count, selected_gpu, zoomed
 from gputop.paint.words import counted_groups

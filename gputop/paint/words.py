@@ -1,4 +1,4 @@
-"""A snapshot in words: product names, where SM comes from, a verdict's headline, evidence and remedy, the counts."""
+"""A snapshot in words and numbers: product names, where SM comes from, a verdict's evidence and remedy, the counts."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from gputop.diagnosis.host_side import serving_on
-from gputop.diagnosis.rules.feeding_rules import WORTH_SAYING, feeder_words, kind_of, taken_by
 from gputop.diagnosis.sm_remedy import power_word
 from gputop.diagnosis.telling import GROUPS, HALF, LOST_TITLE, WORKING_POORLY, group_of, telling
-from gputop.diagnosis.thresholds import FEEDER_STANDS_OUT, TOLD_SLOWER
+from gputop.diagnosis.thresholds import TOLD_SLOWER, WIDE_GAP
 from gputop.diagnosis.types import (
     HOLDING_MEMORY,
     NOT_WORKING_ALARM,
     STATE_WORDS,
-    Attribution,
     GpuDiagnosis,
     Level,
 )
-from gputop.model.derived import lacks_sm
-from gputop.model.feeders import Feeders, MainWaits
+from gputop.model.derived import lacks_sm, throttle_words
 from gputop.model.metrics import ACTIVITY_KEYS
-from gputop.model.quantity import mfu_words, per_second, share, step_time, terminal_safe, wrapped
+from gputop.model.quantity import NOT_MEASURED, mfu_words, per_second, step_time, terminal_safe, wrapped
 from gputop.model.serving import ServerRow, server_forms
 from gputop.model.sm import MEASURED, SM_SOURCES, SmSource
-from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
+from gputop.model.snapshot import GpuSample, Snapshot
 from gputop.model.steps import SOURCE_WORDS, StepPace, StepPeriod, comparable_s, phase_word, slowest
 from gputop.monitor import Frame, stepping_on
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Span, cells, fit
-from gputop.paint.numbers import Field
+from gputop.paint.line import Span, cells, fit, gb_per_s, gib, pct, whole
 
+Field = tuple[str, str]
+"""Text and style of what is shown whole or not at all."""
 AVERAGED = (
     "util_pct", "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "fp32_active_pct", "fp64_active_pct",
     "dram_active_pct",
@@ -234,33 +232,32 @@ def first_rows(lines: list[list[Span]], rows: int, width: int, glyphs: Glyphs) -
     return [*lines[: rows - 1], [*before, (text[: room - len(glyphs.more)] + glyphs.more, style)]]
 
 
-def evidence_and_remedy(
-    d: GpuDiagnosis, glyphs: Glyphs, evidence: list[list[Span]], remedy: list[list[Span]], width: int, rows: int
+def verdict_lines(
+    gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int, rows: int, above: Sequence[list[Span]] = ()
 ) -> list[list[Span]]:
-    """Evidence and remedy in at most ``rows`` rows: if need be with the short remedy, then with less evidence."""
-    if len(evidence) + len(remedy) > rows and (short := telling(d).remedy_short):
-        remedy = _wrapped(glyphs.remedy, short, width, "remedy")[:1]
-    return first_rows(evidence, max(1, rows - len(remedy)), width, glyphs) + remedy
+    """Evidence, remedy, and then badges and notes, wrapped to ``width``, in at most ``rows`` rows.
 
-
-def words_for(
-    gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, width: int
-) -> tuple[list[list[Span]], list[list[Span]], list[list[Span]]]:
-    """Evidence, remedy, and then badges and notes, each wrapped to ``width``."""
+    If need be with the short remedy, then with less evidence. Words matter more than the rows that stand ``above`` them
+    but for the first.
+    """
     told = telling(d)
-    evidence, style = because(d, gpu)
-    evidence_rows = _wrapped(glyphs.because, evidence, width, style)
+    first, style = because(d, gpu)
+    evidence = _wrapped(glyphs.because, first, width, style)
     for line in told.evidence[1:]:
-        evidence_rows += _wrapped(glyphs.because, line, width, style)
+        evidence += _wrapped(glyphs.because, line, width, style)
     remedy = _wrapped(glyphs.remedy, told.remedy, width, "remedy")
-    extra: list[list[Span]] = []
+    lines = [*above[: max(1, rows - len(evidence) - len(remedy))]]
+    room = rows - len(lines)
+    if len(evidence) + len(remedy) > room and told.remedy_short:
+        remedy = _wrapped(glyphs.remedy, told.remedy_short, width, "remedy")[:1]
+    lines += first_rows(evidence, max(1, room - len(remedy)), width, glyphs) + remedy
     for badge in told.beside:
-        extra += _wrapped(glyphs.level(badge.level), badge.evidence, width, "text")
-        extra += _wrapped(glyphs.remedy, badge.remedy, width, "remedy")
+        lines += _wrapped(glyphs.level(badge.level), badge.evidence, width, "text")
+        lines += _wrapped(glyphs.remedy, badge.remedy, width, "remedy")
     for note in told.notes:
-        if note != evidence:
-            extra += _wrapped(glyphs.dot, note, width, "dim")
-    return evidence_rows, remedy, extra
+        if note != first:
+            lines += _wrapped(glyphs.dot, note, width, "dim")
+    return first_rows(lines, rows, width, glyphs)
 
 
 @lru_cache(maxsize=64)
@@ -278,6 +275,141 @@ def _wrapped(glyph: str, text: str, width: int, style: str) -> list[list[Span]]:
     lines = _lines(text, max(8, width - 2))
     lead = len(glyph) + 1
     return [[(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)]
+
+
+# The numbers of one GPU as fields of fixed width: utilisation, counters, buses, the board.
+
+
+def sm_text(gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, *, newest: bool) -> Span:
+    """The SM number: measured, a bound, or n/a; never one under another's name.
+
+    Green praises, so not on a red GPU, nor at 0. ``newest`` is a single second, on which no verdict stands: dim.
+    """
+    if gpu.sm_active_pct is not None:
+        praised = not is_red(d) and gpu.sm_active_pct >= 0.5
+        return pct(gpu.sm_active_pct), "dim" if newest else "value.sm" if praised else "strong"
+    if gpu.sm_high_pct is not None and gpu.sm_high_pct < 99.5:
+        return f"{glyphs.at_most}{gpu.sm_high_pct:.0f}"[:4].rjust(3), "dim"
+    return (glyphs.more if _is_coming(gpu) else NOT_MEASURED), "dim"
+
+
+def _is_coming(gpu: GpuSample) -> bool:
+    """Whether SM activity is measured and only waits for its second sample."""
+    lack = gpu.sm_lack
+    return gpu.sm_source in MEASURED and gpu.sm_active_pct is None and lack is not None and lack.kind == "collecting"
+
+
+def shown_gap(gpu: GpuSample) -> int | None:
+    """UTIL − SM in points, of the two as they are shown: who subtracts them finds the same. Never below 0."""
+    if gpu.util_pct is None or gpu.sm_active_pct is None:
+        return None
+    return max(0, int(pct(gpu.util_pct)) - int(pct(gpu.sm_active_pct)))
+
+
+def gap_style(gap: float | None, *, alarm: bool) -> str:
+    """How a gap in points, as shown, is drawn; ``alarm`` is that of a GPU that is busy and not working."""
+    return "value.alarm" if alarm else "value.gap" if gap is not None and gap >= WIDE_GAP else "dim"
+
+
+def number_labels(
+    gpu: GpuSample, d: GpuDiagnosis, glyphs: Glyphs, rows: int = 3, *, newest: bool | None = None
+) -> list[list[Span]]:
+    """The first ``rows`` of UTIL, SM and GAP with their labels, one row each; those of one second are dim."""
+    newest = is_newest(d) if newest is None else newest
+    sm, sm_style = sm_text(gpu, d, glyphs, newest=newest)
+    gap = shown_gap(gpu)
+    style = "dim" if gap is None or newest else gap_style(gap, alarm=d.busy_not_working is not None)
+    absent = glyphs.more if _is_coming(gpu) else NOT_MEASURED
+    labels: list[list[Span]] = [
+        [("  UTIL ", "dim"), (pct(gpu.util_pct, 4), "dim" if newest else "strong")],
+        [("  SM   ", "dim"), (f"{sm:>4}", sm_style)],
+        [("  GAP  ", "dim"), (f"{absent if gap is None else gap:>4}", style)],
+    ]
+    return labels[:rows]
+
+
+def fields(parts: list[Field], width: int, gap: str = "   ") -> list[Span]:
+    """As many fields as fit, from the left; a field is never cut."""
+    spans: list[Span] = []
+    used = 0
+    for text, style in parts:
+        need = len(text) + (len(gap) if spans else 0)
+        if used + need > width:
+            break
+        if spans:
+            spans.append((gap, "text"))
+        spans.append((text, style))
+        used += need
+    return spans
+
+
+def memory(gpu: GpuSample) -> str:
+    """Memory in use and in all: ``58.0 / 80.0 GiB``, and whether it is the host's."""
+    total = gib(gpu.mem_total_bytes).strip()
+    unified = " unified" if gpu.static.unified_memory else ""
+    return f"{gib(gpu.mem_used_bytes, len(total))} / {total} GiB{unified}"
+
+
+def counters(gpu: GpuSample) -> list[Field]:
+    """Tensor and DRAM activity as fields; left out together where neither is measured."""
+    if gpu.tensor_active_pct is None and gpu.dram_active_pct is None:
+        return []
+    return [
+        (f"TENSOR {pct(gpu.tensor_active_pct)}", "text"),
+        (f"DRAM {pct(gpu.dram_active_pct)}", "text"),
+    ]
+
+
+def buses(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
+    """PCIe and, where it exists, NVLink traffic in GB/s."""
+    links = (
+        ("PCIe", 3, gpu.pcie_rx_bytes_per_s, gpu.pcie_tx_bytes_per_s),
+        ("NVLink", 4, gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s),
+    )
+    return [
+        (f"{name} {glyphs.down}{gb_per_s(into, width)} {glyphs.up}{gb_per_s(out, width)} GB/s", "dim")
+        for name, width, into, out in links
+        if into is not None or out is not None
+    ]
+
+
+LEAST_TRAFFIC = 5e8
+"""Bytes a second that would not be shown as 0 GB/s: a bus on which nothing moves says nothing beside the others."""
+
+
+def busiest_bus(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
+    """The one link direction that carries most, for rows that have room for one only."""
+    links = (
+        (gpu.pcie_rx_bytes_per_s or 0.0, f"PCIe {glyphs.down}"),
+        (gpu.pcie_tx_bytes_per_s or 0.0, f"PCIe {glyphs.up}"),
+        (gpu.nvlink_rx_bytes_per_s or 0.0, f"NVLink {glyphs.down}"),
+        (gpu.nvlink_tx_bytes_per_s or 0.0, f"NVLink {glyphs.up}"),
+    )
+    value, text = max(links, key=lambda link: link[0])
+    return [(f"{text}{gb_per_s(value, 4)} GB/s", "text")] if value >= LEAST_TRAFFIC else []
+
+
+def watts(power_w: float | None, width: int = 3) -> str:
+    """Power in steps of 5 W: it never stands still, and nothing rests on less."""
+    return whole(None if power_w is None else 5.0 * round(power_w / 5.0), width)
+
+
+def board(gpu: GpuSample, glyphs: Glyphs) -> list[Field]:
+    """Power and temperature; the clock where something slows it, and memory errors where there are any."""
+    limit = "" if gpu.power_limit_w is None else f" / {gpu.power_limit_w:.0f}"
+    parts: list[Field] = []
+    if gpu.power_w is not None:
+        parts.append((f"{watts(gpu.power_w)}{limit} W", "text"))
+    if gpu.temp_c is not None:
+        parts.append((f"{whole(gpu.temp_c, 2)} {glyphs.degree}", "text"))
+    if slowed := throttle_words(gpu.throttle_reasons or 0):
+        clock = "" if gpu.sm_clock_max_mhz is None else f" / {gpu.sm_clock_max_mhz:.0f}"
+        parts.append((f"{whole(gpu.sm_clock_mhz, 4)}{clock} MHz", "text"))
+        parts.append((", ".join(slowed), "level.yellow"))
+    lately = gpu.ecc_uncorrected_volatile
+    if errors := gpu.ecc_uncorrected if lately is None else lately:
+        parts.append((f"ECC {errors}{' in its life' if lately is None else ''}", "level.red"))
+    return parts
 
 
 # How fast the job on a GPU steps, in the words of its title.
@@ -368,122 +500,3 @@ def _slowest_rank(steps: Sequence[StepPace], run: str) -> StepPace | None:
     if last is None or takes(last) <= TOLD_SLOWER * median(takes(pace) for pace in ranks):
         return None
     return last
-
-
-# Feeders in the words of the screen: the busiest one beside the mean, the main thread's waits, who takes the cores.
-
-LANE_STATES = {
-    "loader_run_pct": "run",
-    "loader_wait_pct": "queued",
-    "loader_disk_pct": "disk",
-    "loader_network_pct": "network",
-}
-"""Series of a lane → the state of a feeder that it is the mean of."""
-
-
-def busiest_share(d: GpuDiagnosis, series: str) -> float | None:
-    """What the busiest feeder did of a lane's state, 0–1, where it stands out from the mean; else None."""
-    feeders = d.attribution.feeders if d.attribution is not None else None
-    state = LANE_STATES.get(series)
-    if feeders is None or state is None or feeders.n < 2:
-        return None
-    busiest: float = getattr(feeders.busiest, state)
-    return busiest if busiest - getattr(feeders.mean, state) >= FEEDER_STANDS_OUT else None
-
-
-def feeder_fields(a: Attribution) -> list[Field]:
-    """Who feeds the GPU and what the busiest of them did, what main waited for, who else takes the cores."""
-    parts: list[Field] = []
-    if a.feeders is not None and a.feeders.n:
-        parts.append((terminal_safe(f"{_who(a, a.feeders)}: {feeder_words(a.feeders.busiest)}"), "text"))
-    if a.main_waits is not None:
-        waits = _waits(a.main_waits)
-        if waits:
-            parts.append((f"main waits: {waits}", "dim"))
-    taken = taken_by(a)
-    if taken is not None:
-        parts.append((terminal_safe(f"taken by others: {taken}"), "level.yellow"))
-    return parts
-
-
-def _who(a: Attribution, feeders: Feeders) -> str:
-    """``4 torch workers, the busiest``, ``1 of 4 torch workers``, ``6 host threads, the busiest``."""
-    kind = kind_of(feeders)
-    if a.loader_kind and feeders.kind == "workers":
-        kind = f"{a.loader_kind} {kind}"
-    if feeders.uneven:
-        return f"{feeders.active} of {feeders.n} {kind}"
-    return f"{feeders.n} {kind}" + (", the busiest" if feeders.n > 1 else "")
-
-
-def _waits(waits: MainWaits) -> str:
-    """The two things that the main thread waited for most."""
-    parts = [(getattr(waits, name), name) for name in MainWaits.__struct_fields__]
-    largest = sorted((part for part in parts if part[0] >= WORTH_SAYING), reverse=True)[:2]
-    return ", ".join(f"{name} {share(value)}" for value, name in largest)
-
-
-def thread_words(process: ProcessSample, workers: Sequence[ProcessSample]) -> str | None:
-    """``threads 6 R2``: host threads that feed a GPU process without workers, and how many cores' worth of them run."""
-    if workers or not process.feeder_threads:
-        return None
-    running = round((process.pool_run_pct or 0.0) / 100.0)
-    return f"threads {round(process.feeder_threads)}" + (f" R{running}" if running else "")
-
-
-# A command line shortened to its job: interpreter and script by name, a launcher together with what it starts.
-#
-# Pure. The whole command is shown in the details and by scrolling the column.
-
-INTERPRETERS = ("python", "pypy")
-LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "mpirun", "horovodrun")
-LAUNCHING_MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun",
-                     "accelerate.commands.launch": "accelerate", "deepspeed.launcher.launch": "deepspeed"}  # fmt: skip
-COUNTS = r"(?:--nproc[_-]per[_-]node|--num[_-]processes|--num[_-]gpus|-np|-n)(?:=(\w+))?$"
-"""Options that say how many processes a launcher starts."""
-WITH_VALUE = frozenset(("-X", "-W", "-c"))
-"""Options of an interpreter that take the next word."""
-
-
-@lru_cache(maxsize=512)
-def job_words(command: str) -> str:
-    """``python train.py --lr 1``, ``python -m vllm.serve``, ``torchrun 4 × train.py``; other programs by their name."""
-    words = command.split()
-    if not words:
-        return command
-    name, rest = _base(words[0]), words[1:]
-    if name.rstrip("0123456789.") not in INTERPRETERS:
-        return _launched(name, rest) if name in LAUNCHERS else " ".join([name, *rest])
-    name = "python" if name.startswith("python") else name
-    while rest and rest[0].startswith("-") and rest[0] != "-m":
-        if rest[0] == "-c":
-            return " ".join([name, *rest])
-        rest = rest[2:] if rest[0] in WITH_VALUE else rest[1:]
-    if rest[:1] == ["-m"] and len(rest) > 1:
-        launcher = LAUNCHING_MODULES.get(rest[1])
-        return _launched(launcher, rest[2:]) if launcher else " ".join([name, *rest])
-    if not rest:
-        return name
-    script = _base(rest[0])
-    return _launched(script, rest[1:]) if script in LAUNCHERS else " ".join([name, script, *rest[1:]])
-
-
-def _base(word: str) -> str:
-    return word.rstrip("/").rsplit("/", 1)[-1]
-
-
-def _launched(launcher: str, rest: list[str]) -> str:
-    """The launcher, how many processes it starts, and what: the first word that is a script, or -m's module."""
-    number = ""
-    for place, word in enumerate(rest):
-        count_option = re.match(COUNTS, word)
-        if count_option:
-            number = count_option[1] or (rest[place + 1] if place + 1 < len(rest) else "")
-        if word in ("-m", "--module") and place + 1 < len(rest):
-            job = [rest[place + 1], *rest[place + 2 :]]
-        elif word.endswith(".py"):
-            job = [_base(word), *rest[place + 1 :]]
-        else:
-            continue
-        return " ".join([launcher, *([number, "×"] if number else []), *job])
-    return " ".join([launcher, *rest])

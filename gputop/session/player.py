@@ -20,8 +20,7 @@ from gputop.model.snapshot import Snapshot
 from gputop.model.source import PlayedSource, Source
 from gputop.monitor import Frame, Monitor
 from gputop.paint.line import clock_time
-from gputop.paint.replay_bar import Replay
-from gputop.paint.view import View
+from gputop.paint.view import Replay, View
 from gputop.session.judged import CHART_MARGIN, COLLECTING, HISTORY_S, Checkpoint, Judged
 from gputop.session.record_run import CLOSE_S
 from gputop.session.session import Session

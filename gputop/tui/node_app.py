@@ -24,12 +24,11 @@ from gputop.output.ansi import Differ
 from gputop.paint.glyphs import Depth
 from gputop.paint.header import WASTE
 from gputop.paint.keys import KEYS, NO_KEYS, REPLAY_KEYS, Key, unknown_key, wanted_keys
-from gputop.paint.layout import density
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import column_at, existing_columns
 from gputop.paint.process_table import ShownProcess
 from gputop.paint.theme import THEMES, Theme
-from gputop.paint.view import View
+from gputop.paint.view import View, density
 from gputop.paint.view_changes import after_key, next_counted
 from gputop.session.player import Playback
 from gputop.session.record_run import end_if_failed

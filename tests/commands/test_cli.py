@@ -18,7 +18,7 @@ from gputop.cli import main
 from gputop.commands.command_line import parse
 from gputop.commands.registry import TOPICS, commands, commands_and_parts
 from gputop.commands.shared_options import filter_of
-from gputop.paint.process_filter import parse as parse_filter
+from gputop.paint.process_columns import parse as parse_filter
 from tests.nvml.stand_in import Scenario
 from tests.support.command import gputop, is_one_line
 

@@ -12,7 +12,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import SERVED_BY_PARENT, Outsider, WaitEnd, main_looks
 from gputop.model.redaction import Redactor
 from gputop.model.snapshot import CgroupName, FeedTime, MainTime, ProcessSample, ProcessStatic, Snapshot
-from gputop.paint.words import feeder_fields
+from gputop.paint.host_rows import feeder_fields
 from tests.support.scenes import HOST, Watch, gpu, snap, steady, told, train, workers
 
 STATES = ("run", "queued", "disk", "network", "lock", "sleep", "poll")

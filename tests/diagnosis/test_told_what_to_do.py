@@ -9,7 +9,7 @@ import pytest
 from gputop.cli import main
 from gputop.features.alerts.alert_table import parse as parse_condition
 from gputop.model.expression import ExpressionError
-from gputop.paint.process_filter import parse as parse_filter
+from gputop.paint.process_columns import parse as parse_filter
 
 
 def test_a_wrong_command_is_told_the_right_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from gputop.monitor import STEP_SERIES, Monitor
 from gputop.output.comparison import compare, compare_data, verdict_line
 from gputop.output.report_text import report_data, report_text
 from gputop.paint.main_screen import main_screen
-from gputop.paint.panes import figure_words, title
+from gputop.paint.panes import ShownGpu, figure_words, title
 from gputop.paint.view import View
 from gputop.paint.words import step_words
 from gputop.recording.decode import Decoder
@@ -249,7 +249,7 @@ def test_a_step_s_time_stands_beside_every_verdict_at_80_columns_and_the_verdict
         stepping = replace(frame, steps=(replace(pace, gpu=position),))
         view = View(gpu=frame.snapshot.gpus[position].static.uuid)
         for width in (80, 120, 160):
-            said = "".join(text for text, _ in title(stepping, view, position, width))
+            said = "".join(text for text, _ in title(ShownGpu(stepping, view, position), width))
             assert "412 ms/step" in said or "412 ms a step" in said, said
             assert telling(d).title[:8].lower() in said.lower() and figure_words(d) in said and len(said) == width
             assert width == 80 or telling(d).title in said.lower()

@@ -25,9 +25,8 @@ from gputop.paint.glyphs import ASCII, COLOUR
 from gputop.paint.gpu_page import gpu_details
 from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
-from gputop.paint.numbers import board
 from gputop.paint.view import View
-from gputop.paint.words import count_words, model_name, product
+from gputop.paint.words import board, count_words, model_name, product
 from gputop.recording.writer import RecordingWriter
 from tests.nvml.stand_in import Scenario
 from tests.support.frames import demo_frame

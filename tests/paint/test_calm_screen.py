@@ -10,9 +10,10 @@ from msgspec.structs import replace
 
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
+from gputop.paint.header import hint_of
 from gputop.paint.keys import KEYS
 from gputop.paint.main_screen import main_screen
-from gputop.paint.view import View, hint_of
+from gputop.paint.view import View
 from gputop.session.player import Playback
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource

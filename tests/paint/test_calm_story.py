@@ -13,12 +13,11 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint import layout
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import COLOUR, MONO
-from gputop.paint.header import summary, summary_target
+from gputop.paint.header import summary
 from gputop.paint.help_rows import help_rows
-from gputop.paint.main_screen import main_screen
+from gputop.paint.main_screen import LEAST_PROCESSES, MOST_PROCESSES, kept_processes, main_screen
 from gputop.paint.theme import THEMES
 from gputop.paint.verdict_history import finding_blocks
 from gputop.paint.view import View, selected_gpu
@@ -47,11 +46,10 @@ def test_every_gpu_and_every_count_is_on_the_smallest_screen() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
 def test_no_count_is_hidden_at_any_width_and_a_click_meets_the_right_one(width: int) -> None:
     frame = demo_frame()
-    row = summary(frame, View(), width)
+    row = summary(frame, View(), width).row(width)
     text = "".join(part for part, _ in row)
     assert all(f" {n} " in text for n in (3, 2, 1)) and len(text) == width
-    target = summary_target(frame, View(), width)
-    assert target is not None
+    target = summary(frame, View(), width).target("count")
     assert target.at(text.index("starved")) is not None
     assert target.at(text.index("starved")).key == "starved"  # type: ignore[union-attr]
 
@@ -59,7 +57,7 @@ def test_no_count_is_hidden_at_any_width_and_a_click_meets_the_right_one(width: 
 @pytest.mark.parametrize("scenario", ["stalled", "half_working", "no_tensor_cores"])
 def test_the_count_over_a_yellow_verdict_is_yellow_too(scenario: str) -> None:
     frame = last_of(scenario)
-    row = summary(frame, View(), 120)
+    row = summary(frame, View(), 120).row(120)
     assert not any(style.startswith("level.green") for _, style in row)
     words = "half working" if scenario == "half_working" else "working poorly"
     assert any(words in text and style.startswith("level.yellow") for text, style in row)
@@ -187,8 +185,8 @@ def test_on_the_largest_screen_charts_take_half_of_a_pane_and_verdicts_what_the_
 
 @pytest.mark.parametrize("gpus", [1, 4, 8, 16])
 def test_charts_take_the_rows_that_so_many_gpus_need_for_no_processes(gpus: int) -> None:
-    assert layout.LEAST_PROCESSES <= layout.kept_processes(90, gpus) <= layout.MOST_PROCESSES
-    assert layout.kept_processes(90, gpus) <= layout.kept_processes(90, 2 * gpus)
+    assert LEAST_PROCESSES <= kept_processes(90, gpus) <= MOST_PROCESSES
+    assert kept_processes(90, gpus) <= kept_processes(90, 2 * gpus)
 
 
 @pytest.mark.parametrize("width", [60, 80])

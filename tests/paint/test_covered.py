@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.paint.main_screen import main_screen
-from gputop.paint.process_filter import parse
+from gputop.paint.process_columns import parse
 from gputop.tui.node_app import Canvas, GputopApp
 from gputop.tui.screens.box import Ask
 from gputop.tui.screens.scrolling import RowsScreen

@@ -10,12 +10,13 @@ import pytest
 from gputop.diagnosis.telling import program, telling
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import Differ, _cells, plain_text
-from gputop.paint.charts import chart_width
+from gputop.paint.header import hint_of
 from gputop.paint.keys import KEYS
 from gputop.paint.main_screen import Painter, main_screen
+from gputop.paint.panes import chart_width
 from gputop.paint.process_table import shown_rows
 from gputop.paint.theme import THEMES
-from gputop.paint.view import View, hint_of, selected_gpu
+from gputop.paint.view import View, selected_gpu
 from gputop.sources.simulation.scenarios import SCENARIOS
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 from tests.support.frames import MOMENT, demo_frame

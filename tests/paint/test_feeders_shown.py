@@ -9,10 +9,11 @@ from gputop.model.feeders import Feeders, FeederShares, MainWaits, Outsider
 from gputop.monitor import Frame, Monitor
 from gputop.paint import host_rows, panes
 from gputop.paint.glyphs import COLOUR
+from gputop.paint.host_rows import feeder_fields
 from gputop.paint.line import Row
+from gputop.paint.panes import ShownGpu
 from gputop.paint.process_columns import loader_words
 from gputop.paint.view import View
-from gputop.paint.words import feeder_fields
 from tests.support.scenes import gpu, snap, train, workers
 
 UNEVEN = Feeders(
@@ -36,13 +37,13 @@ def _frame(attribution: Attribution) -> Frame:
 
 
 def test_the_busiest_feeder_stands_beside_the_mean_of_all() -> None:
-    rows = _text(panes.lanes(_frame(ATTRIBUTION), View(COLOUR), 0, 160)).splitlines()
+    rows = _text(panes.lanes(ShownGpu(_frame(ATTRIBUTION), View(COLOUR), 0), 160)).splitlines()
     loaders = next(row for row in rows if row.startswith("  loaders"))
     assert loaders.rstrip().endswith("9 % max 36")
     queued = next(row for row in rows if row.startswith("  queued"))
     assert queued.rstrip().endswith("max 64")
     even = replace(UNEVEN, mean=UNEVEN.busiest)
-    rows_even = _text(panes.lanes(_frame(replace(ATTRIBUTION, feeders=even)), View(COLOUR), 0, 160))
+    rows_even = _text(panes.lanes(ShownGpu(_frame(replace(ATTRIBUTION, feeders=even)), View(COLOUR), 0), 160))
     assert "max" not in rows_even
 
 

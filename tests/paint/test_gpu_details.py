@@ -20,9 +20,8 @@ from gputop.paint.detail_page import (
     stepped,
 )
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
-from gputop.paint.gpu_page import gpu_details
+from gputop.paint.gpu_page import gpu_details, provenance_rows
 from gputop.paint.line import cells
-from gputop.paint.numbers import provenance_rows
 from gputop.paint.theme import THEMES
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View

@@ -9,10 +9,11 @@ from gputop.commands.screen import first_view
 from gputop.config import Settings
 from gputop.model.sm import LackKind, SmLack, SmSource
 from gputop.paint.glyphs import COLOUR, Terminal
+from gputop.paint.header import hint_line, hint_of, last_hint
 from gputop.paint.keys import KEYS
 from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
-from gputop.paint.view import View, hint_of, hint_row, last_hint
+from gputop.paint.view import View
 from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import playback_on
 from tests.support.frames import demo_frame
@@ -34,7 +35,7 @@ def test_the_hint_names_the_users_own_keys() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80, 160])
 def test_the_line_is_exactly_as_wide_as_the_screen_and_cuts_no_key(width: int) -> None:
-    row = hint_row(hint_of(KEYS), width)
+    row = hint_line(hint_of(KEYS), width).row(width)
     text = "".join(part for part, _ in row)
     assert cells(text) == width
     assert width < 40 or "? help" in text
@@ -71,7 +72,7 @@ async def test_no_key_takes_the_line_away_and_a_click_on_it_is_its_key() -> None
         await pilot.pause()
         assert app.view.hint
         await pilot.click(
-            offset=("".join(text for text, _ in hint_row(last_hint(demo_frame(), app.view), 120)).index("?"), 39)
+            offset=("".join(text for text, _ in hint_line(last_hint(demo_frame(), app.view), 120).spans).index("?"), 39)
         )
         await pilot.pause()
         assert type(app.screen).__name__ == "HelpScreen"

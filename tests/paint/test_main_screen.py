@@ -15,11 +15,11 @@ from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.line import Row, cells
 from gputop.paint.main_screen import Painter, main_screen
-from gputop.paint.numbers import number_labels
-from gputop.paint.process_filter import parse
+from gputop.paint.process_columns import parse
 from gputop.paint.process_table import key_of, shown_rows
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View, selected_gpu
+from gputop.paint.words import number_labels
 from tests.support.frames import demo_frame
 
 SIZES = [(40, 10), (60, 15), (80, 24), (100, 30), (120, 36), (160, 48), (200, 60), (300, 100), (20, 5), (5, 3), (1, 1)]
@@ -238,7 +238,7 @@ def test_code_in_a_remedy_is_not_broken_at_a_hyphen() -> None:
 def test_what_comes_with_the_next_sample_is_no_missing_value(kind: LackKind | None, said: str) -> None:
     lack = SmLack(("collecting, by its words alone",), kind=kind)
     gpu = GpuSample(GpuStatic(0, "GPU-0", "H100"), util_pct=60, sm_source="gpm", sm_lack=lack)
-    labels = number_labels(gpu, COLOUR, alarm=False, red=False)
+    labels = number_labels(gpu, demo_frame().diagnoses[0], COLOUR)
     assert [row[1][0].strip() for row in labels] == ["60", said, said]
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 
 from gputop.model.expression import LONGEST, ExpressionError
 from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
-from gputop.paint.process_columns import COLUMNS
-from gputop.paint.process_filter import ALIASES, NO_FILTER, parse, passes, remembered
+from gputop.paint.process_columns import ALIASES, COLUMNS, NO_FILTER, parse, passes, remembered
 from gputop.sources.simulation.life import slurm
 from tests.support.examples import any_text, looks
 

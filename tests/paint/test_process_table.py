@@ -12,8 +12,7 @@ from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.line import Row, cells
 from gputop.paint.main_screen import main_screen
-from gputop.paint.process_columns import COLUMNS, DEFAULT
-from gputop.paint.process_filter import parse
+from gputop.paint.process_columns import COLUMNS, DEFAULT, parse
 from gputop.paint.process_table import next_match, shown_rows
 from gputop.paint.view import View
 from gputop.sources.gpu_process import GpuProcess, unseen
@@ -101,11 +100,11 @@ def test_the_filter_and_the_tags_stand_in_the_title() -> None:
     first = process_table.key_of(shown_rows(frame, View())[0].process)
     for width in (40, 80, 160):
         view = View(filter=parse("gpu:3"), tagged=frozenset({first}))
-        title = process_table.title(view, width, 1)
+        title = process_table.title(view, width, 1).row(width)
         assert cells(_text(title)) == width
         assert "processes 1 pass gpu:3" in _text(title)
         assert "1 tagged" in _text(title)
-    assert "pass" not in _text(process_table.title(View(), 80, 8))
+    assert "pass" not in _text(process_table.title(View(), 80, 8).row(80))
 
 
 def test_a_tag_is_a_mark_and_moves_nothing() -> None:

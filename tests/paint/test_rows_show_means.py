@@ -10,9 +10,9 @@ from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.main_screen import main_screen
-from gputop.paint.numbers import number_labels, sm_text
 from gputop.paint.theme import THEMES
 from gputop.paint.view import View
+from gputop.paint.words import number_labels, sm_text
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 from tests.support.scenes import gpu
@@ -51,9 +51,10 @@ def test_the_row_of_a_starved_gpu_and_its_verdict_say_the_same(frames: list[Fram
     assert d.figure[1] == pytest.approx(100.0 - (d.means.util_pct or 0.0))
 
 
-def test_the_gap_is_the_difference_of_the_two_numbers_above_it() -> None:
+def test_the_gap_is_the_difference_of_the_two_numbers_above_it(frames: list[Frame]) -> None:
+    d = frames[-1].diagnoses[0]
     for util, sm in ((97.4, 87.6), (98.4, 88.6), (40.0, 41.0)):
-        shown = [int(row[1][0]) for row in number_labels(gpu(util=util, sm=sm), COLOUR, alarm=False, red=False)]
+        shown = [int(row[1][0]) for row in number_labels(gpu(util=util, sm=sm), d, COLOUR)]
         assert shown[2] == max(0, shown[0] - shown[1])
 
 
@@ -72,9 +73,12 @@ def test_a_broken_counter_has_no_mean_either() -> None:
     assert "n/a" in row
 
 
-def test_nothing_is_green_that_was_not_seen_to_work() -> None:
-    assert sm_text(gpu(sm=0.0), COLOUR, red=False)[1] == "strong"
-    assert sm_text(gpu(sm=88.0), COLOUR, red=False)[1] == "value.sm"
+def test_nothing_is_green_that_was_not_seen_to_work(frames: list[Frame]) -> None:
+    working, starved = frames[-1].diagnoses[1], frames[-1].diagnoses[STARVED]
+    styles = [
+        sm_text(gpu(sm=sm), d, COLOUR, newest=False)[1] for sm, d in ((0.0, working), (88.0, working), (88.0, starved))
+    ]
+    assert styles == ["strong", "value.sm", "strong"]
     assert COLOUR.level("grey-green") == COLOUR.grey != COLOUR.level("green")
     looks = THEMES["dark"].looks
     assert looks["level.grey-green"] != looks["level.green"]

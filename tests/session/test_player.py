@@ -11,7 +11,7 @@ from gputop.recording.recent_past import Memory
 from gputop.session.player import Playback, Player
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
-from gputop.tui.keys.time_keys import HANDLERS, TimeKeys
+from gputop.tui.keys.key_handlers import TimeKeys
 from tests.support.frames import MOMENT
 from tests.support.recording_frames import rounded
 
@@ -96,7 +96,7 @@ def test_of_keys_that_come_while_a_frame_is_made_only_the_last_is_made(monkeypat
     real = Player._rebuild
     monkeypatch.setattr(Player, "_rebuild", lambda p: made.append(p.source.position) or real(p))
     for _ in range(4):
-        HANDLERS["back"](keys)
+        keys.handlers()["back"]()
     assert asked == ["paint"] * 4 and made == []
     assert playback.take_past()
     assert made == [MOMENT + 25] and playback.frame is not None

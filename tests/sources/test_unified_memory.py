@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, HostSample
-from gputop.paint.numbers import memory
+from gputop.paint.words import memory
 from tests.nvml.stand_in import GIB, Process, Scenario
 from tests.support.local_run import Run
 from tests.support.scenes import gpu, snap, train

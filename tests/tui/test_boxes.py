@@ -9,7 +9,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
 from gputop.paint.glyphs import ASCII
-from gputop.paint.process_filter import may_become_field
+from gputop.paint.process_columns import may_become_field
 from gputop.paint.theme import LIGHT
 from gputop.paint.view import View
 from gputop.tui.screens.box import Menu, Prompt, TextBox

@@ -8,9 +8,10 @@ from gputop.commands.command_line import overview
 from gputop.commands.registry import page_of
 from gputop.output.document import plain
 from gputop.paint import process_table
+from gputop.paint.header import hint_of
 from gputop.paint.keys import KEYS
 from gputop.paint.process_table import shown_rows
-from gputop.paint.view import View, hint_of
+from gputop.paint.view import View
 from gputop.tui.node_app import GputopApp, SnapshotReady
 from gputop.tui.screens.pages import HelpScreen
 from tests.support.fake_app import Asked, app_on, later, screen_text

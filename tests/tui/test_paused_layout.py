@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from gputop.diagnosis.types import VerdictChange
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
+from gputop.paint.header import hint_of
 from gputop.paint.keys import KEYS
 from gputop.paint.main_screen import main_screen
-from gputop.paint.replay_bar import Replay
-from gputop.paint.view import View, hint_of
+from gputop.paint.view import Replay, View
 from gputop.sources.simulation.simulated import snapshot_at
 from tests.support.frames import MOMENT
 

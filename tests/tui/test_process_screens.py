@@ -19,8 +19,7 @@ from gputop.model.snapshot import CgroupName, ProcessSample, ProcessStatic
 from gputop.monitor import Frame
 from gputop.paint.glyphs import ASCII, COLOUR, Glyphs, choose
 from gputop.paint.line import cells
-from gputop.paint.process_columns import DEFAULT
-from gputop.paint.process_filter import parse, passes
+from gputop.paint.process_columns import DEFAULT, parse, passes
 from gputop.paint.view import View
 from gputop.sources.processes.control import ProcessControl
 from gputop.sources.procfs import parse_stat, read_small

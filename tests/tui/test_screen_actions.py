@@ -13,11 +13,11 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from gputop.output.diagnosis_text import ticket_json, ticket_text
-from gputop.paint.header import summary_target, waste_words
+from gputop.paint.header import summary, waste_words
 from gputop.paint.keys import KEYS, PRESETS, REPLAY_KEYS, rebound, wanted_keys
+from gputop.paint.process_columns import job_words
 from gputop.paint.view import View
 from gputop.paint.view_changes import next_counted
-from gputop.paint.words import job_words
 from gputop.tui.screens.box import TextBox
 from gputop.tui.terminal.painted_lines import MOST_BYTES, copy_sequence
 from tests.support.fake_app import app_on
@@ -74,8 +74,7 @@ def test_the_share_that_was_no_work_is_of_the_node_and_what_was_not_judged_stand
 
 def test_a_click_on_a_count_goes_through_exactly_those_gpus() -> None:
     frame, view = demo_frame(), View()
-    target = summary_target(frame, view, 160)
-    assert target is not None
+    target = summary(frame, view, 160).target("count")
     words = {str(part.key) for column in range(160) if (part := target.at(column)) is not None and part.key}
     assert "BUSY, NOT WORKING" in words
     seen = []
@@ -183,12 +182,11 @@ def test_doctor_says_a_thing_once_for_gpus_that_are_alike() -> None:
 
 
 def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
-    from gputop.paint.glyphs import COLOUR
-    from gputop.paint.replay_bar import Replay, bar_rows, bar_targets, shown_keys
+    from gputop.paint.replay_bar import replay_bar, shown_keys
+    from gputop.paint.view import Replay
 
     frame, replay = demo_frame(), Replay(0.0, 100.0, 50.0, playing=False, speed=1.0, own_past=True)
-    rows = bar_rows(frame, replay, 0, COLOUR, 160, 48, 0.0)
-    targets = bar_targets(rows, frame, replay, 0, COLOUR, 160, 48)
+    rows, targets = replay_bar(frame, View(), replay, 160, 48)
     state = "".join(text for text, _ in rows[0])
     for words, key_id in (
         ("esc live", "release"),
@@ -200,7 +198,7 @@ def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
         assert target is not None and target.key == key_id
     assert targets[0] is not None and targets[0].at(2) is not None and targets[0].at(2).key is None  # type: ignore[union-attr]
     nvitop = (*rebound(KEYS, wanted_keys("nvitop", {}))[0], *rebound(REPLAY_KEYS, {"slower": "<", "on": "L"})[0])
-    other = "".join(text for text, _ in bar_rows(frame, replay, 0, COLOUR, 160, 48, 0.0, shown_keys(nvitop))[0])
+    other = "".join(text for text, _ in replay_bar(frame, View(past_keys=shown_keys(nvitop)), replay, 160, 48)[0][0])
     assert "← L step" in other
     assert "< . speed" in other
     assert targets[1] is not None and targets[1].key == (4, 154, 0.0, 100.0) and len(targets) == len(rows)
@@ -208,11 +206,11 @@ def test_a_click_into_the_bar_of_the_past_means_its_key_or_its_moment() -> None:
 
 def test_on_an_ascii_terminal_the_bar_of_the_past_names_its_keys_in_words_and_a_click_finds_them() -> None:
     from gputop.paint.glyphs import ASCII
-    from gputop.paint.replay_bar import Replay, bar_rows, bar_targets
+    from gputop.paint.replay_bar import replay_bar
+    from gputop.paint.view import Replay
 
     frame, replay = demo_frame(), Replay(0.0, 100.0, 50.0, playing=False, speed=1.0)
-    rows = bar_rows(frame, replay, 0, ASCII, 160, 48, 0.0)
-    (state, *_), (targets, *_) = rows, bar_targets(rows, frame, replay, 0, ASCII, 160, 48)
+    (state, *_), (targets, *_) = replay_bar(frame, View(glyphs=ASCII), replay, 160, 48)
     text = "".join(part for part, _ in state)
     assert text.isascii() and "left right step" in text and text.endswith("ends -")
     assert targets is not None and [targets.at(text.index(word)).key for word in ("left", "right")] == ["back", "on"]

@@ -36,7 +36,7 @@ from gputop.output.ansi import Differ
 from gputop.paint.glyphs import Depth, Glyphs
 from gputop.paint.keys import NO_KEYS, Key, rebound
 from gputop.paint.line import Row
-from gputop.paint.process_filter import NO_FILTER, remembered
+from gputop.paint.process_columns import NO_FILTER, remembered
 from gputop.paint.theme import THEMES, Theme
 from gputop.recording.recorded_times import moment
 from gputop.session.record_run import saved_picture

@@ -11,7 +11,7 @@ from gputop.model.quantity import memory, step_time, terminal_safe
 from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span, folded, pct, shorten, whole
-from gputop.paint.numbers import gap_style
+from gputop.paint.words import gap_style
 
 LABEL, NUMBERS, WITH_WORDS = 6, 6, 11
 """Cells beside a chart: the GPU and the axis at its left; numbers at its right, and with what they are."""

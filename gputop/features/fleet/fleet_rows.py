@@ -18,7 +18,7 @@ from gputop.output.document import text_lines
 from gputop.paint.charts import bar, gap_chart
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span, Target, fit, pct
-from gputop.paint.numbers import gap_style
+from gputop.paint.words import gap_style
 
 # A fleet's GPUs as cells of two or three columns: red above green is visible even at that size.
 

@@ -19,10 +19,11 @@ from gputop.features.fleet.judge import ABSENT, UNUSED
 from gputop.features.fleet.judge import WORDS as FLEET_WORDS
 from gputop.model.quantity import count, duration, terminal_safe
 from gputop.paint.glyphs import Glyphs
+from gputop.paint.header import hint_line
 from gputop.paint.help_rows import entry_rows, key_rows, legend_rows, section_rows
 from gputop.paint.keys import Key
 from gputop.paint.line import Line, Row, Target, clock_time, folded, for_terminal, shorten
-from gputop.paint.view import Hint, hint_row, hint_target
+from gputop.paint.view import Hint
 from gputop.paint.words import product
 
 # The first two rows of the fleet's screen: what it is, how old it is, and the counts that matter.
@@ -248,8 +249,8 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
     rows: list[Row] = [bar(frame, view, width), summary(frame, view, width)]
     targets: list[Target | None] = [None, None]
     problems = _problems(frame, view, width) if height >= 12 else []
-    hint = _hint(view.panel)
-    foot = [*problems, hint_row(hint, width)]
+    keys = hint_line(_hint(view.panel), width)
+    foot = [*problems, keys.row(width, "bar")]
     room = height - len(rows) - len(foot)
     if view.panel == "host":
         group = next((host for host in frame.hosts if host.name == view.host), None)
@@ -261,7 +262,7 @@ def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) ->
         rows[2:] = map(fleet_host.greyed, rows[2:])
     rows = rows[: height - len(foot)]
     rows += [Line().row(width)] * (height - len(foot) - len(rows)) + foot
-    targets = [*(targets + [None] * height)[: height - 1], hint_target(hint, width)]
+    targets = [*(targets + [None] * height)[: height - 1], keys.target()]
     return FleetPainted(for_terminal(rows, view.glyphs, width), targets, page)
 
 

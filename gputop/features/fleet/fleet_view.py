@@ -14,7 +14,7 @@ from gputop.features.fleet.fleet_reading import History
 from gputop.model.expression import Expression, Term, Vocabulary, parse_expression
 from gputop.paint.glyphs import COLOUR, Glyphs
 from gputop.paint.keys import Key
-from gputop.paint.process_filter import NO_FILTER
+from gputop.paint.process_columns import NO_FILTER
 
 # The filter of a fleet's rows, in the language of the process table: ``user:ml util<50 state:starved job~8830``.
 

@@ -17,8 +17,7 @@ from gputop.model.inspection import ProcessIdentity
 from gputop.model.snapshot import ProcessSample
 from gputop.monitor import Frame
 from gputop.paint import process_table
-from gputop.paint.process_columns import BY_VERDICT, COLUMNS
-from gputop.paint.process_filter import may_become_field, parse, remembered
+from gputop.paint.process_columns import BY_VERDICT, COLUMNS, may_become_field, parse, remembered
 from gputop.paint.view import View
 from gputop.tui.keys import MainScreen
 

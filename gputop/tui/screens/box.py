@@ -21,7 +21,7 @@ from textual.widgets import Input, Label, Static
 
 from gputop.paint.glyphs import COLOUR, Glyphs, ascii_only
 from gputop.paint.theme import PALETTES, THEMES, Theme
-from gputop.tui.screens.scrolling import ClosesOnce, hint, page_bindings
+from gputop.tui.screens.scrolling import ClosesOnce, hints_of, page_bindings
 from gputop.tui.terminal.painted_lines import copy_sequence
 
 # The frame, its colours, and the box that shows a text.
@@ -123,10 +123,8 @@ class TextBox(ModalScreen[None], ClosesOnce[None]):
             box.styles.border_left = box.styles.border_right = None
         box.border_title = self._title
         glyphs = self.app.view.glyphs if hasattr(self.app, "view") else COLOUR
-        words = hint(self.app, glyphs, "closes", "list_close") + hint(
-            self.app, glyphs, "scroll", "list_up", "list_down"
-        )
-        box.border_subtitle = words.strip()
+        hints = hints_of(self.app, glyphs, (("closes", "list_close"), ("scroll", "list_up", "list_down")))
+        box.border_subtitle = "   ".join(text for text, _ in hints)
 
     def action_close(self) -> None:
         self.dismiss(None)

@@ -23,7 +23,7 @@ from gputop.paint.process_page import find, process_details
 from gputop.paint.theme import Theme
 from gputop.paint.view import ProcessKey, View
 from gputop.paint.view_changes import other_gpu
-from gputop.tui.screens.scrolling import ClosesOnce, page_bindings, press_named
+from gputop.tui.screens.scrolling import ClosesOnce, page_bindings, press
 from gputop.tui.terminal.painted_lines import Lines
 
 LOOK_S = 0.25
@@ -106,12 +106,11 @@ class DetailsScreen(ClosesOnce[None]):
 
     def on_click(self, event: events.Click) -> None:
         """A click into the charts reads that moment; one on a key's name in the last row is that key."""
-        if self._painted is not None and press_named(self.app, self._painted.rows, event):
-            return
-        axis = None if self._painted is None else self._painted.axis
-        column = event.screen_x - LABEL_WIDTH
-        if axis is not None and 0 <= column < axis.columns:
-            self.state = replace(self.state, cursor_t=axis.middle(column))
+        painted, column = self._painted, event.screen_x - LABEL_WIDTH
+        if painted is not None and event.screen_y == len(painted.rows) - 1:
+            press(self.app, painted.last_row.at(event.screen_x))
+        elif painted is not None and 0 <= column < painted.axis.columns:
+            self.state = replace(self.state, cursor_t=painted.axis.middle(column))
             self.paint()
 
 

@@ -14,9 +14,8 @@ from textual.screen import Screen, ScreenResultType
 
 from gputop.paint.glyphs import Glyphs, keys_shown
 from gputop.paint.keys import FAR, USUAL, Key, keys_of
-from gputop.paint.line import Line, Row, for_terminal
+from gputop.paint.line import Line, Row, Target, for_terminal
 from gputop.paint.theme import Theme
-from gputop.paint.view import key_named_at
 from gputop.tui.terminal.painted_lines import Lines
 
 
@@ -35,11 +34,25 @@ def page_bindings(group: str) -> list[BindingType]:
     ]  # fmt: skip
 
 
-def hint(app: App[object], glyphs: Glyphs, words: str, *ids: str) -> str:
-    """The first key of each id, and what they do, for the last row of a page; empty where none has a key."""
+Hints = tuple[tuple[str, ...], ...]
+"""(what keys do, their ids) for the last row of a page."""
+
+
+def hints_of(app: App[object], glyphs: Glyphs, hints: Hints) -> list[tuple[str, str]]:
+    """(the first key of each id and what they do, the key that a click on that is) of the hints that have keys."""
     table: Mapping[str, Key] = getattr(app, "page_keys", USUAL)
-    keys = " ".join(filter(None, (table[key_id].first for key_id in ids)))
-    return keys_shown(f"{keys} {words}   ", glyphs) if keys else ""
+    texts = []
+    for words, *ids in hints:
+        if keys := [table[key_id] for key_id in ids if table[key_id].keys]:
+            shown = keys_shown(" ".join(key.first for key in keys), glyphs)
+            texts.append((f"{shown} {words}", keys[0].keys.partition(",")[0]))
+    return texts
+
+
+def press(app: App[object], target: Target | None) -> None:
+    """Press the key that was clicked in a last row."""
+    if target is not None and target.key is not None:
+        app.simulate_key(str(target.key))
 
 
 class ClosesOnce(Screen[ScreenResultType]):
@@ -51,23 +64,6 @@ class ClosesOnce(Screen[ScreenResultType]):
 
     def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.is_active else AwaitComplete()
-
-
-# The last row of a screen names its keys; a click on one of them is that key.
-
-
-def press_named(app: App[object], rows: list[Row], event: events.Click) -> bool:
-    """Press the key that was clicked in the last row; whether the click was in it."""
-    if event.screen_y != len(rows) - 1:
-        return False
-    key = key_named_at(rows[-1], event.screen_x)
-    if key is not None:
-        app.simulate_key(key)
-    return True
-
-
-Hints = tuple[tuple[str, ...], ...]
-"""(what keys do, their ids) for the last row of a page."""
 
 
 class RowsScreen(ClosesOnce[None]):
@@ -82,6 +78,7 @@ class RowsScreen(ClosesOnce[None]):
         super().__init__()
         self._glyphs = glyphs
         self._first = 0
+        self._last_row = Line().target()
         # Kept here, because a screen that is closed before it is composed is mounted without it.
         self._lines = Lines(theme)
 
@@ -109,7 +106,8 @@ class RowsScreen(ClosesOnce[None]):
         self.action_scroll(-3)
 
     def on_click(self, event: events.Click) -> None:
-        press_named(self.app, self._lines.rows, event)
+        if event.screen_y == len(self._lines.rows) - 1:
+            press(self.app, self._last_row.at(event.screen_x))
 
     def action_close(self) -> None:
         self.dismiss()
@@ -131,13 +129,15 @@ class RowsScreen(ClosesOnce[None]):
         last = self._first + len(shown)
         shown += [Line().row(width)] * (room - len(shown))
         where = self.where(self._first, last, len(rows))
-        hints = (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS)
-        hint_texts = [hint(self.app, glyphs, *parts) for parts in hints]
+        hints = hints_of(self.app, glyphs, (("closes", "list_close"), ("scroll", "list_up", "list_down"), *self.KEYS))
         # Where we are is never cut; the last keys give way to it.
-        while len(hint_texts) > 1 and 1 + sum(map(len, hint_texts)) + len(where) > width:
-            hint_texts.pop()
-        text = f" {''.join(hint_texts)}{where}"
-        shown.append(Line().add(text, "dim").row(width, "bar"))
+        while len(hints) > 1 and 1 + sum(len(text) + 3 for text, _ in hints) + len(where) > width:
+            hints.pop()
+        line = Line().add(" ", "dim")
+        for text, key in hints:
+            line.add(text, "dim", key).add("   ", "dim")
+        self._last_row = line.target()
+        shown.append(line.add(where, "dim").row(width, "bar"))
         self._lines.set_rows(for_terminal(shown, glyphs, width))
 
 
