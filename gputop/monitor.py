@@ -21,10 +21,9 @@ from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory
 from gputop.model.metrics import ACTIVITY_KEYS, HISTORY_KEYS
-from gputop.model.run_identity import digest
 from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, Lasting, Snapshot
-from gputop.model.steps import StepHistory, StepPace, StepPeriod, StepRow
+from gputop.model.steps import StepHistory, StepPace, StepPeriod, StepRow, digest
 
 MOST_GPUS = 64
 """GPUs that are remembered; of more, those go that were not seen for the longest, never one that is there."""
@@ -131,17 +130,18 @@ class Monitor:
         """
         self._charts = charts
         self._interval_s = interval_s
-        self._history = History(interval_s)
-        self._processes = ProcessHistory(interval_s)
-        self._sources = SmSources()
-        nothing = Judgement(Diagnoser(interval_s), StepHistory(), LookFirst(), {}, None)
-        before = nothing if after is None else deepcopy(after)
-        self._diagnoser = before.diagnoser
-        self._steps = before.steps
-        self._first = before.first
-        self._seen_uuids = before.seen
-        self._last_t = before.last_t
         self.latest: Frame | None = None
+        self._begin(after)
+
+    def _begin(self, after: Judgement | None = None) -> None:
+        """With an empty history, and what verdicts rest on, if anything."""
+        self._history = History(self._interval_s)
+        self._processes = ProcessHistory(self._interval_s)
+        self._sources = SmSources()
+        nothing = Judgement(Diagnoser(self._interval_s), StepHistory(), LookFirst(), {}, None)
+        before = nothing if after is None else deepcopy(after)
+        self._diagnoser, self._steps, self._first = before.diagnoser, before.steps, before.first
+        self._seen_uuids, self._last_t = before.seen, before.last_t
 
     def judgement(self) -> Judgement:
         """What its verdicts rest on now, to go on from later: some milliseconds for eight GPUs."""
@@ -157,13 +157,7 @@ class Monitor:
         When the clock has stepped backwards, history and diagnosis start over: a chart must not fold time.
         """
         if self._last_t is not None and snapshot.t <= self._last_t:
-            self._history = History(self._interval_s)
-            self._processes = ProcessHistory(self._interval_s)
-            self._steps = StepHistory()
-            self._diagnoser = Diagnoser(self._interval_s)
-            self._first = LookFirst()
-            self._sources = SmSources()
-            self._seen_uuids.clear()
+            self._begin()
         self._last_t = snapshot.t
         is_repeat = self._diagnoser.is_repeat(snapshot)
         diagnoses = self._diagnoser.observe(snapshot)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from gputop.model.run_identity import Started, run_of
+from gputop.model.steps import Started, run_of
 from gputop.sources.procfs import parse_stat, read_small
 
 Ranks = Literal["node", "0", "all"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import ceil, floor, inf, isnan, nan
+from math import ceil, floor, isnan, nan
 
 from gputop.model.snapshot import GAP_INTERVALS, NOT_READ_YET, ProcessSample
 
@@ -95,7 +95,7 @@ MOST_BREAKS = 64
 class _Columns:
     """Time-weighted means of one series over columns of equal width, brought up to date sample by sample."""
 
-    __slots__ = ("answer", "asked", "changed", "means", "seen", "sums", "used_t", "width_s")
+    __slots__ = ("means", "seen", "sums", "used_t", "width_s")
 
     def __init__(self, width_s: float) -> None:
         self.width_s = width_s
@@ -103,19 +103,11 @@ class _Columns:
         self.seen = 0
         self.sums: dict[int, list[float]] = {}
         self.means: dict[int, float] = {}
-        self.asked: tuple[int, int, int] | None = None
-        """What the last answer was for: how many columns, the newest one's number, and the samples seen by then."""
-        self.answer: list[float | None] = []
-        self.changed: float = inf
-        """The oldest column whose mean has changed since the last answer."""
 
     def cover(self, begin: float, end: float, value: float) -> None:
         """Spread a value that held from begin to end over the columns that it touches."""
         width = self.width_s
-        first, last = floor(begin / width), floor(end / width)
-        if first < self.changed:
-            self.changed = first
-        for index in range(first, last + 1):
+        for index in range(floor(begin / width), floor(end / width) + 1):
             weight = min(end, (index + 1) * width) - max(begin, index * width)
             if weight <= 0.0:
                 continue
@@ -131,15 +123,6 @@ class _Columns:
         """Drop the columns before one, oldest first: they stand in the order in which they were begun."""
         while len(self.sums) > LEAST_COLUMNS and (oldest := next(iter(self.sums))) < index:
             del self.sums[oldest], self.means[oldest]
-
-    def newest(self, count: int, last: int) -> list[float | None]:
-        """The means of ``count`` columns up to the one numbered ``last``; of the last answer what still holds."""
-        first = last - count + 1
-        changed, moved = first, 0
-        if self.asked is not None and self.asked[0] == count and 0 <= (moved := last - self.asked[1]) < count:
-            changed = int(max(first, min(self.changed, self.asked[1] + 1)))
-        self.changed = inf
-        return [*self.answer[moved : moved + changed - first], *map(self.means.get, range(changed, last + 1))]
 
 
 class _Track:
@@ -278,19 +261,15 @@ class History:
             chart = self._charts[(key, name, width_s)] = _Columns(width_s)
             self._cover_minutes(chart, track, name, oldest * width_s)
         chart.used_t = self.latest_t
-        request = (count, last, track.fast.count)
-        if chart.asked == request:
-            return chart.answer.copy()
         self._cover_new(chart, track, name, oldest * width_s)
         chart.forget_before(oldest)
         first = last - count + 1
-        means = chart.newest(count, last)
+        means = list(map(chart.means.get, range(first, last + 1)))
         for begin, end, names in track.breaks:
             if name in names:
                 for i in range(max(first, floor(begin / width_s)), min(last, ceil(end / width_s) - 1) + 1):
                     means[i - first] = None
-        chart.asked, chart.answer = request, means
-        return means.copy()
+        return means
 
     def _make_room(self) -> None:
         """Before another chart is kept: drop those that were not asked for lately."""

@@ -29,9 +29,7 @@ DECIMAL: Mapping[str, float] = MappingProxyType({"": 1.0, "k": 1e3, "m": 1e6, "g
 _TYPED = r"(\d{1,18}(?:\.\d{1,9})?|\.\d{1,9})\s*([A-Za-z%/]*)"
 """Compiled when a number is typed: the first frame does not wait for it."""
 _TRUTHS: Mapping[str, float] = MappingProxyType({"yes": 1.0, "true": 1.0, "1": 1.0, "no": 0.0, "false": 0.0, "0": 0.0})
-_SIZES = ("B", "kB", "MB", "GB", "TB")
-_BINARY_SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
-_RATES = ("B/s", "kB/s", "MB/s", "GB/s", "TB/s")
+_PREFIXES = ("", "k", "M", "G", "T")
 
 
 def share(value: float | None) -> str:
@@ -86,14 +84,7 @@ def kinds(names: Iterable[str]) -> str:
 
 def rate(value: float | None) -> str:
     """Bytes a second with a decimal unit: ``1.1 GB/s``, ``456 MB/s``, ``12 kB/s``."""
-    if value is None:
-        return NOT_MEASURED
-    number, unit = value, 0
-    while number >= 999.5 and unit < len(_RATES) - 1:
-        number /= 1000
-        unit += 1
-    digits = 1 if unit >= 2 and number < 99.95 else 0
-    return f"{number:.{digits}f} {_RATES[unit]}"
+    return NOT_MEASURED if value is None else f"{file_size(value)}/s"
 
 
 def memory(value: float | None) -> str:
@@ -105,20 +96,23 @@ def memory(value: float | None) -> str:
 
 def memory_size(value: float) -> str:
     """Bytes of device memory with a binary unit, as PyTorch says them: ``51.0 GiB``, ``512 MiB``, ``4 KiB``."""
-    unit = 0
-    while abs(value) >= 1023.5 and unit < len(_BINARY_SIZES) - 1:
-        value /= 1024
-        unit += 1
-    return f"{value:.{1 if unit >= 3 else 0}f} {_BINARY_SIZES[unit]}"
+    number, prefix = _scaled(value, 1024.0)
+    return f"{number:.{1 if prefix in ('G', 'T') else 0}f} {prefix.upper()}{'i' if prefix else ''}B"
 
 
 def file_size(size: float) -> str:
     """Bytes of a file with a decimal unit, as ``ls -h --si`` counts them: ``28 kB``, ``1.2 MB``."""
-    unit = 0
-    while size >= 999.5 and unit < len(_SIZES) - 1:
-        size /= 1000
-        unit += 1
-    return f"{size:.{1 if unit >= 2 and size < 99.95 else 0}f} {_SIZES[unit]}"
+    number, prefix = _scaled(size, 1000.0)
+    return f"{number:.{1 if prefix in ('M', 'G', 'T') and number < 99.95 else 0}f} {prefix}B"
+
+
+def _scaled(value: float, base: float) -> tuple[float, str]:
+    """A value in the largest unit in which it is a whole one, and that unit's prefix."""
+    power = 0
+    while abs(value) >= base - 0.5 and power < len(_PREFIXES) - 1:
+        value /= base
+        power += 1
+    return value, _PREFIXES[power]
 
 
 def seconds(value: float) -> str:

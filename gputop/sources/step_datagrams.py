@@ -15,8 +15,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from gputop.model.run_identity import digest
-from gputop.model.steps import StepRow, step_row
+from gputop.model.steps import StepRow, digest, step_row
 from gputop.sources.cgroup import cgroup_text
 from gputop.sources.processes.process_facts import JobIdentity, job_identity
 from gputop.system.worker import Worker

@@ -6,7 +6,8 @@ Each is a daemon: none outlives the program or delays its end. None is waited fo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import Generic, TypeVar
 
@@ -94,39 +95,40 @@ class Worker(Generic[T]):
 
     def _run(self) -> None:
         pause_s: float | None = None
-        while True:
-            self._asked.wait(pause_s)
-            self._asked.clear()
-            if self.stopping.is_set():
-                break
-            begun = monotonic()
-            if self.busy_since is None:
-                self.busy_since = begun
-            try:
-                self.latest = self._work()
-                self.latest_at, self.error = monotonic(), None
-            except Retired:
-                return
-            except Exception as error:  # noqa: BLE001 — the last frame of a thread: whatever it is, somebody must read it
-                self.error = error
-            self.took_s = monotonic() - begun
-            self.turns += 1
-            self.busy_since = None
-            pause_s = None if self._again is None else AFTER_ERROR_S
-            try:
-                if self._done is not None:
-                    self._done()
-                pause_s = self._again() if callable(self._again) else self._again
-            except Retired:
-                return
-            except Exception as error:  # noqa: BLE001 — likewise
-                self.error = error
-            if pause_s is not None and self.error is not None:
-                pause_s = max(pause_s, AFTER_ERROR_S)
+        with suppress(Retired):
+            while True:
+                self._asked.wait(pause_s)
+                self._asked.clear()
+                if self.stopping.is_set():
+                    break
+                begun = monotonic()
+                if self.busy_since is None:
+                    self.busy_since = begun
+                with self._kept():
+                    self.latest = self._work()
+                    self.latest_at, self.error = monotonic(), None
+                self.took_s = monotonic() - begun
+                self.turns += 1
+                self.busy_since = None
+                pause_s = None if self._again is None else AFTER_ERROR_S
+                with self._kept():
+                    if self._done is not None:
+                        self._done()
+                    pause_s = self._again() if callable(self._again) else self._again
+                if pause_s is not None and self.error is not None:
+                    pause_s = max(pause_s, AFTER_ERROR_S)
+            with self._kept():
+                if self._close is not None:
+                    self._close()
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """What is raised meanwhile is kept as ``error``."""
         try:
-            if self._close is not None:
-                self._close()
-        except Exception as error:  # noqa: BLE001 — likewise
+            yield
+        except Retired:
+            raise
+        except Exception as error:  # noqa: BLE001 — the last frame of a thread: whatever it is, somebody must read it
             self.error = error
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from gputop.model.run_identity import Allocation, Started, allocation_of, run_of
-from gputop.model.steps import StepRow
+from gputop.model.steps import Allocation, Started, StepRow, allocation_of, run_of
 from gputop.report.accounts import StepAccount
 from gputop.sources.step_datagrams import StepIntake, datagram
 

@@ -262,6 +262,7 @@ OWN_THREADS = {
     "system/worker.py": "the worker itself",
     "api/watcher.py": "inside somebody's training: any end of it, also SystemExit, becomes a reason that is logged",
     "features/fleet/client.py": "a pool of the standard library: a refresh waits for all of its questions",
+    "features/traces/chunks.py": "a pool of the standard library: the next piece is unpacked while one is decoded",
     "features/export/scrape_server.py": "the standard library's thread for each connection",
     "features/prove/prove_child.py": "a program of its own: reads its stdin, whose end ends it",
     "sources/activity/counters/helper.py": "a program of its own: stdin, and one GPU's counters a thread",
