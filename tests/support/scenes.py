@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -191,3 +191,26 @@ def steady(
 def badges(diagnosis: GpuDiagnosis) -> dict[str, str]:
     """Badge ids with their levels."""
     return {badge.id: badge.level for badge in diagnosis.badges}
+
+
+def assert_told(d: GpuDiagnosis, wanted: Mapping[str, Any] | str) -> None:
+    """A diagnosis is as wanted: its verdict, or fields by name.
+
+    ``says`` stand in title, evidence, notes or remedy and ``never`` do not, ``has`` are among the badges and ``lacks``
+    are not; ``badges`` are all of them with their levels.
+    """
+    fields = {"verdict": wanted} if isinstance(wanted, str) else wanted
+    text = " | ".join((d.title, *d.evidence, *d.notes, d.remedy))
+    for key, value in fields.items():
+        words = (value,) if isinstance(value, str) else value
+        if key == "says":
+            assert all(word in text for word in words), f"{words} in {text}"
+        elif key == "never":
+            assert not any(word in text for word in words), f"{words} in {text}"
+        elif key == "has":
+            assert badges(d).keys() >= set(words), d.badges
+        elif key == "lacks":
+            assert not badges(d).keys() & set(words), d.badges
+        else:
+            found = badges(d) if key == "badges" else getattr(d, key)
+            assert found == value, f"{key} {found!r}, {d.verdict}: {text}"
