@@ -7,6 +7,7 @@ carry ``textLength``, so columns stay aligned in whatever monospaced font the vi
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.util import find_spec
@@ -23,9 +24,12 @@ MARGIN = 8.0
 _LOWER = "▁▂▃▄▅▆▇█"
 _LEFT = "▏▎▍▌▋▊▉"
 _SHADES = {"░": 0.25, "▒": 0.5, "▓": 0.75}
-_SHAPES = "─├└■"
+_SOLID = f"{_LOWER}{_LEFT}─├└■"
 _MARKS = "●▲▾▴"
 """Shapes with round or slanting edges."""
+_DRAWN = f"{_SOLID}{_MARKS}{''.join(_SHADES)}"
+_PIECE = re.compile(rf"([─{_LOWER}{''.join(_SHADES)}])\1*|[{_LEFT}├└■{_MARKS}]| +|[^ {_DRAWN}](?:[^ {_DRAWN}]| (?! ))*")
+"""A run of one shape that may be drawn as one, a shape by itself, spaces, or words."""
 BACKGROUND = "#0d1117"
 
 
@@ -49,96 +53,80 @@ def head(screens: Sequence[Sequence[Row]], theme: Theme, title: str) -> list[str
 
 def drawn(rows: Sequence[Row], theme: Theme) -> list[str]:
     """The elements that show painted rows."""
-    background, foreground = theme.background or BACKGROUND, theme.foreground or "#c9d1d9"
-    fills: dict[tuple[str, float], list[str]] = {}
-    marks: dict[str, list[str]] = {}
-    texts: list[str] = []
-    grounds: dict[str, list[str]] = {}
+    drawing = _Drawing()
     for y, row in enumerate(rows):
-        x = 0
-        top = MARGIN + y * CELL_HEIGHT
+        x, top = 0, MARGIN + y * CELL_HEIGHT
         for text, style in row:
             look = theme.look(style)
-            fg, bg = look.fg or foreground, look.bg
+            fg, bg = look.fg or theme.foreground or "#c9d1d9", look.bg
             if look.reverse:
-                fg, bg = bg or background, fg
-            size = cells(text)
+                fg, bg = bg or theme.background or BACKGROUND, fg
             if bg:
-                grounds.setdefault(bg, []).append(_rect(x, top, size))
-            _draw(text, x, top, fg, look.bold, fills, marks, texts)
+                drawing.grounds.setdefault(bg, []).append(_rect(x, top, cells(text)))
+            drawing.add(text, x, top, fg, look.bold)
+            x += cells(text)
+    return drawing.elements()
+
+
+class _Drawing:
+    """Grounds by colour, shapes by colour and opacity, round ones by colour, and runs of other characters."""
+
+    def __init__(self) -> None:
+        self.grounds: dict[str, list[str]] = {}
+        self._shapes: dict[tuple[str, float], list[str]] = {}
+        self._marks: dict[str, list[str]] = {}
+        self._texts: list[str] = []
+
+    def add(self, text: str, x: int, top: float, fill: str, bold: bool) -> None:
+        """One run of a row, from a cell on."""
+        solid = self._shapes.setdefault((fill, 1.0), [])
+        weight = ' font-weight="bold"' if bold else ""
+        for match in _PIECE.finditer(text):
+            piece = match[0]
+            char, size = piece[0], cells(piece)
+            if char in _SHADES:
+                self._shapes.setdefault((fill, _SHADES[char]), []).append(_rect(x, top, size))
+            elif char in _MARKS:
+                self._marks.setdefault(fill, []).append(_shape(char, x, top, size))
+            elif char in _SOLID:
+                solid.append(_shape(char, x, top, size))
+            elif words := piece.rstrip(" "):
+                length = f'textLength="{_n(cells(words) * CELL_WIDTH)}" lengthAdjust="spacingAndGlyphs"'
+                place = f'x="{_n(MARGIN + x * CELL_WIDTH)}" y="{_n(top + BASELINE)}"'
+                self._texts.append(f'<text {place} fill="{fill}"{weight} {length}>{escape(words)}</text>')
             x += size
-    return [
-        '<g shape-rendering="crispEdges">',
-        *(f'<path fill="{fill}" d="{"".join(paths)}"/>' for fill, paths in grounds.items()),
-        *(
-            f'<path fill="{fill}"{"" if opacity == 1 else f""" fill-opacity="{opacity}" """} d="{"".join(paths)}"/>'
-            for (fill, opacity), paths in fills.items()
-        ),
-        "</g>",
-        # With crisp edges a browser makes a square of a small circle.
-        *(f'<path fill="{fill}" d="{"".join(paths)}"/>' for fill, paths in marks.items()),
-        f'<g font-family="{FONTS}" font-size="{_n(FONT_SIZE)}" xml:space="preserve">',
-        *texts,
-        "</g>",
-    ]
+        if not solid:
+            del self._shapes[(fill, 1.0)]
+
+    def elements(self) -> list[str]:
+        return [
+            '<g shape-rendering="crispEdges">',
+            *(_path(fill, paths) for fill, paths in self.grounds.items()),
+            *(
+                _path(fill, paths, "" if opacity == 1 else f' fill-opacity="{opacity}" ')
+                for (fill, opacity), paths in self._shapes.items()
+            ),
+            "</g>",
+            # With crisp edges a browser makes a square of a small circle.
+            *(_path(fill, paths) for fill, paths in self._marks.items()),
+            f'<g font-family="{FONTS}" font-size="{_n(FONT_SIZE)}" xml:space="preserve">',
+            *self._texts,
+            "</g>",
+        ]
+
+
+def _path(fill: str, paths: Sequence[str], more: str = "") -> str:
+    return f'<path fill="{fill}"{more} d="{"".join(paths)}"/>'
 
 
 def _n(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def _rect(x: float, top: float, size: float, height: float = CELL_HEIGHT, width_cells: bool = True) -> str:
-    width = size * CELL_WIDTH if width_cells else size
-    x_px = MARGIN + x * CELL_WIDTH
-    return f"M{_n(x_px)} {_n(top)}h{_n(width)}v{_n(height)}h{_n(-width)}z"
-
-
-def _draw(
-    text: str,
-    x: int,
-    top: float,
-    fill: str,
-    bold: bool,
-    fills: dict[tuple[str, float], list[str]],
-    marks: dict[str, list[str]],
-    texts: list[str],
-) -> None:
-    """Shapes go to ``fills`` by colour and opacity, round ones to ``marks``, runs of other characters to ``texts``."""
-    solid = fills.setdefault((fill, 1.0), [])
-    run, start = "", x
-    at = x
-    i = 0
-    while i < len(text):
-        char = text[i]
-        size = cells(char)
-        if char in _LOWER or char in _LEFT or char in _SHADES or char in _SHAPES or char in _MARKS:
-            _text(run, start, top, fill, bold, texts)
-            run = ""
-            count = 1
-            if char not in _LEFT[:-1] and char not in "├└●■▲▾▴":
-                while i + count < len(text) and text[i + count] == char:
-                    count += 1
-            paths = fills.setdefault((fill, _SHADES[char]), []) if char in _SHADES else solid
-            if char in _MARKS:
-                paths = marks.setdefault(fill, [])
-            paths.append(_shape(char, at, top, count))
-            i += count
-            at += count * size
-            start = at
-            continue
-        if char == " " and (not run or text[i : i + 2] == "  "):
-            _text(run, start, top, fill, bold, texts)
-            run = ""
-            at += 1
-            i += 1
-            start = at
-            continue
-        run += char
-        at += size
-        i += 1
-    _text(run, start, top, fill, bold, texts)
-    if not solid:
-        del fills[(fill, 1.0)]
+def _rect(x: float, top: float, size: float, height: float = CELL_HEIGHT) -> str:
+    """A rectangle from a cell on, so many cells wide."""
+    width = size * CELL_WIDTH
+    return f"M{_n(MARGIN + x * CELL_WIDTH)} {_n(top)}h{_n(width)}v{_n(height)}h{_n(-width)}z"
 
 
 def _shape(char: str, x: int, top: float, count: int) -> str:
@@ -148,9 +136,7 @@ def _shape(char: str, x: int, top: float, count: int) -> str:
         height = CELL_HEIGHT * (_LOWER.index(char) + 1) / 8
         return _rect(x, top + CELL_HEIGHT - height, count, height)
     if char in _LEFT:
-        return _rect(x, top, CELL_WIDTH * (_LEFT.index(char) + 1) / 8, width_cells=False)
-    if char in _SHADES:
-        return _rect(x, top, count)
+        return _rect(x, top, (_LEFT.index(char) + 1) / 8)
     if char == "─":
         return _rect(x, middle - 0.5, count, 1)
     if char in "├└":
@@ -167,16 +153,6 @@ def _shape(char: str, x: int, top: float, count: int) -> str:
     if char == "▾":
         return f"M{_n(centre - 3)} {_n(middle - 1.5)}h6l-3 4z"
     return f"M{_n(centre - 3)} {_n(middle + 2)}h6l-3 -4z"
-
-
-def _text(run: str, x: int, top: float, fill: str, bold: bool, texts: list[str]) -> None:
-    run = run.rstrip(" ")
-    if run:
-        weight = ' font-weight="bold"' if bold else ""
-        texts.append(
-            f'<text x="{_n(MARGIN + x * CELL_WIDTH)}" y="{_n(top + BASELINE)}" fill="{fill}"{weight} '
-            f'textLength="{_n(cells(run) * CELL_WIDTH)}" lengthAdjust="spacingAndGlyphs">{escape(run)}</text>'
-        )
 
 
 # gputop's SVG as a PNG, by resvg, with a monospaced font of this machine.
