@@ -51,71 +51,35 @@ class BatchReport(Struct, frozen=True):
     tried: tuple[Tried, ...]
 
     def __str__(self) -> str:
-        lines = [
-            f"  {attempt.size:>8}  {attempt.fate}{_time(attempt)}"
-            for attempt in sorted(self.tried, key=lambda t: t.size)
-        ]
+        lines = []
+        for tried in sorted(self.tried, key=lambda t: t.size):
+            more = f": {tried.why}" if tried.why else ""
+            step = more if tried.step_s is None else f", {1000.0 * tried.step_s:.0f} ms a step"
+            lines.append(f"  {tried.size:>8}  {tried.fate}{step}")
         advice = (
             "no size trains" if self.best is None else f"largest batch that trains: {self.best}; use {self.advised}"
         )
         return "\n".join([*lines, advice]) + "\n"
 
 
-def _time(attempt: Tried) -> str:
-    return (
-        f", {1000.0 * attempt.step_s:.0f} ms a step"
-        if attempt.step_s is not None
-        else f": {attempt.why}"
-        if attempt.why
-        else ""
-    )
-
-
-def search(
-    make_step: Callable[[], Callable[[int], object]],
-    sizes: Iterable[int],
-    *,
-    steps: int,
-    margin: float,
-    timeout_s: float,
-) -> BatchReport:
-    """As ``gputop.max_batch``."""
-    _end_where_imported_again()
-    ordered = sorted({int(size) for size in sizes})
-    if not ordered or ordered[0] < 1 or steps < 1 or not 0.0 <= margin < 1.0 or timeout_s <= 0.0:
-        raise ValueError("sizes must be whole numbers from 1, steps at least 1, margin 0 to below 1, timeout_s above 0")
-    _check_importable(make_step)
-    _check_memory_free()
-    tried: dict[int, Tried] = {}
-
-    def fits(size: int) -> bool:
-        tried[size] = _try(make_step, size, steps, timeout_s)
-        return tried[size].fate == "fits"
-
-    best = _largest(ordered, fits, lambda size: tried[size].fate == "failed")
-    return BatchReport(best, None if best is None else max(1, int(best * (1.0 - margin))), tuple(tried.values()))
-
-
-def _largest(sizes: list[int], fits: Callable[[int], bool], refused: Callable[[int], bool]) -> int | None:
+def _largest(sizes: list[int], fate_of: Callable[[int], Fate]) -> int | None:
     """The largest size that fits, by halves.
 
     A size that fails for another reason than memory, as where a model wants multiples of 16, says nothing of the
     others: the search goes on without it. It ends where as many fail in a row as it takes to see that all do.
     """
     best, candidates, failures = None, list(sizes), 0
-    at = 0  # the smallest first: what is wrong with every size is wrong with this one, and found in a moment
     while candidates and failures < MOST_FAILURES:
-        size = candidates[at]
-        if fits(size):
-            best, failures = size, 0
-            candidates = candidates[at + 1 :]
-        elif refused(size):
-            failures += 1
+        # The smallest first: what is wrong with every size is wrong with this one, and found in a moment.
+        at = 0 if best is None else len(candidates) // 2
+        fate = fate_of(candidates[at])
+        failures = failures + 1 if fate == "failed" else 0
+        if fate == "fits":
+            best, candidates = candidates[at], candidates[at + 1 :]
+        elif fate == "failed":
             candidates.pop(at)
         else:
-            failures = 0
             candidates = candidates[:at]
-        at = len(candidates) // 2 if best is not None else 0
     return best
 
 
@@ -265,4 +229,17 @@ def max_batch(
     ``sizes`` are searched by halves; ``margin`` of the answer is kept free. Raises ValueError for a ``make_step`` that
     cannot be imported or no sizes, and RuntimeError where this process already holds memory of the GPU.
     """
-    return search(make_step, sizes, steps=steps, margin=margin, timeout_s=timeout_s)
+    _end_where_imported_again()
+    ordered = sorted({int(size) for size in sizes})
+    if not ordered or ordered[0] < 1 or steps < 1 or not 0.0 <= margin < 1.0 or timeout_s <= 0.0:
+        raise ValueError("sizes must be whole numbers from 1, steps at least 1, margin 0 to below 1, timeout_s above 0")
+    _check_importable(make_step)
+    _check_memory_free()
+    tried: dict[int, Tried] = {}
+
+    def fate_of(size: int) -> Fate:
+        tried[size] = _try(make_step, size, steps, timeout_s)
+        return tried[size].fate
+
+    best = _largest(ordered, fate_of)
+    return BatchReport(best, None if best is None else max(1, int(best * (1.0 - margin))), tuple(tried.values()))

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gputop.api.job_ranks import Role
 from gputop.api.loggers import NOTICES
 from gputop.api.run_summary import MemoryWatch, RunMemory
-from gputop.api.watch_options import Options
+from gputop.api.watch_options import Options, Role
 from gputop.model.cards import Price
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmOptions
@@ -189,11 +188,6 @@ class Measuring:
         with self._lock:
             self._session.note(mark)
             self._builder.add_event(mark)
-
-    @property
-    def has_frames(self) -> bool:
-        """Whether anything was measured yet."""
-        return self._builder.has_frames
 
     def report(self, price: Price | None, command: str, duration_s: float) -> JobReport:
         """The report on the GPUs' time until now."""

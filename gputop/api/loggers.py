@@ -1,20 +1,26 @@
-"""What a job's own loggers are given, and how: W&B, MLflow, TensorBoard, Lightning, or any call."""
+"""What a job's own code is given, and how: its loggers (W&B, MLflow, TensorBoard, Lightning, or any call), and its
+``on_frame`` and ``on_finding``."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from gputop.api.work import StepWork, rates_of
+from gputop.api.work import Rates, StepWork, rates_of
+from gputop.diagnosis.telling import head_of
 from gputop.model.quantity import clean_text, error_words
 from gputop.model.snapshot import value
 from gputop.model.steps import Phase, StepRow
 
 if TYPE_CHECKING:
+    from gputop.api.watch_options import Options
+    from gputop.diagnosis.types import Finding, GpuDiagnosis
     from gputop.monitor import Frame
 
 # Calls into code that is not ours, in a process that must go on whatever that code raises.
@@ -99,22 +105,47 @@ _Text = Callable[[str, str, int], object]
 
 def _ways(target: Any) -> tuple[_Numbers, _Text]:
     """How a logger takes numbers, and how texts, each with the step."""
+    text = _text_way(target)
     if (run := _wandb_run(target)) is not None:
-        return _WandbRow(run).log, _to_summary(run)
+        return _WandbRow(run).log, text
     if isinstance(getattr(target, "trackers", None), (list, tuple)) and callable(getattr(target, "log", None)):
         return _Trackers(target).log, _no_text
-    text = _text_way(target)
     if callable(add := getattr(target, "add_scalar", None)):
         return lambda numbers, step: [add(key, value, step) for key, value in numbers.items()], text
-    if callable(metrics := getattr(target, "log_metrics", None)):
-        if (run_id := _mlflow_run(target)) is not None:
-            metrics = partial(metrics, run_id=run_id)
-        return lambda numbers, step: metrics(numbers, step=step), text
-    if callable(log := getattr(target, "log", None)):
-        return lambda numbers, step: log(numbers, step=step), text
+    if callable(log := getattr(target, "log_metrics", None) or getattr(target, "log", None)):
+        of_run = {} if (run_id := _mlflow_run(target)) is None else {"run_id": run_id}
+        return lambda numbers, step: log(numbers, step=step, **of_run), text
     if callable(target):
         return target, text
     raise TypeError(f"cannot log to {_name(target)}: it has no log, log_metrics or add_scalar, and is not callable")
+
+
+def _text_way(target: Any) -> _Text:
+    """How a logger takes a text: TensorBoard as text, MLflow as a tag, W&B in the run's summary, a Lightning logger as
+    what it wraps; others not at all."""
+    if (run := _wandb_run(target)) is not None:
+        return lambda key, text, _step: run.summary.__setitem__(key, text)
+    if callable(add := getattr(target, "add_text", None)):
+        return add  # type: ignore[no-any-return]
+    if callable(log_texts := getattr(target, "log_texts", None)):
+        return lambda key, text, step: log_texts({key: text}, step)
+    if callable(tag := getattr(target, "set_tag", None)):
+        if (run_id := _mlflow_run(target)) is not None:
+            tag = partial(target.MlflowClient().set_tag, run_id)
+        return lambda key, text, _step: tag(_tag_name(key), text)
+    if hasattr(type(target), "experiment"):
+        # Asked for when there is a text: that begins a run.
+        return lambda key, text, step: _text_way_of_wrapped(target)(key, text, step)
+    return _no_text
+
+
+def _text_way_of_wrapped(logger: Any) -> _Text:
+    """Of a logger of Lightning's, whose ``experiment`` is the run, writer or client itself."""
+    inner, run_id = logger.experiment, getattr(logger, "run_id", None)
+    if run_id is None or not callable(tag := getattr(inner, "set_tag", None)):
+        return _text_way(inner)
+    # MLflow's client, which is told the run.
+    return lambda key, text, _step: tag(run_id, _tag_name(key), text)
 
 
 class _WandbRow:
@@ -189,40 +220,6 @@ def _is_wandb(call: Any) -> bool:
     return (getattr(call, "__module__", None) or "").partition(".")[0] == "wandb"
 
 
-def _to_summary(run: Any) -> _Text:
-    return lambda key, text, _step: run.summary.__setitem__(key, text)
-
-
-def _text_way(target: Any) -> _Text:
-    """How a logger takes a text: TensorBoard as text, MLflow as a tag, W&B in the run's summary, a Lightning logger as
-    what it wraps; others not at all."""
-    if callable(add := getattr(target, "add_text", None)):
-        return lambda key, text, step: add(key, text, step)
-    if callable(log_texts := getattr(target, "log_texts", None)):
-        return lambda key, text, step: log_texts({key: text}, step)
-    if callable(tag := getattr(target, "set_tag", None)):
-        if (run_id := _mlflow_run(target)) is not None:
-            tag = partial(target.MlflowClient().set_tag, run_id)
-        return lambda key, text, _step: tag(_tag_name(key), text)
-    if hasattr(type(target), "experiment"):
-        # Asked for when there is a text: that begins a run.
-        return lambda key, text, step: _text_way_of_wrapped(target)(key, text, step)
-    return _no_text
-
-
-def _text_way_of_wrapped(logger: Any) -> _Text:
-    """Of a logger of Lightning's, whose ``experiment`` is the run, writer or client itself."""
-    inner, run_id = logger.experiment, getattr(logger, "run_id", None)
-    if (run := _wandb_run(inner)) is not None:
-        return _to_summary(run)
-    if callable(add := getattr(inner, "add_text", None)):
-        return lambda key, text, step: add(key, text, step)
-    # MLflow's client, which is told the run.
-    if run_id is not None and callable(tag := getattr(inner, "set_tag", None)):
-        return lambda key, text, _step: tag(run_id, _tag_name(key), text)
-    return _no_text
-
-
 def _tag_name(key: str) -> str:
     """MLflow allows letters, digits and some marks in the name of a tag, and no slash."""
     return key.replace("/", ".")
@@ -252,8 +249,6 @@ class FrameMeans:
     """Adds up frames; ``take`` returns the means and starts over."""
 
     def __init__(self, metrics: Metrics) -> None:
-        if metrics not in METRICS:
-            raise ValueError(f"metrics must be one of {', '.join(map(repr, METRICS))}, not {metrics!r}")
         self._gpu_keys: Sequence[str] = FEW
         self._host_keys: Sequence[str] = ("cpu_pct",)
         if metrics == "all":
@@ -284,14 +279,14 @@ class FrameMeans:
             for key in self._host_keys:
                 self._add(f"gputop/{key}", value(snapshot.host, key))
 
-    def add_steps(self, rows: Iterable[StepRow]) -> None:
+    def add_steps(self, row: StepRow) -> None:
         """Add this process's own steps."""
-        for row in rows:
-            self._add("gputop/step_ms", 1000.0 * row.sum_s, row.count)
-            self._add("gputop/steps_per_s", row.count, row.sum_s)
-            self._add("gputop/samples_per_s", row.samples, row.sum_s)
-            self._add("gputop/step_wait_ms", _ms(row.wait_s), row.count)
-            self._add("gputop/step_data_wait_ms", _ms(row.data_wait_s), row.count)
+        self._add("gputop/step_ms", 1000.0 * row.sum_s, row.count)
+        self._add("gputop/steps_per_s", row.count, row.sum_s)
+        self._add("gputop/samples_per_s", row.samples, row.sum_s)
+        for key, waited_s in (("wait", row.wait_s), ("data_wait", row.data_wait_s)):
+            if waited_s is not None:
+                self._add(f"gputop/step_{key}_ms", 1000.0 * waited_s, row.count)
 
     def add_phases(self, taken: Iterable[Mapping[Phase, float]]) -> None:
         """Add what was found of this process's own steps."""
@@ -303,11 +298,9 @@ class FrameMeans:
         """The means since the last call. What was not measured is absent."""
         means = {key: total / of for key, (total, of) in self._sums.items() if of > 0.0} | self._last
         if (step_ms := means.get("gputop/step_ms")) is not None:
-            rates = rates_of(self.work, step_ms / 1000.0, self.own_gpus)
-            if rates is not None and rates.tokens_per_s is not None:
-                means["gputop/tokens_per_s"] = rates.tokens_per_s
-            if rates is not None and rates.mfu_pct is not None:
-                means["gputop/mfu_pct"] = rates.mfu_pct
+            rates = rates_of(self.work, step_ms / 1000.0, self.own_gpus) or Rates()
+            own = {"gputop/tokens_per_s": rates.tokens_per_s, "gputop/mfu_pct": rates.mfu_pct}
+            means |= {key: rate for key, rate in own.items() if rate is not None}
         self._sums.clear()
         self._last.clear()
         return means
@@ -319,5 +312,122 @@ class FrameMeans:
             sums[1] += of
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000.0 * seconds
+# The program's own calls, ``on_frame`` and ``on_finding``, which must not end the watching.
+
+MOST_FINDINGS_KNOWN = 1024
+
+
+class UserCalls:
+    """Calls those given; one that raises is reported once and not called again."""
+
+    def __init__(
+        self, on_frame: Callable[[Frame], object] | None, on_finding: Callable[[Finding], object] | None
+    ) -> None:
+        self._on_frame, self._on_finding = on_frame, on_finding
+        self._called_findings: deque[object] = deque(maxlen=MOST_FINDINGS_KNOWN)
+        self._broken: set[str] = set()
+
+    def tell(self, frame: Frame) -> None:
+        """Pass on one more frame, and its findings that were not reported yet."""
+        self._call("on_frame", self._on_frame, frame)
+        if self._on_finding is None:
+            return
+        for finding in frame.findings:
+            key = (finding.t, finding.gpu, finding.kind, finding.id)
+            if key not in self._called_findings:
+                self._called_findings.append(key)
+                self._call("on_finding", self._on_finding, finding)
+
+    def _call(self, name: str, call: Callable[..., object] | None, argument: object) -> None:
+        """The user's own call, which must not end the watching."""
+        if call is None or name in self._broken:
+            return
+        error = error_of(lambda: call(argument))
+        if error is not None:
+            self._broken.add(name)
+            NOTICES.warning("gputop: %s raised %s; it is not called again", name, error_words(error))
+
+
+# When the loggers are called and with what: means and changes of verdicts, on the training thread where it steps.
+
+
+class LogTurn:
+    """``due`` is set by the watcher's thread and checked by each step; the step that finds it set calls ``log``."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._loggers = loggers_of(options.log)
+        self._means, self._means_to_read = FrameMeans(options.metrics), FrameMeans(options.metrics)
+        """For the loggers, and for ``read``."""
+        self._texts: dict[str, str] = {}
+        self._verdicts: dict[int, str] = {}
+        self._logged_at = time.monotonic()
+        self.due = False
+        self.number: int | None = None
+        """The loop's own number of its last step."""
+        self.scalars: Mapping[str, object] = {}
+        """The scalars of the loop's last step, as they were given."""
+
+    def add(self, add_to: Callable[[FrameMeans], object]) -> None:
+        """Add something to the means of both."""
+        with self._lock:
+            add_to(self._means)
+            add_to(self._means_to_read)
+
+    def add_verdicts(self, diagnoses: Iterable[GpuDiagnosis]) -> None:
+        """Verdicts that have changed are logged as texts."""
+        with self._lock:
+            for d in diagnoses:
+                words = head_of(d).words
+                if self._verdicts.get(d.index) != words:
+                    self._verdicts[d.index] = self._texts[f"gputop/gpu{d.index}/verdict"] = words
+
+    def read(self) -> dict[str, float]:
+        """The means since the last call of this."""
+        with self._lock:
+            return self._means_to_read.take()
+
+    def batch_size(self, work: StepWork | None) -> float | None:
+        """Samples a step, as ``work`` or else the last ``step`` has named them."""
+        if work is not None and work.samples is not None:
+            return work.samples
+        size = self.scalars.get("batch_size")
+        return float(size) if isinstance(size, (int, float)) and 0 < size < float("inf") else None
+
+    def look(self, *, steps_are_used: bool, count: int) -> None:
+        """On the watcher's thread: see whether it is time. Without steps, or where that was asked for, log here."""
+        if not self._loggers or time.monotonic() - self._logged_at < self._options.log_every:
+            return
+        if self._options.log_thread == "own" or not steps_are_used:
+            self.log(count)
+        else:
+            self.due = True
+
+    def log(self, count: int) -> None:
+        """Call the loggers, on the calling thread. ``count`` is how many steps there were."""
+        self.due = False
+        self._logged_at = time.monotonic()
+        if not self._loggers:
+            return
+        with self._lock:
+            numbers, texts = self._means.take(), self._texts
+            self._texts = {}
+        numbers.update(_numbers(self.scalars))
+        for logger in self._loggers:
+            logger.log(numbers, texts, count if self.number is None else self.number)
+
+    def silence(self) -> None:
+        """In a forked child: no logger is called, and a lock that may be held is not waited for."""
+        self._lock = threading.Lock()
+        self._loggers = []
+        self.due = False
+
+
+def _numbers(scalars: Mapping[str, object]) -> dict[str, float]:
+    """Those that are numbers, also as tensors or arrays of one value; the others are dropped."""
+    numbers = {}
+    for key, given in scalars.items():
+        with suppress(Exception):
+            numbers[key] = float(given)  # type: ignore[arg-type]
+    return numbers

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from gputop.api.step_phases import PhaseSampler
 from gputop.diagnosis.thresholds import NOTICED_WAIT, SLOW_APART, SLOW_STEP, WARM_UP_FACTOR
 from gputop.model.quantity import step_time
 from gputop.model.snapshot import value
@@ -25,6 +23,17 @@ if TYPE_CHECKING:
 MOST_WAITING = 1 << 18
 """Ends of steps waiting to be worked out; a loop with more per second loses the oldest."""
 QUANTILE_P99 = 0.99
+_End = tuple[float, object, object]
+"""When a step ended, and how long it waited for others and for its batch, as the program says."""
+
+
+class EndedSteps(Struct, frozen=True):
+    """Steps by their lengths in seconds, and how long they waited for others and for their batches in all; None unless
+    each step has said so."""
+
+    lengths: list[float]
+    wait_s: float | None = None
+    data_wait_s: float | None = None
 
 
 class StepClock:
@@ -35,14 +44,10 @@ class StepClock:
     """
 
     def __init__(self) -> None:
-        self._ends: deque[float | tuple[float, float | None, float | None]] = deque(maxlen=MOST_WAITING)
-        self._hooked: deque[float] = deque(maxlen=MOST_WAITING)
-        self._last: float | None = None
-        self.wait_s: float | None = None
-        """How long the steps that ``lengths`` gave last waited for others; None unless each has said so."""
-        self.data_wait_s: float | None = None
-        """The same for their batches."""
-        self._hooked_last: float | None = None
+        self._ends: deque[_End] = deque(maxlen=MOST_WAITING)
+        self._hooked: deque[_End] = deque(maxlen=MOST_WAITING)
+        self._last: dict[bool, float] = {}
+        """The end of the last step that was worked out, of the loop's and of the hook's."""
         self.append_end = self._ends.append
         self.append_hooked = self._hooked.append
         self.explicit = False
@@ -52,8 +57,7 @@ class StepClock:
 
     def silence(self) -> None:
         """Count nothing any more: a forked child's steps are not the parent's."""
-        self.append_end = lambda _end: None
-        self.append_hooked = lambda _end: None
+        self.append_end = self.append_hooked = lambda _end: None
 
     @property
     def used(self) -> bool:
@@ -65,46 +69,36 @@ class StepClock:
         """Steps that have ended until now."""
         return self.count + len(self._ends if self.explicit else self._hooked)
 
-    def end(self) -> None:
-        """One step has ended; for the loop."""
+    def end(self, wait_s: float | None = None, data_wait_s: float | None = None) -> None:
+        """One step has ended, with its waits for others and for its batch; for the loop. Values that are not times are
+        ignored."""
         self.explicit = True
-        self.append_end(perf_counter())
-
-    def end_with_waits(self, wait_s: float | None, data_wait_s: float | None) -> None:
-        """One step has ended, with its waits for others and for its batch; values that are not times are ignored."""
-        self.explicit = True
-        self.append_end((perf_counter(), _time(wait_s), _time(data_wait_s)))
+        self.append_end((perf_counter(), wait_s, data_wait_s))
 
     def end_by_hook(self) -> None:
         """One step has ended; for the optimizer's hook."""
         if not self.explicit:
-            self.append_hooked(perf_counter())
+            self.append_hooked((perf_counter(), None, None))
 
-    def lengths(self) -> list[float]:
-        """The lengths of the steps that have ended since the last call, in seconds."""
-        waiting, last = (self._ends, self._last) if self.explicit else (self._hooked, self._hooked_last)
+    def ended(self) -> EndedSteps:
+        """The steps that have ended since the last call."""
+        waiting = self._ends if self.explicit else self._hooked
         if self.explicit and self._hooked:
             # What the hook counted before the loop began to: the same steps.
             self._hooked.clear()
             self.count = 0
-        ended = [waiting.popleft() for _ in range(len(waiting))]
-        self.wait_s = self.data_wait_s = None
-        if not ended:
-            return []
-        ends = [end[0] if isinstance(end, tuple) else end for end in ended]
+        ends = [waiting.popleft() for _ in range(len(waiting))]
+        if not ends:
+            return EndedSteps([])
         self.count += len(ends)
-        begins = ends[:-1] if last is None else [last, *ends[:-1]]
-        if self.explicit:
-            self._last = ends[-1]
-        else:
-            self._hooked_last = ends[-1]
+        before = self._last.get(self.explicit)
+        self._last[self.explicit] = ends[-1][0]
+        if before is None:
+            before = ends.pop(0)[0]
         # Steps may end on several threads, slightly out of order.
-        lengths = [max(0.0, end - begin) for begin, end in zip(begins, ends[len(ends) - len(begins) :], strict=True)]
-        with_waits = [end for end in ended[len(ends) - len(begins) :] if isinstance(end, tuple)]
-        if with_waits and len(with_waits) == len(lengths):
-            self.wait_s = _sum_of([wait for _, wait, _ in with_waits], lengths)
-            self.data_wait_s = _sum_of([wait for _, _, wait in with_waits], lengths)
-        return lengths
+        lengths = [max(0.0, end - begin) for begin, end in pairwise([before, *(end for end, _, _ in ends)])]
+        waits = ([wait for _, wait, _ in ends], [wait for _, _, wait in ends])
+        return EndedSteps(lengths, *(_sum_of(list(map(_time, told)), lengths) for told in waits))
 
 
 def _time(seconds: object) -> float | None:
@@ -119,53 +113,39 @@ def _time(seconds: object) -> float | None:
 def _sum_of(waits: list[float | None], lengths: list[float]) -> float | None:
     """The waits of steps of these lengths; None unless each is known. A wait is cut to the
     length of its steps, since both clocks may differ slightly."""
-    measured = [wait for wait in waits if wait is not None]
-    if len(measured) < len(lengths):
-        return None
-    return sum(min(wait, length) for wait, length in zip(measured, lengths, strict=True))
+    measured = [min(wait, length) for wait, length in zip(waits, lengths, strict=True) if wait is not None]
+    return sum(measured) if measured and len(measured) == len(lengths) else None
 
 
-def row_of(
-    lengths: list[float],
-    pid: int,
-    rank: int | None,
-    name: str,
-    samples: float | None = None,
-    wait_s: float | None = None,
-    data_wait_s: float | None = None,
-    tokens: float | None = None,
-    run: str | None = None,
-) -> StepRow | None:
-    """The row that announces these steps of a run, each of so many ``samples`` and ``tokens``, the waits all together;
-    None without any that took time."""
-    if not lengths or sum(lengths) <= 0.0:
+def row_of(ended: EndedSteps, samples: float | None = None, tokens: float | None = None, **who: Any) -> StepRow | None:
+    """The row that announces these steps, each of so many ``samples`` and ``tokens``; None without any that took time.
+    ``who`` are the row's ``pid``, ``rank``, ``name`` and ``run``."""
+    if sum(ended.lengths) <= 0.0:
         return None
     # The numbers as the datagram carries them, so that all listeners get the same.
-    ordered = [float(f"{length:.6g}") for length in sorted(lengths)]
-    middle = ordered[(len(ordered) - 1) // 2]
-    late = ordered[min(len(ordered) - 1, int(QUANTILE_P99 * len(ordered)))]
-    total = float(f"{sum(ordered):.6g}")
-    taken, step_tokens = (
-        None if amount is None else float(f"{amount * len(ordered):.6g}") for amount in (samples, tokens)
+    ordered = [_short(length) for length in sorted(ended.lengths)]
+    many, total = len(ordered), _short(sum(ordered))
+    wait_s, data_wait_s = (
+        None if waited is None else min(total, _short(waited)) for waited in (ended.wait_s, ended.data_wait_s)
     )
-    waited, data = (None if wait is None else min(total, float(f"{wait:.6g}")) for wait in (wait_s, data_wait_s))
     return StepRow(
-        pid,
-        rank,
-        None,
-        name,
-        len(ordered),
-        total,
-        ordered[0],
-        ordered[-1],
-        middle,
-        late,
-        taken,
-        waited,
-        data,
-        step_tokens,
-        run=run,
+        gpu=None,
+        count=many,
+        sum_s=total,
+        min_s=ordered[0],
+        max_s=ordered[-1],
+        p50_s=ordered[(many - 1) // 2],
+        p99_s=ordered[min(many - 1, int(QUANTILE_P99 * many))],
+        samples=None if samples is None else _short(samples * many),
+        wait_s=wait_s,
+        data_wait_s=data_wait_s,
+        tokens=None if tokens is None else _short(tokens * many),
+        **who,
     )
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 # The spread of a process's steps, and what the machine did while the slow ones ran.
@@ -229,16 +209,10 @@ class StepTail:
         """Over the steps whose waits for batches, and for others, are known: seconds waited, seconds in all, number of
         steps."""
 
-    def add(
-        self,
-        lengths: Sequence[float],
-        host: HostSample | None,
-        data_wait_s: float | None = None,
-        wait_s: float | None = None,
-    ) -> None:
-        """The steps of about a second, the host's newest sample, and how long they waited for batches and for others
-        in all."""
-        for sums, waited_s in zip(self._waits, (data_wait_s, wait_s), strict=True):
+    def add(self, ended: EndedSteps, host: HostSample | None) -> None:
+        """The steps of about a second, and the host's newest sample."""
+        lengths = ended.lengths
+        for sums, waited_s in zip(self._waits, (ended.data_wait_s, ended.wait_s), strict=True):
             if waited_s is not None:
                 for place, amount in enumerate((waited_s, sum(lengths), len(lengths))):
                     sums[place] += amount
@@ -286,86 +260,14 @@ class StepTail:
             of_slow, of_rest = _mean(slow), _mean(rest)
             if of_slow is not None and of_rest is not None and of_slow - of_rest >= SLOW_APART:
                 signs_found.append(f"{words} {of_slow:.0f} {unit} ({of_rest:.0f} {unit} otherwise)")
-        return (
-            f"{text}; in them {', '.join(signs_found)}"
-            if signs_found
-            else f"{text}; the machine looked no different in them"
+        return f"{text}; " + (
+            f"in them {', '.join(signs_found)}" if signs_found else "the machine looked no different in them"
         )
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     measured = [value for value in values if value is not None]
     return sum(measured) / len(measured) if measured else None
-
-
-# Steps of a PyTorch loop without a line in it: torch's own hook after any optimizer's step. torch is never imported
-# here, and nothing of it is patched.
-
-_MODULE = "torch.optim.optimizer"
-_AFTER = "register_optimizer_step_post_hook", "_global_optimizer_post_hooks"
-_BEFORE = "register_optimizer_step_pre_hook", "_global_optimizer_pre_hooks"
-"""How each kind of hook is registered, and torch's table of those that are."""
-
-
-class TorchHook:
-    """Calls ``ended`` after each step of the optimizer that steps first; others are accumulation or a second model."""
-
-    def __init__(self, ended: Callable[[], None], phases: PhaseSampler | None = None) -> None:
-        self._ended = ended
-        self._phases = phases
-        self._first: weakref.ref[Any] | None = None
-        self._handles: list[Any] = []
-
-    @property
-    def registered(self) -> bool:
-        return bool(self._handles)
-
-    def register(self, *, on_training_thread: bool) -> bool:
-        """Register with torch where it is imported; True where that is done.
-
-        From another thread only while torch has no such hook: it goes through its hooks without a lock, and a new one
-        would end that loop with an error in the training. Going through none is a single step of the interpreter.
-        """
-        module: Any = sys.modules.get(_MODULE)
-        hooks = [(self._hook, *_AFTER)] if self._phases is None else [(self._hook, *_AFTER), (self._begins, *_BEFORE)]
-        registrations = [(hook, getattr(module, register, None), table) for hook, register, table in hooks]
-        if self._handles or not all(callable(register) for _, register, _ in registrations):
-            return self.registered
-        if not on_training_thread and any(getattr(module, table, True) for _, _, table in registrations):
-            return False
-        self._handles = [register(hook) for hook, register, _ in registrations if register is not None]
-        return True
-
-    def remove(self) -> None:
-        """Remove the hooks; on the training thread."""
-        handles, self._handles = self._handles, []
-        for handle in handles:
-            handle.remove()
-        if self._phases is not None:
-            self._phases.stop()
-
-    def _begins(self, optimizer: Any, _args: object, _kwargs: object) -> None:
-        if self._phases is not None and self._first is not None and self._first() is optimizer and not is_compiling():
-            self._phases.optimizer_begins()
-
-    def _hook(self, optimizer: Any, _args: object, _kwargs: object) -> None:
-        if is_compiling():
-            # torch.compile would break its graph for the clock, and warn of it: such steps are not counted here.
-            return
-        first = self._first() if self._first is not None else None
-        if first is None:
-            self._first = weakref.ref(optimizer)
-        elif first is not optimizer:
-            return
-        self._ended()
-        if self._phases is not None:
-            self._phases.optimizer_ended()
-
-
-def is_compiling() -> bool:
-    """Whether torch.compile traces this very call; torch folds the answer into what it compiles."""
-    compiler = sys.modules.get("torch.compiler")
-    return compiler is not None and bool(compiler.is_compiling())
 
 
 # How long a framework's loop waits for its batches, by the hooks that it calls before and after it fetches one.

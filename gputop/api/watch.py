@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from gputop.api.job_ranks import Ranks
 from gputop.api.loggers import NOTICES, Metrics
 from gputop.api.run_summary import Summary, WatchCost
 from gputop.api.watch_options import (
     LogThread,
     Options,
+    Ranks,
     checked_interval,
     checked_log_every,
     checked_words,
@@ -96,10 +96,7 @@ class Watch:
         has measured it, say in a barrier: this tells a slow rank from those that wait for it.
         ``data_wait_s`` is how many seconds of it the loop waited for its batch.
         """
-        if wait_s is None and data_wait_s is None:
-            self._end_step()
-        else:
-            self._watcher.clock.end_with_waits(wait_s, data_wait_s)
+        self._end_step(wait_s, data_wait_s)
         watcher = self._watcher
         log = watcher.log
         if n is not None:

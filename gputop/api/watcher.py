@@ -8,24 +8,20 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from gputop.api.job_ranks import NO_RANK, Role, own_run, role_of, unwatched_child
-from gputop.api.loggers import NOTICES, FrameMeans, Logger, error_of, loggers_of
+from gputop.api.loggers import NOTICES, FrameMeans, LogTurn, UserCalls
 from gputop.api.run_summary import CostMeter, WatchCost
-from gputop.api.step_clock import StepClock, StepTail, TorchHook, row_of
-from gputop.api.step_phases import PhaseAccount, PhaseSampler
-from gputop.api.watch_options import Options
+from gputop.api.step_clock import StepClock, StepTail, row_of
+from gputop.api.step_phases import MOST_KEPT, PhaseSampler, TorchHook, phase_summary
+from gputop.api.watch_options import NO_RANK, Options, Role, own_run, role_of, unwatched_child
 from gputop.api.work import StepWork, claimed_mfu_pct, rates_of
-from gputop.diagnosis.telling import head_of
 from gputop.model.quantity import error_words
 from gputop.model.source import SourceError, UsageError
-from gputop.model.steps import Phase, StepRow, mean_phases
+from gputop.model.steps import PhaseSeries, StepRow, mean_phases
 from gputop.report.accounts import StepAccount, StepReport
 from gputop.sources.step_datagrams import scoped_run
 from gputop.sources.step_sender import StepSender
@@ -34,145 +30,9 @@ from gputop.sources.surroundings import check_library
 if TYPE_CHECKING:
     from gputop.api.gpu_watch import Measuring
     from gputop.api.run_summary import EarlierRuns, Summary
-    from gputop.diagnosis.types import Finding
     from gputop.model.redaction import Redactor
     from gputop.model.snapshot import Event, Snapshot
     from gputop.monitor import Frame
-
-
-# The program's own calls, ``on_frame`` and ``on_finding``, which must not end the watching.
-
-MOST_FINDINGS_KNOWN = 1024
-
-
-class UserCalls:
-    """Calls those given; one that raises is reported once and not called again."""
-
-    def __init__(
-        self, on_frame: Callable[[Frame], object] | None, on_finding: Callable[[Finding], object] | None
-    ) -> None:
-        self._on_frame, self._on_finding = on_frame, on_finding
-        self._called_findings: deque[object] = deque(maxlen=MOST_FINDINGS_KNOWN)
-        self._broken: set[str] = set()
-
-    def tell(self, frame: Frame) -> None:
-        """Pass on one more frame, and its findings that were not reported yet."""
-        self._call("on_frame", self._on_frame, frame)
-        if self._on_finding is None:
-            return
-        for finding in frame.findings:
-            key = (finding.t, finding.gpu, finding.kind, finding.id)
-            if key not in self._called_findings:
-                self._called_findings.append(key)
-                self._call("on_finding", self._on_finding, finding)
-
-    def _call(self, name: str, call: Callable[..., object] | None, argument: object) -> None:
-        """The user's own call, which must not end the watching."""
-        if call is None or name in self._broken:
-            return
-        error = error_of(lambda: call(argument))
-        if error is not None:
-            self._broken.add(name)
-            NOTICES.warning("gputop: %s raised %s; it is not called again", name, error_words(error))
-
-
-# When the loggers are called and with what: means and changes of verdicts, on the training thread where it steps.
-
-
-class LogTurn:
-    """``due`` is set by the watcher's thread and checked by each step; the step that finds it set calls ``log``."""
-
-    def __init__(self, options: Options) -> None:
-        self._options = options
-        self._lock = threading.Lock()
-        self._loggers: list[Logger] = loggers_of(options.log)
-        self._means, self._means_to_read = FrameMeans(options.metrics), FrameMeans(options.metrics)
-        """For the loggers, and for ``read``."""
-        self._texts: dict[str, str] = {}
-        self._verdicts: dict[int, str] = {}
-        self._logged_at = time.monotonic()
-        self.due = False
-        self.number: int | None = None
-        """The loop's own number of its last step."""
-        self.scalars: Mapping[str, object] = {}
-        """The scalars of the loop's last step, as they were given."""
-
-    def say_work(self, work: StepWork) -> None:
-        """What each step does from now on."""
-        with self._lock:
-            self._means.work = self._means_to_read.work = work
-
-    def read(self) -> dict[str, float]:
-        """The means since the last call of this."""
-        with self._lock:
-            return self._means_to_read.take()
-
-    def batch_size(self, work: StepWork | None) -> float | None:
-        """Samples a step, as ``work`` or else the last ``step`` has named them."""
-        if work is not None and work.samples is not None:
-            return work.samples
-        size = self.scalars.get("batch_size")
-        return float(size) if isinstance(size, (int, float)) and 0 < size < float("inf") else None
-
-    def add_frame(self, frame: Frame, own_gpus: tuple[str, ...] = ()) -> None:
-        """Add one frame; ``own_gpus`` are the names of those that this process computes on."""
-        with self._lock:
-            for means in (self._means, self._means_to_read) if self._loggers else (self._means_to_read,):
-                means.add(frame)
-                means.own_gpus = own_gpus
-            for d in frame.diagnoses:
-                words = head_of(d).words
-                if self._verdicts.get(d.index) != words:
-                    self._verdicts[d.index] = self._texts[f"gputop/gpu{d.index}/verdict"] = words
-
-    def add_phases(self, taken: Iterable[Mapping[Phase, float]]) -> None:
-        """Add what was found of this process's steps."""
-        with self._lock:
-            self._means.add_phases(taken)
-            self._means_to_read.add_phases(taken)
-
-    def add_steps(self, rows: Iterable[StepRow]) -> None:
-        """Add this process's steps."""
-        with self._lock:
-            self._means.add_steps(rows)
-            self._means_to_read.add_steps(rows)
-
-    def look(self, *, steps_are_used: bool, count: int) -> None:
-        """On the watcher's thread: see whether it is time. Without steps, or where that was asked for, log here."""
-        if not self._loggers or time.monotonic() - self._logged_at < self._options.log_every:
-            return
-        if self._options.log_thread == "own" or not steps_are_used:
-            self.log(count)
-        else:
-            self.due = True
-
-    def log(self, count: int) -> None:
-        """Call the loggers, on the calling thread. ``count`` is how many steps there were."""
-        self.due = False
-        self._logged_at = time.monotonic()
-        if not self._loggers:
-            return
-        with self._lock:
-            numbers, texts = self._means.take(), self._texts
-            self._texts = {}
-        numbers.update(_numbers(self.scalars))
-        for logger in self._loggers:
-            logger.log(numbers, texts, count if self.number is None else self.number)
-
-    def silence(self) -> None:
-        """In a forked child: no logger is called, and a lock that may be held is not waited for."""
-        self._lock = threading.Lock()
-        self._loggers = []
-        self.due = False
-
-
-def _numbers(scalars: Mapping[str, object]) -> dict[str, float]:
-    """Those that are numbers, also as tensors or arrays of one value; the others are dropped."""
-    numbers = {}
-    for key, value in scalars.items():
-        with suppress(Exception):
-            numbers[key] = float(value)  # type: ignore[arg-type]
-    return numbers
 
 
 ROUND_S = 1.0
@@ -225,7 +85,7 @@ class Watcher:
         self._steps = StepAccount()
         self._tail = StepTail()
         self.phases = PhaseSampler()
-        self._phases = PhaseAccount()
+        self._phases = PhaseSeries(MOST_KEPT)
         self._hook = TorchHook(self.clock.end_by_hook, self.phases if options.phases else None)
         self._sender = StepSender()
         self._cost = CostMeter()
@@ -237,15 +97,14 @@ class Watcher:
 
     def start(self) -> None:
         """Begin, and return at once. Raises only where ``strict`` was asked for."""
-        options = self.options
         self.begun = True
-        why_not = unwatched_child(os.environ, children=options.children)
+        why_not = unwatched_child(os.environ, children=self.options.children)
         if why_not is not None:
             self.reason = why_not
             if why_not == NO_RANK:
                 NOTICES.warning("gputop: %s", why_not)
             return
-        self._role = role_of(options.ranks, os.environ)
+        self._role = role_of(self.options.ranks, os.environ)
         self._run_id = own_run(os.environ)
         self._own_run = scoped_run(self._run_id, self._pid, os.geteuid())
         self.reason = self._role.why or "waiting for the driver"
@@ -253,24 +112,25 @@ class Watcher:
             self._hook.register(on_training_thread=True)
         if self._role.samples:
             self._prepare()
+        self._begin_thread()
+        if self.options.strict:
+            if self.alive:
+                self._has_first_frame.wait(STRICT_WAIT_S)
+            if self.failure is not None:
+                self.stop()
+                raise self.failure
+
+    def _begin_thread(self) -> None:
         self._thread = threading.Thread(target=self._run, name="gputop-watch", daemon=True)
         try:
             self._thread.start()
+            self.alive = True
         except RuntimeError:
             # Neither steps nor GPUs: nothing here runs on the training thread.
             self._hook.remove()
             if self._measuring is not None:
                 self._measuring.close()
             self._fail(SourceError(NO_THREAD))
-        else:
-            self.alive = True
-        if not options.strict:
-            return
-        if self.alive:
-            self._has_first_frame.wait(STRICT_WAIT_S)
-        if self.failure is not None:
-            self.stop()
-            raise self.failure
 
     def stop(self, wait_s: float = STOP_S, *, tell_loggers: bool = True, why: str = "ended") -> None:
         """End: at most ``wait_s``, whatever hangs. What is logged last goes out on this thread. ``why`` is the reason
@@ -310,7 +170,7 @@ class Watcher:
     def say_work(self, work: StepWork) -> None:
         """What each step does from now on."""
         self._work = work
-        self.log.say_work(work)
+        self.log.add(lambda means: setattr(means, "work", work))
 
     def metrics(self) -> dict[str, float]:
         """Means since the last call."""
@@ -344,7 +204,7 @@ class Watcher:
         own_gpus = () if measuring is None else measuring.own_gpus
         with self._lock:
             steps = self._tail.summary(self.clock.total)
-            phases = self._phases.summary()
+            phases = phase_summary(self._phases)
             # Steps are counted separately: they go on while the job uses no GPU yet, or none can be measured.
             report = replace(report, steps=self._steps.report())
         unknown = self._role.why if self.failure is None else str(self.failure)
@@ -439,34 +299,31 @@ class Watcher:
             self._hook.register(on_training_thread=False)
         self.phases.due = self._hook.registered and self.options.phases
         looked_at = [self.phases.taken.popleft() for _ in range(len(self.phases.taken))]
-        if looked_at:
-            self.log.add_phases(looked_at)
-            with self._lock:
-                self._phases.add(looked_at)
-        clock, batch_size = self.clock, self.log.batch_size(self._work)
-        lengths, name = clock.lengths(), self.options.name
-        tokens = None if self._work is None else self._work.tokens
+        self.log.add(lambda means: means.add_phases(looked_at))
+        with self._lock:
+            for phases in looked_at:
+                self._phases.add(phases)
+        ended, work, measuring = self.clock.ended(), self._work, self._measuring
         row = row_of(
-            lengths, self._pid, self._role.rank, name, batch_size, clock.wait_s, clock.data_wait_s, tokens, self._run_id
-        )
+            ended, self.log.batch_size(work), None if work is None else work.tokens,
+            pid=self._pid, rank=self._role.rank, name=self.options.name, run=self._run_id,
+        )  # fmt: skip
         if row is None:
             return
-        own_gpus = () if self._measuring is None else self._measuring.own_gpus
         row = replace(
             row,
-            mfu_pct=claimed_mfu_pct(self._work, row.sum_s / row.count, own_gpus),
+            mfu_pct=claimed_mfu_pct(work, row.sum_s / row.count, () if measuring is None else measuring.own_gpus),
             **{f"{phase}_s": float(f"{seconds:.6g}") for phase, seconds in mean_phases(looked_at).items()},
         )
         # The frames of this process already have it.
-        self._sender.send(row, None if self._measuring is None else self._measuring.socket_path)
+        self._sender.send(row, None if measuring is None else measuring.socket_path)
         row = replace(row, run=self._own_run)
         shown = row if self._redactor is None else replace(row, name=self._run_name)
-        self.log.add_steps([shown])
+        self.log.add(lambda means: means.add_steps(shown))
         with self._lock:
-            host = self.latest.snapshot.host if self.latest is not None else None
-            self._tail.add(lengths, host, row.data_wait_s, row.wait_s)
+            self._tail.add(ended, self.latest.snapshot.host if self.latest is not None else None)
             self._steps.add([shown])
-        if self._measuring is not None:
+        if measuring is not None:
             self._rows.append(row)
 
     def _take(self, measuring: Measuring, snapshot: Snapshot) -> None:
@@ -481,11 +338,15 @@ class Watcher:
             self._steps.add(measuring.shown(row) for row in others if row.run == self._own_run)
         snapshot = replace(snapshot, steps=(*others, *self._rows))
         self._rows = []
-        frames = measuring.take(snapshot, self.log.batch_size(self._work))
-        for frame in frames:
+        for frame in measuring.take(snapshot, self.log.batch_size(self._work)):
             self._hand_out(frame, measuring.own_gpus)
 
     def _hand_out(self, frame: Frame, own_gpus: tuple[str, ...]) -> None:
-        self.log.add_frame(frame, own_gpus)
+        def add_to(means: FrameMeans) -> None:
+            means.add(frame)
+            means.own_gpus = own_gpus
+
+        self.log.add(add_to)
+        self.log.add_verdicts(frame.diagnoses)
         self.latest = frame
         self._calls.tell(frame)

@@ -17,9 +17,9 @@ from msgspec.structs import replace
 
 import gputop
 from gputop.api.gpu_watch import FOREIGN_FRAMES, JobGpus
-from gputop.api.job_ranks import role_of
 from gputop.api.loggers import FrameMeans
 from gputop.api.watch import Watch
+from gputop.api.watch_options import role_of
 from gputop.model.snapshot import ProcessSample
 from gputop.model.source import CLOSE_S, SourceError
 from gputop.monitor import Monitor

@@ -13,7 +13,8 @@ import gputop
 from gputop.api import step_clock
 from gputop.api.gpu_watch import JobGpus
 from gputop.api.loggers import FrameMeans
-from gputop.api.step_clock import _MODULE, BatchWait, StepClock, StepTail, TorchHook, row_of
+from gputop.api.step_clock import BatchWait, EndedSteps, StepClock, StepTail, row_of
+from gputop.api.step_phases import _OPTIMIZERS, TorchHook
 from gputop.model.snapshot import HostSample
 from tests.support.watched import NOW, Scripted, Watched, snapshot, watched_alone
 
@@ -50,66 +51,67 @@ def test_steps_are_counted_before_the_job_has_a_gpu_and_the_summary_says_that_it
 def test_a_step_lasts_from_one_end_to_the_next_and_the_loops_word_counts_alone() -> None:
     clock = StepClock()
     for end in (1.0, 1.5):
-        clock.append_hooked(end)
-    assert clock.lengths() == [0.5] and clock.total == 2
-    clock.append_hooked(1.9)
+        clock.append_hooked((end, None, None))
+    assert clock.ended().lengths == [0.5] and clock.total == 2
+    clock.append_hooked((1.9, None, None))
     clock.explicit = True
     for end in (2.0, 2.4, 2.8):
-        clock.append_end(end)
-    assert clock.lengths() == pytest.approx([0.4, 0.4])
-    clock.append_end(3.8)
-    assert clock.lengths() == pytest.approx([1.0]) and clock.total == 4
-    row = row_of([0.4, 0.4, 0.8], 5, 1, "run")
+        clock.append_end((end, None, None))
+    assert clock.ended().lengths == pytest.approx([0.4, 0.4])
+    clock.append_end((3.8, None, None))
+    assert clock.ended().lengths == pytest.approx([1.0]) and clock.total == 4
+    row = row_of(EndedSteps([0.4, 0.4, 0.8]), pid=5, rank=1, name="run")
     assert row is not None and (row.count, row.p50_s, row.max_s, row.sum_s) == (3, 0.4, 0.8, 1.6)
-    assert row_of([0.0], 5, 1, "run") is None
+    assert row_of(EndedSteps([0.0]), pid=5, rank=1, name="run") is None
     clock.silence()
     clock.end()
-    clock.end_with_waits(1.0, None)
+    clock.end(1.0)
     assert clock.total == 4
 
 
 def test_what_a_step_waited_is_known_only_where_every_step_says_it() -> None:
     clock = StepClock()
-    for end, wait_s in ((1.0, 9.0), (1.5, 0.2), (2.0, 0.7)):
-        clock.append_end((end, wait_s, None if end == 2.0 else 0.1))
     clock.explicit = True
-    assert clock.lengths() == [0.5, 0.5]
-    assert clock.wait_s == pytest.approx(0.7), "the first end begins a step, and none is waited in for longer than it"
-    assert clock.data_wait_s is None, "one of the steps does not say it"
-    clock.append_end((2.5, 0.2, 0.1))
-    clock.append_end((3.0, None, 0.2))
-    assert clock.lengths() == [0.5, 0.5] and clock.wait_s is None
-    row = row_of([0.5, 0.5], 5, 1, "run", None, 0.7, clock.data_wait_s)
-    assert row is not None and row.wait_s == 0.7 and row.data_wait_s == pytest.approx(0.3)
-    clock.append_end((3.5, 0.2, 0.1))
-    clock.append_end(4.0)
-    assert clock.lengths() == [0.5, 0.5] and clock.wait_s is None and clock.data_wait_s is None
+
+    def waits(*ends: tuple[float, Any, Any]) -> EndedSteps:
+        for end in ends:
+            clock.append_end(end)
+        return clock.ended()
+
+    first = waits((1.0, 9.0, 0.1), (1.5, 0.2, 0.1), (2.0, 0.7, None))
+    assert first.wait_s == pytest.approx(0.7), "the first end begins a step, and none is waited in for longer than it"
+    assert first.lengths == [0.5, 0.5] and first.data_wait_s is None, "one of the steps does not say it"
+    second = waits((2.5, 0.2, 0.1), (3.0, None, 0.2))
+    assert second == EndedSteps([0.5, 0.5], None, pytest.approx(0.3))
+    assert waits((3.5, 0.2, 0.1), (4.0, None, None)) == EndedSteps([0.5, 0.5])
     for wrong in (float("nan"), -1.0, float("inf")):
-        clock.end_with_waits(wrong, wrong)
-    assert clock.lengths() and clock.wait_s is None and clock.data_wait_s is None and clock.total == 10
+        clock.end(wrong, wrong)
+    last = clock.ended()
+    assert last.lengths and last.wait_s is None and last.data_wait_s is None and clock.total == 10
+    row = row_of(EndedSteps([0.5, 0.5], 0.7, second.data_wait_s), pid=5, rank=1, name="run")
+    assert row is not None and row.wait_s == 0.7 and row.data_wait_s == pytest.approx(0.3)
     means = FrameMeans("few")
-    means.add_steps([row])
+    means.add_steps(row)
     told = means.take()
     assert (told["gputop/step_wait_ms"], told["gputop/step_data_wait_ms"]) == pytest.approx((350.0, 150.0))
 
 
-def test_the_wait_for_batches_is_in_the_summary_with_its_remedy_where_it_is_much() -> None:
+def tail_of(*ended: EndedSteps) -> Any:
     tail = StepTail()
-    tail.add([0.4, 0.4], None, 0.1)
-    tail.add([0.4], None)
-    found = tail.summary(4)
-    assert found is not None and (found.data_wait_s, found.data_wait_pct) == pytest.approx((0.05, 12.5))
+    for steps in ended:
+        tail.add(steps, None)
+    return tail.summary(sum(len(steps.lengths) for steps in ended))
+
+
+def test_the_wait_for_batches_is_in_the_summary_with_its_remedy_where_it_is_much() -> None:
+    found = tail_of(EndedSteps([0.4, 0.4], None, 0.1), EndedSteps([0.4]))
+    assert (found.data_wait_s, found.data_wait_pct) == pytest.approx((0.05, 12.5))
     assert found.data_words.startswith("waits 50.0 ms of each step for its batch (12 %); gputop loader finds")
-    little = StepTail()
-    little.add([0.4], None, 0.01)
-    assert little.summary(1).data_words == "waits 10.0 ms of each step for its batch (2 %)"  # type: ignore[union-attr]
-    unknown = StepTail()
-    unknown.add([0.4], None)
-    assert unknown.summary(1).data_words == ""  # type: ignore[union-attr]
-    others = StepTail()
-    others.add([0.1, 0.1], None, None, 0.08)
-    waits = others.summary(2)
-    assert waits is not None and (waits.wait_s, waits.wait_pct, waits.data_words) == (0.04, pytest.approx(40.0), "")
+    little = tail_of(EndedSteps([0.4], None, 0.01))
+    assert little.data_words == "waits 10.0 ms of each step for its batch (2 %)"
+    assert tail_of(EndedSteps([0.4])).data_words == ""
+    waits = tail_of(EndedSteps([0.1, 0.1], 0.08))
+    assert (waits.wait_s, waits.wait_pct, waits.data_words) == (0.04, pytest.approx(40.0), "")
     assert waits.wait_words == "waits 40.0 ms of each step for others (40 %)"
 
 
@@ -150,10 +152,10 @@ def test_torchs_hook_counts_the_first_optimizer_and_is_never_added_under_torchs_
 
     ended: list[int] = []
     hook = TorchHook(lambda: ended.append(1))
-    monkeypatch.delitem(__import__("sys").modules, _MODULE, raising=False)
+    monkeypatch.delitem(__import__("sys").modules, _OPTIMIZERS, raising=False)
     assert not hook.register(on_training_thread=True), "torch is not there yet"
     torch = Torch()
-    monkeypatch.setitem(__import__("sys").modules, _MODULE, torch)
+    monkeypatch.setitem(__import__("sys").modules, _OPTIMIZERS, torch)
     torch._global_optimizer_post_hooks[1] = object()
     assert not hook.register(on_training_thread=False), "another's hook may be running now"
     torch._global_optimizer_post_hooks.clear()
@@ -171,17 +173,15 @@ def test_slow_steps_are_told_with_what_the_machine_did_in_them() -> None:
     tail = StepTail()
     for i in range(200):
         slow = i % 20 == 19
-        tail.add([1.2 if slow else 0.4], HostSample(psi_io_pct=60.0 if slow else 1.0, cpu_pct=40.0))
+        tail.add(EndedSteps([1.2 if slow else 0.4]), HostSample(psi_io_pct=60.0 if slow else 1.0, cpu_pct=40.0))
     found = tail.summary(201)
     assert found is not None and (found.p50_s, found.p99_s) == (0.4, 1.2)
     assert found.slow_words == (
         "slow steps: the 99th percentile is 1.20 s, 3.0 × the median; in them tasks waited for the disk 60 % "
         "(1 % otherwise)"
     )
-    even = StepTail()
-    even.add([9.0] + [0.4] * 150, None)
-    steady = even.summary(152)
-    assert steady is not None and steady.p99_s == 0.4 and steady.slow_words == "", "the warm-up is no tail"
+    steady = tail_of(EndedSteps([9.0] + [0.4] * 150))
+    assert steady.p99_s == 0.4 and steady.slow_words == "", "the warm-up is no tail"
 
 
 def test_a_watch_does_not_announce_its_steps_to_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,7 +193,7 @@ def test_a_watch_does_not_announce_its_steps_to_itself(tmp_path: Path, monkeypat
     with watched.watch as w:
         w._watcher.clock.explicit = True
         for end in (0.0, 1.0, 2.0):
-            w._watcher.clock.append_end(end)
+            w._watcher.clock.append_end((end, None, None))
         assert watched.source.started.wait(10.0)
         assert len(marks.listeners()) == 2
         sender, reached = w._watcher._sender, []
@@ -212,7 +212,7 @@ def test_steps_after_the_last_snapshot_are_in_the_recording_as_in_the_summary(tm
         watched.show(snapshot(NOW))
         w._watcher.clock.explicit = True
         for end in range(11):
-            w._watcher.clock.append_end(float(end))
+            w._watcher.clock.append_end((float(end), None, None))
     (steps,) = w.summary().report.steps
     assert steps.steps == 10
     frames = list(gputop.load(path))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import gputop
-from gputop.api.job_ranks import LOADER_WORKER, NO_RANK, role_of, unwatched_child
+from gputop.api.watch_options import LOADER_WORKER, NO_RANK, role_of, unwatched_child
 from gputop.model.source import SourceError
 from tests.support.watched import NOW, Scripted, Watched, snapshot, watched_alone
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 import gputop
 from gputop.api import gpu_watch
-from gputop.api.job_ranks import Role
 from gputop.api.loggers import FrameMeans
 from gputop.api.run_summary import EarlierRuns, Summary, WatchCost, earlier_runs
 from gputop.api.step_clock import StepSummary
+from gputop.api.watch_options import Role
 from gputop.api.work import NO_GPU, checked_work, claimed_mfu_pct, rates_of
 from gputop.model.cards import PEAKS, NoPeak, peak_flops
 from gputop.model.snapshot import Machine, ProcessSample, ProcessStatic, Snapshot
@@ -80,7 +80,7 @@ def test_a_utilisation_above_100_percent_is_refused_in_words_and_is_no_figure_an
     assert "MFU n/a: 348 %" in rates.text
     means = FrameMeans("few")
     means.work, means.own_gpus = work, (H100,)
-    means.add_steps([StepRow(1, None, None, "x", 2, 1.6, 0.8, 0.8, 0.8, 0.8)])
+    means.add_steps(StepRow(1, None, None, "x", 2, 1.6, 0.8, 0.8, 0.8, 0.8))
     assert "gputop/mfu_pct" not in means.take()
     assert claimed_mfu_pct(work, 0.8, [H100]) == pytest.approx(347.7, abs=0.1), "travels with the steps, to be refused"
     assert claimed_mfu_pct(work, 0.8, []) is None and claimed_mfu_pct(None, 0.8, [H100]) is None
@@ -118,18 +118,18 @@ def test_loggers_and_summary_have_samples_tokens_and_mfu_of_this_process() -> No
 
     means = FrameMeans("few")
     means.work, means.own_gpus = checked_work(8, 8192, 7e9, None, "bf16", None), (H100,)
-    means.add_steps([StepRow(1, None, None, "x", 2, 1.6, 0.8, 0.8, 0.8, 0.8, 16.0)])
+    means.add_steps(StepRow(1, None, None, "x", 2, 1.6, 0.8, 0.8, 0.8, 0.8, 16.0))
     found = means.take()
     assert found["gputop/samples_per_s"] == 10.0 and found["gputop/tokens_per_s"] == 10240.0
     assert found["gputop/mfu_pct"] == pytest.approx(43.46, abs=0.01)
-    means.add_steps([StepRow(1, None, None, "x", 2, 1.6, 0.8, 0.8, 0.8, 0.8)])
+    means.add_steps(StepRow(1, None, None, "x", 2, 1.6, 0.8, 0.8, 0.8, 0.8))
     assert "gputop/samples_per_s" not in means.take()
     watched = Watched()
     with watched.watch as w:
         w.work(samples=32, flops=1e9, peak_flops=1e12)
         for end in range(40):
             w._watcher.clock.explicit = True
-            w._watcher.clock.append_end(float(end))
+            w._watcher.clock.append_end((float(end), None, None))
         watched.show(snapshot(NOW, pid=os.getpid()))
     assert max(map(len, w.summary().text.splitlines())) <= 100
     rates = w.summary().rates
@@ -152,7 +152,7 @@ def test_a_redacted_watch_names_nobody_in_frames_recording_and_summary(tmp_path:
     with watched.watch as w:
         w._watcher.clock.explicit = True
         for end in range(40):
-            w._watcher.clock.append_end(float(end))
+            w._watcher.clock.append_end((float(end), None, None))
         w._watcher._worked_out = 0.0
         w.mark("copied to /home/alice/out")
         watched.show(taken)
@@ -198,7 +198,7 @@ def test_a_watch_takes_price_and_exporter_from_the_settings_and_an_argument_goes
     monkeypatch.setattr(gpu_watch, "LocalSource", lambda *args, **more: given.append((args, more)) or Scripted())
     gpu_watch.opened(asked, Role(None, None, True))
     ((args, more),) = given
-    assert args[3].dcgm_url == "http://localhost:9400/metrics" and more == {"own_process": False}, (
+    assert args[0].sm.dcgm_url == "http://localhost:9400/metrics" and more == {"own_process": False}, (
         "no program is started by a watch"
     )
 

@@ -15,7 +15,7 @@ from tests.support.slurm import no_slurm, slurm
 
 ROOT = Path(__file__).parents[2]
 with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
-SAYS = "import os; from gputop.api.job_ranks import own_run; os.write(1, (own_run(os.environ) + '\\n').encode())"
+SAYS = "import os; from gputop.api.watch_options import own_run; os.write(1, (own_run(os.environ) + '\\n').encode())"
 IN_GROUP = f"""
 import os, torch.distributed as dist
 def main(rank=None, port=None):

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 import pytest
 
-from gputop.api.step_phases import PhaseAccount, Phases, PhaseSampler
+from gputop.api.step_phases import MOST_KEPT, Phases, PhaseSampler, phase_summary
 from gputop.diagnosis.job_steps import LEAST_STEPS, WARM_UP_STEPS, grown, growth_remedy
+from gputop.model.steps import PhaseSeries
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
@@ -69,12 +70,16 @@ def _steps(count: int, **seconds: float) -> list[Phases]:
     return [cast("Phases", {**usual, **seconds})] * count
 
 
+def _series(steps: list[Phases]) -> PhaseSeries:
+    series = PhaseSeries(MOST_KEPT)
+    for phases in steps:
+        series.add(phases)
+    return series
+
+
 @pytest.mark.parametrize("phase", ["between", "forward", "backward", "optimizer"])
 def test_the_phase_that_grew_is_named_with_what_lies_in_it(phase: str) -> None:
-    account = PhaseAccount()
-    account.add(_steps(20))
-    account.add(_steps(20, **{phase: 0.08}))
-    found = account.summary()
+    found = phase_summary(_series(_steps(20) + _steps(20, **{phase: 0.08})))
     assert found is not None and found.growth is not None and found.growth.phase == phase
     name = "between steps" if phase == "between" else phase
     assert f"; {name} grew, " in found.text and "→ 80.0 ms: " in found.text
@@ -89,20 +94,15 @@ def test_nothing_grew_in_a_short_run_in_an_even_one_or_in_its_warm_up() -> None:
         # Faster at the end.
         [*_steps(60, between=0.5), *_steps(60)],
     ):
-        account = PhaseAccount()
-        account.add(steps)
-        found = account.summary()
+        found = phase_summary(_series(steps))
         assert found is not None and found.growth is None
-    assert grown([]) is None and PhaseAccount().summary() is None
+    assert grown([]) is None and phase_summary(_series([])) is None
 
 
 def test_a_long_run_is_kept_in_bounded_memory_from_its_beginning_to_its_end() -> None:
-    account = PhaseAccount()
-    for _ in range(12):
-        account.add(_steps(1000))
-    account.add(_steps(6000, between=0.2))
-    found = account.summary()
-    assert found is not None and found.steps == 18_000 and len(account._series.steps) <= 4096
+    series = _series(_steps(12_000) + _steps(6000, between=0.2))
+    found = phase_summary(series)
+    assert found is not None and found.steps == 18_000 and len(series.steps) <= 4096
     assert found.growth is not None and found.growth.phase == "between"
 
 
