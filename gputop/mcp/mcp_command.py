@@ -26,7 +26,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         import mcp.server  # noqa: F401
     except ImportError:
         raise UsageError(f"gputop mcp needs the protocol's SDK: {install('mcp')}") from None
-    from gputop.mcp.folders import Outside
+    from gputop.mcp.answers import Outside
     from gputop.mcp.server import make_server
 
     try:

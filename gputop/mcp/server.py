@@ -11,7 +11,8 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial, wraps
 from typing import Annotated, Any
 
 from mcp.server import MCPServer
@@ -32,6 +33,8 @@ from gputop.features.traces.trace_command import choice_of
 from gputop.features.traces.trace_document import trace_data, worst
 from gputop.features.traces.trace_ranks import TraceReport, report_traces, trace_files
 from gputop.mcp.answers import (
+    Folders,
+    Outside,
     compact,
     diagnosis_brief,
     doctor_brief,
@@ -40,7 +43,6 @@ from gputop.mcp.answers import (
     snapshot_brief,
     trace_brief,
 )
-from gputop.mcp.folders import Folders, Outside
 from gputop.model.quantity import clean_text
 from gputop.model.redaction import Redactor
 from gputop.model.source import SourceError, UsageError
@@ -87,7 +89,7 @@ def make_server(
 
     Raises Outside for a path that is not a folder.
     """
-    server = MCPServer("gputop", version=__version__, instructions=INSTRUCTIONS)
+    server = _Server("gputop", version=__version__, instructions=INSTRUCTIONS)
     tools = Tools(Folders(folders), redactor, allow_run, allow_mark)
     for tool, reads in (
         (tools.snapshot, True), (tools.diagnose, True), (tools.findings, True), (tools.report, True),
@@ -100,6 +102,30 @@ def make_server(
     return server
 
 
+class _Server(MCPServer):
+    """Refuses arguments that a tool does not know, which the SDK leaves out without a word."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        for tool in await self.list_tools():
+            known = tool.input_schema.get("properties", {})
+            if tool.name == name and (unknown := sorted({*arguments} - {*known})):
+                words = clean_text(", ".join(unknown))[:200]
+                raise ToolError(f"{name} takes no {words}; it takes {', '.join(known) or 'no arguments'}")
+        return await super().call_tool(name, arguments, context)
+
+
+def _tool(ask: Callable[..., Mapping[str, Any]]) -> Callable[..., Awaitable[str]]:
+    """A method as a tool: it runs on a thread of its own, so that the server keeps responding."""
+
+    @wraps(ask)
+    async def answered(tools: Tools, **given: Any) -> str:
+        from anyio.to_thread import run_sync
+
+        return await run_sync(partial(tools.answer, partial(ask, tools, **given), full=given.get("full", False)))
+
+    return answered
+
+
 class Tools:
     """What an assistant can ask."""
 
@@ -109,67 +135,53 @@ class Tools:
         self._folders, self._redactor = folders, redactor
         self._allow_run, self._allow_mark = allow_run, allow_mark
 
-    async def snapshot(
+    @_tool
+    def snapshot(
         self,
         gpu: OneGpu = None,
         top: Annotated[int | None, Field(description="processes of each GPU", ge=0, le=1000)] = None,
         full: Full = False,
-    ) -> str:
+    ) -> Mapping[str, Any]:
         """One reading of this machine's GPUs, the processes that hold most of their memory, and the host."""
+        data = once_data(self._redacted(live_snapshot(gpus=None if gpu is None else [gpu])))
+        return data if full else snapshot_brief(data, gpu=gpu, top=top)
 
-        def ask() -> Mapping[str, Any]:
-            data = once_data(self._redacted(live_snapshot(gpus=None if gpu is None else [gpu])))
-            return data if full else snapshot_brief(data, gpu=gpu, top=top)
-
-        return await self._answer(ask, full=full)
-
-    async def diagnose(
+    @_tool
+    def diagnose(
         self,
         file: Annotated[str | None, Field(description="a recording; without it this machine is watched")] = None,
         seconds: Annotated[float, Field(description="how long to watch", ge=3, le=MOST_WATCH_S)] = 30.0,
         gpu: OneGpu = None,
         full: Full = False,
-    ) -> str:
+    ) -> Mapping[str, Any]:
         """The verdict on each GPU with its evidence and remedy, live or at the end of a recording."""
+        begin, last = self._last(file, seconds)
+        data = as_json((frame := self._redacted(last)).snapshot, frame.diagnoses, begin, frame.steps)
+        return data if full else diagnosis_brief(data, gpu=gpu)
 
-        def ask() -> Mapping[str, Any]:
-            begin, last = self._last(file, seconds)
-            data = as_json((frame := self._redacted(last)).snapshot, frame.diagnoses, begin, frame.steps)
-            return data if full else diagnosis_brief(data, gpu=gpu)
-
-        return await self._answer(ask, full=full)
-
-    async def findings(self, file: File, gpu: OneGpu = None, top: Top = 50, full: Full = False) -> str:
+    @_tool
+    def findings(self, file: File, gpu: OneGpu = None, top: Top = 50, full: Full = False) -> Mapping[str, Any]:
         """What changed over a recording, the last first: verdicts and badges, when, with evidence and remedy."""
+        _, last = self._last(file, 0.0)
+        rows = [{key: getattr(f, key) for key in f.__struct_fields__} for f in last.findings]
+        rows = [row for row in rows if gpu is None or row.get("gpu") == gpu]
+        return {"count": len(rows), "findings": rows if full else rows[::-1][:top]}
 
-        def ask() -> Mapping[str, Any]:
-            _, last = self._last(file, 0.0)
-            rows = [{key: getattr(f, key) for key in f.__struct_fields__} for f in last.findings]
-            rows = [row for row in rows if gpu is None or row.get("gpu") == gpu]
-            return {"count": len(rows), "findings": rows if full else rows[::-1][:top]}
-
-        return await self._answer(ask, full=full)
-
-    async def report(self, file: File, full: Full = False) -> str:
+    @_tool
+    def report(self, file: File, full: Full = False) -> Mapping[str, Any]:
         """What a recording's GPU time came to: work, waste, steps, findings."""
+        return report_data(report_recording(self._folders.file(file), recording_filter=self._redactor))
 
-        def ask() -> Mapping[str, Any]:
-            return report_data(report_recording(self._folders.file(file), recording_filter=self._redactor))
-
-        return await self._answer(ask, full=full)
-
-    async def compare(self, before: File, after: File, full: Full = False) -> str:
+    @_tool
+    def compare(self, before: File, after: File, full: Full = False) -> Mapping[str, Any]:
         """Two recordings: what a change made better or worse."""
+        reports = [
+            report_recording(self._folders.file(name), recording_filter=self._redactor) for name in (before, after)
+        ]
+        return compare_data(compare(*reports))
 
-        def ask() -> Mapping[str, Any]:
-            reports = [
-                report_recording(self._folders.file(name), recording_filter=self._redactor) for name in (before, after)
-            ]
-            return compare_data(compare(*reports))
-
-        return await self._answer(ask, full=full)
-
-    async def trace(
+    @_tool
+    def trace(
         self,
         file: Folder,
         rank: Annotated[int | None, Field(description="show this rank in detail, not the worst")] = None,
@@ -177,120 +189,97 @@ class Tools:
         step: Annotated[str | None, Field(description="ranges whose names begin so are the steps")] = None,
         top: Top = TOP,
         full: Full = False,
-    ) -> str:
+    ) -> Mapping[str, Any]:
         """Where a step's time went, from a file of torch.profiler or Nsight Systems, or a folder of ranks."""
+        report = self._traced(file, choice_of(steps, step))
+        ranks = [rank_report.rank for rank_report in report.ranks]
+        if rank is not None and rank not in ranks:
+            raise Failed(f"no rank {rank}: there are {', '.join(map(str, ranks))}")
+        data = trace_data(report)
+        return data if full else trace_brief(data, worst=worst(report).rank if rank is None else rank, top=top)
 
-        def ask() -> Mapping[str, Any]:
-            report = self._traced(file, choice_of(steps, step))
-            ranks = [rank_report.rank for rank_report in report.ranks]
-            if rank is not None and rank not in ranks:
-                raise Failed(f"no rank {rank}: there are {', '.join(map(str, ranks))}")
-            data = trace_data(report)
-            return data if full else trace_brief(data, worst=worst(report).rank if rank is None else rank, top=top)
-
-        return await self._answer(ask, full=full)
-
-    async def trace_compare(self, before: Folder, after: Folder, full: Full = False) -> str:
+    @_tool
+    def trace_compare(self, before: Folder, after: Folder, full: Full = False) -> Mapping[str, Any]:
         """Two traces: is a step slower or faster, by how much, on the same GPU, and what differs."""
+        data = comparison_data(compare_traces(*(self._traced(name, StepChoice()) for name in (before, after))))
+        if full:
+            return data
+        keys = ("verdict", "level", "headline", "cause", "remedy", "util_pct", "step_ms")
+        return data | {when: {key: data[when][key] for key in keys} for when in ("before", "after")}
 
-        def ask() -> Mapping[str, Any]:
-            data = comparison_data(compare_traces(*(self._traced(name, StepChoice()) for name in (before, after))))
-            if full:
-                return data
-            keys = ("verdict", "level", "headline", "cause", "remedy", "util_pct", "step_ms")
-            return data | {when: {key: data[when][key] for key in keys} for when in ("before", "after")}
-
-        return await self._answer(ask, full=full)
-
-    async def memory(self, file: File, top: Top = TOP, full: Full = False) -> str:
+    @_tool
+    def memory(self, file: File, top: Top = TOP, full: Full = False) -> Mapping[str, Any]:
         """What holds a GPU's memory, from PyTorch's memory snapshot: at the peak, what grew, what did not fit."""
+        # In a process of its own: reading bounds the memory of the whole process that reads.
+        data: dict[str, Any] = _run(["memory", self._folders.file(file), "--json"], ours(), LOADER_MORE_S)
+        return data if full else memory_brief(data, top=top)
 
-        def ask() -> Mapping[str, Any]:
-            # In a process of its own: reading bounds the memory of the whole process that reads.
-            data: dict[str, Any] = _run(["memory", self._folders.file(file), "--json"], ours(), LOADER_MORE_S)
-            return data if full else memory_brief(data, top=top)
-
-        return await self._answer(ask, full=full)
-
-    async def doctor(self, full: Full = False) -> str:
+    @_tool
+    def doctor(self, full: Full = False) -> Mapping[str, Any]:
         """What can be measured on this machine, why the rest cannot, and how to fix it."""
+        data = examine(terminal={})
+        return data if full else doctor_brief(data)
 
-        def ask() -> Mapping[str, Any]:
-            data = examine(terminal={})
-            return data if full else doctor_brief(data)
-
-        return await self._answer(ask, full=full)
-
-    async def files(self) -> str:
+    @_tool
+    def files(self) -> Mapping[str, Any]:
         """Recordings, traces and memory snapshots that can be asked about."""
-        return await self._answer(self._folders.files)
+        return self._folders.files()
 
-    async def explain(
+    @_tool
+    def explain(
         self,
         verdict: Annotated[
             str | None, Field(description="a verdict's or badge's id; without it all are listed")
         ] = None,
-    ) -> str:
+    ) -> Mapping[str, Any]:
         """When a verdict or badge is given, at which level, and what helps."""
+        rows: dict[str, VerdictRow | BadgeRow] = {row.id: row for row in badge_rows()}
+        rows.update({row.id: row for row in verdict_rows()})
+        if verdict is None:
+            return {
+                "verdicts": [{"id": key, "title": title} for key, title in titles().items()],
+                "badges": [{"id": row.id, "level": row.level} for row in badge_rows()],
+            }
+        row = rows.get(verdict)
+        if row is None:
+            raise Failed(f"no such verdict or badge; there are: {', '.join(sorted(rows))}")
+        return {key: getattr(row, key) for key in row.__struct_fields__}
 
-        def ask() -> Mapping[str, Any]:
-            rows: dict[str, VerdictRow | BadgeRow] = {row.id: row for row in badge_rows()}
-            rows.update({row.id: row for row in verdict_rows()})
-            if verdict is None:
-                return {
-                    "verdicts": [{"id": key, "title": title} for key, title in titles().items()],
-                    "badges": [{"id": row.id, "level": row.level} for row in badge_rows()],
-                }
-            row = rows.get(verdict)
-            if row is None:
-                raise Failed(f"no such verdict or badge; there are: {', '.join(sorted(rows))}")
-            return {key: getattr(row, key) for key in row.__struct_fields__}
-
-        return await self._answer(ask)
-
-    async def loader(
+    @_tool
+    def loader(
         self,
         function: Annotated[str, Field(description="MODULE:FUNCTION that returns a PyTorch Dataset or DataLoader")],
         full: Full = False,
-    ) -> str:
+    ) -> Mapping[str, Any]:
         """The command that measures how many loader workers a dataset needs. It runs the user's function, so it is run
         here only where the server was started with --allow-run for that function."""
+        if not _FUNCTION.fullmatch(function):
+            raise Failed("function must be MODULE:FUNCTION, as in train:make_dataset")
+        command = ["loader", function, "--json", "--budget", f"{LOADER_BUDGET_S:.0f}s"]
+        words = shlex.join(["gputop", *command])
+        if function not in self._allow_run:
+            hint = f"gputop mcp --allow-run {shlex.quote(function)}"
+            return {"ran": False, "command": words, "reason": f"not allowed here: run it yourself, or start {hint}"}
+        return {
+            "ran": True,
+            "command": words,
+            "result": _run(command, the_users(), LOADER_BUDGET_S + LOADER_MORE_S),
+        }
 
-        def ask() -> Mapping[str, Any]:
-            if not _FUNCTION.fullmatch(function):
-                raise Failed("function must be MODULE:FUNCTION, as in train:make_dataset")
-            command = ["loader", function, "--json", "--budget", f"{LOADER_BUDGET_S:.0f}s"]
-            words = shlex.join(["gputop", *command])
-            if function not in self._allow_run:
-                hint = f"gputop mcp --allow-run {shlex.quote(function)}"
-                return {"ran": False, "command": words, "reason": f"not allowed here: run it yourself, or start {hint}"}
-            return {
-                "ran": True,
-                "command": words,
-                "result": _run(command, the_users(), LOADER_BUDGET_S + LOADER_MORE_S),
-            }
-
-        return await self._answer(ask, full=full)
-
-    async def mark(self, text: Annotated[str, Field(description="what the mark says", max_length=200)]) -> str:
+    @_tool
+    def mark(self, text: Annotated[str, Field(description="what the mark says", max_length=200)]) -> Mapping[str, Any]:
         """Sets a mark in running recordings and screens, where the server was started with --allow-mark; else the
         command that does."""
+        words = shlex.join(["gputop", "mark", text])
+        if not self._allow_mark:
+            return {"ran": False, "command": words, "reason": "not allowed here: start gputop mcp --allow-mark"}
+        sent = send_mark(text, time.time())
+        return {"ran": True, "command": words, "reached": sent.reached, "lost": len(sent.lost)}
 
-        def ask() -> Mapping[str, Any]:
-            words = shlex.join(["gputop", "mark", text])
-            if not self._allow_mark:
-                return {"ran": False, "command": words, "reason": "not allowed here: start gputop mcp --allow-mark"}
-            sent = send_mark(text, time.time())
-            return {"ran": True, "command": words, "reached": sent.reached, "lost": len(sent.lost)}
-
-        return await self._answer(ask)
-
-    async def _answer(self, ask: Callable[[], Mapping[str, Any]], *, full: bool = False) -> str:
-        """Ask on a thread of its own, so that the server keeps responding; failures in one line."""
-        from anyio.to_thread import run_sync
-
+    def answer(self, ask: Callable[[], Mapping[str, Any]], *, full: bool) -> str:
+        """The answer's text; failures in one line."""
         try:
-            data = await run_sync(ask)
+            data = ask()
         except (Outside, Failed, SourceError, UsageError) as error:
             # The SDK passes on only this error's words; for any other it says that a tool failed.
             raise ToolError(clean_text(str(error))) from None

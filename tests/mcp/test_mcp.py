@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from gputop.mcp.answers import MOST_BYTES, compact, labelled, snapshot_brief
-from gputop.mcp.folders import Folders, Outside
+from gputop.mcp.answers import MOST_BYTES, Folders, Outside, compact, labelled, snapshot_brief
 from gputop.output.snapshot_data import once_data
 from gputop.recording.writer import RecordingWriter
 from gputop.sources.simulation.simulated import SimulatedSource
@@ -186,6 +185,18 @@ def test_two_traces_two_recordings_and_a_memory_snapshot_can_be_asked_about(tmp_
     (tmp_path / "code.pickle").write_bytes(b"\x80\x04cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(ToolError, match="a pickle can run code"):
         ask(tmp_path, "memory", file="code.pickle")
+
+
+@SDK
+async def test_an_argument_that_a_tool_does_not_know_is_refused_in_one_line(tmp_path: Path) -> None:
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    from gputop.mcp.server import make_server
+
+    server = make_server([str(tmp_path)])
+    with pytest.raises(ToolError) as refused:
+        await server.call_tool("explain", {"id": "low_sm"})
+    assert str(refused.value) == "explain takes no id; it takes verdict"
 
 
 @SDK
