@@ -200,7 +200,7 @@ def _measured(experiment: Experiment, before: Snapshot, *, quiet: bool) -> tuple
         raise SourceError("no whole GPU answers: an instance of a split GPU has no links of its own")
     links: list[Link] = []
     during = before
-    kernels = Kernels(",".join(gpu.static.uuid for gpu in gpus), "links_child")
+    kernels = Kernels(",".join(gpu.static.uuid for gpu in gpus), "copies")
     try:
         while True:
             for message in kernels.heard(MORE_S):

@@ -43,13 +43,9 @@ def arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    path = None if args.output is None else Path(args.output)
+    path, report = _target(args.output), _target(args.report)
     if path is not None and path.suffix not in SUFFIXES:
         raise UsageError(f"cannot make a {path.suffix or 'file without suffix'}: name one of {', '.join(SUFFIXES)}")
-    report = None if args.report is None else Path(args.report)
-    for target in filter(None, (path, report)):
-        if not target.parent.is_dir():
-            raise UsageError(f"cannot write {target}: no directory {target.parent}")
     if not args.json:
         stdout_is_text(settings)
     # A script that ends gputop by a signal must leave nothing on the GPU either.
@@ -60,6 +56,30 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         from gputop.features.prove.links import prove_links
 
         return prove_links(args, settings, path)
+    proof = _proved(args, settings)
+    # Why SM activity is not measured, with what would help.
+    proof_verdict = verdict(proof.results, proof.before.sm_reason or "")
+    if report is not None:
+        _report(report, settings, proof, proof_verdict)
+    if args.json:
+        _print(json_text(data(proof, proof_verdict)).rstrip("\n"))
+    else:
+        _print("\n".join(conclusion(proof_verdict)))
+    if path is not None:
+        write_private(path, _file(path.suffix, settings, proof, proof_verdict))
+    return proof_verdict.exit_status
+
+
+def _target(name: str | None) -> Path | None:
+    """Where to write. Raises UsageError where there is no such directory."""
+    target = None if name is None else Path(name)
+    if target is not None and not target.parent.is_dir():
+        raise UsageError(f"cannot write {target}: no directory {target.parent}")
+    return target
+
+
+def _proved(args: argparse.Namespace, settings: Settings) -> Proof:
+    """Run the experiment, and print what it shows as it goes on."""
     keeper = _Keeper()
     source = redacted_source(open_local(settings, INTERVAL_S, wakes=True), redactor_of(settings))
     watched = Watched(keeper.take, keeper.mark, lambda result: None if args.json else _print(row(result)))
@@ -71,36 +91,25 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         say("runs kernels for about half a minute and takes 256 MiB of the GPU's memory; Ctrl+C stops at once")
         if not args.json:
             first = headline(experiment.chosen(before), before.machine.driver, None, experiment.others(before))
-            for line in (*first, HEAD):
-                _print(line)
-        proof = experiment.run(before)
+            _print("\n".join([*first, HEAD]))
+        return experiment.run(before)
     except KernelsFailed as failed:
         raise SourceError(f"the kernels cannot run: {failed}") from failed
     finally:
         experiment.close()
         keeper.close()
-    proof_verdict = verdict(proof.results, _why_not(proof))
-    if report is not None:
-        _report(report, settings, proof, proof_verdict)
-    return _finish(args, settings, path, proof, proof_verdict)
 
 
-def _finish(
-    args: argparse.Namespace, settings: Settings, path: Path | None, proof: Proof, proof_verdict: ProofVerdict
-) -> int:
-    if args.json:
-        _print(json_text(data(proof, proof_verdict)).rstrip("\n"))
-    else:
-        for line in conclusion(proof_verdict):
-            _print(line)
-    if path is not None:
-        if path.suffix == ".json":
-            write_private(path, json_text(data(proof, proof_verdict)))
-        elif path.suffix == ".txt":
-            write_private(path, text(proof, proof_verdict))
-        else:
-            write_private(path, _picture(settings, proof, proof_verdict))
-    return proof_verdict.exit_status
+def _file(suffix: str, settings: Settings, proof: Proof, proof_verdict: ProofVerdict) -> str:
+    if suffix == ".json":
+        return json_text(data(proof, proof_verdict))
+    if suffix == ".txt":
+        return text(proof, proof_verdict)
+    from gputop.output.picture import svg
+    from gputop.paint.theme import THEMES
+
+    theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
+    return svg(picture(proof, proof_verdict), theme, "gputop prove")
 
 
 def _report(path: Path, settings: Settings, proof: Proof, proof_verdict: ProofVerdict) -> None:
@@ -113,19 +122,6 @@ def _report(path: Path, settings: Settings, proof: Proof, proof_verdict: ProofVe
     source_rows = doctor["gpus"][0]["rungs"] if doctor["gpus"] else ()
     write_private(path, json_text(hardware_report(proof, proof_verdict, source_rows, __version__)))
     say(f"wrote {path}: the card, its driver and what was measured, without names")
-
-
-def _picture(settings: Settings, proof: Proof, proof_verdict: ProofVerdict) -> str:
-    from gputop.output.picture import svg
-    from gputop.paint.theme import THEMES
-
-    theme = THEMES["dark" if settings.theme == "auto" else settings.theme]
-    return svg(picture(proof, proof_verdict), theme, "gputop prove")
-
-
-def _why_not(proof: Proof) -> str:
-    """Why SM activity is not measured, with what would help; empty where it is."""
-    return proof.before.sm_reason or ""
 
 
 def _print(line: str) -> None:

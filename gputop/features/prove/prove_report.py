@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -51,24 +52,18 @@ def headline(gpu: GpuSample, driver: str | None, multiprocessors: int | None, ot
 
 def row(result: Result) -> str:
     """One stage."""
-    stage = result.stage
+    stage, util, sm = result.stage, result.util_pct, result.sm_pct
     expected = "–" if stage.expected_pct is None else f"{stage.expected_pct:.1f}"
     mark = {True: " ✓", False: " ✗", None: "  "}[result.ok]
-    sm = (
-        f"{result.sm_pct:.1f}"
-        if result.sm_pct is not None
-        else f"≤{result.util_pct:.0f}"
-        if result.util_pct is not None
-        else "n/a"
-    )
+    util_cell = "n/a" if util is None else f"{util:.0f}"
+    sm_cell = f"{sm:.1f}" if sm is not None else "n/a" if util is None else f"≤{util:.0f}"
     power = "n/a" if result.power_w is None else f"{result.power_w:.0f} W"
     note = ""
-    if stage.kind == "spin" and stage.blocks == 1 and (result.util_pct or 0.0) >= FULL_UTIL:
-        note = f" ← nvidia-smi: {result.util_pct:.0f}"
+    if stage.kind == "spin" and stage.blocks == 1 and (util or 0.0) >= FULL_UTIL:
+        note = f" ← nvidia-smi: {util:.0f}"
     elif result.dram_pct is not None and stage.kind == "copy":
         note = f"   DRAM {result.dram_pct:.0f}"
-    util = "n/a" if result.util_pct is None else f"{result.util_pct:.0f}"
-    return f"{stage.title:{_TITLE}}{util:>5}{sm:>6}{expected:>9}{mark}{power:>7}{note}"
+    return f"{stage.title:{_TITLE}}{util_cell:>5}{sm_cell:>6}{expected:>9}{mark}{power:>7}{note}"
 
 
 def conclusion(verdict: ProofVerdict) -> list[str]:
@@ -115,11 +110,8 @@ def _bar(result: Result) -> list[tuple[str, str]]:
 
 
 def _with_mark(line: str) -> list[tuple[str, str]]:
-    for mark, style in (("✓", "level.green"), ("✗", "level.red")):
-        before, mark_found, after = line.partition(mark)
-        if mark_found:
-            return [(before, "text"), (mark_found, style), (after, "text")]
-    return [(line, "text")]
+    styles = {"✓": "level.green", "✗": "level.red"}
+    return [(part, styles.get(part, "text")) for part in re.split("([✓✗])", line)]
 
 
 def data(proof: Proof, verdict: ProofVerdict) -> dict[str, Any]:

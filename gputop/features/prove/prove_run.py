@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from time import monotonic
+from typing import Literal
 
 from msgspec import Struct
 
@@ -32,11 +33,11 @@ class KernelsFailed(Exception):
 class Kernels:
     """The program that uses CUDA, on some GPUs. ``close`` it, whatever happens."""
 
-    def __init__(self, uuids: str, program: str = "prove_child") -> None:
-        """``uuids`` of the GPUs that it sees, with commas; ``program`` is the module of this folder that it runs."""
+    def __init__(self, uuids: str, program: Literal["kernels", "copies"] = "kernels") -> None:
+        """``uuids`` of the GPUs that it sees, with commas; ``program`` is what it does there."""
         # By UUID: CUDA numbers GPUs in its own order.
         environment = ours(CUDA_VISIBLE_DEVICES=uuids)
-        self._dialogue = Dialogue[Message](our_program(f"{__package__}.{program}"), environment, Message)
+        self._dialogue = Dialogue[Message](our_program(f"{__package__}.cuda_programs", program), environment, Message)
         self._is_ready = False
 
     def ready(self) -> Ready:
