@@ -9,21 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from gputop.features.memory_snapshot.allocator_snapshot import (
     ALLOC,
     ALLOCATED,
+    CATEGORIES,
     FREE,
+    NO_STACK,
     OOM,
     SEGMENT_ALLOC,
     SEGMENT_FREE,
+    AllocationStack,
     AllocatorSnapshot,
+    Category,
     DeviceMemory,
     Events,
 )
-from gputop.features.memory_snapshot.stacks import CATEGORIES, NO_STACK, AllocationStack, Category
 
 LEAST_STEPS = 3
 """Steps from which on growth is told from chance."""
@@ -49,24 +53,21 @@ class Reserved(Struct, frozen=True):
     these.
     """
 
-    reserved: int
-    allocated: int
-    rounding: int
-    awaiting: int
-    free_in_used: int
-    free_whole: int
-    largest_free: int
+    reserved: int = field(name="reserved_bytes")
+    allocated: int = field(name="allocated_bytes")
+    rounding: int = field(name="rounding_bytes")
+    awaiting: int = field(name="awaiting_free_bytes")
+    free_in_used: int = field(name="free_beside_used_bytes")
+    free_whole: int = field(name="free_segments_bytes")
+    largest_free: int = field(name="largest_free_bytes")
+    fragmented_pct: float = field(name="fragmentation_pct")
+    """The share of the reserved memory that is free and cannot be given back."""
     segments: int
 
     @property
     def free(self) -> int:
         """Reserved and not in use."""
         return self.free_in_used + self.free_whole
-
-    @property
-    def fragmented_pct(self) -> float:
-        """The share of the reserved memory that is free and cannot be given back."""
-        return 100.0 * self.free_in_used / self.reserved if self.reserved else 0.0
 
 
 class OutOfMemory(Struct, frozen=True):
@@ -75,18 +76,16 @@ class OutOfMemory(Struct, frozen=True):
     ``missing`` bytes more would have sufficed if the free pieces were one; 0 where only fragmentation stood against it.
     """
 
-    wanted: int
-    device_free: int
-    reserved: int
-    in_use: int
-    missing: int
+    wanted: int = field(name="wanted_bytes")
+    device_free: int = field(name="device_free_bytes")
+    reserved: int = field(name="reserved_bytes")
+    in_use: int = field(name="in_use_bytes")
+    cached_free: int = field(name="cached_free_bytes")
+    """Held by the allocator and not in use."""
+    missing: int = field(name="missing_bytes")
+    fragmented: bool
     place: str
     alive: tuple[HeldMemory, ...]
-
-    @property
-    def cached_free(self) -> int:
-        """Held by the allocator and not in use."""
-        return max(0, self.reserved - self.in_use)
 
 
 class Growth(Struct, frozen=True):
@@ -94,9 +93,9 @@ class Growth(Struct, frozen=True):
 
     place: str
     category: Category
-    bytes_a_step: float
-    first: int
-    last: int
+    bytes_a_step: int
+    first: int = field(name="first_bytes")
+    last: int = field(name="last_bytes")
     steps: int
     frames: tuple[str, ...]
 
@@ -108,18 +107,20 @@ class DeviceReport(Struct, frozen=True):
 
     index: int
     events: int
-    reserved: Reserved
-    peak: int | None
-    peak_reserved: int | None
+    peak: int | None = field(name="peak_bytes")
     peak_event: int | None
-    preexisting: int
+    peak_reserved: int | None = field(name="peak_reserved_bytes")
+    preexisting: int = field(name="preexisting_bytes")
+    reserved: Reserved = field(name="end")
+    tables_are: Literal["at the end", "at the peak"]
+    """Of which moment ``alive`` and ``categories`` are."""
+    categories: Mapping[str, int] = field(name="categories_bytes")
     alive: tuple[HeldMemory, ...]
-    categories: Mapping[str, int]
     survived: tuple[HeldMemory, ...]
     steps: int
-    step_name: str
+    step_name: str | None = field(name="steps_from")
     growth: tuple[Growth, ...]
-    failures: tuple[OutOfMemory, ...]
+    failures: tuple[OutOfMemory, ...] = field(name="out_of_memory")
     curve: tuple[tuple[int, int, int], ...]
 
     @property
@@ -181,7 +182,8 @@ def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport
         categories=_by_category(at_peak.values(), stacks),
         survived=_by_place(survived.values(), stacks) if has_events else (),
         steps=len(bounds),
-        step_name=device.step_name,
+        step_name=device.step_name or None,
+        tables_are="at the peak" if has_events else "at the end",
         growth=_growth([alive[at] for at in bounds], stacks),
         failures=tuple(_failure(events, at, alive[at], reserved[at], stacks) for at in failures),
         curve=_thinned(in_use, reserved) if has_events else (),
@@ -282,7 +284,9 @@ def _reserved(device: DeviceMemory) -> Reserved:
                 in_used += block.size if used else 0
                 whole += 0 if used else block.size
     total = sum(segment.size for segment in device.segments)
-    return Reserved(total, allocated, rounding, awaiting, in_used, whole, largest, len(device.segments))
+    fragmented_pct = 100.0 * in_used / total if total else 0.0
+    segments = len(device.segments)
+    return Reserved(total, allocated, rounding, awaiting, in_used, whole, largest, fragmented_pct, segments)
 
 
 def _by_place(sizes_and_stacks: Iterable[tuple[int, int]], stacks: list[AllocationStack]) -> tuple[HeldMemory, ...]:
@@ -341,16 +345,19 @@ def _growth(at_steps: list[_Live], stacks: list[AllocationStack]) -> tuple[Growt
         sizes = [step[key].bytes if key in step else 0 for step in by_step]
         a_step = (sizes[-1] - sizes[0]) / (len(sizes) - 1)
         if a_step >= LEAST_GROWTH and all(now > was for was, now in pairwise(sizes)):
-            grown.append(Growth(row.place, row.category, a_step, sizes[0], sizes[-1], len(sizes), row.frames))
+            grown.append(Growth(row.place, row.category, round(a_step), sizes[0], sizes[-1], len(sizes), row.frames))
     return tuple(sorted(grown, key=lambda place_growth: (-place_growth.bytes_a_step, place_growth.place)))
 
 
 def _failure(events: Events, at: int, live: _Live, reserved: int, stacks: list[AllocationStack]) -> OutOfMemory:
     wanted_bytes, free = events.size[at], events.free_bytes.get(at, 0)
     in_use = sum(size for size, _ in live.values())
-    missing = max(0, wanted_bytes - free - max(0, reserved - in_use))
-    place = _stack(stacks, events.stack[at]).place
-    return OutOfMemory(wanted_bytes, free, reserved, in_use, missing, place, _by_place(live.values(), stacks))
+    cached_free = max(0, reserved - in_use)
+    missing = max(0, wanted_bytes - free - cached_free)
+    return OutOfMemory(
+        wanted_bytes, free, reserved, in_use, cached_free, missing, missing == 0,
+        _stack(stacks, events.stack[at]).place, _by_place(live.values(), stacks),
+    )  # fmt: skip
 
 
 def _thinned(in_use: list[int], reserved: list[int]) -> tuple[tuple[int, int, int], ...]:

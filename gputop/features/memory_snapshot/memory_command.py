@@ -8,9 +8,8 @@ from gputop.commands.registry import Needs
 from gputop.commands.shared_options import deliver, form_of, prints_ascii, redacted_report
 from gputop.config import Settings
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
-from gputop.features.memory_snapshot.findings import findings
 from gputop.features.memory_snapshot.memory_analysis import MemoryReport, analyse
-from gputop.features.memory_snapshot.memory_document import memory_data, memory_document
+from gputop.features.memory_snapshot.memory_document import findings, memory_data, memory_document
 from gputop.model.source import UsageError
 from gputop.output.document import MOST_WIDTH, html, plain
 from gputop.output.snapshot_data import json_text

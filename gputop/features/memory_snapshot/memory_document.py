@@ -1,4 +1,4 @@
-"""A memory snapshot's report as a document, and as data."""
+"""A memory snapshot's report: what is wrong, the whole as a document, and as data. Pure: numbers in, words out."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from msgspec import to_builtins
+from msgspec import Struct, field, to_builtins
 
-from gputop.features.memory_snapshot.findings import findings
-from gputop.features.memory_snapshot.memory_analysis import DeviceReport, HeldMemory, MemoryReport
-from gputop.model.quantity import count, memory_size
+from gputop.diagnosis.thresholds import FRAGMENTED_BYTES, FRAGMENTED_PCT
+from gputop.diagnosis.types import Level
+from gputop.features.memory_snapshot.allocator_snapshot import Category
+from gputop.features.memory_snapshot.memory_analysis import DeviceReport, Growth, HeldMemory, MemoryReport, OutOfMemory
+from gputop.model.quantity import count, memory_size, rounded
 from gputop.output.document import (
     Block,
     Breakdown,
@@ -25,6 +27,101 @@ from gputop.output.document import (
     part,
 )
 from gputop.output.html import Markup, element
+
+# What is wrong, with the numbers that show it and what helps.
+
+EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, set before the program's first allocation"
+FEWER_SIZES = (
+    "fewer different sizes: pad batches to a few lengths, allocate what lives long first; empty_cache() between phases"
+)
+LET_GO = "do not keep what a step made: loss.item() or .detach() for what is collected, lists cleared, hooks removed"
+SMALLER: dict[Category, str] = {
+    "activations": "a smaller micro-batch with accumulated gradients, activation checkpointing, bf16",
+    "optimizer": "sharded optimizer state (FSDP, ZeRO), an 8-bit or factored optimizer",
+    "gradients": "zero_grad(set_to_none=True), sharded gradients (FSDP, ZeRO-2), a smaller micro-batch",
+    "parameters": "sharded parameters (FSDP, ZeRO-3), lower precision, adapters in place of full training",
+    "inputs": "smaller batches, inputs as uint8, copied to the device one step ahead and no more",
+    "communication": "smaller buckets (bucket_cap_mb), fewer prefetched layers (FSDP limit_all_gathers)",
+    "workspace": "CUBLAS_WORKSPACE_CONFIG with a smaller workspace, fewer streams",
+    "other": "see below what holds most",
+}  # fmt: skip
+
+
+class MemoryFinding(Struct, frozen=True):
+    """One thing that is wrong on a device. ``kind``: ``out_of_memory``, ``growth`` or ``fragmentation``."""
+
+    kind: str = field(name="id")
+    level: Level
+    headline: str
+    evidence: tuple[str, ...]
+    remedy: str
+
+
+def findings(report: MemoryReport, device: DeviceReport) -> tuple[MemoryFinding, ...]:
+    """The worst first."""
+    all_findings = [_failure(failure, report) for failure in device.failures[-1:]]
+    all_findings += [_growth(device.growth)] if device.growth else []
+    pool = device.reserved
+    if pool.fragmented_pct >= FRAGMENTED_PCT and pool.free_in_used >= FRAGMENTED_BYTES:
+        all_findings.append(
+            MemoryFinding(
+                "fragmentation",
+                "yellow",
+                f"FRAGMENTED: {memory_size(pool.free_in_used)} of {memory_size(pool.reserved)} reserved are free and "
+                "cannot be given back",
+                (
+                    f"they lie beside blocks in use; the largest free piece is {memory_size(pool.largest_free)}, and "
+                    f"{memory_size(pool.free_whole)} more are whole segments, which empty_cache() returns",
+                ),
+                _unfragmented(report),
+            )
+        )
+    return tuple(all_findings)
+
+
+def _failure(oom: OutOfMemory, report: MemoryReport) -> MemoryFinding:
+    where = f" at {oom.place}" if report.stacks else ""
+    lines = [
+        f"{memory_size(oom.in_use)} of {memory_size(oom.reserved)} reserved were in use, "
+        f"{memory_size(oom.device_free)} free on the device, {memory_size(oom.cached_free)} free inside of what "
+        "was reserved"
+    ]
+    largest = max(oom.alive, key=lambda row: row.bytes, default=None)
+    if oom.missing:
+        lines.append(f"all free pieces as one would not have sufficed: {memory_size(oom.missing)} were missing")
+        remedy = SMALLER[_largest(oom)]
+    else:
+        lines.append("as one piece it would have sufficed: the free memory is in pieces")
+        remedy = _unfragmented(report)
+    if largest is not None:
+        lines.append(
+            f"most was held by {largest.place}: {memory_size(largest.bytes)} in {largest.allocations} allocations"
+        )
+    head = f"OUT OF MEMORY: {memory_size(oom.wanted)} wanted{where}, {memory_size(oom.device_free)} free on the device"
+    return MemoryFinding("out_of_memory", "red", head, tuple(lines), remedy)
+
+
+def _largest(oom: OutOfMemory) -> Category:
+    sums: dict[Category, int] = {}
+    for row in oom.alive:
+        sums[row.category] = sums.get(row.category, 0) + row.bytes
+    return max(sums, key=sums.__getitem__, default="other")
+
+
+def _unfragmented(report: MemoryReport) -> str:
+    return FEWER_SIZES if report.expandable else EXPANDABLE
+
+
+def _growth(grown: tuple[Growth, ...]) -> MemoryFinding:
+    a_step = sum(row.bytes_a_step for row in grown)
+    lines = tuple(
+        f"{row.place}: {memory_size(row.first)} → {memory_size(row.last)} over {row.steps} steps" for row in grown[:3]
+    )
+    head = f"GROWS: {memory_size(a_step)} more are held with each step"
+    return MemoryFinding("growth", "red", head, lines, LET_GO)
+
+
+# The document.
 
 SCHEMA = 1
 CATEGORY_WORDS = {"gradients": "gradients, backward", "optimizer": "optimizer state", "activations": "activations"}
@@ -63,15 +160,10 @@ def _device(report: MemoryReport, device: DeviceReport, top: int) -> Iterator[Bl
         for name, size in device.categories.items()
     )
     yield from part(
-        f"By category, {when(device)}", Breakdown(parts), *([Items((CATEGORY_NOTE,))] if report.stacks else [])
+        f"By category, {device.tables_are}", Breakdown(parts), *([Items((CATEGORY_NOTE,))] if report.stacks else [])
     )
-    yield from _places(f"Who held it, {when(device)}", device.alive, top)
+    yield from _places(f"Who held it, {device.tables_are}", device.alive, top)
     yield from _places("Allocated during the recording, and still alive", device.survived, top)
-
-
-def when(device: DeviceReport) -> str:
-    """Of which moment the tables are."""
-    return "at the end" if device.peak is None else "at the peak"
 
 
 def _figures(device: DeviceReport) -> Iterator[tuple[str, str, str]]:
@@ -133,68 +225,19 @@ def _curve(device: DeviceReport) -> Markup:
 # --- as data --------------------------------------------------------------------------------------------------------
 
 
-def memory_data(report: MemoryReport, *, top: int | None = None) -> dict[str, Any]:
-    """The JSON object of a report, schema 1. Sizes are bytes, absent is null; ``top`` cuts the tables."""
+def memory_data(report: MemoryReport) -> dict[str, Any]:
+    """The JSON object of a report, schema 1. Sizes are bytes, absent is null."""
     return {
         "schema": SCHEMA,
         "kind": "memory_snapshot",
         "file": report.path,
         "expandable_segments": report.expandable,
         "stacks": report.stacks,
-        "devices": [_device_data(report, device, top) for device in report.devices],
+        "devices": [_device_data(report, device) for device in report.devices],
     }
 
 
-def _device_data(report: MemoryReport, device: DeviceReport, top: int | None) -> dict[str, Any]:
-    pool = device.reserved
-    return {
-        "index": device.index,
-        "events": device.events,
-        "peak_bytes": device.peak,
-        "peak_event": device.peak_event,
-        "peak_reserved_bytes": device.peak_reserved,
-        "preexisting_bytes": device.preexisting,
-        "end": {
-            "reserved_bytes": pool.reserved, "allocated_bytes": pool.allocated, "rounding_bytes": pool.rounding,
-            "awaiting_free_bytes": pool.awaiting, "free_beside_used_bytes": pool.free_in_used,
-            "free_segments_bytes": pool.free_whole, "largest_free_bytes": pool.largest_free,
-            "fragmentation_pct": round(pool.fragmented_pct, 3), "segments": pool.segments,
-        },
-        "tables_are": when(device),
-        "categories_bytes": dict(device.categories),
-        "alive": [_held(row) for row in device.alive[:top]],
-        "survived": [_held(row) for row in device.survived[:top]],
-        "steps": device.steps,
-        "steps_from": device.step_name or None,
-        "growth": [
-            {
-                "place": growth.place, "category": growth.category, "bytes_a_step": round(growth.bytes_a_step),
-                "first_bytes": growth.first, "last_bytes": growth.last, "steps": growth.steps,
-                "frames": list(growth.frames),
-            }
-            for growth in device.growth[:top]
-        ],
-        "out_of_memory": [
-            {
-                "wanted_bytes": failure.wanted, "device_free_bytes": failure.device_free,
-                "reserved_bytes": failure.reserved,
-                "in_use_bytes": failure.in_use, "cached_free_bytes": failure.cached_free,
-                "missing_bytes": failure.missing,
-                "fragmented": failure.missing == 0, "place": failure.place,
-                "alive": [_held(row) for row in failure.alive[:top]],
-            }
-            for failure in device.failures
-        ],
-        "findings": [
-            {
-                "id": finding.kind, "level": finding.level, "headline": finding.headline,
-                "evidence": list(finding.evidence), "remedy": finding.remedy,
-            }
-            for finding in findings(report, device)
-        ],
-    }  # fmt: skip
-
-
-def _held(row: HeldMemory) -> dict[str, Any]:
-    values: dict[str, Any] = to_builtins(row)
-    return values | {"frames": list(row.frames)}
+def _device_data(report: MemoryReport, device: DeviceReport) -> dict[str, Any]:
+    values: dict[str, Any] = rounded(to_builtins(device), 3)
+    del values["curve"]
+    return values | {"findings": to_builtins(findings(report, device))}

@@ -17,8 +17,8 @@ import pytest
 
 from gputop.cli import main
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
-from gputop.features.memory_snapshot.findings import findings
 from gputop.features.memory_snapshot.memory_analysis import DeviceReport, analyse
+from gputop.features.memory_snapshot.memory_document import findings
 from tests.support.synthetic_memory import (
     BACKWARD,
     FORWARD,
