@@ -28,9 +28,9 @@ ROOT_FILES = {"__init__.py", "__init__.pyi", "__main__.py", "cli.py", "monitor.p
 """What may lie beside the rooms: everything else has one."""
 SCREENS_OF_FEATURES = (
     "gputop.features.fleet.fleet_app",
-    "gputop.features.web.served_driver",
+    "gputop.features.web.served",
 )
-DRIVERS = ("tui/terminal/driver.py", "features/web/served_driver.py")
+DRIVERS = ("tui/terminal/driver.py", "features/web/served.py")
 """A driver is itself one of Textual's inner parts, and cannot be written without others of them."""
 OF_ARGPARSE = ("commands/command_line.py", "commands/completion.py", "commands/help.py")
 """It has no public way to the options that a parser knows: one parser, and the pages made of it."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
+from textual.driver import Driver
+from textual.drivers.web_driver import WebDriver
+from textual.messages import ExitApp
 
 from gputop.commands.demo import PAST_S, Remedied, session_on
 from gputop.commands.screen import first_view
@@ -25,9 +27,41 @@ from gputop.paint.keys import wanted_keys
 from gputop.recording.format import RecordingError
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
+from gputop.tui.node_app import GputopApp
 
-if TYPE_CHECKING:
-    from gputop.features.web.served_driver import ServedApp
+
+class ServedDriver(WebDriver):
+    """Ends the screen with its input."""
+
+    def run_input_thread(self) -> None:
+        try:
+            super().run_input_thread()
+        finally:
+            if not self.exit_event.is_set():
+                # The server has gone, or sent what cannot be read.
+                self._app.post_message(ExitApp())
+
+
+WITHHELD = frozenset(
+    {"record", "screenshot", "suspend", "signal", "terminate", "kill", "interrupt_process", "environment", "stacks"}
+)
+"""Actions that write a file, reach another process, show what its environment holds, or need a terminal."""
+
+
+class ServedApp(GputopApp):
+    """The screen without the actions that are withheld."""
+
+    def get_driver_class(self) -> type[Driver]:
+        return ServedDriver
+
+    async def action_act(self, key_id: str) -> None:
+        if key_id in WITHHELD:
+            self.say("the screen in a browser is read-only: use `gputop` in a terminal for this")
+        else:
+            await super().action_act(key_id)
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """A browser's clipboard is left alone."""
 
 
 def main() -> int:
@@ -60,7 +94,6 @@ def _exactly(descriptor: int, length: int) -> bytes:
 
 
 def _show(settings: Settings, source_name: str | None = None, scenario: str | None = None) -> int:
-    from gputop.features.web.served_driver import ServedApp
     from gputop.session.player import Playback, Player
 
     terminal = browser(settings)

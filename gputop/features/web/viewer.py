@@ -11,7 +11,8 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from gputop.features.web.gate import Size
+from msgspec import Struct
+
 from gputop.model.quantity import clean_text
 from gputop.output.messages import LONGEST
 from gputop.system.children import ProgramEnvironment, started
@@ -25,6 +26,21 @@ LARGEST_PACKET = 1 << 24
 STDERR_KEPT = 4096
 
 Send = Callable[[bytes], Awaitable[None]]
+
+
+MOST_COLUMNS, MOST_ROWS = 500, 200
+"""Larger than any monitor shows; a screen of a million columns would take all memory."""
+
+
+class Size(Struct, frozen=True):
+    """Cells of a terminal, as a browser gives them."""
+
+    width: int
+    height: int
+
+    def clamped(self) -> Size:
+        """The nearest size that a screen can have."""
+        return Size(max(1, min(self.width, MOST_COLUMNS)), max(1, min(self.height, MOST_ROWS)))
 
 
 class Viewer:

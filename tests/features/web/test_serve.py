@@ -17,8 +17,7 @@ import pytest
 
 from gputop.cli import main
 from gputop.config import Settings
-from gputop.features.web.served import browser
-from gputop.features.web.served_driver import WITHHELD, ServedApp
+from gputop.features.web.served import WITHHELD, ServedApp, browser
 from gputop.model.extras import install
 from gputop.paint.keys import KEYS
 from gputop.paint.view import View

@@ -9,20 +9,23 @@ from pathlib import Path
 import pytest
 
 from gputop.config import Settings
-from gputop.features.web.gate import (
+from gputop.features.web.serve_command import FOR_VIEWERS, NOT_FOR_VIEWERS, for_viewers, viewer_command
+from gputop.features.web.viewer import Size
+from gputop.system.children import our_program
+
+pytest.importorskip("textual_serve", reason="needs the extra `web`")
+
+from gputop.features.web.page_server import (
     BadMessage,
     GateKey,
     Ping,
     Resize,
-    Size,
     Typed,
     decoded,
     first_size,
     headers_for,
     refusal,
 )
-from gputop.features.web.serve_command import FOR_VIEWERS, NOT_FOR_VIEWERS, for_viewers, viewer_command
-from gputop.system.children import our_program
 
 PAGE = Path(__file__).parents[3] / "gputop" / "features" / "web" / "page"
 FILES = {"/page.js", "/textual.js", "/xterm.css", "/RobotoMono.ttf"}

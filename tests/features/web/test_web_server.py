@@ -14,10 +14,9 @@ pytest.importorskip("textual_serve", reason="needs the extra `web`")
 
 from gputop.features.web import page_server as server_module  # noqa: E402
 from gputop.features.web import viewer as viewer_module  # noqa: E402
-from gputop.features.web.gate import Size  # noqa: E402
 from gputop.features.web.page_server import FILES, MOST_VIEWERS, Screen, Server  # noqa: E402
 from gputop.features.web.serve_command import listening  # noqa: E402
-from gputop.features.web.viewer import Viewer  # noqa: E402
+from gputop.features.web.viewer import Size, Viewer  # noqa: E402
 from gputop.system.children import ours  # noqa: E402
 
 KEY = "the key"
