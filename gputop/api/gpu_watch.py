@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from gputop.api.loggers import NOTICES
 from gputop.api.run_summary import MemoryWatch, RunMemory
-from gputop.api.watch_options import Options, Role
+from gputop.api.watch_options import NOTICES, Options, Role
 from gputop.model.cards import Price
 from gputop.model.redaction import Redactor
 from gputop.model.sm import SmOptions

@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from gputop.api.watch_options import NOTICES, Metrics, Options
 from gputop.api.work import Rates, StepWork, rates_of
 from gputop.diagnosis.telling import head_of
 from gputop.model.quantity import clean_text, error_words
@@ -19,7 +19,6 @@ from gputop.model.snapshot import value
 from gputop.model.steps import Phase, StepRow
 
 if TYPE_CHECKING:
-    from gputop.api.watch_options import Options
     from gputop.diagnosis.types import Finding, GpuDiagnosis
     from gputop.monitor import Frame
 
@@ -50,8 +49,6 @@ MOST_WAITING_ROWS = 3
 """How many times numbers may replace others in a W&B row that is still open before that is reported."""
 STEP = "gputop/step"
 """The loop's own number in W&B, which is given no step of its own."""
-NOTICES = logging.getLogger("gputop")
-"""Where a watch reports trouble: once, as a warning."""
 
 
 class Logger:
@@ -237,8 +234,6 @@ def _name(target: Any) -> str:
 #
 # Single samples miss what lies between them, which is why W&B's and Lightning's own figures jump.
 
-Metrics = Literal["few", "all"]
-METRICS: tuple[Metrics, ...] = ("few", "all")
 FEW = ("util_pct", "sm_active_pct", "mem_used_bytes", "power_w", "temp_c", "dram_active_pct")
 """The metrics of each GPU; with ``efficiency_pct`` and ``busy_not_working`` they are eight."""
 FLAGS = {None: 0.0, "B": 1.0, "A": 2.0, "C": 2.0}

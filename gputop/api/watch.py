@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from gputop.api.loggers import NOTICES, Metrics
 from gputop.api.run_summary import Summary, WatchCost
 from gputop.api.watch_options import (
+    NOTICES,
     LogThread,
+    Metrics,
     Options,
     Ranks,
     checked_interval,

@@ -6,6 +6,7 @@ this process knows of it: a collective call could hang the job that is watched.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from gputop.api.loggers import METRICS, NOTICES, Metrics
 from gputop.model.cards import Price
 from gputop.model.run_identity import Started, run_of
 from gputop.sources.procfs import parse_stat, read_small
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from gputop.model.source import Source
     from gputop.monitor import Frame
 
+NOTICES = logging.getLogger("gputop")
+"""Where a watch reports trouble: once, as a warning."""
+Metrics = Literal["few", "all"]
+METRICS: tuple[Metrics, ...] = ("few", "all")
 Ranks = Literal["node", "0", "all"]
 RANKS: tuple[Ranks, ...] = ("node", "0", "all")
 INTERVALS_S = (0.05, 3600.0)

@@ -11,9 +11,9 @@ from transformers import TrainerCallback, __version__
 from transformers.trainer_callback import CallbackHandler
 
 import gputop
-from gputop.api.loggers import NOTICES
 from gputop.api.run_summary import Summary
 from gputop.api.step_clock import BatchWait
+from gputop.api.watch_options import NOTICES
 
 _FETCHES_FIRST = tuple(map(int, __version__.split(".")[:2])) >= (4, 46)
 """Whether all batches of a step are fetched before it begins, and not in between (``Trainer.get_batch_samples``)."""
