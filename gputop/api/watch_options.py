@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from gputop.model.cards import Price
-from gputop.model.run_identity import Started, run_of
+from gputop.model.steps import Started, run_of
 from gputop.sources.procfs import parse_stat, read_small
 
 if TYPE_CHECKING:
