@@ -1,0 +1,757 @@
+"""A GPU that waits: what starves it, why it idles, and what helps; scenes on both sides of each threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.diagnosis.types import GpuDiagnosis
+from gputop.model.feeders import SERVED_BY_PARENT, Outsider, WaitEnd, main_looks
+from gputop.model.redaction import Redactor
+from gputop.model.serving import ServerRow
+from gputop.model.snapshot import CgroupName, FeedTime, MainTime, ProcessSample, ProcessStatic, Snapshot
+from gputop.paint.host_rows import feeder_fields
+from tests.support.scenes import HOST, Watch, assert_told, gpu, snap, steady, told, train, workers
+
+STATES = ("run", "queued", "disk", "network", "lock", "sleep", "poll")
+
+
+def job(waits: str = "lock 3", main: float = 2.0, **changes: Any) -> ProcessSample:
+    """A training process whose feeders were measured, with what its main thread was seen at."""
+    looks = main_looks((state, int(count)) for state, count in (part.split() for part in waits.split(", ")))
+    return train(main=main, main_looks=looks, waiting_on=waits.split()[0], feeder_threads=2, **changes)
+
+
+def shares(unread: float | None = None, **percent: float) -> FeedTime:
+    return FeedTime(*(percent.get(name, 0.0) for name in STATES), unread=unread)
+
+
+def feeders(*each: dict[str, float], **changes: Any) -> list[ProcessSample]:
+    """One worker for each set of shares."""
+    rows = workers(len(each), 0.0)
+    return [
+        replace(row, run_pct=s.get("run", 0.0), wait_pct=s.get("queued", 0.0), feed=shares(**s), **changes)
+        for row, s in zip(rows, each, strict=True)
+    ]
+
+
+MAIN_STATES = ("disk", "network", "lock", "sleep", "poll", "pipe", "write", "other", "unread")
+
+
+def main_of(util: float = 20.0, run: float = 0.0, **percent: float) -> ProcessSample:
+    """A training process whose main thread was seen in these waits; the rest of its time is another one."""
+    given = {name: percent.get(name, 0.0) for name in MAIN_STATES}
+    given["other"] += 100.0 - run - sum(given.values())
+    return replace(train(main=run, feeder_threads=0, main_looks=main_looks([("other", 4)])), main=MainTime(**given))
+
+
+def said(util: float, *processes: ProcessSample, **host: Any) -> GpuDiagnosis:
+    return steady(45, gpu(util=util, sm=min(util, 60.0)), processes, replace(HOST, **host))
+
+
+def kind(rows: list[ProcessSample], loader: str, why: str) -> list[ProcessSample]:
+    """Loaders of another kind than the DataLoader's."""
+    return [replace(w, static=replace(w.static, loader=loader, why=why, rule=why[:2])) for w in rows]
+
+
+def idle_main(state: str = "S", **changes: Any) -> ProcessSample:
+    """A process whose main thread is in one state."""
+    main = {key: changes.pop(key) for key in MAIN_STATES if key in changes}
+    return replace(main_of(**main), state=state, main_state=state, **changes)
+
+
+def command(line: str, name: str | None = None) -> ProcessSample:
+    return train(static=ProcessStatic(command=line, name=name))
+
+
+IDLE: dict[str, float] = {"poll": 100.0}
+NO_SOCKET = feeders(IDLE, IDLE, feed_by="no socket")
+QUEUED = feeders(*[{"run": 25.0, "queued": 74.0}] * 4)
+PRESSED = {"psi_cpu_pct": 60.0, "cpu_pct": 48.0}
+EVE, STRESS = Outsider("eve", "ffmpeg", 812.0), Outsider("ann", "stress", 3000.0)
+MANY = Outsider("ann", "cc1, ld and 11 others", 3000.0)
+SMALL = (Outsider("eve", "cc1", 30.0), Outsider("bob", "ld", 20.0))
+ON_DISK = {"state": "D", "waiting_on": "disk"}
+HIDDEN = train(starttime=None, main_run_pct=None, main_wait_pct=None, main_state=None, run_pct=None, cpu_pct=None)
+NO_SIGNALS = {"verdict": "starved_unattributed", "confidence": "low", "says": "no host signals"}
+COMPILES = "python -m torch/_inductor/compile_worker/__main__.py --workers=8"
+NEVER_OF_A_DATALOADER = ("num_workers", "prefetch_factor", "in_order", "persistent")
+UNEVEN = feeders({"run": 98.0}, IDLE, IDLE, IDLE)
+
+
+def because(verdict: str, cause: str | None, *says: str, **more: Any) -> dict[str, Any]:
+    return {"verdict": verdict, "cause": cause, "says": says, **more}
+
+
+UNKNOWN = because("starved_unattributed", "unknown")
+NETWORK_JOB = {"feed_by": "socket", "net_rx_bytes_per_s": 3e5}
+Scene = tuple[float, list[ProcessSample], Mapping[str, Any] | str]
+
+TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[str, Any] | str]]] = {
+    # --- loaders and other feeders ---
+    "starvation begins at twenty percent idle": [
+        (80.0, [train(main=2.0), *workers(4, 95.0, 5.0)], {}, "dataloader_cpu"),
+        (80.1, [train(main=2.0), *workers(4, 95.0, 5.0)], {}, "healthy"),
+    ],
+    "loaders must be runnable in half of the idle time": [
+        # L(w) = (w − u) / (1 − u) ≥ .5 at util 40: w ≥ .7
+        (40.0, [train(main=2.0), *workers(4, 70.0)], {}, "dataloader_cpu"),
+        (40.0, [train(main=2.0), *workers(4, 69.9)], {}, "starved_unattributed"),
+        (23.0, [train(main=8.0), *workers(2, 24.0, 72.0)], {},
+         {"verdict": "dataloader_cpu", "level": "red", "says": ("queued 72 %", "not more workers")}),
+        (50.0, [train(main=2.0), *workers(4, 100.0)], {}, {"level": "red"}),
+        (50.1, [train(main=2.0), *workers(4, 100.0)], {}, {"level": "yellow"}),
+    ],
+    "loaders wait for a disk, the network or a pipe": [
+        (40.0, [train(main=1.0), *workers(3, 1.0, **ON_DISK), *workers(4, 1.0)[3:]], {}, "dataloader_io"),
+        (40.0, [train(main=1.0), *workers(1, 1.0, **ON_DISK), *workers(4, 1.0)[1:]], {}, "dataloader_io"),
+        (44.0, [train(main=1.0), *workers(4, 1.0, waiting_on="network")], {}, "dataloader_io"),
+        (44.0, [train(main=50.0), *workers(4, 1.0, waiting_on="network")], {}, "dataloader_io"),
+        (44.0, [train(main=1.0), *workers(4, 1.0, waiting_on="pipe")], {}, "dataloader_io"),
+        (40.0, [train(main=1.0), *workers(4, 1.0, **ON_DISK)], {"swap_used_bytes": 9e9, "psi_mem_pct": 40.0},
+         {"verdict": "starved_unattributed", "has": "swap"}),
+        (44.0, [train(main=1.0), *workers(4, 1.0, waiting_on=None, unavailable={"waiting_on": "denied"})], {},
+         {"verdict": "starved_unattributed", "says": "needs root"}),
+    ],
+    "who is a loader": [
+        (40.0, [train(main=2.0), *workers(4, 95.0, gpu=None)], {}, "dataloader_cpu"),
+        (40.0, [train(main=2.0), *workers(2, 95.0, role="helper")], {}, "dataloader_cpu"),
+        (40.0, [train(main=2.0), *workers(2, 20.0, role="helper")], {}, "starved_unattributed"),
+        (40.0, [train(main=2.0), *workers(4, 95.0, role="orphan")], {}, "starved_unattributed"),
+        (40.0, [train(main=2.0), *[told(replace(w, role="helper", static=ProcessStatic(command=COMPILES)))
+                                   for w in workers(4, 99.0)]], {}, "starved_unattributed"),
+    ],
+    "what starves a GPU is named with its evidence": [
+        (20.0, processes, {}, because(verdict, cause, words)) for processes, verdict, cause, words in (
+            ([job(), *feeders({"run": 98.0}, IDLE, IDLE, IDLE)], "dataloader_cpu", "cpu", "1 of 4 workers runnable"),
+            ([job(), *feeders({"run": 44.0, "network": 56.0})], "dataloader_io", "network", "runnable 44 %"),
+            ([job(), *feeders({"run": 60.0, "network": 38.0})], "dataloader_cpu", "cpu", "network 38 %"),
+            ([job(), *feeders(IDLE, IDLE)], "dataloader_io", "fetch", "something outside"),
+            ([job(), *feeders(IDLE, IDLE, feed_by="no socket")],
+             "starved_unattributed", "unknown", "workers: poll 100 %"),
+            ([job(), *feeders({}, {"lock": 100.0}, feed_by="task queue")],
+             "starved_unattributed", "unknown", "main waits: lock"),
+            ([job("pipe 3"), *feeders({"network": 100.0}, feed_by="pipe")],
+             "dataloader_io", "pipe", "a pipe from outside"),
+            ([job(), *feeders({"run": 97.0}, feed_by="child")], "dataloader_cpu", "cpu", "its own child process"),
+            ([job(), *feeders({"lock": 99.0}, {"lock": 99.0})], "starved_unattributed", "lock", "workers: lock 99 %"),
+            ([job(), *feeders(*[{"lock": 60.0, "sleep": 39.0}] * 4)],
+             "starved_unattributed", "lock", "workers: lock 60 %, sleep 39 %"),
+            ([job(), *feeders(*[{"lock": 48.0, "sleep": 51.0}] * 2)],
+             "starved_unattributed", "lock", "workers: sleep 51 %, lock 48 %"),
+            ([job(), *feeders({"lock": 40.0, "sleep": 25.0, "poll": 35.0})],
+             "starved_unattributed", "unknown", "worker: lock 40 %, poll 35 %"),
+            ([job(), *feeders({"sleep": 58.0, "lock": 25.0, "poll": 17.0})],
+             "starved_unattributed", "sleep", "worker: sleep 58 %, lock 25 %"),
+            ([job(), *feeders({"sleep": 99.0})], "starved_unattributed", "sleep", "worker: sleep 99 %"),
+            ([job("network 3"), *feeders(IDLE)], "main_process", "network", "waits for the network itself"),
+            ([job("disk 3")], "main_process", "disk", "waits for a disk itself"),
+            ([job("sleep 3"), *feeders({"run": 60.0, "lock": 39.0})], "main_process", "sleep", "sleeps"),
+            ([job("queue 3", net_rx_bytes_per_s=2e6)], "main_process", "network", "receiving 2.0 MB/s"),
+            ([job(feed=shares(run=98.0))], "dataloader_cpu", "cpu", "2 host threads runnable"),
+            ([job(feed=shares(network=97.0), feed_by="socket", net_rx_bytes_per_s=3e5)],
+             "dataloader_io", "network", "2 host threads waiting for the network 97 %, receiving 300 kB/s"),
+            ([job("queue 3", listens=True)], "low_demand", None, "listens on a socket of its own"),
+            ([job(), *feeders({"disk": 96.0}, {"disk": 95.0})], "dataloader_io", "disk", "2/2 workers in disk wait"),
+        )
+    ],
+    "what was not looked at rules nothing out": [
+        (20.0, [main_of(poll=95.0), *feeders({"unread": 100.0})], {}, UNKNOWN),
+        (20.0, [main_of(poll=95.0), *feeders(IDLE, {"poll": 40.0, "unread": 60.0})], {}, UNKNOWN),
+        (20.0, [main_of(poll=95.0), *feeders(IDLE)], {}, because("dataloader_io", "fetch")),
+    ],
+    "a thread that waits at a lock or sleeps proves nothing": [
+        (20.0, [replace(main_of(20.0, lock=78.0), feeder_threads=3, feed=shares(lock=100.0))], {}, UNKNOWN),
+        (20.0, [replace(main_of(20.0, lock=78.0), feeder_threads=3, feed=shares(sleep=100.0))], {}, UNKNOWN),
+    ],
+    "a busy GPU accuses nobody": [
+        (97.0, [job(waits, main=100.0 if waits == "run 3" else 2.0),
+                *feeders({"run": 100.0}, {"queued": 100.0}, {"disk": 100.0}, {"lock": 100.0})], {}, {"level": "green"})
+        for waits in ("lock 3", "queue 3", "sleep 3", "pipe 3", "run 3")
+    ],
+    # --- the main thread ---
+    "a main thread that must have run while the GPU idled is the cause": [
+        # L(m) at util 40: m ≥ .7
+        (40.0, [train(main=70.0)], {}, "main_process"),
+        (40.0, [train(main=69.9)], {}, "starved_unattributed"),
+        (40.0, [train(main=100.0), *workers(4, 100.0)], {}, "main_process"),
+        (60.0, [train(main=62.0)], {}, {"verdict": "starved_unattributed", "says": "cannot tell"}),
+        (60.0, [train(main=62.0), *workers(4, 98.0)], {}, "dataloader_cpu"),
+        (40.0, [train(main=1.0, main_state="D", state="D", read_bytes_per_s=12e6)], {}, "main_process"),
+        (40.0, [train(main=1.0, main_state="D", state="D", read_bytes_per_s=12e6), *workers(2, 5.0)], {},
+         "main_process"),
+    ],
+    "a wait that can never be for the GPU needs no bound": [
+        row for wait, util, cause in (
+            ("network", 63.0, "network"), ("disk", 63.0, "disk"), ("write", 70.0, "pipe"), ("network", 37.0, "network"),
+        ) for row in (
+            (util, [main_of(util, **{wait: 0.95 * (100.0 - util)}), *NO_SOCKET], {}, because("main_process", cause)),
+            # A worker that works is the one who is waited for, and a lock may be the GPU.
+            (util, [main_of(util, **{wait: 0.3 * (100.0 - util)}), *feeders({"run": 97.0})], {}, "dataloader_cpu"),
+            (util, [main_of(util, lock=0.95 * (100.0 - util))], {}, "starved_unattributed"),
+        )
+    ],
+    "a main thread that waits for nobody while workers idle is the cause": [
+        # It may run, or sleep, until the GPU is done: which of them fills the idle time is said where that shows.
+        row for util, run, sleep, cause in (
+            (70.0, 33.0, 67.0, "cpu"), (70.0, 69.0, 31.0, "sleep"), (47.0, 60.0, 40.0, "unknown"),
+        ) for row in (
+            (util, [main_of(run=run, sleep=sleep), *NO_SOCKET], {},
+             because("main_process", cause, "waits for nobody", confidence="medium")),
+            (util, [main_of(run=2.0, sleep=sleep, pipe=98.0 - sleep), *feeders({"run": 99.0})], {}, "dataloader_cpu"),
+            (util, [main_of(run=util, lock=100.0 - util), *NO_SOCKET[:1]], {}, "starved_unattributed"),
+        )
+    ],
+    "a main thread that writes to a slow reader, polls its own socket or sleeps in between": [
+        (20.0, [main_of(write=90.0), *feeders(IDLE, IDLE)], {}, because("main_process", "pipe")),
+        (20.0, [replace(main_of(poll=90.0), feed_by="main socket", net_rx_bytes_per_s=5e4), *feeders(IDLE, IDLE)], {},
+         because("main_process", "network")),
+        (60.0, [job("sleep 6, lock 4", feed=shares(network=98.0), **NETWORK_JOB)], {}, "dataloader_io"),
+        (11.0, [main_of(run=20.0, sleep=80.0), *feeders({"run": 60.0, "queued": 30.0}, {"run": 85.0})], {},
+         because("dataloader_cpu", "cpu")),
+        # A worker with less to do than the main thread sleeps is ahead for the rest of its time.
+        (5.0, [main_of(run=1.0, sleep=97.0), *feeders({"run": 62.0, "lock": 37.0})], {},
+         because("main_process", "sleep")),
+        # An evaluation in a child of its own is not seen, but the workers wait for no lock either.
+        (50.0, [main_of(sleep=49.0, other=51.0), *feeders({"lock": 100.0}, {"lock": 100.0})], {}, UNKNOWN),
+    ],
+    # --- copies, demand, no signals ---
+    "copies over PCIe": [
+        # gen 4 × 16 lanes × 80 %: 25.2 GB/s
+        (util, [train(main=10.0)], {"pcie_rx_bytes_per_s": rx, "pcie_tx_bytes_per_s": tx}, verdict)
+        for util, rx, tx, verdict in (
+            (45.0, 7.6e9, 0.0, "pcie_transfer"), (45.0, 7.5e9, 0.0, "starved_unattributed"),
+            (30.0, 8.9e9, 0.0, "pcie_transfer"), (30.0, 8.7e9, 0.0, "starved_unattributed"),
+            (95.0, 17.7e9, 0.0, "pcie_transfer"), (95.0, 17.5e9, 0.0, "working"), (95.0, 18e9, 18e9, "working"),
+        )
+    ],
+    "a server waits for demand": [
+        *[row for line in (
+            "tritonserver --model-store /models", "python -m vllm.entrypoints.openai.api_server --model llama",
+            "/opt/venv/bin/python3 /opt/venv/bin/vllm serve llama", "/usr/bin/ollama runner --port 1",
+            "VLLM::EngineCore",
+        ) for row in (
+            (30.0, [command(line, "python")], {}, "low_demand"),
+            (30.0, [command(line, "python"), *workers(2, 100.0)], {}, "dataloader_cpu"),
+        )],
+        *[(30.0, [command(line)], {}, "starved_unattributed")
+          for line in ("python train.py --data /home/vllm", "python serve_vllm_logs.py", "torchrun vllm")],
+        (95.0, [command("vllm serve llama")], {"pcie_rx_bytes_per_s": 20e9}, "working"),
+        (30.0, [replace(main_of(30.0, pipe=68.0), feed_by=SERVED_BY_PARENT)], {},
+         because("low_demand", None, "takes requests")),
+        (30.0, [main_of(30.0, pipe=68.0)], {}, "starved_unattributed"),
+        (30.0, [replace(main_of(30.0, pipe=68.0), feed_by=SERVED_BY_PARENT), *feeders({"run": 97.0})], {},
+         "dataloader_cpu"),
+    ],
+    "without host signals starvation is still seen and the reason is said": [
+        (40.0, [HIDDEN], {}, NO_SIGNALS), (40.0, [], {}, NO_SIGNALS),
+    ],
+    # --- remedies ---
+    "the remedy follows what was measured": [
+        (40.0, [train(main=2.0), *workers(8, 95.0)], {}, {"says": "raise num_workers (now 8; `gputop loader` finds"}),
+        (40.0, [train(main=2.0), *workers(8, 95.0)], {"cpu_pct": 97.0}, {"says": "no core is free"}),
+        (40.0, [train(main=2.0), *workers(8, 40.0, 55.0, throttled_pct=40.0)], {}, {"says": "CPU limit"}),
+        (20.0, [job("run 3", main=99.0)], {"cpu_count": 2.0, "psi_cpu_pct": 5.0}, {"says": "num_workers=1"}),
+        (20.0, [job("run 3", main=99.0)], {"cpu_count": 64.0, "psi_cpu_pct": 97.0}, {"says": "no core is free"}),
+        (20.0, [job("run 3", main=99.0)], {"cpu_count": 64.0, "psi_cpu_pct": 2.0}, {"says": "num_workers=4–8"}),
+        (20.0, [job(), *feeders({"run": 98.0})], {"cpu_count": 2.0, "psi_cpu_pct": 5.0}, {"never": "raise num_"}),
+        (20.0, [job(), *feeders({"run": 98.0})], {"cpu_count": 64.0, "psi_cpu_pct": 2.0}, {"says": "raise num_"}),
+        # Who waits for the network needs no core, and prefetching gains nothing.
+        (20.0, [job(), *feeders(*[{"network": 99.0}] * 2)], {"psi_cpu_pct": 95.0},
+         {"says": ("more num_workers (now 2)", "__getitems__"), "never": "prefetch_factor"}),
+        (20.0, [replace(job(), allowed_cores=1.0), *QUEUED], {"outsiders": (STRESS,)},
+         {"says": "may use 1 of 32 cores"}),
+        (20.0, [main_of(disk=90.0)], {}, {"says": "read in a loader"}),
+        (20.0, [replace(main_of(disk=90.0), main=replace(main_of(disk=90.0).main, saves=88.0))], {},
+         {"says": "it writes"}),
+        (20.0, [job(), *feeders(*[{"lock": 60.0, "sleep": 39.0}] * 4)], {}, {"says": "while it holds a lock"}),
+        (20.0, [job(), *feeders({"lock": 71.0, "sleep": 28.0})], {}, {"never": "while it holds a lock"}),
+        (20.0, [job(), *UNEVEN], {}, {"uneven": True, "says": ("in_order=False", "2.6")}),
+        (20.0, [job(), *kind(UNEVEN, "python", "R3 same command line")], {},
+         {"says": "balance", "never": ("DataLoader", "in_order")}),
+        # Who did nothing is no Ray task that could take more of the work.
+        (20.0, [job(), *kind(feeders({"run": 98.0}, {"run": 97.0}, {}, {}), "ray", "R4 ray task")], {},
+         {"uneven": False, "never": "balance"}),
+        # A child that saves beside two workers that compute is not the third that does.
+        (20.0, [job(), *feeders({"run": 99.0}, {"run": 98.0}, {"disk": 80.0, "run": 3.0})], {},
+         {"says": "2/3 workers runnable"}),
+    ],
+    "no option of the DataLoader is advised for what is no DataLoader": [
+        (20.0, [job(), *kind(feeders({state: 98.0}), "python", why)] if why else [job(feed=shares(**{state: 98.0}))],
+         {}, {"verdict": "dataloader_cpu" if state == "run" else "dataloader_io", "never": NEVER_OF_A_DATALOADER})
+        for state in ("run", "network", "disk") for why in ("R3 same command line", "R5 busy descendant", "")
+    ],
+    "who takes the cores is named": [
+        (20.0, [job(), *QUEUED], {"outsiders": (STRESS,)}, {"says": "stress takes,"}),
+        (20.0, [job(), *QUEUED], {"outsiders": (MANY,)}, {"says": "11 others take,"}),
+        (20.0, [job(), *QUEUED], {"outsiders": (EVE, Outsider("bob", "ng", 90.0))},
+         because("dataloader_cpu", "queued", "ffmpeg (eve) 8.1 cores", never="num_workers")),
+        # One program on many cores, and many small ones beside it: the sum is told, too.
+        (20.0, [job(), *QUEUED], {"outsiders": (EVE,), "cpu_outsiders_pct": 2000.0},
+         {"says": "ffmpeg (eve) 8.1 cores, all programs outside the GPU jobs 20.0 cores"}),
+        (20.0, [job(), *QUEUED], {"outsiders": SMALL, "cpu_outsiders_pct": 2000.0},
+         {"says": ("taken by all programs outside the GPU jobs 20.0 cores", "free cores")}),
+        (20.0, [job(cpu_pct=2900.0), *QUEUED], {"cpu_count": 32.0}, {"says": "the job's own threads"}),
+        (20.0, [job(), *QUEUED], PRESSED, {"has": "core_shortage"}),
+        (20.0, [job(), *[replace(w, throttled_pct=40.0) for w in QUEUED]], PRESSED,
+         {"has": "cpu_limit", "lacks": "core_shortage"}),
+    ],
+    # --- idle ---
+    "an idle GPU says what its job is in": [
+        *[row for state, waits, cause, words in (
+            ("T", {"unread": 100.0}, "stopped", ("main: stopped by a signal (SIGSTOP) for", "kill -CONT")),
+            ("t", {"unread": 100.0}, "stopped", ("main: held by a debugger for",)),
+            ("S", {"sleep": 100.0}, "sleep", ("main: sleeps by a timer for",)),
+            ("S", {"network": 100.0}, "ranks", ("since the start for other ranks of its job",)),
+            ("D", {"disk": 100.0}, "disk", ("main: in disk wait for",)),
+        ) for row in (
+            (0.0, [idle_main(state, nccl=True, **waits)], {}, because("idle", cause, *words)),
+            (97.0, [idle_main(state, nccl=True, **waits)], {}, {"cause": None}),
+        )],
+        # Nobody is called a rank of whom that is not known.
+        *[(0.0, [idle_main(poll=100.0, waits_for=(WaitEnd("network", 95.0, detail=address),) if address else (),
+                           static=ProcessStatic(command=line))], {}, because("idle", cause, words))
+          for line, address, cause, words in (
+            ("python3 -m ipykernel_launcher -f kernel.json", "", None, "a notebook waits for its next cell"),
+            ("python train.py", "10.0.0.7:29500", "ranks", "for other ranks of its job, at 10.0.0.7:29500"),
+            ("python consume.py", "10.0.0.7:5672", "network", "main: waits for 10.0.0.7:5672 since the start"),
+            ("python consume.py", "", None, "main: polls for"),
+        )],
+        (0.0, [main_of(pipe=100.0), *feeders(*[{"network": 100.0}] * 2, mount="/data/bucket")], {},
+         because("idle", "mount", "on /data/bucket", "server")),
+        (0.0, [main_of(pipe=100.0), *feeders(*[{"lock": 100.0}] * 2)], {}, because("idle", "lock", "for a lock")),
+        # Where main does not wait for them, they are ahead.
+        (0.0, [main_of(sleep=100.0), *feeders(*[{"lock": 100.0}] * 2)], {}, because("idle", "sleep")),
+        # Short steps that workers hold back are starved; where nobody works, or nothing runs, that is idle.
+        (3.0, [main_of(3.0, poll=97.0), *feeders({"run": 98.0})], {}, because("dataloader_cpu", "cpu")),
+        (3.0, [main_of(3.0, poll=97.0), *NO_SOCKET[:1]], {}, "idle"),
+        (0.0, [main_of(0.0, poll=97.0), *feeders({"run": 30.0})], {}, "idle"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("title", "place"), [(title, place) for title, rows in TABLE.items() for place in range(len(rows))]
+)
+def test_a_gpu_that_waits_is_told_why(title: str, place: int) -> None:
+    util, processes, changes, wanted = TABLE[title][place]
+    of_gpu = {key: value for key, value in changes.items() if key.startswith("pcie")}
+    host = replace(HOST, **{key: value for key, value in changes.items() if key not in of_gpu})
+    sample = gpu(util=util, sm=min(util, 60.0), **({**of_gpu, "tensor_active_pct": 20.0} if of_gpu else {}))
+    d = steady(45, sample, processes, host)
+    assert_told(d, wanted)
+    assert d.remedy or d.level in ("green", "grey") or d.verdict == "low_demand" or not d.cause
+
+
+def test_the_numbers_of_the_host_panel() -> None:
+    d = said(38.0, train(main=2.0, pin_memory=False), *workers(8, 88.0, 12.0))
+    a = d.attribution
+    assert a is not None and a.pin_memory is False
+    assert (a.idle_pct, a.n, a.loaders, a.loader_kind) == (62.0, 30, 8, "torch")
+    assert (a.running_pct, a.queued_pct, a.disk_pct, a.main_pct) == pytest.approx((88.0, 12.0, 0.0, 2.0))
+    assert a.correlation == "too early to relate the loaders' work to the GPU's: 45 of 60 samples"
+    spins = said(60.0, train(main=62.0)).attribution
+    assert spins is not None and spins.main_pct is None
+    helps = said(40.0, train(main=2.0), *workers(2, 20.0, role="helper")).attribution
+    assert helps is not None and helps.loaders == 0
+    uneven = said(20.0, job(), *UNEVEN).feeders
+    assert uneven is not None and (uneven.n, uneven.active, round(uneven.busiest.useful, 2)) == (4, 1, 0.98)
+    ray = said(20.0, job(), *kind(feeders({"run": 98.0}, {"run": 97.0}, {}, {}), "ray", "R4 ray task")).feeders
+    assert ray is not None and ray.n == 2
+    taken = said(20.0, job(), *QUEUED, outsiders=SMALL, cpu_outsiders_pct=2000.0).attribution
+    assert taken is not None
+    pane = " ".join(text for text, _ in feeder_fields(taken))
+    assert "taken by others: all programs outside the GPU jobs 20.0 cores" in pane
+    hidden = Redactor().snapshot(snap(0, gpu(), (), replace(HOST, outsiders=(EVE, STRESS)))).host
+    assert hidden.cpu_outsiders == "user1 ffmpeg 812; user2 stress 3000"
+
+
+def test_waits_are_means_over_all_samples_also_those_in_which_main_runs() -> None:
+    ran, slept = job("run 4", main=95.0), job("sleep 4", main=2.0)
+    found = Watch().feed(snap(t, gpu(util=20.0, sm=15.0), [ran if t % 2 else slept]) for t in range(45))
+    waits = found.attribution.main_waits if found.attribution else None
+    assert waits is not None and waits.sleep == pytest.approx(0.49, abs=0.02)
+
+
+def test_loaders_count_for_each_gpu_of_their_parent() -> None:
+    both = [train(0, main=2.0), replace(train(1, main=2.0), pid=4000)]
+    watch = Watch()
+    for tick in range(45):
+        samples = [gpu(0, util=40.0), gpu(1, util=40.0)]
+        last = watch.diagnoser.observe(snap(tick, samples, [*both, *workers(4, 95.0)]))
+    assert [found.verdict for found in last] == ["dataloader_cpu", "dataloader_cpu"]
+
+
+# --- over time ------------------------------------------------------------------------------------------------------
+
+
+def checkpoints(writes: float, pause: int, every: int = 30, seconds: int = 110) -> Iterator[Snapshot]:
+    for tick in range(seconds):
+        paused = tick % every >= every - pause
+        sample = gpu(util=0.0 if paused else 97.0, sm=0.0 if paused else 90.0)
+        yield snap(tick, sample, [train(main=30.0, write_bytes_per_s=writes if paused else 0.0)])
+
+
+def test_a_pause_with_writes_is_a_checkpoint() -> None:
+    said = Watch().feed(checkpoints(240e6, 3))
+    assert (said.verdict, said.level) == ("checkpoint_pause", "info")
+    assert "240 MB/s" in said.evidence[0]
+
+
+def test_a_pause_that_writes_a_log_is_no_checkpoint() -> None:
+    assert Watch().feed(checkpoints(49e6, 3)).verdict == "healthy"
+
+
+def test_a_pause_longer_than_a_minute_is_no_checkpoint() -> None:
+    watch = Watch()
+    watch.feed(checkpoints(240e6, 70, every=140, seconds=140))
+    after = watch.feed(snap(140 + tick, gpu(), [train()]) for tick in range(25))
+    assert after.verdict == "healthy"
+    assert watch.first(lambda said: said.verdict == "checkpoint_pause", after=130) is None
+
+
+def restarts(every: int, gap: int, count: int, seconds: int = 110) -> Iterator[Snapshot]:
+    for tick in range(seconds):
+        epoch, second = divmod(tick, every)
+        paused = second < gap
+        born = [replace(w, pid=5000 + 10 * epoch + i, age_s=float(second)) for i, w in enumerate(workers(count, 60.0))]
+        yield snap(tick, gpu(util=0.0 if paused else 96.0, sm=0.0 if paused else 85.0), [train(main=5.0), *born])
+
+
+def test_workers_that_are_started_again_and_again() -> None:
+    said = Watch().feed(restarts(every=10, gap=3, count=4))
+    assert (said.verdict, said.level) == ("worker_restart", "yellow")
+    assert "12 new workers in 30 s" in said.evidence[0]
+    assert "persistent_workers" in said.remedy
+
+
+def test_the_remedy_of_restarts_is_the_same_while_no_worker_lives() -> None:
+    def seen(snapshot: Snapshot) -> Snapshot:
+        job, *alive = snapshot.processes
+        between = alive[0].age_s is not None and alive[0].age_s >= 8.0
+        return replace(snapshot, processes=(replace(job, feeder_threads=2), *([] if between else alive)))
+
+    watch = Watch()
+    watch.feed(map(seen, restarts(every=10, gap=3, count=4)))
+    told = [said.remedy for _, said in watch.said if said.verdict == "worker_restart"]
+    assert len(told) > 30 and all("persistent_workers" in remedy for remedy in told)
+
+
+def test_too_few_births_or_no_gap_are_no_restart() -> None:
+    assert Watch().feed(restarts(every=40, gap=10, count=1, seconds=105)).verdict != "worker_restart"
+    no_gap = (replace(s, gpus=(gpu(util=70.0, sm=60.0),)) for s in restarts(every=10, gap=3, count=4))
+    assert Watch().feed(no_gap).verdict == "starved_unattributed"
+
+
+def test_one_batch_of_births_is_an_evaluation_not_a_restart() -> None:
+    def job() -> Iterator[Snapshot]:
+        for tick in range(90):
+            paused = 60 <= tick < 67
+            evaluating = workers(8, 30.0) if tick >= 60 else []
+            processes = [train(main=5.0), *workers(4, 30.0)]
+            processes += [replace(w, pid=9000 + i, age_s=tick - 60.0) for i, w in enumerate(evaluating)]
+            yield snap(tick, gpu(util=0.0 if paused else 96.0, sm=0.0 if paused else 85.0), processes)
+
+    watch = Watch()
+    watch.feed(job())
+    assert watch.first(lambda said: said.verdict == "worker_restart") is None
+
+
+@pytest.mark.parametrize(
+    ("cache", "queue", "found"),
+    [(98.0, 7.0, "kv_cache_full"), (94.0, 7.0, "low_demand"), (98.0, 0.0, "low_demand"), (None, 7.0, "low_demand")],
+)
+def test_a_server_whose_cache_is_full_while_requests_wait_lacks_memory_and_not_demand(
+    cache: float | None, queue: float, found: str
+) -> None:
+    said = ServerRow("localhost:8000", "vllm", 30.0, 2.0, 400.0, queue=queue, running=9.0, kv_cache_pct=cache)
+    server = (train(static=ProcessStatic(command="vllm serve llama", server="vllm")),)
+
+    def judged(full_for_s: int, seconds: int) -> GpuDiagnosis:
+        moments = (snap(tick, gpu(util=60.0), server) for tick in range(seconds))
+        return Watch().feed(
+            replace(shown, servers=(said,) if tick < full_for_s else ()) for tick, shown in enumerate(moments)
+        )
+
+    full = judged(45, 45)
+    assert full.verdict == found
+    if found == "kv_cache_full":
+        assert "queue 7, KV cache 98 %" in full.evidence[1] and "--gpu-memory-utilization" in full.remedy
+        assert (full.state, full.level) == ("starved", "yellow")
+        assert judged(30, 90).verdict == "low_demand"
+
+
+def test_another_gpus_job_that_takes_the_cores_is_named_and_the_ranks_of_the_same_job_are_not() -> None:
+    gpus = [gpu(0, util=20.0, sm=15.0), gpu(1), gpu(2)]
+    queued = feeders({"run": 30.0, "queued": 68.0})
+    bob = told(replace(train(1), static=ProcessStatic(user="bob", command="python hog.py", name="python")))
+    theirs = [bob, *workers(6, 99.0, parent=4100)]
+
+    def notes(*processes: ProcessSample) -> str:
+        return " ".join(Watch().feed(snap(t, gpus, processes) for t in range(45)).notes)
+
+    assert "taken by python on GPU 1 (bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs)
+    # On two GPUs the same process has the same tree, which counts once.
+    both = replace(bob, gpu=2)
+    assert "(bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs, both)
+    ranks = [replace(p, static=replace(p.static, batch_job=CgroupName("slurm:7"))) for p in (job(), bob)]
+    assert "taken by python" not in notes(ranks[0], *queued, ranks[1], *theirs[1:])
+    assert "taken by" not in notes(job(), *queued, bob, *workers(6, 5.0, parent=4100))
+
+
+def test_a_young_job_is_judged_once_its_kernels_run_and_not_by_what_it_did_before() -> None:
+    watch = Watch()
+    slow = feeders({"run": 98.0}, {"run": 97.0})
+    importing = [snap(t, gpu(util=0.0, sm=0.0), [job("run 3", main=99.0, age_s=t)]) for t in range(20)]
+    training = [
+        snap(t, gpu(util=30.0, sm=25.0), [job(age_s=t), *slow]) for t in range(20, 55)
+    ]  # fmt: skip
+    watch.feed([*importing, *training])
+    first = watch.first(lambda d: d.verdict == "dataloader_cpu")
+    assert first is not None and 15 <= first - 20 <= 30
+    assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "dataloader_cpu"}
+
+
+@pytest.mark.parametrize("late_s", [1, 4])
+@pytest.mark.parametrize("at_first", [[], [replace(job("run 3", main=99.0), age_s=None, feeder_threads=None)]])
+def test_a_spinning_job_that_is_known_some_samples_after_its_first_kernels_is_not_accused(
+    at_first: list[ProcessSample], late_s: int
+) -> None:
+    watch = Watch()
+    quiet = [snap(t, gpu(util=0.0, sm=0.0), []) for t in range(8)]
+    working = [
+        snap(t, gpu(util=100.0, sm=60.0), [job("run 3", main=99.0, age_s=t)] if t >= 8 + late_s else at_first)
+        for t in range(8, 60)
+    ]
+    watch.feed([*quiet, *working])
+    assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "idle", "working", "healthy"}
+    assert watch.said[-1][1].verdict == "healthy"
+
+
+def test_a_cause_that_changes_is_told_within_twenty_seconds_and_once() -> None:
+    watch = Watch()
+    before = [snap(t, gpu(util=30.0, sm=25.0), [job(), *feeders({"run": 98.0})]) for t in range(60)]
+    net = {"network": 98.0}
+    after = [snap(t, gpu(util=30.0, sm=25.0), [job(), *feeders(net)]) for t in range(60, 120)]
+    watch.feed([*before, *after])
+    doubted = watch.first(lambda d: any("what is said here was before" in note for note in d.notes))
+    changed = watch.first(lambda d: d.verdict == "dataloader_io")
+    assert doubted is not None and changed is not None and 60 < doubted < changed
+    assert changed is not None and changed - 60 <= 20
+    verdicts = [d.verdict for _, d in watch.said]
+    assert sum(a != b for a, b in pairwise(verdicts)) == 2
+
+
+def restarting(run: float, count: int = 2, older: int = 0) -> list[Snapshot]:
+    """An epoch of twelve seconds, the first four of which no kernel runs in, because its workers start."""
+    frames = []
+    for t in range(100):
+        epoch, second = divmod(t, 12)
+        born = feeders(*[{"run": run}] * count)
+        born = [replace(w, pid=6000 + 10 * epoch + i, age_s=float(second)) for i, w in enumerate(born)]
+        old = [replace(w, pid=5900 + i, age_s=900.0) for i, w in enumerate(feeders(*[{"run": run}] * older))]
+        util = 0.0 if second < 4 else 96.0
+        frames.append(snap(t, gpu(util=util, sm=util * 0.9), [job(), *born, *old]))
+    return frames
+
+
+def test_workers_that_import_for_their_whole_start_are_restarts_and_no_work() -> None:
+    watch = Watch()
+    watch.feed(restarting(98.0))
+    said_of = {d.verdict for _, d in watch.said}
+    assert "worker_restart" in said_of and "dataloader_cpu" not in said_of
+    last = Watch().feed(restarting(98.0, older=2))
+    assert last.verdict == "dataloader_cpu", "older ones run on in the pause"
+
+
+def test_workers_that_replace_the_first_ones_of_a_young_job_are_births() -> None:
+    watch = Watch()
+    for t in range(60):
+        epoch, second = divmod(t, 14)
+        pauses = epoch > 0 and second < 9
+        rows = feeders(*[{"run": 98.0} if pauses else {"run": 2.0, "poll": 97.0}] * 2)
+        born = [replace(w, pid=6000 + 10 * epoch + i, age_s=float(second)) for i, w in enumerate(rows)]
+        util = 0.0 if t < 8 or pauses else 97.0
+        watch.feed([snap(t, gpu(util=util, sm=0.9 * util), [job(age_s=float(t)), *born] if t >= 8 else [])])
+    assert "dataloader_cpu" not in {d.verdict for _, d in watch.said}
+    assert watch.said[-1][1].cause == "startup"
+
+
+def test_a_line_of_children_of_one_worker_is_one_worker_and_no_restart() -> None:
+    watch = Watch()
+    for t in range(90):
+        shard, second = divmod(t, 6)
+        (worker,) = feeders({"run": 20.0, "lock": 80.0}, feed_by="child")
+        (child,) = feeders({"run": 21.0, "lock": 79.0})
+        rule = replace(child.static, loader="python", why="R3 same command line", rule="R3")
+        decoder = replace(child, pid=7000 + shard, ppid=worker.pid, age_s=float(second), static=rule)
+        watch.feed([snap(t, gpu(util=0.0 if second < 2 else 60.0, sm=20.0), [job(), worker, decoder])])
+    assert {d.verdict for _, d in watch.said} <= {"collecting", "starved_unattributed"}
+
+
+def test_a_checkpoint_to_a_slow_disk_is_one_at_any_rate() -> None:
+    def frames(disk: float) -> list[Snapshot]:
+        pause = [main_of(disk=disk) if 40 <= t < 46 else main_of(lock=5.0) for t in range(70)]
+        return [
+            snap(t, gpu(util=0.0 if 40 <= t < 46 else 97.0), [replace(p, write_bytes_per_s=1e6)])
+            for t, p in enumerate(pause)
+        ]
+
+    slow = Watch()
+    slow.feed(frames(95.0))
+    assert slow.first(lambda d: d.verdict == "checkpoint_pause") is not None
+    other = Watch()
+    other.feed(frames(0.0))
+    assert other.first(lambda d: d.verdict == "checkpoint_pause") is None
+
+
+def test_an_idle_gpu_says_that_its_workers_start_anew_where_that_is_where_the_time_goes() -> None:
+    watch = Watch()
+    for t in range(60):
+        epoch, second = divmod(t, 10)
+        born = [replace(w, pid=6000 + 10 * epoch + i) for i, w in enumerate(feeders({"run": 98.0}, {"run": 98.0}))]
+        born = [replace(w, age_s=float(second)) for w in born]
+        watch.feed([snap(t, gpu(util=3.0 if second == 9 else 0.0, sm=0.0), [main_of(poll=98.0), *born])])
+    found = watch.said[-1][1]
+    assert (found.verdict, found.cause) == ("idle", "startup") and "start anew" in " ".join(found.evidence)
+    assert "keep them alive" in found.remedy
+
+
+def test_a_cause_near_a_threshold_stays_and_a_clear_one_replaces_it() -> None:
+    def mixed(main: float, cpu: float = 97.0) -> list[ProcessSample]:
+        return [job("run 3", main=main), *feeders({"run": cpu, "network": 99.0 - cpu})]
+
+    watch = Watch()
+    watch.feed(snap(t, gpu(util=20.0, sm=15.0), mixed(50.0)) for t in range(90))
+    for t in range(90, 330):
+        # The main thread runs about as much as makes it the cause: to and fro, for 40 s each.
+        watch.feed([snap(t, gpu(util=20.0, sm=15.0), mixed(57.0 if t // 40 % 2 else 66.0))])
+    assert {d.verdict for at, d in watch.said if at > 60} == {"dataloader_cpu"}
+    watch.feed(snap(t, gpu(util=20.0, sm=15.0), mixed(10.0, cpu=5.0)) for t in range(330, 400))
+    assert watch.said[-1][1].verdict == "dataloader_io"
+
+
+def test_an_end_and_a_recovery_wait_for_no_margin() -> None:
+    slow = [job(), *feeders({"run": 95.0})]
+    for util, sm, verdicts in ((0.0, 0.0, {"idle"}), (97.0, 92.0, {"healthy"})):
+        watch = Watch()
+        watch.feed(snap(t, gpu(util=30.0, sm=25.0), slow) for t in range(90))
+        watch.feed(snap(t, gpu(util=util, sm=sm), [job()]) for t in range(90, 135))
+        assert watch.said[-1][1].verdict in verdicts
+
+
+def test_a_job_that_pauses_goes_on_being_judged() -> None:
+    watch = Watch()
+    for t in range(90):
+        pauses = 26 <= t < 50
+        p = job(age_s=float(t))
+        util = 0.0 if t < 5 or pauses else 80.0
+        watch.feed([snap(t, gpu(util=util, sm=0.6 * util), [p, *feeders({"run": 97.0})])])
+    assert watch.first(lambda d: d.verdict in ("collecting", "startup"), after=30) is None
+
+
+def test_an_evaluation_every_few_steps_is_the_main_threads_and_no_lock_of_workers_that_are_ahead() -> None:
+    watch = Watch()
+    full = feeders({"lock": 100.0}, {"lock": 100.0})
+    for t in range(90):
+        evaluates = t % 9 >= 4
+        main = main_of(run=100.0) if evaluates else main_of(sleep=98.0)
+        watch.feed([snap(t, gpu(util=0.0 if evaluates else 97.0, sm=0.0 if evaluates else 90.0), [main, *full])])
+    assert {(d.verdict, d.cause) for t, d in watch.said if t >= 20} == {("main_process", "cpu")}
+    # Pauses that are too short to fill half of the idle time still tell running from sleeping.
+    short = Watch()
+    for t in range(90):
+        phase = t % 8
+        util, run = (97.0, 1.0) if phase < 2 else (0.0, 100.0) if phase in (4, 5) else (50.0, 50.0)
+        main = main_of(run=run, sleep=100.0 - run)
+        short.feed([snap(t, gpu(util=util, sm=0.9 * util), [main, *full])])
+    assert {(d.verdict, d.cause) for t, d in short.said if t >= 20} == {("main_process", "cpu")}
+
+
+def test_a_pause_between_the_first_kernels_and_training_is_part_of_starting_up() -> None:
+    watch = Watch()
+    for t in range(100):
+        compiles = 4 <= t < 40
+        util = 0.0 if t < 2 or compiles else 6.0 if t < 4 else 97.0
+        watch.feed([snap(t, gpu(util=util, sm=0.9 * util), [replace(main_of(), age_s=float(t))])])
+    assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "idle", "healthy", "working"}
+    assert watch.said[-1][1].verdict == "healthy"
+
+
+def _slow_steps(seconds: int, *processes: ProcessSample, util: float = 5.0, every: int = 3) -> Watch:
+    """A job whose first step comes after five seconds, and then one every few seconds."""
+    watch = Watch()
+    for t in range(seconds):
+        now = util if t >= 5 and t % every == 0 else 0.0
+        watch.feed([snap(t, gpu(util=now, sm=now), [replace(p, age_s=float(t)) for p in processes])])
+    return watch
+
+
+def test_slow_steps_are_judged_before_a_minute_has_passed() -> None:
+    fed = _slow_steps(60, main_of(poll=97.0), *feeders({"run": 98.0}, {"run": 97.0}))
+    first = fed.first(lambda d: d.verdict == "dataloader_cpu")
+    assert first is not None and first <= 5 + 20
+    alone = _slow_steps(60, main_of(run=97.0))
+    first = alone.first(lambda d: d.verdict == "main_process")
+    assert first is not None and first <= 5 + 32
+    # Kernels now and then while a model is loaded are no steps.
+    loads = _slow_steps(58, main_of(disk=97.0), every=9)
+    assert loads.first(lambda d: d.verdict not in ("collecting", "startup", "idle")) is None
+
+
+@pytest.mark.parametrize(
+    ("waits", "fed", "verdict", "cause"),
+    [
+        ({"network": 80.0}, [], "main_process", "network"),
+        ({"disk": 80.0}, [], "main_process", "disk"),
+        ({"pipe": 80.0}, feeders({"network": 97.0}, {"network": 97.0}), "dataloader_io", "network"),
+        ({"pipe": 80.0}, feeders({"lock": 99.0}, {"lock": 99.0}), "starved_unattributed", "lock"),
+    ],
+)
+def test_what_a_job_waits_for_is_said_within_eight_seconds_of_its_first_kernel_and_stays(
+    waits: dict[str, float], fed: list[ProcessSample], verdict: str, cause: str
+) -> None:
+    watch = Watch()
+    for t in range(40):
+        p = replace(main_of(5.0, **waits), main_looks=main_looks([("other", 6)]), age_s=float(t))
+        watch.feed([snap(t, gpu(util=20.0 if t >= 5 else 0.0, sm=0.0), [p, *fed])])
+    first = watch.first(lambda d: d.verdict == verdict)
+    assert first is not None and first <= 5 + 8
+    assert {(d.verdict, d.cause) for t, d in watch.said if t >= first} == {(verdict, cause)}
+
+
+def test_a_warm_up_before_a_model_is_loaded_is_no_training() -> None:
+    for warms_up_s in (1, 3, 5):
+        watch = Watch()
+        for t in range(40):
+            warms_up = 5 <= t < 5 + warms_up_s
+            p = replace(main_of(90.0) if warms_up else main_of(5.0, disk=94.0), age_s=float(t))
+            watch.feed(
+                [snap(t, gpu(util=60.0 if warms_up else 0.0), [replace(p, main_looks=main_looks([("run", 6)]))])]
+            )
+        assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "idle"}, warms_up_s
+
+
+def test_the_polls_of_a_feeder_whose_sockets_are_seen_late_were_waits_for_the_network() -> None:
+    watch = Watch()
+    p = replace(main_of(5.0, pipe=80.0), main_looks=main_looks([("pipe", 6)]))
+    for t in range(20):
+        fed = feeders({"poll": 97.0}, feed_by="socket" if t >= 10 else None, net_rx_bytes_per_s=3e5)
+        watch.feed([snap(t, gpu(util=20.0, sm=20.0), [p, *fed])])
+    first = watch.first(lambda d: (d.verdict, d.cause) == ("dataloader_io", "network"))
+    assert first is not None and first <= 10 + 4
+
+
+def test_a_young_job_that_was_judged_is_not_said_to_start_again() -> None:
+    watch = Watch()
+    fed = [main_of(poll=97.0), *feeders({"run": 98.0})]
+    for t in range(58):
+        # Steps become rare: first every second sample has a kernel, then one of eleven.
+        util = 5.0 if t in (*range(8, 22, 2), 29, 40, 51) else 0.0
+        watch.feed([snap(t, gpu(util=util, sm=util), [replace(p, age_s=float(t)) for p in fed])])
+    first = watch.first(lambda d: d.verdict == "dataloader_cpu")
+    assert first is not None and {d.verdict for t, d in watch.said if t >= first} == {"dataloader_cpu"}
