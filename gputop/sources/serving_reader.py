@@ -48,26 +48,12 @@ class PageError(ValueError):
     """A page that says nothing of a server, in words."""
 
 
-class ServerMetricNames(Struct, frozen=True):
-    """The metrics of one kind of server, each by the names it had, the newest first; a histogram without its suffix.
-    ``name{label=value}`` takes the samples with that label alone."""
+class Dialect(Struct, frozen=True):
+    """The metrics of one kind of server. ``names``: by what they are, each by the names it had, the newest first; a
+    histogram without its suffix. ``name{label=value}`` takes the samples with that label alone."""
 
-    requests: tuple[str, ...]
-    tokens: tuple[str, ...] = ()
-    prompt_tokens: tuple[str, ...] = ()
-    queue: tuple[str, ...] = ()
-    running: tuple[str, ...] = ()
-    token_rate: tuple[str, ...] = ()
-    """Tokens a second as the server itself works them out."""
-    kv_cache: tuple[str, ...] = ()
-    """The share of the KV cache that is in use, 0 to 1."""
-    preemptions: tuple[str, ...] = ()
-    prefix_hits: tuple[str, ...] = ()
-    prefix_queries: tuple[str, ...] = ()
-    """Tokens of prompts, and those of them that the prefix cache held."""
-    first_token: tuple[str, ...] = ()
-    first_response: tuple[str, ...] = ()
-    between_tokens: tuple[str, ...] = ()
+    prefixes: tuple[str, ...]
+    names: Mapping[str, tuple[str, ...]]
     scale_s: float = 1.0
     """Seconds in one unit of the histograms."""
     counts_at_end: bool = False
@@ -76,42 +62,63 @@ class ServerMetricNames(Struct, frozen=True):
     """Why a figure cannot be had from this kind of server."""
 
 
-_OF: Mapping[ServerKind, ServerMetricNames] = {
-    "vllm": ServerMetricNames(
-        requests=("vllm:request_success_total",),
-        tokens=("vllm:generation_tokens_total",),
-        prompt_tokens=("vllm:prompt_tokens_total",),
-        queue=("vllm:num_requests_waiting",),
-        running=("vllm:num_requests_running",),
-        kv_cache=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-        preemptions=("vllm:num_preemptions_total",),
-        prefix_hits=("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
-        prefix_queries=("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
-        first_token=("vllm:time_to_first_token_seconds",),
-        between_tokens=("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+_RATES = {
+    "requests": "requests_per_s",
+    "tokens": "tokens_per_s",
+    "prompt_tokens": "prompt_tokens_per_s",
+    "preemptions": "preemptions_per_s",
+}
+_COUNTERS = (*_RATES, "prefix_hits", "prefix_queries")
+"""``prefix_…`` are tokens of prompts, and those of them that the prefix cache held."""
+_GAUGES = {"queue": ("queue", 1.0, inf), "running": ("running", 1.0, inf), "kv_cache": ("kv_cache_pct", 100.0, 1.0)}
+"""What holds now: its name in a row, the row's units in one, and the most that can be. ``kv_cache`` is a share."""
+_HISTOGRAMS = ("first_token", "first_response", "between_tokens")
+_OF: Mapping[ServerKind, Dialect] = {
+    "vllm": Dialect(
+        ("vllm:",),
+        {
+            "requests": ("vllm:request_success_total",),
+            "tokens": ("vllm:generation_tokens_total",),
+            "prompt_tokens": ("vllm:prompt_tokens_total",),
+            "queue": ("vllm:num_requests_waiting",),
+            "running": ("vllm:num_requests_running",),
+            "kv_cache": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+            "preemptions": ("vllm:num_preemptions_total",),
+            "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+            "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+            "first_token": ("vllm:time_to_first_token_seconds",),
+            "between_tokens": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+        },
     ),
-    "sglang": ServerMetricNames(
-        requests=("sglang:num_requests_total", "sglang:e2e_request_latency_seconds_count"),
-        tokens=("sglang:generation_tokens_total",),
-        prompt_tokens=("sglang:prompt_tokens_total",),
-        queue=("sglang:num_queue_reqs",),
-        running=("sglang:num_running_reqs",),
-        token_rate=("sglang:gen_throughput",),
-        kv_cache=("sglang:token_usage",),
-        preemptions=("sglang:num_retracted_requests_total",),
-        prefix_hits=("sglang:cached_tokens_total",),
-        prefix_queries=("sglang:prompt_tokens_total",),
+    "sglang": Dialect(
+        ("sglang:",),
+        {
+            "requests": ("sglang:num_requests_total", "sglang:e2e_request_latency_seconds_count"),
+            "tokens": ("sglang:generation_tokens_total",),
+            "prompt_tokens": ("sglang:prompt_tokens_total",),
+            "queue": ("sglang:num_queue_reqs",),
+            "running": ("sglang:num_running_reqs",),
+            # Tokens a second as the server itself works them out.
+            "token_rate": ("sglang:gen_throughput",),
+            "kv_cache": ("sglang:token_usage",),
+            "preemptions": ("sglang:num_retracted_requests_total",),
+            "prefix_hits": ("sglang:cached_tokens_total",),
+            "prefix_queries": ("sglang:prompt_tokens_total",),
+            "first_token": ("sglang:time_to_first_token_seconds",),
+            "between_tokens": ("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+        },
         counts_at_end=True,
-        first_token=("sglang:time_to_first_token_seconds",),
-        between_tokens=("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
     ),
-    "triton": ServerMetricNames(
-        requests=("nv_inference_request_success",),
-        # The TensorRT-LLM backend takes every request at once, and keeps those that wait itself.
-        queue=("nv_trt_llm_request_metrics{request_type=waiting}", "nv_inference_pending_request_count"),
-        running=("nv_trt_llm_request_metrics{request_type=scheduled}",),
-        kv_cache=("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}",),
-        first_response=("nv_inference_first_response_histogram_ms",),
+    "triton": Dialect(
+        ("nv_inference_", "nv_trt_llm_"),
+        {
+            "requests": ("nv_inference_request_success",),
+            # The TensorRT-LLM backend takes every request at once, and keeps those that wait itself.
+            "queue": ("nv_trt_llm_request_metrics{request_type=waiting}", "nv_inference_pending_request_count"),
+            "running": ("nv_trt_llm_request_metrics{request_type=scheduled}",),
+            "kv_cache": ("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}",),
+            "first_response": ("nv_inference_first_response_histogram_ms",),
+        },
         scale_s=1e-3,
         absent={
             "tokens": "Triton does not count them",
@@ -121,12 +128,15 @@ _OF: Mapping[ServerKind, ServerMetricNames] = {
             "between_tokens": "Triton does not time them",
         },
     ),
-    "tgi": ServerMetricNames(
-        requests=("tgi_request_success",),
-        tokens=("tgi_request_generated_tokens_sum",),
-        prompt_tokens=("tgi_request_input_length_sum",),
-        queue=("tgi_queue_size",),
-        running=("tgi_batch_current_size",),
+    "tgi": Dialect(
+        ("tgi_",),
+        {
+            "requests": ("tgi_request_success",),
+            "tokens": ("tgi_request_generated_tokens_sum",),
+            "prompt_tokens": ("tgi_request_input_length_sum",),
+            "queue": ("tgi_queue_size",),
+            "running": ("tgi_batch_current_size",),
+        },
         counts_at_end=True,
         absent={
             "first_token": "TGI does not time it",
@@ -134,22 +144,15 @@ _OF: Mapping[ServerKind, ServerMetricNames] = {
         },
     ),
 }
-_PREFIXES: Mapping[ServerKind, tuple[str, ...]] = {
-    "vllm": ("vllm:",),
-    "sglang": ("sglang:",),
-    "triton": ("nv_inference_", "nv_trt_llm_"),
-    "tgi": ("tgi_",),
-}
-_HISTOGRAMS = ("first_token", "first_response", "between_tokens")
-_RATES = {
-    "requests": "requests_per_s",
-    "tokens": "tokens_per_s",
-    "prompt_tokens": "prompt_tokens_per_s",
-    "preemptions": "preemptions_per_s",
-}
-_COUNTERS = (*_RATES, "prefix_hits", "prefix_queries")
-_GAUGES = ("queue", "running")
-_VALUES = (*_COUNTERS, *_GAUGES, "token_rate", "kv_cache")
+
+
+def _published(key: str, name: str) -> str:
+    """A metric as its samples are called."""
+    return f"{name}_bucket" if key in _HISTOGRAMS else name.partition("{")[0]
+
+
+_KNOWN = {_published(key, name) for dialect in _OF.values() for key, names in dialect.names.items() for name in names}
+_PREFIXES = tuple(prefix for dialect in _OF.values() for prefix in dialect.prefixes)
 
 
 class Histogram(Struct, frozen=True):
@@ -172,74 +175,60 @@ def read_page(text: str) -> ServingPage:
     series = _series(text[: text.rfind("\n") + 1].split("\n"))
     if series is None:
         raise PageError("answers, but not with a Prometheus page")
-    kind = next((kind for kind in LABELS if any(name.startswith(_PREFIXES[kind]) for name in series)), None)
+    kind = next((kind for kind in LABELS if any(name.startswith(_OF[kind].prefixes) for name in series)), None)
     if kind is None:
         raise PageError(f"its page has no metrics of {', '.join(LABELS.values())}")
-    names = _OF[kind]
     values: dict[str, float] = {}
-    for key in _VALUES:
-        found = next((found for name in getattr(names, key) if (found := _samples(series, name)) is not None), None)
-        if found is not None:
+    histograms: dict[str, Histogram] = {}
+    for key, names in _OF[kind].names.items():
+        samples = next((rows for name in names if (rows := _samples(series, key, name)) is not None), None)
+        if samples is None:
+            continue
+        if key in _HISTOGRAMS:
+            if (histogram := _histogram(samples, _OF[kind].scale_s)) is not None:
+                histograms[key] = histogram
+        else:
+            found = [value for _, value in samples]
             # The fullest of several engines is the first to hold requests back.
             values[key] = max(found, default=0.0) if key == "kv_cache" else sum(found)
-    histograms = {}
-    for key in _HISTOGRAMS:
-        samples = next((series[f"{name}_bucket"] for name in getattr(names, key) if f"{name}_bucket" in series), None)
-        if samples is not None and (histogram := _histogram(samples, names.scale_s)) is not None:
-            histograms[key] = histogram
     return ServingPage(kind, values, histograms)
 
 
-_Series = dict[str, list[tuple[dict[str, str], float]]]
+_Samples = list[tuple[dict[str, str], float]]
 
 
-def _samples(series: _Series, name: str) -> list[float] | None:
-    """The values of a metric, or of ``name{label=value}``; None where the page has none."""
-    metric, braces, label = name.partition("{")
-    rows = series.get(metric)
-    if rows is None or not braces:
-        return None if rows is None else [value for _, value in rows]
-    key, _, wanted = label.removesuffix("}").partition("=")
-    return [value for labels, value in rows if labels.get(key) == wanted] or None
+def _samples(series: Mapping[str, _Samples], key: str, name: str) -> _Samples | None:
+    """The samples of a metric, or of ``name{label=value}``; None where the page has none."""
+    rows = series.get(_published(key, name))
+    label, _, wanted = name.partition("{")[2].removesuffix("}").partition("=")
+    if rows is None or not label:
+        return rows
+    return [row for row in rows if row[0].get(label) == wanted] or None
 
 
-def _series(lines: Iterable[str]) -> _Series | None:
+def _series(lines: Iterable[str]) -> dict[str, _Samples] | None:
     """Samples by name, those alone that mean something here; None where no line is a sample at all."""
-    known_names = {name for names in _OF.values() for name in _all_names(names)}
-    prefixes = tuple(prefix for of_kind in _PREFIXES.values() for prefix in of_kind)
-    rows_by_name: _Series = {}
+    rows_by_name: dict[str, _Samples] = {}
     samples, read = False, 0
     for line in lines:
-        is_known = line.startswith(prefixes)
+        is_known = line.startswith(_PREFIXES)
         if not line or line.startswith("#") or len(line) > MOST_LINE or (samples and not is_known):
             continue
         read += 1
         if read > MOST_LINES:
             raise PageError(f"its page has more than {MOST_LINES:,} lines of metrics")
         match = _SAMPLE.fullmatch(line)
-        if match is None:
-            continue
-        name, labels, word = match.groups()
-        value = _number(word)
-        if value is None:
+        value = None if match is None else _number(match[3])
+        if match is None or value is None:
             continue
         samples = True
         if is_known:
-            rows = rows_by_name.setdefault(name, [])
-            if name in known_names and isfinite(value) and len(rows) < MOST_SERIES:
-                label_values = dict(_LABEL.findall(labels or ""))
-                if all(label_values.get(rank, "0") in ("", "0") for rank in _PARALLEL) and not label_values.get(
-                    "priority"
-                ):
-                    rows.append((label_values, value))
-    return {name: rows for name, rows in rows_by_name.items() if rows or name not in known_names} if samples else None
-
-
-def _all_names(names: ServerMetricNames) -> Iterable[str]:
-    for key in _VALUES:
-        yield from (name.partition("{")[0] for name in getattr(names, key))
-    for key in _HISTOGRAMS:
-        yield from (f"{name}_bucket" for name in getattr(names, key))
+            rows = rows_by_name.setdefault(match[1], [])
+            if match[1] in _KNOWN and isfinite(value) and len(rows) < MOST_SERIES:
+                labels = dict(_LABEL.findall(match[2] or ""))
+                if all(labels.get(rank, "0") in ("", "0") for rank in _PARALLEL) and not labels.get("priority"):
+                    rows.append((labels, value))
+    return {name: rows for name, rows in rows_by_name.items() if rows or name not in _KNOWN} if samples else None
 
 
 def _number(word: str) -> float | None:
@@ -313,17 +302,17 @@ class ServerWindow:
 
     def _rates(self, before: ServingPage, page: ServingPage, seconds: float) -> dict[str, float | str]:
         """What was counted between two pages, or why it is not known."""
-        names, runs = _OF[page.kind], page.values.get("running", 0.0) > 0.0
+        dialect, runs = _OF[page.kind], page.values.get("running", 0.0) > 0.0
         new = {key: page.values[key] - was for key, was in before.values.items() if key in page.values}
         rates: dict[str, float | str] = {}
         for key, name in _RATES.items():
             if key not in new:
-                rates[name] = _EARLY if key in page.values else names.absent.get(key, _unpublished(page.kind))
+                rates[name] = _EARLY if key in page.values else dialect.absent.get(key, _unpublished(page.kind))
             elif seconds < LEAST_S:
                 rates[name] = _EARLY
             elif key == "tokens" and (own := self._own_rate(seconds)):
                 rates[name] = own
-            elif names.counts_at_end and "tokens" in key and runs and new[key] <= 0.0:
+            elif dialect.counts_at_end and "tokens" in key and runs and new[key] <= 0.0:
                 rates[name] = f"{LABELS[page.kind]} counts tokens when their request ends"
             else:
                 rates[name] = new[key] / seconds
@@ -349,10 +338,7 @@ class ServerWindow:
 def _gauges(page: ServingPage) -> dict[str, float | str]:
     """What holds now, or why it is not known."""
     found: dict[str, float | str] = {}
-    for key, name, scale, most in (
-        *((key, key, 1.0, inf) for key in _GAUGES),
-        ("kv_cache", "kv_cache_pct", 100.0, 1.0),
-    ):
+    for key, (name, scale, most) in _GAUGES.items():
         value = page.values.get(key)
         if value is None:
             found[name] = _unpublished(page.kind)
@@ -365,15 +351,15 @@ def _gauges(page: ServingPage) -> dict[str, float | str]:
 
 def _quantiles(before: ServingPage, page: ServingPage, seconds: float) -> dict[str, Bounds | str]:
     """The times of the requests between two pages, or why they are not known."""
-    names = _OF[page.kind]
+    dialect = _OF[page.kind]
     found: dict[str, Bounds | str] = {}
     for key in _HISTOGRAMS:
         histogram, earlier = page.histograms.get(key), before.histograms.get(key)
         for share, words in ((0.5, "p50"), (0.99, "p99")):
             name = f"{key}_{words}_s"
             if histogram is None or earlier is None or histogram.bounds != earlier.bounds:
-                if key != "first_response" or names.first_response:
-                    found[name] = names.absent.get(key, _unpublished(page.kind))
+                if key != "first_response" or key in dialect.names:
+                    found[name] = dialect.absent.get(key, _unpublished(page.kind))
             elif seconds < LEAST_S:
                 found[name] = _EARLY
             else:
