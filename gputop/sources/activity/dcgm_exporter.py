@@ -17,9 +17,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE, ROUNDED_PCT
+from gputop.model.metrics import ROUNDED_PCT
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting, believed
 from gputop.sources.activity.http_get import checked, get, place_of, trouble
 from gputop.system.worker import Worker
 
@@ -240,18 +240,11 @@ class Exporter:
         row = exported.rows.get(entity)
         if row is None:
             raise self._no_row(entity, exported)
-        scale = 1.0 if self._percent else 100.0
-        values, missing = {}, {}
+        ratios = {key: value for key, value in row.items() if value is not None}
+        values, missing = believed(ratios, 1.0 if self._percent else 100.0, "dcgm-exporter")
         for key in KEYS:
-            value = row.get(key)
-            if key not in row:
-                missing[key] = "not exported by dcgm-exporter"
-            elif value is None:
-                missing[key] = "dcgm-exporter gives no number"
-            elif (believed := GPU_METRICS[key].believed(value * scale)) is not None:
-                values[key] = believed
-            else:
-                missing[key] = f"dcgm-exporter gives {IMPOSSIBLE} ({value:g})"
+            if key not in ratios:
+                missing[key] = "dcgm-exporter gives no number" if key in row else "not exported by dcgm-exporter"
         fix = ""
         if "sm_active_pct" not in row:
             missing["sm_active_pct"], fix = f"{self._called} exports no SM activity", FIX

@@ -14,10 +14,9 @@ from math import isfinite
 from time import monotonic
 from typing import Literal
 
-from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuStatic
-from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, Waiting
+from gputop.sources.activity.fallback_chain import NO_DCGM_FIX, MeasuredActivity, SmReadFailed, Waiting, believed
 from gputop.system.children import WITH_STDOUT, Child, TooLate, end, ours, start, until_we_end
 from gputop.system.worker import Worker
 
@@ -147,16 +146,8 @@ class Dmon:
         t, ratios = row
         if now - t > self._silent_s:
             raise SmReadFailed(f"dcgmi has said nothing for {now - t:.0f} s", False, FIX)
-        values: dict[str, float] = {}
-        missing: dict[str, str] = {}
-        for key in FIELDS.values():
-            value = ratios.get(key)
-            if value is None:
-                missing[key] = "dcgmi gives N/A"
-            elif (believed := GPU_METRICS[key].believed(value * 100.0)) is not None:
-                values[key] = believed
-            else:
-                missing[key] = f"dcgmi gives {IMPOSSIBLE} ({value:g})"
+        values, missing = believed(ratios, 100.0, "dcgmi")
+        missing.update((key, "dcgmi gives N/A") for key in FIELDS.values() if key not in ratios)
         if "sm_active_pct" not in values:
             why = f"SM activity: {missing['sm_active_pct']}"
             raise SmReadFailed(why, False, fix_for(why))

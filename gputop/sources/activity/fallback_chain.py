@@ -14,6 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.sm import CONSUMER, INTEGRATED, LackKind, SmLack, SmSource
 
 BAD_TICKS = 3
@@ -43,6 +44,18 @@ class Waiting(Struct, frozen=True):
     reason: str
     looking: bool = False
     kind: LackKind | None = None
+
+
+def believed(ratios: Mapping[str, float], scale: float, who: str) -> tuple[dict[str, float], dict[str, str]]:
+    """Ratios by catalogue key as percentages; and why one of them cannot be believed. ``scale`` is that to percent."""
+    values: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    for key, ratio in ratios.items():
+        if (value := GPU_METRICS[key].believed(ratio * scale)) is not None:
+            values[key] = value
+        else:
+            missing[key] = f"{who} gives {IMPOSSIBLE} ({ratio:g})"
+    return values, missing
 
 
 class SmReadFailed(Exception):
@@ -133,14 +146,7 @@ class FallbackChain:
             try:
                 got = step.sm_reader.read(now)
             except SmReadFailed as failure:
-                step.failed, step.reason, step.fix, step.kind = True, failure.reason, failure.fix, failure.kind
-                if failure.forever:
-                    step.retry_at = inf
-                    continue
-                if failure.resting:
-                    step.failed, step.bad = False, 0
-                    continue
-                if self._still_bad(step, now):
+                if self._is_passed_over(step, failure, now):
                     continue
                 return ChainState(step.sm_reader.name, None, SmLack((failure.reason,), kind=failure.kind))
             if isinstance(got, MeasuredActivity):
@@ -167,6 +173,17 @@ class FallbackChain:
             name, activity = partly
             return ChainState(name, activity, SmLack((activity.missing["sm_active_pct"],), activity.fix))
         return ChainState(None, None, self._lack())
+
+    def _is_passed_over(self, step: _Step, failure: SmReadFailed, now: float) -> bool:
+        """Whether to look further down after a failure."""
+        step.failed, step.reason, step.fix, step.kind = True, failure.reason, failure.fix, failure.kind
+        if failure.forever:
+            step.retry_at = inf
+        elif failure.resting:
+            step.failed, step.bad = False, 0
+        else:
+            return self._still_bad(step, now)
+        return True
 
     def _from_top(self) -> Iterator[_Step]:
         yield from self._steps

@@ -291,4 +291,4 @@ def test_a_helper_that_lies_is_not_believed(
         until(reader, failed("impossible value (1e+09)"))
     finally:
         reader.stop()
-    assert set(reader._newest) == set()
+    assert [gpu.newest for gpu in reader._gpus.values()] == [None]

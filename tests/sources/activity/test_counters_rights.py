@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +25,7 @@ from gputop.sources.activity.counters.access import (
     rights,
     wanted_cuda,
 )
+from gputop.sources.activity.counters.helper import Helper
 from gputop.sources.activity.fallback_chain import (
     TIMES,
     CrossCheck,
@@ -223,6 +225,16 @@ def test_counters_are_left_alone_on_battery(tmp_path: Path) -> None:
     (battery / "status").write_text("Discharging\n")
     (battery / "scope").write_text("Device\n")
     assert others.reason_to_wait(62.0) is None
+
+
+def test_counters_are_given_back_until_the_next_look_after_a_suspension() -> None:
+    told: list[str | None] = []
+    slept = [False, True, False]
+    others = SimpleNamespace(reason_to_wait=lambda _: None, slept=lambda: slept.pop(0))
+    helper = Helper({"0000:01:00.0": SimpleNamespace(leave=told.append)}, others, wanted=True)  # type: ignore[arg-type, dict-item]
+    for now in (0.0, 2.0, 4.0):
+        helper.be_polite(now)
+    assert told == [None, "taken again after the suspension", None]
 
 
 # -- the witness, and the chain ---------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_size_t, c_ubyte, c_uint8, c_uint16, c_uint32, c_uint64
 from ctypes import c_void_p as pointer
 from types import MappingProxyType
@@ -262,6 +262,14 @@ class Library:
         if status != SUCCESS:
             raise NvperfError(name, status)
         return parameters
+
+    def of(self, prefix: str, **fixed: Any) -> Callable[..., Any]:
+        """``call`` for the calls of these names that share these fields: of one device, of one object."""
+
+        def call(name: str, /, **fields: Any) -> Any:
+            return self.call(prefix + name, **fixed, **fields)
+
+        return call
 
 
 def aligned(size: int) -> Any:

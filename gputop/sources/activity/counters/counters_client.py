@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from math import inf
 from time import monotonic
 from typing import Literal
+
+from msgspec import Struct
 
 from gputop.model.quantity import clean_text
 from gputop.model.sm import COUNTERS_RELEASED
@@ -77,6 +80,20 @@ GATHER_S = 0.03
 MODULE = "gputop.sources.activity.counters.helper"
 
 
+class _Gpu(Struct):
+    """What is known of one GPU. Times are monotonic seconds."""
+
+    asked_at: float = -inf
+    taken: bool = False
+    """Whether the helper was told to take it."""
+    heard_at: float = 0.0
+    """When it was told so, or last reported on it."""
+    state: GpuLine | None = None
+    newest: tuple[float, SampleLine] | None = None
+    doubt: str | None = None
+    hung: bool = False
+
+
 class CountersClient:
     """One helper, shared by all GPUs of the machine. Nothing is started before the first ``activity``."""
 
@@ -97,13 +114,8 @@ class CountersClient:
         self._helper: Dialogue[Line] | None = None
         self._driver: str | None = None
         self._library: str | None = None
-        self._asked_at: dict[str, float] = {}
-        self._taken: dict[str, float] = {}
-        """PCI addresses that the helper was told to take → when it last reported on them."""
-        self._states: dict[str, GpuLine] = {}
-        self._newest: dict[str, tuple[float, SampleLine]] = {}
-        self._doubts: dict[str, str] = {}
-        self._hung: set[str] = set()
+        self._gpus: dict[str, _Gpu] = {}
+        """By the kernel's PCI addresses."""
         self._known_addresses: frozenset[str] | None = None
         self._trouble: str | None = None
         self._given_up: SmReadFailed | None = None
@@ -120,16 +132,20 @@ class CountersClient:
             raise SmReadFailed("GPU counters: the driver gives no PCI address", resting=True)
         if self._given_up is not None:
             raise self._given_up
-        if pci in self._hung:
+        with self._lock:
+            known = self._gpus.setdefault(pci, _Gpu())
+        if known.hung:
             raise SmReadFailed("GPU counters: a call on this GPU hung, so they are left alone for this run", True)
         if self._released:
             raise SmReadFailed(COUNTERS_RELEASED, resting=True, kind="released")
         with self._lock:
-            self._asked_at[pci] = monotonic()
+            known.asked_at = monotonic()
             if self._library is None:
                 self._prepare(gpu.driver)
                 self._worker.ask()
-        return self._answer(pci, now)
+        if self._known_addresses is not None and pci not in self._known_addresses and self._trouble is None:
+            raise SmReadFailed("NVIDIA's counter library does not know this GPU", True)
+        return self._answer(known, now)
 
     def _prepare(self, driver: str | None) -> None:
         """Find the libraries, once. Raises SmReadFailed, from then on for ever."""
@@ -142,22 +158,21 @@ class CountersClient:
             self._given_up = SmReadFailed(missing.reason, True, missing.fix)
             raise self._given_up from None
 
-    def _answer(self, pci: str, now: float) -> MeasuredActivity | Waiting:
+    def _answer(self, gpu: _Gpu, now: float) -> MeasuredActivity | Waiting:
         if self._trouble is not None:
             raise SmReadFailed(f"GPU counters: {self._trouble}")
-        if self._known_addresses is not None and pci not in self._known_addresses:
-            raise SmReadFailed("NVIDIA's counter library does not know this GPU", True)
-        state = self._states.get(pci)
+        state, newest = gpu.state, gpu.newest
         if state is not None and state.state != "ok":
-            state_text = clean_text(state.why)[:200] or state.state
-            if state.state == "denied":
-                fix = shortest_fix(rights(self._driver, self._proc))
-                raise SmReadFailed(state_text, resting=True, fix=fix, kind="denied")
-            raise SmReadFailed(state_text, resting=True)
-        newest = self._newest.get(pci)
+            denied = state.state == "denied"
+            raise SmReadFailed(
+                clean_text(state.why)[:200] or state.state,
+                resting=True,
+                fix=shortest_fix(rights(self._driver, self._proc)) if denied else "",
+                kind="denied" if denied else None,
+            )
         if newest is None:
-            if (why := self._doubts.get(pci)) is not None:
-                raise SmReadFailed(why)
+            if gpu.doubt is not None:
+                raise SmReadFailed(gpu.doubt)
             return Waiting("waiting for the GPU counters")
         t, line = newest
         if now - t > self._silent_s:
@@ -168,7 +183,8 @@ class CountersClient:
     def forget(self, gpu: GpuStatic) -> None:
         """This GPU is no longer watched: its counters are given back at the next look."""
         with self._lock:
-            self._asked_at.pop(kernel_pci(gpu.pci_bus_id) or "", None)
+            if (known := self._gpus.get(kernel_pci(gpu.pci_bus_id) or "")) is not None:
+                known.asked_at = -inf
 
     def toggle(self) -> str:
         """Give the counters back for others to use, or take them again; what was done, in words. From any thread.
@@ -212,8 +228,9 @@ class CountersClient:
         helper = self._start()
         begun = monotonic()
         self._known_addresses, self._trouble = None, None
-        self._states.clear()
-        self._taken.clear()
+        with self._lock:
+            for gpu in self._gpus.values():
+                gpu.state, gpu.taken = None, False
         while not self._worker.stopping.is_set():
             try:
                 for line in helper.heard(LOOK_S, GATHER_S):
@@ -228,63 +245,53 @@ class CountersClient:
                     return
                 continue
             self._take_and_give(now)
-            silent = [pci for pci, heard in self._taken.items() if self._is_silent(pci, heard, now)]
-            if silent:
-                self._hung.update(silent)
+            for gpu in self._gpus.copy().values():
+                gpu.hung = gpu.hung or (gpu.taken and self._is_silent(gpu, now))
+            if any(gpu.taken and gpu.hung for gpu in self._gpus.copy().values()):
                 self._trouble = "a call of NVIDIA's counter library hung"
                 return
 
-    def _is_silent(self, pci: str, heard: float, now: float) -> bool:
-        state = self._states.get(pci)
-        if state is not None and state.state != "ok":
+    def _is_silent(self, gpu: _Gpu, now: float) -> bool:
+        if gpu.state is not None and gpu.state.state != "ok":
             # It is not counting, and need not report that again.
             return False
-        return now - heard > (self._silent_s if state is not None else START_S)
+        return now - gpu.heard_at > (self._silent_s if gpu.state is not None else START_S)
 
     def _hear(self, line: Line) -> None:
-        now = monotonic()
         if isinstance(line, Hello):
             self._known_addresses = frozenset(gpu.pci for gpu in line.gpus)
-        elif isinstance(line, GpuLine):
-            self._states[line.pci] = line
-            self._newest.pop(line.pci, None)
-            self._heard(line.pci, now)
-        elif isinstance(line, SampleLine):
-            self._heard(line.pci, now)
-            why = doubt(line, self._interval_s)
-            if why is not None:
-                self._doubts[line.pci] = why
-                self._newest.pop(line.pci, None)
-            elif line.pci in self._taken:
-                self._newest[line.pci] = now, line
         elif isinstance(line, CostLine):
             self.cost = line
-        elif isinstance(line, Bye) and self._known_addresses is None:
-            # It could not even begin, and neither will the next one.
-            self._given_up = SmReadFailed(clean_text(line.why)[:400], True)
-            self._trouble = self._given_up.reason
-
-    def _heard(self, pci: str, now: float) -> None:
-        if pci in self._taken:
-            self._taken[pci] = now
+        elif isinstance(line, Bye):
+            if self._known_addresses is None:
+                # It could not even begin, and neither will the next one.
+                self._given_up = SmReadFailed(clean_text(line.why)[:400], True)
+                self._trouble = self._given_up.reason
+        elif (gpu := self._gpus.get(line.pci)) is not None:
+            gpu.heard_at = now = monotonic()
+            if isinstance(line, GpuLine):
+                gpu.state, gpu.newest = line, None
+            else:
+                gpu.doubt = doubt(line, self._interval_s)
+                gpu.newest = (now, line) if gpu.taken and gpu.doubt is None else None
 
     def _take_and_give(self, now: float) -> None:
         """Tell the helper which GPUs are wanted, and which no longer are."""
+        known, commands = self._known_addresses or frozenset(), list[HelperCommand]()
         with self._lock:
-            addresses = {pci for pci, at in self._asked_at.items() if now - at <= self._unused_s} - self._hung
-            if self._released:
-                addresses = set()
-            addresses &= self._known_addresses or frozenset()
-            new, gone = addresses - self._taken.keys(), self._taken.keys() - addresses
-            self._taken.update(dict.fromkeys(new, now))
-            for pci in gone:
-                del self._taken[pci]
-        for pci in gone:
-            self._newest.pop(pci, None)
-            self._tell(HelperCommand("release", pci))
-        for pci in new:
-            self._states.pop(pci, None)
-            self._tell(HelperCommand("resume", pci))
+            for pci, gpu in self._gpus.items():
+                is_due = pci in known and now - gpu.asked_at <= self._unused_s
+                wanted = is_due and not gpu.hung and not self._released
+                if wanted == gpu.taken:
+                    continue
+                gpu.taken, gpu.heard_at = wanted, now
+                if wanted:
+                    gpu.state = None
+                else:
+                    gpu.newest = None
+                commands.append(HelperCommand("resume" if wanted else "release", pci))
+        for command in commands:
+            self._tell(command)
 
     def _tell(self, command: HelperCommand) -> None:
         if (helper := self._helper) is not None:

@@ -61,6 +61,9 @@ _STATES: dict[int, tuple[State, str]] = {
 }
 
 
+ENDING, RELEASED = "told to end", "released"
+
+
 class CounterThread(threading.Thread):
     """Takes one GPU's counters when it is told to, and says what they count."""
 
@@ -69,50 +72,33 @@ class CounterThread(threading.Thread):
         self.place, self.interval_s = place, interval_s
         self._sampler = Sampler(host, target, place)
         self._changed = threading.Condition()
-        self._is_wanted = self._ending = False
-        self._barred: str | None = None
+        self._why_not: str | None = RELEASED
+        """Why the counters are not to be taken now; None when they are."""
 
-    def want(self, *, is_wanted: bool) -> None:
+    def leave(self, why: str | None) -> None:
+        """Leave the counters to others for this reason; None: take them."""
         with self._changed:
-            self._is_wanted = is_wanted
-            self._changed.notify()
-
-    def bar(self, why: str | None) -> None:
-        """Leave the counters to others for this reason; None: the reason is gone."""
-        with self._changed:
-            if why != self._barred:
-                self._barred = why
+            if why != self._why_not:
+                self._why_not = why
                 self._changed.notify()
 
-    def end(self) -> None:
-        with self._changed:
-            self._ending = True
-            self._changed.notify()
-
     def run(self) -> None:
-        last_reason = "released"
-        while not self._ending:
-            why = self._why_not()
+        said = RELEASED
+        while (why := self._why_not) != ENDING:
             if why is None:
-                last_reason = ""
+                said = ""
                 wait_s = self._hold()
                 with self._changed:
-                    self._changed.wait_for(lambda: self._why_not() is not None, wait_s)
+                    self._changed.wait_for(lambda: self._why_not is not None, wait_s)
                 continue
-            if why != last_reason:
-                last_reason = why
+            if why != said:
+                said = why
                 self._tell("released", why)
             with self._changed:
-                self._changed.wait_for(partial(self._differs, last_reason))
+                self._changed.wait_for(partial(self._differs, why))
 
-    def _differs(self, last_reason: str) -> bool:
-        return self._ending or self._why_not() != last_reason
-
-    def _why_not(self) -> str | None:
-        """Why the counters are not to be taken now; None when they are."""
-        if self._ending:
-            return "told to end"
-        return self._barred if self._is_wanted else "released"
+    def _differs(self, why: str) -> bool:
+        return self._why_not != why
 
     def _hold(self) -> float:
         """Take the counters and report samples until they are to be given back. Returns the wait before another try."""
@@ -136,7 +122,7 @@ class CounterThread(threading.Thread):
         dry = 0
         while True:
             with self._changed:
-                if self._changed.wait_for(lambda: self._why_not() is not None, max(0.0, due - monotonic())):
+                if self._changed.wait_for(lambda: self._why_not is not None, max(0.0, due - monotonic())):
                     return
             sample = self._sampler.sample()
             if sample is None or "sm" not in sample.values:
@@ -166,20 +152,21 @@ END_S = 1.0
 class Helper:
     """All GPUs of the machine, the commands on stdin, and the check for others who need the counters."""
 
-    def __init__(self, workers: dict[str, CounterThread], others: Others) -> None:
+    def __init__(self, workers: dict[str, CounterThread], others: Others, *, wanted: bool) -> None:
         self._workers, self._others = workers, others
+        self._wanted = set(workers) if wanted else set[str]()
         self._ended = threading.Event()
         self._free_at = float("-inf")
         self._barred: str | None = None
 
     def run(self) -> None:
-        threading.Thread(target=self._listen, name="counters-stdin", daemon=True).start()
         for worker in self._workers.values():
             worker.start()
+        threading.Thread(target=self._listen, name="counters-stdin", daemon=True).start()
         cost_at, meter = monotonic(), OwnCostMeter()
         meter.read()
         while True:
-            self._be_polite(monotonic())
+            self.be_polite(monotonic())
             if self._ended.wait(COURTESY_S):
                 break
             now = monotonic()
@@ -187,40 +174,35 @@ class Helper:
                 cost_at, cost = now, meter.read()
                 say(CostLine(cost.cpu_pct or 0.0, cost.rss_bytes or 0.0))
         for worker in self._workers.values():
-            worker.end()
+            worker.leave(ENDING)
         deadline = monotonic() + END_S
         for worker in self._workers.values():
             worker.join(max(0.0, deadline - monotonic()))
 
-    def _be_polite(self, now: float) -> None:
-        why = self._others.reason_to_wait(now)
+    def be_polite(self, now: float) -> None:
+        """Leave the counters to whoever else needs them, and take them again after that."""
+        why, slept = self._others.reason_to_wait(now), self._others.slept()
         if why is not None:
-            self._free_at = now + LEFT_ALONE_S
-            self._barred = why
-        elif now < self._free_at:
-            why = self._barred
-        if self._others.slept() and why is None:
-            # What was counted across a suspension covers an unknown time.
-            self._bar("taken again after the suspension")
-        self._bar(why)
+            self._free_at, self._barred = now + LEFT_ALONE_S, why
+        elif now >= self._free_at:
+            # What was counted across a suspension covers an unknown time: they are taken again at the next look.
+            self._barred = "taken again after the suspension" if slept else None
+        self._tell()
 
-    def _bar(self, why: str | None) -> None:
-        for worker in self._workers.values():
-            worker.bar(why)
+    def _tell(self) -> None:
+        for pci, worker in self._workers.items():
+            worker.leave(self._barred if pci in self._wanted else RELEASED)
 
     def _listen(self) -> None:
         for command in told(HelperCommand):
-            self._obey(command)
-        self._ended.set()
-
-    def _obey(self, command: HelperCommand) -> None:
-        for pci, worker in self._workers.items():
-            if command.pci not in ("", pci):
-                continue
+            pcis = {pci for pci in self._workers if command.pci in ("", pci)}
             if command.cmd == "interval":
-                worker.interval_s = max(0.2, command.ms / 1000)
+                for pci in pcis:
+                    self._workers[pci].interval_s = max(0.2, command.ms / 1000)
             else:
-                worker.want(is_wanted=command.cmd == "resume")
+                self._wanted = self._wanted | pcis if command.cmd == "resume" else self._wanted - pcis
+                self._tell()
+        self._ended.set()
 
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:
@@ -258,10 +240,7 @@ def main(words: list[str] | None = None) -> int:
     threads = {pci: CounterThread(host, target, place, interval_s) for pci, place in workers.items()}
     gpus = tuple(HelloGpu(place.pci, place.chip) for place in workers.values())
     say(Hello(os.getpid(), os.path.basename(os.path.dirname(directory)), gpus))
-    if not args.wait:
-        for thread in threads.values():
-            thread.want(is_wanted=True)
-    Helper(threads, Others()).run()
+    Helper(threads, Others(), wanted=not args.wait).run()
     say(Bye("told to end"))
     # A thread that hangs in a call must not keep this process: the kernel frees what it holds.
     sys.stdout.flush()

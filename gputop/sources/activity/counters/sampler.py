@@ -7,9 +7,10 @@ CUDA context and changes no clock. While a session lasts, the GPU's one profilin
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from math import isfinite
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -48,7 +49,7 @@ from gputop.sources.activity.counters.abi import (
 # says how many passes it takes. More than one pass would need the same work twice, and no job repeats its work.
 
 _OF_PEAK = "pct_of_peak_sustained_elapsed"
-METRICS: Mapping[str, str] = MappingProxyType({
+METRICS: Mapping[str, str] = {
     "sm": f"sm__cycles_active.avg.{_OF_PEAK}",
     "gr": f"gr__cycles_active.sum.{_OF_PEAK}",
     "tensor": f"sm__pipe_tensor_cycles_active_realtime.avg.{_OF_PEAK}",
@@ -56,7 +57,7 @@ METRICS: Mapping[str, str] = MappingProxyType({
     "dram_w": f"dramc__write_throughput.avg.{_OF_PEAK}",
     "dram": f"dram__throughput.avg.{_OF_PEAK}",
     "issue": f"sm__inst_executed_realtime.avg.{_OF_PEAK}",
-})  # fmt: skip
+}
 """Short name in the protocol → name of the metric, in the order of their worth; a chip may know only some.
 
 ``sm__cycles_active`` is SM activity as DCGM's field 1002 defines it. Turing counts tensor and FP16 work on one pipe
@@ -78,74 +79,59 @@ class Evaluator:
 
     def __init__(self, library: Library, chip: str, image: ctypes.Array[ctypes.c_uint64] | None = None) -> None:
         """``image`` is a counter data image of the device, needed only to evaluate. Raises NvperfError."""
-        self._library = library
         name = chip.encode()
         size = library.call("NVPW_Device_MetricsEvaluator_CalculateScratchBufferSize", chip=name).size
         self._scratch = aligned(size)
         self._image = image
         made = library.call(
             "NVPW_Device_MetricsEvaluator_Initialize",
-            scratch=as_pointer(self._scratch),
-            scratch_size=size,
-            chip=name,
+            scratch=as_pointer(self._scratch), scratch_size=size, chip=name,
             image=None if image is None else as_pointer(image),
             image_size=0 if image is None else ctypes.sizeof(image),
-        )
-        self._handle = made.evaluator
+        )  # fmt: skip
+        self._call = library.of("NVPW_MetricsEvaluator_", evaluator=made.evaluator)
 
     def request(self, metric: str) -> EvalRequest:
         """The library's encoding of a metric's name. Raises NvperfError where the chip has none."""
         request = EvalRequest()
-        self._library.call(
-            "NVPW_MetricsEvaluator_ConvertMetricNameToMetricEvalRequest",
-            evaluator=self._handle,
-            name=metric.encode(),
-            request=ctypes.pointer(request),
-            request_size=EVAL_SIZE,
-        )
+        self._call(
+            "ConvertMetricNameToMetricEvalRequest",
+            name=metric.encode(), request=ctypes.pointer(request), request_size=EVAL_SIZE,
+        )  # fmt: skip
         return request
 
     def raw_counters(self, request: EvalRequest) -> list[bytes]:
         """The raw counters that a metric is made of."""
-        common = {
-            "evaluator": self._handle,
-            "requests": ctypes.pointer(request),
-            "count": 1,
-            "request_size": EVAL_SIZE,
-            "request_stride": ctypes.sizeof(EvalRequest),
-        }
-        call = "NVPW_MetricsEvaluator_GetMetricRawDependencies"
-        counted = self._library.call(call, **common)
+        call = partial(
+            self._call, "GetMetricRawDependencies",
+            requests=ctypes.pointer(request), count=1, request_size=EVAL_SIZE,
+            request_stride=ctypes.sizeof(EvalRequest),
+        )  # fmt: skip
+        counted = call()
         names = (ctypes.c_char_p * max(1, counted.count_names))()
         optional = (ctypes.c_char_p * max(1, counted.count_optional))()
-        got = self._library.call(
-            call, **common,
-            names=names, count_names=counted.count_names, optional=optional, count_optional=counted.count_optional,
-        )  # fmt: skip
+        got = call(
+            names=names, count_names=counted.count_names, optional=optional, count_optional=counted.count_optional
+        )
         return [name for name in (*names[: got.count_names], *optional[: got.count_optional]) if name]
-
-    def set_device(self, image: ctypes.Array[ctypes.c_uint64], size: int) -> None:
-        """Take the device's attributes, such as how many units it has, from a decoded image."""
-        self._library.call(
-            "NVPW_MetricsEvaluator_SetDeviceAttributes",
-            evaluator=self._handle, image=as_pointer(image), image_size=size,
-        )  # fmt: skip
 
     def values(
         self, requests: ctypes.Array[EvalRequest], image: ctypes.Array[ctypes.c_uint64], size: int, sample: int
     ) -> list[float]:
-        """The metrics of one sample of a decoded image, in the order of the requests."""
-        values = (ctypes.c_double * len(requests))()
-        self._library.call(
-            "NVPW_MetricsEvaluator_EvaluateToGpuValues",
-            evaluator=self._handle, requests=requests, count=len(requests), request_size=EVAL_SIZE,
-            request_stride=ctypes.sizeof(EvalRequest), image=as_pointer(image), image_size=size,
-            range=sample, isolated=1, values=values,
+        """The metrics of one sample of a decoded image, in the order of the requests.
+
+        The device's attributes, such as how many units it has, are taken from the image as well.
+        """
+        values, of_image = (ctypes.c_double * len(requests))(), {"image": as_pointer(image), "image_size": size}
+        self._call("SetDeviceAttributes", **of_image)
+        self._call(
+            "EvaluateToGpuValues", **of_image, requests=requests, count=len(requests), request_size=EVAL_SIZE,
+            request_stride=ctypes.sizeof(EvalRequest), range=sample, isolated=1, values=values,
         )  # fmt: skip
         return list(values)
 
     def close(self) -> None:
-        self._library.call("NVPW_MetricsEvaluator_Destroy", evaluator=self._handle)
+        self._call("Destroy")
 
 
 def host_library(directory: str) -> Library:
@@ -187,61 +173,49 @@ def plan_for(library: Library, chip: str, availability: bytes | None = None) -> 
 
 def configure(library: Library, chip: str, counters: Sequence[bytes], availability: bytes | None) -> tuple[bytes, int]:
     """The configuration image for these raw counters, and how many passes it takes. Raises NvperfError."""
-    config = library.call("NVPW_Device_RawCounterConfig_Create", chip=chip.encode(), kind=REALTIME_SAMPLED).config
+    made = library.call("NVPW_Device_RawCounterConfig_Create", chip=chip.encode(), kind=REALTIME_SAMPLED)
+    call = library.of("NVPW_RawCounterConfig_", config=made.config)
     try:
         if availability is not None:
             availability_image = filled(availability)
-            library.call(
-                "NVPW_RawCounterConfig_SetCounterAvailability", config=config, image=as_pointer(availability_image)
-            )
-        every = "NVPW_RawCounterConfig_GetAllAvailableRawCounterDomains"
-        count = library.call(every, config=config).count
+            call("SetCounterAvailability", image=as_pointer(availability_image))
+        count = call("GetAllAvailableRawCounterDomains").count
         domains = (ctypes.c_uint32 * max(1, count))()
-        count = library.call(every, config=config, count=count, domains=domains).count
-        group = {"config": config, "count": count, "domains": domains}
-        library.call("NVPW_RawCounterConfig_BeginPassGroup", **group)
-        requests = _requests(counters)
-        library.call(
-            "NVPW_RawCounterConfig_AddRawCounters",
-            config=config, request_size=REQUEST_SIZE, count=len(counters), requests=requests,
-        )  # fmt: skip
-        library.call("NVPW_RawCounterConfig_EndPassGroup", **group)
-        passes: int = library.call("NVPW_RawCounterConfig_GetNumPasses", config=config).passes
-        library.call("NVPW_RawCounterConfig_GenerateConfigImage", config=config)
-        return _copied(library, "NVPW_RawCounterConfig_GetConfigImage", config=config), passes
+        count = call("GetAllAvailableRawCounterDomains", count=count, domains=domains).count
+        call("BeginPassGroup", count=count, domains=domains)
+        call("AddRawCounters", **_requests(counters))
+        call("EndPassGroup", count=count, domains=domains)
+        passes: int = call("GetNumPasses").passes
+        call("GenerateConfigImage")
+        return _copied(partial(call, "GetConfigImage")), passes
     finally:
-        library.call("NVPW_RawCounterConfig_Destroy", config=config)
+        call("Destroy")
 
 
 def _prefix(library: Library, chip: str, counters: Sequence[bytes]) -> bytes:
-    builder = library.call("NVPW_CounterDataBuilder_Create", chip=chip.encode()).builder
+    made = library.call("NVPW_CounterDataBuilder_Create", chip=chip.encode())
+    call = library.of("NVPW_CounterDataBuilder_", builder=made.builder)
     try:
-        requests = _requests(counters)
-        library.call(
-            "NVPW_CounterDataBuilder_AddRawCounters",
-            builder=builder, request_size=REQUEST_SIZE, count=len(counters), requests=requests,
-        )  # fmt: skip
-        return _copied(library, "NVPW_CounterDataBuilder_GetCounterDataPrefix", builder=builder)
+        call("AddRawCounters", **_requests(counters))
+        return _copied(partial(call, "GetCounterDataPrefix"))
     finally:
-        library.call("NVPW_CounterDataBuilder_Destroy", builder=builder)
+        call("Destroy")
 
 
-def _requests(counters: Sequence[bytes]) -> ctypes.Array[RawCounterRequest]:
+def _requests(counters: Sequence[bytes]) -> dict[str, Any]:
     requests = (RawCounterRequest * max(1, len(counters)))()
     for request, counter in zip(requests, counters, strict=False):
         request.name = counter
-    return requests
+    return {"request_size": REQUEST_SIZE, "count": len(counters), "requests": requests}
 
 
-def _copied(library: Library, call: str, **handle: int) -> bytes:
+def _copied(call: Callable[..., Any]) -> bytes:
     """The bytes that a copying call gives, after asking for their size."""
-    size = library.call(call, **handle).copied
+    size = call().copied
     buffer = aligned(size)
-    got = library.call(call, **handle, allocated=size, buffer=as_pointer(buffer)).copied
-    return bytes_of(buffer, got)
+    return bytes_of(buffer, call(allocated=size, buffer=as_pointer(buffer)).copied)
 
 
-_SAMPLER = "NVPW_GPU_PeriodicSampler_"
 MOST_UNDECODED = 64
 """Samples that the record buffer must hold: each trigger makes one, and it is decoded at once."""
 
@@ -292,18 +266,18 @@ class Sampler:
     """A session on one GPU: ``begin``, then ``sample`` at each interval, and ``end``."""
 
     def __init__(self, host: Library, target: Library, place: CounterGpu) -> None:
-        self._host, self._target, self._device = host, target, place.device
-        self._chip = place.chip
-        self._in_session = self._sampling = False
-        self._evaluator: Evaluator | None = None
+        self._host, self._target, self._chip = host, target, place.chip
+        self._call = target.of("NVPW_GPU_PeriodicSampler_", device=place.device)
+        self._held = ExitStack()
+        """What is to be given back, last first."""
+        self._sampling = False
         self.keep_latest = False
         self.metrics: tuple[str, ...] = ()
 
     def begin(self) -> None:
         """Take the GPU's counters. Raises NvperfError; its ``status`` says whether they are denied or in use."""
         self._must_be_supported()
-        availability = self._availability()
-        plan = plan_for(self._host, self._chip, availability)
+        plan = plan_for(self._host, self._chip, self._availability())
         self.metrics = tuple(plan.metrics)
         self._config, self._config_size = filled(plan.config), len(plan.config)
         self._prefix = filled(plan.prefix)
@@ -319,6 +293,7 @@ class Sampler:
         )
         self._restore()
         self._evaluator = Evaluator(self._host, self._chip, self._image)
+        self._held.callback(self._evaluator.close)
         self._requests = (EvalRequest * len(plan.metrics))(*map(self._evaluator.request, plan.metrics.values()))
         self.keep_latest = bool(self._call("IsRecordBufferKeepLatestModeSupported").supported)
         buffer_size = self._call(
@@ -331,7 +306,8 @@ class Sampler:
             max_ranges=1, triggers=triggers, trigger_count=1, buffer_size=buffer_size,
             append_mode=KEEP_LATEST if self.keep_latest else KEEP_OLDEST,
         )  # fmt: skip
-        self._in_session = True
+        self._held.callback(self._call, "EndSession")
+        self._held.callback(self._stop)
         self._start()
 
     def trigger(self) -> None:
@@ -357,25 +333,11 @@ class Sampler:
         return self._newest()
 
     def end(self) -> None:
-        """Give the counters back. When a step fails the remaining ones are still tried."""
-        failure: NvperfError | None = None
-        steps = [self._stop] if self._sampling else []
-        if self._in_session:
-            steps.append(self._end_session)
-        if self._evaluator is not None:
-            steps.append(self._evaluator.close)
-        self._evaluator = None
-        for step in steps:
-            try:
-                step()
-            except NvperfError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+        """Give the counters back. When a step fails the remaining ones are still tried. Raises NvperfError."""
+        self._held.close()
 
     def _newest(self) -> SampledMeans | None:
         """The last sample that has both its times: the first one began before sampling did, the last has no end."""
-        assert self._evaluator is not None
         info = self._target.call(
             "NVPW_PeriodicSampler_CounterData_GetInfo", image=as_pointer(self._image), image_size=self._size
         )
@@ -385,7 +347,6 @@ class Sampler:
             )
             if not 0 < time.start < time.end:
                 continue
-            self._evaluator.set_device(self._image, self._size)
             values = self._evaluator.values(self._requests, self._image, self._size, index)
             means = {name: value for name, value in zip(self.metrics, values, strict=True) if isfinite(value)}
             return SampledMeans(time.start, time.end, means)
@@ -413,15 +374,9 @@ class Sampler:
         self._sampling = True
 
     def _stop(self) -> None:
-        self._sampling = False
-        self._call("StopSampling")
-
-    def _end_session(self) -> None:
-        self._in_session = False
-        self._call("EndSession")
+        if self._sampling:
+            self._sampling = False
+            self._call("StopSampling")
 
     def _restore(self) -> None:
         ctypes.memmove(self._image, self._pristine, self._size)
-
-    def _call(self, name: str, **fields: object) -> Any:
-        return self._target.call(_SAMPLER + name, device=self._device, **fields)
