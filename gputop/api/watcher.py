@@ -23,8 +23,8 @@ from gputop.model.quantity import error_words
 from gputop.model.source import SourceError, UsageError
 from gputop.model.steps import PhaseSeries, StepRow, mean_phases
 from gputop.report.accounts import StepAccount, StepReport
+from gputop.sources.marks import StepSender
 from gputop.sources.step_datagrams import scoped_run
-from gputop.sources.step_sender import StepSender
 from gputop.sources.surroundings import check_library
 
 if TYPE_CHECKING:

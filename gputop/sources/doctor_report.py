@@ -11,6 +11,7 @@ import shutil
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -52,36 +53,28 @@ def counters_here(driver: str | None, proc: str = "/proc", perf_lib: str | None 
     ``advice`` are the lines to show where counters are denied, commands among them as they are to be typed.
     """
     may = rights(driver, proc)
-    library, missing, fix = None, None, None
+    found: dict[str, Any] = {"library": None, "missing": None, "fix": None}
     try:
-        library = find(driver, perf_lib)
+        found["library"] = find(driver, perf_lib)
     except NoLibraries as none:
-        missing, fix = none.reason, none.fix
-    return {
-        "library": library,
-        "missing": missing,
-        "fix": fix,
-        "admin_only": may.admin_only,
-        "allowed": may.allowed,
-        "advice": [] if may.allowed else list(advice(may)),
-    }
+        found.update(missing=none.reason, fix=none.fix)
+    told = [] if may.allowed else list(advice(may))
+    return {**found, "admin_only": may.admin_only, "allowed": may.allowed, "advice": told}
 
 
 def counters_row(gpu: GpuSample, counters: Mapping[str, Any]) -> dict[str, Any]:
     """The source of one GPU, from what ``counters_here`` has found."""
-    name = "counters"
+    row = partial(source_row, "counters")
     if gpu.static.mig_enabled or gpu.static.mig_parent is not None:
         fix = EACH_FIX if is_split(gpu) else "use GPM"
-        return source_row(name, False, "not read under MIG: they are of the whole GPU", fix)
-    if gpu.sm_source == name and gpu.sm_active_pct is not None:
-        return source_row(
-            name, True, f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile"
-        )
+        return row(False, "not read under MIG: they are of the whole GPU", fix)
+    if gpu.sm_source == "counters" and gpu.sm_active_pct is not None:
+        return row(True, f"measured over {seconds(gpu.sm_window_s or 0.0)}; no profiler can use them meanwhile")
     if counters["missing"] is not None:
-        return source_row(name, False, counters["missing"], counters["fix"])
+        return row(False, counters["missing"], counters["fix"])
     if counters["allowed"] is False:
-        return source_row(name, False, COUNTERS_DENIED, "see counters, below")
-    return source_row(name, False, "never taken unasked: no profiler can use them meanwhile", "gputop --perf")
+        return row(False, COUNTERS_DENIED, "see counters, below")
+    return row(False, "never taken unasked: no profiler can use them meanwhile", "gputop --perf")
 
 
 SCHEMA = 1
@@ -197,25 +190,23 @@ def _gpm(gpu: GpuSample) -> dict[str, Any]:
 
 
 def _exporter(gpu: GpuSample, exporter: Exporter) -> dict[str, Any]:
-    entity = entity_of(gpu.static)
+    row, entity = partial(source_row, "dcgm-exporter"), entity_of(gpu.static)
     if is_split(gpu):
-        return source_row("dcgm-exporter", False, SPLIT, EACH_FIX)
+        return row(False, SPLIT, EACH_FIX)
     if entity is None:
-        return source_row("dcgm-exporter", False, "the driver does not number this MIG instance", "use GPM")
+        return row(False, "the driver does not number this MIG instance", "use GPM")
     try:
         got = exporter.newest(entity, 0.0)
     except SmReadFailed as failure:
         begin = f"start dcgm-exporter, then: {EXPORTER_FIX}" if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
-        return source_row("dcgm-exporter", False, failure.reason, failure.fix or begin)
+        return row(False, failure.reason, failure.fix or begin)
     whose = "this GPU" if entity[1] is None else "this MIG instance"
     if not isinstance(got, MeasuredActivity):
-        return source_row("dcgm-exporter", False, got.reason, EXPORTER_FIX)
+        return row(False, got.reason, EXPORTER_FIX)
     if "sm_active_pct" in got.values:
-        return source_row("dcgm-exporter", True, f"exports SM activity of {whose}")
+        return row(True, f"exports SM activity of {whose}")
     others = ", ".join(GPU_METRICS[key].label for key in got.values)
-    return source_row(
-        "dcgm-exporter", False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None
-    )
+    return row(False, f"{got.missing['sm_active_pct']}; of {whose} only {others}", got.fix or None)
 
 
 def _dcgmi_uuids(may_ask: bool) -> Collection[str] | SmReadFailed:
@@ -240,26 +231,26 @@ def _dcgmi_uuids(may_ask: bool) -> Collection[str] | SmReadFailed:
 def _dcgmi(gpu: GpuSample, dcgmi_uuids: Collection[str] | SmReadFailed) -> dict[str, Any]:
     from gputop.sources.activity.dcgmi import INSTANCE
 
+    row = partial(source_row, "dcgmi")
     if is_split(gpu):
-        return source_row("dcgmi", False, SPLIT, EACH_FIX)
+        return row(False, SPLIT, EACH_FIX)
     if gpu.static.mig_parent is not None:
-        return source_row("dcgmi", False, INSTANCE, "use GPM or dcgm-exporter")
+        return row(False, INSTANCE, "use GPM or dcgm-exporter")
     if isinstance(dcgmi_uuids, SmReadFailed):
-        return source_row(
-            "dcgmi", False, dcgmi_uuids.reason, dcgmi_uuids.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX
-        )
+        return row(False, dcgmi_uuids.reason, dcgmi_uuids.fix if dcgm_counts(gpu.static.name) else NO_DCGM_FIX)
     if gpu.static.uuid not in dcgmi_uuids:
-        return source_row("dcgmi", False, "dcgmi does not know this GPU", "use dcgm-exporter")
-    return source_row("dcgmi", True, "dcgmi knows this GPU")
+        return row(False, "dcgmi does not know this GPU", "use dcgm-exporter")
+    return row(True, "dcgmi knows this GPU")
 
 
 def _bound(gpu: GpuSample) -> dict[str, Any]:
+    row = partial(source_row, "bound")
     if gpu.static.mig_enabled:
-        return source_row("bound", False, "a MIG GPU's utilisation bounds nothing", "use GPM")
+        return row(False, "a MIG GPU's utilisation bounds nothing", "use GPM")
     if gpu.util_pct is None:
         why = gpu.lost_reason or gpu.unavailable.get("util_pct") or "no utilisation"
-        return source_row("bound", False, why, "needs utilisation from NVML")
-    return source_row("bound", True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now")
+        return row(False, why, "needs utilisation from NVML")
+    return row(True, f"SM activity is at most the utilisation, {gpu.util_pct:.0f} % now")
 
 
 def gpu_problems(snapshot: Snapshot) -> list[str]:
@@ -292,29 +283,26 @@ def _problems_of(gpu: GpuSample) -> Iterator[str]:
 
 
 def _machine_problems(report: Mapping[str, Any]) -> list[str]:
-    problems = []
-    if report["pid_namespace"] == "private":
-        problems.append(
-            "inside a container with its own PID namespace: GPU processes cannot be matched; run it with --pid=host"
-        )
-    if not report["kernel"]["schedstat"]:
-        problems.append("no /proc/PID/schedstat: waiting for a core is unknown; needs CONFIG_SCHED_INFO")
-    if not report["kernel"]["psi"]:
-        problems.append("no pressure figures (/proc/pressure): boot with psi=1, or needs Linux 4.20 with CONFIG_PSI")
-    if not report["permissions"]["other_users_processes"]:
-        problems.append("other users' processes are hidden (hidepid): run as root to see what starves their GPUs")
-    elif not report["permissions"]["root"]:
-        problems.append("other users' I/O and wait channels are closed to this user: run as root for disk evidence")
-    return problems
+    kernel, may = report["kernel"], report["permissions"]
+    problems = {
+        "inside a container with its own PID namespace: GPU processes cannot be matched; run it with --pid=host": (
+            report["pid_namespace"] == "private"
+        ),
+        "no /proc/PID/schedstat: waiting for a core is unknown; needs CONFIG_SCHED_INFO": not kernel["schedstat"],
+        "no pressure figures (/proc/pressure): boot with psi=1, or needs Linux 4.20 with CONFIG_PSI": not kernel["psi"],
+        "other users' processes are hidden (hidepid): run as root to see what starves their GPUs": (
+            not may["other_users_processes"]
+        ),
+        "other users' I/O and wait channels are closed to this user: run as root for disk evidence": (
+            may["other_users_processes"] and not may["root"]
+        ),
+    }
+    return [problem for problem, is_there in problems.items() if is_there]
 
 
 def _kernel(proc: str) -> dict[str, Any]:
-    return {
-        "release": platform.release(),
-        "schedstat": _readable(proc, "self/schedstat"),
-        "psi": _readable(proc, "pressure/cpu"),
-        "wait_channel": _readable(proc, "self/wchan"),
-    }
+    files = {"schedstat": "self/schedstat", "psi": "pressure/cpu", "wait_channel": "self/wchan"}
+    return {"release": platform.release(), **{key: _readable(proc, name) for key, name in files.items()}}
 
 
 def _permissions(proc: str) -> dict[str, Any]:

@@ -42,22 +42,25 @@ class RecordedSource:
     ) -> None:
         self._recording = Recording(recording) if isinstance(recording, str) else recording
         self._clock = clock
-        self._speed = speed
+        self.speed = speed
+        """Recorded seconds in one second."""
         self._loop = loop
-        self._playing = True
+        self.playing = True
         self._owed = 1
         self._lock = threading.Lock()
         self._has_notified = False
         self._notify: Callable[[], None] | None = None
         self._pace: Worker[None] = Worker("replay", self._tell_due, again=self._due_in_s)
-        self._events: tuple[Event, ...] = ()
-        self._events_complete = False
+        self.events: tuple[Event, ...] = ()
+        """Every recorded event in order, verdicts too; grows while ``events_complete`` is False after ``start``."""
+        self.events_complete = False
         self.begin = self._recording.begin
         self.end = self._recording.end
         self.interval_s = self._recording.interval_s
         self.hostname = self._recording.hostname
         self.gpus: tuple[GpuStatic, ...] = self._recording.gpus
-        self._position = self.begin
+        self.position = self.begin
+        """The time of the frame that was handed out last, or that a jump has chosen."""
         self._segment = 0
         self._ahead: Iterator[tuple[int, Snapshot]] = iter(())
         self._next: tuple[int, Snapshot] | None = None
@@ -71,32 +74,9 @@ class RecordedSource:
         return self.end - self.begin
 
     @property
-    def position(self) -> float:
-        """The time of the frame that was handed out last, or that a jump has chosen."""
-        return self._position
-
-    @property
-    def playing(self) -> bool:
-        return self._playing
-
-    @property
     def at_end(self) -> bool:
         """Whether no frame is left to hand out."""
         return self._next is None
-
-    @property
-    def speed(self) -> float:
-        """Recorded seconds in one second."""
-        return self._speed
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        """Every recorded event in order, verdicts too; grows while ``events_complete`` is False after ``start``."""
-        return self._events
-
-    @property
-    def events_complete(self) -> bool:
-        return self._events_complete
 
     def start(self, notify: Callable[[], None]) -> None:
         """Begin to play, and to collect the recorded events, on daemon threads."""
@@ -109,21 +89,21 @@ class RecordedSource:
         with self._lock:
             self._has_notified = False
             upcoming, now = self._next, self._clock()
-            if upcoming is None or not (self._owed or (self._playing and now >= self._due)):
+            if upcoming is None or not (self._owed or (self.playing and now >= self._due)):
                 self._pace.wake()
                 return None
             self._owed = max(0, self._owed - 1)
             self._segment, frame = upcoming
-            self._position = frame.t
+            self.position = frame.t
             self._next = next(self._ahead, None)
-            if self._next is None and self._loop and self._playing:
+            if self._next is None and self._loop and self.playing:
                 self._ahead = self._recording.play(0, self._recording.segments[0].begin)
                 self._next = next(self._ahead, None)
             if self._next is not None:
                 # A consumer that cannot keep up plays more slowly; it never has to catch up minutes.
-                self._due = max(self._due, now - _MOST_LAG_S) + self._distance(frame, self._next[1]) / self._speed
-            elif self._playing:
-                self._playing = False
+                self._due = max(self._due, now - _MOST_LAG_S) + self._distance(frame, self._next[1]) / self.speed
+            elif self.playing:
+                self.playing = False
             self._pace.wake()
             return frame
 
@@ -132,13 +112,13 @@ class RecordedSource:
         if self._next is None:
             self.to_begin()
         with self._lock:
-            self._playing = True
+            self.playing = True
             self._due = self._clock()
             self._pace.wake()
 
     def pause(self) -> None:
         with self._lock:
-            self._playing = False
+            self.playing = False
             self._pace.wake()
 
     def set_speed(self, speed: float) -> None:
@@ -147,8 +127,8 @@ class RecordedSource:
             raise ValueError("a speed is above 0")
         with self._lock:
             now = self._clock()
-            self._due = now + max(0.0, self._due - now) * self._speed / speed
-            self._speed = speed
+            self._due = now + max(0.0, self._due - now) * self.speed / speed
+            self.speed = speed
             self._pace.wake()
 
     def seek(self, t: float) -> None:
@@ -168,7 +148,7 @@ class RecordedSource:
 
     def moment(self, text: str) -> float:
         """The time that a text means, counted from the position. Raises ValueError."""
-        return self._recording.moment(text, self._position)
+        return self._recording.moment(text, self.position)
 
     def step(self, frames: int) -> bool:
         """Pause, and move by so many frames. True when that was a jump, after which a new monitor is due."""
@@ -178,7 +158,7 @@ class RecordedSource:
                 self._owed += frames
                 self._pace.wake()
             return False
-        self.go(*self._recording.place_before(self._segment, self._position, -frames))
+        self.go(*self._recording.place_before(self._segment, self.position, -frames))
         return True
 
     def past(self, seconds: float = PAST_S) -> Iterator[Snapshot]:
@@ -191,7 +171,7 @@ class RecordedSource:
     def place(self) -> tuple[int, float]:
         """(number of the segment, time) of the frame that ``poll`` gives next; at the end, of the last one."""
         upcoming = self._next
-        return (self._segment, self._position) if upcoming is None else (upcoming[0], upcoming[1].t)
+        return (self._segment, self.position) if upcoming is None else (upcoming[0], upcoming[1].t)
 
     def frames(self) -> Iterator[tuple[int, Snapshot]]:
         """Every frame in the order of recording, each with the number of its segment."""
@@ -208,7 +188,7 @@ class RecordedSource:
         with self._lock:
             self._ahead = ahead
             self._next = chosen
-            self._segment, self._position = (segment, t) if chosen is None else (chosen[0], chosen[1].t)
+            self._segment, self.position = (segment, t) if chosen is None else (chosen[0], chosen[1].t)
             self._owed = 1
             self._due = self._clock()
             self._pace.wake()
@@ -229,7 +209,7 @@ class RecordedSource:
 
     def _due_in_s(self) -> float | None:
         """How long until the consumer is to be woken; None where that takes a change."""
-        if self._next is None or not (self._owed or self._playing) or self._has_notified:
+        if self._next is None or not (self._owed or self.playing) or self._has_notified:
             return None
         return 0.0 if self._owed else max(0.0, self._due - self._clock())
 
@@ -245,11 +225,11 @@ class RecordedSource:
             for event in recording.events():
                 events.append(event)
                 if len(events) % _EVENTS_AT_ONCE == 0:
-                    self._events = tuple(events)
+                    self.events = tuple(events)
                 if self._pace.stopping.is_set() or len(events) >= MOST_EVENTS:
                     break
             recording.close()
         finally:
             # The same file was readable a moment ago: what was found before it failed is kept.
-            self._events = tuple(events)
-            self._events_complete = True
+            self.events = tuple(events)
+            self.events_complete = True

@@ -48,7 +48,7 @@ class PageError(ValueError):
     """A page that says nothing of a server, in words."""
 
 
-class Dialect(Struct, frozen=True):
+class ServerDialect(Struct, frozen=True):
     """The metrics of one kind of server. ``names``: by what they are, each by the names it had, the newest first; a
     histogram without its suffix. ``name{label=value}`` takes the samples with that label alone."""
 
@@ -73,8 +73,8 @@ _COUNTERS = (*_RATES, "prefix_hits", "prefix_queries")
 _GAUGES = {"queue": ("queue", 1.0, inf), "running": ("running", 1.0, inf), "kv_cache": ("kv_cache_pct", 100.0, 1.0)}
 """What holds now: its name in a row, the row's units in one, and the most that can be. ``kv_cache`` is a share."""
 _HISTOGRAMS = ("first_token", "first_response", "between_tokens")
-_OF: Mapping[ServerKind, Dialect] = {
-    "vllm": Dialect(
+_OF: Mapping[ServerKind, ServerDialect] = {
+    "vllm": ServerDialect(
         ("vllm:",),
         {
             "requests": ("vllm:request_success_total",),
@@ -90,7 +90,7 @@ _OF: Mapping[ServerKind, Dialect] = {
             "between_tokens": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
         },
     ),
-    "sglang": Dialect(
+    "sglang": ServerDialect(
         ("sglang:",),
         {
             "requests": ("sglang:num_requests_total", "sglang:e2e_request_latency_seconds_count"),
@@ -109,7 +109,7 @@ _OF: Mapping[ServerKind, Dialect] = {
         },
         counts_at_end=True,
     ),
-    "triton": Dialect(
+    "triton": ServerDialect(
         ("nv_inference_", "nv_trt_llm_"),
         {
             "requests": ("nv_inference_request_success",),
@@ -128,7 +128,7 @@ _OF: Mapping[ServerKind, Dialect] = {
             "between_tokens": "Triton does not time them",
         },
     ),
-    "tgi": Dialect(
+    "tgi": ServerDialect(
         ("tgi_",),
         {
             "requests": ("tgi_request_success",),

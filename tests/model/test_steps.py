@@ -28,9 +28,8 @@ from gputop.recording.decode import Decoder
 from gputop.recording.encode import Encoder
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.sources import marks
-from gputop.sources.marks import MarkListener, send_mark
+from gputop.sources.marks import MarkListener, StepListener, StepSender, send_mark
 from gputop.sources.step_datagrams import LEAST_APART_S, MOST_SENDERS, StepIntake, datagram
-from gputop.sources.step_sender import StepListener, StepSender
 from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame
 from tests.support.recording_frames import rounded

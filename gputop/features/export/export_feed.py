@@ -21,7 +21,7 @@ from gputop.monitor import Frame
 from gputop.output.messages import say
 from gputop.session.session import Arrivals, Session
 from gputop.sources.marked import Marked
-from gputop.sources.step_sender import STEPS_SOCKET, StepListener
+from gputop.sources.marks import STEPS_SOCKET, StepListener
 from gputop.system.given_file import is_named_pipe
 
 STALE_INTERVALS = 2.5
