@@ -53,6 +53,7 @@ def test_the_screenshots_show_the_screen_of_today(tmp_path: Path) -> None:
     assert not old, "run `python -m tests.tools.screenshots`"
 
 
+@pytest.mark.slow
 def test_the_tour_s_picture_moves_through_its_screens_and_is_small() -> None:
     text = tour()
     assert len(text) < 2_000_000

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from gputop.cli import main
 from gputop.commands.command_line import command_parser, live_parser
 from gputop.commands.registry import TOPICS, commands, page_of
 from gputop.config import Settings
@@ -90,23 +89,6 @@ def test_a_page_says_the_same_in_markdown_and_in_a_terminal() -> None:
         "  x              short", "  a name too long to stand", "                 y", "", "Two",
         "  k  it is · unit: s", "  l  " + "w " * 17 + "w", "     " + "w " * 11 + "w", "     unit: m · by: z",
     ]  # fmt: skip
-
-
-def test_an_unknown_topic_is_exit_2_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help", "verdict"]) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") == 1
-    assert "did you mean verdicts?" in said.err
-
-
-def test_every_topic_is_named_by_the_help_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help"]) == 0
-    overview = capsys.readouterr().out
-    for topic in TOPICS:
-        assert topic in overview
-        assert main(["help", topic]) == 0
-        assert page_of(topic).title in capsys.readouterr().out
 
 
 def test_help_needs_neither_the_tests_nor_a_screen_nor_a_configuration(tmp_path: Path) -> None:

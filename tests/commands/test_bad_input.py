@@ -36,23 +36,6 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recorded(tmp_path_factory.mktemp("one") / "run.gputop.jsonl.gz")
 
 
-@pytest.mark.parametrize(
-    ("file", "words"),
-    [
-        ("recording", ["--seed", "3"]),
-        ("", ["--seed", "3"]),
-        ("recording", ["--server-url", "http://localhost:8000/metrics"]),
-        ("demo", ["--server-url", "http://localhost:8000/metrics"]),
-    ],
-)
-def test_an_option_that_would_do_nothing_is_refused(
-    file: str, words: list[str], recording: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    named = [str(recording)] if file == "recording" else [file] if file else []
-    assert main(["diagnose", *named, *words]) == 2
-    assert words[0] in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("command", [["diagnose", "{}"], ["compare", "{}", "{}"], ["replay", "{}"]])
 def test_a_folder_of_several_runs_is_not_taken_for_one(
     command: list[str], recording: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -142,12 +125,6 @@ def test_a_locale_without_the_characters_gets_their_plain_forms(command: list[st
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     told = subprocess.run([sys.executable, "-m", "gputop", *command], env=plain, capture_output=True, check=True).stdout
     assert told.isascii() and b"?" not in told
-
-
-@pytest.mark.parametrize("word", ["UTIL", "SM", "GAP", "EFF", "RHYTHM"])
-def test_the_words_of_the_screen_and_of_reports_have_help(word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["help", word]) == 0
-    assert word in capsys.readouterr().out
 
 
 def test_a_report_for_a_terminal_gives_each_remedy_whole_and_once(capsys: pytest.CaptureFixture[str]) -> None:
