@@ -135,8 +135,6 @@ def _limit(error: Exception) -> str | None:
 
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         return f"no file can be opened: the limit on open files is reached, {most} for a process (ulimit -n)"
-    if isinstance(error, OverflowError) and "timestamp" in str(error):
-        return "this machine's clock is set beyond the year 2262: set it to today"
     return None
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 
 from msgspec import Struct
+
+from gputop.model.expression import nearest
 
 FIELDS: Mapping[str, str] = MappingProxyType({
     "url": "address of Prometheus, VictoriaMetrics, Thanos or Mimir",
@@ -49,31 +50,32 @@ class ClusterFault(Struct, frozen=True):
 
 def fault_of(clusters: Mapping[str, Table]) -> ClusterFault | None:
     """What is wrong with the first of these tables that is wrong. Addresses are not quoted: they may hold passwords."""
-    for name, fields in clusters.items():
-        table = f"fleet.{name}"
-        if not _NAME.fullmatch(name):
-            words = f"[fleet.{name!r}]: a cluster's name is made of up to 40 letters, digits, dots and hyphens"
-            return ClusterFault(table, words)
-        for field in fields:
-            if field not in FIELDS:
-                near = get_close_matches(field, FIELDS, 1)
-                others = f"did you mean {near[0]}?" if near else f"it takes {', '.join(FIELDS)}"
-                return ClusterFault(table, f"[{table}]: no field {field!r}: {others}", field)
-            if (field == "hosts") == isinstance(fields[field], str):
-                kind = "a list of texts" if field == "hosts" else "a text"
-                return ClusterFault(table, f"[{table}]: {field} must be {kind}", field)
-        if hosts_of(fields):
-            if odd := next((field for field in fields if field not in OF_HOSTS), ""):
-                return ClusterFault(table, f"[{table}]: {odd} belongs to a Prometheus, and hosts are without one", odd)
-            continue
-        url = texts_of(fields).get("url", "")
-        if not url:
-            return ClusterFault(table, f"[{table}] needs url, the address of its Prometheus, or hosts")
-        if not re.match(r"https?://[^/]", url):
-            return ClusterFault(table, f"[{table}]: url must begin with http:// or https://")
-        if "@" in url.partition("://")[2].partition("/")[0]:
-            words = f"[{table}]: no user or password in the url: put them into a file, header_file or token_file"
-            return ClusterFault(table, words)
+    return next((fault for name, fields in clusters.items() if (fault := _fault(f"fleet.{name}", name, fields))), None)
+
+
+def _fault(table: str, name: str, fields: Table) -> ClusterFault | None:
+    if not _NAME.fullmatch(name):
+        words = f"[fleet.{name!r}]: a cluster's name is made of up to 40 letters, digits, dots and hyphens"
+        return ClusterFault(table, words)
+    for field in fields:
+        if field not in FIELDS:
+            hint = nearest(field, FIELDS, f"it takes {', '.join(FIELDS)}")
+            return ClusterFault(table, f"[{table}]: no field {field!r}{hint}", field)
+        if (field == "hosts") == isinstance(fields[field], str):
+            kind = "a list of texts" if field == "hosts" else "a text"
+            return ClusterFault(table, f"[{table}]: {field} must be {kind}", field)
+    if hosts_of(fields):
+        odd = next((field for field in fields if field not in OF_HOSTS), "")
+        words = f"[{table}]: {odd} belongs to a Prometheus, and hosts are without one"
+        return ClusterFault(table, words, odd) if odd else None
+    url = texts_of(fields).get("url", "")
+    if not url:
+        return ClusterFault(table, f"[{table}] needs url, the address of its Prometheus, or hosts")
+    if not re.match(r"https?://[^/]", url):
+        return ClusterFault(table, f"[{table}]: url must begin with http:// or https://")
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        words = f"[{table}]: no user or password in the url: put them into a file, header_file or token_file"
+        return ClusterFault(table, words)
     return None
 
 

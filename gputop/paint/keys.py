@@ -12,6 +12,8 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
+from gputop.model.expression import nearest
+
 ALSO = ("equals_sign", "insert", "f15", "f18")
 """What keyboards and terminals send for a key that is named before it; it is not shown beside that."""
 
@@ -404,11 +406,8 @@ def rebound(
         if key_id in elsewhere:
             continue
         if key_id not in ids:
-            from difflib import get_close_matches
-
-            near = get_close_matches(key_id, [*ids, *elsewhere], 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            problems.append(KeyProblem(key_id, f"no action {key_id!r} to bind{meant}"))
+            hint = nearest(key_id, (*ids, *elsewhere))
+            problems.append(KeyProblem(key_id, f"no action {key_id!r} to bind{hint}"))
             continue
         names = _names(key_id, text, taken, problems)
         if names or not text.strip():

@@ -377,7 +377,6 @@ def test_what_nobody_has_foreseen_is_one_line_with_its_place(
         (OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a file of ours"), r"the limit on open files .*, \d+ for"),
         (ImportError("array.so: cannot open shared object file: Too many open files"), r"\(ulimit -n\)"),
         (RuntimeError("can't start new thread"), "the limit on processes"),
-        (OverflowError("timestamp too large to convert to C PyTime_t"), "clock is set beyond the year 2262"),
     ],
 )
 def test_what_the_machine_does_not_give_is_one_line_that_names_it(

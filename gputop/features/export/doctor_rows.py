@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import pwd
 import re
 import socket
 import stat
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,45 +41,36 @@ def exporters(usual: str, proc: str = "/proc") -> list[dict[str, Any]]:
     ``answers`` is None where it was not asked: it serves TLS, writes a file only, or its command names an address that
     is not this machine's. ``up`` is what its page says.
     """
-    rows = []
-    for pid, options in islice(_running(proc), MOST_EXPORTERS):
-        listen = options.get("--listen") or (None if "--textfile" in options else usual)
-        by_tls = "--tls-cert" in options
-        url = None if listen is None or by_tls else _url(listen)
-        answer = {} if listen is None or url is None else _page_status(listen, url)
-        rows.append(
-            {
-                "pid": pid,
-                "user": _owner(Path(proc, str(pid))),
-                "listen": None if listen is None else clean_text(listen)[:80],
-                "tls": by_tls,
-                "textfile": "--textfile" in options,
-                **_NOT_ASKED,
-                **answer,
-            }
-        )
+    rows = [_row(pid, _owner(Path(proc, str(pid))), options, usual) for pid, options in _running(proc)]
     if usual not in {row["listen"] for row in rows}:
-        answer = _page_status(usual, f"http://{usual}/metrics")
-        if answer["answers"]:
-            # In another PID namespace, or a process of a user whose processes are hidden from us.
-            row = {"pid": None, "user": None, "listen": usual, "tls": False, "textfile": False}
-            rows.append({**row, **answer})
+        # In another PID namespace, or a process of a user whose processes are hidden from us.
+        row = _row(None, None, {}, usual)
+        rows += [row] if row["answers"] else []
     return rows
 
 
-_NOT_ASKED: dict[str, Any] = {"answers": None, "up": None, "version": None, "problem": None}
+def _row(pid: int | None, user: str | None, options: Mapping[str, str], usual: str) -> dict[str, Any]:
+    listen = options.get("--listen") or (None if "--textfile" in options else usual)
+    by_tls = "--tls-cert" in options
+    url = None if listen is None or by_tls else _url(listen)
+    return {
+        "pid": pid, "user": user, "listen": listen and clean_text(listen)[:80], "tls": by_tls,
+        "textfile": "--textfile" in options, "answers": None, "up": None, "version": None, "problem": None,
+        **(_page_status(listen, url) if listen and url else {}),
+    }  # fmt: skip
 
 
-def _running(proc: str) -> Iterator[tuple[int, dict[str, str]]]:
+def _running(proc: str) -> list[tuple[int, dict[str, str]]]:
     """The pid of each exporter with the options that say where it is."""
     patient = PatientReader()
-    for name in sorted(filter(str.isdecimal, os.listdir(proc) if os.path.isdir(proc) else ()), key=int):
-        read = patient.read(f"{proc}/{name}/cmdline") or b""
-        words = read[:_MOST_COMMAND].decode("utf-8", "replace").split("\0")
-        after = _after_gputop(words)
-        if "export" in after and "--once" not in after and "-1" not in after:
-            yield int(name), _options(after)
+    found: list[tuple[int, dict[str, str]]] = []
+    for pid in sorted(int(name) for name in os.listdir(proc) if name.isdecimal()):
+        read = patient.read(f"{proc}/{pid}/cmdline") or b""
+        words = _after_gputop(read[:_MOST_COMMAND].decode("utf-8", "replace").split("\0"))
+        if "export" in words and not {"--once", "-1"} & {*words} and len(found) < MOST_EXPORTERS:
+            found.append((pid, _options(words)))
     patient.close()
+    return found
 
 
 def _after_gputop(words: Sequence[str]) -> Sequence[str]:
@@ -121,13 +112,14 @@ def _page_status(listen: str, url: str) -> dict[str, Any]:
     """What its page says of itself."""
     try:
         text = get(url, TIMEOUT_S)
+        reason = "something else answers there"
     except (OSError, ValueError) as error:
+        text = ""
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error) or "does not answer"
-        return {**_NOT_ASKED, "answers": False, "problem": f"{clean_text(listen)[:80]}: {clean_text(reason)}"}
     version, up = _VERSION.search(text), _UP.search(text)
     if version is None:
-        return {**_NOT_ASKED, "answers": False, "problem": f"{clean_text(listen)[:80]}: something else answers there"}
-    return {**_NOT_ASKED, "answers": True, "version": version[1], "up": None if up is None else up[1] == "1"}
+        return {"answers": False, "problem": f"{clean_text(listen)[:80]}: {clean_text(reason)}"}
+    return {"answers": True, "version": version[1], "up": None if up is None else up[1] == "1"}
 
 
 def step_socket(path: str = STEPS_SOCKET) -> dict[str, Any]:
@@ -138,20 +130,18 @@ def step_socket(path: str = STEPS_SOCKET) -> dict[str, Any]:
     except OSError:
         return report
     report["mode"], report["owner"] = f"{stat.S_IMODE(status.st_mode):04o}", _owner(Path(path))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        code = probe.connect_ex(path)
+    report["listens"] = code == 0
     if not stat.S_ISSOCK(status.st_mode):
         report["problem"] = f"{path} is not a socket: remove it, and start gputop export again"
-        return report
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(path)
-            report["listens"] = True
-        except ConnectionRefusedError:
-            report["problem"] = f"nobody listens on {path} any more: start gputop export again"
-        except PermissionError:
-            report["problem"] = f"this user may not write to {path}: its steps are not heard"
-        except OSError as error:
-            report["problem"] = f"{path}: {error.strerror}"
-    if report["listens"] and status.st_mode & 0o222 != 0o222:
+    elif code == errno.ECONNREFUSED:
+        report["problem"] = f"nobody listens on {path} any more: start gputop export again"
+    elif code in (errno.EACCES, errno.EPERM):
+        report["problem"] = f"this user may not write to {path}: its steps are not heard"
+    elif code:
+        report["problem"] = f"{path}: {os.strerror(code)}"
+    elif status.st_mode & 0o222 != 0o222:
         report["problem"] = f"not every user may write to {path}: chmod 666 it, or start gputop export again"
     return report
 

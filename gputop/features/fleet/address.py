@@ -6,11 +6,11 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from difflib import get_close_matches
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from gputop.model.expression import nearest
 from gputop.model.fleet_settings import Table, is_loopback
 from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
@@ -97,9 +97,8 @@ def cluster_of(
     if url:
         raise UsageError("--prom and --cluster both say where Prometheus is: give one of them")
     if name not in clusters:
-        near = get_close_matches(name, clusters, 1)
-        hint = f"did you mean {near[0]}?" if near else f"it knows {', '.join(clusters)}" if clusters else "it has none"
-        raise UsageError(f"--cluster: no [fleet.{clean_text(name)}] in the configuration; {hint}")
+        hint = nearest(name, clusters, f"it knows {', '.join(clusters)}" if clusters else "it has none")
+        raise UsageError(f"--cluster: no [fleet.{clean_text(name)}] in the configuration{hint}")
     return name, clusters[name]
 
 

@@ -6,7 +6,6 @@ To add a scenario, add a row.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.model.derived import POWER_CAP, SOFTWARE_THERMAL
+from gputop.model.expression import nearest
 from gputop.model.snapshot import CgroupName
 from gputop.model.source import UsageError
 from gputop.sources.simulation.eight_gpu_node import (
@@ -351,7 +351,7 @@ def find(name: str | None) -> Scenario:
     """The scenario of that name, or the default one. Raises UsageError with the nearest name."""
     scenario = SCENARIOS.get(name or DEFAULT)
     if scenario is None:
-        near = get_close_matches(str(name), SCENARIOS, 1)
-        hint = f": did you mean {near[0]}?" if near else ";"
-        raise UsageError(f"no demo scenario {name!r}{hint} `gputop demo --list` names them all")
+        raise UsageError(
+            f"no demo scenario {name!r}{nearest(str(name), SCENARIOS, '`gputop demo --list` names them all')}"
+        )
     return scenario
