@@ -7,12 +7,12 @@ Heights are counted in eighths of a cell. A column without a value stays blank; 
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import groupby
 from math import log10
-from typing import Generic, TypeVar
+from operator import itemgetter
 
 from gputop.model.quantity import duration
 from gputop.paint.glyphs import Glyphs
@@ -21,10 +21,15 @@ from gputop.paint.line import Line, Row, Span
 Column = float | None
 
 
-def _eighths(value: float, top: int) -> int:
-    """Height of a value of 0–100 in eighths; anything above half a percent is at least one eighth."""
-    height = round(value * top / 100)
-    return min(top, max(height, 1 if value >= 0.5 else 0))
+UNKNOWN = -1
+"""The height of a value that is not known."""
+
+
+def _eighths(value: Column, full_scale: float, most: int) -> int:
+    """Height of a value in eighths of a cell, ``most`` at full scale; anything above half a percent is at least one."""
+    if value is None:
+        return UNKNOWN
+    return min(most, round(value * most / full_scale) or int(value >= 0.005 * full_scale))
 
 
 def _cell(sm: int, util: int, glyphs: Glyphs, gap_style: str, sm_on_gap: str, *, alone: bool) -> Span:
@@ -64,85 +69,29 @@ def gap_chart(
     """
     # A chart of one row leaves an eighth free, so that it does not run into the one above.
     top = rows * 8 if rows > 1 else 7
-    highs = _heights(util, top)
-    lows = _heights(sm, top) if measured else (UNKNOWN,) * len(highs)
+    highs = tuple([_eighths(value, 100.0, top) for value in util])
+    lows = tuple([_eighths(value, 100.0, top) for value in sm]) if measured else (UNKNOWN,) * len(highs)
     return [list(row) for row in _drawn(lows, highs, rows, glyphs, alarm=alarm)]
-
-
-UNKNOWN = -1
-"""The height of a value that is not known."""
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class _ResultCache(dict[K, V], Generic[K, V]):
-    """Results of a pure function by argument. A look-up costs no call; all are dropped once there are many."""
-
-    MOST = 2048
-
-    def __init__(self, answer: Callable[[K], V]) -> None:
-        super().__init__()
-        self._answer = answer
-
-    def __missing__(self, question: K) -> V:
-        if len(self) >= self.MOST:
-            self.clear()
-        answer = self[question] = self._answer(question)
-        return answer
-
-
-@lru_cache(maxsize=4)
-def _height_of(top: int) -> _ResultCache[Column, int]:
-    """``_eighths`` by value for charts of that height; most columns stay on screen for a minute and longer."""
-    return _ResultCache(
-        lambda v: UNKNOWN if v is None else top if v >= 100.0 else round(v * top / 100) or int(v >= 0.5)
-    )
-
-
-def _heights(values: Sequence[Column], top: int) -> tuple[int, ...]:
-    return tuple(map(_height_of(top).__getitem__, values))
 
 
 @lru_cache(maxsize=64)
 def _drawn(
     lows: tuple[int, ...], highs: tuple[int, ...], rows: int, glyphs: Glyphs, *, alarm: bool
-) -> tuple[tuple[Span, ...], ...]:
+) -> list[tuple[Span, ...]]:
     """The chart from heights of SM activity and of utilisation.
 
     Remembered: most values change by less than an eighth of a cell from one second to the next.
     """
-    if not lows:
-        return ((("", ""),),) * rows
-    columns = list(map(_column_of(rows, glyphs, alarm=alarm).__getitem__, zip(lows, highs, strict=True)))
-    texts = map("".join, zip(*[text for text, _ in columns], strict=True))
-    styles = map("".join, zip(*[style for _, style in columns], strict=True))
-    return tuple(
-        tuple((text[run.start() : run.end()], _STYLES[run[1]]) for run in _RUNS(style))
-        for text, style in zip(texts, styles, strict=True)
-    )
+    columns = [_column(low, high, rows, glyphs, alarm=alarm) for low, high in zip(lows, highs, strict=True)]
+    return [runs(cells) for cells in zip(*columns, strict=True)] if columns else [(("", ""),)] * rows
 
 
-_STYLES = {
-    " ": "text", "s": "gap.sm", "g": "gap.gap", "a": "gap.alarm", "G": "gap.sm_on_gap", "A": "gap.sm_on_alarm",
-    "u": "gap.unknown",
-}  # fmt: skip
-"""The styles of the gap chart, a letter each, so that a row of cells is a string in which runs of a style are found."""
-_LETTERS = {style: letter for letter, style in _STYLES.items()}
-_RUNS = re.compile(r"(.)\1*").finditer
+def runs(cells: Iterable[Span]) -> tuple[Span, ...]:
+    """Neighbours of one style as one span."""
+    return tuple(("".join([text for text, _ in run]), style) for style, run in groupby(cells, itemgetter(1)))
 
 
-@lru_cache(maxsize=16)
-def _column_of(rows: int, glyphs: Glyphs, *, alarm: bool) -> _ResultCache[tuple[int, int], tuple[str, str]]:
-    """Columns of the gap chart by their two heights: characters and letters of styles, top cell first."""
-
-    def column(heights: tuple[int, int]) -> tuple[str, str]:
-        cells = _column(*heights, rows, glyphs, alarm=alarm)
-        return "".join([text for text, _ in cells]), "".join([_LETTERS[style] for _, style in cells])
-
-    return _ResultCache(column)
-
-
+@lru_cache(maxsize=4096)
 def _column(low: int, high: int, rows: int, glyphs: Glyphs, *, alarm: bool) -> list[Span]:
     """One column of the gap chart, top cell first."""
     if low == UNKNOWN == high:
@@ -181,23 +130,16 @@ def with_marks(rows: list[list[Span]], columns: Sequence[int], glyphs: Glyphs) -
 
 def lane(values: Sequence[Column], glyphs: Glyphs, style: str) -> Span:
     """One row of heights, for values of 0–100; an eighth stays free, so that full lanes do not run together."""
-    return "".join(" " if v is None else glyphs.lower[_eighths(min(v, 100.0), 7)] for v in values), style
+    return area(values, 1, glyphs, style, 100.0)[0][0]
 
 
 def bar(value: float | None, full_scale: float | None, width: int, glyphs: Glyphs, style: str) -> list[Span]:
     """A horizontal bar of ``value`` out of ``full_scale``; blank where either is unknown."""
     if value is None or not full_scale:
         return [(" " * width, "text")]
-    eighths = max(0, min(width * 8, round(value / full_scale * width * 8)))
-    if value > 0 and eighths == 0:
-        eighths = 1
-    full_cells, eighths_left = divmod(eighths, 8)
-    text = glyphs.left[8] * full_cells + (glyphs.left[eighths_left] if eighths_left else "")
-    return (
-        [(text, style), (glyphs.track * (width - len(text)), f"{style}.track")]
-        if text
-        else [(glyphs.track * width, f"{style}.track")]
-    )
+    whole, rest = divmod(max(0, min(width * 8, round(value / full_scale * width * 8) or value > 0)), 8)
+    text = glyphs.left[8] * whole + (glyphs.left[rest] if rest else "")
+    return [*([(text, style)] if text else []), (glyphs.track * (width - len(text)), f"{style}.track")]
 
 
 # Area charts of one series on a fixed scale, lanes of marks, and the cursor laid over them.
@@ -213,19 +155,11 @@ def area(values: Sequence[Column], rows: int, glyphs: Glyphs, style: str, top: f
     An eighth stays free above the highest value, so that charts do not run together. Where ``top`` is unknown nothing
     can be drawn to scale: blank.
     """
-    top_eighth = rows * 8 - 1
-    heights = [None if v is None or not top else _height(v / top, top_eighth) for v in values]
-    drawn: list[list[Span]] = []
-    for row in range(rows):
-        floor_eighths = (rows - 1 - row) * 8
-        text = "".join(" " if h is None else glyphs.lower[max(0, min(8, h - floor_eighths))] for h in heights)
-        drawn.append([(text, style)])
-    return drawn
-
-
-def _height(share: float, top_eighth: int) -> int:
-    """A share of the scale in eighths; anything above half a percent is at least one."""
-    return min(top_eighth, max(round(share * top_eighth), 1 if share >= 0.005 else 0))
+    heights = [UNKNOWN if not top else _eighths(value, top, rows * 8 - 1) for value in values]
+    return [
+        [("".join([glyphs.lower[max(0, min(8, height - floor))] for height in heights]), style)]
+        for floor in range((rows - 1) * 8, -1, -8)
+    ]
 
 
 def round_top(highest: float) -> float:
@@ -238,16 +172,11 @@ def round_top(highest: float) -> float:
 
 def marks(series: Sequence[tuple[str, str, Sequence[Column]]], count: int) -> list[Span]:
     """One row of letters: for each column the first of (letter, style, shares in percent) that is above zero."""
-    spans: list[Span] = []
-    for column in range(count):
-        letter, style = next(
-            ((letter, style) for letter, style, values in series if (values[column] or 0.0) > 0.0), (" ", "text")
-        )
-        if spans and spans[-1][1] == style:
-            spans[-1] = (spans[-1][0] + letter, style)
-        else:
-            spans.append((letter, style))
-    return spans
+    cells = (
+        next(((letter, style) for letter, style, values in series if (values[column] or 0.0) > 0.0), (" ", "text"))
+        for column in range(count)
+    )
+    return list(runs(cells))
 
 
 def with_cursor(spans: Sequence[Span], column: int | None, glyphs: Glyphs, *, over_text: bool = True) -> list[Span]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from functools import lru_cache
 
 from msgspec import Struct
@@ -249,13 +248,9 @@ class Line:
         self._ends += [(self.width + end, key) for end, key in other._ends]
         return self.add_all(other.spans)
 
-    def lay(self, spans: Sequence[Span], width: int) -> Line:
-        """Append spans that are known to take ``width`` cells, each in another style than the one before it."""
-        end = self.width + width
-        self.add(*spans[0])
-        self._spans += spans[1:]
-        self.width = end
-        return self
+    def fill(self, text: str, width: int, glyphs: Glyphs, style: str = "text") -> Line:
+        """Append text from outside, cut to what is left of ``width`` cells but the last."""
+        return self.add(fit(text, max(1, width - self.width - 1), glyphs.more), style)
 
     def to(self, column: int, style: str = "text") -> Line:
         """Pad with spaces up to a column; does nothing when the line is already past it."""

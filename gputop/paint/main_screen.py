@@ -384,6 +384,6 @@ def _add_grid(out: ScreenRows, gpus: list[ShownGpu], width: int, per_line: int, 
         target = Target("gpu", group[0].gpu.static.uuid, ends)
         for row in range(rows):
             line = Line()
-            for pane, wide in zip(painted, widths, strict=True):
-                line.lay(pane[row], wide)
+            for pane in painted:
+                line.add_all(pane[row])
             out.add(line.row(width), target)

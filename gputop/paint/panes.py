@@ -217,7 +217,7 @@ def body(g: ShownGpu, width: int, rows: int, columns: int | None = None) -> list
             line.add_all(labels[row])
         elif row == rows - 1 and not has_axis:
             line.add(f"  -{duration(g.view.span_s)}", "dim")
-        line.to(LABEL_WIDTH).lay(charts[row], columns).to(info_column)
+        line.to(LABEL_WIDTH).add_all(charts[row]).to(info_column)
         if row < len(texts):
             line.add_all(texts[row])
         painted.append(line.row(width))

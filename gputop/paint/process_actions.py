@@ -59,7 +59,7 @@ def environment_rows(
             continue
         masked += text != value
         line = Line().add("  ").add(fit(name, names, glyphs.more), "key").add("  ")
-        rows.append(line.add(fit(text, max(1, width - line.width - 1), glyphs.more), "text").row(width))
+        rows.append(line.fill(text, width, glyphs).row(width))
     if len(rows) == above:
         rows.append(Line().add("  no variable holds these letters", "dim").row(width))
     if masked:
@@ -313,7 +313,7 @@ def signal_rows(
         return rows
     for position, choice in enumerate(choices):
         line = Line().add(f"  {choice.number:>2}  ", "dim").add(f"{choice.name:<10}", "value")
-        line.add(fit(choice.meaning, max(1, width - line.width - 1), glyphs.more), "text")
+        line.fill(choice.meaning, width, glyphs)
         rows.append(line.row(width, "select" if position == cursor else None))
     return rows
 
@@ -327,7 +327,7 @@ def outcome_rows(outcomes: Sequence[SignalOutcome], name: str, glyphs: Glyphs, w
             line.add("sent", "level.green")
         else:
             line.add("not sent: ", "level.yellow")
-            line.add(fit(outcome.reason, max(1, width - line.width - 1), glyphs.more), "text")
+            line.fill(outcome.reason, width, glyphs)
         rows.append(line.row(width))
     return rows
 

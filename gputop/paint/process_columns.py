@@ -284,7 +284,7 @@ def column_rows(chosen: tuple[str, ...], at: str, glyphs: Glyphs, width: int) ->
         line = Line().add(f"  {'[x]' if on else '[ ]'} ", "value" if on else "dim")
         line.add(f"{column.head:<{HEAD_WIDTH}}", "strong" if on else "text").add(f"{key:<{NAME_WIDTH}}", "dim")
         words = column.definition if not on or key in fits else f"(no room at this width) {column.definition}"
-        line.add(fit(words, max(1, width - line.width - 1), glyphs.more), "text")
+        line.fill(words, width, glyphs)
         rows.append(line.row(width, "select" if key == at else None))
     return rows
 

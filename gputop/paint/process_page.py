@@ -185,7 +185,7 @@ def tree_rows(branches: Sequence[Branch], chosen: ProcessSample, width: int, gly
         line.add(f"{_waits(p.state, p.cpu_pct, p.waiting_on) or '–':<10}", style)
         line.add(f"{pct(p.cpu_pct, 5)} {size(p.rss_bytes, 9)}  ", style)
         why = p.static.why or p.unavailable.get("why") or p.static.command or p.static.name or ""
-        line.add(fit(why, max(1, width - line.width - 1), glyphs.more), style)
+        line.fill(why, width, glyphs, style)
         rows.append(line.row(width, "select" if p.pid == chosen.pid else None))
     return rows
 
@@ -196,7 +196,7 @@ def orphan_rows(orphans: Sequence[ProcessSample], width: int, glyphs: Glyphs) ->
     for p in orphans:
         line = Line().add(f"  {p.pid:<8}", "level.yellow")
         line.add(f"{pct(p.cpu_pct, 5)} % cpu {size(p.rss_bytes, 9)}  ", "text")
-        line.add(fit(p.static.command or p.static.name or "", max(1, width - line.width - 1), glyphs.more), "text")
+        line.fill(p.static.command or p.static.name or "", width, glyphs)
         rows.append(line.row(width))
     hint = f"  {glyphs.remedy} their job is gone: end them to get their memory and cores back"
     return [*rows, Line().add(shorten(hint, width - 1, glyphs.more), "remedy").row(width)]

@@ -255,37 +255,23 @@ def row(shown: ShownProcess, view: View, width: int, history: ProcessHistory, *,
     """One process. Rows below a GPU process are dimmed and carry a branch instead of the GPU's number."""
     process = settled(shown.process, history)
     style = "dim" if process.role in ("helper", "loader") else "level.yellow" if process.role == "orphan" else "text"
-    line = Line()
-    columns = columns_for(width, view.columns)
-    cells: list[str] = []
-    for placed in columns:
+    line, more = Line(), view.glyphs.more
+    for i, placed in enumerate(columns_for(width, view.columns)):
         column, wide = placed.column, placed.width
+        if i == 1 and key_of(process) in view.tagged:
+            line.add(TAG, "level.yellow")
+        line.to(placed.begin, style)
         if shown.branch and column.key == "gpu":
-            line.add("".join(cells), style).add(f"{shown.branch:>{wide}}", "dim")
-            cells = []
+            line.add(f"{shown.branch:>{wide}}", "dim")
+        elif column.key == "command":
+            line.add(fit(_command(process, view.command_at), wide, more), style)
         elif column.flexible:
-            text = (
-                _command(process, view.command_at)
-                if column.key == "command"
-                else str(column.value(process, ()) or view.glyphs.dash)
-            )
-            cells.append(fit(text, wide, view.glyphs.more))
+            line.add(fit(str(column.value(process, ()) or view.glyphs.dash), wide, more), style)
+        elif column.key == "loader" and shown.feeds:
+            line.add(fit(loader_words(process, shown.children, states=True), wide, more), style)
         else:
-            cells.append(
-                fit(loader_words(process, shown.children, states=True), wide, view.glyphs.more)
-                if column.key == "loader" and shown.feeds
-                else column.show(process, shown.children)
-            )
-        if placed is columns[0] and key_of(process) in view.tagged:
-            line.add("".join(cells), style).add(TAG, "level.yellow")
-            cells = []
-        else:
-            cells.append(_GAP)
-    return line.add("".join(cells[:-1] if cells else ()), style).row(width, "select" if selected else None)
-
-
-_GAP = " " * GUTTER
-"""The gap between two columns, which have fixed widths; a tag takes the place of the first gap."""
+            line.add(column.show(process, shown.children), style)
+    return line.row(width, "select" if selected else None)
 
 
 def _command(process: ProcessSample, scrolled: int) -> str:

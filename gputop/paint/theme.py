@@ -120,58 +120,30 @@ class Theme(Struct, frozen=True):
         return _resolve(self.name, style)
 
 
-def _looks(p: Palette) -> dict[str, Look]:
-    """The table of styles, by palette entry."""
-    return {
-        "text": Look(p["text"]),
-        "value": Look(p["bright"]),
-        "strong": Look(p["bright"], bold=True),
-        "dim": Look(p["dim"]),
-        "rule": Look(p["rule"]),
-        "heading": Look(p["dim"], bold=True),
-        "title": Look(p["bright"], bold=True),
-        "key": Look(p["blue"], bold=True),
-        "evidence": Look(p["bright"]),
-        "remedy": Look(p["teal"]),
-        "brand": Look(p["bright"], bold=True),
-        "level.green": Look(p["green"], bold=True),
-        "level.grey-green": Look(p["text"], bold=True),
-        "level.info": Look(p["blue"], bold=True),
-        "level.yellow": Look(p["amber"], bold=True),
-        "level.red": Look(p["red"], bold=True),
-        "level.grey": Look(p["dim"], bold=True),
-        "value.sm": Look(p["green"], bold=True),
-        "value.gap": Look(p["amber"], bold=True),
-        "value.alarm": Look(p["red"], bold=True),
-        "alarm.title": Look(p["on_alarm"], p["alarm"], bold=True),
-        "alarm.row": Look(None, p["alarm_row"]),
-        "gap.sm": Look(p["sm"]),
-        "gap.gap": Look(p["gap"]),
-        "gap.alarm": Look(p["gap_alarm"]),
-        "gap.sm_on_gap": Look(p["sm"], p["gap"]),
-        "gap.sm_on_alarm": Look(p["sm"], p["gap_alarm"]),
-        "gap.unknown": Look(p["unknown"]),
-        "bar.mem": Look(p["blue"], p["track"]),
-        "bar.mem.track": Look(p["dim"], p["track"]),
-        "bar.run": Look(p["blue"], p["track"]),
-        "bar.run.track": Look(p["dim"], p["track"]),
-        "bar.alarm": Look(p["red"], p["track"]),
-        "bar.alarm.track": Look(p["dim"], p["track"]),
-        "lane.idle": Look(p["unknown"]),
-        "lane.run": Look(p["blue"]),
-        "lane.wait": Look(p["gap_lane"]),
-        "lane.disk": Look(p["red"]),
-        "lane.main": Look(p["green"]),
-        "lane.bus": Look(p["teal"]),
-        "area.work": Look(p["sm"]),
-        "area.board": Look(p["blue"]),
-        "area.bus": Look(p["teal"]),
-        "area.mem": Look(p["blue"]),
-        "area.heat": Look(p["unknown"]),
-        "bar": Look(p["text"], p["bar"]),
-        "select": Look(None, p["select"]),
-        "record": Look(p["red"], bold=True),
-    }
+STYLES: Mapping[str, str] = MappingProxyType({
+    "text": "text", "value": "bright", "strong": "bright bold", "dim": "dim", "rule": "rule", "heading": "dim bold",
+    "title": "bright bold", "key": "blue bold", "evidence": "bright", "remedy": "teal", "brand": "bright bold",
+    "level.green": "green bold", "level.grey-green": "text bold", "level.info": "blue bold",
+    "level.yellow": "amber bold", "level.red": "red bold", "level.grey": "dim bold", "value.sm": "green bold",
+    "value.gap": "amber bold", "value.alarm": "red bold", "alarm.title": "on_alarm/alarm bold",
+    "alarm.row": "/alarm_row", "gap.sm": "sm", "gap.gap": "gap", "gap.alarm": "gap_alarm", "gap.sm_on_gap": "sm/gap",
+    "gap.sm_on_alarm": "sm/gap_alarm", "gap.unknown": "unknown", "bar.mem": "blue/track",
+    "bar.mem.track": "dim/track", "bar.run": "blue/track", "bar.run.track": "dim/track", "bar.alarm": "red/track",
+    "bar.alarm.track": "dim/track", "lane.idle": "unknown", "lane.run": "blue", "lane.wait": "gap_lane",
+    "lane.disk": "red", "lane.main": "green", "lane.bus": "teal", "area.work": "sm", "area.board": "blue",
+    "area.bus": "teal", "area.mem": "blue", "area.heat": "unknown", "bar": "text/bar", "select": "/select",
+    "record": "red bold",
+})  # fmt: skip
+"""Style -> palette entries of the text and, behind a stroke, of its ground; and whether it is bold."""
+
+
+def _looks(palette: Palette) -> dict[str, Look]:
+    looks = {}
+    for name, spec in STYLES.items():
+        colours, _, bold = spec.partition(" ")
+        text, _, ground = colours.partition("/")
+        looks[name] = Look(palette.get(text) or None, palette.get(ground) or None, bold=bool(bold))
+    return looks
 
 
 QUIET = ("dim", "rule", "heading", "level.grey", "gap.unknown", "lane.idle")
@@ -180,7 +152,7 @@ QUIET = ("dim", "rule", "heading", "level.grey", "gap.unknown", "lane.idle")
 
 def _terminal_looks(palette: Palette) -> dict[str, Look]:
     """The looks of a theme that leaves the ground, and what its palette leaves empty, to the terminal."""
-    looks = {name: replace(look, fg=look.fg or None, bg=look.bg or None) for name, look in _looks(palette).items()}
+    looks = _looks(palette)
     for name in QUIET:
         looks[name] = replace(looks[name], faint=True, bold=False)
     looks["alarm.title"] = replace(looks["alarm.title"], reverse=looks["alarm.title"].bg is None)
