@@ -32,9 +32,9 @@ from gputop.paint.view import View, density
 from gputop.paint.view_changes import after_key, next_counted
 from gputop.session.player import Playback
 from gputop.session.record_run import end_if_failed
-from gputop.tui.keys import MainScreen
 from gputop.tui.keys.key_handlers import KeyTable
 from gputop.tui.painted_app import LATE_INTERVALS, PaintedApp, bindings
+from gputop.tui.screens import MainScreen
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.painted_lines import Lines
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
-from textual.app import App, ComposeResult
 
 from gputop.model.metrics import GPU_METRICS
 from gputop.monitor import Frame, Monitor
@@ -28,7 +27,7 @@ from gputop.paint.view import View
 from gputop.sources.nvml.gpu_questions import FIXED
 from gputop.sources.nvml.gpu_questions import SELDOM as ASKED_SELDOM
 from gputop.tui.screens.detail_screens import GpuDetailsScreen
-from gputop.tui.terminal.painted_lines import Lines
+from tests.support.fake_app import app_on, hand_in, later, screen_rows
 from tests.support.frames import MOMENT, demo_frame
 from tests.support.scenes import GIB, T0, gpu, snap, train
 from tests.support.steady_pilot import shown
@@ -234,62 +233,33 @@ def test_the_words_of_a_mark_close_to_now_stand_before_it() -> None:
     assert row[: place + 1].endswith(f" SM source: gpm → dcgm-exporter {COLOUR.sorted_up}")
 
 
-class Host(App[None]):
-    """The screen alone, on one frame."""
-
-    def __init__(self, frame: Frame) -> None:
-        super().__init__()
-        self.frame = frame
-        self.shown = View()
-
-    def compose(self) -> ComposeResult:
-        yield Lines(THEMES["dark"])
-
-    def see(self, view: View) -> None:
-        self.shown = view
-
-    def on_mount(self) -> None:
-        uuid = self.frame.snapshot.gpus[0].static.uuid
-        self.push_screen(GpuDetailsScreen(THEMES["dark"], lambda: self.frame, lambda: self.shown, self.see, uuid))
-
-    def rows(self) -> list[str]:
-        lines = self.screen.query_one(Lines)
-        return ["".join(s.text for s in strip) for strip in lines.render_lines(lines.size.region)]
-
-
-async def test_the_screen_scrolls_zooms_reads_and_closes() -> None:
-    app = Host(demo_frame())
+async def test_the_screen_scrolls_zooms_reads_closes_and_follows_new_frames_and_sizes() -> None:
+    first = demo_frame().snapshot.gpus[0].static.uuid
+    app, source = app_on(view=View(gpu=first))
     async with shown(app, (100, 30)) as pilot:
-        await pilot.pause()
-        assert {len(row) for row in app.rows()} == {100}
+        await pilot.press("D")
+        assert {len(row) for row in screen_rows(app)} == {100}
         await pilot.press("plus")
-        assert app.shown.span_s == 300.0
-        assert "-5 min" in app.rows()[-2]
+        assert app.view.span_s == 300.0
+        assert "-5 min" in screen_rows(app)[-2]
         await pilot.press("left")
-        assert any(row.startswith("  at ") for row in app.rows())
+        assert any(row.startswith("  at ") for row in screen_rows(app))
         await pilot.press("end")
-        assert not any(row.startswith("  at ") for row in app.rows())
+        assert not any(row.startswith("  at ") for row in screen_rows(app))
         await pilot.click(offset=(50, 10))
-        assert app.rows()[10][50] == "│"
+        assert screen_rows(app)[10][50] == "│"
         await pilot.press("pagedown", "pagedown", "pagedown", "pagedown", "pagedown")
-        assert "ECC" in "\n".join(app.rows())
+        assert "ECC" in "\n".join(screen_rows(app))
         await pilot.press("]")
-        assert app.shown.gpu == demo_frame().snapshot.gpus[1].static.uuid
-        assert "1  H100" in app.rows()[1]
-        await pilot.press("escape")
-        assert not isinstance(app.screen, GpuDetailsScreen)
-
-
-async def test_the_screen_follows_new_frames_and_sizes() -> None:
-    app = Host(demo_frame())
-    async with shown(app, (100, 30)) as pilot:
-        await pilot.pause()
-        clock = app.rows()[0]
-        app.frame = demo_frame(later_s=20)
-        screen = app.screen
+        assert app.view.gpu == demo_frame().snapshot.gpus[1].static.uuid
+        assert "1  H100" in screen_rows(app)[1]
+        clock, screen = screen_rows(app)[0], app.screen
         assert isinstance(screen, GpuDetailsScreen)
+        await hand_in(app, source, pilot, [later(demo_frame(), 20.0)])
         screen._look()
-        assert app.rows()[0] != clock
+        assert screen_rows(app)[0] != clock
         await pilot.resize_terminal(60, 20)
         await pilot.pause(0.1)
-        assert {len(row) for row in app.rows()} == {60}
+        assert {len(row) for row in screen_rows(app)} == {60}
+        await pilot.press("escape")
+        assert not isinstance(app.screen, GpuDetailsScreen)

@@ -33,7 +33,7 @@ from gputop.features.fleet.fleet_view import (
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.expression import ExpressionError
 from gputop.output.ansi import Differ
-from gputop.paint.glyphs import Depth, Glyphs
+from gputop.paint.glyphs import Depth
 from gputop.paint.keys import NO_KEYS, Key, rebound
 from gputop.paint.line import Row
 from gputop.paint.process_columns import NO_FILTER, remembered
@@ -110,8 +110,8 @@ class FleetHelpScreen(RowsScreen):
 
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("help")
 
-    def __init__(self, theme: Theme, glyphs: Glyphs, keys: Sequence[Key]) -> None:
-        super().__init__(theme, glyphs)
+    def __init__(self, keys: Sequence[Key]) -> None:
+        super().__init__()
         self._keys = keys
 
     def rows(self, width: int) -> list[Row]:
@@ -259,7 +259,7 @@ class FleetApp(PaintedApp[FleetView]):
 
 
 def show_help(app: FleetApp) -> None:
-    app.push_screen(FleetHelpScreen(app.look, app.view.glyphs, app.table))
+    app.push_screen(FleetHelpScreen(app.table))
 
 
 def choose_theme(app: FleetApp) -> None:

@@ -12,17 +12,16 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.telling import HALF, LOST_TITLE, WORKING_POORLY, group_of
 from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING_ALARM, STATE_WORDS
-from gputop.monitor import Frame
 from gputop.paint.keys import KEYS, PAGE_KEYS, REPLAY_KEYS, Key, page_keys, rebound
 from gputop.paint.process_columns import BY_VERDICT
 from gputop.paint.process_table import chosen_process, key_of, order_words, selected_process
 from gputop.paint.theme import Theme
-from gputop.paint.view import View, selected_count, selected_gpu
+from gputop.paint.view import selected_count, selected_gpu
 from gputop.paint.view_changes import VIEW_KEYS, next_counted
 from gputop.paint.words import gpu_label
 from gputop.session.record_run import screenshot, toggle_recording
-from gputop.tui.keys import MainScreen
 from gputop.tui.keys.process_keys import ProcessKeys
+from gputop.tui.screens import MainScreen
 
 if TYPE_CHECKING:
     from gputop.session.player import Player
@@ -112,7 +111,7 @@ class ScreenKeys:
             view.sort,
             screen.playback.shows_past,
         )
-        screen.push_screen(HelpScreen(screen.look, view.glyphs, self._keys(), selected))
+        screen.push_screen(HelpScreen(self._keys(), selected))
 
     def release_counters(self) -> None:
         toggle = self._screen.toggle_counters
@@ -152,12 +151,7 @@ class ScreenKeys:
             return
         from gputop.tui.screens.pages import TourScreen
 
-        def seen(uuid: str) -> None:
-            screen.see(replace(screen.view, gpu=uuid))
-
-        screen.push_screen(
-            TourScreen(screen.look, lambda: screen.view, lambda: screen.playback.frame, screen.remedied, seen)
-        )
+        screen.push_screen(TourScreen(screen, screen.remedied))
 
     def theme(self) -> None:
         """Ask for a theme, on a screen that previews it."""
@@ -183,7 +177,7 @@ class ScreenKeys:
         from gputop.tui.screens.detail_screens import GpuDetailsScreen
 
         uuid = frame.snapshot.gpus[selected_gpu(frame, screen.view)].static.uuid
-        screen.push_screen(GpuDetailsScreen(screen.look, self._frame, self._view, self._see, uuid))
+        screen.push_screen(GpuDetailsScreen(screen, uuid))
 
     def open_process(self) -> None:
         screen, frame = self._screen, self._screen.playback.frame
@@ -194,18 +188,7 @@ class ScreenKeys:
 
         # Threads can only be read now: beside the past they would mislead.
         watch = None if screen.access is None or screen.playback.shows_past else screen.access.watch_threads
-        screen.push_screen(
-            ProcessDetailsScreen(screen.look, self._frame, self._view, self._see, key_of(process), watch)
-        )
-
-    def _frame(self) -> Frame | None:
-        return self._screen.playback.frame
-
-    def _view(self) -> View:
-        return self._screen.playback.shown_view(self._screen.view)
-
-    def _see(self, view: View) -> None:
-        self._screen.see(replace(view, replay=None, recording=None))
+        screen.push_screen(ProcessDetailsScreen(screen, key_of(process), watch))
 
 
 # Time: pause and replay, record, take pictures, list the findings.
@@ -257,18 +240,7 @@ class TimeKeys:
     def findings(self) -> None:
         from gputop.tui.screens.pages import FindingsScreen
 
-        screen, playback = self._screen, self._playback
-        screen.push_screen(
-            FindingsScreen(
-                screen.look,
-                screen.view.glyphs,
-                lambda: playback.frame,
-                playback.acknowledge,
-                screen.view.utc_offset_s,
-                None if playback.session is None else playback.session.alerts,
-            ),
-            lambda _: screen.paint(),
-        )
+        self._screen.push_screen(FindingsScreen(self._screen), lambda _: self._screen.paint())
 
     def record(self) -> None:
         session = self._playback.session

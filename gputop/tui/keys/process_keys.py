@@ -19,7 +19,7 @@ from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_columns import BY_VERDICT, COLUMNS, may_become_field, parse, remembered
 from gputop.paint.view import View
-from gputop.tui.keys import MainScreen
+from gputop.tui.screens import MainScreen
 
 NO_ACCESS = "these processes cannot be reached from here: a recording or a browser shows them"
 NONE = "no process is selected"
@@ -191,7 +191,7 @@ class ProcessKeys:
         def chosen(columns: tuple[str, ...]) -> None:
             screen.see(replace(screen.view, columns=columns))
 
-        screen.push_screen(ColumnsScreen(screen.look, screen.view.glyphs, screen.view.columns, chosen))
+        screen.push_screen(ColumnsScreen(screen.view.columns, chosen))
 
     def users(self) -> None:
         from gputop.tui.screens.pages import UsersScreen
@@ -202,7 +202,7 @@ class ProcessKeys:
             self._past_filters = remembered(self._past_filters, text)
             self._try_filter(text)
 
-        screen.push_screen(UsersScreen(screen.look, screen.view.glyphs, lambda: self._frame, chosen))
+        screen.push_screen(UsersScreen(screen, chosen))
 
     # -- reaching the processes -------------------------------------------------------------------------------------
 
@@ -228,9 +228,7 @@ class ProcessKeys:
             from gputop.tui.screens.process_screens import SignalScreen
 
             addressees = [Addressee(_identity(p), p.static.user, p.static.command or p.static.name) for p in processes]
-            screen.push_screen(
-                SignalScreen(screen.look, screen.view.glyphs, addressees, screen.access.send, self._signalled, number)
-            )
+            screen.push_screen(SignalScreen(addressees, screen.access.send, self._signalled, number))
 
     def _signalled(self, words: str) -> None:
         self.untag()
@@ -242,7 +240,7 @@ class ProcessKeys:
             from gputop.tui.screens.process_screens import EnvironmentScreen
 
             environment = screen.access.environment(_identity(process))
-            screen.push_screen(EnvironmentScreen(screen.look, screen.view.glyphs, environment, _command(process)))
+            screen.push_screen(EnvironmentScreen(environment, _command(process)))
 
     def stacks(self) -> None:
         """The deep look at the process under the cursor and at its busiest loader."""
@@ -259,8 +257,6 @@ class ProcessKeys:
         loader = None if busiest is None else _identity(busiest)
         screen.push_screen(
             StacksScreen(
-                screen.look,
-                screen.view.glyphs,
                 process.pid,
                 _command(process),
                 lambda: access.look(_identity(process), loader),

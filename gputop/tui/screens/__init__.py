@@ -1,1 +1,57 @@
-"""The screens that open over the main one."""
+"""The screens that open above the main one; here is what they and the keys need of that one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from textual.geometry import Size
+from textual.screen import Screen
+
+from gputop.model.inspection import ProcessAccess
+from gputop.monitor import Frame
+from gputop.paint.theme import Theme
+from gputop.paint.view import View
+from gputop.session.player import Playback
+
+
+class MainScreen(Protocol):
+    """The main screen: what it shows, and how to show something else."""
+
+    view: View
+    look: Theme
+    playback: Playback
+    access: ProcessAccess | None
+    toggle_counters: Callable[[], str] | None
+    remedied: Callable[[], Frame] | None
+
+    @property
+    def size(self) -> Size: ...
+    @property
+    def screen_stack(self) -> list[Screen[Any]]: ...
+
+    def see(self, view: View) -> None:
+        """Show the main screen in another state."""
+
+    def say(self, text: str) -> None:
+        """Show a message for some seconds."""
+
+    def paint(self) -> None:
+        """Paint the main screen."""
+
+    def paint_soon(self) -> None:
+        """Paint it at once, or together with what comes within the next moment."""
+
+    def ready(self) -> None:
+        """Called by a source, from any thread, when it has something new."""
+
+    def open_palette(self) -> None:
+        """Open the command palette, unless it is open."""
+
+    def leave(self) -> None:
+        """End the program."""
+
+    def push_screen(self, screen: Screen[Any], callback: Callable[[Any], None] | None = None) -> object: ...
+    def refresh(self, *, repaint: bool = True, layout: bool = False) -> object: ...
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> object: ...
+    def action_suspend_process(self) -> None: ...

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 from rich.text import Text
 from textual import events
@@ -19,9 +19,9 @@ from textual.theme import Theme as BoxTheme
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
-from gputop.paint.glyphs import COLOUR, Glyphs, ascii_only
+from gputop.paint.glyphs import Glyphs, ascii_only
 from gputop.paint.theme import PALETTES, THEMES, Theme
-from gputop.tui.screens.scrolling import ClosesOnce, hints_of, page_bindings
+from gputop.tui.screens.scrolling import ClosesOnce, glyphs_of, hints_of, page_bindings
 from gputop.tui.terminal.painted_lines import copy_sequence
 
 # The frame, its colours, and the box that shows a text.
@@ -35,14 +35,8 @@ def framed(screen: Screen[Any], box: Widget) -> None:
     coloured(screen.app)
     if screen.app.size.height < LEAST_FRAMED:
         box.add_class("low")
-    elif is_ascii(screen.app):
+    elif glyphs_of(screen.app).name == "ascii":
         box.styles.border = ("ascii", "white")
-
-
-def is_ascii(app: App[Any]) -> bool:
-    """Whether the screen below is drawn in ASCII."""
-    view = getattr(app, "view", None)
-    return view is not None and view.glyphs.name == "ascii"
 
 
 def coloured(app: App[Any]) -> None:
@@ -68,26 +62,22 @@ def _box_theme(look: Theme, name: str) -> BoxTheme:
         return replace(builtin, name=name, primary="ansi_default", variables={**builtin.variables, **plain})
     return BoxTheme(
         name=name,
-        primary=colours["blue"],
-        secondary=colours["teal"],
-        warning=colours["amber"],
-        error=colours["red"],
-        success=colours["green"],
-        accent=colours["blue"],
-        foreground=colours["text"],
-        background=colours["background"],
-        surface=colours["bar"],
-        panel=colours["bar"],
         dark=row.dark,
-        variables={
-            "block-cursor-background": colours["select"],
-            "block-cursor-foreground": colours["bright"],
-            "block-cursor-blurred-background": colours["select"],
-            "block-cursor-blurred-foreground": colours["bright"],
-            "input-cursor-background": colours["text"],
-            "input-cursor-foreground": colours["background"],
-        },
+        **cast("dict[str, Any]", {ours: colours[theirs] for ours, theirs in COLOURS.items()}),
+        variables={ours: colours[theirs] for ours, theirs in CURSORS.items()},
     )
+
+
+COLOURS = {
+    "primary": "blue", "secondary": "teal", "warning": "amber", "error": "red", "success": "green", "accent": "blue",
+    "foreground": "text", "background": "background", "surface": "bar", "panel": "bar",
+}  # fmt: skip
+"""Textual's name of a colour -> the palette's."""
+CURSORS = {
+    "block-cursor-background": "select", "block-cursor-foreground": "bright",
+    "block-cursor-blurred-background": "select", "block-cursor-blurred-foreground": "bright",
+    "input-cursor-background": "text", "input-cursor-foreground": "background",
+}  # fmt: skip
 
 
 class TextBox(ModalScreen[None], ClosesOnce[None]):
@@ -114,16 +104,15 @@ class TextBox(ModalScreen[None], ClosesOnce[None]):
     def compose(self) -> ComposeResult:
         with VerticalScroll(can_focus=False):
             text = self.text.rstrip("\n")
-            yield Static(ascii_only(text) if is_ascii(self.app) else text, markup=False)
+            yield Static(ascii_only(text) if glyphs_of(self.app).name == "ascii" else text, markup=False)
 
     def on_mount(self) -> None:
         box = self.query_one(VerticalScroll)
         framed(self, box)
-        if is_ascii(self.app):
+        if glyphs_of(self.app).name == "ascii":
             box.styles.border_left = box.styles.border_right = None
         box.border_title = self._title
-        glyphs = self.app.view.glyphs if hasattr(self.app, "view") else COLOUR
-        hints = hints_of(self.app, glyphs, (("closes", "list_close"), ("scroll", "list_up", "list_down")))
+        hints = hints_of(self.app, glyphs_of(self.app), (("closes", "list_close"), ("scroll", "list_up", "list_down")))
         box.border_subtitle = "   ".join(text for text, _ in hints)
 
     def action_close(self) -> None:

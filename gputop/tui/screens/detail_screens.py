@@ -20,9 +20,9 @@ from gputop.monitor import Frame
 from gputop.paint.detail_page import LABEL_WIDTH, DetailsPainted, DetailsView, after_key
 from gputop.paint.gpu_page import gpu_details
 from gputop.paint.process_page import find, process_details
-from gputop.paint.theme import Theme
 from gputop.paint.view import ProcessKey, View
 from gputop.paint.view_changes import other_gpu
+from gputop.tui.screens import MainScreen
 from gputop.tui.screens.scrolling import ClosesOnce, page_bindings, press
 from gputop.tui.terminal.painted_lines import Lines
 
@@ -32,27 +32,25 @@ WHEEL_ROWS = 3
 
 
 class DetailsScreen(ClosesOnce[None]):
-    """Painted rows on a time axis. ``frame`` and ``view`` give what is newest; ``see`` takes a changed view."""
+    """Painted rows on a time axis, of what the main screen shows and in its view."""
 
     PAGES: ClassVar[tuple[str, ...]] = ("details",)
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("details")
 
-    def __init__(
-        self,
-        theme: Theme,
-        frame: Callable[[], Frame | None],
-        view: Callable[[], View],
-        see: Callable[[View], None],
-    ) -> None:
+    def __init__(self, main: MainScreen) -> None:
         super().__init__()
-        self.newest = frame
-        self.view = view
-        self.see = see
-        self.state = DetailsView(view())
+        self.main = main
+        self.state = DetailsView(self._view())
         self._shown: Frame | None = None
         self._painted: DetailsPainted | None = None
         # Kept here, because a screen that is closed before it is composed is mounted without it.
-        self._lines = Lines(theme)
+        self._lines = Lines()
+
+    def _view(self) -> View:
+        return self.main.playback.shown_view(self.main.view)
+
+    def _see(self, view: View) -> None:
+        self.main.see(replace(view, replay=None, recording=None))
 
     @abstractmethod
     def details(self, frame: Frame, width: int, height: int) -> DetailsPainted:
@@ -69,14 +67,14 @@ class DetailsScreen(ClosesOnce[None]):
         self.paint()
 
     def _look(self) -> None:
-        if self.newest() is not self._shown or self.view() != self.state.view:
+        if self.main.playback.frame is not self._shown or self._view() != self.state.view:
             self.paint()
 
     def paint(self) -> None:
         """Draw the newest frame."""
-        frame = self._shown = self.newest()
+        frame = self._shown = self.main.playback.frame
         width, height = self.app.size
-        self.state = replace(self.state, view=self.view())
+        self.state = replace(self.state, view=self._view())
         if frame is not None and width and height:
             self._painted = self.details(frame, width, height)
             self._lines.set_rows(self._painted.rows)
@@ -89,8 +87,8 @@ class DetailsScreen(ClosesOnce[None]):
         if self._painted is None:
             return
         self.state = after_key(self.state, key_id, self._painted)
-        if self.state.view != self.view():
-            self.see(self.state.view)
+        if self.state.view != self._view():
+            self._see(self.state.view)
         self.paint()
 
     def on_mouse_scroll_down(self) -> None:
@@ -123,15 +121,8 @@ class GpuDetailsScreen(DetailsScreen):
     PAGES: ClassVar[tuple[str, ...]] = ("details", "onegpu")
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("onegpu")
 
-    def __init__(
-        self,
-        theme: Theme,
-        frame: Callable[[], Frame | None],
-        view: Callable[[], View],
-        see: Callable[[View], None],
-        uuid: str,
-    ) -> None:
-        super().__init__(theme, frame, view, see)
+    def __init__(self, main: MainScreen, uuid: str) -> None:
+        super().__init__(main)
         self._uuid = uuid
 
     def details(self, frame: Frame, width: int, height: int) -> DetailsPainted:
@@ -139,11 +130,11 @@ class GpuDetailsScreen(DetailsScreen):
 
     def action_other(self, step: int) -> None:
         """The next or previous GPU; the main screen selects it, too."""
-        frame = self.newest()
+        frame = self.main.playback.frame
         if frame is not None and frame.snapshot.gpus:
-            view = other_gpu(replace(self.view(), gpu=self._uuid), frame, step)
+            view = other_gpu(replace(self._view(), gpu=self._uuid), frame, step)
             self._uuid = view.gpu or self._uuid
-            self.see(view)
+            self._see(view)
             self.paint()
 
 
@@ -156,15 +147,9 @@ class ProcessDetailsScreen(DetailsScreen):
     """``watch`` opens a reader of the process's threads; None where they cannot be read, as in a replay."""
 
     def __init__(
-        self,
-        theme: Theme,
-        frame: Callable[[], Frame | None],
-        view: Callable[[], View],
-        see: Callable[[View], None],
-        key: ProcessKey,
-        watch: Callable[[ProcessIdentity], WatchedThreads] | None = None,
+        self, main: MainScreen, key: ProcessKey, watch: Callable[[ProcessIdentity], WatchedThreads] | None
     ) -> None:
-        super().__init__(theme, frame, view, see)
+        super().__init__(main)
         self._key = key
         self._last: ProcessSample | None = None
         self._threads = None if watch is None else watch(ProcessIdentity(key[0], key[1]))

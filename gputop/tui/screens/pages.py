@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
+from msgspec.structs import replace
 from textual.binding import BindingType
 
 from gputop.diagnosis.types import Finding
-from gputop.model.alert_board import AlertBoard
 from gputop.monitor import Frame
-from gputop.paint.glyphs import Glyphs
 from gputop.paint.help_rows import Selected, help_rows
 from gputop.paint.keys import FAR, Key
 from gputop.paint.line import Line, Row
 from gputop.paint.process_table import NO_JOB, UNKNOWN, Grouping, groups, hidden_words, summary_head, summary_row
-from gputop.paint.theme import Theme
 from gputop.paint.tour_rows import STEPS, position_of, tour_rows
 from gputop.paint.verdict_history import alert_rows, alert_title, finding_blocks
-from gputop.paint.view import View
+from gputop.tui.screens import MainScreen
 from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen, page_bindings
 
 REPAINT_S = 1.0
@@ -31,8 +29,8 @@ class HelpScreen(RowsScreen):
     PAGES: ClassVar[tuple[str, ...]] = ("list", "help")
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("help")
 
-    def __init__(self, theme: Theme, glyphs: Glyphs, keys: Sequence[Key], selected: Selected) -> None:
-        super().__init__(theme, glyphs)
+    def __init__(self, keys: Sequence[Key], selected: Selected) -> None:
+        super().__init__()
         self._keys = keys
         self._selected = selected
 
@@ -44,26 +42,16 @@ class HelpScreen(RowsScreen):
 
 
 class TourScreen(RowsScreen):
-    """``frame`` gives the demo's newest frame, ``after`` that of the node with its remedies, ``on_seen`` the last
-    GPU."""
+    """``after`` gives the newest frame of the node with its remedies. The GPU shown last is selected afterwards."""
 
     PAGES: ClassVar[tuple[str, ...]] = ("list", "tour")
     KEYS = (("next", "tour_next"), ("back", "tour_back"), ("first", "tour_go_1"), ("last", f"tour_go_{len(STEPS)}"))
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("tour")
 
-    def __init__(
-        self,
-        theme: Theme,
-        view: Callable[[], View],
-        frame: Callable[[], Frame | None],
-        after: Callable[[], Frame],
-        on_seen: Callable[[str], None],
-    ) -> None:
-        super().__init__(theme, view().glyphs)
-        self._view = view
-        self._frame = frame
+    def __init__(self, main: MainScreen, after: Callable[[], Frame]) -> None:
+        super().__init__()
+        self._main = main
         self._after = after
-        self._on_seen = on_seen
         self._at = 0
 
     def on_mount(self) -> None:
@@ -71,10 +59,10 @@ class TourScreen(RowsScreen):
         self.set_interval(REPAINT_S, self.paint)
 
     def rows(self, width: int) -> list[Row]:
-        now = self._frame()
+        now = self._main.playback.frame
         if now is None:
             return [Line().add(" nothing was measured yet", "dim").row(width)]
-        return tour_rows(now, self._after(), self._at, self._view(), width, self.app.size.height - 1)
+        return tour_rows(now, self._after(), self._at, self._main.view, width, self.app.size.height - 1)
 
     def action_step(self, steps: int) -> None:
         """Go ``steps`` pages on; after the last one the screen closes."""
@@ -89,10 +77,10 @@ class TourScreen(RowsScreen):
         self.action_scroll(-FAR)
 
     def action_close(self) -> None:
-        now = self._frame()
+        now = self._main.playback.frame
         position = None if now is None else position_of(now, self._at)
         if now is not None and position is not None:
-            self._on_seen(now.snapshot.gpus[position].static.uuid)
+            self._main.see(replace(self._main.view, gpu=now.snapshot.gpus[position].static.uuid))
         super().action_close()
 
 
@@ -100,17 +88,15 @@ class TourScreen(RowsScreen):
 
 
 class UsersScreen(ListScreen):
-    """``frame`` gives the newest frame whenever it is painted; ``chosen`` takes a filter for the process table."""
+    """``chosen`` takes a filter for the process table."""
 
     PAGES: ClassVar[tuple[str, ...]] = ("list", "users")
     KEYS = (("by user or job", "users_regroup"), ("show only theirs", "users_take"))
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("users")
 
-    def __init__(
-        self, theme: Theme, glyphs: Glyphs, frame: Callable[[], Frame | None], chosen: Callable[[str], None]
-    ) -> None:
-        super().__init__(theme, glyphs)
-        self._frame = frame
+    def __init__(self, main: MainScreen, chosen: Callable[[str], None]) -> None:
+        super().__init__()
+        self._main = main
         self._chosen = chosen
         self._by: Grouping = "user"
         self._names: list[str] = []
@@ -126,7 +112,7 @@ class UsersScreen(ListScreen):
         return 2
 
     def rows(self, width: int) -> list[Row]:
-        frame = self._frame()
+        frame = self._main.playback.frame
         if frame is None:
             return [Line().add(" nothing was measured yet", "dim").row(width)]
         user_groups = groups(frame, self._by)
@@ -159,38 +145,21 @@ class UsersScreen(ListScreen):
 # The alerts, and the findings below: every change of a verdict or badge. Sticky ones can be acknowledged.
 
 
-class Alerts(Protocol):
-    """The alerts of a live run."""
-
-    def board(self) -> AlertBoard: ...
-    def toggle_silence(self, name: str) -> None: ...
-
-
 class FindingsScreen(RowsScreen):
-    """A list with a cursor on one alert or finding. ``frame`` gives the newest frame whenever it is painted."""
+    """A list with a cursor on one alert or finding. What was acknowledged is seen on the main screen afterwards."""
 
     PAGES: ClassVar[tuple[str, ...]] = ("list", "findings")
     KEYS: Hints = (("acknowledge", "findings_acknowledge"),)
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("findings")
 
-    def __init__(
-        self,
-        theme: Theme,
-        glyphs: Glyphs,
-        frame: Callable[[], Frame | None],
-        acknowledge: Callable[[int, str], None],
-        utc_offset_s: float,
-        alerts: Alerts | None = None,
-    ) -> None:
-        super().__init__(theme, glyphs)
-        self._frame = frame
-        self._acknowledge = acknowledge
-        self._utc_offset_s = utc_offset_s
-        self._alerts = alerts
+    def __init__(self, main: MainScreen) -> None:
+        super().__init__()
+        self._main = main
+        self._alerts = None if main.playback.session is None else main.playback.session.alerts
         self._cursor = 0
         self._shown: list[Finding | str] = []
         """What the cursor can be on: names of alerts, then findings."""
-        if alerts is not None:
+        if self._alerts is not None:
             self.KEYS = (("acknowledge", "findings_acknowledge"), ("silence", "findings_silence"))
 
     def on_mount(self) -> None:
@@ -199,7 +168,7 @@ class FindingsScreen(RowsScreen):
             self.set_interval(REPAINT_S, self.paint)
 
     def rows(self, width: int) -> list[Row]:
-        frame = self._frame()
+        frame = self._main.playback.frame
         rows: list[Row] = []
         self._shown = []
         last = self._count(frame) - 1
@@ -208,10 +177,10 @@ class FindingsScreen(RowsScreen):
             board = self._alerts.board()
             rows.append(alert_title(board, self._glyphs, width))
             for alert in board.rows:
-                block = alert_rows(alert, frame.snapshot.t, self._glyphs, width, self._utc_offset_s)
+                block = alert_rows(alert, frame.snapshot.t, self._glyphs, width, self._main.view.utc_offset_s)
                 self._add(rows, alert.name, block)
             rows.append(Line().row(width))
-        blocks = [] if frame is None else finding_blocks(frame, self._glyphs, width, self._utc_offset_s)
+        blocks = [] if frame is None else finding_blocks(frame, self._glyphs, width, self._main.view.utc_offset_s)
         rows.append(Line().add(f" findings {len(blocks)}", "title").row(width))
         if not blocks:
             rows.append(Line().add("  nothing was found yet: a verdict needs about half a minute", "dim").row(width))
@@ -248,7 +217,7 @@ class FindingsScreen(RowsScreen):
     def action_acknowledge(self) -> None:
         finding = self._shown[self._cursor] if self._shown else None
         if isinstance(finding, Finding) and finding.kind == "badge" and finding.sticky:
-            self._acknowledge(finding.gpu, finding.id)
+            self._main.playback.acknowledge(finding.gpu, finding.id)
             self.paint()
 
     def action_silence(self) -> None:

@@ -9,7 +9,6 @@ from textual.binding import BindingType
 from textual.message import Message
 
 from gputop.model.inspection import DeepLook, Environment, ProcessIdentity, SignalOutcome
-from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Row
 from gputop.paint.process_actions import (
     MOST_NAMED,
@@ -24,7 +23,6 @@ from gputop.paint.process_actions import (
     waiting_rows,
 )
 from gputop.paint.process_columns import DEFAULT, column_rows, heading_rows, listed, moved, toggled
-from gputop.paint.theme import Theme
 from gputop.system.worker import Worker
 from gputop.tui.screens.box import Prompt
 from gputop.tui.screens.scrolling import Hints, ListScreen, RowsScreen, page_bindings
@@ -37,8 +35,8 @@ class EnvironmentScreen(RowsScreen):
     KEYS = (("secrets", "environment_reveal"), ("find", "environment_find"))
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("environment")
 
-    def __init__(self, theme: Theme, glyphs: Glyphs, environment: Environment, command: str) -> None:
-        super().__init__(theme, glyphs)
+    def __init__(self, environment: Environment, command: str) -> None:
+        super().__init__()
         self._environment = environment
         self._command = command
         self._revealed = False
@@ -79,10 +77,8 @@ class StacksScreen(RowsScreen):
     KEYS = WITHOUT_COPIES
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("stacks")
 
-    def __init__(
-        self, theme: Theme, glyphs: Glyphs, pid: int, command: str, look: Callable[[], DeepLook], *, may_copy: bool
-    ) -> None:
-        super().__init__(theme, glyphs)
+    def __init__(self, pid: int, command: str, look: Callable[[], DeepLook], *, may_copy: bool) -> None:
+        super().__init__()
         self._pid = pid
         self._command = command
         self._may_copy = may_copy
@@ -132,14 +128,12 @@ class SignalScreen(ListScreen):
 
     def __init__(
         self,
-        theme: Theme,
-        glyphs: Glyphs,
         addressees: Sequence[Addressee],
         send: Callable[[ProcessIdentity, int], SignalOutcome],
         done: Callable[[str], None],
         chosen: int | None = None,
     ) -> None:
-        super().__init__(theme, glyphs)
+        super().__init__()
         self._addressees = addressees
         self._send = send
         self._done = done
@@ -208,10 +202,8 @@ class ColumnsScreen(ListScreen):
     )
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("columns")
 
-    def __init__(
-        self, theme: Theme, glyphs: Glyphs, columns: tuple[str, ...], chosen: Callable[[tuple[str, ...]], None]
-    ) -> None:
-        super().__init__(theme, glyphs)
+    def __init__(self, columns: tuple[str, ...], chosen: Callable[[tuple[str, ...]], None]) -> None:
+        super().__init__()
         self._columns = columns
         self._chosen = chosen
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult
@@ -12,10 +12,9 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.screen import Screen, ScreenResultType
 
-from gputop.paint.glyphs import Glyphs, keys_shown
+from gputop.paint.glyphs import COLOUR, Glyphs, keys_shown
 from gputop.paint.keys import FAR, USUAL, Key, keys_of
 from gputop.paint.line import Line, Row, Target, for_terminal
-from gputop.paint.theme import Theme
 from gputop.tui.terminal.painted_lines import Lines
 
 
@@ -32,6 +31,12 @@ def page_bindings(group: str) -> list[BindingType]:
         )
         for key in keys_of((group,))
     ]  # fmt: skip
+
+
+def glyphs_of(app: App[Any]) -> Glyphs:
+    """The characters that the screen below is drawn with."""
+    view = getattr(app, "view", None)
+    return COLOUR if view is None else view.glyphs
 
 
 Hints = tuple[tuple[str, ...], ...]
@@ -74,13 +79,16 @@ class RowsScreen(ClosesOnce[None]):
     KEYS: Hints = ()
     BINDINGS: ClassVar[list[BindingType]] = page_bindings("list")
 
-    def __init__(self, theme: Theme, glyphs: Glyphs) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._glyphs = glyphs
         self._first = 0
         self._last_row = Line().target()
         # Kept here, because a screen that is closed before it is composed is mounted without it.
-        self._lines = Lines(theme)
+        self._lines = Lines()
+
+    @property
+    def _glyphs(self) -> Glyphs:
+        return glyphs_of(self.app)
 
     @abstractmethod
     def rows(self, width: int) -> list[Row]:
@@ -147,8 +155,8 @@ class RowsScreen(ClosesOnce[None]):
 class ListScreen(RowsScreen):
     """Scrolls so that the cursor's row is visible; ``entries`` and ``above`` give its size and place."""
 
-    def __init__(self, theme: Theme, glyphs: Glyphs) -> None:
-        super().__init__(theme, glyphs)
+    def __init__(self) -> None:
+        super().__init__()
         self.cursor = 0
 
     @abstractmethod

@@ -20,7 +20,7 @@ from textual.widget import Widget
 from gputop.model.quantity import terminal_safe
 from gputop.output.ansi import Differ
 from gputop.paint.line import Line, Row
-from gputop.paint.theme import Theme
+from gputop.paint.theme import THEMES, Theme
 
 
 class Lines(Widget, can_focus=False):
@@ -28,8 +28,15 @@ class Lines(Widget, can_focus=False):
 
     DEFAULT_CSS = "Lines { width: 100%; height: 100%; }"
 
-    def __init__(self, theme: Theme, write: Callable[[str], None] | None = None, differ: Differ | None = None) -> None:
-        """With ``write`` and ``differ`` changes go straight to the terminal, when nothing lies above this widget.
+    def __init__(
+        self,
+        theme: Theme | None = None,
+        write: Callable[[str], None] | None = None,
+        differ: Differ | None = None,
+    ) -> None:
+        """Without a theme the colours are the app's, its ``look``.
+
+        With ``write`` and ``differ`` changes go straight to the terminal, when nothing lies above this widget.
 
         Textual's compositor would write whole segments, each with its colours set and reset. What it draws later, for
         whatever reason, comes from the same rows.
@@ -106,7 +113,7 @@ class Lines(Widget, can_focus=False):
         return strip
 
     def _style(self, name: str) -> Style:
-        theme = self._theme
+        theme: Theme = getattr(self.app, "look", THEMES["dark"]) if self._theme is None else self._theme
         look = theme.look(name)
         if theme.colourless:
             return Style(bold=look.bold, dim=look.faint, reverse=look.reverse, underline=look.underline)

@@ -8,21 +8,18 @@ import time
 from pathlib import Path
 
 import pytest
-from textual.app import App, ComposeResult
 
 from gputop.model.inspection import ProcessIdentity, ThreadList
-from gputop.model.snapshot import ProcessSample
-from gputop.monitor import Frame, Monitor
+from gputop.monitor import Monitor
 from gputop.paint.process_page import find
 from gputop.paint.process_table import key_of
-from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.sources.processes import requested_looks
 from gputop.sources.processes.requested_looks import MOST_LISTED_THREADS, PROCESS_GONE, ThreadWatch, read_threads
 from gputop.tui.node_app import GputopApp
 from gputop.tui.screens.detail_screens import GpuDetailsScreen, ProcessDetailsScreen
 from gputop.tui.terminal.painted_lines import Lines
-from tests.support.fake_app import playback_on
+from tests.support.fake_app import app_on, hand_in, playback_on, screen_rows
 from tests.support.frames import demo_frame
 from tests.support.scenes import SOME_THREADS, gpu, snap, train
 from tests.support.steady_pilot import shown
@@ -117,69 +114,6 @@ class Reader:
         self.closed = True
 
 
-class Host(App[None]):
-    """The screen alone, on one frame."""
-
-    def __init__(self, frame: Frame, p: ProcessSample) -> None:
-        super().__init__()
-        self.frame, self.p = frame, p
-        self.shown = View()
-        self.readers: list[Reader] = []
-
-    def compose(self) -> ComposeResult:
-        yield Lines(THEMES["dark"])
-
-    def see(self, view: View) -> None:
-        self.shown = view
-
-    def watch(self, identity: ProcessIdentity) -> Reader:
-        self.readers.append(Reader(identity))
-        return self.readers[-1]
-
-    def on_mount(self) -> None:
-        get = (lambda: self.frame, lambda: self.shown, self.see)
-        self.push_screen(ProcessDetailsScreen(THEMES["dark"], *get, key_of(self.p), self.watch))
-
-    def rows(self) -> list[str]:
-        lines = self.screen.query_one(Lines)
-        return ["".join(s.text for s in strip) for strip in lines.render_lines(lines.size.region)]
-
-
-async def test_the_screen_reads_threads_while_it_is_open() -> None:
-    frame = demo_frame()
-    p = next(p for p in frame.snapshot.processes if p.role == "gpu")
-    app = Host(frame, p)
-    async with shown(app, (120, 60)) as pilot:
-        await pilot.pause()
-        assert "reading them" in "\n".join(app.rows())
-        (reader,) = app.readers
-        assert reader.identity == ProcessIdentity(p.pid, p.starttime) and reader.asked
-        reader.latest = SOME_THREADS
-        screen = app.screen
-        assert isinstance(screen, ProcessDetailsScreen)
-        screen._look()
-        assert "cuda-EvtHandlr" in "\n".join(app.rows())
-        await pilot.press("escape")
-        await pilot.pause()
-        assert reader.closed
-        assert not isinstance(app.screen, ProcessDetailsScreen)
-
-
-async def test_the_screen_remembers_a_process_that_ends_while_it_is_looked_at() -> None:
-    monitor = Monitor()
-    p = train()
-    frame = monitor.feed(snap(0, gpu(), [p]))
-    app = Host(frame, p)
-    async with shown(app, (100, 40)) as pilot:
-        await pilot.pause()
-        app.frame = monitor.feed(snap(1, gpu(), []))
-        assert find(app.frame, key_of(p)) is None
-        screen = app.screen
-        assert isinstance(screen, ProcessDetailsScreen)
-        screen._look()
-        assert "has ended" in app.rows()[1] and "python train.py" in "\n".join(app.rows())
-
-
 class Access:
     """Reaches no process but hands out readers of threads."""
 
@@ -193,6 +127,40 @@ class Access:
 
 def _main_screen(access: Access | None = None, view: View | None = None) -> GputopApp:
     return GputopApp(view or View(), "dark", playback_on(demo_frame()), access=access)  # type: ignore[arg-type]
+
+
+async def test_the_screen_reads_threads_while_it_is_open() -> None:
+    p = next(p for p in demo_frame().snapshot.processes if p.role == "gpu")
+    access = Access()
+    app = _main_screen(access, View(process=key_of(p)))
+    async with shown(app, (120, 60)) as pilot:
+        await pilot.press("enter")
+        assert "reading them" in "\n".join(screen_rows(app))
+        (reader,) = access.readers
+        assert reader.identity == ProcessIdentity(p.pid, p.starttime) and reader.asked
+        reader.latest = SOME_THREADS
+        screen = app.screen
+        assert isinstance(screen, ProcessDetailsScreen)
+        screen._look()
+        assert "cuda-EvtHandlr" in "\n".join(screen_rows(app))
+        await pilot.press("escape")
+        await pilot.pause()
+        assert reader.closed
+        assert not isinstance(app.screen, ProcessDetailsScreen)
+
+
+async def test_the_screen_remembers_a_process_that_ends_while_it_is_looked_at() -> None:
+    monitor = Monitor()
+    p = train()
+    app, source = app_on(monitor.feed(snap(0, gpu(), [p])))
+    async with shown(app, (100, 40)) as pilot:
+        await pilot.press("enter")
+        await hand_in(app, source, pilot, [snap(1, gpu(), [])])
+        assert app.frame is not None and find(app.frame, key_of(p)) is None
+        screen = app.screen
+        assert isinstance(screen, ProcessDetailsScreen)
+        screen._look()
+        assert "has ended" in screen_rows(app)[1] and "python train.py" in "\n".join(screen_rows(app))
 
 
 async def test_enter_opens_the_process_under_the_cursor_and_escape_goes_back() -> None:
