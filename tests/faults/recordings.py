@@ -7,7 +7,7 @@ from tests.support.recording_frames import frame
 
 BACK, BOMBS, REPORT = (
     "tests/recording/test_set_back.py::",
-    "tests/recording/test_recording_bombs.py::",
+    "tests/recording/test_recording_damage.py::",
     "tests/session/test_report.py::",
 )
 MARKS, RECORDER = "tests/sources/test_marks.py::", "tests/recording/test_recording_writer.py::"
@@ -44,7 +44,7 @@ def rows() -> list[Row]:
             REPORT + "test_frames_between_which_no_time_passes_are_reported"),
         Row("a gzip bomb", "1 MB that unfolds into 1 GB of newlines, of {} lines, or of other lines",
             "a gap, or that it is no recording", "what came before it; at most 3 s of CPU", None,
-            BOMBS + "test_a_bomb_costs_no_more_than_three_seconds"),
+            BOMBS + "test_a_bomb_costs_neither_three_seconds_nor_200_mb"),
         Row("a mark that a listener has no room for", "one of two has too many waiting", "the mark is lost to 1 of 2",
             "the other has it", 1,
             MARKS + "test_a_mark_that_one_of_two_listeners_lost_is_an_error_and_says_whose"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import pytest
@@ -22,14 +21,13 @@ from gputop.model.snapshot import (
     HostSample,
     Machine,
     MainTime,
-    OwnCost,
     ProcessSample,
     ProcessStatic,
     Snapshot,
 )
 from gputop.recording.decode import Decoder
-from gputop.recording.encode import Encoder
-from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError
+from gputop.recording.encode import Encoder, run_line
+from gputop.recording.format import GPU_COLUMNS, HOST_COLUMNS, PROCESS_COLUMNS, RecordingError, RunFacts
 from tests.support.examples import any_text, looks
 from tests.support.recording_frames import T0, frame, frames, rounded
 
@@ -145,15 +143,6 @@ def test_any_snapshot_is_read_back_as_it_was_rounded(snapshot: Snapshot) -> None
     assert replace(back, machine=snapshot.machine) == once
 
 
-def test_a_stream_is_read_back_frame_by_frame() -> None:
-    given = [replace(frame(k), own=OwnCost(1.0, 2.0)) for k in range(70)]
-    back = read_back(given)
-    assert [replace(s, machine=g.machine, own=g.own) for s, g in zip(back, given, strict=True)] == [
-        rounded(g) for g in given
-    ]
-    assert {s.machine.source for s in back} == {"recorded"}
-
-
 def test_floats_keep_four_digits_but_bytes_counters_and_times_keep_their_steps() -> None:
     gpu = replace(
         frame(0).gpus[0],
@@ -170,32 +159,6 @@ def test_floats_keep_four_digits_but_bytes_counters_and_times_keep_their_steps()
     assert back.gpus[0].lost_since == 1_780_000_123.456
     assert back.gpus[0].pcie_rx_bytes_per_s == 1.235e9
     assert back.t == 1_780_000_000.123
-
-
-def test_what_is_not_finite_is_written_as_null() -> None:
-    gpu = replace(frame(0).gpus[0], util_pct=math.nan, power_w=math.inf, energy_j=-math.inf)
-    (back,) = read_back([replace(frame(0), gpus=(gpu,))])
-    assert (back.gpus[0].util_pct, back.gpus[0].power_w, back.gpus[0].energy_j) == (None, None, None)
-
-
-def test_columns_are_mapped_by_name_and_unknown_ones_ignored() -> None:
-    key, row = lines_of(frame(0))
-    order = list(range(len(key["gpu_cols"])))[::-1]
-    key["gpu_cols"] = [key["gpu_cols"][i] for i in order] + ["warp_drive_pct"]
-    row["gpus"] = [[cells[i] for i in order] + [{"any": "thing"}] for cells in row["gpus"]]
-    (back,), _ = decoded(key, row)
-    assert back.gpus == rounded(frame(0)).gpus
-
-
-def test_a_column_that_was_not_recorded_is_none() -> None:
-    key, row = lines_of(frame(0))
-    place = key["gpu_cols"].index("power_w")
-    del key["gpu_cols"][place]
-    for cells in row["gpus"]:
-        del cells[place]
-    (back,), _ = decoded(key, row)
-    assert back.gpus[0].power_w is None
-    assert back.gpus[0].util_pct == rounded(frame(0)).gpus[0].util_pct
 
 
 LOOKS = MainLooks((("queue", 2), ("run", 1)))
@@ -385,22 +348,12 @@ def test_escape_and_direction_characters_never_come_out_of_a_recording() -> None
     # The repr escapes exactly what a terminal would obey.
     assert repr(asdict(back)).count("a?[2Jb??c?? d") == 15
     assert "\\" not in repr(asdict(back))
-
-
-def test_clean_text_keeps_ordinary_words_of_any_language() -> None:
-    assert clean_text("träin 訓練 🚀 ↳") == "träin 訓練 🚀 ↳"
-    assert clean_text("x" * 10_000) == "x" * 4096
-
-
-def test_a_process_that_appears_between_keys_is_introduced_before_its_frame() -> None:
-    late = replace(frame(1), processes=(*frame(1).processes, replace(frame(1).processes[0], pid=77)))
-    back = read_back([frame(0), late])
-    assert back[1].processes[-1].static == frame(1).processes[0].static
+    assert clean_text("träin 訓練 🚀 ↳") == "träin 訓練 🚀 ↳" and clean_text("x" * 10_000) == "x" * 4096
 
 
 def test_facts_of_many_processes_fit_into_lines_that_a_reader_takes() -> None:
     rows = tuple(
-        replace(frame(0).processes[0], pid=pid, static=ProcessStatic("ml", "é" * 4096, "python")) for pid in range(500)
+        replace(frame(0).processes[0], pid=pid, static=ProcessStatic("ml", "é" * 4096, "python")) for pid in range(100)
     )
     given = replace(frame(0), processes=rows)
     assert max(map(len, Encoder().key_lines(given))) < 2 << 20
@@ -456,3 +409,26 @@ def test_the_same_gpus_stay_the_same_objects_over_key_lines() -> None:
         lines += encoder.key_lines(snapshot) + encoder.frame_lines(snapshot)
     back = [s for line in lines if (s := decoder.feed(line)) is not None]
     assert back[0].gpus[0].static is back[2].gpus[0].static
+
+
+# What ran, as the last line.
+
+
+def test_a_run_is_read_back_and_its_secrets_are_masked_again() -> None:
+    encoder, decoder = Encoder(), Decoder()
+    for line in [*encoder.key_lines(frame(0)), *encoder.frame_lines(frame(0))]:
+        decoder.feed(line)
+    facts = RunFacts("python train.py --lr 0.1", 812.4, 137)
+    assert decoder.run is None and decoder.feed(run_line(facts)) is None and decoder.run == facts
+    decoder.feed(run_line(RunFacts("python t.py --api-key Zq7xW9vK2mPl\x1b[31m", 1.0)))
+    assert decoder.run is not None and decoder.run.exit_code is None
+    assert "Zq7x" not in decoder.run.command and "\x1b" not in decoder.run.command
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"command": 3}, {"seconds": -1}, {"seconds": "x"}, {"exit_code": 999}, {"exit_code": [1]}]
+)
+def test_a_run_that_cannot_be_is_damage(wrong: dict[str, object]) -> None:
+    decoder = Decoder()
+    decoder.feed(json.dumps({"k": "run", "command": "x", "seconds": 1.0} | wrong).encode())
+    assert decoder.run is None and decoder.damaged == 1

@@ -5,15 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import random
-import zlib
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from gputop.recording.encode import Encoder
-from gputop.recording.file_lines import FilePart, lines_of, open_recording
 from gputop.recording.format import RecordingError
 from gputop.recording.reader import Recording, read_snapshots
 from gputop.recording.writer import RecordingWriter
@@ -21,17 +18,6 @@ from tests.support.descriptors import open_below
 from tests.support.recording_frames import T0, frame, frames, rounded, times, written
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-
-
-def members_of(data: bytes) -> list[int]:
-    """Offsets of the gzip members of a sound file."""
-    offsets, at = [], 0
-    while at < len(data):
-        offsets.append(at)
-        unpacker = zlib.decompressobj(31)
-        unpacker.decompress(data[at:])
-        at = len(data) - len(unpacker.unused_data)
-    return offsets
 
 
 @pytest.mark.parametrize("name", ["r.gputop.jsonl.gz", "r.jsonl"])
@@ -55,24 +41,6 @@ def test_a_recording_that_was_packed_again_by_gzip_is_read(tmp_path: Path) -> No
     assert times(packed) == list(range(130))
 
 
-@pytest.mark.parametrize("name", ["r.jsonl.gz", "r.jsonl"])
-def test_a_torn_tail_costs_only_what_was_not_finished(tmp_path: Path, name: str) -> None:
-    whole = written(tmp_path / name, 5, gpus=1, processes=1).read_bytes()
-    path = tmp_path / "torn"
-    before = 0
-    # Every length near the end, where the newest frames are torn, and every 29th before.
-    for size in (*range(0, len(whole) - 100, 29), *range(max(0, len(whole) - 100), len(whole))):
-        path.write_bytes(whole[:size])
-        try:
-            found = times(path)
-        except RecordingError:
-            found = []
-        assert found == list(range(len(found)))
-        assert len(found) >= before
-        before = len(found)
-    assert before == 5
-
-
 def test_each_acknowledged_frame_is_in_the_file_before_the_next(tmp_path: Path) -> None:
     writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
     for k, snapshot in enumerate(frames(65)):
@@ -80,63 +48,6 @@ def test_each_acknowledged_frame_is_in_the_file_before_the_next(tmp_path: Path) 
         if k % 8 == 0:
             assert times(tmp_path / "r.jsonl.gz") == list(range(k + 1))
     writer.close()
-
-
-def test_a_flipped_byte_costs_at_most_its_member_and_shows_as_a_gap(tmp_path: Path) -> None:
-    whole = written(tmp_path / "r.jsonl.gz", 240, gpus=1, processes=1).read_bytes()
-    offsets = [*members_of(whole), len(whole)]
-    assert len(offsets) == 5
-    truth = {s.t: s.gpus for s in (rounded(s) for s in frames(240, gpus=1, processes=1))}
-    draw = random.Random(7)
-    path = tmp_path / "flipped"
-    places = [*offsets[:-1], *(o + 1 for o in offsets[:-1]), *(o - 1 for o in offsets[1:])]
-    for place in [*places, *(draw.randrange(len(whole)) for _ in range(8))]:
-        damaged = bytearray(whole)
-        damaged[place] ^= 1 << draw.randrange(8)
-        path.write_bytes(damaged)
-        hit = next(i for i, offset in enumerate(offsets[1:]) if place < offset)
-        expected = {T0 + k for k in range(240) if k // 60 != hit}
-        found = list(read_snapshots(str(path)))
-        assert expected <= {s.t for s in found}, place
-        assert all(s.gpus == truth[s.t] for s in found), place
-        if len(found) < 240 and hit < 3:
-            after = next(s for s in found if s.t >= T0 + 60 * (hit + 1))
-            assert [event.kind for event in after.events] == ["gap"]
-
-
-@pytest.mark.parametrize(("lost", "said"), [(0, "before this"), (1, "damaged here"), (3, "after this")])
-@pytest.mark.parametrize("place", [2, -12], ids=["header", "end"])
-def test_a_lost_member_is_called_damage_wherever_it_stood(tmp_path: Path, lost: int, said: str, place: int) -> None:
-    path = written(tmp_path / "r.jsonl.gz", 240, gpus=1, processes=1)
-    data = bytearray(path.read_bytes())
-    ends = [*members_of(bytes(data)), len(data)]
-    at = ends[lost] + place if place > 0 else ends[lost + 1] + place
-    data[at : at + 8] = b"\xff" * 8
-    path.write_bytes(data)
-    recording = Recording(str(path))
-    found = [event.text for snapshot in recording.snapshots() for event in snapshot.events if event.kind == "gap"]
-    recording.close()
-    assert len(found) == 1
-    assert said in found[0]
-    assert sum(event.kind == "gap" for snapshot in read_snapshots(str(path)) for event in snapshot.events) == 1
-
-
-def test_two_torn_recordings_written_behind_each_other_lose_at_most_the_torn_member(tmp_path: Path) -> None:
-    first = written(tmp_path / "a.jsonl.gz", 100).read_bytes()
-    path = tmp_path / "joined"
-    path.write_bytes(first[:-50] + first)
-    found = times(path)
-    assert found[:60] == list(range(60))
-    assert found[-100:] == list(range(100))
-
-
-def test_a_member_that_runs_over_the_next_one_is_not_believed(tmp_path: Path) -> None:
-    stored = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff" + b"\x00\xff\xff\x00\x00" + b'{"k":"frame","t":1}\n'
-    path = tmp_path / "r"
-    path.write_bytes(stored + b"the next one")
-    with open_recording(str(path)) as file:
-        assert list(lines_of(file, FilePart(0, True, 0, len(stored)))) == [None]
-        assert next(lines_of(file, FilePart(0, True))) == b'{"k":"frame","t":1}', "torn, if nothing follows"
 
 
 def test_events_after_the_last_frame_are_given_to_it(tmp_path: Path) -> None:

@@ -1,0 +1,310 @@
+"""Recordings by enemies and accidents: torn, flipped, fuzzed, forged as bombs, cut off by a kill."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from gputop.model.snapshot import Snapshot
+from gputop.recording.encode import Encoder
+from gputop.recording.file_lines import BOMB_RATIO, FilePart, lines_of, open_recording
+from gputop.recording.format import RecordingError
+from gputop.recording.reader import Recording, read_snapshots
+from gputop.recording.writer import RecordingWriter
+from tests.support.recording_frames import T0, frame, frames, rounded, times, written
+
+
+def members_of(data: bytes) -> list[int]:
+    """Offsets of the gzip members of a sound file."""
+    offsets, at = [], 0
+    while at < len(data):
+        offsets.append(at)
+        unpacker = zlib.decompressobj(31)
+        unpacker.decompress(data[at:])
+        at = len(data) - len(unpacker.unused_data)
+    return offsets
+
+
+@pytest.mark.parametrize("name", ["r.jsonl.gz", "r.jsonl"])
+def test_a_torn_tail_costs_only_what_was_not_finished(tmp_path: Path, name: str) -> None:
+    whole = written(tmp_path / name, 5, gpus=1, processes=1).read_bytes()
+    path = tmp_path / "torn"
+    before = 0
+    # Every length near the end, where the newest frames are torn, and every 29th before.
+    for size in (*range(0, len(whole) - 100, 29), *range(max(0, len(whole) - 100), len(whole))):
+        path.write_bytes(whole[:size])
+        try:
+            found = times(path)
+        except RecordingError:
+            found = []
+        assert found == list(range(len(found)))
+        assert len(found) >= before
+        before = len(found)
+    assert before == 5
+
+
+def test_a_flipped_byte_costs_at_most_its_member_and_shows_as_a_gap(tmp_path: Path) -> None:
+    whole = written(tmp_path / "r.jsonl.gz", 240, gpus=1, processes=1).read_bytes()
+    offsets = [*members_of(whole), len(whole)]
+    assert len(offsets) == 5
+    truth = {s.t: s.gpus for s in (rounded(s) for s in frames(240, gpus=1, processes=1))}
+    draw = random.Random(7)
+    path = tmp_path / "flipped"
+    places = [*offsets[:-1], *(o + 1 for o in offsets[:-1]), *(o - 1 for o in offsets[1:])]
+    for place in [*places, *(draw.randrange(len(whole)) for _ in range(8))]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << draw.randrange(8)
+        path.write_bytes(damaged)
+        hit = next(i for i, offset in enumerate(offsets[1:]) if place < offset)
+        expected = {T0 + k for k in range(240) if k // 60 != hit}
+        found = list(read_snapshots(str(path)))
+        assert expected <= {s.t for s in found}, place
+        assert all(s.gpus == truth[s.t] for s in found), place
+        if len(found) < 240 and hit < 3:
+            after = next(s for s in found if s.t >= T0 + 60 * (hit + 1))
+            assert [event.kind for event in after.events] == ["gap"]
+
+
+@pytest.mark.parametrize(("lost", "said"), [(0, "before this"), (1, "damaged here"), (3, "after this")])
+@pytest.mark.parametrize("place", [2, -12], ids=["header", "end"])
+def test_a_lost_member_is_called_damage_wherever_it_stood(tmp_path: Path, lost: int, said: str, place: int) -> None:
+    path = written(tmp_path / "r.jsonl.gz", 240, gpus=1, processes=1)
+    data = bytearray(path.read_bytes())
+    ends = [*members_of(bytes(data)), len(data)]
+    at = ends[lost] + place if place > 0 else ends[lost + 1] + place
+    data[at : at + 8] = b"\xff" * 8
+    path.write_bytes(data)
+    recording = Recording(str(path))
+    found = [event.text for snapshot in recording.snapshots() for event in snapshot.events if event.kind == "gap"]
+    recording.close()
+    assert len(found) == 1
+    assert said in found[0]
+    assert sum(event.kind == "gap" for snapshot in read_snapshots(str(path)) for event in snapshot.events) == 1
+
+
+def test_two_torn_recordings_written_behind_each_other_lose_at_most_the_torn_member(tmp_path: Path) -> None:
+    first = written(tmp_path / "a.jsonl.gz", 100).read_bytes()
+    path = tmp_path / "joined"
+    path.write_bytes(first[:-50] + first)
+    found = times(path)
+    assert found[:60] == list(range(60))
+    assert found[-100:] == list(range(100))
+
+
+def test_a_member_that_runs_over_the_next_one_is_not_believed(tmp_path: Path) -> None:
+    stored = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff" + b"\x00\xff\xff\x00\x00" + b'{"k":"frame","t":1}\n'
+    path = tmp_path / "r"
+    path.write_bytes(stored + b"the next one")
+    with open_recording(str(path)) as file:
+        assert list(lines_of(file, FilePart(0, True, 0, len(stored)))) == [None]
+        assert next(lines_of(file, FilePart(0, True))) == b'{"k":"frame","t":1}', "torn, if nothing follows"
+
+
+def _cut(data: bytes, draw: random.Random) -> bytes:
+    return data[: draw.randrange(len(data))]
+
+
+def _flips(data: bytes, draw: random.Random) -> bytes:
+    damaged = bytearray(data)
+    for _ in range(draw.randrange(1, 30)):
+        damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+    return bytes(damaged)
+
+
+def _shuffled(data: bytes, draw: random.Random) -> bytes:
+    size = draw.randrange(1, 400)
+    pieces = [data[i : i + size] for i in range(0, len(data), size)]
+    draw.shuffle(pieces)
+    return b"".join(pieces)
+
+
+def _inserted(data: bytes, draw: random.Random) -> bytes:
+    at = draw.randrange(len(data))
+    return data[:at] + draw.randbytes(draw.randrange(1, 300)) + data[at:]
+
+
+def _edited(data: bytes, draw: random.Random) -> bytes:
+    """Text replaced inside sound lines: wrong types, huge numbers, nesting, control characters."""
+    lines = data.splitlines(keepends=True)
+    for _ in range(draw.randrange(1, 6)):
+        i = draw.randrange(len(lines))
+        old = draw.choice([b"null", b"[", b"]", b"0", b'"', b",", b":1", b"gpu", b"frame", b"."])
+        odd = [b"NaN", b"1e999", b"[" * 2000, b'"\\u001b[2J"', b"{}", b"-1", b"9" * 6000, b'{"a":[]}', b'"\\ud800"']
+        new = draw.choice(odd)
+        lines[i] = lines[i].replace(old, new, draw.randrange(1, 4))
+    return b"".join(lines)
+
+
+@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 200), marks=pytest.mark.slow)], ids=["25", "200"])
+def test_fuzzed_files_are_read_cleanly_or_refused_in_one_line(tmp_path: Path, seeds: range) -> None:
+    packed = written(tmp_path / "a.jsonl.gz", 70, gpus=1, processes=2).read_bytes()
+    plain = written(tmp_path / "a.jsonl", 70, gpus=1, processes=2).read_bytes()
+    path = tmp_path / "fuzzed"
+    changes: list[Callable[[bytes, random.Random], bytes]] = [_cut, _flips, _shuffled, _inserted]
+    for seed in seeds:
+        draw = random.Random(seed)
+        if seed % 5 == 4:
+            data = _edited(plain, draw)
+            data = gzip.compress(data, 1) if seed % 2 else data
+        else:
+            data = changes[seed % 5](packed if seed % 2 else plain, draw)
+        path.write_bytes(data)
+        try:
+            for snapshot in read_snapshots(str(path)):
+                assert_printable(snapshot)
+            recording = Recording(str(path))
+            list(recording.snapshots(T0 + 10, T0 + 20))
+            list(recording.events())
+            recording.close()
+        except RecordingError as error:
+            assert "\n" not in str(error) and "\x1b" not in str(error)
+
+
+def assert_printable(snapshot: Snapshot) -> None:
+    texts = [snapshot.machine.hostname, *snapshot.notices, *(event.text for event in snapshot.events)]
+    texts += [g.static.name for g in snapshot.gpus] + [g.sm_reason or "" for g in snapshot.gpus]
+    texts += [p.static.command or "" for p in snapshot.processes] + [p.state or "" for p in snapshot.processes]
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for text in texts for c in text)
+
+
+MB = 1 << 20
+HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff"
+KEY, *_, GOOD = Encoder().key_lines(frame(0)) + Encoder().frame_lines(frame(0))
+
+
+def _block(text: bytes) -> bytes:
+    """Deflated text that may stand anywhere, and as often as one likes, in a stream."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return packer.compress(text) + packer.flush(zlib.Z_FULL_FLUSH)
+
+
+def _unfolds(line: bytes) -> bytes:
+    """A frame and then a GB of a line; the stream has no end, so nothing but its beginning is ever known."""
+    return HEADER + _block(KEY + GOOD) + _block(line * (MB // len(line))) * 1024
+
+
+def _member(*pieces: bytes) -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    return b"".join(map(packer.compress, (KEY, GOOD, *pieces))) + packer.flush()
+
+
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "newlines": lambda: _unfolds(b"\n"),
+    "empty objects": lambda: _unfolds(b"{}\n"),
+    "marks": lambda: _unfolds(b'{"k":"event","t":1,"kind":"mark","text":""}\n'),
+    "one line": lambda: _unfolds(b"A"),
+    "members": lambda: _member(b"{}\n" * (4 * MB // 3)) * 256,
+    "lists": lambda: _member(*[b"[" + b"[],[]," * (MB // 3)] * 6),
+    "long": lambda: _member(*[b'{"k":"frame","t":1,"gpus":[' + b"[]," * (MB // 2) + b"0]}\n"] * 10),
+    "nested": lambda: _member(*[b"[" * (MB // 2) + b"\n"] * 20),
+    "not packed": lambda: bytes(120 * MB),
+}
+READ_ALL = """
+import sys, time
+from gputop.recording.format import RecordingError
+from gputop.recording.reader import Recording, read_snapshots
+for path in sys.argv[1:]:
+    begun = time.process_time()
+    try:
+        sum(1 for _ in read_snapshots(path))
+        recording = Recording(path)
+        sum(1 for _ in (*recording.snapshots(), *recording.events()))
+        recording.close()
+    except RecordingError:
+        pass
+    assert time.process_time() - begun < 3.0, path
+print(next(int(line.split()[1]) // 1024 for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+@pytest.mark.parametrize(
+    "names", [["newlines"], pytest.param([*BOMBS], marks=pytest.mark.slow)], ids=["newlines", "all"]
+)
+def test_a_bomb_costs_neither_three_seconds_nor_200_mb(tmp_path: Path, names: list[str]) -> None:
+    """Of CPU, for every way in which a file is read one after the other."""
+    for name in names:
+        (tmp_path / name).write_bytes(BOMBS[name]())
+    read = [sys.executable, "-c", READ_ALL, *(str(tmp_path / name) for name in names)]
+    done = subprocess.run(read, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert int(done.stdout) < 200
+
+
+def test_what_came_before_a_bomb_is_read_and_the_loss_is_shown(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.jsonl.gz", 130)
+    path.write_bytes(path.read_bytes() + HEADER + _block(KEY + GOOD) + _block(b"{}\n" * (MB // 3)) * 1024)
+    assert times(path) == list(range(130))
+    *_, last = read_snapshots(str(path))
+    assert [event.text for event in last.events] == ["the recording is damaged after this"]
+
+
+@pytest.mark.slow
+def test_a_machine_on_which_nothing_changes_is_no_bomb(tmp_path: Path) -> None:
+    """What packs best of all that a recorder writes, and then again as gzip -9 would."""
+    still = frame(0, gpus=8, processes=900)
+    writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
+    for k in range(150):
+        writer.write(replace(still, t=T0 + k))
+    writer.close()
+    packed = (tmp_path / "r.jsonl.gz").read_bytes()
+    plain, rest = b"", packed
+    while rest:
+        unpacker = zlib.decompressobj(31)
+        plain += unpacker.decompress(rest)
+        rest = unpacker.unused_data
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    (tmp_path / "again.jsonl.gz").write_bytes(packer.compress(plain) + packer.flush())
+    assert len(plain) > 16 * MB, "more than is held of any member"
+    for name in ("r.jsonl.gz", "again.jsonl.gz"):
+        assert len(plain) / (tmp_path / name).stat().st_size < BOMB_RATIO
+        assert times(tmp_path / name) == list(range(150))
+
+
+def test_blank_lines_between_lines_are_no_damage(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.jsonl", 20)
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\n\n\n"))
+    assert times(path) == list(range(20))
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31)
+    (tmp_path / "r.jsonl.gz").write_bytes(packer.compress(path.read_bytes()) + packer.flush())
+    assert times(tmp_path / "r.jsonl.gz") == list(range(20))
+
+
+WRITE_FOR_EVER = """
+import sys
+from gputop.recording.writer import RecordingWriter
+from tests.support.recording_frames import frame
+writer = RecordingWriter(sys.argv[1])
+k = 0
+while True:
+    writer.write(frame(k))
+    sys.stdout.write(f"{k}\\n")
+    sys.stdout.flush()
+    k += 1
+"""
+
+
+@pytest.mark.slow
+def test_every_acknowledged_frame_survives_a_kill_at_any_moment(tmp_path: Path) -> None:
+    """Five kills; ``GPUTOP_KILLS=50`` for more. How many frames to wait for is drawn, so no clock is needed."""
+    draw = random.Random(3)
+    for n in range(int(os.environ.get("GPUTOP_KILLS", "5"))):
+        path = tmp_path / f"{n}.jsonl.gz"
+        with subprocess.Popen([sys.executable, "-c", WRITE_FOR_EVER, str(path)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            for _ in range(draw.randrange(1, 400)):
+                process.stdout.readline()
+            process.kill()
+            acknowledged = [line for line in process.stdout.read().split(b"\n") if line]
+        last = int(acknowledged[-1]) if acknowledged else 0
+        found = times(path)
+        assert found == list(range(len(found)))
+        assert len(found) > last
