@@ -21,6 +21,8 @@ from gputop.system.worker import Worker
 _CHUNK = 65536
 _SMALL = 4096
 _DESCRIPTOR_CEILING = 4096
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+"""The kernel's clock ticks, in which CPU times and start times are counted."""
 
 
 class Stat(Struct, frozen=True, gc=False):

@@ -40,13 +40,17 @@ class FakeProc:
         run_ns: int = 1,
         wait_ns: int = 0,
         threads: dict[int, str] | None = None,
+        runs: int = 0,
         starttime: int = 5000,
         wchan: str = "hrtimer_nanosleep",
         read_bytes: int = 0,
         write_bytes: int = 0,
         cgroup: str = "0::/\n",
     ) -> None:
-        """Write or rewrite a process, which has been on a core since. ``command`` holds its words apart by spaces."""
+        """Write or rewrite a process, which has been on a core since. ``command`` holds its words apart by spaces.
+
+        The first ``runs`` of its other ``threads`` can run, the rest wait for a lock.
+        """
         self._turns += 1
         here = f"proc/{pid}"
         count = 1 + len(threads or {})
@@ -62,8 +66,12 @@ class FakeProc:
         self.write(f"{here}/cmdline", command.replace(" ", "\0") + "\0" if command else "")
         self.write(f"{here}/cgroup", cgroup)
         self.write(f"{here}/task/{pid}/comm", comm + "\n")
-        for tid, name in (threads or {}).items():
+        for place, (tid, name) in enumerate((threads or {}).items()):
             self.write(f"{here}/task/{tid}/comm", name + "\n")
+            self.write(
+                f"{here}/task/{tid}/stat", f"{tid} ({name}) {'R' if place < runs else 'S'} {ppid} 1 {middle} 0 0\n"
+            )
+            self.write(f"{here}/task/{tid}/wchan", "futex_wait_queue")
             self.write(f"{here}/task/{tid}/schedstat", "1 0 1\n")
 
     def end(self, pid: int) -> None:

@@ -15,9 +15,8 @@ from gputop.model.snapshot import ProcessSample
 from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
 from gputop.sources.processes.feed import FeedReading
-from gputop.sources.processes.feeder_threads import HostThreads
 from gputop.sources.processes.feeding import Feeding
-from gputop.sources.processes.member import TICKS_PER_S, Member
+from gputop.sources.processes.member import HostThreads, Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.process_facts import FactsReader, allowed_cores
 from gputop.sources.processes.process_tree import (
@@ -29,12 +28,13 @@ from gputop.sources.processes.process_tree import (
     ProcessTable,
     find_orphans,
     find_ray_tasks,
+    find_related,
     find_trees,
     notices_of,
 )
-from gputop.sources.processes.wait_look import HOLDS_S, LONG_HOLDS_S, WaitLook
+from gputop.sources.processes.wait_look import WaitLook
 from gputop.sources.processes.watched import ProcessReading, WatchedProcess
-from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_uptime
+from gputop.sources.procfs import TICKS_PER_S, Descriptors, ProcessFiles, Stat, parse_uptime
 
 NO_UTIL: Mapping[int, float | None] = MappingProxyType({})
 _REDISCOVER_S = 3.0
@@ -72,7 +72,7 @@ class ProcessCollector:
         self._groups = Groups(proc)
         self._queued_at: float | None = None
         self._feeding = Feeding(proc, looks_between=looks_between)
-        self._look = WaitLook(proc, LONG_HOLDS_S if looks_between else HOLDS_S)
+        self._look = WaitLook(proc)
         self._members: dict[int, Member] = {}
         self._exited: dict[int, Member] = {}
         self._parents: set[int] = set()
@@ -182,13 +182,10 @@ class ProcessCollector:
         waiting = [pid for pid, place in places.items() if place.role == "gpu" and self._feeding.waits(place.gpu)]
         self._looked_beside = bool(waiting)
         if waiting:
-            # Only where a GPU waits: most starts do not need it.
-            from gputop.sources.processes.process_sockets import tcp_tables, unix_peers
-            from gputop.sources.processes.process_tree import Links, find_related
-
-            links = Links(self._feeding.held_now, lambda: tcp_tables(now), unix_peers)
             self._groups.begin({pid for pid, _ in self._table.items()})
-            places.update(find_related(self._table, places, waiting, links, command_of, self._groups.of))
+            with self._feeding.holds(now) as (holds, other_end):
+                groups = self._groups.of
+                places.update(find_related(self._table, places, waiting, holds, other_end, command_of, groups))
         places.update(find_orphans(self._table, places, former, command_of))
         self._adopt(places, command_of)
         self._commands = {pid: command for pid, command in self._commands.items() if self._table.get(pid)}

@@ -1,4 +1,4 @@
-"""What one process or thread did since it was last read, as a feeder: shares of its time. Pure.
+"""What one process did since it was last read, as a feeder: shares of its time. Pure.
 
 Run and queued time are counters; a wait is only seen at looks. So the time that was neither goes to what it was seen
 waiting for at its latest looks, in proportion: over a window these samples give the shares.
@@ -6,19 +6,40 @@ waiting for at its latest looks, in proportion: over a window these samples give
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from gputop.model.feeders import NO_SHARES, FeederShares, MainLooks, MainWaits, WaitEnd
+from gputop.model.feeders import FeederShares, MainLooks, MainWaits, WaitEnd, main_looks
+from gputop.sources.processes.wait_graph import INSIDE, ITS_CHILDREN, End, SeenWait
+from gputop.sources.processes.wait_look import BLOCKED, LOCAL, RAN, ThreadWait, waits_for_child
+from gputop.sources.procfs import TICKS_PER_S, Stat
+
+CHILD = "child"
+"""The wait for a child to end, among the classes of ``wait_look``."""
+EXPLAINS = 0.6
+"""A process with this useful share explains itself."""
+MEAN_S = 10.0
+RECENT_S = 5.0
+"""For so long a look at a wait counts."""
+MOST_LOOKS = 64
+DOES = 0.1
+"""What was done at fewer of the looks says nothing of who is waited for [judged]."""
+LINE_S = 30.0
+"""Children for which a process has waited within this time are one feeder, if it waited for several."""
+MOST_ENDS = 8
+MOST_OWED_S, MOST_CARRIED_S = 600.0, 10.0
+"""CPU time of children: what looks have already counted, and what their end has left to count, at most."""
+FETCHED_S = 30.0
+"""For so long after data came in a wait in a socket that may not be seen is one for the network."""
 
 
 class FeedReading(Struct, frozen=True):
     """A feeder's shares (0–1) since its last reading. ``by`` says what resolved a wait, None if unneeded."""
 
-    shares: FeederShares = NO_SHARES
+    shares: FeederShares = FeederShares()
     by: str | None = None
     threads: int | None = None
     rx_bytes_per_s: float | None = None
@@ -32,56 +53,292 @@ class FeedReading(Struct, frozen=True):
     """The same as shares; None where it was not looked at."""
     saves: float = 0.0
     """The part of its time in which the main thread waits for a file to be written."""
-    inside: FeederShares | None = None
-    """What its busiest thread does: it counts once bytes prove that its polling is a fetch."""
-    in_socket: float = 0.0
-    """The part of ``other`` that is a wait in a socket whose family is not known."""
     mount: str | None = None
     """Where the networked file system is mounted on which it waits."""
-    own_cpu: float = 0.0
-    """The part of its time in which it was runnable itself; ``shares`` has what its children ran as well."""
-    feeds_itself: bool = False
-    """Whether ``shares`` are of children that live for a moment each, not of threads."""
     waits_for: tuple[WaitEnd, ...] | None = None
     """Whom or what the main thread waited for at those looks; None where that is not known."""
 
 
-class Recent:
-    """The waits of one thread at its latest looks: the time that it does not run goes to these, in proportion."""
+class _Look(Struct, frozen=True, gc=False):
+    """One look: the class of the wait (None while it ran), and of what was done in whose place it waited.
 
-    __slots__ = ("_looks", "_waits")
+    ``doing`` is None where a thread of its own ran in its place: the process's counters have that.
+    """
 
-    def __init__(self, before: Recent | None = None) -> None:
-        self._looks: deque[tuple[float, str]] = deque(() if before is None else before._looks, maxlen=MOST_LOOKS)
-        self._waits: Mapping[str, float] | None = None
-        """What the looks come to; None once one was added."""
-
-    def add(self, now: float, wait: str) -> None:
-        """Add the wait of one look; a look at which it ran is none."""
-        self._looks.append((now, wait))
-        self._waits = None
-
-    def waits(self, now: float) -> Mapping[str, float]:
-        """Each wait with its share of the looks of the last seconds; of the latest look where all are older."""
-        looks = self._looks
-        while len(looks) > 1 and now - looks[0][0] > RECENT_S:
-            looks.popleft()
-            self._waits = None
-        if self._waits is None:
-            shares: dict[str, float] = {}
-            for _, wait in looks:
-                shares[wait] = shares.get(wait, 0.0) + 1.0
-            self._waits = {wait: count / len(looks) for wait, count in shares.items()}
-        return self._waits
-
-    def __bool__(self) -> bool:
-        return bool(self._looks)
+    at: float
+    own: str | None
+    doing: str | None
+    by: str | None = None
+    saves: bool = False
+    inside: str | None = None
+    running: int = 0
 
 
-def shares_of(run: float, queued: float, waits: Mapping[str, float] | str | None) -> FeederShares:
+class _Recent(Struct, frozen=True):
+    """What the latest looks come to: each wait with its share of those that found one. ``runs_inside``: the share of
+    all at which a thread ran in the process's place. ``running``: how many threads ran where any did."""
+
+    own: Mapping[str, float] = {}
+    doing: Mapping[str, float] = {}
+    inside: Mapping[str, float] = {}
+    saves: float = 0.0
+    by: str | None = None
+    runs_inside: float = 0.0
+    running: float = 0.0
+
+
+_NONE = _Recent()
+
+
+class Track:
+    """What is remembered of one process between two readings: its latest looks, and what follows from them."""
+
+    __slots__ = (
+        "_alone", "_carried_s", "_known", "_looked_at", "_looks", "_owed_s", "asks", "at", "awaited", "close_at",
+        "fetched_at", "holds_gpu", "mount", "own", "own_useful", "recent", "sees_inside", "stat", "useful",
+        "waiting_on",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.holds_gpu = False
+        """Of a GPU process the other threads are a feeder by themselves; of another one they stand in for it."""
+        self._looks: deque[_Look] = deque(maxlen=MOST_LOOKS)
+        self._looked_at = float("-inf")
+        """When it was last looked at between readings: for a while the readings, in step with the job, do not count."""
+        self._alone: tuple[Sequence[SeenWait], bool] | None = None
+        """The looks that stand for themselves, if these do."""
+        self.recent = _NONE
+        self.close_at: float | None = None
+        """Since when it is watched closely."""
+        self.waiting_on: str | None = None
+        """The class of its latest wait."""
+        self.sees_inside = False
+        """Whether its other threads were ever looked at."""
+        self.awaited: dict[int, float] = {}
+        """The children for which it waited, with the time at which it was last seen doing so."""
+        self.fetched_at = float("-inf")
+        """When data were last seen to come in over sockets of its own."""
+        self.asks: int | None = None
+        """A child that polls, for which it waits: its sockets tell what for."""
+        self.mount: str | None = None
+        self.at: float | None = None
+        self.own = FeederShares()
+        """Its own shares, waits unresolved."""
+        self.useful = self.own_useful = 0.0
+        """Mean useful shares over ten seconds or so, with what was done for it and without."""
+        self.stat: Stat | None = None
+        """Its latest counters: what it and its ended children used, its end adds to its parent."""
+        self._owed_s = self._carried_s = 0.0
+        self._known = 0.0, 0.0, _NONE, self.own, self.own
+        """What the latest account was made of, and what it came to: most processes sleep on."""
+
+    def take(self, now: float, looks: Sequence[SeenWait], *, between: bool, moves: bool) -> None:
+        """Add looks. Those in step with the readings stand for themselves, and only where no others are fresh.
+
+        ``moves``: the process reads from or writes to a disk, which settles what state D is.
+        """
+        if between:
+            self._looked_at, self._alone = now, None
+        elif now - self._looked_at > RECENT_S and self._alone != (looks, moves):
+            self._looks.clear()
+            self._alone = looks, moves
+        else:
+            looks = ()
+        for look in looks:
+            self._looks.append(self._add(now, look, moves))
+            self.recent = _NONE
+        while len(self._looks) > 1 and now - self._looks[0].at > RECENT_S:
+            old = self._looks.popleft()
+            self.recent = _NONE
+            if old.own is not None and all(look.own is None for look in self._looks):
+                # The latest wait stands until there is another.
+                self._looks.appendleft(old)
+                break
+        if self.recent is _NONE and self._looks:
+            self.recent = _recent(self._looks)
+
+    def _add(self, now: float, seen: SeenWait, moves: bool) -> _Look:
+        wait, instead, inside = seen.wait, seen.instead, seen.inside
+        thread = None if inside is None else _class_of(inside.wait, moves=moves)
+        running = 0 if inside is None else inside.running
+        self.sees_inside = self.sees_inside or inside is not None
+        if wait.wait == RAN:
+            return _Look(now, None, None, inside=thread, running=running)
+        self.waiting_on = wait.wait
+        own, saves, by = _class_of(wait, moves=moves), False, None
+        doing: str | None = own
+        if instead is not None:
+            self.asks = instead.pid if instead.wait in ("queue", "socket") else self.asks
+            own, doing, by = instead.instead_of, _class_of(instead, moves=moves), instead.by
+        else:
+            self.mount, saves = wait.mount, wait.saves
+        # A thread replaces its process's own wait only by doing something: what it waits for says nothing.
+        stands_in = wait.wait in INSIDE and not self.holds_gpu
+        if stands_in and by in (None, "task queue", "peer") and thread in (RAN, "disk", "network"):
+            doing, by = None if thread == RAN else thread, "thread"
+        return _Look(now, own, doing, by, saves, thread, running)
+
+    def account(self, now: float, run: float, queued: float, children_pct: float) -> tuple[FeederShares, str | None]:
+        """Its shares since the last reading with what was done in whose place it waited, and what resolved that.
+
+        ``run`` and ``queued`` are percent of one core, ``children_pct`` what children used that have ended.
+        """
+        recent = self.recent
+        if (run, queued, recent) != self._known[:3]:
+            own = shares_of(run, queued, recent.own)
+            inside = max(queued, 100.0 * recent.runs_inside - run)
+            shares = own if recent.by is None else shares_of(run, inside, recent.doing)
+            self._known = run, queued, recent, own, shares
+        *_, own, shares = self._known
+        self.own = own
+        by_children = max(0.0, shares.run - own.run)
+        elapsed = 0.0 if self.at is None else max(0.0, now - self.at)
+        self.at = now
+        self._owed_s = min(MOST_OWED_S, self._owed_s + by_children * elapsed)
+        weight = min(1.0, elapsed / MEAN_S) if elapsed else 1.0
+        self.useful += weight * (shares.useful - self.useful)
+        self.own_useful += weight * (own.useful - self.own_useful)
+        if children_pct or self._carried_s:
+            ended = self._ended_share(elapsed, max(0.0, 1.0 - own.cpu - by_children), children_pct)
+            if ended >= LEAST_PART:
+                return partly(shares, ended, FeederShares(run=1.0)), CHILD
+        return shares, recent.by
+
+    def owes(self, used_s: float) -> None:
+        """A child was followed itself that has ended: what it used is no news when its parent is told of its end."""
+        self._owed_s = min(MOST_OWED_S, self._owed_s + used_s)
+
+    def _ended_share(self, elapsed: float, rest: float, children_pct: float) -> float:
+        """The share of the time in which children ran that have ended: their time comes in one jump, at their end.
+
+        ``rest`` is the share of the time that is not accounted for.
+        """
+        came = children_pct / 100.0 * elapsed
+        new = max(0.0, came - self._owed_s)
+        self._owed_s = max(0.0, self._owed_s - came)
+        self._carried_s = min(MOST_CARRIED_S, self._carried_s + new)
+        share = min(rest, self._carried_s / elapsed) if elapsed > 0.0 else 0.0
+        self._carried_s -= share * elapsed
+        return share
+
+    def threads_shares(self, pool_pct: float) -> FeederShares:
+        """What its other threads did together; ``pool_pct`` is what they ran, percent of one core.
+
+        Threads that pass a core, a lock or a connection to each other are one feeder. Where more of them can run than
+        do, they are queued.
+        """
+        waits = dict(self.recent.inside)
+        if not waits:
+            return FeederShares()
+        runnable = waits.pop(RAN, 0.0)
+        run = runnable * min(1.0, pool_pct / 100.0 / max(1e-9, runnable * self.recent.running)) if runnable else 0.0
+        rest = {wait: share / (1.0 - runnable) for wait, share in waits.items()}
+        return shares_of(100.0 * run, 100.0 * (runnable - run), rest)
+
+    @property
+    def explains(self) -> bool:
+        """Whether it does enough to be waited for, and its threads and sockets need not be read to know that."""
+        return self.useful >= EXPLAINS and self.recent.by != "thread"
+
+    @property
+    def polls_inside(self) -> float:
+        """The share of the looks at which one of its threads polled and none did more."""
+        return self.recent.inside.get("queue", 0.0)
+
+    @property
+    def in_socket(self) -> float:
+        """The part of its time that is a wait in a socket whose family is not known."""
+        return max(0.0, 1.0 - self.own.cpu) * self.recent.own.get("socket", 0.0)
+
+    def main_waits(self, now: float, rest: float) -> tuple[MainWaits, float]:
+        """The part ``rest`` of a main thread's time by what it waited for, and how much of that for writing a file."""
+        waits = dict(self.recent.own)
+        if now - self.fetched_at <= FETCHED_S and "socket" in waits:
+            waits["network"] = waits.get("network", 0.0) + waits.pop("socket")
+        if not waits:
+            return MainWaits(unread=rest), 0.0
+        parts = dict.fromkeys(MainWaits.__struct_fields__, 0.0)
+        for wait, share in waits.items():
+            name = "poll" if wait == "queue" else wait
+            parts[name if name in parts else "other"] += rest * share
+        return MainWaits(**parts), rest * self.recent.saves
+
+    def ended_at(
+        self, now: float, looks: Sequence[SeenWait], vias: Collection[str] | None = None
+    ) -> tuple[WaitEnd, ...]:
+        """Whom it waited for at these looks, of these kinds; children that came one after the other are one feeder."""
+        ends = [look.end for look in looks if look.end is not None and (vias is None or look.end.via in vias)]
+        if not ends:
+            return ()
+        for end in ends:
+            if end.via == CHILD:
+                self.awaited.update(dict.fromkeys(end.pids, now))
+        self.awaited = {child: at for child, at in self.awaited.items() if now - at <= LINE_S}
+        is_a_line = len(self.awaited) > 1
+        counts = Counter(
+            End(CHILD, detail=ITS_CHILDREN) if is_a_line and end.via == CHILD else replace(end, written=False)
+            for end in ends
+        )
+        return tuple(
+            WaitEnd(end.via, 100.0 * count / len(looks), end.pids, end.detail)
+            for end, count in counts.most_common(MOST_ENDS)
+        )
+
+
+LEAST_PART = 0.05
+"""CPU time of children that have ended counts from this share of the time on."""
+
+
+def used_s(stat: Stat) -> float:
+    """CPU time of a process and of its children that have ended."""
+    return (stat.cpu_ticks + stat.children_ticks) / TICKS_PER_S
+
+
+def looks_of(looks: Iterable[SeenWait]) -> MainLooks:
+    """These looks by state, see ``LookState``."""
+    words = ("other" if look.wait.wait in (BLOCKED, "socket", LOCAL) else look.wait.wait for look in looks)
+    return main_looks((word, 1) for word in words)
+
+
+def _class_of(wait: ThreadWait, *, moves: bool) -> str:
+    """The class of a wait; ``moves``: the process reads from or writes to a disk, which settles what state D is."""
+    if wait.wait == BLOCKED:
+        return "disk" if moves else "other"
+    return CHILD if waits_for_child(wait.channel) else wait.wait
+
+
+def _recent(looks: Collection[_Look]) -> _Recent:
+    own, doing, inside, by = {}, {}, {}, {}  # type: tuple[dict[str, int], dict[str, int], dict[str, int], dict[str, int]]
+    saves = runs = running = times = 0
+    for look in looks:
+        for counts, kind in ((own, look.own), (doing, look.doing), (inside, look.inside), (by, look.by)):
+            if kind is not None:
+                counts[kind] = counts.get(kind, 0) + 1
+        saves += look.saves
+        runs += look.by == "thread" and look.doing is None
+        running += look.running
+        times += look.running > 0
+    first = max(by, key=lambda name: by[name], default=None)
+    return _Recent(
+        _parts(own),
+        _parts(doing),
+        _parts(inside),
+        saves / max(1, sum(own.values())),
+        first if first is not None and by[first] >= DOES * len(looks) else None,
+        runs / len(looks),
+        running / max(1, times),
+    )
+
+
+def _parts(counts: Mapping[str, int]) -> dict[str, float]:
+    total = sum(counts.values())
+    return {kind: count / total for kind, count in counts.items()}
+
+
+def shares_of(run: float, queued: float, waits: Mapping[str, float]) -> FeederShares:
     """``run`` and ``queued`` in percent of one core; the rest of the time goes to what was waited for.
 
-    ``waits`` are classes of ``wait_look`` with their shares of the rest, or one class for all of it; None is unread.
+    ``waits`` are classes of ``wait_look`` with their shares of the rest; without any it is unread.
     """
     run, queued = run / 100.0, queued / 100.0
     runnable = run + queued
@@ -91,29 +348,18 @@ def shares_of(run: float, queued: float, waits: Mapping[str, float] | str | None
     rest = 1.0 - runnable
     if not waits:
         return FeederShares(run, queued, unread=rest)
-    if isinstance(waits, str):
-        waits = {waits: 1.0}
-    values = [run, queued, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    values = [run, queued, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     for wait, share in waits.items():
         values[_PLACE_OF.get(wait, _OTHER)] += rest * share
     return FeederShares(*values)
 
 
 _PLACE = {name: place for place, name in enumerate(FeederShares.__struct_fields__)}
-_PLACE_OF = {name: _PLACE[name] for name in ("disk", "network", "lock", "sleep", "run")} | {"queue": _PLACE["poll"]}
+_PLACE_OF = {name: _PLACE[name] for name in ("disk", "network", "lock", "sleep", "run", "unread")} | {
+    "queue": _PLACE["poll"]
+}
 """Where the share of a class of waits stands among those of a feeder; all other classes are ``other``."""
 _OTHER = _PLACE["other"]
-
-
-def main_waits_of(rest: float, waits: Mapping[str, float]) -> MainWaits:
-    """The part ``rest`` of a main thread's time by what it waited for."""
-    if not waits:
-        return MainWaits(unread=rest)
-    parts = dict.fromkeys(MainWaits.__struct_fields__, 0.0)
-    for wait, share in waits.items():
-        name = "poll" if wait == "queue" else wait
-        parts[name if name in parts else "other"] += rest * share
-    return MainWaits(**parts)
 
 
 def partly(feeder: FeederShares, part: float, other: FeederShares) -> FeederShares:
@@ -142,34 +388,3 @@ def received(shares: FeederShares, in_socket: float = 0.0) -> FeederShares:
     """Polling while data comes in counts as waiting for the network, and so do waits in a socket of unknown family."""
     in_socket = min(in_socket, shares.other)
     return replace(shares, network=shares.network + shares.poll + in_socket, poll=0.0, other=shares.other - in_socket)
-
-
-class Smoothed:
-    """The mean shares of the last ten seconds or so."""
-
-    __slots__ = ("at", "shares")
-
-    def __init__(self) -> None:
-        self.at: float | None = None
-        self.shares = [0.0] * len(FeederShares.__struct_fields__)
-
-    def add(self, now: float, shares: FeederShares) -> None:
-        """Add a reading."""
-        last, self.at = self.at, now
-        new = astuple(shares)
-        if last is None:
-            self.shares = list(new)
-            return
-        weight = min(1.0, max(0.0, (now - last) / MEAN_S))
-        self.shares = [old + weight * (value - old) for old, value in zip(self.shares, new, strict=True)]
-
-    @property
-    def useful(self) -> float:
-        """Runnable, on disk or on the network."""
-        return sum(self.shares[:4])
-
-
-MEAN_S = 10.0
-RECENT_S = 5.0
-"""For so long a look at a wait counts."""
-MOST_LOOKS = 32

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from gputop.model.feeders import Outsider
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
-from gputop.sources.procfs import parse_stat, read_small
+from gputop.sources.procfs import TICKS_PER_S, parse_stat, read_small
 
 QUEUED_PCT = 30.0
 """From this share of time that a loader or a main thread queues for a core on, outsiders are looked for."""
@@ -30,7 +30,6 @@ NAMED = 3
 LEAST_PCT = 10.0
 MANY_PROGRAMS = 0.5
 """Where no program of a user takes so much of what he takes in all, the user is named and not a program."""
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class _Used(Struct, frozen=True, gc=False):
@@ -84,8 +83,8 @@ class Outsiders:
                 self._used[pid] = _Used(stat.starttime, stat.cpu_ticks, stat.children_ticks, stat.ppid)
                 names[pid] = stat.comm
         if last is not None and now > last:
-            limit_ticks = round((os.cpu_count() or 1) * _TICKS_PER_S * (now - last))
-            self._sum_up(self._taken(before, limit_ticks), names, 100.0 / _TICKS_PER_S / (now - last))
+            limit_ticks = round((os.cpu_count() or 1) * TICKS_PER_S * (now - last))
+            self._sum_up(self._taken(before, limit_ticks), names, 100.0 / TICKS_PER_S / (now - last))
 
     def _taken(self, before: dict[int, _Used], limit_ticks: int) -> dict[int, int]:
         """The ticks that each process took since the scan before, with those of children that ended in between.

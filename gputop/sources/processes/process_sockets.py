@@ -14,7 +14,6 @@ from stat import S_IRUSR, S_IWUSR
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from socket import socket
@@ -49,14 +48,13 @@ class TcpSocket(Struct, frozen=True):
 
 
 class SocketTables(Struct, frozen=True):
-    """TCP sockets by inode; ``reason`` says why there are none. ``t`` is monotonic time."""
+    """TCP sockets by inode; ``reason`` says why there are none."""
 
-    t: float
     tcp: dict[int, TcpSocket]
     reason: str | None = None
 
 
-def tcp_tables(now: float) -> SocketTables:
+def tcp_tables() -> SocketTables:
     """Established and listening TCP sockets, both address families. Never raises."""
     sockets: dict[int, TcpSocket] = {}
     try:
@@ -68,10 +66,10 @@ def tcp_tables(now: float) -> SocketTables:
                 if read is not None and read[0]:
                     sockets[read[0]] = read[1]
                 if len(sockets) >= MOST_SOCKETS:
-                    return SocketTables(now, sockets, f"more than {MOST_SOCKETS} sockets: only these were read")
+                    return SocketTables(sockets, f"more than {MOST_SOCKETS} sockets: only these were read")
     except OSError as error:
-        return SocketTables(now, {}, f"the kernel's socket table cannot be read: {error.strerror or error}")
-    return SocketTables(now, sockets)
+        return SocketTables({}, f"the kernel's socket table cannot be read: {error.strerror or error}")
+    return SocketTables(sockets)
 
 
 def unix_peers() -> dict[int, int]:
@@ -113,10 +111,16 @@ class OtherEnds:
     def tcp(self, now: float, inode: int) -> tuple[TcpSocket, int | None] | None:
         """A TCP socket with the inode of its other end, where that is on this machine; None like ``local``."""
         if inode not in self._tcp and (self._asked_tcp_at is None or now - self._asked_tcp_at >= DUMP_S):
-            self._asked_tcp_at, self._tcp = now, tcp_tables(now).tcp
+            self._asked_tcp_at, self._tcp = now, tcp_tables().tcp
             self._inode_of_ends = {socket.ends: number for number, socket in self._tcp.items()}
         found = self._tcp.get(inode)
         return None if found is None else (found, self._inode_of_ends.get(found.ends[::-1]))
+
+    def of(self, now: float, inode: int) -> int | None:
+        """The inode of the other end of any socket, where that is on this machine."""
+        peer = self.local(now, inode)
+        found = self.tcp(now, inode) if peer is None else None
+        return peer if found is None else found[1]
 
 
 def address_words(address: tuple[bytes, int]) -> str:
@@ -284,10 +288,14 @@ OTHER_NETWORK = "its sockets are in another network namespace"
 
 
 class SocketNews(Struct, frozen=True):
-    """What the sockets of one process say. ``rx_bytes_per_s`` is None until two readings, or with a ``reason``."""
+    """What the sockets of one process said at the look at ``at``, monotonic s.
 
-    rx_bytes_per_s: float | None
-    listens: bool
+    ``rx_bytes_per_s`` is None until two looks, or with a ``reason``.
+    """
+
+    at: float
+    rx_bytes_per_s: float | None = None
+    listens: bool = False
     reason: str | None = None
     fresh_looks: int = 0
     """In how many recent looks it held a new connection, as with one per request. At most 4."""
@@ -297,13 +305,8 @@ class SocketNews(Struct, frozen=True):
     """It is a client of its own GPU process: what it waits for is the GPU's answer."""
     looks: int = 1
     """How many looks there were at its sockets."""
-
-
-class _SocketState(Struct):
-    at: float
-    received: dict[int, int]
-    news: SocketNews
-    looks: int = 1
+    received: Mapping[int, int] = {}
+    """Bytes by the inode of each connection of its own."""
 
 
 class Received:
@@ -311,87 +314,75 @@ class Received:
 
     def __init__(self, proc: str) -> None:
         self._proc = proc
-        self._states: dict[int, _SocketState] = {}
+        self._news: dict[int, SocketNews] = {}
         self._dumped_at: float | None = None
-        self._turn = 0
 
     def read(self, now: float, pids: Sequence[int], roots: Mapping[int, int]) -> None:
         """Update some of ``pids``. ``roots``: the GPU process of each, whose sockets its workers inherit."""
-        is_new = any(pid not in self._states or self._states[pid].looks < FIRST_LOOKS for pid in pids)
+        is_new = any(pid not in self._news or self._news[pid].looks < FIRST_LOOKS for pid in pids)
         wait = FIRST_DUMP_S if is_new else DUMP_S
         if self._dumped_at is not None and 0.0 <= now - self._dumped_at < 0.95 * wait:
             return
         self._dumped_at = now
-        tables = tcp_tables(now)
+        tables = tcp_tables()
         # A process that is not asked about now may be asked about again: what was found out about it is kept for a
         # while.
-        self._states = {
-            pid: connection_state
-            for pid, connection_state in self._states.items()
-            if pid in pids or now - connection_state.at < KEPT_S
-        }
-        chosen = sorted(pids, key=lambda pid: self._states[pid].at if pid in self._states else -1.0)[:MOST_ASKED]
-        shared: dict[int, frozenset[int]] = {}
-        for pid in chosen:
-            before = self._states.get(pid)
-            connection_state = self._states[pid] = self._look(now, pid, roots.get(pid, pid), tables, shared)
-            connection_state.looks = 1 if before is None else before.looks + 1
-            connection_state.news = replace(connection_state.news, looks=connection_state.looks)
+        self._news = {pid: news for pid, news in self._news.items() if pid in pids or now - news.at < KEPT_S}
+        inherited: dict[int, frozenset[int]] = {}
+        for pid in sorted(pids, key=lambda pid: self._news[pid].at if pid in self._news else -1.0)[:MOST_ASKED]:
+            root = roots.get(pid, pid)
+            if root != pid and root not in inherited:
+                parent = held(self._proc, root)
+                inherited[root] = frozenset() if parent is None else parent.sockets
+            self._news[pid] = self._look(now, pid, inherited.get(root, frozenset()), tables, self._news.get(pid))
 
     def of(self, pid: int) -> SocketNews | None:
         """What is known of a process; None before its first look."""
-        state = self._states.get(pid)
-        return None if state is None else state.news
+        return self._news.get(pid)
 
     def _look(
-        self, now: float, pid: int, root: int, tables: SocketTables, shared: dict[int, frozenset[int]]
-    ) -> _SocketState:
-        if not tables.tcp and tables.reason:
-            return _SocketState(now, {}, SocketNews(None, False, tables.reason))
+        self, now: float, pid: int, inherited: frozenset[int], tables: SocketTables, before: SocketNews | None
+    ) -> SocketNews:
+        """``inherited``: a forked worker holds its parent's sockets as well; what they receive is not its own."""
+        tcp, looks = tables.tcp, 1 if before is None else before.looks + 1
+        if not tcp and tables.reason:
+            return SocketNews(now, reason=tables.reason, looks=looks)
         mine = held(self._proc, pid)
         if mine is None:
-            return _SocketState(now, {}, SocketNews(None, False, DENIED_FDS))
-        sockets = mine.sockets
-        serves: set[int] = set()
-        if root != pid:
-            if root not in shared:
-                parent = held(self._proc, root)
-                shared[root] = frozenset() if parent is None else parent.sockets
-            serves = {tables.tcp[inode].ends[0][1] for inode in shared[root] if self._is_open(tables, inode)}
-            # A forked worker holds its parent's sockets as well: what they receive is not its own.
-            sockets = sockets - shared[root]
-        tcp = tables.tcp
-        listening = {tcp[inode].ends[0][1] for inode in sockets if inode in tcp and tcp[inode].listens}
+            return SocketNews(now, reason=DENIED_FDS, looks=looks)
+        own = mine.sockets - inherited
+        sockets = {inode: tcp[inode] for inode in own if inode in tcp}
+        listening = {socket.ends[0][1] for socket in sockets.values() if socket.listens}
         # What comes in through a listening socket is a request: demand, not data.
         received = {
-            inode: tcp[inode].received
-            for inode in sockets
-            if inode in tcp and not tcp[inode].listens and not listening & {end[1] for end in tcp[inode].ends}
+            inode: socket.received
+            for inode, socket in sockets.items()
+            if not socket.listens and not listening & {port for _, port in socket.ends}
         }
-        before = self._states.get(pid)
-        rate: float | None = None
-        if before is not None and now > before.at:
-            new = sum(max(0, count - before.received.get(inode, 0)) for inode, count in received.items())
-            rate = new / (now - before.at)
-        asks = bool(serves) and any(tcp[inode].ends[1][1] in serves for inode in sockets if inode in tcp)
-        reason = None
-        if sockets and not any(inode in tcp for inode in sockets) and self._is_elsewhere(pid):
-            reason, rate = OTHER_NETWORK, None
-        fresh = 0
+        is_hidden = bool(own) and not sockets and in_another_network(self._proc, pid)
+        is_bare = not is_hidden and not any(inode in tcp for inode in mine.sockets)
+        serves = {tcp[inode].ends[0][1] for inode in inherited if inode in tcp and tcp[inode].listens}
+        rate, fresh = None, 0
         if before is not None:
-            is_fresh = bool(received.keys() - before.received.keys())
-            fresh = min(4, max(0, before.news.fresh_looks + (1 if is_fresh else -1)))
-        bare = 0
-        if reason is None and not any(inode in tcp for inode in mine.sockets):
-            bare = 1 + (0 if before is None else before.news.bare_looks)
-        return _SocketState(now, received, SocketNews(rate, bool(listening), reason, fresh, bare, asks))
+            new = sum(max(0, count - before.received.get(inode, 0)) for inode, count in received.items())
+            rate = None if is_hidden else new / (now - before.at) if now > before.at else None
+            fresh = before.fresh_looks + (1 if received.keys() - before.received.keys() else -1)
+        return SocketNews(
+            now,
+            rate,
+            bool(listening),
+            OTHER_NETWORK if is_hidden else None,
+            min(4, max(0, fresh)),
+            (1 + (0 if before is None else before.bare_looks)) if is_bare else 0,
+            any(socket.ends[1][1] in serves for socket in sockets.values()),
+            looks,
+            received,
+        )
 
-    def _is_open(self, tables: SocketTables, inode: int) -> bool:
-        return inode in tables.tcp and tables.tcp[inode].listens
 
-    def _is_elsewhere(self, pid: int) -> bool:
-        """Whether a process has another network namespace than gputop."""
-        try:
-            return os.readlink(f"{self._proc}/{pid}/ns/net") != os.readlink(f"{self._proc}/self/ns/net")
-        except OSError:
-            return False
+def in_another_network(proc: str, pid: int) -> bool:
+    """Whether a process has another network namespace than gputop; False also where that may not be seen."""
+    try:
+        return os.readlink(f"{proc}/{pid}/ns/net") != os.readlink(f"{proc}/self/ns/net")
+    except OSError:
+        return False

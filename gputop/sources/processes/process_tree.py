@@ -12,9 +12,9 @@ from gputop.model.snapshot import ProcessSample, Role
 from gputop.sources.cgroup import cgroup_text
 from gputop.sources.processes.loaders import DescendantRole, identify, is_python, is_torch_worker, is_working_ray_task
 from gputop.sources.processes.process_facts import JobIdentity, job_identity
-from gputop.sources.processes.process_sockets import HeldInodes, SocketTables, TcpSocket
+from gputop.sources.processes.process_sockets import HeldInodes
 from gputop.sources.processes.watched import DENIED_IO
-from gputop.sources.procfs import Stat, parse_stat, read_file, read_small
+from gputop.sources.procfs import TICKS_PER_S, Stat, parse_stat, read_file, read_small
 
 # Why /proc does not show a process that the driver lists, or hides what it does.
 
@@ -113,7 +113,7 @@ def notices_of(samples: Sequence[ProcessSample], set_aside: int = 0) -> tuple[st
 
 # A pid reused between two looks would keep its old parent for ever; a full pass corrects that.
 _FULL_PASS_EVERY = 20
-_SETTLED_AFTER = 10 * os.sysconf("SC_CLK_TCK")
+_SETTLED_AFTER = 10 * TICKS_PER_S
 """Clock ticks between the starts of a process and of the youngest one, after which it has its name and executable."""
 
 
@@ -362,56 +362,26 @@ MOST_GENERATIONS = 8
 _SHELLS = (b"bash", b"zsh", b"fish", b"sh", b"dash", b"ksh", b"tcsh")
 HeldBy = Callable[[int], HeldInodes | None]
 GroupOf = Callable[[int, Stat], str | None]
+OtherEnd = Callable[[int], int | None]
+"""The inode of the other end of a socket."""
 
 
-class Links:
-    """What connects two processes: their open files and the kernel's socket tables, read when needed."""
-
-    def __init__(
-        self, inodes_held_by: HeldBy, tcp: Callable[[], SocketTables], unix_peers: Callable[[], Mapping[int, int]]
-    ) -> None:
-        self._ask_held = inodes_held_by
-        self._inodes: dict[int, HeldInodes | None] = {}
-        self._ask_unix, self._ask_tcp = unix_peers, tcp
-        self._unix: Mapping[int, int] | None = None
-        self._tcp: Mapping[int, TcpSocket] = {}
-
-    def can_be_fed(self, root: int) -> bool:
-        """Whether data can come to ``root`` at all, by what it has open."""
-        mine = self._of(root)
-        return mine is not None and bool(mine.reads or mine.sockets)
-
-    def connected(self, feeder: int, root: int) -> bool:
-        """Whether data can go from ``feeder`` to ``root``."""
-        feeder_ends, root_ends = self._of(feeder), self._of(root)
-        if feeder_ends is None or root_ends is None:
-            return False
-        if not feeder_ends.writes.isdisjoint(root_ends.reads):
-            pipes = feeder_ends.writes & root_ends.reads
-            # Forked by one parent, they share both ends of a queue; a pipeline is stdout and stdin. An end by itself
-            # is what multiprocessing leaves with every child, to learn of its parent's death.
-            if pipes & feeder_ends.reads - feeder_ends.standard or pipes & feeder_ends.standard & root_ends.standard:
-                return True
-        if not feeder_ends.sockets or not root_ends.sockets:
-            return False
-        if self._unix is None:
-            self._unix, self._tcp = self._ask_unix(), self._ask_tcp().tcp
-        if any(self._unix.get(inode) in root_ends.sockets for inode in feeder_ends.sockets):
-            return True
-        ends = {self._tcp[inode].ends for inode in root_ends.sockets if inode in self._tcp}
-        return any(self._tcp[inode].ends[::-1] in ends for inode in feeder_ends.sockets if inode in self._tcp)
-
-    def _of(self, pid: int) -> HeldInodes | None:
-        if pid not in self._inodes:
-            self._inodes[pid] = self._ask_held(pid)
-        return self._inodes[pid]
+def connected(feeder: HeldInodes, root: HeldInodes, other_end: OtherEnd) -> bool:
+    """Whether data can go from one process to another, by what both hold."""
+    pipes = feeder.writes & root.reads
+    # Forked by one parent, they share both ends of a queue; a pipeline is stdout and stdin. An end by itself is what
+    # multiprocessing leaves with every child, to learn of its parent's death.
+    if pipes & feeder.reads - feeder.standard or pipes & feeder.standard & root.standard:
+        return True
+    return bool(root.sockets) and any(other_end(inode) in root.sockets for inode in feeder.sockets)
 
 
 def find_related(
     table: ProcessTable,
     trees: Mapping[int, ProcessPlace],
     roots: Iterable[int],
-    links: Links,
+    holds: HeldBy,
+    other_end: OtherEnd,
     command_of: CommandOf,
     group_of: GroupOf = lambda pid, stat: None,
 ) -> dict[int, ProcessPlace]:
@@ -423,30 +393,23 @@ def find_related(
     families: dict[tuple[int, int], list[tuple[int, Stat]]] = {}
     members: dict[str, list[tuple[int, Stat]]] = {}
     for root in roots:
-        place = trees.get(root)
-        if place is None or not links.can_be_fed(root):
+        place, mine = trees.get(root), holds(root)
+        if place is None or mine is None or not (mine.reads or mine.sockets):
             continue
         # The ranks of one launcher have the same relatives.
         family = place.stat.ppid, place.stat.session
         if family not in families:
             families[family] = list(_relatives(table, trees, place, command_of))
-        for pid, stat in families[family]:
-            if pid not in places and links.connected(pid, root):
-                places[pid] = _related_place(stat, root, place, "session")
         group = group_of(root, place.stat)
-        if group is None:
-            continue
-        if group not in members:
+        if group is not None and group not in members:
             members[group] = _members(table, trees, group, group_of)
-        for pid, stat in members[group]:
-            if pid not in places and links.connected(pid, root):
-                places[pid] = _related_place(stat, root, place, "job or container")
+        for shared, candidates in (("session", families[family]), ("job or container", members.get(group or "", []))):
+            for pid, stat in candidates:
+                theirs = None if pid in places else holds(pid)
+                if theirs is not None and connected(theirs, mine, other_end):
+                    why = why_words(BESIDE, f"same {shared}, connected by a pipe or a socket")
+                    places[pid] = ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE)
     return places
-
-
-def _related_place(stat: Stat, root: int, place: ProcessPlace, shared: str) -> ProcessPlace:
-    why = why_words(BESIDE, f"same {shared}, connected by a pipe or a socket")
-    return ProcessPlace(stat, root, place.gpu, "helper", None, why, may_feed=True, rule=BESIDE)
 
 
 def _members(

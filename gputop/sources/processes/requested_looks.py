@@ -6,15 +6,15 @@ shown.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sysconfig
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -32,8 +32,15 @@ from gputop.model.inspection import (
 )
 from gputop.model.secrets import masked_text, masked_words
 from gputop.sources.processes.process_facts import GONE, identity_problem
-from gputop.sources.processes.process_sockets import DENIED_FDS, OTHER_NETWORK, TcpSocket, held, tcp_tables
-from gputop.sources.processes.wait_channel import wait_class
+from gputop.sources.processes.process_sockets import (
+    DENIED_FDS,
+    OTHER_NETWORK,
+    TcpSocket,
+    held,
+    in_another_network,
+    tcp_tables,
+)
+from gputop.sources.processes.wait_look import wait_class
 from gputop.sources.procfs import parse_schedstat, parse_stat, read_file, read_small
 from gputop.system.children import TooLate, finished, ours
 from gputop.system.worker import Worker
@@ -51,10 +58,10 @@ def read_sockets(pid: int, before: SocketList | None, now: float, proc: str = "/
         return SocketList(now, reason=DENIED_FDS)
     if not held_inodes.sockets:
         return SocketList(now)
-    tables = tcp_tables(now)
+    tables = tcp_tables()
     tcp = {inode: tables.tcp[inode] for inode in held_inodes.sockets if inode in tables.tcp}
     if not tcp:
-        return SocketList(now, reason=tables.reason or (OTHER_NETWORK if _is_elsewhere(proc, pid) else None))
+        return SocketList(now, reason=tables.reason or (OTHER_NETWORK if in_another_network(proc, pid) else None))
     received = {inode: socket.received for inode, socket in tcp.items()}
     groups: dict[tuple[int, bool, bool], list[int]] = {}
     for inode, socket in tcp.items():
@@ -78,13 +85,6 @@ def _rate(inodes: list[int], received: dict[int, int], before: SocketList | None
     if before is None or before.reason is not None or now <= before.t:
         return None
     return sum(max(0, received[inode] - before.received.get(inode, 0)) for inode in inodes) / (now - before.t)
-
-
-def _is_elsewhere(proc: str, pid: int) -> bool:
-    try:
-        return os.readlink(f"{proc}/{pid}/ns/net") != os.readlink(f"{proc}/self/ns/net")
-    except OSError:
-        return False
 
 
 # Its threads.
@@ -125,36 +125,34 @@ def read_threads(
 
 def _thread(directory: str, tid: int, before: ThreadSample | None, elapsed_ns: float) -> ThreadSample | None:
     try:
-        stat = parse_stat(read_small(f"{directory}/stat"))
+        name, state, waiting_on, _ = _seen(directory)
     except OSError:
         return None
-    if stat is None:
-        return None
-    name = masked_text(stat.comm.decode("utf-8", "replace"))
-    times = _times(directory)
+    waiting_on = waiting_on if state in "SD" else None
+    times = None
+    with suppress(OSError):
+        times = parse_schedstat(read_small(f"{directory}/schedstat"))
     if times is None:
-        return ThreadSample(tid, name, stat.state, waiting_on=_waiting_on(directory, stat.state))
+        return ThreadSample(tid, name, state, waiting_on=waiting_on)
     run = wait = None
     if before is not None and before.run_ns is not None and before.wait_ns is not None and elapsed_ns > 0.0:
         run = min(100.0, max(0.0, 100.0 * (times[0] - before.run_ns) / elapsed_ns))
         wait = min(100.0, max(0.0, 100.0 * (times[1] - before.wait_ns) / elapsed_ns))
-    return ThreadSample(tid, name, stat.state, run, wait, _waiting_on(directory, stat.state), *times)
+    return ThreadSample(tid, name, state, run, wait, waiting_on, *times)
 
 
-def _times(directory: str) -> tuple[int, int] | None:
+def _seen(directory: str) -> tuple[str, str, str | None, str | None]:
+    """(name, state, class of its wait, wait channel) of a thread. Raises OSError once it has ended."""
+    stat = parse_stat(read_small(f"{directory}/stat"))
+    if stat is None:
+        raise ProcessLookupError
     try:
-        return parse_schedstat(read_small(f"{directory}/schedstat"))
+        channel = read_small(f"{directory}/wchan").decode("ascii", "replace").strip()
     except OSError:
-        return None
-
-
-def _waiting_on(directory: str, state: str) -> str | None:
-    if state not in ("S", "D"):
-        return None
-    try:
-        return wait_class(read_small(f"{directory}/wchan").decode("ascii", "replace"))
-    except OSError:
-        return None
+        channel = ""
+    # The kernel writes 0 for a thread that runs, and for readers without permission.
+    named = channel if channel not in ("", "0") else None
+    return masked_text(stat.comm.decode("utf-8", "replace")), stat.state, wait_class(channel), named
 
 
 class ThreadWatch:
@@ -296,19 +294,9 @@ class DeepLooker:
 
     def _thread(self, folder: str, tid: int) -> InspectedThread | None:
         try:
-            stat = parse_stat(read_small(f"{folder}/stat"))
+            return InspectedThread(tid, *_seen(folder))
         except OSError:
             return None
-        if stat is None:
-            return None
-        try:
-            channel = read_small(f"{folder}/wchan").decode("ascii", "replace").strip()
-        except OSError:
-            channel = ""
-        # The kernel writes 0 for a thread that runs, and for readers without permission.
-        channel_name = channel if channel not in ("", "0") else None
-        name = masked_text(stat.comm.decode("utf-8", "replace"))
-        return InspectedThread(tid, name, stat.state, wait_class(channel), channel_name)
 
     def _start(self, identity: ProcessIdentity) -> tuple[tuple[str, ...], str | None]:
         """(argv, working folder) of a process, as far as they may be read; secrets masked."""
@@ -332,31 +320,36 @@ def find_py_spy() -> str | None:
     return shutil.which("py-spy") or (str(script) if os.access(script, os.X_OK) else None)
 
 
-def main_stack(text: str, pid: int) -> ThreadStack | None:
-    """The main thread in what ``py-spy dump --json`` (0.4) printed; None when it is not there."""
+class _Frame(Struct):
+    name: str | None = None
+    filename: str | None = None
+    short_filename: str | None = None
+    line: int | None = None
+
+
+class _Dumped(Struct):
+    """A thread in what ``py-spy dump --json`` (0.4) prints."""
+
+    thread_name: str | None = None
+    os_thread_id: int | None = None
+    active: bool = False
+    frames: list[_Frame] = []
+
+
+def main_stack(text: str | bytes, pid: int) -> ThreadStack | None:
+    """The main thread in what py-spy printed; None when it is not there."""
     try:
-        threads = json.loads(text)
-    except (ValueError, RecursionError):
+        threads = msgspec.json.decode(text, type=list[_Dumped])
+    except (msgspec.MsgspecError, RecursionError):
         return None
-    for thread in threads if isinstance(threads, list) else ():
-        if not isinstance(thread, Mapping):
-            continue
-        if thread.get("os_thread_id") == pid or (
-            thread.get("os_thread_id") is None and thread.get("thread_name") == "MainThread"
-        ):
-            frames = thread.get("frames")
-            stack_frames = (
-                [_frame(frame) for frame in frames if isinstance(frame, Mapping)] if isinstance(frames, list) else []
+    for thread in threads:
+        if thread.os_thread_id == pid or (thread.os_thread_id is None and thread.thread_name == "MainThread"):
+            frames = (
+                (masked_text(f.name or "?"), masked_text(f.short_filename or f.filename or "?"), f.line or 0)
+                for f in thread.frames[:MOST_FRAMES]
             )
-            return ThreadStack(tuple(stack_frames[:MOST_FRAMES]), thread.get("active") is True)
+            return ThreadStack(tuple(frames), thread.active)
     return None
-
-
-def _frame(frame: Mapping[str, Any]) -> tuple[str, str, int]:
-    line = frame.get("line")
-    file = frame.get("short_filename") or frame.get("filename") or "?"
-    name = masked_text(str(frame.get("name") or "?"))
-    return name, masked_text(str(file)), line if isinstance(line, int) else 0
 
 
 def _failure(error: str) -> NoStack:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
-from gputop.sources.processes.feed import FeedReading, partly, received
+from gputop.sources.processes.feed import FeedReading, Track, partly, received, shares_of
 from gputop.sources.processes.member import Member
 from gputop.sources.processes.process_sockets import LEAST_RX, Received, SocketNews
 
@@ -17,15 +17,17 @@ FRESH_LOOKS = 2
 """A process with a new connection at so many looks in a row opens one for each item."""
 MOST_LOADERS_ASKED = 4
 """The most loaders of one GPU process whose sockets are read."""
+LEAST_FETCH = 0.3
+"""A process that polls, or waits in a socket, for less of its time is not asked for its sockets."""
+ENOUGH_LOOKS = 4
+"""After so many looks at its sockets what was not seen there is not there."""
 
 
 class SocketProof:
     """Reads the sockets of processes whose waiting nothing else explains."""
 
-    def __init__(self, proc: str, *, looks_between: bool = False) -> None:
-        """``looks_between``: the caller calls ``look`` between the readings; else each reading looks itself."""
+    def __init__(self, proc: str) -> None:
         self._received = Received(proc)
-        self._looks_between = looks_between
         self._root_of_target: dict[int, int] = {}
 
     def look(self, now: float) -> None:
@@ -35,9 +37,9 @@ class SocketProof:
 
     def _to_ask(
         self,
-        unclear: list[int],
+        unclear: Sequence[int],
         members: Mapping[int, Member],
-        asks: Mapping[int, int | None],
+        tracks: Mapping[int, Track],
         feeds: Mapping[int, FeedReading],
     ) -> dict[int, int]:
         """Whose sockets to read, for whom: GPU processes, and a few of the loaders of each that may wait for a socket,
@@ -46,53 +48,54 @@ class SocketProof:
         count: dict[int | None, int] = {}
         loaders: list[tuple[bool, bool, int]] = []
         for pid in unclear:
+            asked = tracks[pid].asks
             if members[pid].place.role == "gpu":
-                targets[pid] = asks.get(pid) or pid
-            elif _may_fetch(feeds[pid]) >= LEAST_FETCH and (members[pid].role == "loader" or asks.get(pid) is not None):
-                news = self._received.of(asks.get(pid) or pid)
+                targets[pid] = asked or pid
+            elif (members[pid].role == "loader" or asked is not None) and _may_fetch(feeds[pid], tracks[pid]):
+                news = self._received.of(asked or pid)
                 loaders.append((news is not None and news.bare_looks >= BARE_LOOKS, news is None, pid))
         for _, _, pid in sorted(loaders):
             root = members[pid].place.root
             count[root] = count.get(root, 0) + 1
             if count[root] <= MOST_LOADERS_ASKED:
-                targets[pid] = asks.get(pid) or pid
+                targets[pid] = tracks[pid].asks or pid
         return targets
 
     def resolve(
         self,
         now: float,
-        unclear: list[int],
+        unclear: Sequence[int],
         members: Mapping[int, Member],
-        waits: Mapping[int, str | None],
-        asks: Mapping[int, int | None],
+        tracks: Mapping[int, Track],
         parents: Mapping[int, int],
         feeds: dict[int, FeedReading],
+        *,
+        at_once: bool,
     ) -> None:
         """Arriving bytes prove that a polling process waits for the network; a listening socket, for demand.
 
-        ``asks`` names the child that is asked instead of a process that waits for it, ``parents`` the parent of a GPU
-        process. Until they are asked, polling loaders are unread: what was not looked at allows no conclusion.
+        ``parents`` are those of GPU processes. Until they are asked, polling loaders are unread: what was not looked at
+        allows no conclusion. ``at_once``: look now, as nobody looks between the readings.
         """
-        targets = self._to_ask(unclear, members, asks, feeds)
+        targets = self._to_ask(unclear, members, tracks, feeds)
         self._root_of_target = {target: members[pid].place.root or pid for pid, target in targets.items()}
         # An engine without a socket is given its work by a parent that may have one.
         news_of_engine = {pid: self._received.of(targets.get(pid, pid)) for pid in parents}
         engines = {pid: parents[pid] for pid, news in news_of_engine.items() if news is not None and news.bare_looks}
-        self._root_of_target.update(
-            {parent: parent for parent in engines.values() if parent not in self._root_of_target}
-        )
-        if targets and not self._looks_between:
+        for parent in engines.values():
+            self._root_of_target.setdefault(parent, parent)
+        if targets and at_once:
             self.look(now)
         bare = self._bare_roots()
         for pid in unclear:
-            feed = feeds.get(pid) or FeedReading()
+            feed = feeds[pid]
             news = self._received.of(targets.get(pid, pid))
             if members[pid].role == "loader" and not _is_conclusive(news):
                 feeds[pid] = self._without_conclusion(feed, kin_is_bare=members[pid].place.root in bare)
             elif news is not None and pid in targets:
-                feeds[pid] = self._with_news(pid, feed, news, waits[pid], is_root=members[pid].place.role == "gpu")
-            if pid in engines and _is_bare(news) and self._serves(engines[pid]):
-                feeds[pid] = replace(feeds.get(pid) or feed, by=SERVED_BY_PARENT)
+                feeds[pid] = self._with_news(feed, news, tracks[pid], is_root=members[pid].place.role == "gpu")
+            if pid in engines and news is not None and news.bare_looks >= 2 and self._serves(engines[pid]):
+                feeds[pid] = replace(feeds[pid], by=SERVED_BY_PARENT)
 
     def _serves(self, pid: int) -> bool:
         """Whether a process listens, and fetches nothing itself."""
@@ -117,22 +120,23 @@ class SocketProof:
             return replace(feed, by="no socket")
         return replace(feed, shares=replace(shares, poll=0.0, unread=shares.unread + shares.poll))
 
-    def _with_news(
-        self, pid: int, feed: FeedReading, news: SocketNews, main: str | None, *, is_root: bool
-    ) -> FeedReading:
-        """The feed of a process with what its sockets say. ``main`` is what its main thread was last seen in."""
-        if news.asks_root:
-            return replace(feed, shares=idle_but_runs(feed.shares), by="client")
+    def _with_news(self, feed: FeedReading, news: SocketNews, track: Track, *, is_root: bool) -> FeedReading:
+        """The feed of a process with what its sockets say."""
         shares, by = feed.shares, feed.by
-        receives = news.rx_bytes_per_s is not None and news.rx_bytes_per_s >= LEAST_RX
+        if news.asks_root:
+            # What it waits for is for nothing of its own.
+            idle = FeederShares(shares.run, shares.queued, other=max(0.0, 1.0 - shares.cpu))
+            return replace(feed, shares=idle, by="client")
         proven = _is_proven(news)
-        own_socket = is_root and main in ("queue", "network", "socket")
+        own_socket = is_root and track.waiting_on in ("queue", "network", "socket")
+        in_socket = 0.0 if is_root else track.in_socket
         if own_socket and proven:
             by = "main socket"
-        if proven and feed.inside is not None and feed.inside.poll >= LEAST_FETCH:
-            shares = partly(shares, max(0.0, 1.0 - shares.cpu), feed.inside)
-        if proven and shares.poll + feed.in_socket > 0.0 and not own_socket:
-            shares, by = received(shares, feed.in_socket), "socket" if receives else "connections"
+        if proven and not is_root and by != "thread" and track.polls_inside >= LEAST_FETCH:
+            shares = partly(shares, max(0.0, 1.0 - shares.cpu), shares_of(0.0, 0.0, track.recent.inside))
+        if proven and shares.poll + in_socket > 0.0 and not own_socket:
+            receives = (news.rx_bytes_per_s or 0.0) >= LEAST_RX
+            shares, by = received(shares, in_socket), "socket" if receives else "connections"
         elif by is None and news.bare_looks >= BARE_LOOKS and shares.poll > shares.useful:
             by = "no socket"
         listens = news.listens and not proven if is_root else None
@@ -142,20 +146,9 @@ class SocketProof:
         )  # fmt: skip
 
 
-LEAST_FETCH = 0.3
-"""A process that polls, or waits in a socket, for less of its time is not asked for its sockets."""
-ENOUGH_LOOKS = 4
-"""After so many looks at its sockets what was not seen there is not there."""
-
-
-def _may_fetch(feed: FeedReading) -> float:
-    inside = 0.0 if feed.inside is None else feed.inside.poll
-    return max(feed.shares.poll + feed.shares.network + feed.in_socket, inside)
-
-
-def _is_bare(news: SocketNews | None) -> bool:
-    """Whether a process holds no TCP socket, as far as two looks tell."""
-    return news is not None and news.bare_looks >= 2
+def _may_fetch(feed: FeedReading, track: Track) -> bool:
+    outside = feed.shares.poll + feed.shares.network + track.in_socket
+    return max(outside, track.polls_inside) >= LEAST_FETCH
 
 
 def _is_conclusive(news: SocketNews | None) -> bool:
@@ -165,13 +158,6 @@ def _is_conclusive(news: SocketNews | None) -> bool:
     return news.bare_looks >= BARE_LOOKS or news.looks >= ENOUGH_LOOKS or news.reason is not None or _is_proven(news)
 
 
-def _is_proven(news: SocketNews | None) -> bool:
+def _is_proven(news: SocketNews) -> bool:
     """Whether data come in over connections of its own, or connections are made again and again."""
-    if news is None:
-        return False
     return (news.rx_bytes_per_s or 0.0) >= LEAST_RX or news.fresh_looks >= FRESH_LOOKS
-
-
-def idle_but_runs(shares: FeederShares) -> FeederShares:
-    """Runnable time alone; the rest is for nothing of its own."""
-    return FeederShares(run=shares.run, queued=shares.queued, other=max(0.0, 1.0 - shares.cpu))

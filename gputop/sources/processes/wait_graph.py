@@ -25,13 +25,13 @@ from gputop.sources.processes.process_sockets import (
     OtherEnds,
     address_words,
 )
-from gputop.sources.processes.wait_channel import waits_for_child
 from gputop.sources.processes.wait_look import (
     BLOCKED,
     LOCAL,
     RAN,
     SAVING,
     STOPPED,
+    UNREAD,
     WRITE,
     ThreadWait,
     WaitLook,
@@ -39,13 +39,21 @@ from gputop.sources.processes.wait_look import (
     inode_in,
     target_of,
     waited_call,
+    waits_for_child,
 )
-from gputop.sources.procfs import parse_stat, read_small
+from gputop.sources.procfs import read_small
 
 MOST_STEPS = 4
 """Threads, pipes and children that one way leads over."""
 MOST_THREADS = 24
-"""Threads of one process that one look at a lock reads."""
+"""Threads that one look reads, of all processes together."""
+LEAST_THREADS = 4
+"""The same of one process, however many wait for threads of their own."""
+MOST_LISTED = 4096
+"""The most threads of one process that take turns; they stand for the rest."""
+FIRST = 2.0 / 3.0
+"""The part of the reads that goes to threads that were lately seen doing something; the rest takes turns over all."""
+DID_S = 10.0
 MOST_POLLED = 64
 """Descriptors of one poll that are looked at."""
 MOST_PIDS = 64
@@ -158,8 +166,12 @@ OPENS_A_FIFO = ("fifo_open", "wait_for_partner")
 MOST_GENERATIONS = 3
 MOST_READ = 8
 """Processes that one step of one way leads to."""
-_RANKS = (RAN, "disk", BLOCKED, "network", "socket", "queue", "sleep", "lock", "other")
+_RANKS = (RAN, "disk", BLOCKED, "network", "socket", "queue", "sleep", "lock", "other", UNREAD)
 """Of several at the other end, what one of them does counts before what another does, in this order."""
+_DOES = (RAN, "disk", BLOCKED, "network")
+"""What is work for the next batch."""
+INSIDE = ("lock", "queue", "sleep", "other", LOCAL)
+"""The waits of a main thread in which threads of its own process may be what it waits for."""
 
 
 class Followed(ThreadWait, frozen=True):
@@ -173,12 +185,38 @@ class Followed(ThreadWait, frozen=True):
     by: str = "child"
 
 
+class Inside(Struct, frozen=True):
+    """What those threads of a process do that one look reads: the one that does most, and how many can run."""
+
+    wait: ThreadWait
+    running: int
+
+
 class SeenWait(Struct, frozen=True):
-    """One process at one look: what it did or waited for, whom for, and what those did in whose place it waits."""
+    """One process at one look: what it did or waited for, whom for, and what those did in whose place it waits.
+
+    ``inside`` is what its other threads did; None where they were not looked at.
+    """
 
     wait: ThreadWait
     end: End | None = None
     instead: Followed | None = None
+    inside: Inside | None = None
+
+
+class _Turn(Struct):
+    """Which threads of a process are read next, and which were lately seen doing something, and when."""
+
+    next: int = 0
+    did: dict[str, float] = {}
+
+
+class _Thread(Struct, frozen=True):
+    """One of the other threads of a process at a look."""
+
+    tid: str
+    name: str
+    wait: ThreadWait
 
 
 class WaitGraph:
@@ -191,16 +229,53 @@ class WaitGraph:
         self._cache = cache
         self._other_ends = other_ends
         self._writers = Writers(proc)
-        self._turn = 0
+        self._turns: dict[int, _Turn] = {}
 
-    def end_of(self, now: float, pid: int, wait: ThreadWait, job: Job = NO_JOB) -> End | None:
-        """What the main thread of a process waits for that a look found waiting like this; None while it runs."""
-        return self._of(now, pid, f"{self._proc}/{pid}", wait, job, MOST_STEPS)
+    def look(
+        self, now: float, pid: int, wait: ThreadWait, job: Job, apart: Collection[int], most_threads: int = 0
+    ) -> SeenWait:
+        """All that a look tells which found a process in this wait. ``apart`` are those judged by themselves.
 
-    def look(self, now: float, pid: int, wait: ThreadWait, job: Job, apart: Collection[int]) -> SeenWait:
-        """All that a look tells which found a process in this wait. ``apart`` are those judged by themselves."""
-        end = self.end_of(now, pid, wait, job)
-        return SeenWait(wait, end, self._followed(now, pid, wait, end, job, apart))
+        Of the other threads of the process ``most_threads`` may be read: all that work in a GPU process, those of
+        another one while it waits for something inside itself.
+        """
+        threads: list[_Thread] = []
+        if job.root is None and (most_threads or wait.wait == "lock"):
+            threads = self._threads(now, pid, job.threads, most_threads or LEAST_THREADS)
+        elif most_threads and wait.wait in INSIDE:
+            threads = self._threads(now, pid, self._tids(pid), most_threads)
+        best = min((thread.wait for thread in threads), key=_rank, default=None)
+        running = sum(thread.wait.wait == RAN for thread in threads)
+        inside = None if best is None or not most_threads else Inside(best, running)
+        end = self._of(now, pid, f"{self._proc}/{pid}", wait, job, MOST_STEPS, threads)
+        return SeenWait(wait, end, self._followed(now, pid, wait, end, job, apart), inside)
+
+    def _tids(self, pid: int) -> list[str]:
+        try:
+            return [tid for tid in os.listdir(f"{self._proc}/{pid}/task") if tid != str(pid)][:MOST_LISTED]
+        except OSError:
+            return []
+
+    def _threads(self, now: float, pid: int, tids: Sequence[str], limit: int) -> list[_Thread]:
+        """What some of these threads do: the first one, those that lately did something, others in turn."""
+        if len(self._turns) >= MOST_KNOWN:
+            self._turns.clear()
+        turn = self._turns.setdefault(pid, _Turn())
+        chosen = tids
+        if len(tids) > limit:
+            did = [tid for tid in tids if now - turn.did.get(tid, -DID_S) < DID_S][: int(FIRST * limit)]
+            begin, turn.next = turn.next % len(tids), turn.next + limit - len(did)
+            chosen = list(dict.fromkeys((tids[0], *did, *tids[begin : begin + limit - len(did)])))
+            if begin + limit - len(did) > len(tids):
+                turn.next = 0
+        seen = []
+        for tid in chosen:
+            found = self._look.thread(now, pid, f"{self._proc}/{pid}/task/{tid}")
+            if found is not None:
+                seen.append(_Thread(tid, found[0].comm.decode("utf-8", "replace"), found[1]))
+        turn.did = {tid: at for tid, at in turn.did.items() if now - at < DID_S}
+        turn.did.update((thread.tid, now) for thread in seen if thread.wait.wait in _DOES)
+        return seen
 
     def _followed(
         self, now: float, pid: int, wait: ThreadWait, end: End | None, job: Job, apart: Collection[int]
@@ -235,19 +310,12 @@ class WaitGraph:
     def _done(self, now: float, pid: int, job: Job, steps: int) -> Followed | None:
         """What one process at the other end does; None once it has ended."""
         folder = f"{self._proc}/{pid}"
-        try:
-            stat = parse_stat(read_small(f"{folder}/stat"))
-            channel = read_small(f"{folder}/wchan").decode("ascii", "replace")
-        except OSError:
+        found = self._look.thread(now, pid, folder)
+        if found is None:
             return None
-        if stat is None or stat.state in "ZX":
-            return None
-        if stat.state == "R":
-            return Followed(RAN, pid=pid)
-        wait = self._look.at(now, pid, folder, channel)
+        wait = found[1]
         if wait.wait == RAN:
-            # Asleep, and the kernel names no function.
-            return Followed("disk" if stat.state == "D" else "other", pid=pid)
+            return Followed(RAN, pid=pid)
         end = self._of(now, pid, folder, wait, job, 0) if steps else None
         if end is not None and end.via in ("pipe", "child"):
             done = [self._done(now, other, job, steps - 1) for other in end.pids[:MOST_READ] if other != job.root]
@@ -268,7 +336,10 @@ class WaitGraph:
                 queue += [(child, depth + 1) for child in children]
         return tuple(found[: 4 * MOST_READ])
 
-    def _of(self, now: float, pid: int, folder: str, wait: ThreadWait, job: Job, steps: int) -> End | None:
+    def _of(
+        self, now: float, pid: int, folder: str, wait: ThreadWait, job: Job, steps: int, threads: Sequence[_Thread] = ()
+    ) -> End | None:
+        """What a thread waits for that was found waiting like this; None while it runs."""
         kind = wait.wait
         if kind == RAN:
             return None
@@ -295,7 +366,7 @@ class WaitGraph:
         if kind == "queue":
             return self._polled(now, pid, folder, job)
         if kind == "lock":
-            return self._lock(now, pid, folder, job, steps)
+            return self._lock(now, pid, folder, job, steps, threads)
         return End("unknown", detail=wait.channel)
 
     def _child(self, pid: int, folder: str, job: Job) -> End:
@@ -425,22 +496,20 @@ class WaitGraph:
                 return found
         return ()
 
-    def _lock(self, now: float, pid: int, folder: str, job: Job, steps: int) -> End:
+    def _lock(self, now: float, pid: int, folder: str, job: Job, steps: int, threads: Sequence[_Thread]) -> End:
         """A lock does not name its owner. One that other processes know belongs to a queue, whose pipe lies beside it;
         any other is held by one of the own threads that wait for no lock, if all of these do one kind of thing."""
         call = call_of(folder)
         if call is not None and call[0] in _FUTEX and not call[2] & _PRIVATE:
             return self._pipes(now, pid, None, job)
         ends: list[End] = []
-        self._turn += MOST_THREADS
-        begin = self._turn % max(1, len(job.threads))
-        in_turn = [*job.threads[begin:], *job.threads[:begin]] if len(job.threads) > MOST_THREADS else job.threads
-        for tid in in_turn[:MOST_THREADS] if steps else ():
-            end = self._thread(now, pid, tid, job, steps - 1)
+        for thread in threads:
+            end = self._held_up_by(now, pid, thread, job, steps - 1)
+            if end is not None and is_pin_memory_thread(thread.name):
+                # Where there is one, it can only be that.
+                return end
             if end is not None:
-                if end[1]:
-                    return end[0]
-                ends.append(end[0])
+                ends.append(end)
         written = [end for end in ends if end.written]
         several = written or ends
         if several and all(end.via == several[0].via for end in several):
@@ -450,28 +519,17 @@ class WaitGraph:
             return End(several[0].via, pids[:MOST_PIDS], detail, bool(written))
         return End("lock", detail=ONE_OF_MANY)
 
-    def _thread(self, now: float, pid: int, tid: str, job: Job, steps: int) -> tuple[End, bool] | None:
-        """What one of the own threads does, and whether it can only be that one; None where it waits for a lock."""
-        folder = f"{self._proc}/{pid}/task/{tid}"
-        try:
-            stat = parse_stat(read_small(f"{folder}/stat"))
-            channel = read_small(f"{folder}/wchan").decode("ascii", "replace")
-        except OSError:
+    def _held_up_by(self, now: float, pid: int, thread: _Thread, job: Job, steps: int) -> End | None:
+        """What one of the own threads does that may hold a lock; None where it waits for one itself."""
+        wait = thread.wait
+        if wait.wait == RAN:
+            return End("thread", (pid,), thread.name)
+        if wait.wait in ("lock", "sleep", UNREAD):
             return None
-        if stat is None:
+        end = self._of(now, pid, f"{self._proc}/{pid}/task/{thread.tid}", wait, job, steps)
+        if end is None or end.via in ("unknown", "timer") or (end.via == "socket" and not end.pids):
             return None
-        name = stat.comm.decode("utf-8", "replace")
-        wait = self._look.at(now, pid, folder, channel)
-        if stat.state == "R":
-            return End("thread", (pid,), name), False
-        if wait.wait in ("lock", "sleep", RAN):
-            return None
-        end = self._of(now, pid, folder, wait, job, steps)
-        if end is None or (end.via in ("unknown", "timer") or (end.via == "socket" and not end.pids)):
-            return None
-        if end.via == "file":
-            end = End("thread", (pid,), end.detail)
-        return end, is_pin_memory_thread(name)
+        return End("thread", (pid,), end.detail) if end.via == "file" else end
 
 
 def _rank(wait: ThreadWait) -> int:

@@ -1,6 +1,11 @@
-"""What a thread waits for: its wait channel, and where that says too little, what proves a network or a disk.
+"""What a thread waits for: the name of the kernel function that it sleeps in (/proc/PID/wchan), and where that says too
+little, what proves a network or a disk.
 
-Everything is read from the kernel's memory. Nothing of the process's files is touched.
+The only way from outside to tell a worker that waits for the network from one that has nothing to do. Everything is
+read from the kernel's memory; nothing of the process's files is touched. The names are those of Linux 4.18 to 6.18; a
+compiler's suffix (``.constprop.0``, ``.isra.0``) is ignored. What is ambiguous is ``other``: a wrong word here would
+accuse a healthy loader. Two limits: ``time.sleep`` of Python up to 3.10 is a select and shows as ``queue``; an idle
+``multiprocessing.Pool`` worker reads its task pipe and shows as ``pipe``.
 """
 
 from __future__ import annotations
@@ -13,15 +18,73 @@ from msgspec import Struct
 
 from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
-from gputop.sources.processes.wait_channel import (
-    is_stopped,
-    may_be_disk,
-    needs_proof,
-    reads_local_socket,
-    wait_class,
-    writes_a_pipe,
+from gputop.sources.procfs import PatientReader, ProcessFiles, Stat, io_delay_ticks, parse_stat, read_file, read_small
+
+# A table of names is never complete, and some functions serve several kinds of files.
+
+_NAMES = {
+    # An idle dataloader worker polls the pipe of its index queue; a full result pipe waits for the consumer. An event
+    # loop, a server waiting for a connection, and one of a file system in user space wait for a request.
+    "queue": """do_poll do_sys_poll do_select core_sys_select ep_poll do_epoll_wait inet_csk_accept pipe_write
+        anon_pipe_write fifo_pipe_write fuse_dev_do_read""",
+    # A local socket is another process of this machine: what it does is not seen here.
+    "other": "unix_stream_read_generic unix_stream_data_wait unix_wait_for_peer",
+    # FUSE under training data is nearly always a network file system (gcsfuse, s3fs, JuiceFS, mountpoint-s3).
+    "network": """sk_stream_wait_memory sk_stream_wait_connect inet_stream_connect inet_wait_for_connect
+        request_wait_answer cl_sync_io_wait p9_client_rpc p9_virtio_request wait_for_response""",
+    "pipe": "pipe_read anon_pipe_read fifo_pipe_read pipe_wait wait_for_partner fifo_open",
+    "sleep": "hrtimer_nanosleep do_nanosleep common_nsleep",
+    "lock": "do_semtimedop locks_lock_inode_wait flock_lock_inode_wait",
+    "disk": """io_schedule io_schedule_timeout bit_wait_io wait_on_buffer __wait_on_buffer __lock_page
+        __lock_page_killable __folio_lock __folio_lock_killable __folio_lock_or_retry __iomap_dio_rw
+        folio_wait_writeback submit_bio_wait balance_dirty_pages rq_qos_wait wbt_wait dio_await_one read_events""",
+}
+_EXACT = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+_BEGINNINGS = {
+    "queue": ("poll_schedule_timeout",),
+    "network": ("tcp_", "fuse_", "__fuse_", "rpc_", "nfs", "ceph_", "cifs_", "ptlrpc_", "osc_", "smb2_"),
+    "lock": ("futex_", "do_futex", "rwsem_", "mutex_", "__mutex_", "down_"),
+    "disk": ("folio_wait", "wait_on_page", "filemap_", "blk", "jbd2_", "ext4_", "xfs_", "btrfs_", "iomap_", "md_",
+             "raid5_"),
+    "gpu": ("nvidia", "uvm_", "nv_", "rm_", "_nv"),
+}  # fmt: skip
+_BY_SOCKET = ("wait_woken", "sk_wait_data", "__skb_wait_for_more", "__skb_recv_", "skb_recv_datagram")
+"""Functions in which sockets of any family sleep, and terminals as well: only the file tells."""
+_NEVER_DISK = (
+    *("nv", "_nv", "uvm_", "rm_", "wait_for_vfork", "kernel_clone", "_do_fork", "rwsem_", "mutex_", "__mutex_"),
+    *("down_", "shrink_", "reclaim_", "try_to_free", "congestion_wait", "throttle_", "mem_cgroup_", "do_signal_stop"),
+    *("ptrace_stop", "do_exit", "futex_", "zap_pid_ns", "synchronize_rcu", "exit_mm", "coredump_"),
 )
-from gputop.sources.procfs import PatientReader, ProcessFiles, io_delay_ticks, parse_stat, read_file, read_small
+"""State D there is no disk: a driver, a child between fork and exec, another thread's lock, memory that is short."""
+_WRITES_A_PIPE = ("pipe_write", "anon_pipe_write", "fifo_pipe_write")
+_STOPPED_IN = ("do_signal_stop", "ptrace_stop", "do_jobctl_trap")
+_LOCAL_SOCKET = ("unix_stream_read_generic", "unix_stream_data_wait")
+
+
+@lru_cache(maxsize=1024)
+def wait_class(channel: str) -> str | None:
+    """One of ``queue network pipe disk sleep lock gpu other``; None when the kernel does not say ("0" or empty)."""
+    name = channel.partition(".")[0]
+    if not name or name == "0":
+        return None
+    by_beginning = (kind for kind, beginnings in _BEGINNINGS.items() if name.startswith(beginnings))
+    return _EXACT.get(name) or next(by_beginning, "other")
+
+
+def needs_proof(channel: str) -> bool:
+    """Whether a thread that sleeps there waits for a network only if the file says so."""
+    return channel.startswith(_BY_SOCKET)
+
+
+def may_be_disk(channel: str) -> bool:
+    """Whether state D in a function of no known class may be a wait for a disk."""
+    return not channel.startswith(_NEVER_DISK)
+
+
+def waits_for_child(channel: str) -> bool:
+    """Whether a thread that sleeps there waits for a child to end."""
+    return channel.startswith("do_wait")
+
 
 # On which file system an open file lies, without touching it: mount ids of /proc/PID/fdinfo and /proc/PID/mountinfo.
 #
@@ -120,12 +183,11 @@ def waited_call(folder: str) -> tuple[int, int] | None:
     return (call[0], call[1]) if call is not None and call[0] >= 0 and 0 <= call[1] < 1 << 20 else None
 
 
-_SAVING = {
+SAVING = {
     # write, pwrite64, writev, pwritev, pwritev2, fsync, fdatasync, close, ftruncate, fallocate: asm/unistd.h.
     "x86_64": frozenset((1, 18, 20, 296, 328, 74, 75, 3, 77, 285)),
     "aarch64": frozenset((64, 68, 66, 70, 287, 82, 83, 57, 46, 47)),
-}
-SAVING = _SAVING.get(os.uname().machine, frozenset())
+}.get(os.uname().machine, frozenset())
 """The system calls that write a file, or wait until it is written, by number."""
 
 
@@ -148,15 +210,15 @@ def inode_in(target: str, kind: str) -> int | None:
 
 # One look: the state, the system call with its first argument, the link of that descriptor.
 
-RAN, BLOCKED, WRITE, STOPPED, LOCAL = "run", "blocked", "write", "stopped", "local"
+RAN, BLOCKED, WRITE, STOPPED, LOCAL, UNREAD = "run", "blocked", "write", "stopped", "local", "unread"
 """What a look finds besides the classes of ``wait_class``: on a core or queued, state D of no known class, the reader
-of a full pipe, a signal, another process of this machine at the other end of a socket."""
+of a full pipe, a signal, another process of this machine at the other end of a socket, asleep where no name says."""
 
 
 HOLDS_S = 2.0
 """For so long a thread that sleeps in the same function is taken to wait for the same file."""
 LONG_HOLDS_S = 10.0
-"""The same for a socket, and for whatever is only shown while other looks judge."""
+"""The same for a socket."""
 PRESSURE_STANDS_PCT = 10.0
 """From this share of the last 10 s on, in which some task waited for I/O, one in state D may wait for it [judged]."""
 MOST_KNOWN = 4096
@@ -187,11 +249,11 @@ def _wait_by_name(channel: str) -> ThreadWait | None:
     wait = wait_class(channel)
     if wait is None:
         return SEEN_RUNNING
-    if writes_a_pipe(channel):
+    if channel.partition(".")[0] in _WRITES_A_PIPE:
         return ThreadWait(WRITE, channel)
-    if is_stopped(channel):
+    if channel.startswith(_STOPPED_IN):
         return ThreadWait(STOPPED, channel)
-    if reads_local_socket(channel):
+    if channel.startswith(_LOCAL_SOCKET):
         return ThreadWait(LOCAL, channel)
     if needs_proof(channel) or wait in ("disk", "network") or (wait == "other" and may_be_disk(channel)):
         return None
@@ -201,10 +263,8 @@ def _wait_by_name(channel: str) -> ThreadWait | None:
 class WaitLook:
     """Looks at threads. Used by one thread at a time."""
 
-    def __init__(self, proc: str, holds_s: float = HOLDS_S) -> None:
-        """For ``holds_s`` a thread that sleeps in the same function is taken to wait for the same file."""
+    def __init__(self, proc: str) -> None:
         self._proc = proc
-        self._holds_s = holds_s
         self._patient = PatientReader(protocol_of)
         self.mounts = Mounts(proc)
         self._cache: dict[str, tuple[float, ThreadWait]] = {}
@@ -216,6 +276,19 @@ class WaitLook:
         """End the thread that asks sockets for their protocol."""
         self._patient.close()
 
+    def thread(self, now: float, pid: int, folder: str) -> tuple[Stat, ThreadWait] | None:
+        """A thread's counters and what it does, by its state too; None once it has ended."""
+        try:
+            stat = parse_stat(read_small(f"{folder}/stat"))
+            if stat is None or stat.state in "ZX":
+                return None
+            if stat.state == "R":
+                return stat, SEEN_RUNNING
+            wait = self.at(now, pid, folder, read_small(f"{folder}/wchan").decode("ascii", "replace"))
+        except OSError:
+            return None
+        return stat, ThreadWait(BLOCKED if stat.state == "D" else UNREAD) if wait.wait == RAN else wait
+
     def at(self, now: float, pid: int, folder: str, channel: str, files: ProcessFiles | None = None) -> ThreadWait:
         """What a thread with this wait channel does. ``folder`` is its own below /proc, ``files`` its open files.
 
@@ -226,7 +299,7 @@ class WaitLook:
             return wait
         cached = self._cache.get(folder)
         if cached is not None and cached[1].channel == channel:
-            holds_s = LONG_HOLDS_S if needs_proof(channel) else self._holds_s
+            holds_s = LONG_HOLDS_S if needs_proof(channel) else HOLDS_S
             if 0.0 <= now - cached[0] < holds_s:
                 return cached[1]
         known = wait_class(channel) or "other"

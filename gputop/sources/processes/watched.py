@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from gputop.model.snapshot import NOTHING_MISSING
 from gputop.sources.processes.wait_look import BLOCKED, RAN, SEEN_STOPPED, ThreadWait, WaitLook, word_of
-from gputop.sources.procfs import Descriptors, ProcessFiles, Stat, parse_io, parse_schedstat, parse_stat
+from gputop.sources.procfs import TICKS_PER_S, Descriptors, ProcessFiles, Stat, parse_io, parse_schedstat, parse_stat
 
 NEEDS_TWO = "needs two readings"
 CLOCK_STEPPED = "the clock stepped back"
@@ -30,7 +30,6 @@ LOOKED_S = 5.0
 """For so long a reading leaves what a thread waits for to the looks between the readings."""
 STOPPED_STATES = "Tt"
 """By a signal, and by a debugger: any user may see that."""
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -85,8 +84,8 @@ class _Shares(Struct):
 
 def _shares(stat: Stat, main: tuple[int, int] | None, last: _Counters, elapsed: float) -> _Shares:
     """What the counters grew by since ``last``, ``elapsed`` seconds ago."""
-    cpu = max(0.0, (stat.cpu_ticks - last.cpu_ticks) / _TICKS_PER_S / elapsed * 100.0)
-    children = max(0.0, (stat.children_ticks - last.children_ticks) / _TICKS_PER_S / elapsed * 100.0)
+    cpu = max(0.0, (stat.cpu_ticks - last.cpu_ticks) / TICKS_PER_S / elapsed * 100.0)
+    children = max(0.0, (stat.children_ticks - last.children_ticks) / TICKS_PER_S / elapsed * 100.0)
     if main is None or last.main is None:
         return _Shares(cpu, cpu, children)
     # The caller's clock and the kernel's differ by the time between the two reads: never above 100.

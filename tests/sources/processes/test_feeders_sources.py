@@ -17,18 +17,21 @@ from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import process_sockets
 from gputop.sources.processes import process_sockets as received_module
 from gputop.sources.processes.collector import ProcessCollector
-from gputop.sources.processes.feeder_threads import FeederThreads
+from gputop.sources.processes.feed import Track
 from gputop.sources.processes.outsiders import Outsiders
 from gputop.sources.processes.process_sockets import (
     HeldInodes,
+    HeldInodesCache,
+    OtherEnds,
     Received,
     SocketTables,
     TcpSocket,
     held,
     tcp_tables,
 )
-from gputop.sources.processes.process_tree import Groups, Links, ProcessTable, find_related, find_trees
-from gputop.sources.processes.wait_look import WaitLook
+from gputop.sources.processes.process_tree import Groups, ProcessTable, connected, find_related, find_trees
+from gputop.sources.processes.wait_graph import Job, WaitGraph
+from gputop.sources.processes.wait_look import ThreadWait, WaitLook
 from tests.proc_trees.fake_proc import FakeProc
 
 NONE: frozenset[int] = frozenset()
@@ -83,52 +86,57 @@ def test_children_that_live_for_less_than_a_look_count_by_what_they_ran(tmp_path
     collector.close()
 
 
-def test_threads_are_read_in_turns_however_many_there_are(tmp_path: Path) -> None:
-    task = tmp_path / "100" / "task"
-    for tid in range(100, 1100):
-        (task / str(tid)).mkdir(parents=True)
-    for tid in range(101, 111):
-        (task / str(tid) / "schedstat").write_text("1000000000 0 5")
-        (task / str(tid) / "wchan").write_text("tcp_sendmsg_locked" if tid == 105 else "futex_wait_queue")
-    threads = FeederThreads(str(tmp_path), 100, WaitLook(str(tmp_path)))
-    assert threads.read(T, 24) == 24
-    assert threads.busiest() == FeederShares()
-    few = [str(tid) for tid in range(101, 111)]
-    threads.read(T + 1, 24, few)
-    (task / "105" / "schedstat").write_text("1900000000 50000000 9")
-    threads.read(T + 2, 24, few)
-    assert threads.busiest().run == pytest.approx(0.9)
-    assert threads.busiest().network == pytest.approx(0.05)
+def _track(fake: FakeProc, looks: int, tids: list[str]) -> tuple[Track, int]:
+    """What so many looks at a GPU process whose main thread waits for a lock find, and how many threads one reads."""
+    look = WaitLook(str(fake.proc))
+    graph = WaitGraph(str(fake.proc), look, HeldInodesCache(str(fake.proc)), OtherEnds())
+    track, read = Track(), []
+    track.holds_gpu = True
+    thread = look.thread
+    look.thread = lambda now, pid, folder: read.append(folder) or thread(now, pid, folder)  # type: ignore[method-assign,func-returns-value]
+    for number in range(looks):
+        seen = graph.look(T + number / 10, ROOT, ThreadWait("lock", "futex_wait"), Job((), frozenset(), tids), (), 24)
+        track.take(T + number / 10, [seen], between=True, moves=False)
+    return track, len(read) // looks
+
+
+def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_look(tmp_path: Path) -> None:
+    fake = FakeProc(tmp_path)
+    names = dict.fromkeys(range(1001, 2001), "python")
+    fake.process(ROOT, threads=names)
+    for tid in (1500, 1700):
+        fake.write(f"proc/{ROOT}/task/{tid}/stat", f"{tid} (python) R 1 1 " + "0 " * 40)
+    track, read = _track(fake, 110, [str(tid) for tid in names])
+    assert read <= 24
+    # Each runs on a core of its own, or they share one.
+    assert track.threads_shares(200.0) == FeederShares(run=1.0)
+    assert track.threads_shares(100.0) == FeederShares(run=0.5, queued=0.5)
 
 
 def test_threads_that_hand_on_a_core_are_one_feeder(tmp_path: Path) -> None:
-    tids = [str(tid) for tid in range(101, 105)]
-    threads = FeederThreads(str(tmp_path), 100, WaitLook(str(tmp_path)))
-    for step in range(3):
-        for tid in tids:
-            folder = tmp_path / "100" / "task" / tid
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "schedstat").write_text(f"{240_000_000 * step + 1} 0 5")
-            (folder / "wchan").write_text("futex_wait_queue")
-        threads.read(T + step, 24, tids)
-    assert threads.busiest().run == pytest.approx(0.96)
+    fake = FakeProc(tmp_path)
+    fake.process(ROOT, threads={101: "python", 102: "python"}, runs=1)
+    assert _track(fake, 3, ["101", "102"])[0].threads_shares(96.0).run == pytest.approx(0.96)
+    fake.write(f"proc/{ROOT}/task/101/stat", "101 (python) S 1 1 " + "0 " * 40)
+    fake.write(f"proc/{ROOT}/task/102/wchan", "tcp_sendmsg_locked")
+    assert _track(fake, 3, ["101", "102"])[0].threads_shares(1.0).network == pytest.approx(1.0)
 
 
 def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() -> None:
-    if tcp_tables(T).reason:
-        pytest.skip(str(tcp_tables(T).reason))
+    if tcp_tables().reason:
+        pytest.skip(str(tcp_tables().reason))
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         accepted, _ = server.accept()
         with accepted:
             seen, me = Received("/proc"), os.getpid()
             mine = held("/proc", me)
             assert mine is not None and client.fileno() and os.fstat(client.fileno()).st_ino in mine.sockets
-            tables = tcp_tables(T).tcp
+            tables = tcp_tables().tcp
             assert tables[os.fstat(server.fileno()).st_ino].listens
             before = tables[os.fstat(client.fileno()).st_ino].received
             accepted.sendall(bytes(5000))
             client.recv(5000, socket.MSG_WAITALL)
-            assert tcp_tables(T).tcp[os.fstat(client.fileno()).st_ino].received - before == 5000
+            assert tcp_tables().tcp[os.fstat(client.fileno()).st_ino].received - before == 5000
             seen.read(T, [me], {me: me})
             news = seen.of(me)
             # What comes in through a socket of its own that listens is demand, not data.
@@ -140,7 +148,7 @@ def test_a_connection_that_its_reader_has_half_closed_is_still_one_of_the_networ
         accepted, _ = server.accept()
         with accepted:
             client.shutdown(socket.SHUT_WR)
-            assert os.fstat(client.fileno()).st_ino in tcp_tables(T).tcp
+            assert os.fstat(client.fileno()).st_ino in tcp_tables().tcp
 
 
 def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +159,7 @@ def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(mo
     monkeypatch.setattr(
         received_module,
         "tcp_tables",
-        lambda now: SocketTables(now, {i: TcpSocket(False, n, ends) for i, n in counts.items()}),
+        lambda: SocketTables({i: TcpSocket(False, n, ends) for i, n in counts.items()}),
     )
     seen = Received("/proc")
     for second in range(3):
@@ -169,7 +177,7 @@ def test_without_sock_diag_the_reason_is_given_and_nothing_else_stops(
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr(process_sockets, "_opened", refuse)
-    assert "not permitted" in (tcp_tables(T).reason or "")
+    assert "not permitted" in (tcp_tables().reason or "")
     fake = FakeProc(tmp_path)
     fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
     fake.process(ROOT, wchan="futex_wait_queue")
@@ -230,9 +238,7 @@ def test_the_threads_of_a_main_thread_that_sleeps_are_looked_at(tmp_path: Path) 
     fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
     collector = ProcessCollector(str(fake.proc), str(fake.sys))
     for second in range(20):
-        fake.process(ROOT, threads={101: "python"}, wchan="hrtimer_nanosleep")
-        fake.write(f"proc/{ROOT}/task/101/schedstat", f"{10**9 * second + 1} 0 {second + 1}\n")
-        fake.write(f"proc/{ROOT}/task/101/wchan", "futex_wait_queue")
+        fake.process(ROOT, threads={101: "python"}, runs=1, cpu_ticks=100 * second, wchan="hrtimer_nanosleep")
         (root,) = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
     assert root.main_sleep_pct == pytest.approx(100.0)
     assert (root.feed_run_pct or 0.0) >= 90.0
@@ -303,14 +309,14 @@ def test_a_process_beside_needs_a_connection_not_a_common_terminal() -> None:
         1: fds({5, 7}, {5}), 2: fds({5}, {5}), 3: fds(writes={7}), 4: fds({9}, {9}),
         5: HeldInodes(NONE, NONE, frozenset((50,)), NONE), 6: HeldInodes(NONE, NONE, frozenset((60,)), NONE),
     }  # fmt: skip
-    here, there = (b"\1", 1), (b"\1", 2)
-    tcp = {50: TcpSocket(False, 0, (here, there)), 60: TcpSocket(False, 0, (there, here))}
-    links = Links(holds.get, lambda: SocketTables(T, tcp), dict)
-    assert links.connected(2, 1)  # both ends of a queue
-    assert not links.connected(3, 1)  # the end by which a child learns of its parent's death
-    assert not links.connected(4, 1)
-    assert links.connected(6, 5)
-    assert not links.connected(99, 1)
+
+    def link(feeder: int, root: int) -> bool:
+        return connected(holds[feeder], holds[root], {50: 60, 60: 50}.get)
+
+    assert link(2, 1)  # both ends of a queue
+    assert not link(3, 1)  # the end by which a child learns of its parent's death
+    assert not link(4, 1)
+    assert link(6, 5)
 
 
 def test_looks_are_counted_and_said_in_words() -> None:
@@ -331,14 +337,14 @@ def test_a_helper_of_the_same_container_is_found_although_its_session_is_another
     table.refresh()
     roots = find_trees(table, {ROOT: 0}, lambda pid, stat: b"python")
     holds = {ROOT: fds({5, 7}, {5}), 400: fds({5}, {5}), 500: fds({5}, {5}), 600: fds({9}, {9})}
-    links = Links(holds.get, lambda: SocketTables(T, {}), dict)
+    ends: dict[int, int] = {}
     groups = Groups(str(fake.proc))
-    found = find_related(table, roots, [ROOT], links, lambda pid, stat: b"", groups.of)
+    found = find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"", groups.of)
     assert list(found) == [400]
     assert found[400].why == "R6 same job or container, connected by a pipe or a socket"
     assert found[400].gpu == 0 and found[400].may_feed
     # Nobody's group is known on a bare machine: then only the session counts.
-    assert find_related(table, roots, [ROOT], links, lambda pid, stat: b"") == {}
+    assert find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"") == {}
     fake.write("proc/400/cgroup", other)
     groups.begin({ROOT, 500, 600})
-    assert list(find_related(table, roots, [ROOT], links, lambda pid, stat: b"", groups.of)) == []
+    assert list(find_related(table, roots, [ROOT], holds.get, ends.get, lambda pid, stat: b"", groups.of)) == []

@@ -23,7 +23,7 @@ def _shown(sockets: SocketList | None) -> str:
 
 
 def test_a_real_connection_is_seen_with_the_rate_at_which_it_receives() -> None:
-    if tcp_tables(0.0).reason:
+    if tcp_tables().reason:
         pytest.skip("this kernel shows nobody its socket table")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -44,9 +44,7 @@ def test_a_real_connection_is_seen_with_the_rate_at_which_it_receives() -> None:
 
 def test_what_may_not_be_seen_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read_sockets(2**22 + 1, None, 1.0).reason == DENIED_FDS
-    monkeypatch.setattr(
-        requested_looks, "tcp_tables", lambda now: SocketTables(now, {}, "the table cannot be read: no")
-    )
+    monkeypatch.setattr(requested_looks, "tcp_tables", lambda: SocketTables({}, "the table cannot be read: no"))
     with socket.create_server(("127.0.0.1", 0)):
         refused = read_sockets(os.getpid(), None, 1.0)
     assert refused.reason == "the table cannot be read: no"

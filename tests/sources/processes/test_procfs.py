@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gputop.sources.processes.process_tree import ProcessTable
-from gputop.sources.processes.wait_channel import may_be_disk, needs_proof, wait_class
+from gputop.sources.processes.wait_look import may_be_disk, needs_proof, wait_class
 from gputop.sources.procfs import (
     Descriptors,
     ProcessFiles,

@@ -1,4 +1,8 @@
-"""What happens between two readings: looks at random moments, and which GPUs wait."""
+"""When processes are looked at for what they wait for: at random moments between two readings, while their GPU waits.
+
+A job whose step time divides the interval would otherwise always be seen at the same point of its step, and seem to
+wait only for what it waits for there.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from gputop.sources.processes.wait_graph import NO_JOB, Job, SeenWait, WaitGraph
-from gputop.sources.processes.wait_look import WaitLook
+from msgspec import Struct
+
+from gputop.sources.processes.wait_graph import LEAST_THREADS, MOST_THREADS, NO_JOB, Job, SeenWait, WaitGraph
+from gputop.sources.processes.wait_look import ThreadWait, WaitLook
 from gputop.sources.procfs import Descriptors, ProcessFiles
 from gputop.system.worker import Worker
 
 if TYPE_CHECKING:
     from random import Random
-
-# Looks between two readings, at random moments: a job whose step time divides the interval would otherwise always be
-# seen at the same point of its step, and seem to wait only for what it waits for there.
 
 LEAST_LOOKS, MOST_LOOKS = 2, 6
 """Looks between two readings, each at a random moment of its share of the time: over half a minute 180 looks tell a
@@ -34,7 +37,18 @@ MOST_OPEN = 64
 """Wait channels that stay open between looks: reading one again costs a third of opening it."""
 
 
-NO_JOBS: Mapping[int, Job] = MappingProxyType({})
+class LookedAt(Struct, frozen=True):
+    """Whom to look at. ``jobs`` has for each process who may be at the other end of its waits.
+
+    ``mains`` are looked at each time, ``others`` as often as fits. Of those ``inside`` the other threads may be what
+    holds them up. ``apart`` do not count as children of whoever waits for them: they are judged by themselves.
+    """
+
+    mains: Sequence[int] = ()
+    others: Sequence[int] = ()
+    inside: Collection[int] = ()
+    apart: Collection[int] = ()
+    jobs: Mapping[int, Job] = MappingProxyType({})
 
 
 class _Turns:
@@ -51,25 +65,22 @@ class _Turns:
         return [*pids[begin:], *pids[:begin]][:limit]
 
 
-class RandomLooks:
-    """Looks at what some processes wait for after each reading, on a thread of its own.
+class WaitSampler:
+    """Looks at what some processes wait for, after each reading on a thread of its own, or when a reading says so.
 
-    ``also`` is called once between two readings, under ``lock``, for other reads that must not be in step with them.
-    ``look`` is used by that thread under the lock as well.
+    ``look`` and ``graph`` are used under ``lock`` alone; so is ``also``, which is called once between two readings for
+    other reads that must not be in step with them.
     """
 
     def __init__(self, proc: str, look: WaitLook, graph: WaitGraph, also: Callable[[float], None]) -> None:
         self._proc = proc
         self._graph = graph
-        self._look_inside = also
+        self._also = also
         self._at = look
         self._random: Random | None = None
         """Created, and imported, with the thread: most starts need neither."""
         self._worker = Worker("looks", self._look_now_and_then, close=lambda: self._forget(list(self._files)))
-        self._mains: Sequence[int] = ()
-        self._others: Sequence[int] = ()
-        self._apart: Collection[int] = ()
-        self._jobs: Mapping[int, Job] = NO_JOBS
+        self._watched = LookedAt()
         self._main_turns, self._other_turns = _Turns(), _Turns()
         self._descriptors = Descriptors(MOST_OPEN)
         self._files: dict[int, ProcessFiles] = {}
@@ -81,37 +92,30 @@ class RandomLooks:
         self.lock = threading.Lock()
 
     def take(self) -> dict[int, list[SeenWait]]:
-        """The looks at each process since the last call."""
-        with self.lock:
-            looks, self._looks = self._looks, {}
+        """The looks at each process since the last call. To be called under the lock."""
+        looks, self._looks = self._looks, {}
         return looks
 
-    def ask(
-        self,
-        mains: Sequence[int],
-        others: Sequence[int] = (),
-        apart: Collection[int] = (),
-        jobs: Mapping[int, Job] = NO_JOBS,
-    ) -> None:
-        """SeenWait at ``mains`` each time, and at ``others`` as often as fits, if the next reading comes about on time.
+    def now(self, now: float, waits: Mapping[int, ThreadWait], watched: LookedAt) -> dict[int, list[SeenWait]]:
+        """One look at each process that a reading found waiting like this. To be called under the lock."""
+        most = self._most_threads(watched, watched.inside)
+        return {pid: [self._seen(now, pid, wait, watched, most)] for pid, wait in waits.items()}
 
-        ``apart`` are processes that do not count as children, because they are judged by themselves; ``jobs`` has for
-        each process who may be at the other end of its waits.
-        """
+    def ask(self, watched: LookedAt) -> None:
+        """Look at these from now on, if the next reading comes about on time."""
         now = time.monotonic()
         last, self._last = self._last, now
-        self._mains, self._others, self._apart = mains, others, apart
-        self._jobs = jobs
+        self._watched = watched
         # The time of the next reading is predicted by the last two; until then there are no looks and no thread.
         self._readings += 1
-        if last is None or self._readings <= OF_A_START or not (mains or others):
+        if last is None or self._readings <= OF_A_START or not (watched.mains or watched.others):
             return
         span = min(LONGEST_S, now - last)
         if self._random is None:
             from random import Random
 
             self._random = Random()
-        looks = max(LEAST_LOOKS, min(MOST_LOOKS, READ_OF_MAINS // max(1, len(mains))))
+        looks = max(LEAST_LOOKS, min(MOST_LOOKS, READ_OF_MAINS // max(1, len(watched.mains))))
         self._due = [now + span * (part + self._random.random()) / looks for part in range(looks)]
         self._worker.ask()
 
@@ -120,7 +124,7 @@ class RandomLooks:
         self._worker.stop()
 
     def _look_now_and_then(self) -> None:
-        """SeenWait at each moment that is due, until new ones are."""
+        """Look at each moment that is due, until new ones are."""
         assert self._random is not None
         due = self._due
         first, other_limit = self._random.randrange(len(due)), max(LEAST_OTHERS, MOST_AT_ONCE // len(due))
@@ -128,14 +132,18 @@ class RandomLooks:
             if self._worker.stopping.wait(max(0.0, moment - time.monotonic())) or due is not self._due:
                 break
             with self.lock:
-                now = time.monotonic()
-                self._look(now, self._main_turns.take(self._mains))
-                self._look(now, self._other_turns.take(self._others, other_limit))
+                now, watched = time.monotonic(), self._watched
+                mains, others = (
+                    self._main_turns.take(watched.mains),
+                    self._other_turns.take(watched.others, other_limit),
+                )
+                self._look(now, watched, [*mains, *others])
                 if number == first:
-                    self._look_inside(now)
-        self._forget(self._files.keys() - {*self._mains, *self._others})
+                    self._also(now)
+        self._forget(self._files.keys() - {*self._watched.mains, *self._watched.others})
 
-    def _look(self, now: float, pids: Sequence[int]) -> None:
+    def _look(self, now: float, watched: LookedAt, pids: Sequence[int]) -> None:
+        most = self._most_threads(watched, pids)
         for pid in pids:
             files = self._files.get(pid)
             if files is None:
@@ -146,8 +154,16 @@ class RandomLooks:
                 self._forget((pid,))
                 continue
             wait = self._at.at(now, pid, f"{self._proc}/{pid}", channel, files)
-            look = self._graph.look(now, pid, wait, self._jobs.get(pid, NO_JOB), self._apart)
-            self._looks.setdefault(pid, []).append(look)
+            self._looks.setdefault(pid, []).append(self._seen(now, pid, wait, watched, most))
+
+    def _seen(self, now: float, pid: int, wait: ThreadWait, watched: LookedAt, most_threads: int) -> SeenWait:
+        threads = most_threads if pid in watched.inside else 0
+        return self._graph.look(now, pid, wait, watched.jobs.get(pid, NO_JOB), watched.apart, threads)
+
+    @staticmethod
+    def _most_threads(watched: LookedAt, pids: Collection[int]) -> int:
+        """How many threads of each process one look reads."""
+        return max(LEAST_THREADS, MOST_THREADS // max(1, sum(pid in watched.inside for pid in pids)))
 
     def _forget(self, pids: Iterable[int]) -> None:
         for pid in pids:
