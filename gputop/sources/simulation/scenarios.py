@@ -351,7 +351,6 @@ def find(name: str | None) -> Scenario:
     """The scenario of that name, or the default one. Raises UsageError with the nearest name."""
     scenario = SCENARIOS.get(name or DEFAULT)
     if scenario is None:
-        raise UsageError(
-            f"no demo scenario {name!r}{nearest(str(name), SCENARIOS, '`gputop demo --list` names them all')}"
-        )
+        hint = nearest(str(name), SCENARIOS) or ";"
+        raise UsageError(f"no demo scenario {name!r}{hint} `gputop demo --list` names them all")
     return scenario

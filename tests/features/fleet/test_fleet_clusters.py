@@ -76,7 +76,7 @@ def test_the_check_names_the_line_of_a_wrong_field_and_knows_the_keys_of_the_fle
     err = capsys.readouterr().err.splitlines()
     assert [line.rpartition("config.toml")[2] for line in err] == [
         ":4: no action 'wasted' to bind; did you mean waste?",
-        ":9: [fleet.prod]: no field 'tokenfile': did you mean token_file?",
+        ":9: [fleet.prod]: no field 'tokenfile'; did you mean token_file?",
     ]
 
 
