@@ -5,10 +5,11 @@ Exporters disagree on labels and units; here they become one GPU each, by UUID w
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -24,7 +25,6 @@ from gputop.features.fleet.exporter_names import (
     RATIO_LIMIT,
     STATE_KEYS,
     Dialect,
-    Signal,
     first_of,
     host_of,
     job_of,
@@ -152,9 +152,9 @@ def key_labels(rows: Iterable[Labels], cluster: str = "") -> dict[str, tuple[str
         present[mark].append(row)
     labels_of_dialect = {}
     for name, all_labels in by_dialect.items():
-        dialect = DIALECTS.get(name)
-        if dialect is None:
+        if name not in DIALECTS:
             continue
+        dialect = DIALECTS[name]
         used = {label for labels in all_labels for label in labels}
         hosts: dict[tuple[str, str], set[str]] = defaultdict(set)
         for labels in all_labels:
@@ -312,23 +312,11 @@ def gpu_of(labels: Labels, schema: FleetSchema) -> SeriesKey | None:
     return None if names is None else key_of(labels, dialect, names)
 
 
-class Whose(Protocol):
-    """Whose value it is, a GPU's say: in which dialect it was told, and the values of the labels that name it."""
-
-    @property
-    def dialect(self) -> str: ...
-    @property
-    def values(self) -> tuple[str, ...]: ...
-
-
-W = TypeVar("W", bound=Whose)
-
-
-def in_units(values: Iterable[tuple[W | None, float]], key: str) -> dict[W, float]:
+def in_units(values: Iterable[tuple[SeriesKey | None, float]], key: str) -> dict[SeriesKey, float]:
     """One metric in the catalogue's unit by GPU; DCGM's blanks and what cannot be are left out."""
     signals = {name: dialect.signals.get(key) for name, dialect in DIALECTS.items()}
-    in_unit: dict[W, float] = {}
-    doubtful: dict[W, float] = {}
+    in_unit: dict[SeriesKey, float] = {}
+    doubtful: dict[SeriesKey, float] = {}
     for gpu, value in values:
         signal = None if gpu is None else signals[gpu.dialect]
         if gpu is None or signal is None or value >= BLANK:
@@ -338,16 +326,11 @@ def in_units(values: Iterable[tuple[W | None, float]], key: str) -> dict[W, floa
         else:
             in_unit[gpu] = value * signal.factor
     if doubtful:
-        # All of one dialect: no other has such a name.
-        (signal,) = {signals[gpu.dialect] for gpu in doubtful}
-        assert signal is not None, "what is doubtful has a signal"
-        in_unit.update(_scaled(doubtful, signal))
-    return {
-        gpu: plausible_value for gpu, value in in_unit.items() if (plausible_value := plausible(key, value)) is not None
-    }
+        in_unit.update(_scaled(doubtful))
+    return {gpu: possible for gpu, value in in_unit.items() if (possible := plausible(key, value)) is not None}
 
 
-def _scaled(values: Mapping[W, float], signal: Signal) -> dict[W, float]:
+def _scaled(values: Mapping[SeriesKey, float]) -> dict[SeriesKey, float]:
     """Ratios as percent, and percent under a ratio's name unchanged; each host has one exporter, and so one of both."""
     highest_of_host: dict[str, float] = defaultdict(float)
     for key, value in values.items():
@@ -358,79 +341,77 @@ def _scaled(values: Mapping[W, float], signal: Signal) -> dict[W, float]:
         # 0 and 1 may be either: beside hosts that give percent they are percent.
         ratio = {key.values[0] for key, value in values.items() if value % 1.0 and value <= RATIO_LIMIT} - percent
         percent |= set(highest_of_host) - ratio
-    return {key: value if key.values[0] in percent else value * signal.factor for key, value in values.items()}
+    return {key: value if key.values[0] in percent else value * 100.0 for key, value in values.items()}
 
 
 class SeriesFacts(Struct):
     """What separate series say of a GPU. ``step_s`` is the mean training step of its ranks in seconds,
-    ``step_wait_s`` what they waited for others in it."""
+    ``step_wait_s`` what they waited for others in it; ``pod`` is what the kubelet gave the GPU to, in the words of
+    ``owner``, job and user."""
 
     state: str | None = None
     verdict: str | None = None
-    job: JobName = NO_JOB
-    user: str = ""
+    owner: tuple[JobName, str] = (NO_JOB, "")
+    pod: tuple[JobName, str] = (NO_JOB, "")
     step_s: float | None = None
     step_wait_s: float | None = None
-    lost: bool = False
-    pod: tuple[JobName, str] | None = None
-    """(pod, namespace) that the kubelet gave the GPU to, in the words of ``job`` and ``user``."""
+    is_lost: bool = False
+
+    @property
+    def whose(self) -> tuple[JobName, str]:
+        """Job and user, as a process there has them, or else the pod that the GPU was given to."""
+        return self.owner if self.owner[0] or not self.pod[0] else self.pod
 
 
 class FactLabels(NamedTuple):
-    """The labels of one of those series: which GPU, what kind of fact, and its words, or whose job."""
+    """The labels of one of those series: which GPU, which fact, and what they say of it."""
 
     key: SeriesKey
-    kind: str
-    text: str = ""
-    job: JobName = NO_JOB
-    user: str = ""
+    fact: str
+    says: Any = None
+
+
+_VALUES = {JOB_ID: "owner", STEP: "step_s", STEP_WAIT: "step_wait_s", LOST: "is_lost"}
+"""Marks of series whose value says it → the fact."""
 
 
 def fact_labels(labels: Labels, schema: FleetSchema) -> FactLabels | None:
-    """A series of ``plan.told``; None for one of a dialect that is not known."""
+    """A series of ``plan.node_facts``; None for one of a dialect that is not known."""
     mark = labels.get(DIALECT_LABEL, "")
     dialect = "jobstats" if mark == JOB_ID else "gputop"
     names = schema.labels.get(dialect)
     if names is None:
         return None
     key = key_of(labels, dialect, names)
-    if mark in (JOB_ID, STEP, STEP_WAIT, LOST):
-        return FactLabels(key, mark)
+    if mark in _VALUES:
+        return FactLabels(key, _VALUES[mark])
     if mark == POD:
-        return FactLabels(key, POD, "", *own_pod(labels))
+        return FactLabels(key, "pod", own_pod(labels))
     if "state" in labels:
         return FactLabels(key, "state", labels["state"])
     if "verdict" in labels:
         return FactLabels(key, "verdict", label_text(labels["verdict"]))
-    return FactLabels(key, "job", "", *own_job(labels))
+    return FactLabels(key, "owner", own_job(labels))
 
 
 def series_facts(rows: Iterable[tuple[FactLabels | None, float]]) -> dict[SeriesKey, SeriesFacts]:
-    """The answer to ``plan.told`` by GPU."""
-    facts_by_gpu: dict[SeriesKey, SeriesFacts] = {}
+    """The answer to ``plan.node_facts`` by GPU. Of several jobs or pods on one it is the first by name."""
+    facts_by_gpu: dict[SeriesKey, SeriesFacts] = defaultdict(SeriesFacts)
     for labels, value in rows:
         if labels is None:
             continue
-        facts = facts_by_gpu.get(labels.key)
-        if facts is None:
-            facts = facts_by_gpu[labels.key] = SeriesFacts()
-        if labels.kind == "state":
-            facts.state = labels.text
-        elif labels.kind == "verdict":
-            facts.verdict = labels.text
-        elif labels.kind == LOST:
-            facts.lost = True
-        elif labels.kind == POD:
-            facts.pod = min(facts.pod or (labels.job, labels.user), (labels.job, labels.user))
-        elif labels.kind == STEP:
-            facts.step_s = value if 0.0 < value < LONGEST_STEP_S else None
-        elif labels.kind == STEP_WAIT:
-            facts.step_wait_s = value if 0.0 <= value < LONGEST_STEP_S else None
-        elif labels.kind == JOB_ID:
-            if 0 < value < GREATEST_JOB:
-                facts.job = JobName(NUMBER, f"{value:.0f}")
-        elif not facts.job or labels.job < facts.job:
-            facts.job, facts.user = labels.job, labels.user
+        key, fact, says = labels
+        facts = facts_by_gpu[key]
+        if key.dialect == "jobstats":
+            says = (JobName(NUMBER, f"{value:.0f}"), "") if 0 < value < GREATEST_JOB else (NO_JOB, "")
+        if fact in ("owner", "pod"):
+            says = min(getattr(facts, fact), says, key=lambda owner: (not owner[0], not owner[1], owner))
+        elif fact == "is_lost":
+            says = True
+        elif fact in ("step_s", "step_wait_s"):
+            least = math.ulp(0.0) if fact == "step_s" else 0.0
+            says = value if least <= value < LONGEST_STEP_S else None
+        setattr(facts, fact, says)
     return facts_by_gpu
 
 
@@ -457,8 +438,8 @@ def reading_of(
         user=identity.user,
         own_state=own_state,
         own_verdict=facts.verdict if own_state else None,
-        is_allocated=bool(identity.job) and (key.dialect != "gputop" or not facts.job),
-        is_lost=facts.lost or (identity.gone and "util_pct" not in values),
+        is_allocated=bool(identity.job) and (key.dialect != "gputop" or not facts.owner[0]),
+        is_lost=facts.is_lost or (identity.gone and "util_pct" not in values),
         step_s=facts.step_s,
         step_wait_s=facts.step_wait_s,
         unanswered=unanswered,
@@ -488,7 +469,6 @@ def own_pod(labels: Mapping[str, str]) -> tuple[JobName, str]:
 # Thousands of series have the same labels at every refresh: they are parsed once and then known by their bytes. Those
 # of hosts and jobs that are gone are forgotten: an autoscaled cluster has new names all the time.
 
-MOST_KEPT = 200_000
 T = TypeVar("T")
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
@@ -505,23 +485,15 @@ class Remembered(Generic[T]):
     def of(self, metric: Raw) -> T:
         """The value for these labels."""
         raw = bytes(metric)
-        try:
+        if raw in self._value_of_labels:
             return self._value_of_labels[raw]
-        except KeyError:
-            pass
-        if len(self._value_of_labels) >= MOST_KEPT:
-            self.turn()
-        value = self._value_of_labels[raw] = (
-            self._before.pop(raw) if raw in self._before else self._read(labels_of(metric))
-        )
+        known = self._before.pop(raw, None)
+        value = self._value_of_labels[raw] = self._read(labels_of(metric)) if known is None else known
         return value
 
     def turn(self) -> None:
         """Forget what was not looked up since the last turn."""
         self._value_of_labels, self._before = {}, self._value_of_labels
-
-    def __len__(self) -> int:
-        return len(self._value_of_labels) + len(self._before)
 
 
 def labels_of(metric: Raw) -> dict[str, str]:
@@ -537,16 +509,18 @@ def labels_of(metric: Raw) -> dict[str, str]:
 
 
 MOST_ALERTS = 500
+_NO_SUBJECT = ("__name__", "alertname", "alertstate", "severity")
+"""Labels that do not say what an alert is about."""
 
 
-def firing_alerts(firing: Sequence[dict[str, str]]) -> tuple[FiringAlert, ...]:
+def firing_alerts(firing: Iterable[Mapping[str, str]]) -> tuple[FiringAlert, ...]:
     """Alerts by name and host, from the labels of their series."""
     alerts = []
     for row in firing:
         if name := row.get("alertname"):
-            labels = {clean_text(key): clean_text(value) for key, value in sorted(row.items())}
-            severity = labels.get("severity", "")
-            for internal in ("__name__", "alertname", "alertstate", "severity"):
-                labels.pop(internal, None)
+            labels = {
+                clean_text(key): clean_text(value) for key, value in sorted(row.items()) if key not in _NO_SUBJECT
+            }
+            severity = clean_text(row.get("severity", ""))
             alerts.append(FiringAlert(clean_text(name), severity, clean_text(host_of(row)), labels))
     return tuple(sorted(alerts, key=lambda alert: (alert.name, alert.host))[:MOST_ALERTS])

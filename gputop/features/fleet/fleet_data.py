@@ -1,4 +1,7 @@
-"""A fleet's frame as data for scripts: one JSON object, or one CSV row a GPU. Unavailable is null, never 0."""
+"""A fleet's frame as data for scripts: one JSON object, or one CSV row a GPU. Unavailable is null, never 0.
+
+And a fleet with numbers in place of its names, for ``--redact``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from gputop.diagnosis.catalogue import titles
@@ -22,18 +25,13 @@ from gputop.features.fleet.fleet_reading import (
     History,
     JobName,
     LastHour,
-    Lost,
 )
-from gputop.features.fleet.judge import (
-    Straggler,
-)
+from gputop.features.fleet.judge import Straggler
 from gputop.model.quantity import rounded
 from gputop.model.redaction import Redactor
-from gputop.model.sm import SmSource
 
 if TYPE_CHECKING:
     from gputop.features.fleet.watch_thread import AskedFleet
-
 
 SCHEMA = 1
 VALUES = (
@@ -46,7 +44,7 @@ DIGITS = 4
 
 
 def gpu_data(gpu: Gpu) -> dict[str, Any]:
-    """One GPU with its state and what decided it."""
+    """One GPU with its state and what decided it. The source of SM activity is the exporter's name, or ``none``."""
     read = gpu.read
     return {
         "gpu": read.gpu,
@@ -55,7 +53,7 @@ def gpu_data(gpu: Gpu) -> dict[str, Any]:
         "names": read.names or None,
         **{key: getattr(read, key) for key in VALUES},
         "gap_pct": gpu.gap_pct,
-        "sm_source": sm_source(gpu),
+        "sm_source": "none" if read.sm_active_pct is None else read.names,
         "state": gpu.state,
         "state_by": gpu.by,
         "verdict": read.own_verdict,
@@ -64,11 +62,6 @@ def gpu_data(gpu: Gpu) -> dict[str, Any]:
         "step_s": read.step_s,
         "step_wait_s": read.step_wait_s,
     }
-
-
-def sm_source(gpu: Gpu) -> SmSource | str:
-    """Where SM activity comes from: the exporter's name, or ``none``."""
-    return "none" if gpu.read.sm_active_pct is None else gpu.read.names
 
 
 def fleet_data(frame: FleetFrame) -> dict[str, Any]:
@@ -126,22 +119,19 @@ def fleet_json(frame: FleetFrame) -> str:
 
 def fleet_csv(frame: FleetFrame) -> str:
     """One row a GPU, hosts in the order in which they need attention; an empty cell is unavailable."""
+    rows = [
+        rounded({"t": frame.t, "host": group.name, **gpu_data(gpu)}, DIGITS)
+        for group in sorted(frame.hosts, key=worst_first)
+        for gpu in group.gpus
+    ]
     out = io.StringIO()
-    writer: csv.DictWriter[str] | None = None
-    for group in sorted(frame.hosts, key=worst_first):
-        for gpu in group.gpus:
-            row = rounded({"t": frame.t, "host": group.name, **gpu_data(gpu)}, DIGITS)
-            if writer is None:
-                writer = csv.DictWriter(out, list(row), lineterminator="\n")
-                writer.writeheader()
-            writer.writerow({key: _cell(value) for key, value in row.items()})
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerows([*([list(rows[0])] if rows else []), *([_cell(value) for value in row.values()] for row in rows)])
     return out.getvalue()
 
 
 def _cell(value: object) -> object:
     """A cell that a spreadsheet reads as data: a text from outside is never a formula."""
-    if value is None:
-        return ""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
@@ -157,6 +147,7 @@ KINDS = frozenset(("job", "pod", "container", "slurm", "pbs", "lsf", "sge", "flu
 LEAST_HOSTS = 1024
 """How many hosts are remembered at least, however few there are now."""
 T = TypeVar("T")
+Row = TypeVar("Row", bound=Struct)
 
 
 class RedactedFleet:
@@ -166,6 +157,12 @@ class RedactedFleet:
         self._fleet, self._redactor = fleet, redactor
         self._hosts: dict[str, str] = {}
         self._shown: dict[str, str] = {}
+        self._fields: Mapping[str, Callable[[Any], Any]] = {
+            "host": self._host, "uuid": lambda uuid: redactor.device(uuid) if uuid else "", "job": self._job,
+            "user": lambda user: redactor.user(user) or "", "own_verdict": self._verdict, "reason": redactor.text,
+            "labels": lambda labels: {name: self._label(name, value) for name, value in labels.items()},
+        }  # fmt: skip
+        """What is hidden of any row of a reading, by its field."""
 
     @property
     def source(self) -> str:
@@ -178,49 +175,40 @@ class RedactedFleet:
 
     def ask(self, at: float | None = None) -> FleetReading:
         """As ``AskedFleet.ask``, with numbers in place of names."""
-        read = self._with_redacted_errors(lambda: self._fleet.ask(at))
+        read = self._asked(lambda: self._fleet.ask(at))
         if len(self._shown) > 2 * len({gpu.host for gpu in read.gpus}) + LEAST_HOSTS:
             # The redactor gives returning names the same numbers.
             self._hosts.clear()
             self._shown.clear()
-        gpus = [self._gpu(gpu) for gpu in read.gpus]
         return replace(
             read,
             source=self.source,
-            gpus=gpus,
+            gpus=self._rows(read.gpus),
             # A reason may name the host: it is known as such by then.
-            down={
-                self._host(host): replace(down, reason=self._redactor.text(down.reason))
-                for host, down in read.down.items()
-            },
-            lost=self._lost(read.lost),
+            down={self._host(host): self._row(down) for host, down in read.down.items()},
+            lost=None if read.lost is None else self._rows(read.lost),
             gone={self._host(host): gone for host, gone in read.gone.items()},
-            shares=[
-                replace(share, host=self._host(share.host), job=self._job(share.job), user=self._user(share.user))
-                for share in read.shares
-            ],
+            shares=self._rows(read.shares),
             missing={self._host(host): n for host, n in read.missing.items()},
-            alerts=tuple(map(self._alert, read.alerts)),
+            alerts=tuple(self._rows(read.alerts)),
             problems=tuple(map(self._redactor.text, read.problems)),
             opens={},
             is_redacted=True,
         )
 
     def hour(self, t: float) -> LastHour | None:
-        hour = self._with_redacted_errors(lambda: self._fleet.hour(t))
-        return None if hour is None else replace(hour, lost=self._lost(hour.lost))
+        hour = self._asked(lambda: self._fleet.hour(t))
+        return hour if hour is None or hour.lost is None else replace(hour, lost=self._rows(hour.lost))
 
     def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
-        real_hosts = [self._hosts[host] for host in hosts if host in self._hosts]
-        readings = self._with_redacted_errors(lambda: self._fleet.look(real_hosts, at))
-        return None if readings is None else [self._gpu(gpu) for gpu in readings]
+        readings = self._asked(lambda: self._fleet.look(self._real(hosts), at))
+        return None if readings is None else self._rows(readings)
 
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
-        return self._with_redacted_errors(lambda: self._fleet.history(self._hosts.get(host, ""), t, span_s, columns))
+        return self._asked(lambda: self._fleet.history(self._hosts.get(host, ""), t, span_s, columns))
 
     def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        real_hosts = [self._hosts[host] for host in hosts if host in self._hosts]
-        values_by_gpu = self._with_redacted_errors(lambda: self._fleet.details(real_hosts, at))
+        values_by_gpu = self._asked(lambda: self._fleet.details(self._real(hosts), at))
         return {(self._host(host), gpu): values for (host, gpu), values in values_by_gpu.items()}
 
     def settle(self) -> None:
@@ -229,40 +217,27 @@ class RedactedFleet:
     def close(self) -> None:
         self._fleet.close()
 
-    def _with_redacted_errors(self, ask: Callable[[], T]) -> T:
+    def _asked(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except FleetError as error:
             raise FleetError(self._redactor.text(str(error))) from None
 
+    def _real(self, hosts: Sequence[str]) -> list[str]:
+        return [self._hosts[host] for host in hosts if host in self._hosts]
+
+    def _rows(self, rows: Sequence[Row]) -> list[Row]:
+        return [self._row(row) for row in rows]
+
+    def _row(self, row: Row) -> Row:
+        hidden = {name: hide(getattr(row, name)) for name, hide in self._fields.items() if hasattr(row, name)}
+        return replace(row, **hidden)
+
     def _host(self, host: str) -> str:
-        shown = self._shown.get(host)
-        if shown is None:
+        if host and host not in self._shown:
             shown = self._shown[host] = self._redactor.host(host)
             self._hosts[shown] = host
-        return shown
-
-    def _gpu(self, gpu: GpuReading) -> GpuReading:
-        return replace(
-            gpu,
-            host=self._host(gpu.host),
-            uuid=self._redactor.device(gpu.uuid) if gpu.uuid else "",
-            job=self._job(gpu.job),
-            user=self._user(gpu.user),
-            own_verdict=self._verdict(gpu.own_verdict),
-        )
-
-    def _user(self, user: str) -> str:
-        return self._redactor.user(user) or ""
-
-    def _lost(self, lost: Sequence[Lost] | None) -> Sequence[Lost] | None:
-        if lost is None:
-            return None
-        user = self._redactor.user
-        return [
-            replace(loss, host=self._host(loss.host), job=self._job(loss.job), user=user(loss.user) or "")
-            for loss in lost
-        ]
+        return self._shown.get(host, "")
 
     def _verdict(self, verdict: str | None) -> str | None:
         """A verdict of ours; what else an exporter says there may be a name."""
@@ -276,10 +251,6 @@ class RedactedFleet:
             return JobName(self._redactor.number("job", job), cluster=cluster)
         whole = group_of(job).name
         return JobName(job.kind, self._redactor.number("job", whole) + job.name[len(whole) :], cluster)
-
-    def _alert(self, alert: FiringAlert) -> FiringAlert:
-        labels = {name: self._label(name, value) for name, value in alert.labels.items()}
-        return replace(alert, host=self._host(alert.host) if alert.host else "", labels=labels)
 
     def _label(self, name: str, value: str) -> str:
         if name in SAID:

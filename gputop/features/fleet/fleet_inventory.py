@@ -256,13 +256,10 @@ class FleetInventory:
 
     def name_jobs(self, facts_by_gpu: Mapping[SeriesKey, SeriesFacts]) -> None:
         """Add the jobs that separate series give. A number without a scheduler takes the name it has elsewhere."""
-        told = {key: identity.cluster for key, identity in self.identities.items() if key in facts_by_gpu}
-        names_by_number = names_of_numbers(facts_by_gpu[key].job.within(cluster) for key, cluster in told.items())
+        owners = {key: facts.whose for key, facts in facts_by_gpu.items() if key in self.identities and facts.whose[0]}
+        names_by_number = names_of_numbers(job.within(self.identities[key].cluster) for key, (job, _) in owners.items())
         for key, identity in self.identities.items():
-            facts = facts_by_gpu.get(key)
-            job, user = (identity.job, identity.user)
-            if facts is not None and (facts.job or facts.pod is not None):
-                job, user = (facts.job, facts.user) if facts.job or facts.pod is None else facts.pod
+            job, user = owners.get(key, (identity.job, identity.user))
             job = with_scheduler(job.within(identity.cluster), names_by_number)
             if (job, user) != (identity.job, identity.user):
                 self.identities[key] = replace(identity, job=job, user=user)

@@ -209,8 +209,8 @@ class SeenHost:
                 present[key] = fmean(of_page[key] for of_page in past if key in of_page)
         utils = [of_page["util_pct"] for of_page in past if "util_pct" in of_page]
         high = quantiles(utils, n=20, method="inclusive")[-1] if len(utils) > 1 else max(utils, default=QUIET_UTIL)
-        told = facts.pod if facts.pod is not None and not facts.job else (facts.job, facts.user)
-        owned = replace(identity, job=told[0], user=told[1]) if told[0] else identity
+        job, user = facts.whose
+        owned = replace(identity, job=job, user=user) if job else identity
         return reading_of(series, owned, facts, present, is_quiet=high < QUIET_UTIL)
 
     def _facts(self, rows: Rows, schema: FleetSchema, t: float) -> list[tuple[FactLabels | None, float]]:

@@ -365,7 +365,7 @@ def test_hosts_that_come_and_go_are_forgotten_by_and_by() -> None:
     hosts = RecordedHosts(Engine(Renewed(), ""))  # type: ignore[arg-type]
     for _ in range(200):
         assert hosts.ask(None, "x", STARTED).shares
-    assert len(hosts.addresses) <= 2 * 20 and len(hosts._recorded) <= 200
+    assert len(hosts.addresses) <= 2 * 20 and len(hosts._recorded._value_of_labels) <= 200
 
 
 @pytest.mark.slow
