@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import floor
+from typing import Literal
 
 from msgspec import Struct
 
 from gputop.diagnosis.types import NOT_WORKING
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, WastedHours
+from gputop.features.fleet.fleet_reading import FiringAlert
 from gputop.features.fleet.fleet_view import FleetView, groups, position, rows_of
 from gputop.features.fleet.judge import ABSENT, LEVELS, WORDS, FleetState, Straggler, cause_words, remedy_of
 from gputop.model.quantity import count, terminal_safe
@@ -101,6 +103,60 @@ NOT_KNOWN = "–"
 WIDEST_VERDICT = 80
 
 
+HOSTS = "HOSTS"
+_OF_PANEL = {"jobs": "job", "users": "user"}
+"""Panel -> the column that would repeat the name of its rows, and shows their hosts instead."""
+
+
+def _number(value: float | None, size: int, style: str) -> Span:
+    return (pct(value, size), style) if value is not None else (NOT_KNOWN.rjust(size), "dim")
+
+
+def _sm(group: GpuGroup, view: FleetView, size: int) -> Span:
+    if group.sm_active_pct is None and group.down is None and group.size:
+        return "n/a".rjust(size), "dim"
+    # As on the node's screen, no figure of a GPU under a red verdict is green.
+    red = group.verdict.level == "red"
+    return _number(None if group.down else group.sm_active_pct, size, "strong" if red else "value.sm")
+
+
+def _gap(group: GpuGroup, view: FleetView, size: int) -> Span:
+    gap = None if group.down else group.gap_pct
+    return _number(gap, size, gap_style(gap, alarm=group.verdict.state == "busy_not_working"))
+
+
+def _power(group: GpuGroup, view: FleetView, size: int) -> Span:
+    if group.power_w is None or group.down:
+        return NOT_KNOWN.rjust(size), "dim"
+    return f"{group.power_w / 1000:{size}.1f}", "text"
+
+
+def _owner(group: GpuGroup, view: FleetView, size: int, of: Literal["job", "user"]) -> Span:
+    noun = "hosts" if _OF_PANEL.get(view.panel) == of else f"{of}s"
+    names: tuple[str, ...] = getattr(group, noun)
+    text = NOT_KNOWN if not names else names[0] if len(names) == 1 else f"{len(names)} {noun}"
+    return fit(text, size, view.glyphs.more), "text" if names else "dim"
+
+
+def _verdict(group: GpuGroup, view: FleetView, size: int) -> Span:
+    verdict, glyphs = group.verdict, view.glyphs
+    glyph = glyphs.times if group.down else "?" if verdict.state == "unmeasured" else glyphs.level(verdict.level)
+    text = verdict.text
+    if len(text) > size - 2:
+        # The colour does not tell the cause.
+        text = text.replace(f" {NOT_WORKING}: ", ": ", 1)
+    return f"{glyph} {fit(text, max(1, size - 2), glyphs.more)}", f"level.{verdict.level}"
+
+
+def _waste(group: GpuGroup, view: FleetView, size: int) -> Span:
+    waste, idle = group.waste_gpu_h, group.idle_gpu_h
+    if waste is None or idle is None:
+        return view.glyphs.more.rjust(size), "dim"
+    if waste >= 0.05:
+        return f"{waste:,.1f}".rjust(size), "value" if waste >= 1.0 else "text"
+    return (f"{idle:.1f} idle" if idle >= 0.05 else NOT_KNOWN).rjust(size), "dim"
+
+
 class FleetColumn(Struct, frozen=True):
     """``least`` is the width of the screen from which the column is shown; ``sort`` what a click on its head sorts."""
 
@@ -109,28 +165,31 @@ class FleetColumn(Struct, frozen=True):
     width: int
     least: int
     sort: str
+    shown: Callable[[GpuGroup, FleetView, int], Span]
     right: bool = False
 
 
 COLUMNS = (
-    FleetColumn("util", "UTIL", 5, 50, "util", True),
-    FleetColumn("sm", "SM", 4, 0, "sm", True),
-    FleetColumn("gap", "GAP", 4, 70, "gap", True),
-    FleetColumn("power", "kW", 5, 110, "power", True),
-    FleetColumn("job", "JOB", 15, 100, "name"),
-    FleetColumn("user", "USER", 9, 120, "name"),
-    FleetColumn("verdict", "VERDICT", 0, 0, "worst"),
-    FleetColumn("waste", "WASTE 1 h", 9, 76, "waste", True),
-)
+    FleetColumn("util", "UTIL", 5, 50, "util",
+                lambda group, view, size: _number(None if group.down else group.util_pct, size, "strong"), True),
+    FleetColumn("sm", "SM", 4, 0, "sm", _sm, True),
+    FleetColumn("gap", "GAP", 4, 70, "gap", _gap, True),
+    FleetColumn("power", "kW", 5, 110, "power", _power, True),
+    FleetColumn("job", "JOB", 15, 100, "name", partial(_owner, of="job")),
+    FleetColumn("user", "USER", 9, 120, "name", partial(_owner, of="user")),
+    FleetColumn("verdict", "VERDICT", 0, 0, "worst", _verdict),
+    FleetColumn("waste", "WASTE 1 h", 9, 76, "waste", _waste, True),
+)  # fmt: skip
 """From left to right, after the name and the cells. The verdict takes what the others leave."""
-HOSTS = "HOSTS"
-_OF_PANEL = {"jobs": "job", "users": "user"}
-"""Panel -> the column that would repeat the name of its rows, and shows their hosts instead."""
 
 
-def columns(width: int) -> list[FleetColumn]:
-    """The columns that a screen of this width has room for."""
-    return [column for column in COLUMNS if width >= column.least]
+def columns(width: int) -> list[tuple[FleetColumn, int]]:
+    """The columns that a screen of this width has room for, and their widths."""
+    shown = [column for column in COLUMNS if width >= column.least]
+    used = 1 + name_width(width) + 1 + cells_width(width) + sum(column.width + 1 for column in shown if column.width)
+    # One cell before it, and one at the right edge as on every screen. The eye cannot follow a wider row.
+    rest = min(WIDEST_VERDICT, max(8, width - used - 2))
+    return [(column, column.width or rest) for column in shown]
 
 
 def name_width(width: int) -> int:
@@ -138,138 +197,47 @@ def name_width(width: int) -> int:
     return 10 if width < 100 else 12 if width < 160 else 18
 
 
-def _verdict_width(width: int) -> int:
-    used = 1 + name_width(width) + 1 + cells_width(width) + sum(c.width + 1 for c in columns(width) if c.width)
-    # One cell before it, and one at the right edge as on every screen. The eye cannot follow a wider row.
-    return min(WIDEST_VERDICT, max(8, width - used - 2))
-
-
 def head(view: FleetView, width: int, word: str) -> Row:
     """The heads of the columns; the one that is sorted by has its arrow."""
     arrow = view.glyphs.sorted_up if view.inverted else view.glyphs.sorted
-    mark = arrow if view.sort == "name" else ""
-    line = Line().add(" ").add(f"{word}{mark}"[: name_width(width)].ljust(name_width(width)), "heading").add(" ")
+    name = f"{word}{arrow * (view.sort == 'name')}"[: name_width(width)].ljust(name_width(width))
     room = cells_width(width)
-    cell_room = room // 8
-    numbers = "".join(str(i).ljust(cell_room) for i in range(8)) if view.panel == "hosts" else "GPUs".ljust(room)
-    line.add(numbers[:room], "heading")
-    for column in columns(width):
-        text = (HOSTS if column.key == _OF_PANEL.get(view.panel) else column.head) + (
-            arrow if column.sort == view.sort and column.sort != "name" else ""
-        )
-        size = column.width or _verdict_width(width)
+    numbers = "".join(str(i).ljust(room // 8) for i in range(8)) if view.panel == "hosts" else "GPUs".ljust(room)
+    line = Line().add(" ").add(name, "heading").add(" ").add(numbers[:room], "heading")
+    for column, size in columns(width):
+        text = HOSTS if column.key == _OF_PANEL.get(view.panel) else column.head
+        text += arrow * (column.sort == view.sort and column.sort != "name")
         line.add(" ").add(text.rjust(size) if column.right else text.ljust(size), "heading")
     return line.row(width)
 
 
 def head_target(width: int) -> Target:
     """What a click on a head sorts by."""
-    at = 1 + name_width(width) + 1
-    ends: list[tuple[int, object]] = [(at, "name"), (at + cells_width(width), "worst")]
-    at += cells_width(width)
-    for column in columns(width):
-        at += 1 + (column.width or _verdict_width(width))
+    at = 1 + name_width(width) + 1 + cells_width(width)
+    ends: list[tuple[int, object]] = [(at - cells_width(width), "name"), (at, "worst")]
+    for column, size in columns(width):
+        at += 1 + size
         ends.append((at, column.sort))
     return Target("head", None, (*ends, (width, None)))
 
 
 def row(group: GpuGroup, view: FleetView, width: int, *, selected: bool) -> Row:
     """One host, job or user."""
-    glyphs, red = view.glyphs, group.verdict.level == "red"
-    dim = group.verdict.state in ("idle", "down", "unmeasured")
+    glyphs, room = view.glyphs, cells_width(width)
+    style = (
+        "strong" if group.verdict.level == "red"
+        else "dim" if group.verdict.state in ("idle", "down", "unmeasured")
+        else "value"
+    )  # fmt: skip
     name = group.name or ("no job" if view.panel == "jobs" else "nobody known")
-    line = (
-        Line().add(" ").add(fit(name, name_width(width), glyphs.more), "strong" if red else "dim" if dim else "value")
-    )
-    room = cells_width(width)
-    line.add(" ").add_all(
-        cell_spans(group.gpus, room, glyphs) if group.gpus else counted_spans(group.counts, room, glyphs)
-    )
-    for column in columns(width):
-        size = column.width or _verdict_width(width)
-        line.add(" ").add_all(_FIELDS[column.key](group, view, size))
+    line = Line().add(" ").add(fit(name, name_width(width), glyphs.more), style).add(" ")
+    line.add_all(cell_spans(group.gpus, room, glyphs) if group.gpus else counted_spans(group.counts, room, glyphs))
+    for column, size in columns(width):
+        line.add(" ").add_all([column.shown(group, view, size)])
     return line.row(width, "select" if selected else None)
 
 
-def _number(value: float | None, size: int, style: str) -> list[Span]:
-    return [(pct(value, size) if value is not None else NOT_KNOWN.rjust(size), style if value is not None else "dim")]
-
-
-def _util(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
-    return _number(None if group.down else group.util_pct, size, "strong")
-
-
-def _sm(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
-    if group.sm_active_pct is None and group.down is None and group.size:
-        return [("n/a".rjust(size), "dim")]
-    # As on the node's screen, no figure of a GPU under a red verdict is green.
-    red = group.verdict.level == "red"
-    return _number(None if group.down else group.sm_active_pct, size, "strong" if red else "value.sm")
-
-
-def _gap(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
-    gap = None if group.down else group.gap_pct
-    alarm = group.verdict.state == "busy_not_working"
-    return _number(gap, size, gap_style(gap, alarm=alarm))
-
-
-def _power(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
-    if group.power_w is None or group.down:
-        return [(NOT_KNOWN.rjust(size), "dim")]
-    return [(f"{group.power_w / 1000:{size}.1f}", "text")]
-
-
-def _several(names: tuple[str, ...], noun: str, size: int, glyphs: Glyphs) -> list[Span]:
-    text = NOT_KNOWN if not names else names[0] if len(names) == 1 else f"{len(names)} {noun}"
-    return [(fit(text, size, glyphs.more), "text" if names else "dim")]
-
-
-def _job(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
-    if view.panel == "jobs":
-        return _several(group.hosts, "hosts", size, view.glyphs)
-    return _several(group.jobs, "jobs", size, view.glyphs)
-
-
-def _user(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
-    if view.panel == "users":
-        return _several(group.hosts, "hosts", size, view.glyphs)
-    return _several(group.users, "users", size, view.glyphs)
-
-
-def _verdict(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
-    verdict, glyphs = group.verdict, view.glyphs
-    glyph = glyphs.times if group.down else "?" if verdict.state == "unmeasured" else glyphs.level(verdict.level)
-    style, text = f"level.{verdict.level}", verdict.text
-    if len(text) > size - 2:
-        # The colour does not tell the cause.
-        text = text.replace(f" {NOT_WORKING}: ", ": ", 1)
-    return [(f"{glyph} ", style), (fit(text, max(1, size - 2), glyphs.more), style)]
-
-
-def _waste(group: GpuGroup, view: FleetView, size: int) -> list[Span]:
-    waste, idle = group.waste_gpu_h, group.idle_gpu_h
-    if waste is None or idle is None:
-        return [(view.glyphs.more.rjust(size), "dim")]
-    if waste < 0.05 and idle >= 0.05:
-        return [(f"{idle:.1f} idle".rjust(size), "dim")]
-    if waste < 0.05:
-        return [(NOT_KNOWN.rjust(size), "dim")]
-    return [(f"{waste:,.1f}".rjust(size), "value" if waste >= 1.0 else "text")]
-
-
-_FIELDS: dict[str, Callable[[GpuGroup, FleetView, int], list[Span]]] = {
-    "util": _util, "sm": _sm, "gap": _gap, "power": _power, "job": _job, "user": _user, "verdict": _verdict,
-    "waste": _waste,
-}  # fmt: skip
-
-
 # Stragglers, waste and alerts as rows: whole panels, or the first of them below the hosts.
-
-
-def _hours(row: WastedHours, view: FleetView) -> str:
-    """GPU-hours, and at the user's price what they cost."""
-    money = "" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}"
-    return f"{row.gpu_h:,.1f} GPU-h".rjust(13) + money
 
 
 def cost(frame: FleetFrame, view: FleetView, width: int) -> str:
@@ -306,7 +274,8 @@ def waste_row(row: WastedHours, most_hours: float, view: FleetView, width: int, 
     style = "value.alarm" if red else "level.yellow" if LEVELS[row.state] == "yellow" else "dim"
     line = Line().add(" ").add(fit(job, 18 if wide else 13, glyphs.more), "value").add(" ")
     line.add(fit(row.user or "–", 10 if wide else 7, glyphs.more), "text").add(" ")
-    hours = _hours(row, view)
+    money = "" if view.price is None else f"  {row.gpu_h * view.price:>9,.0f}"
+    hours = f"{row.gpu_h:,.1f} GPU-h".rjust(13) + money
     drawn = 24 if width >= 110 else 10 if width >= 60 else 0
     room = max(12, width - line.width - len(hours) - 2 - (drawn + 1 if drawn else 0))
     # A job that has ended has none any more.
@@ -335,36 +304,25 @@ def straggler_row(straggler: Straggler, view: FleetView, width: int, *, selected
     return line.row(width, "select" if selected else None)
 
 
-def alert_row(frame: FleetFrame, at: int, view: FleetView, width: int, *, selected: bool = False) -> Row:
+def alert_row(alert: FiringAlert, view: FleetView, width: int, *, selected: bool = False) -> Row:
     """An alert's name and what it is about."""
-    alert = frame.alerts[at]
-    labels = " ".join(f"{name}={value}" for name, value in alert.labels.items())
+    labels, more = " ".join(f"{name}={value}" for name, value in alert.labels.items()), view.glyphs.more
     level = "red" if alert.severity in ("critical", "page", "error") else "yellow"
     line = Line().add(f" {view.glyphs.level(level)} ", f"level.{level}")
-    line.add(fit(alert.name, 28, view.glyphs.more), f"level.{level}").add(" ")
-    line.add(fit(alert.severity or "–", 9, view.glyphs.more), "dim").add(" ")
-    line.add(fit(alert.host or "–", 16, view.glyphs.more), "value").add(" ")
-    return line.add(fit(labels, max(1, width - line.width), view.glyphs.more), "text").row(
-        width, "select" if selected else None
-    )
+    line.add(fit(alert.name, 28, more), f"level.{level}").add(" ").add(fit(alert.severity or "–", 9, more), "dim")
+    line.add(" ").add(fit(alert.host or "–", 16, more), "value").add(" ")
+    return line.add(fit(labels, max(1, width - line.width), more), "text").row(width, "select" if selected else None)
 
 
 def panel_rows(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
     """All rows of the panel of stragglers, waste or alerts; its cursor is drawn."""
-    selected = _cursor(frame, view)
+    at = position(rows_of(frame, view), view)
     if view.panel == "stragglers":
-        return [
-            straggler_row(straggler, view, width, selected=i == selected)
-            for i, straggler in enumerate(frame.stragglers)
-        ]
+        return [straggler_row(late, view, width, selected=i == at) for i, late in enumerate(frame.stragglers)]
     if view.panel == "waste":
         most_hours = max((row.gpu_h for row in frame.waste if row.state != "idle"), default=1.0)
-        return [waste_row(row, most_hours, view, width, selected=i == selected) for i, row in enumerate(frame.waste)]
-    return [alert_row(frame, i, view, width, selected=i == selected) for i in range(len(frame.alerts))]
-
-
-def _cursor(frame: FleetFrame, view: FleetView) -> int:
-    return position(rows_of(frame, view), view)
+        return [waste_row(row, most_hours, view, width, selected=i == at) for i, row in enumerate(frame.waste)]
+    return [alert_row(alert, view, width, selected=i == at) for i, alert in enumerate(frame.alerts)]
 
 
 NO_STRAGGLER = "no GPU holds its job up"
@@ -406,26 +364,24 @@ def ticket_text(frame: FleetFrame, view: FleetView) -> str:
 
 
 def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
-    rows = rows_of(frame, view) if view.panel != "host" else []
-    at = position(rows, view) if rows else 0
-    if view.panel == "stragglers" and frame.stragglers:
-        straggler = frame.stragglers[at]
-        return [f"{straggler.where} holds up {straggler.job} ({straggler.kind}): {straggler.words}, "
-                f"{count(straggler.gpus, 'GPU')}"]  # fmt: skip
-    if view.panel == "waste" and frame.waste:
+    at = position(rows_of(frame, view), view)
+    if view.panel == "host":
+        group = frame.host(view.host)
+        return ["nothing is selected"] if group is None else _group_lines(frame, group)
+    if not rows_of(frame, view):
+        return ["nothing is selected"]
+    if view.panel == "stragglers":
+        late = frame.stragglers[at]
+        return [f"{late.where} holds up {late.job} ({late.kind}): {late.words}, {count(late.gpus, 'GPU')}"]
+    if view.panel == "waste":
         row = frame.waste[at]
         owner = " ".join(part for part in (row.job, row.user) if part) or "nobody's job"
-        return [f"{owner}: {row.gpu_h:.1f} GPU-hours of the last hour were no work: {cause_words(row.cause)}, "
-                f"{count(row.gpus, 'GPU')}"]  # fmt: skip
-    if view.panel == "alerts" and frame.alerts:
+        cause = f"{cause_words(row.cause)}, {count(row.gpus, 'GPU')}"
+        return [f"{owner}: {row.gpu_h:.1f} GPU-hours of the last hour were no work: {cause}"]
+    if view.panel == "alerts":
         alert = frame.alerts[at]
         return [f"alert {alert.name} fires: " + " ".join(f"{name}={value}" for name, value in alert.labels.items())]
-    if view.panel == "host":
-        group = next((host for host in frame.hosts if host.name == view.host), None)
-    else:
-        all_groups = groups(frame, view)
-        group = all_groups[position([group.name for group in all_groups], view)] if all_groups else None
-    return ["nothing is selected"] if group is None else _group_lines(frame, group)
+    return _group_lines(frame, groups(frame, view)[at])
 
 
 def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
