@@ -177,6 +177,11 @@ class FleetFrame(Struct, frozen=True, dict=True):
         return sum(lost.gpu_h for lost in self.read.lost if lost.state in FLEET_NOT_WORK)
 
     @cached_property
+    def idle_gpu_h(self) -> float:
+        """Of these the hours that no job held."""
+        return sum(row.gpu_h for row in self.waste if row.state == "idle")
+
+    @cached_property
     def jobs(self) -> tuple[GpuGroup, ...]:
         """The GPUs by job; those without one are a group of their own, the last one."""
         return _groups(self.read, "job", _parts(self.read, self._gpus), self.stragglers)

@@ -245,7 +245,7 @@ def cost(frame: FleetFrame, view: FleetView, width: int) -> str:
     lost = frame.not_work_gpu_h
     if lost is None:
         return ""
-    idle = sum(row.gpu_h for row in frame.waste if row.state == "idle")
+    idle = frame.idle_gpu_h
     money = "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
     hours = f"{lost - idle:,.0f} GPU-h by jobs, {idle:,.0f} idle" if width >= 100 or not money else f"{lost:,.0f} GPU-h"
     return f"{hours}{money}"

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from gputop.diagnosis.types import HOLDING_MEMORY, NOT_WORKING, NOT_WORKING_ALARM, STATE_WORDS
 from gputop.features.fleet import fleet_host, fleet_rows
-from gputop.features.fleet import fleet_rows as fleet_lists
 from gputop.features.fleet.exporter_names import DIALECTS
-from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup
+from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.features.fleet.fleet_reading import SIMULATED
 from gputop.features.fleet.fleet_view import FLEET_KEYS, GROUPED, FleetView, Panel, groups, position, rows_of
 from gputop.features.fleet.judge import ABSENT, UNUSED
@@ -50,14 +49,13 @@ def number(value: int) -> str:
 
 
 def _gpus(frame: FleetFrame, glyphs: Glyphs) -> str:
-    total = frame.total
-    named = [(name, n) for name, n in frame.models.items() if name]
-    if frame.read.shares:
+    total, named = frame.total, {name: n for name, n in frame.models.items() if name}
+    kinds = {product(name, None) for name in named}
+    if frame.read.shares or len(kinds) != 1:
         return f"{number(total)} GPUs"
-    if len(named) == 1 and named[0][1] == total:
-        return f"{number(total)} {glyphs.times} {product(named[0][0], None)}"
-    kinds = len({product(name, None) for name, _ in named})
-    return f"{number(total)} GPUs" if kinds != 1 else f"{number(total)} GPUs, {product(named[0][0], None)}"
+    (kind,) = kinds
+    are_all = sum(named.values()) == total
+    return f"{number(total)} {glyphs.times} {kind}" if are_all else f"{number(total)} GPUs, {kind}"
 
 
 def bar(frame: FleetFrame, view: FleetView, width: int) -> Row:
@@ -149,10 +147,10 @@ def _wide(parts: list[SummaryPart]) -> int:
 
 
 def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[SummaryPart]:
-    parts = []
+    parts: list[SummaryPart] = []
     for state, word, level, rank in COUNTED:
         if state == "idle":
-            parts += _absent(frame, glyphs)
+            parts += _absent(frame, glyphs.times)
         if n := frame.counts.get(state, 0):  # type: ignore[call-overload]
             mark = f"{glyphs.level(level)} {number(n)}"
             short = f"{mark} {SHORT[state]}" if state in SHORT else ""
@@ -160,27 +158,16 @@ def _counts(frame: FleetFrame, glyphs: Glyphs) -> list[SummaryPart]:
     return parts
 
 
-def _absent(frame: FleetFrame, glyphs: Glyphs) -> list[SummaryPart]:
+def _absent(frame: FleetFrame, mark: str) -> Iterator[SummaryPart]:
     """What was known and is not there now; it is never left out."""
-    kinds = Counter(down.kind for down in frame.read.down.values())
-    parts = []
     if lost := frame.counts.get("lost", 0):
-        parts.append(SummaryPart(f"{glyphs.times} {number(lost)} lost", "level.red", 0))
-    if late := kinds["late"]:
-        parts.append(
-            SummaryPart(
-                f"{glyphs.times} {count(late, 'host')} late", "level.red", 0, f"{glyphs.times} {number(late)} late"
-            )
-        )
-    if down := kinds["down"]:
-        parts.append(
-            SummaryPart(
-                f"{glyphs.times} {count(down, 'host')} down", "level.yellow", 0, f"{glyphs.times} {number(down)} down"
-            )
-        )
+        yield SummaryPart(f"{mark} {number(lost)} lost", "level.red", 0)
+    kinds = Counter(down.kind for down in frame.read.down.values())
+    for kind, style in (("late", "level.red"), ("down", "level.yellow")):
+        if n := kinds[kind]:  # type: ignore[index]
+            yield SummaryPart(f"{mark} {count(n, 'host')} {kind}", style, 0, f"{mark} {number(n)} {kind}")
     if gone := len(frame.read.gone):
-        parts.append(SummaryPart(f"{count(gone, 'host')} gone", "dim", 2))
-    return parts
+        yield SummaryPart(f"{count(gone, 'host')} gone", "dim", 2)
 
 
 WHOLE_HOUR_S = 3400.0
@@ -194,12 +181,14 @@ def _hour(frame: FleetFrame, view: FleetView) -> tuple[str, str, str]:
         return "last hour: no rules record it", "last hour: no rules", "dim"
     if lost is None:
         return "last hour: being read", "last hour: …", "dim"
-    idle = sum(row.gpu_h for row in frame.waste if row.state == "idle")
+    idle = frame.idle_gpu_h
     span = "last hour" if frame.read.lost_s > WHOLE_HOUR_S else f"last {duration(frame.read.lost_s)}"
-    money = "" if view.price is None else f", {lost * view.price:,.0f} at {view.price:g} a GPU-hour"
-    long = f"{span}: {lost - idle:,.0f} GPU-h lost by jobs, {idle:,.0f} idle{money}"
-    cost = "" if view.price is None else f" = {lost * view.price:,.0f} at {view.price:g}/h"
-    return long, f"{lost - idle:,.0f} + {idle:,.0f} idle GPU-h, {span}{cost}", "text"
+    jobs = f"{lost - idle:,.0f}"
+    long, short = f"{jobs} GPU-h lost by jobs, {idle:,.0f} idle", f"{jobs} + {idle:,.0f} idle GPU-h"
+    if view.price is None:
+        return f"{span}: {long}", f"{short}, {span}", "text"
+    money = f"{lost * view.price:,.0f} at {view.price:g}"
+    return f"{span}: {long}, {money} a GPU-hour", f"{short}, {span} = {money}/h", "text"
 
 
 TITLES = {
@@ -214,21 +203,19 @@ _BACK = ("release", "back")
 def _hint(panel: Panel) -> Hint:
     """The keys that the last row names: those that do something there."""
     shown = {key.id: key.shown.split("  ")[0] for key in FLEET_KEYS}
-    return tuple((shown[key_id], words, key_id) for key_id, words in _hinted(panel))
+    return tuple((shown[key_id], words, key_id) for key_id, words in (("help", "help"), *_hinted(panel), *_ANYWHERE))
 
 
 def _hinted(panel: Panel) -> tuple[tuple[str, str], ...]:
-    if panel == "host":
-        return (("help", "help"), _BACK, *_PANELS, *_ANYWHERE)
     others = tuple(hint for hint in _PANELS if hint[0] != panel)
-    if panel == "waste":
-        return (("help", "help"), _BACK, *others, *_ANYWHERE)
+    if panel in ("host", "waste"):
+        return (_BACK, *others)
     if panel in ("stragglers", "alerts"):
-        return (("help", "help"), ("open", "host"), _BACK, *others, *_ANYWHERE)
+        return (("open", "host"), _BACK, *others)
     if panel in GROUPED:
-        back = (("jobs", "users" if panel == "jobs" else "by host"), *_PANELS[1:])
-        return (("help", "help"), ("open", "its hosts"), _BACK, *back, ("filter", "filter"), *_ANYWHERE)
-    return (("help", "help"), ("open", "host"), *_PANELS, ("filter", "filter"), *_ANYWHERE)
+        up = ("jobs", "users" if panel == "jobs" else "by host")
+        return (("open", "its hosts"), _BACK, up, *_PANELS[1:], ("filter", "filter"))
+    return (("open", "host"), *_PANELS, ("filter", "filter"))
 
 
 LEAST_ROWS, TALL_CHARTS, LEAST_FOR_CHARTS, LEAST_FOR_LISTS = 8, 8, 40, 30
@@ -246,24 +233,27 @@ class FleetPainted(Struct, frozen=True):
 def fleet_screen(frame: FleetFrame, view: FleetView, width: int, height: int) -> FleetPainted:
     """Exactly ``height`` rows of ``width`` cells."""
     width, height = max(20, width), max(4, height)
-    rows: list[Row] = [bar(frame, view, width), summary(frame, view, width)]
-    targets: list[Target | None] = [None, None]
-    problems = _problems(frame, view, width) if height >= 12 else []
+    top = [bar(frame, view, width), summary(frame, view, width)]
     keys = hint_line(_hint(view.panel), width)
-    foot = [*problems, keys.row(width, "bar")]
-    room = height - len(rows) - len(foot)
+    foot = [*(_problems(frame, view, width) if height >= 12 else []), keys.row(width, "bar")]
+    room = height - len(top) - len(foot)
     if view.panel == "host":
-        group = next((host for host in frame.hosts if host.name == view.host), None)
-        body = _gone(view, width) if group is None else fleet_host.host_page(frame, group, view, width, room)
-        rows, targets, page = rows + body, targets + [None] * len(body), room
+        group, page = frame.host(view.host), room
+        gone = f"  {terminal_safe(view.host or '')} is not in the fleet any more; esc goes back"
+        body = [_dim(gone, width)] if group is None else fleet_host.host_page(frame, group, view, width, room)
+        targets: list[Target | None] = [None] * len(body)
     else:
-        page = _listed(frame, view, width, room, rows, targets)
+        body, targets, page = _listed(frame, view, width, room)
     if view.stale_s is not None:
-        rows[2:] = map(fleet_host.greyed, rows[2:])
-    rows = rows[: height - len(foot)]
-    rows += [Line().row(width)] * (height - len(foot) - len(rows)) + foot
-    targets = [*(targets + [None] * height)[: height - 1], keys.target()]
+        body = [*map(fleet_host.greyed, body)]
+    body = body[:room]
+    rows = [*top, *body, *[Line().row(width)] * (room - len(body)), *foot]
+    targets = [*([None, None, *targets] + [None] * height)[: height - 1], keys.target()]
     return FleetPainted(for_terminal(rows, view.glyphs, width), targets, page)
+
+
+def _dim(text: str, width: int) -> Row:
+    return Line().add(text, "dim").row(width)
 
 
 def _order(view: FleetView) -> str:
@@ -272,53 +262,39 @@ def _order(view: FleetView) -> str:
     return f"{text}, reversed" if view.inverted else text
 
 
-def _listed(
-    frame: FleetFrame, view: FleetView, width: int, room: int, rows: list[Row], targets: list[Target | None]
-) -> int:
-    """The list of the panel and, where there is room, what belongs to the selected row; how many rows are a page."""
-    names = rows_of(frame, view)
+def _listed(frame: FleetFrame, view: FleetView, width: int, room: int) -> tuple[list[Row], list[Target | None], int]:
+    """The list of the panel and, where there is room, what belongs to the selected row; what a click on each row means,
+    and how many rows are a page."""
+    names, is_grouped = rows_of(frame, view), view.panel in ("hosts", *GROUPED)
     below = _below(frame, view, width, room, len(names))
     title = TITLES[view.panel] if view.panel == "waste" else f"{TITLES[view.panel]} {number(len(names))}"
-    if view.filter and view.panel in ("hosts", *GROUPED):
+    if view.filter and is_grouped:
         title += f", filter {shorten(terminal_safe(view.filter.text), 40)}"
-    right = fleet_lists.cost(frame, view, width) if view.panel == "waste" else ""
-    rows.append(
-        fleet_host.rule(title, _order(view) if view.panel in ("hosts", *GROUPED) else right, width, view.glyphs)
-    )
-    targets.append(None)
-    free = room - 1 - len(below)
-    if view.panel in ("hosts", *GROUPED):
+    right = _order(view) if is_grouped else fleet_rows.cost(frame, view, width) if view.panel == "waste" else ""
+    rows: list[Row] = [fleet_host.rule(title, right, width, view.glyphs)]
+    targets: list[Target | None] = [None]
+    if is_grouped:
         rows.append(fleet_rows.head(view, width, TITLES[view.panel][:-1].upper()))
         targets.append(fleet_rows.head_target(width))
-        free -= 1
     elif names:
         rows.append(fleet_rows.panel_head(view, width))
         targets.append(None)
-        free -= 1
-    page = max(1, free)
+    page = max(1, room - len(rows) - len(below))
     first = max(0, min(view.first, len(names) - page))
-    shown = _shown(frame, view, width, first, page)
-    rows += shown
-    targets += [Target("row", name) for name in names[first : first + len(shown)]]
-    if not names:
-        rows.append(Line().add(f"  {fleet_lists.nothing(frame, view, view.glyphs)}", "dim").row(width))
-        targets.append(None)
-    fill = page - max(1, len(shown))
-    rows += [Line().row(width)] * fill
-    targets += [None] * fill
-    rows += below
-    targets += [None] * len(below)
-    return page
+    nothing = f"  {fleet_rows.nothing(frame, view, view.glyphs)}"
+    shown = _shown(frame, view, width, first, page) or [_dim(nothing, width)]
+    clicks: list[Target | None] = [Target("row", name) for name in names[first : first + page]]
+    fill = page - len(shown)
+    return [*rows, *shown, *[Line().row(width)] * fill, *below], [*targets, *clicks], page
 
 
 def _shown(frame: FleetFrame, view: FleetView, width: int, first: int, page: int) -> list[Row]:
     if view.panel not in ("hosts", *GROUPED):
-        return fleet_lists.panel_rows(frame, view, width)[first : first + page]
-    rows_of_panel = groups(frame, view)
-    at = position([group.name for group in rows_of_panel], view)
+        return fleet_rows.panel_rows(frame, view, width)[first : first + page]
+    of_panel, at = groups(frame, view), position(rows_of(frame, view), view)
     return [
-        fleet_rows.row(group, view, width, selected=first + i == at)
-        for i, group in enumerate(rows_of_panel[first : first + page])
+        fleet_rows.row(group, view, width, selected=i == at)
+        for i, group in enumerate(of_panel[first : first + page], first)
     ]
 
 
@@ -327,7 +303,8 @@ def _below(frame: FleetFrame, view: FleetView, width: int, room: int, listed: in
     if view.panel != "hosts" or width < 80:
         return []
     rows: list[Row] = []
-    group = _selected(frame, view)
+    hosts = groups(frame, view)
+    group = hosts[position([host.name for host in hosts], view)] if hosts else None
     if room >= LEAST_FOR_CHARTS - 4 and group is not None and group.gpus:
         title = f"{fleet_host.title_of(group)}   last hour"
         rows.append(fleet_host.rule(title, "enter: all of it   c: copy the ssh command", width, view.glyphs))
@@ -338,36 +315,30 @@ def _below(frame: FleetFrame, view: FleetView, width: int, room: int, listed: in
     return rows if room - 2 - len(rows) >= min(LEAST_ROWS, listed) else []
 
 
-def _selected(frame: FleetFrame, view: FleetView) -> GpuGroup | None:
-    all_groups = groups(frame, view)
-    return all_groups[position([group.name for group in all_groups], view)] if all_groups else None
-
-
 def _lists(frame: FleetFrame, view: FleetView, width: int, count: int) -> list[Row]:
     """Waste and stragglers, side by side where the screen is wide."""
     wasted = [row for row in frame.waste if row.state != "idle"][:count]
     most_hours = max((row.gpu_h for row in wasted), default=1.0)
+    if width < 130 and not wasted:
+        return []
+    half = width // 2 if width >= 130 else width + 1
+    words = "w: all" if width >= 130 else "w: all   s: stragglers"
+    lefts = [fleet_host.rule("waste by job, last hour", words, half - 1, view.glyphs)]
+    lefts += [fleet_rows.waste_row(row, most_hours, view, half - 1) for row in wasted]
     if width < 130:
-        if not wasted:
-            return []
-        head = fleet_host.rule("waste by job, last hour", "w: all   s: stragglers", width, view.glyphs)
-        return [head, *(fleet_lists.waste_row(row, most_hours, view, width) for row in wasted)]
-    half = width // 2
-    left_rows = [fleet_host.rule("waste by job, last hour", "w: all", half - 1, view.glyphs)]
-    left_rows += [fleet_lists.waste_row(row, most_hours, view, half - 1) for row in wasted]
+        return lefts
     if frame.read.lost is None:
-        words = shorten(fleet_lists.not_read(frame, view.glyphs), half - 3)
-        left_rows.append(Line().add(f"  {words}", "dim").row(half - 1))
-    alerts = f"A: alerts {len(frame.alerts)}" if frame.alerts else "no alerts"
+        lefts.append(_dim(f"  {shorten(fleet_rows.not_read(frame, view.glyphs), half - 3)}", half - 1))
     size = width - half
+    alerts = f"A: alerts {len(frame.alerts)}" if frame.alerts else "no alerts"
     title = f"stragglers {len(frame.stragglers)}" if frame.stragglers else "stragglers"
-    right_rows = [fleet_host.rule(title, f"s: all   {alerts}", size, view.glyphs)]
-    right_rows += [fleet_lists.straggler_row(straggler, view, size) for straggler in frame.stragglers[:count]]
+    rights = [fleet_host.rule(title, f"s: all   {alerts}", size, view.glyphs)]
+    rights += [fleet_rows.straggler_row(straggler, view, size) for straggler in frame.stragglers[:count]]
     if not frame.stragglers:
-        right_rows.append(Line().add(f"  {fleet_lists.no_straggler(frame)}", "dim").row(size))
-    blank = [Line().row(half - 1)] * (count + 1)
-    lefts, rights = (left_rows + blank)[: count + 1], (right_rows + [Line().row(size)] * count)[: count + 1]
-    return [Line().add_all(a).to(half).add_all(b).row(width) for a, b in zip(lefts, rights, strict=True)]
+        rights.append(_dim(f"  {fleet_rows.no_straggler(frame)}", size))
+    lefts += [Line().row(half - 1)] * (count + 1 - len(lefts))
+    rights += [Line().row(size)] * (count + 1 - len(rights))
+    return [Line().add_all(left).to(half).add_all(right).row(width) for left, right in zip(lefts, rights, strict=True)]
 
 
 def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
@@ -376,12 +347,6 @@ def _problems(frame: FleetFrame, view: FleetView, width: int) -> list[Row]:
     problems += [text for text in frame.problems if text not in (*problems, frame.read.lost_note)]
     return [
         Line().add(f" {shorten(terminal_safe(text), width - 2)}", "level.yellow").row(width) for text in problems[:2]
-    ]
-
-
-def _gone(view: FleetView, width: int) -> list[Row]:
-    return [
-        Line().add(f"  {terminal_safe(view.host or '')} is not in the fleet any more; esc goes back", "dim").row(width)
     ]
 
 
