@@ -17,7 +17,7 @@ from gputop.diagnosis.other_jobs import ALL_UTIL, LEAST_GPUS, LEAST_POINTS, MAD_
 from gputop.diagnosis.rules.base import HELD_BYTES
 from gputop.diagnosis.telling import LEVEL_OF_ROLE, ROLE_OF_STATE
 from gputop.diagnosis.thresholds import FLAG_A_UTIL, SURELY_BUSY_UTIL
-from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Flag, Level, full_title
+from gputop.diagnosis.types import NOT_WORK, STATE_WORDS, STATES, Level, full_title
 from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, GpuReading, GpuState, JobName
 from gputop.model.quantity import duration, memory
@@ -39,8 +39,6 @@ LEVELS: Mapping[FleetState, Level] = MappingProxyType({
     "allocated_unused": "yellow", "down": "yellow", "late": "red", "lost": "red",
 })  # fmt: skip
 """The level in which a state is drawn: by what it means, as everywhere."""
-BUSY_UTIL = FLAG_A_UTIL
-"""Above this utilisation a GPU is not called starved: without SM activity its work is unknown."""
 
 
 def state_of(gpu: GpuReading, *, down: str = "") -> tuple[FleetState, str]:
@@ -59,9 +57,7 @@ def judged(gpu: GpuReading) -> tuple[GpuState, str]:
     """The state of a GPU that is there, and what it was decided by."""
     if gpu.own_state is not None:
         return ("allocated_unused" if gpu.own_state == "idle" and gpu.is_allocated else gpu.own_state), "gputop"
-    if gpu.util_pct is None:
-        return "unmeasured", "nothing"
-    if gpu.is_quiet is None and gpu.util_pct < SURELY_BUSY_UTIL:
+    if gpu.util_pct is None or (gpu.is_quiet is None and gpu.util_pct < SURELY_BUSY_UTIL):
         return "unmeasured", "nothing"
     if gpu.is_quiet:
         if gpu.mem_used_bytes is None and "mem_used_bytes" in gpu.unanswered:
@@ -71,21 +67,15 @@ def judged(gpu: GpuReading) -> tuple[GpuState, str]:
         return ("allocated_unused" if gpu.is_allocated else "idle"), "util"
     if gpu.sm_active_pct is None and "sm_active_pct" in gpu.unanswered:
         return "unmeasured", "nothing"
-    if flag_of(gpu) is not None:
+    # Hollow takes a witness that somebody computes there: the label of a job.
+    if busy_not_working(gpu.util_pct, gpu.sm_active_pct, may_be_hollow=bool(gpu.job)) is not None:
         return "busy_not_working", "sm"
-    if gpu.util_pct <= BUSY_UTIL and gpu.job:
+    if gpu.util_pct <= FLAG_A_UTIL and gpu.job:
+        # Busier ones are not called starved: without SM activity their work is unknown.
         return "starved", "util"
     if gpu.sm_active_pct is None:
         return "unmeasured", "nothing"
     return "working", "sm"
-
-
-def flag_of(gpu: GpuReading) -> Flag | None:
-    """A, B or, only with a job's label, C; None where the GPU is not busy without working."""
-    if gpu.util_pct is None:
-        return None
-    # Hollow takes a witness that somebody computes there: the label of a job.
-    return busy_not_working(gpu.util_pct, gpu.sm_active_pct, may_be_hollow=bool(gpu.job))
 
 
 def lost_hours(state: FleetState, util_pct: float | None, hours: float) -> float:
@@ -181,32 +171,34 @@ def _of_job(members: Sequence[GpuReading]) -> Straggler | None:
     slow = _by_steps(members)
     if slow is not None:
         return slow
-    utils = [gpu.util_pct or 0.0 for gpu in members]
-    least = min(range(len(members)), key=utils.__getitem__)
-    others = [util for i, util in enumerate(utils) if i != least]
-    if min(others) < ALL_UTIL:
+    least, util, others = _apart([-(gpu.util_pct or 0.0) for gpu in members])
+    if -max(others) < ALL_UTIL:
         return None
-    if utils[least] < ALL_UTIL:
-        middle = median(others)
-        late = middle - utils[least] > LEAST_POINTS
-        return _straggler(members, least, "starved", "util", utils[least], middle) if late else None
-    return _slow(members)
+    if -util >= ALL_UTIL:
+        return _slow(members)
+    middle = -median(others)
+    return _straggler(members, least, "starved", "util", -util, middle) if middle + util > LEAST_POINTS else None
+
+
+def _apart(values: Sequence[float]) -> tuple[int, float, list[float]]:
+    """The position of the greatest value, the value, and the others."""
+    at = max(range(len(values)), key=values.__getitem__)
+    return at, values[at], [value for i, value in enumerate(values) if i != at]
 
 
 def _by_steps(members: Sequence[GpuReading]) -> Straggler | None:
     """The one whose steps take longer, among those that announce them: their own time where all of these know it."""
-    steps = [(gpu.step_s, i) for i, gpu in enumerate(members) if gpu.step_s is not None]
-    own_steps = [(gpu.own_step_s, i) for i, gpu in enumerate(members) if gpu.own_step_s is not None]
-    if len(steps) < LEAST_GPUS:
+    ranks = [gpu for gpu in members if gpu.step_s is not None]
+    if len(ranks) < LEAST_GPUS:
         return None
-    by: By = "own_step" if len(own_steps) == len(steps) else "step"
-    if by == "own_step":
-        steps = own_steps
-    longest, at = max(steps)
-    middle = median(step for step, i in steps if i != at)
+    own_steps = [gpu.own_step_s for gpu in ranks if gpu.own_step_s is not None]
+    is_own = len(own_steps) == len(ranks)
+    at, longest, others = _apart(own_steps if is_own else [gpu.step_s or 0.0 for gpu in ranks])
+    middle = median(others)
     if longest <= STEP_FACTOR * middle:
         return None
-    return _straggler(members, at, "slow", by, longest, middle)
+    late = _straggler(ranks, at, "slow", "own_step" if is_own else "step", longest, middle)
+    return replace(late, gpus=len(members))
 
 
 def _slow(members: Sequence[GpuReading]) -> Straggler | None:
@@ -221,23 +213,15 @@ def _slow(members: Sequence[GpuReading]) -> Straggler | None:
         scale = 100.0 / max(values, default=1.0) if max(values, default=0.0) > 0 else 0.0
     if len(values) < len(members):
         return None
-    top = max(range(len(members)), key=values.__getitem__)
-    others = [value for i, value in enumerate(values) if i != top]
+    at, value, others = _apart(values)
     middle = median(others)
-    spread = median(abs(value - middle) for value in others)
-    if (values[top] - middle) * scale <= max(LEAST_POINTS, MAD_FACTOR * spread * scale):
+    spread = median(abs(other - middle) for other in others)
+    if (value - middle) * scale <= max(LEAST_POINTS, MAD_FACTOR * spread * scale):
         return None
-    return _straggler(members, top, "slow", by, values[top], middle)
+    return _straggler(members, at, "slow", by, value, middle)
 
 
-def _straggler(
-    members: Sequence[GpuReading],
-    at: int,
-    kind: Kind,
-    by: By,
-    value: float,
-    middle: float,
-) -> Straggler:
+def _straggler(members: Sequence[GpuReading], at: int, kind: Kind, by: By, value: float, middle: float) -> Straggler:
     gpu = members[at]
     return Straggler(gpu.host, gpu.gpu, group_of(gpu.job), gpu.user, kind, by, value, middle, len(members))
 

@@ -85,11 +85,6 @@ class FleetWatch:
         """The fleet's present in Unix time, estimated from its last answer about the present."""
         return None if self._present is None else self._present[0] + self._clock() - self._present[1]
 
-    @property
-    def at(self) -> float | None:
-        """The moment that is shown, None for the present."""
-        return self._at
-
     def go_to(self, at: float | None) -> None:
         """Show the fleet at a Unix time, or the present again."""
         self._at = at
@@ -177,13 +172,11 @@ class FleetWatch:
 
     def _detailed(self, read: FleetReading) -> FleetReading:
         """The reading with what was queried only for the host on screen."""
-        if not self._details:
+        of = self._details
+        if not of:
             return read
-        return replace(read, gpus=[self._filled(gpu) for gpu in read.gpus])
-
-    def _filled(self, gpu: GpuReading) -> GpuReading:
-        details = self._details.get((gpu.host, gpu.gpu))
-        return gpu if details is None else replace(gpu, **details)
+        gpus = [replace(gpu, **of[gpu.host, gpu.gpu]) if (gpu.host, gpu.gpu) in of else gpu for gpu in read.gpus]
+        return replace(read, gpus=gpus)
 
     def _show(self, shown: ShownFrame) -> None:
         self.shown = shown
