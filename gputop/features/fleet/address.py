@@ -54,10 +54,9 @@ def address_of(
     """
     if cluster is not None:
         # The environment's token belongs to the environment's address and is sent nowhere else.
-        token_file = _at_home(cluster.get("token_file"))
-        url, environ = cluster["url"], {} if token_file is None else {TOKEN_VARIABLE: token_file}
-        header_file = header_file or _at_home(cluster.get("header_file"))
-        ca = ca or _at_home(cluster.get("ca"))
+        files = {field: os.path.expanduser(path) for field, path in cluster.items() if field != "url"}
+        url, environ = cluster["url"], {TOKEN_VARIABLE: files.get("token_file", "")}
+        header_file, ca = header_file or files.get("header_file"), ca or files.get("ca")
     text = (url or environ.get(URL_VARIABLE, "")).strip()
     if not text:
         raise UsageError(
@@ -67,7 +66,10 @@ def address_of(
     base, is_local = _checked(text)
     headers: dict[str, str] = {}
     if token_file := environ.get(TOKEN_VARIABLE):
-        headers["Authorization"] = f"Bearer {_token(token_file)}"
+        token = _private(token_file, TOKEN_VARIABLE).strip()
+        if not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise UsageError(f"{TOKEN_VARIABLE}: {token_file} must hold one token and nothing else")
+        headers["Authorization"] = f"Bearer {token}"
     if header_file is not None:
         headers.update(_headers(header_file))
     if headers and base.startswith("http://") and not is_local:
@@ -75,10 +77,6 @@ def address_of(
     if ca is not None and not os.path.isfile(ca):
         raise UsageError(f"--prom-ca: no file {ca}")
     return EngineAddress(base, headers, ca, is_local)
-
-
-def _at_home(path: str | None) -> str | None:
-    return None if path is None else os.path.expanduser(path)
 
 
 def cluster_of(
@@ -135,13 +133,6 @@ def _private(path: str, option: str) -> str:
     if len(data) > LONGEST_FILE:
         raise UsageError(f"{option}: {path} is too long")
     return data.decode("latin-1")
-
-
-def _token(path: str) -> str:
-    token = _private(path, TOKEN_VARIABLE).strip()
-    if not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise UsageError(f"{TOKEN_VARIABLE}: {path} must hold one token and nothing else")
-    return token
 
 
 def _headers(path: str) -> dict[str, str]:

@@ -15,13 +15,13 @@ from gputop.commands.shared_options import prints_ascii
 from gputop.config import Settings
 from gputop.diagnosis.types import Level
 from gputop.features.fleet.fleet_command import (
+    asked_fleet,
     frame_once,
     host_words,
     moment_of,
     moment_option,
     prometheus_options,
     redacted,
-    watched_fleet,
 )
 from gputop.features.fleet.fleet_frame import OF_JOBS, FleetFrame, GpuGroup
 from gputop.features.fleet.fleet_reading import SIMULATED
@@ -161,7 +161,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.hosts == ["demo"]:
         frame = frame_once(redacted(SimulatedFleet(), settings), STARTED)
     else:
-        frame = frame_once(watched_fleet(args, settings), moment_of(args.at, time.time()))
+        frame = frame_once(asked_fleet(args, settings), moment_of(args.at, time.time()))
     all_findings = findings(frame)
     if args.json:
         rows = [

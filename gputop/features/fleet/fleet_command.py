@@ -16,13 +16,16 @@ from gputop.model.source import SourceError, UsageError
 
 if TYPE_CHECKING:
     from gputop.features.fleet.fleet_frame import FleetFrame
-    from gputop.features.fleet.fleet_view import FleetView
     from gputop.features.fleet.watch_thread import AskedFleet
     from gputop.paint.glyphs import Terminal
     from gputop.paint.line import Row
 
 
 # The fleet's screen on a terminal, and a fleet's answers as data: what `gputop fleet` and its parts share.
+
+MOST_GPUS = 10_000
+"""From here on a fleet is read from what its rules record of hosts: up to here a refresh GPU by GPU takes less than a
+second."""
 
 
 def prometheus_options(command: argparse.ArgumentParser) -> None:
@@ -55,18 +58,9 @@ def form_options(command: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="one row a GPU in place of the screen")
 
 
-def asked_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
-    """The engine or the hosts that options, environment and configuration name, asked for every GPU. Raises
-    UsageError."""
-    return _fleet(args, settings, most_gpus=None)
-
-
-def watched_fleet(args: argparse.Namespace, settings: Settings) -> AskedFleet:
-    """The same, of whose GPUs only those that are looked at are asked for where they are many. Raises UsageError."""
-    return _fleet(args, settings, most_gpus=10_000)
-
-
-def _fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | None) -> AskedFleet:
+def asked_fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | None = MOST_GPUS) -> AskedFleet:
+    """The engine or the hosts that options, environment and configuration name. Where there are more than ``most_gpus``
+    GPUs only those that are looked at are asked for; None: every one is. Raises UsageError."""
     from gputop.features.fleet.address import address_of, checked_select, cluster_of
     from gputop.model.fleet_settings import hosts_of, texts_of
 
@@ -79,30 +73,25 @@ def _fleet(args: argparse.Namespace, settings: Settings, *, most_gpus: int | Non
     if words or hosts_of(table):
         from gputop.features.fleet.linked_fleet import LinkedFleet, SshOptions
 
-        config = texts.get("ssh_config", "")
-        options = SshOptions(os.path.expanduser(config), texts.get("gputop", ""))
+        options = SshOptions(os.path.expanduser(texts.get("ssh_config", "")), texts.get("gputop", ""))
         return redacted(LinkedFleet(words or hosts_of(table), options, source=name), settings)
-    cluster = texts if named is not None else None
-    address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster)
-    parts = (checked_select(args.select), checked_select(texts.get("select")))
     from gputop.features.fleet.client import Client
     from gputop.features.fleet.prometheus import PrometheusFleet
 
-    select = ",".join(part for part in parts if part)
+    cluster = texts if named is not None else None
+    address = address_of(args.prom, os.environ, header_file=args.header_file, ca=args.prom_ca, cluster=cluster)
+    select = ",".join(filter(None, (checked_select(args.select), checked_select(texts.get("select")))))
     fleet = PrometheusFleet(Client(address), name or address.url, select, time.time, most_gpus=most_gpus)
     return redacted(fleet, settings)
 
 
 def redacted(fleet: AskedFleet, settings: Settings) -> AskedFleet:
     """The fleet, redacted where the user asked for it."""
-    if not settings.redact:
-        return fleet
     from gputop.commands.shared_options import redactor_of
     from gputop.features.fleet.fleet_data import RedactedFleet
 
     redactor = redactor_of(settings)
-    assert redactor is not None, "redaction was asked for"
-    return RedactedFleet(fleet, redactor)
+    return fleet if redactor is None else RedactedFleet(fleet, redactor)
 
 
 def moment_of(text: str | None, now: float) -> float | None:
@@ -138,19 +127,6 @@ def write_data(frame: FleetFrame, *, as_csv: bool) -> int:
     return 0
 
 
-def first_view(settings: Settings, terminal: Terminal, *, at: float | None = None) -> FleetView:
-    """The screen's state before any key."""
-    from gputop.features.fleet.fleet_view import FleetView
-
-    return FleetView(
-        glyphs=terminal.glyphs,
-        at=at,
-        paused=at is not None,
-        price=own_price(settings.price),
-        utc_offset_s=float(time.localtime().tm_gmtoff),
-    )
-
-
 def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height: int) -> list[Row]:
     """The fleet's screen as rows, with the last hour of its first host. Raises UsageError, SourceError."""
     from msgspec.structs import replace
@@ -165,7 +141,7 @@ def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height:
 
     if args.scenario not in (None, "demo"):
         raise UsageError(f"it is `gputop screenshot fleet` or `gputop screenshot fleet demo`, not {args.scenario!r}")
-    fleet = redacted(SimulatedFleet(), settings) if args.scenario == "demo" else watched_fleet(args, settings)
+    fleet = redacted(SimulatedFleet(), settings) if args.scenario == "demo" else asked_fleet(args, settings)
     now = STARTED if args.scenario == "demo" else time.time()
     try:
         frame = frame_once(fleet, moment_of(args.at, now))
@@ -197,16 +173,15 @@ def show(fleet: AskedFleet, settings: Settings, terminal: Terminal, *, at: float
         guard.watch()
         guard.mute()
         from gputop.features.fleet.fleet_app import FleetApp
+        from gputop.features.fleet.fleet_view import FleetView
         from gputop.paint.keys import wanted_keys
 
-        app = FleetApp(
-            first_view(settings, terminal, at=at),
-            terminal.theme,
-            watch,
-            guard=guard,
-            keys=wanted_keys(settings.key_preset, settings.keys),
-            depth=terminal.depth,
-        )
+        view = FleetView(
+            glyphs=terminal.glyphs, at=at, paused=at is not None, price=own_price(settings.price),
+            utc_offset_s=float(time.localtime().tm_gmtoff),
+        )  # fmt: skip
+        keys = wanted_keys(settings.key_preset, settings.keys)
+        app = FleetApp(view, terminal.theme, watch, guard=guard, keys=keys, depth=terminal.depth)
         app.run(mouse=settings.mouse)
     finally:
         guard.hurry(1)
@@ -230,9 +205,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     at = moment_of(args.at, time.time())
     if args.json or args.csv:
         # A row of CSV is a GPU; JSON has hosts, whose GPUs stay empty where they are too many to be asked for.
-        fleet = asked_fleet(args, settings) if args.csv else watched_fleet(args, settings)
+        fleet = asked_fleet(args, settings, most_gpus=None if args.csv else MOST_GPUS)
         return write_data(frame_once(fleet, at), as_csv=args.csv)
-    fleet = watched_fleet(args, settings)
+    fleet = asked_fleet(args, settings)
     from gputop.commands.screen import screen_terminal
 
     instead = shlex.join(("gputop", "fleet", *args.hosts, "--json"))

@@ -293,9 +293,6 @@ FORGETS_EVERY = 8
 """Refreshes after which labels of vanished series are forgotten."""
 LEAST_INTERVAL_S, AT_ONCE_S = 10.0, 0.1
 MOST_SKEW_S = 60.0
-MOST_GPUS = 10_000
-"""From here on a fleet is read from what its rules record of hosts: up to here a refresh GPU by GPU takes less than a
-second."""
 MOST_LOOKED_AT = 64
 """Hosts of a large fleet whose GPUs are asked for at once."""
 LONGEST_MATCHER = 600

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from stat import S_ISREG
@@ -98,6 +98,10 @@ class Outcome(NamedTuple):
     why: str = ""
 
 
+class _Failed(Exception):
+    """A command that did not do it."""
+
+
 def apply(remedy: Remedy) -> Outcome:
     """Run one remedy, where the scheduler's present state allows it. Raises UsageError where the scheduler's commands
     are not there."""
@@ -105,10 +109,6 @@ def apply(remedy: Remedy) -> Outcome:
         return _slurm_node(remedy) if remedy.command[0] == "scontrol" else _kubernetes_node(remedy)
     except _Failed as error:
         return Outcome("failed", terminal_safe(clean_text(str(error)))[:160])
-
-
-class _Failed(Exception):
-    """A command that did not do it."""
 
 
 def _slurm_node(remedy: Remedy) -> Outcome:
@@ -130,15 +130,12 @@ def _slurm_node(remedy: Remedy) -> Outcome:
 
 
 def _kubernetes_node(remedy: Remedy) -> Outcome:
-    if _is_cordoned(remedy.node):
+    asked = ("kubectl", "get", "node", remedy.node, "--output", "jsonpath={.spec.unschedulable}")
+    if _run(*asked).strip() == "true":
         return Outcome("settled", f"{remedy.node} is cordoned")
     _run(*remedy.command)
     # kubectl ends with 0 where the API refused to cordon.
-    return Outcome("done") if _is_cordoned(remedy.node) else Outcome("failed", "the API did not take it")
-
-
-def _is_cordoned(node: str) -> bool:
-    return _run("kubectl", "get", "node", node, "--output", "jsonpath={.spec.unschedulable}").strip() == "true"
+    return Outcome("done") if _run(*asked).strip() == "true" else Outcome("failed", "the API did not take it")
 
 
 def _run(*command: str) -> str:
@@ -192,11 +189,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         later = []
         for remedy in new:
             now = time.time()
-            if _of_the_hour(acts.done, now) >= args.most:
+            if sum(key.startswith(DID) and now - at < HOUR_S for key, at in acts.done.items()) >= args.most:
                 later.append(remedy)
                 continue
             outcome = apply(remedy)
-            _say(remedy, outcome)
+            _tell(
+                {"done": f"done: {_words(remedy)}", "failed": f"failed ({outcome.why}): {_words(remedy)}"}.get(
+                    outcome.kind, f"left alone: {outcome.why}"
+                )
+            )
             if outcome.kind in ("done", "settled"):
                 acts.done.update(dict.fromkeys(remedy.keys, now))
             if outcome.kind == "done":
@@ -207,13 +208,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return FOUND if new or odd else 0
 
 
-def _of_the_hour(done: Mapping[str, float], now: float) -> int:
-    return sum(key.startswith(DID) and now - at < HOUR_S for key, at in done.items())
-
-
 def _read_fleet(args: argparse.Namespace, settings: Settings) -> tuple[FleetFrame, Grounds]:
     """The fleet now. Raises SourceError where the answer is not whole: what is not known is no reason to act."""
-    fleet = asked_fleet(args, settings)
+    fleet = asked_fleet(args, settings, most_gpus=None)
     if not isinstance(fleet, PrometheusFleet):
         fleet.close()
         raise UsageError("remedies rest on what a Prometheus remembers: hosts without one are only shown")
@@ -233,30 +230,25 @@ def _read_fleet(args: argparse.Namespace, settings: Settings) -> tuple[FleetFram
 
 def _print_proposed(proposed: list[Remedy], odd: list[str], most: int) -> int:
     for remedy in proposed[:most]:
-        sys.stdout.write(f"would run: {_words(remedy)}\n")
+        _tell(f"would run: {_words(remedy)}")
     _rest(proposed[most:], odd)
     if proposed:
-        sys.stdout.write("nothing was done; --act FILE does it\n")
+        _tell("nothing was done; --act FILE does it")
     elif not odd:
-        sys.stdout.write("nothing to do: no GPU is lost, and no count of uncorrected memory errors rose\n")
+        _tell("nothing to do: no GPU is lost, and no count of uncorrected memory errors rose")
     return FOUND if proposed or odd else 0
 
 
 def _rest(later: list[Remedy], odd: list[str]) -> None:
     if later:
-        sys.stdout.write(f"and {len(later)} more, {later[0].node} first: --most\n")
+        _tell(f"and {len(later)} more, {later[0].node} first: --most")
     for line in odd:
-        sys.stdout.write(f"left alone: {terminal_safe(clean_text(line))}\n")
+        _tell(f"left alone: {terminal_safe(clean_text(line))}")
 
 
-def _say(remedy: Remedy, outcome: Outcome) -> None:
-    words = {
-        "done": f"done: {_words(remedy)}",
-        "settled": f"left alone: {outcome.why}",
-        "left": f"left alone: {outcome.why}",
-        "failed": f"failed ({outcome.why}): {_words(remedy)}",
-    }
-    sys.stdout.write(words[outcome.kind] + "\n")
+def _tell(line: str) -> None:
+    """At once: what comes next may take long."""
+    sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 

@@ -16,7 +16,7 @@ from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Answer, Client, PromQuery, QueryError, SeriesRow
 from gputop.features.fleet.decode_answers import labels_of
 from gputop.features.fleet.diagnose_command import findings
-from gputop.features.fleet.fleet_command import frame_once
+from gputop.features.fleet.fleet_command import MOST_GPUS, frame_once
 from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 from gputop.features.fleet.fleet_frame import FleetFrame, GpuGroup, fleet_frame, worst_first
 from gputop.features.fleet.fleet_inventory import Engine
@@ -34,7 +34,7 @@ from gputop.features.fleet.fleet_reading import (
 from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView, drawn_hosts, parse, passes
 from gputop.features.fleet.judge import judged, lost_hours
-from gputop.features.fleet.prometheus import MOST_GPUS, PrometheusFleet
+from gputop.features.fleet.prometheus import PrometheusFleet
 from gputop.features.fleet.promql import ALL_NAMES, NAMES_LABEL
 from gputop.features.fleet.recorded_hosts import (
     NO_RULES,
