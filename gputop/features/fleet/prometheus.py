@@ -9,7 +9,7 @@ time. At most ten queries per refresh.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from msgspec.structs import replace
@@ -77,7 +77,6 @@ class Present:
         self._quiet: Mapping[SeriesKey, float] = {}
         self._last: dict[tuple[str, str], GpuReading] = {}
         self._ages: Mapping[Place, float] = {}
-        self._age_s: float | None = None
         self._last_seen: dict[Place, float] = {}
         self._labels: Remembered[dict[str, str]] = Remembered(dict)
         self._alerts: tuple[FiringAlert, ...] = ()
@@ -89,61 +88,55 @@ class Present:
         self._unanswered: frozenset[str] = frozenset()
         """Questions that were never answered."""
         self._gap_since: float | None = None
-        self._silent: dict[Place, float] = {}
 
     def ask(self, at: float | None, source: str, now: float) -> tuple[FleetReading, float | None]:
         """The fleet without its last hour, and the engine's own time. Raises FleetError where nothing can be shown."""
         schema = self._inventory.schema
         assert schema is not None, "discovery gives it or raises"
-        texts = self._questions(schema)
+        texts = {name: text for name, text in self._questions(schema).items() if text}
         answers = self._engine.asked(texts, at)
-        if texts["util_pct"] and "util_pct" not in answers.rows:
+        if "util_pct" in texts and "util_pct" not in answers.rows:
             raise FleetError(answers.problems[0] if answers.problems else "no answer")
-        self._refreshes += 1
         t = now if answers.t is None else answers.t
-        problems = self._take(answers, frozenset(name for name, text in texts.items() if text), t, schema)
-        return self._reading((*answers.problems, *problems), t, source, schema), answers.t
+        problems = (*answers.problems, *self._take(answers, texts.keys(), t, schema))
+        self._refreshes += 1
+        down = self._down(t)
+        self._dismiss(down, t)
+        return self._reading(down, problems, t, source, schema), answers.t
 
     def turn(self) -> None:
         """Forget the labels not seen since the last turn."""
         self._labels.turn()
 
     def _questions(self, schema: FleetSchema) -> dict[str, str]:
-        select = self._engine.select
+        select, seldom = self._engine.select, SELDOM[(self._refreshes - 1) % 2] if self._refreshes else sum(SELDOM, ())
+
+        def current(key: str) -> str:
+            return plan.metric(schema, key, select, lambda series: plan.current(schema, series))
+
         return {
             **{key: plan.metric(schema, key, select, plan.mean) for key in MEANS},
             "told": plan.node_facts(schema, select),
-            "troubles": plan.troubles(schema, select, ages=self._asks("ages")),
-            **{
-                key: plan.metric(schema, key, select, lambda series: plan.current(schema, series))
-                for key in ("power_w", "mem_used_bytes")
-                if self._asks(key)
-            },
-            "quiet": plan.quiet(schema, select) if self._asks("quiet") else "",
+            "troubles": plan.troubles(schema, select, ages="ages" in seldom),
+            **{key: current(key) for key in ("power_w", "mem_used_bytes") if key in seldom},
+            "quiet": plan.quiet(schema, select) if "quiet" in seldom else "",
         }
 
-    def _asks(self, name: str) -> bool:
-        """Whether it is this query's turn; at the first refresh it is every query's."""
-        return not self._refreshes or name in SELDOM[self._refreshes % len(SELDOM)]
-
-    def _take(self, answers: FleetAnswers, asked_keys: frozenset[str], t: float, schema: FleetSchema) -> list[str]:
+    def _take(self, answers: FleetAnswers, asked: Collection[str], t: float, schema: FleetSchema) -> list[str]:
         """Keep what was answered; what was asked and not answered keeps its last answer, or is not known."""
         gpus = self._inventory.gpus
-        answered = asked_keys.intersection(answers.rows)
-        self._unanswered = (
-            (self._unanswered | asked_keys) - answered if self._refreshes == 1 else self._unanswered - answered
-        )
-        values_by_key = {key: in_units(values(answers.of(key), gpus), key) for key in answered.intersection(STATE_KEYS)}
-        if "quiet" in answered:
+        self._unanswered = frozenset(self._unanswered if self._refreshes else asked).difference(answers.rows)
+        now = {key: in_units(values(answers.of(key), gpus), key) for key in STATE_KEYS if key in answers.rows}
+        if "quiet" in answers.rows:
             self._quiet = in_units(values(answers.of("quiet"), gpus), "util_pct")
-        if "told" in answered:
+        if "told" in answers.rows:
             self._facts = series_facts(values(answers.of("told"), self._inventory.fact_labels))
             self._inventory.name_jobs(self._facts)
-        if "troubles" in answered:
+        if "troubles" in answers.rows:
             self._take_troubles(answers, t, schema)
-        gap = self._gap(values_by_key.get("util_pct", {}), t)
+        gap = self._gap(now.get("util_pct", {}), t)
         if not gap:
-            self._values.update(values_by_key)
+            self._values.update(now)
         return gap
 
     def _take_troubles(self, answers: FleetAnswers, t: float, schema: FleetSchema) -> None:
@@ -157,19 +150,18 @@ class Present:
                 place = place_of(labels, schema.place)
                 of_mark[place] = max(value, of_mark.get(place, value))
         if ages := marked.pop(plan.AGE):
-            self._ages, self._age_s = ages, t - median(ages.values())
+            self._ages = ages
             self._last_seen.update(ages)
         self._marked, self._alerts = marked, firing_alerts(alerts)
 
     def _gap(self, utils: Mapping[SeriesKey, float], t: float) -> list[str]:
         """Words on a pause of the engine: most GPUs have no value, though nothing says that their hosts are down."""
         before, up = self._values["util_pct"], self._marked.get(plan.UP, {})
-        without = [key for key in before if key not in utils]
         explained = {place for mark in (plan.LATE, plan.DEAD) for place in self._marked.get(mark, {})}
         explained |= {place for place, value in up.items() if value == 0.0}
         identities = self._inventory.identities
-        unexplained = sum(key in identities and identities[key].place not in explained for key in without)
-        if 2 * unexplained <= len(before) or not up:
+        without = [identities[key].place for key in before if key not in utils and key in identities]
+        if 2 * sum(place not in explained for place in without) <= len(before) or not up:
             self._gap_since = None
             return []
         self._gap_since = t if self._gap_since is None else self._gap_since
@@ -177,28 +169,36 @@ class Present:
             return []
         return [f"the engine has values of {len(utils)} of {len(before)} GPUs: it may have paused; the last ones stay"]
 
-    def _reading(self, problems: Sequence[str], t: float, source: str, schema: FleetSchema) -> FleetReading:
-        down = self._down(t)
+    def _reading(
+        self, down: Mapping[Place, Down | None], problems: Iterable[str], t: float, source: str, schema: FleetSchema
+    ) -> FleetReading:
         hosts_down = self._hosts_down(down)
-        self._dismiss(down, t)
         gpus: dict[tuple[str, ...], GpuReading] = {}
         for key, identity in self._inventory.identities.items():
-            gpu = self._gpu(key, identity, self._facts.get(key, _NOTHING))
-            slot = identity.id
-            gpus[slot] = gpu if slot not in gpus else filled(gpus[slot], gpu)
-        readings = [self._with_last_values(gpu, gpu.host in hosts_down) for gpu in gpus.values()]
-        self._forget(readings)
+            measured = {name: of_name[key] for name, of_name in self._values.items() if key in of_name}
+            quiet = None if "quiet" in self._unanswered else self._quiet.get(key, QUIET_UTIL) < QUIET_UTIL
+            facts = self._facts.get(key, _NOTHING)
+            gpu = reading_of(key, identity, facts, measured, is_quiet=quiet, unanswered=self._unanswered)
+            gpus[identity.id] = filled(gpus[identity.id], gpu) if identity.id in gpus else gpu
+        # One without current values has the last ones.
+        readings = [
+            replace(self._last.get((gpu.host, gpu.gpu), gpu), is_lost=gpu.is_lost)
+            if gpu.is_lost or gpu.host in hosts_down
+            else gpu
+            for gpu in gpus.values()
+        ]
+        self._last = {(gpu.host, gpu.gpu): gpu for gpu in readings}
         return FleetReading(
             t, source, readings, hosts_down, tuple(name for name in DIALECTS if name in schema.labels),
-            self._age_s, None, HOUR_S, self._alerts, tuple(dict.fromkeys(problems)),
-            {host: Gone(gpus, None if last_seen is None else t - last_seen) for host, (gpus, last_seen,
-            _) in self._gone.items()},
+            t - median(self._ages.values()) if self._ages else None, None, HOUR_S, self._alerts,
+            tuple(dict.fromkeys(problems)),
+            {host: Gone(n, None if seen is None else t - seen) for host, (n, seen, _) in self._gone.items()},
         )  # fmt: skip
 
-    def _gpu(self, key: SeriesKey, identity: GpuIdentity, facts: SeriesFacts) -> GpuReading:
-        values = {name: of_name[key] for name, of_name in self._values.items() if key in of_name}
-        quiet = None if "quiet" in self._unanswered else self._quiet.get(key, QUIET_UTIL) < QUIET_UTIL
-        return reading_of(key, identity, facts, values, is_quiet=quiet, unanswered=self._unanswered)
+    def _places(self) -> dict[Place, str]:
+        """Every scraped address that is known, and its host."""
+        named = {identity.place: identity.host for identity in self._inventory.identities.values()}
+        return {**self._inventory.host_names, **named}
 
     def _down(self, t: float) -> dict[Place, Down | None]:
         """Scraped addresses without current values, and why; None for one that nothing lists any more.
@@ -207,15 +207,14 @@ class Present:
         no state.
         """
         up, late, dead = (self._marked.get(mark, {}) for mark in (plan.UP, plan.LATE, plan.DEAD))
-        identities = self._inventory.identities
+        identities, places = self._inventory.identities, self._places()
         measured = {identity.place for key, identity in identities.items() if key in self._values["util_pct"]}
-        places = {identity.place for identity in identities.values()} | set(self._inventory.host_names)
+        self._last_seen = {place: seen for place, seen in self._last_seen.items() if place in places}
         newest = max(self._ages.values(), default=t)
         oldest = max(LEAST_SILENCE_S, 4 * self._inventory.scrape_s)
         down: dict[Place, Down | None] = {}
-        for place in places:
-            last_seen = self._last_seen.get(place)
-            since = None if last_seen is None else t - last_seen
+        for place in places if self._marked else ():
+            since = t - self._last_seen[place] if place in self._last_seen else None
             if up.get(place) == 0.0:
                 down[place] = Down(since, "the exporter does not answer")
             elif place in late:
@@ -226,21 +225,16 @@ class Present:
             elif up:
                 if place not in up and place not in measured:
                     down[place] = None
-            elif not self._marked:
-                continue
-            elif place not in self._ages:
-                first = self._silent.setdefault(place, t)
-                down[place] = Down(since, "no longer scraped") if t - first < plan.LAST_SEEN_S else None
-                continue
-            elif newest - self._ages[place] > oldest:
+            elif place not in self._ages and place not in measured:
+                is_recent = since is not None and since < plan.LAST_SEEN_S
+                down[place] = Down(since, "no longer scraped") if is_recent else None
+            elif newest - self._ages.get(place, newest) > oldest:
                 down[place] = Down(since, "no new values")
-            self._silent.pop(place, None)
         return down
 
     def _hosts_down(self, down: Mapping[Place, Down | None]) -> dict[str, Down]:
         """Hosts on which no exporter answers."""
-        named = {identity.place: identity.host for identity in self._inventory.identities.values()}
-        named |= {place: host for place, host in self._inventory.host_names.items() if place not in named}
+        named = self._places()
         alive = {host for place, host in named.items() if place not in down}
         hosts_down: dict[str, Down] = {}
         for place, host in named.items():
@@ -254,37 +248,16 @@ class Present:
         """Count the GPUs of hosts that nothing lists any more, and forget the GPUs."""
         identities = self._inventory.identities
         listed = {identity.host for identity in identities.values() if down.get(identity.place, identity) is not None}
-        gone = {key: identity for key, identity in identities.items() if identity.host not in listed}
-        for host in {identity.host for identity in gone.values()}:
-            members = [identity for identity in gone.values() if identity.host == host]
-            times = [self._last_seen[identity.place] for identity in members if identity.place in self._last_seen]
-            self._gone[host] = (
-                len({identity.uuid or identity.gpu for identity in members}),
-                max(times, default=None),
-                t,
-            )
-        self._inventory.dismiss(gone)
-        for host in [host for host, (_, _, since) in self._gone.items() if host in listed or t - since > DAY_S]:
-            del self._gone[host]
-        for host in list(self._gone)[: max(0, len(self._gone) - MOST_GONE)]:
-            del self._gone[host]
-
-    def _with_last_values(self, gpu: GpuReading, is_down: bool) -> GpuReading:
-        """The reading, or for a GPU without current values the last one."""
-        slot = (gpu.host, gpu.gpu)
-        if is_down or gpu.is_lost:
-            return replace(self._last.get(slot, gpu), is_lost=gpu.is_lost)
-        self._last[slot] = gpu
-        return gpu
-
-    def _forget(self, readings: Sequence[GpuReading]) -> None:
-        """Forget hosts that are neither there nor known to be down."""
-        if len(self._last) > len(readings):
-            present = {(gpu.host, gpu.gpu) for gpu in readings}
-            self._last = {slot: gpu for slot, gpu in self._last.items() if slot in present}
-        places = {identity.place for identity in self._inventory.identities.values()} | set(self._inventory.host_names)
-        if len(self._last_seen) > len(places):
-            self._last_seen = {place: t for place, t in self._last_seen.items() if place in places}
+        gone: dict[str, dict[SeriesKey, GpuIdentity]] = defaultdict(dict)
+        for key, identity in identities.items():
+            if identity.host not in listed:
+                gone[identity.host][key] = identity
+        for host, members in gone.items():
+            seen = [self._last_seen[of.place] for of in members.values() if of.place in self._last_seen]
+            self._gone[host] = len({of.uuid or of.gpu for of in members.values()}), max(seen, default=None), t
+            self._inventory.dismiss(members)
+        known = [(host, of) for host, of in self._gone.items() if host not in listed and t - of[2] <= DAY_S]
+        self._gone = dict(known[-MOST_GONE:])
 
 
 IDENTITIES_EVERY, DISCOVERY_EVERY, SIZE_EVERY = 4, 40, 40
