@@ -48,7 +48,7 @@ from gputop.sources.simulation.gpus import (
     sample_fabric,
     sample_gpu,
 )
-from gputop.sources.simulation.life import FabricLife, GpuLife, HostLife, Served
+from gputop.sources.simulation.life import GpuLife, NodeLife
 from gputop.sources.simulation.noise import drift, ripple
 from gputop.sources.simulation.scenarios import DEFAULT, find
 from gputop.sources.simulation.simulated_processes import JobPlan, plan_job, sample_job
@@ -73,17 +73,15 @@ _STEP_SERIES, _SERVER_SERIES = 900, 950
 
 class _Plan(Struct, frozen=True):
     machine: Machine
-    host: HostLife
-    fabric: FabricLife | None
+    life: NodeLife
     gpus: tuple[GpuPlan, ...]
     jobs: tuple[tuple[JobPlan, ...], ...]
     seed: int
-    served: tuple[Served, ...] = ()
 
     def last_event_s(self) -> float | None:
         """Seconds from the start to the last thing that befalls this machine; None where nothing does."""
-        gpus = [after for gpu in self.gpus for after in (gpu.life.lost_after_s, gpu.life.ecc_after_s)]
-        fabric = None if self.fabric is None else self.fabric.down_after_s
+        gpus = [after for gpu in self.life.gpus for after in (gpu.lost_after_s, gpu.ecc_after_s)]
+        fabric = None if self.life.fabric is None else self.life.fabric.down_after_s
         return max((after for after in (*gpus, fabric) if after is not None), default=None)
 
 
@@ -110,7 +108,7 @@ def _plan(scenario: str | None, seed: int, gpus: int, ended: frozenset[int] = fr
             mine.append(planned)
         jobs.append(tuple(mine))
     machine = Machine(life.hostname, f"{SIMULATED_BOOT}{seed}", DRIVER, "simulated")
-    return _Plan(machine, life.host, life.fabric, tuple(plans), tuple(jobs), seed, life.served)
+    return _Plan(machine, life, tuple(plans), tuple(jobs), seed)
 
 
 def _without(life: GpuLife, ended: frozenset[int]) -> GpuLife:
@@ -139,7 +137,10 @@ def snapshot_at(
     machine; the other scenarios bring their own number. ``ended`` are the process ids of jobs that have ended before.
     Raises UsageError for a scenario that does not exist.
     """
-    plan = _plan(scenario, seed, gpus, ended)
+    return _snapshot(_plan(scenario, seed, gpus, ended), t, started, interval_s)
+
+
+def _snapshot(plan: _Plan, t: float, started: float, interval_s: float) -> Snapshot:
     shares = [gpu.share(t, interval_s, started) for gpu in plan.gpus]
     samples = tuple(
         [sample_gpu(gpu, t, interval_s, started, share) for gpu, share in zip(plan.gpus, shares, strict=True)]
@@ -150,7 +151,7 @@ def snapshot_at(
         if gpu.lost_reason is None:
             for job in jobs:
                 processes += sample_job(job, t, started, share, gpu.util_pct)
-    fabric = sample_fabric(plan.fabric, plan.seed, t, started)
+    fabric = sample_fabric(plan.life.fabric, plan.seed, t, started)
     return Snapshot(
         t,
         plan.machine,
@@ -189,7 +190,7 @@ def _steps(plan: _Plan, t: float, interval_s: float) -> tuple[StepRow, ...]:
 def _servers(plan: _Plan, t: float) -> tuple[ServerRow, ...]:
     """What the inference servers say."""
     rows = []
-    for place, served in enumerate(plan.served):
+    for place, served in enumerate(plan.life.served):
         load = 1.0 + 0.12 * drift(plan.seed, _SERVER_SERIES + place, t)
         rows.append(
             ServerRow(
@@ -203,7 +204,7 @@ def _servers(plan: _Plan, t: float) -> tuple[ServerRow, ...]:
 
 
 def _host(plan: _Plan, t: float, fabric: FabricReading) -> HostSample:
-    host, seed = plan.host, plan.seed
+    host, seed = plan.life.host, plan.seed
     wobble, traffic = drift(seed, _HOST_SERIES, t), 1.0 + 0.15 * drift(seed, _HOST_SERIES + 1, t)
     cpu = min(100.0, max(0.0, host.cpu + wobble * (0.5 + 0.03 * host.cpu)))
     return HostSample(
@@ -264,17 +265,15 @@ class SimulatedSource:
         Raises UsageError for what does not exist.
         """
         self.interval_s = interval_s
-        self._scenario = find(scenario).name
-        self._seed = seed
-        self._gpus = gpus
+        self._plan = partial(_plan, find(scenario).name, seed, gpus)
         self._only: frozenset[str] | None = None
         if only is not None:
-            statics = [plan.static for plan in _plan(self._scenario, seed, gpus).gpus]
+            statics = [plan.static for plan in self._plan().gpus]
             self._only = frozenset(statics[i].uuid for i in choose(statics, only, None))
         self._hostname = hostname
         self._clock = clock
         self._started = self._begun = clock()
-        last_event_s = _plan(self._scenario, seed, gpus).last_event_s() if events_past else None
+        last_event_s = self._plan().last_event_s() if events_past else None
         if last_event_s is not None:
             self._begun -= last_event_s + SETTLED_S
         self._last_tick = -1
@@ -314,7 +313,7 @@ class SimulatedSource:
 
     def _past_steps(self, seconds: float) -> list[tuple[float, float]]:
         """(time, interval) of the snapshots before the start, oldest first."""
-        small = len(_plan(self._scenario, self._seed, self._gpus).gpus) <= SMALL_GPUS
+        small = len(self._plan().gpus) <= SMALL_GPUS
         near_step = NEAR_STEP_SMALL_S if small else NEAR_STEP_S
         tiers = ((FULL_RATE_PAST_S, 0.0), (NEAR_PAST_S, near_step), (seconds, FAR_STEP_S))
         steps: list[tuple[float, float]] = []
@@ -352,15 +351,7 @@ class SimulatedSource:
             self._worker.stop(CLOSE_S)
 
     def _at(self, t: float, interval_s: float) -> Snapshot:
-        snapshot = snapshot_at(
-            t,
-            scenario=self._scenario,
-            seed=self._seed,
-            gpus=self._gpus,
-            started=self._begun,
-            interval_s=interval_s,
-            ended=self._ended,
-        )
+        snapshot = _snapshot(self._plan(self._ended), t, self._begun, interval_s)
         if self._hostname is not None:
             snapshot = replace(snapshot, machine=replace(snapshot.machine, hostname=self._hostname))
         return snapshot if self._only is None else with_gpus(snapshot, self._only)
@@ -419,19 +410,12 @@ class SimulatedThreads:
         if process is None:
             self.latest = ThreadList(now.t, reason=GONE)
             return
-        threads_seen = _threads(process)
-        threads = tuple(
-            ThreadSample(
-                thread.tid,
-                thread.name,
-                thread.state,
-                process.main_run_pct if thread.tid == process.pid else 0.0,
-                process.main_wait_pct if thread.tid == process.pid else 0.0,
-                thread.waiting_on,
-            )
-            for thread in threads_seen
-        )
-        self.latest = ThreadList(now.t, threads, int(process.threads or len(threads)), sockets=_sockets(process, now.t))
+        threads = []
+        for thread in _threads(process):
+            times = (process.main_run_pct, process.main_wait_pct) if thread.tid == process.pid else (0.0, 0.0)
+            threads.append(ThreadSample(thread.tid, thread.name, thread.state, *times, thread.waiting_on))
+        count = int(process.threads or len(threads))
+        self.latest = ThreadList(now.t, tuple(threads), count, sockets=_sockets(process, now.t))
 
     def close(self) -> None:
         """Nothing is open."""
@@ -459,20 +443,19 @@ class SimulatedAccess:
         process = _find(self._source, identity)
         if process is None:
             return Environment(identity, reason=GONE)
-        static = process.static
+        user, job = process.static.user, process.static.batch_job
         variables = {
             "CUDA_VISIBLE_DEVICES": str(process.gpu),
-            "HOME": f"/home/{static.user}",
+            "HOME": f"/home/{user}",
             "LANG": "C.UTF-8",
             "NCCL_DEBUG": "WARN",
             "OMP_NUM_THREADS": "1",
             "PATH": f"{HOME}/.venv/bin:/usr/bin:/bin",
             "PWD": HOME,
-            "USER": static.user or "",
+            "USER": user or "",
             "WANDB_API_KEY": "simulated-not-a-key",
+            **({"SLURM_JOB_ID": job.id} if job is not None else {}),
         }
-        if static.batch_job is not None:
-            variables["SLURM_JOB_ID"] = static.batch_job.id
         return Environment(identity, tuple(sorted(variables.items())), note=SIMULATED)
 
     def look(self, identity: ProcessIdentity, loader: ProcessIdentity | None) -> DeepLook:
@@ -481,17 +464,12 @@ class SimulatedAccess:
         if process is None:
             return DeepLook(InspectedProcess(identity, reason=GONE), exists=False)
         words = (process.static.command or "").split()
-        loader_process = None if loader is None else _find(self._source, loader)
-        return DeepLook(
-            _inspected_process(process, _main_stack(process, words)),
-            None
-            if loader_process is None
-            else _inspected_process(loader_process, _DECODING if loader_process.state == "R" else _READING),
-            tuple(words),
-            HOME,
-            note=SIMULATED,
-            exists=False,
-        )
+        main = _inspected_process(process, _main_stack(process, words))
+        worker = None if loader is None else _find(self._source, loader)
+        if worker is None:
+            return DeepLook(main, None, tuple(words), HOME, note=SIMULATED, exists=False)
+        works = _inspected_process(worker, _DECODING if worker.state == "R" else _READING)
+        return DeepLook(main, works, tuple(words), HOME, note=SIMULATED, exists=False)
 
     def command(self, identity: ProcessIdentity) -> str:
         """Nothing: a simulated command line has no secret."""
@@ -503,10 +481,8 @@ class SimulatedAccess:
 
 
 def _find(source: SimulatedSource, identity: ProcessIdentity) -> ProcessSample | None:
-    now = source.now
-    if now is None:
-        return None
-    return next((p for p in now.processes if (p.pid, p.starttime) == (identity.pid, identity.starttime)), None)
+    processes = () if source.now is None else source.now.processes
+    return next((p for p in processes if (p.pid, p.starttime) == (identity.pid, identity.starttime)), None)
 
 
 def _sockets(process: ProcessSample, t: float) -> SocketList:
@@ -535,13 +511,10 @@ def _threads(process: ProcessSample) -> tuple[InspectedThread, ...]:
     main = InspectedThread(process.pid, name, process.state or "S", waits, _CHANNELS.get(waits or ""))
     if process.role != "gpu":
         return (main,)
-    others = ["cuda-EvtHandlr"]
-    others += ["pt_nccl_watchdg"] if process.nccl else []
-    others += ["pt_data_pin"] if process.pin_memory else []
-    return (
-        main,
-        *(
-            InspectedThread(process.pid + 1 + i, other, "S", "queue", "futex_wait_queue")
-            for i, other in enumerate(others)
-        ),
-    )
+    names = ["cuda-EvtHandlr"]
+    names += ["pt_nccl_watchdg"] if process.nccl else []
+    names += ["pt_data_pin"] if process.pin_memory else []
+    others = [
+        InspectedThread(process.pid + 1 + i, name, "S", "queue", "futex_wait_queue") for i, name in enumerate(names)
+    ]
+    return (main, *others)

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gputop.model.feeders import MainLooks, server_in
 from gputop.model.snapshot import FeedTime, MainTime, ProcessSample, ProcessStatic
@@ -60,31 +61,23 @@ def plan_job(job: SimulatedProcess, gpu: GpuPlan, taken: Collection[int]) -> Job
     if workers is not None:
         while any(first + i in taken for i in range(workers.count)):
             first += 1
-    name = job.command.split(" ", 1)[0]
-    server, job_key = server_in(job.command.split()), f"{crc32(f'{job.user} {job.command}'.encode()):08x}"
-    static = ProcessStatic(
-        job.user if job.visible else None,
-        job.command if job.visible else None,
-        name if job.visible else None,
-        job.job,
-        job.container,
-        None,
-        "holds a GPU context",
-        server if job.visible else None,
-        job_key if job.visible else None,
-    )
     worker_static = ProcessStatic(
-        job.user,
-        job.command,
-        workers.name if workers else None,
-        job.job,
-        job.container,
-        (workers.kind or None) if workers else None,
-        workers.why if workers else None,
-        server,
-        job_key,
-        workers.rule if workers else None,
+        user=job.user,
+        command=job.command,
+        name=workers.name if workers else None,
+        batch_job=job.job,
+        contained_in=job.container,
+        loader=(workers.kind or None) if workers else None,
+        why=workers.why if workers else None,
+        server=server_in(job.command.split()),
+        job_key=f"{crc32(f'{job.user} {job.command}'.encode()):08x}",
+        rule=workers.rule if workers else None,
     )
+    static = replace(
+        worker_static, name=job.command.split(" ", 1)[0], loader=None, why="holds a GPU context", rule=None
+    )
+    if not job.visible:
+        static = replace(static, user=None, command=None, name=None, server=None, job_key=None)
     return JobPlan(job, gpu, static, worker_static, first, _FIRST_SERIES + job.pid * 64)
 
 
@@ -245,17 +238,18 @@ def _mix(busy: Cpu, rest: Cpu | None, share: float) -> Cpu:
     """The mean of both phases. What a process waits on when asleep is that of the phase that filled more time."""
     if rest is None or share in (0.0, 1.0):
         return busy if rest is None or share else rest
-    main = None
-    if busy.main is not None and rest.main is not None:
-        main = rest.main + (busy.main - rest.main) * share
+
+    def mean(at_rest: float, at_work: float) -> float:
+        return at_rest + (at_work - at_rest) * share
+
     return Cpu(
-        rest.run + (busy.run - rest.run) * share,
-        rest.wait + (busy.wait - rest.wait) * share,
-        main,
-        rest.disk + (busy.disk - rest.disk) * share,
+        mean(rest.run, busy.run),
+        mean(rest.wait, busy.wait),
+        None if busy.main is None or rest.main is None else mean(rest.main, busy.main),
+        mean(rest.disk, busy.disk),
         busy.waits if share >= 0.5 else rest.waits,
-        rest.read_mb + (busy.read_mb - rest.read_mb) * share,
-        rest.write_mb + (busy.write_mb - rest.write_mb) * share,
+        mean(rest.read_mb, busy.read_mb),
+        mean(rest.write_mb, busy.write_mb),
     )
 
 
