@@ -189,7 +189,7 @@ def _of_instances(row: Row, world: World) -> None:
 
 def rows() -> list[Row]:
     """The part of the matrix about calls that do not return."""
-    here = "tests/sources/test_local_faults.py::"
+    here = "tests/sources/test_local.py::"
     others = "the other GPUs and the host; quitting takes < 2 s"
     return [
         Row("a hang of any call", "a driver call of one GPU does not return", "has not returned for", others, None,
@@ -223,7 +223,7 @@ def rows() -> list[Row]:
             "host, processes, charts; values again once it returns", None, _while_started_again, slow=True),
         Row("a driver slower than the interval", "a reading takes several ticks", "STALE",
             "the last values, marked as repeats; they are no samples of a verdict", None,
-            "tests/sources/test_repeats.py::test_a_slow_driver_marks_what_it_repeats"),
+            "tests/sources/test_recorded_source.py::test_a_slow_driver_marks_what_it_repeats"),
         Row("a hang at the end", "`nvmlShutdown`, or what is freed before it, does not return", "H100",
             "everything; it is not waited for", 0, _at_the_end, slow=True),
         Row("a hung GPU comes back", "the call returns after all", "values again", "everything", None,

@@ -262,7 +262,7 @@ def rows() -> list[Row]:
         Row("a full disk under `record`", "ENOSPC", "No space left on device",
             "the frames that it owns up to can be read", 1, _full_disk_without_a_screen, slow=True),
         Row("SIGKILL", "`kill -KILL` while `dcgmi dmon` runs", "–", "no process is left behind", 137,
-            "tests/sources/activity/test_dcgmi_live.py::test_a_dmon_does_not_outlive_a_program_that_is_killed"),
+            "tests/sources/activity/test_dcgmi.py::test_a_dmon_does_not_outlive_a_program_that_is_killed"),
         Row("SIGKILL while an alert's command runs", "`kill -KILL` of `gputop record`", "–",
             "the command, to its own end: nothing else is left", 137,
             "tests/features/alerts/test_alert_commands.py::"

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+import json
 import threading
 from collections.abc import Iterator
+from functools import cache
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from gputop.model.history import History
 from gputop.model.sm import SmLack
+from gputop.model.snapshot import GpuSample, Snapshot
+from gputop.monitor import Frame, Monitor
+from gputop.output.ansi import plain_text
+from gputop.output.recording_dump import dump
+from gputop.output.snapshot_data import once_rows
+from gputop.paint.glyphs import COLOUR
+from gputop.paint.main_screen import main_screen
+from gputop.paint.view import View
+from gputop.paint.words import sm_provenance
+from gputop.recording.reader import Recording, read_snapshots
+from gputop.recording.writer import RecordingWriter
+from gputop.session.session import FrameEvents
 from gputop.sources.activity.choose_sources import SmReaders
 from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.activity.fallback_chain import (
@@ -20,7 +39,8 @@ from gputop.sources.activity.fallback_chain import (
     SmReadFailed,
     Waiting,
 )
-from tests.support.scenes import gpu
+from tests.support.recording_frames import rounded
+from tests.support.scenes import T0, gpu, snap
 
 Answer = MeasuredActivity | Waiting | SmReadFailed
 
@@ -183,3 +203,165 @@ def test_all_reasons_are_told_with_the_most_specific_remedy() -> None:
     assert chain.read(0.0).lack == SmLack(("no GPM", "no exporter", "refused"), "start it")
     assert chain.read(0.0).reason == "no GPM, no exporter, refused; start it"
     assert chain.read(inf).source is None
+
+
+# A change of the source of SM activity: the line breaks, and the place is marked, recorded, replayed and dumped.
+
+FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE"
+KINDS = ("gpm", "dcgm-exporter", "dcgmi", "bound", "none", "partly")
+EACH = 65
+"""Samples of each source: more than a minute, so that the means of whole minutes are tried too."""
+
+
+def sample(kind: str, sm: float) -> GpuSample:
+    """A GPU at 97 % whose SM activity comes from a source; ``partly`` is an exporter without SM_ACTIVE."""
+    if kind == "partly":
+        given: dict[str, Any] = {"sm": None, "sm_source": "dcgm-exporter", "sm_window_s": 30.0, "sm_age_s": 12.0}
+        return gpu(util=97.0, sm_lack=SmLack(("dcgm-exporter exports no SM activity",), FIX), **given)
+    if kind in ("bound", "none"):
+        nothing: dict[str, Any] = dict.fromkeys(("sm", "tensor_active_pct", "dram"))
+        high = 97.0 if kind == "bound" else None
+        nothing |= {"sm_window_s": None, "sm_lack": SmLack(("no counter",))}
+        return gpu(util=97.0, sm_source=kind, sm_high_pct=high, **nothing)
+    return gpu(util=97.0, sm=sm, sm_source=kind, sm_window_s=30.0 if kind == "dcgm-exporter" else 1.0)
+
+
+def switching(first: str, second: str) -> list[Snapshot]:
+    """A source with SM activity 80, then another with 20."""
+    samples = [sample(first, 80.0)] * EACH + [sample(second, 20.0)] * EACH
+    return [rounded(snap(tick, each)) for tick, each in enumerate(samples)]
+
+
+@cache
+def switched(first: str, second: str) -> Frame:
+    return fed(switching(first, second))
+
+
+def fed(snapshots: list[Snapshot]) -> Frame:
+    monitor = Monitor()
+    for snapshot in snapshots:
+        frame = monitor.feed(snapshot)
+    return frame
+
+
+def marks(frame: Frame) -> list[tuple[float, str]]:
+    return [(t - T0, text) for t, _, text in frame.history.marks]
+
+
+PAIRS = [
+    pytest.param(*pair, marks=() if "gpm" in pair else pytest.mark.slow) for pair in itertools.permutations(KINDS, 2)
+]
+SOURCE = {kind: "dcgm-exporter" if kind == "partly" else kind for kind in KINDS}
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_two_sources_are_never_one_line(first: str, second: str) -> None:
+    frame = switched(first, second)
+    for width_s in (0.5, 1.0, 7.0, 31.0, 60.0, 90.0):
+        columns = frame.history.columns("GPU-0", "sm_active_pct", width_s, round(2 * EACH / width_s) + 1)
+        assert {round(value, 3) for value in columns if value is not None} <= {80.0, 20.0}
+        known = [value for value in columns if value is not None]
+        if 80.0 in known and 20.0 in known:
+            end = len(columns) - 1 - columns[::-1].index(80.0)
+            assert columns[end + 1] is None, "the line runs on"
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+def test_the_change_is_marked_where_it_happened(first: str, second: str) -> None:
+    frame = switched(first, second)
+    before, after = SOURCE[first], SOURCE[second]
+    assert marks(frame) == ([] if before == after else [(float(EACH), f"SM source: {before} → {after}")])
+    screen = plain_text(main_screen(frame, View(span_s=300.0), 160, 48).rows)
+    assert (COLOUR.mark in screen) == (before != after)
+
+
+def test_means_of_minutes_are_of_one_source_too() -> None:
+    """After ten minutes only the means of whole minutes are left for a new chart."""
+    history = History()
+    for t in range(1000):
+        broken = frozenset(("sm_active_pct",)) if t == 95 else frozenset[str]()
+        history.add(float(t), "GPU-0", {"sm_active_pct": 80.0 if t < 95 else 20.0, "util_pct": 50.0}, 1.0, broken)
+    columns, others = (history.columns("GPU-0", name, 20.0, 50) for name in ("sm_active_pct", "util_pct"))
+    assert columns[:6] == [80.0, 80.0, 80.0, None, None, None]
+    assert {value for value in columns[6:] if value is not None} == {20.0}
+    assert [i for i, value in enumerate(columns) if value is None and others[i] is not None] == [3, 4, 5]
+
+
+def test_a_gpu_that_was_lost_and_came_back_has_not_changed_its_source() -> None:
+    lost = replace(sample("none", 0.0), lost_reason="fell off the bus")
+    monitor = Monitor()
+    for tick, each in enumerate([sample("gpm", 80.0), lost, sample("gpm", 80.0), lost, sample("bound", 0.0)]):
+        frame = monitor.feed(snap(tick, each))
+    assert marks(frame) == [(4.0, "SM source: gpm → bound")]
+
+
+def test_a_source_that_answers_after_the_first_sample_has_not_changed() -> None:
+    begun = [sample("bound", 0.0), sample("dcgm-exporter", 50.0), sample("bound", 0.0), sample("gpm", 50.0)]
+    monitor = Monitor()
+    for tick, each in enumerate(begun):
+        frame = monitor.feed(snap(tick, each))
+    assert marks(frame) == [(2.0, "SM source: dcgm-exporter → bound"), (3.0, "SM source: bound → gpm")]
+
+
+@pytest.mark.parametrize(("first", "second"), [("gpm", "dcgm-exporter"), ("dcgm-exporter", "bound"), ("bound", "gpm")])
+def test_a_recording_keeps_the_change_and_a_replay_marks_it_once(tmp_path: Path, first: str, second: str) -> None:
+    path = str(tmp_path / "r.jsonl.gz")
+    live, events, writer = Monitor(), FrameEvents(), RecordingWriter(path)
+    for snapshot in switching(first, second):
+        frame = live.feed(snapshot)
+        writer.write(snapshot, events.of(frame))
+    writer.close()
+    text = f"SM source: {first} → {second}"
+    recording = Recording(path)
+    assert [(e.t - T0, e.gpu, e.text) for e in recording.events() if e.kind == "mark"] == [(float(EACH), 0, text)]
+    recording.close()
+    replayed = fed(list(read_snapshots(path)))
+    assert marks(replayed) == marks(frame) == [(float(EACH), text)]
+    for width_s in (1.0, 7.0):
+        columns = [each.history.columns("GPU-0", "sm_active_pct", width_s, 100) for each in (frame, replayed)]
+        assert columns[0] == columns[1]
+
+
+def test_a_dump_names_the_change_among_its_events(tmp_path: Path) -> None:
+    path = str(tmp_path / "r.jsonl.gz")
+    writer = RecordingWriter(path)
+    for snapshot in switching("gpm", "dcgm-exporter"):
+        writer.write(snapshot)
+    writer.close()
+    out = io.StringIO()
+    dump(path, out, "json")
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    told = [(event["t"] - T0, event["gpu"], event["text"]) for line in lines for event in line["events"]]
+    assert told == [(float(EACH), 0, "SM source: gpm → dcgm-exporter")]
+    sources = [line["gpus"][0]["sm_source"] for line in lines]
+    assert sources == ["gpm"] * EACH + ["dcgm-exporter"] * EACH
+
+
+def test_an_exporters_window_and_age_stand_beside_its_name() -> None:
+    def words(*samples: GpuSample) -> str:
+        return sm_provenance(samples)[0]
+
+    scraped = replace(sample("dcgm-exporter", 80.0), sm_window_s=29.97, sm_age_s=12.3)
+    assert words(scraped) == "SM measured · DCGM, 30 s avg, 12 s old"
+    assert words(replace(scraped, sm_window_s=None, sm_age_s=None)) == "SM measured · DCGM"
+    assert words(scraped, replace(scraped, sm_age_s=31.0)) == "SM measured · DCGM, 30 s avg, 31 s old"
+    assert words(sample("gpm", 80.0), scraped) == "SM measured · GPM + DCGM, 30 s avg, 12 s old"
+    assert words(sample("dcgmi", 80.0), sample("bound", 0.0)) == "SM on 1 of 2 GPUs · dcgmi"
+    assert words(sample("partly", 0.0)) == "SM not measured · DCGM lacks SM_ACTIVE"
+    assert words(sample("gpm", 80.0), sample("partly", 0.0)) == "SM on 1 of 2 GPUs · GPM"
+    assert words(sample("bound", 0.0)) == "SM not measured"
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 36), (160, 48)])
+def test_counters_without_sm_activity_are_shown_with_the_remedy(width: int, height: int) -> None:
+    frame = fed([snap(tick, sample("partly", 0.0)) for tick in range(60)])
+    d = frame.diagnoses[0]
+    assert d.verdict == "no_bottleneck_seen"
+    assert d.busy_not_working is None and d.efficiency_pct is None
+    screen = plain_text(main_screen(frame, View(), width, height).rows)
+    assert "DRAM  40" in screen or width < 100
+    assert f"for SM activity {FIX}" in screen.splitlines()[1]
+    assert FIX in " ".join(" ".join(screen.splitlines()[2:]).split())
+    table = plain_text(once_rows(frame, View(), width))
+    assert "SM n/a" in table and "DRAM  40" in table
+    assert FIX in " ".join(table.split())
