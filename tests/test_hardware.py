@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import tarfile
 import time
 from collections.abc import Callable
@@ -251,20 +248,3 @@ def test_as_another_user_the_counters_are_had_by_the_right_alone(
     monkeypatch.setattr("tests.hardware.beside.os.geteuid", lambda: 1000)
     with pytest.raises(Missing, match="only root"):
         beside.as_nobody()
-
-
-@pytest.mark.slow
-def test_the_counters_since_reboot_and_short_windows_are_asked_of_the_driver(nvml_scenario: Callable[..., Any]) -> None:
-    scenario = nvml_scenario(1)
-    scenario.gpus[0].gpm[2] = 50.0
-    scenario.write()
-    code = (
-        "from contextlib import nullcontext; from tests.hardware import gpm; gpm.half_busy = lambda: nullcontext(50.0);"
-        "gpm.APART_S = 0.2; gpm.WINDOWS_S = (0.05, 0.2); print(gpm.cumulative()); print(gpm.short_windows())"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **scenario.environment()}, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    assert "metric   2:           50" in ran.stdout and "no cumulative cycles on this GPU and driver" in ran.stdout
-    assert "  50 ms  nan  nan  nan" in ran.stdout and " 200 ms  50  50  50" in ran.stdout

@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from tests.hardware import checks, gpm
+from tests.hardware import checks
 from tests.hardware.beside import (
     as_nobody,
     clocks,
@@ -195,8 +195,6 @@ def steps(out: Path) -> list[Step]:
         Step("doctor", lambda: doctor(out)),
         Step("once", lambda: once(out)),
         first,
-        Step("cumulative GPM counters", gpm.cumulative),
-        Step("short windows of GPM", gpm.short_windows),
         Step("dmon", dmon),
         Step("on a terminal, beside nvitop", on_a_terminal),
         *others,

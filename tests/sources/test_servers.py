@@ -43,32 +43,8 @@ from tests.support.examples import any_text, looks
 from tests.support.frames import demo_frame
 
 NOW = 1_780_000_000.0
-VLLM_FIRST = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0,
-              80.0, 160.0, 640.0, 2560.0)  # fmt: skip
-VLLM_BETWEEN = (
-    0.01,
-    0.025,
-    0.05,
-    0.075,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.75,
-    1.0,
-    2.5,
-    5.0,
-    7.5,
-    10.0,
-    20.0,
-    40.0,
-    80.0,
-)
-SGLANG_FIRST = (0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400)
-SGLANG_BETWEEN = (0.002, 0.004, 0.006, 0.008, 0.010, 0.015, 0.020, 0.025, 0.030, 0.035, 0.040, 0.060, 0.080, 0.1, 0.2,
-                  0.4, 0.6, 0.8, 1.0, 2.0, 4.0, 6.0, 8.0)  # fmt: skip
+VLLM_FIRST, VLLM_BETWEEN = (0.1, 0.25, 0.5, 1.0, 2.5, 640.0), (0.01, 0.025, 0.05, 0.075, 0.4)
+SGLANG_FIRST, SGLANG_BETWEEN = (0.1, 0.2, 0.4, 400.0), (0.006, 0.008, 0.01, 8.0)
 
 
 def buckets(name: str, edges: tuple[float, ...], times: dict[float, int], labels: str) -> str:
@@ -83,19 +59,16 @@ def buckets(name: str, edges: tuple[float, ...], times: dict[float, int], labels
 
 def vllm(requests: int, tokens: int, first: dict[float, int], between: dict[float, int], waiting: int = 3) -> str:
     labels = 'engine="0",model_name="meta-llama/Llama-3.1-8B-Instruct"'
-    done = "".join(
-        f'vllm:request_success_total{{{labels},finished_reason="{why}"}} {float(count)}\n'
-        for why, count in (("stop", requests), ("length", 0), ("abort", 0))
-    )
+    rows = {
+        "num_requests_running": 8.0, "num_requests_waiting": waiting, "kv_cache_usage_perc": 0.41,
+        "prompt_tokens_total": 10 * tokens, "prompt_tokens_created": 1.78e9, "generation_tokens_total": tokens,
+    }  # fmt: skip
     return (
-        '# HELP python_info Python platform information\npython_info{implementation="CPython",major="3"} 1.0\n'
-        f"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{{{labels}}} 8.0\n"
-        f"vllm:num_requests_waiting{{{labels}}} {float(waiting)}\n"
-        f'vllm:num_requests_waiting_by_reason{{{labels},reason="capacity"}} {float(waiting)}\n'
-        f"vllm:kv_cache_usage_perc{{{labels}}} 0.41\n"
-        f"vllm:prompt_tokens_total{{{labels}}} {float(10 * tokens)}\n"
-        f"vllm:prompt_tokens_created{{{labels}}} 1.78e+09\n"
-        f"vllm:generation_tokens_total{{{labels}}} {float(tokens)}\n{done}"
+        '# HELP python_info Python platform information\npython_info{implementation="CPython"} 1.0\n'
+        + "".join(f"vllm:{name}{{{labels}}} {float(value)}\n" for name, value in rows.items())
+        + f'vllm:num_requests_waiting_by_reason{{{labels},reason="capacity"}} {float(waiting)}\n'
+        + f'vllm:request_success_total{{{labels},finished_reason="stop"}} {float(requests)}\n'
+        + f'vllm:request_success_total{{{labels},finished_reason="abort"}} 0.0\n'
         + buckets("vllm:time_to_first_token_seconds", VLLM_FIRST, first, labels)
         + buckets("vllm:inter_token_latency_seconds", VLLM_BETWEEN, between, labels)
         + buckets("vllm:time_per_output_token_seconds", VLLM_BETWEEN, {9.0: 1}, labels)
@@ -103,14 +76,12 @@ def vllm(requests: int, tokens: int, first: dict[float, int], between: dict[floa
 
 
 def sglang(requests: int, tokens: int, first: dict[float, int]) -> str:
-    page = ""
+    page, labels = "", 'model_name="meta-llama/Llama-3.1-8B-Instruct"'
     for rank in (0, 1):
-        labels = f'engine_type="unified",model_name="meta-llama/Llama-3.1-8B-Instruct",pp_rank="0",tp_rank="{rank}"'
-        page += f"sglang:num_running_reqs{{{labels}}} 4.0\n"
-        page += (
-            f'sglang:num_queue_reqs{{{labels},priority=""}} 5.0\nsglang:num_queue_reqs{{{labels},priority="1"}} 2.0\n'
-        )
-    labels = 'model_name="meta-llama/Llama-3.1-8B-Instruct"'
+        of_rank = f'engine_type="unified",{labels},pp_rank="0",tp_rank="{rank}"'
+        page += f"sglang:num_running_reqs{{{of_rank}}} 4.0\n"
+        for priority, waiting in (("", 5.0), ("1", 2.0)):
+            page += f'sglang:num_queue_reqs{{{of_rank},priority="{priority}"}} {waiting}\n'
     return (
         page
         + f"sglang:prompt_tokens_total{{{labels}}} 8.128902e+06\nsglang:generation_tokens_total{{{labels}}} {tokens}\n"
