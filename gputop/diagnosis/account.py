@@ -81,7 +81,7 @@ _GREATEST = ("most_main_run", "most_disk", "most_network", "most_write")
 _OF_MAIN = ("main_disk", "main_network", "main_write", "main_sleep", "main_poll")
 _PLACES = tuple(HostMeans._fields.index(name) for name in _OF_MAIN)
 NOT_WAITED = (0.0,) * len(_OF_MAIN)
-NO_FEEDER = (0.0,) * STATES
+NO_FEEDER = [0.0] * STATES
 
 
 class _Cell(Struct):
@@ -97,7 +97,9 @@ class _Cell(Struct):
     least_run: float = 0.0
     most_run: float = 0.0
     waits: tuple[float, ...] = NOT_WAITED
-    feeders: dict[int, tuple[float, ...]] = {}
+    samples: int = 0
+    feeders: dict[int, list[float]] = {}
+    """Percent, summed up over the samples."""
     closed: Filled = Filled()
     """Seconds, without the busiest feeder's."""
 
@@ -125,6 +127,11 @@ class _Cell(Struct):
         self.counted = (0.0, 0.0, 0.0) if ends else (seconds, idle, run)
         return ends
 
+    def states(self, key: int) -> list[float]:
+        """Seconds of a feeder in each state."""
+        part = self.seconds / (100.0 * self.samples)
+        return [part * value for value in self.feeders.get(key, NO_FEEDER)]
+
     def prove(self, key: int) -> bool:
         """Count the polls of a feeder as waits for the network; whether there were any."""
         states = list(self.feeders.get(key, NO_FEEDER))
@@ -132,14 +139,15 @@ class _Cell(Struct):
         states[NETWORK] += polled
         states[POLL] = states[UNREAD] = 0.0
         if polled:
-            self.feeders[key] = tuple(states)
+            self.feeders[key] = states
         return polled > 0.0
 
     def close(self) -> None:
         """Sum up what stays the same."""
         disk, network, write, sleep, poll = self.waits
         run, least, own = self.run, self.least, disk + network + write
-        several = [f for key, f in self.feeders.items() if key >= 0] or list(self.feeders.values()) or [NO_FEEDER]
+        every = [key for key in self.feeders if key >= 0] or list(self.feeders)
+        several = [self.states(key) for key in every] or [NO_FEEDER]
         useful = max([least(f[0] + f[1], f[DISK] + f[NETWORK]) for f in several])
         cpu, on_disk = least(max([f[0] + f[1] for f in several]), 0.0), least(0.0, max([f[DISK] for f in several]))
         on_network = least(0.0, max([f[NETWORK] for f in several]))
@@ -153,7 +161,7 @@ class _Cell(Struct):
 
     def of(self, feeder: int) -> tuple[float, ...]:
         """Seconds of one feeder, in the order of ``Filled`` from ``useful`` on."""
-        f, least = self.feeders.get(feeder, NO_FEEDER), self.least
+        f, least = self.states(feeder), self.least
         cpu, wait = f[0] + f[1], f[DISK] + f[NETWORK]
         return (
             least(cpu, wait), least(cpu, 0.0), least(0.0, f[DISK]), least(0.0, f[NETWORK]), least(cpu, wait + f[POLL]),
@@ -194,10 +202,9 @@ class Account:
         cell.looks += looks
         part = dt / (100.0 * SCALE)
         cell.waits = tuple(map(add, cell.waits, [part * (main[place] or 0.0) for place in _PLACES]))
-        part = dt / 100.0
+        cell.samples += 1
         for row in rows:
-            before = cell.feeders.get(row.key, NO_FEEDER)
-            cell.feeders[row.key] = tuple(map(add, before, [part * value for value in row.values]))
+            cell.feeders[row.key] = list(map(add, cell.feeders.get(row.key, NO_FEEDER), row.values))
             if row.by in PROOFS and row.key not in self._proven:
                 # What is proven now also held before the proof: the first looks at sockets take a while.
                 self._proven.add(row.key)

@@ -13,17 +13,17 @@ from gputop.diagnosis.host_side import HostReader, HostTick, serving_on
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.other_jobs import Peers, takers
 from gputop.diagnosis.readings import Readings
-from gputop.diagnosis.signals import Peer, Signals, Spin
+from gputop.diagnosis.signals import Signals
 from gputop.diagnosis.telling import Owners
 from gputop.diagnosis.tracks import Moment
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.diagnosis.verdict_log import Findings, Ledger, measured_span
 from gputop.diagnosis.verdict_state import GpuState
 from gputop.diagnosis.window import sm_now
-from gputop.model.feeders import Outsider
 from gputop.model.snapshot import GpuSample, Lasting, Snapshot
 from gputop.model.steps import StepPeriod
 
+_Read = tuple[GpuSample, GpuState, Signals | None]
 NO_LANES: Mapping[str, float | None] = MappingProxyType({})
 
 
@@ -45,7 +45,7 @@ class Diagnoser:
         self._ledger = Ledger()
         self._findings = Findings()
         self._sample_and_tick: dict[str, tuple[GpuSample, HostTick | None]] = {}
-        self._read: list[tuple[GpuSample, GpuState, Signals | None]] = []
+        self._read: list[_Read] = []
         self._last_t: float | None = None
         self._ticks: dict[int, HostTick] | None = None
 
@@ -79,34 +79,9 @@ class Diagnoser:
             snapshot.stale.get("proc", 0.0), bool(ticks),
         )  # fmt: skip
         self._periods.observe(snapshot)
-        read: list[tuple[GpuSample, GpuState, Signals | None]] = []
-        self._sample_and_tick.clear()
-        for gpu in snapshot.gpus:
-            state = self._gpus.get(gpu.static.uuid)
-            if state is None:
-                state = self._gpus[gpu.static.uuid] = GpuState(t)
-                for row in snapshot.lasting:
-                    if row.gpu == gpu.static.index:
-                        state.track.has_lasted(t, row)
-            tick = ticks.get(gpu.static.index)
-            self._sample_and_tick[gpu.static.uuid] = (gpu, tick)
-            signals = None
-            if gpu.lost_reason is None and not gpu.asleep:
-                signals = state.track.observe(moment, gpu, tick)
-            else:
-                state.track.skip(gpu, snapshot.events)
-            read.append((gpu, state, signals))
-        judged = [s for _, _, s in read if s is not None]
-        peers, takers_of_gpu = self._peers.observe(judged, ticks), takers(judged, ticks)
-        owners = (p.pid for tick in ticks.values() for p in tick.owners)
-        spins = self._hangs.observe(t, dt, judged, snapshot.steps, owners)
-        if peers or takers_of_gpu or spins or self._periods.periods:
-            read = [
-                (gpu, state, None if s is None else self._among_others(s, peers, takers_of_gpu, spins))
-                for gpu, state, s in read
-            ]
-        self._read = read
-        for gpu, state, signals in read:
+        self._sample_and_tick = {gpu.static.uuid: (gpu, ticks.get(gpu.static.index)) for gpu in snapshot.gpus}
+        self._read = self._among_others([self._signals(moment, snapshot, gpu) for gpu in snapshot.gpus], snapshot, dt)
+        for gpu, state, signals in self._read:
             state.observe(t, interval, gpu, signals)
             state.charge(
                 self._ledger.add(gpu.static.uuid, state.state, dt, state.track.util_now, sm_now(gpu), state.verdict)
@@ -115,17 +90,34 @@ class Diagnoser:
                 self._findings.note(t, self._diagnosis(gpu, state, signals))
         self._ledger.close_tick(t, dt)
 
-    def _among_others(
-        self,
-        s: Signals,
-        peers: Mapping[int, Peer],
-        takers_of_gpu: Mapping[int, tuple[Outsider, ...]],
-        spins: Mapping[int, Spin],
-    ) -> Signals:
-        """One GPU's signals beside those of the others: who holds its job up or takes its cores, and its steps."""
-        host = replace(s.host, outsiders=takers_of_gpu.get(s.index, s.host.outsiders))
-        peer, spin = peers.get(s.index), spins.get(s.index)
-        return replace(s, peer=peer, spin=spin, host=host, period=self._periods.of(s.index))
+    def _signals(self, now: Moment, snapshot: Snapshot, gpu: GpuSample) -> _Read:
+        """One GPU by itself."""
+        state = self._gpus.get(gpu.static.uuid)
+        if state is None:
+            state = self._gpus[gpu.static.uuid] = GpuState(now.t)
+            for row in snapshot.lasting:
+                if row.gpu == gpu.static.index:
+                    state.track.has_lasted(now.t, row)
+        if gpu.lost_reason is None and not gpu.asleep:
+            return gpu, state, state.track.observe(now, gpu, self._sample_and_tick[gpu.static.uuid][1])
+        state.track.skip(gpu, snapshot.events)
+        return gpu, state, None
+
+    def _among_others(self, read: list[_Read], snapshot: Snapshot, dt: float) -> list[_Read]:
+        """The GPUs beside each other: who holds a job up or takes its cores, and the steps of jobs."""
+        ticks, judged = self._ticks or {}, [s for _, _, s in read if s is not None]
+        peers, takers_of_gpu = self._peers.observe(judged, ticks), takers(judged, ticks)
+        owners = (p.pid for tick in ticks.values() for p in tick.owners)
+        spins = self._hangs.observe(snapshot.t, dt, judged, snapshot.steps, owners)
+        if not (peers or takers_of_gpu or spins or self._periods.periods):
+            return read
+
+        def among(s: Signals) -> Signals:
+            host = replace(s.host, outsiders=takers_of_gpu.get(s.index, s.host.outsiders))
+            peer, spin = peers.get(s.index), spins.get(s.index)
+            return replace(s, peer=peer, spin=spin, host=host, period=self._periods.of(s.index))
+
+        return [(gpu, state, None if s is None else among(s)) for gpu, state, s in read]
 
     def is_repeat(self, snapshot: Snapshot) -> bool:
         """Whether a snapshot only repeats GPU values already added: it adds no sample, no vote and no time."""

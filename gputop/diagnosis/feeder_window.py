@@ -82,12 +82,6 @@ class _Sums(Struct):
         of = {"cpu": values[0] + values[1], "disk": values[DISK], "network": values[NETWORK], "poll": values[POLL]}
         return of[state] / (100.0 * self.count)
 
-    @property
-    def rank(self) -> tuple[float, float, int]:
-        """Most useful first; among those that do nothing useful, those that poll; then the lowest key, so that it stays
-        put."""
-        return round(self.useful, 2), round(self.part("poll"), 2), -abs(self.key)
-
 
 class FeederWindow:
     """The rows of the last ``seconds``."""
@@ -191,19 +185,18 @@ class FeederWindow:
         if not feeding:
             return None
         least = min(LEAST_SEEN, max([feeder.count for feeder in feeding]))
-        ranked = [(feeder.rank, feeder) for feeder in feeding if feeder.count >= least]
-        processes = [row for row in ranked if row[1].key >= 0]
-        threads = [row for row in ranked if row[1].key < 0]
-        rank, best = max(processes or threads, key=_by_rank)
+        processes = [feeder for feeder in feeding if feeder.count >= least and feeder.key >= 0]
+        threads = [feeder for feeder in feeding if feeder.count >= least and feeder.key < 0]
+        best = _busiest(processes or threads)
         if processes and threads:
-            other_rank, other = max(threads, key=_by_rank)
-            if other_rank[0] > rank[0] + NEARLY and other_rank[0] >= HALF_AS_MUCH:
-                rank, best = other_rank, other
-        useful, latest = rank[0], best.latest
+            other = _busiest(threads)
+            if other.useful > best.useful + NEARLY and other.useful >= HALF_AS_MUCH:
+                best = other
+        useful, latest = best.useful, best.latest
         # A dataloader's workers share its work even while they idle; others that did nothing are no feeders at all.
         peers = [best] if best.key < 0 else [
             feeder
-            for rank, feeder in processes
+            for feeder in processes
             if feeder.latest.kind == latest.kind
             and (feeder is best or latest.what == "workers" or 100.0 * feeder.useful >= DOES_SOMETHING)
         ]  # fmt: skip
@@ -242,8 +235,12 @@ class FeederWindow:
         )
 
 
-def _by_rank(row: tuple[tuple[float, float, int], _Sums]) -> tuple[float, float, int]:
-    return row[0]
+def _busiest(feeders: list[_Sums]) -> _Sums:
+    """Most useful first; among those that do nothing useful, those that poll; then the lowest key, so that it stays
+    put."""
+    nearly = max([feeder.useful for feeder in feeders]) - 0.01
+    most = [feeder for feeder in feeders if feeder.useful >= nearly]
+    return max(most, key=lambda feeder: (round(feeder.useful, 2), round(feeder.part("poll"), 2), -abs(feeder.key)))
 
 
 def _mean(peers: Sequence[_Sums]) -> FeederShares:

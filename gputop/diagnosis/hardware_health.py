@@ -40,19 +40,14 @@ class Health:
         if gpu.remap_failed or gpu.remap_pending or self._remaps:
             self._remap("remap_failed", gpu.remap_failed, "a row remap has failed")
             self._remap("remap_pending", gpu.remap_pending, "a row remap waits for a GPU reset")
-        if gpu.xid != self._xid:
-            self._xid = gpu.xid
-            if gpu.xid:
-                self._saw_xid(gpu.xid)
+        if not gpu.xid:
+            self._xid = None
+        self._saw_xid(gpu.xid)
         for event in events:
-            if event.gpu != gpu.static.index:
-                continue
-            if event.kind == "xid":
-                if event.xid is not None and event.xid != self._xid:
-                    self._xid = event.xid
-                    self._saw_xid(event.xid)
-            elif event.kind == "ecc":
+            if event.gpu == gpu.static.index and event.kind == "ecc":
                 self._error(event.text)
+            elif event.gpu == gpu.static.index and event.kind == "xid":
+                self._saw_xid(event.xid)
 
     def acknowledge(self, badge_id: str) -> None:
         """Forget what was seen; only something new raises the badge again."""
@@ -68,7 +63,10 @@ class Health:
             self._error(words)
         self._remaps[key] = now
 
-    def _saw_xid(self, xid: int) -> None:
+    def _saw_xid(self, xid: int | None) -> None:
+        if not xid or xid == self._xid:
+            return
+        self._xid = xid
         if xid in HARDWARE_XIDS:
             self._error(f"Xid {xid}")
         else:

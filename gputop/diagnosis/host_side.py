@@ -239,7 +239,9 @@ def _kind(rule: str | None, loader: str | None) -> tuple[FeederKind, str]:
 
 
 def _row(p: ProcessSample, key: int, feeder_kind: FeederKind, kind: str, count: int) -> FeederRow:
-    shares = tuple([percent or 0.0 for percent in astuple(p.feed if p.feed.run is not None else _seen_once(p))])
+    shares = astuple(p.feed if p.feed.run is not None else _seen_once(p))
+    if None in shares:
+        shares = tuple([percent or 0.0 for percent in shares])
     blind = p.unavailable.get("feed_poll_pct") or p.unavailable.get("net_rx_bytes_per_s")
     return FeederRow(key, kind, shares, p.feed_by, p.net_rx_bytes_per_s, count, blind, feeder_kind, p.mount)
 

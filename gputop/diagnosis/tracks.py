@@ -166,12 +166,7 @@ class GpuTrack:
         row = row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, pcie_capacity(gpu))
         self.window.push(t, row)
         if measured is not None:
-            self.feeders.push(t, measured.feeders, measured.ends)
-            if util is not None:
-                mean = self.window.means().gpu.u
-                waits = mean is None or mean < WAITS_BELOW_UTIL
-                rows = self.feeders.feeding(measured.feeders) if waits else ()
-                self.account.add(t, dt, util, _looks(measured), HostMeans._make(row[len(GpuMeans._fields) :]), rows)
+            self._account(t, dt, util, HostMeans._make(row[len(GpuMeans._fields) :]), measured)
             self._restart_window(t)
         if began is not None:
             # A pause before that, for compiling say, was a part of starting up.
@@ -184,6 +179,15 @@ class GpuTrack:
         if self.window.means().gpu.u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None
         return self._signals(now, gpu, NOBODY if tick is None else tick, sm_off)
+
+    def _account(self, t: float, dt: float, util: float | None, main: HostMeans, tick: HostTick) -> None:
+        """Follow what the main thread and its feeders did, and how much of the idle time that was."""
+        self.feeders.push(t, tick.feeders, tick.ends)
+        if util is None:
+            return
+        mean, looks = self.window.means().gpu.u, None if tick.primary is None else tick.primary.main_looks
+        rows = self.feeders.feeding(tick.feeders) if mean is None or mean < WAITS_BELOW_UTIL else ()
+        self.account.add(t, dt, util, 1 if looks is None else max(1, looks.total), main, rows)
 
     def _works(
         self, now: Moment, dt: float, busy: float, tick: HostTick | None, measured: HostTick | None
@@ -385,12 +389,6 @@ class GpuTrack:
             outsider_cores=None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
             cores=host.cpu_count if p is None or p.allowed_cores is None else p.allowed_cores,
         )
-
-
-def _looks(tick: HostTick) -> int:
-    """How often the main thread was looked at in a sample."""
-    looks = None if tick.primary is None else tick.primary.main_looks
-    return 1 if looks is None else max(1, looks.total)
 
 
 def _too_old(age_s: float) -> HostSide:

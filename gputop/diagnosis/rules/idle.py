@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from gputop.diagnosis.attribution import IDLE_PCT
+from gputop.diagnosis.host_side import Stands
 from gputop.diagnosis.rules.base import HELD_BYTES, Rule, RuleResult, is_cpu_phase
 from gputop.diagnosis.rules.feeding_rules import is_fed, restarts
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
@@ -37,13 +38,14 @@ _MAIN_WORDS: dict[str, tuple[str, Cause | None]] = {
 }
 
 
+_HALTED = {"stopped": "stopped by a signal (SIGSTOP)", "traced": "held by a debugger"}
+
+
 def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
     """What the main thread or the workers have been in since the GPU idles, in words, and the cause that this is."""
     main, feeders = s.host.main_stands, s.host.feeders_stand
-    if main is not None and main.what == "stopped":
-        return f"main: stopped by a signal (SIGSTOP) for {duration(main.for_s)}", "stopped"
-    if main is not None and main.what == "traced":
-        return f"main: held by a debugger for {duration(main.for_s)}", "stopped"
+    if main is not None and main.what in _HALTED:
+        return f"main: {_HALTED[main.what]} for {duration(main.for_s)}", "stopped"
     if feeders is not None and feeders.what == "lock":
         if main is not None and main.what == "pipe" and min(main.for_s, feeders.for_s) >= STANDS_S:
             # A worker that is ahead waits for a lock as well, but then there would be data for the main thread.
@@ -52,8 +54,11 @@ def why_idle(s: Signals) -> tuple[str | None, Cause | None]:
         if feeders.mount is not None:
             return f"workers: wait on {feeders.mount} for {duration(feeders.for_s)}", "mount"
         return f"workers: in {feeders.what} wait for {duration(feeders.for_s)}", _MAIN_WORDS[feeders.what][1]
-    if main is None or main.for_s < STANDS_S:
-        return None, None
+    return (None, None) if main is None or main.for_s < STANDS_S else _why_main(s, main)
+
+
+def _why_main(s: Signals, main: Stands) -> tuple[str, Cause | None]:
+    """What the main thread waits for, in words, and the cause that this is."""
     if restarts(s):
         return f"main: waits for workers that start anew, {s.host.births} in {WINDOW_S:.0f} s", "startup"
     if main.mount is not None:
