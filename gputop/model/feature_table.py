@@ -74,9 +74,9 @@ FEATURES: Mapping[str, Feature] = {
                 "gputop.features.alerts.alerts_command",
             ),
         },
-        topics={"alerts": "gputop.features.alerts.alerts_page:alerts_page"},
+        topics={"alerts": "gputop.features.alerts.alert_table:alerts_page"},
         faults={"alert": "gputop.features.alerts.alert_table:faults"},
-        examples={"alert": "gputop.features.alerts.alerts_page:examples"},
+        examples={"alert": "gputop.features.alerts.alert_table:examples"},
         doctor=("gputop.features.alerts.alerts_command:doctor_report",),
         watchers={
             "run": "gputop.features.alerts.alerts_command:alerts_here",

@@ -1,4 +1,5 @@
-"""The one door through which a program is started: ours, another's, or one that the user names.
+"""The one door through which a program is started: ours, another's, or one that the user names; and how one of ours is
+talked to.
 
 Each gets one of three environments, and nothing that merely lies in the folder where gputop was started is ever run or
 imported. A test keeps every other way of starting one closed.
@@ -7,15 +8,19 @@ imported. A test keeps every other way of starting one closed.
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 if TYPE_CHECKING:
@@ -235,3 +240,132 @@ def how_it_ended(status: int) -> str:
     with suppress(ValueError):
         return f"was ended by {signal.Signals(-status).name}"
     return f"was ended by signal {-status}"
+
+
+# A program of ours that is talked to: JSON objects, one a line, over its stdin and stdout. Both ends of that.
+#
+# The program ends when its stdin does, when nobody reads what it says, and with its parent. What either end does not
+# know is skipped.
+
+T = TypeVar("T")
+LONGEST_LINE = 8192
+MOST_BYTES_PER_LOOK, MOST_LINES_PER_LOOK = 1 << 16, 256
+"""A program that says more between two looks is broken: a line is some 150 bytes."""
+EOF_S = 0.3
+"""How long it may take to end once its stdin, or its stdout, is closed."""
+CLOSED = "was told to end"
+_KEPT_ERRORS = 4096
+_NO_MESSAGE = (msgspec.DecodeError, msgspec.ValidationError, RecursionError)
+
+
+class ProgramGone(Exception):
+    """The program has ended, or says more than it may. One line, without its name: ``was ended by SIGSEGV``."""
+
+
+class Dialogue(Generic[T]):
+    """The end of the one who asks. ``close`` it, whatever happens."""
+
+    def __init__(self, command: Sequence[str], environment: ProgramEnvironment, message: Any) -> None:
+        """Start the program, which says messages of this type. Raises OSError."""
+        self._child = start(command, environment, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        assert self._child.stdin is not None and self._child.stdout is not None and self._child.stderr is not None
+        self._in, self._out, self._err = (
+            p.fileno() for p in (self._child.stdin, self._child.stdout, self._child.stderr)
+        )
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(message)
+        # Commands that a program which hangs cannot take are dropped.
+        os.set_blocking(self._in, False)
+        self._text = self._errors = b""
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self.pid = self._child.pid
+        self.heard_at = time.monotonic()
+        """When it last said something, in monotonic seconds; before that, when it was started."""
+
+    def heard(self, wait_s: float, gather_s: float = 0.0) -> list[T]:
+        """What it has said, waited for so long; what follows within ``gather_s`` comes with it. Raises ProgramGone."""
+        try:
+            readable, _, _ = select.select([self._out, self._err], [], [], wait_s)
+        except OSError:
+            raise ProgramGone(CLOSED) from None
+        if readable and gather_s:
+            time.sleep(gather_s)
+        with self._lock:
+            if self._is_closed:
+                # By another thread; what has these descriptors now is not ours.
+                raise ProgramGone(CLOSED)
+            if self._err in readable:
+                self._keep_errors()
+            if self._out not in readable:
+                return []
+            piece = os.read(self._out, MOST_BYTES_PER_LOOK)
+            if not piece:
+                raise ProgramGone(self._last_words())
+        *lines, self._text = (self._text + piece).split(b"\n")
+        if len(lines) > MOST_LINES_PER_LOOK or len(self._text) > LONGEST_LINE:
+            raise ProgramGone("writes more than it was asked for")
+        self.heard_at = time.monotonic()
+        return [message for line in lines for message in _decoded(self._decoder, line)]
+
+    def tell(self, message: Struct) -> None:
+        """Say something to it. Whether it has ended is told by ``heard``."""
+        with self._lock, suppress(OSError):
+            if not self._is_closed:
+                os.write(self._in, _encoded(message))
+
+    def close(self, term_s: float = 0.0) -> None:
+        """Close its stdin, which ends it; or kill it, after so long, with all that it has started. From any thread."""
+        child = self._child
+        with self._lock:
+            self._is_closed = True
+            if child.stdin is not None:
+                child.stdin.close()
+        with suppress(TooLate):
+            child.wait(EOF_S)
+        end(child, term_s)
+
+    def _keep_errors(self) -> None:
+        self._errors = (self._errors + os.read(self._err, _KEPT_ERRORS))[-_KEPT_ERRORS:]
+
+    def _last_words(self) -> str:
+        """Why it ended without saying so itself."""
+        try:
+            status = self._child.wait(EOF_S)
+        except TooLate:
+            return "has closed its output"
+        if select.select([self._err], [], [], 0.0)[0]:
+            self._keep_errors()
+        lines = [line.strip() for line in self._errors.decode(errors="replace").splitlines() if line.strip()]
+        return f"{how_it_ended(status)} ({lines[-1][:200]})" if lines and status >= 0 else how_it_ended(status)
+
+
+# The end of the program itself.
+
+_output = threading.Lock()
+
+
+def say(message: Struct) -> None:
+    """Write one whole line to stdout. If the reader has gone, this process ends, too."""
+    with _output:
+        try:
+            os.write(1, _encoded(message))
+        except OSError:
+            os._exit(0)
+
+
+def told(message: type[T]) -> Iterator[T]:
+    """What stdin says, to its end."""
+    decoder = msgspec.json.Decoder(message)
+    while line := sys.stdin.buffer.readline(LONGEST_LINE):
+        yield from _decoded(decoder, line)
+
+
+def _encoded(message: Struct) -> bytes:
+    return msgspec.json.encode(message) + b"\n"
+
+
+def _decoded(decoder: msgspec.json.Decoder[T], line: bytes) -> list[T]:
+    try:
+        return [decoder.decode(line)]
+    except _NO_MESSAGE:
+        return []

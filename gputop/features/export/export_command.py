@@ -37,7 +37,7 @@ from gputop.output.messages import FAILED, say
 from gputop.session.session import Session
 
 if TYPE_CHECKING:
-    from gputop.features.export.pod_resources import PodResources
+    from gputop.features.export.other_pages import PodResources
     from gputop.features.export.scrape_server import ScrapeServer
 
 # The host of the page: the machine, and not the container or unit that the exporter itself runs in.
@@ -150,7 +150,7 @@ def _pods(args: argparse.Namespace, settings: Settings) -> PodResources | None:
         raise UsageError("--pod-resources asks this node's kubelet: it has no pods for a simulated node")
     if settings.redact:
         raise UsageError("--pod-resources names pods, and redact hides names: use one of them")
-    from gputop.features.export.pod_resources import PodResources
+    from gputop.features.export.other_pages import PodResources
 
     return PodResources(args.pod_resources, say)
 

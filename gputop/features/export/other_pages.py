@@ -1,17 +1,27 @@
-"""The same values under DCGM's names, for dashboards that were made for a dcgm-exporter.
+"""Families of other names than the catalogue's: the same values under DCGM's, and the pods that GPUs were given to.
 
-Off by default: beside a running dcgm-exporter, sums would count every GPU twice.
+Both are off by default: beside a running dcgm-exporter, sums would count every GPU twice, and pods need grpcio.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+from msgspec import Struct
 
 from gputop.features.export.metrics_page import Sample, TextPage, gpu_labels, labels
-from gputop.features.export.pod_resources import PodContainer
+from gputop.model.extras import install
 from gputop.model.metrics import GPU_METRICS
 from gputop.model.prometheus_names import COUNTERS, FB_FREE, HOST_LABEL, NAMES, Generation
+from gputop.model.quantity import clean_text
 from gputop.model.snapshot import GpuSample, value
+from gputop.model.source import UsageError
+from gputop.system.worker import Worker
 
 
 class DcgmFamilies:
@@ -54,10 +64,188 @@ class DcgmFamilies:
         )
 
 
-# The pods that the node's GPUs were given to, where the kubelet may be asked for them.
+# The kubelet's pod-resources socket:
+# https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/#monitoring-device-plugin-resources
 #
-# Named as OpenTelemetry names them; ``pod``, ``namespace`` and ``container`` are labels that a scrape gives its
-# targets.
+# The API is gRPC, so grpcio is needed and loaded here alone. Asked on a thread of its own: neither a scrape nor a tick
+# waits for a kubelet. A GPU is known by its UUID, as NVIDIA's device plugin names devices; replicas of a shared GPU are
+# ``UUID::N``. Devices of resource claims (DRA) have other names and are not told.
+
+# Protocol Buffers' wire format, as far as it takes to read texts and messages.
+#
+# https://protobuf.dev/programming-guides/encoding/. Other fields are skipped, since newer versions of a message may
+# have more.
+
+_VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+
+
+class ProtobufError(Exception):
+    """Why bytes are not a message, in one line."""
+
+
+def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The number and content of each length-delimited field. Raises ProtobufError."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == _LEN:
+            size, at = _varint(data, at)
+            if size > len(data) - at:
+                raise ProtobufError("the answer breaks off")
+            yield key >> 3, data[at : at + size]
+            at += size
+        elif kind == _VARINT:
+            _, at = _varint(data, at)
+        elif kind in (_I64, _I32):
+            at += 8 if kind == _I64 else 4
+            if at > len(data):
+                raise ProtobufError("the answer breaks off")
+        else:
+            raise ProtobufError("the answer is not a message of this API")
+
+
+def text(value: bytes) -> str:
+    """A text field. Raises ProtobufError for what is not UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise ProtobufError("the answer holds a text that is not UTF-8") from None
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at a place, and the place after it."""
+    value = 0
+    for position, byte in enumerate(data[at : at + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << (7 * position)
+        if byte < 0x80:
+            return value, at + position + 1
+    raise ProtobufError("the answer breaks off" if len(data) - at < _LONGEST_VARINT else "the answer holds no number")
+
+
+# A container of a pod that a GPU was given to.
+
+
+class PodContainer(Struct, frozen=True, order=True):
+    """Names as Kubernetes has them; from outside, so they are cleaned where they are shown."""
+
+    namespace: str
+    pod: str
+    container: str
+
+
+USUAL_PATH = "/var/lib/kubelet/pod-resources/kubelet.sock"
+METHOD = "/v1.PodResourcesLister/List"
+EVERY_S = 10.0
+TIMEOUT_S = 5.0
+STALE_S = 60.0
+"""An answer older than this no longer counts."""
+MOST_BYTES = 4 << 20
+Pods = Mapping[str, Sequence[PodContainer]]
+"""UUID of a GPU or MIG instance → the containers that it was given to."""
+
+
+def parse(answer: bytes) -> Pods:
+    """The containers by device of a ListPodResourcesResponse. Raises ProtobufError for anything else."""
+    by_device: dict[str, set[PodContainer]] = {}
+    for number, pod in fields(answer):
+        if number != 1:
+            continue
+        names, containers = {1: "", 2: ""}, []
+        for inner, content in fields(pod):
+            if inner in names:
+                names[inner] = text(content)
+            elif inner == 3:
+                containers.append(_container(content))
+        for name, devices in containers:
+            container = PodContainer(names[2], names[1], name)
+            for device in devices:
+                by_device.setdefault(device.partition("::")[0], set()).add(container)
+    return {uuid: sorted(sharing) for uuid, sharing in by_device.items()}
+
+
+def _container(data: bytes) -> tuple[str, list[str]]:
+    """Its name and the ids of its devices."""
+    name, devices = "", []
+    for number, content in fields(data):
+        if number == 1:
+            name = text(content)
+        elif number == 2:
+            devices += [text(device) for inner, device in fields(content) if inner == 2]
+    return name, devices
+
+
+class PodResources:
+    """Asks a kubelet regularly. ``newest`` may be called from any thread and never waits."""
+
+    def __init__(self, path: str, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises UsageError where ``path`` cannot be a kubelet's socket. ``say`` is told of a failure once."""
+        if find_spec("grpc") is None:
+            raise UsageError(f"--pod-resources needs grpcio: {install('export')}")
+        try:
+            is_socket = stat.S_ISSOCK(os.stat(path).st_mode)
+        except OSError as error:
+            raise UsageError(f"--pod-resources {path}: {error.strerror}; the kubelet's is {USUAL_PATH}") from None
+        if not is_socket:
+            raise UsageError(f"--pod-resources {path} is not a socket; the kubelet's is {USUAL_PATH}")
+        self._path, self._say, self._clock = path, say, clock
+        self._pods: Pods = {}
+        self._at = float("-inf")
+        self._last_reason = ""
+        self._worker = Worker("pod-resources", self.ask, again=EVERY_S)
+
+    def start(self) -> None:
+        """Ask from now on."""
+        self._worker.ask()
+
+    def close(self) -> None:
+        """Stop asking; a request under way is left to its timeout."""
+        self._worker.stop(0.2)
+
+    def newest(self) -> Pods:
+        """What the kubelet last said; nothing where that is too long ago."""
+        return self._pods if self._clock() - self._at < STALE_S else {}
+
+    def ask(self) -> None:
+        """Ask once, and keep the answer or report why there is none."""
+        try:
+            self._pods, self._at, self._last_reason = parse(_listed(self._path)), self._clock(), ""
+        except (OSError, ProtobufError) as error:
+            self._failed(str(error))
+        except Exception as error:  # noqa: BLE001 — whatever it is, it is said
+            self._failed(f"{type(error).__name__}: {error}")
+
+    def _failed(self, words: str) -> None:
+        reason = clean_text(words)[:120]
+        if reason != self._last_reason:
+            self._last_reason = reason
+            self._say(f"--pod-resources {self._path}: {reason}; retrying every {EVERY_S:.0f} s")
+
+
+def _listed(path: str) -> bytes:
+    """The answer as it came. Raises OSError."""
+    # Otherwise gRPC's core writes to stderr, over whatever the terminal shows.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    import grpc
+
+    options = [
+        ("grpc.max_receive_message_length", MOST_BYTES),
+        # The default is the percent-encoded path, which servers written in Go refuse as an authority.
+        ("grpc.default_authority", "localhost"),
+        ("grpc.enable_http_proxy", 0),
+    ]
+    try:
+        with grpc.insecure_channel(f"unix:{os.path.abspath(path)}", options) as channel:
+            answer: Any = channel.unary_unary(METHOD)(b"", timeout=TIMEOUT_S)
+            return bytes(answer)
+    except grpc.RpcError as error:
+        code = getattr(error, "code", lambda: None)()
+        raise OSError(f"the kubelet does not answer ({'no status' if code is None else code.name})") from None
+
+
+# The family. Pods are named as OpenTelemetry names them; ``pod``, ``namespace`` and ``container`` are labels that a
+# scrape gives its targets.
 
 
 class PodFamilies:

@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from gputop.features.prove.experiment import AllCopied, Beat, Copied, CudaFailed, Ready, Stage
-from gputop.system.dialogue import say, told
+from gputop.system.children import say, told
 
 LIBRARY = "libcuda.so.1"
 _ALWAYS: Mapping[str, tuple[Any, ...]] = {"cuInit": (c_uint,), "cuGetErrorName": (c_int, POINTER(c_char_p))}

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from gputop.features.export.export_feed import with_steps
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
-from gputop.features.export.pod_resources import PodContainer
+from gputop.features.export.other_pages import DcgmFamilies, PodContainer, PodFamilies
 from gputop.features.export.run_counters import MOST_STEPPING, REMEMBERED_S
 from gputop.model.serving import ServerRow
 from gputop.model.snapshot import (

@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.features.export.export_command import MachineHost
 from gputop.features.export.metrics_page import FAMILIES, PageChoice
-from gputop.features.export.other_pages import DcgmFamilies, PodFamilies
-from gputop.features.export.pod_resources import PodContainer
+from gputop.features.export.other_pages import DcgmFamilies, PodContainer, PodFamilies
 from gputop.features.export.scrape_server import ListenAddress, names_loopback, parse
 from gputop.model.derived import HARDWARE_THERMAL, IDLE
 from gputop.model.metrics import GPU_METRICS

@@ -21,8 +21,7 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.features.export.metrics_page import PageChoice
-from gputop.features.export.other_pages import PodFamilies
-from gputop.features.export.pod_resources import PodContainer
+from gputop.features.export.other_pages import PodContainer, PodFamilies
 from gputop.features.fleet.fleet_frame import FleetFrame
 from gputop.model.snapshot import ProcessSample, ProcessStatic
 from gputop.sources.simulation.life import slurm

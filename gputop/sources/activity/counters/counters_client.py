@@ -32,8 +32,7 @@ from gputop.sources.activity.counters.helper_protocol import (
 )
 from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting, under_wsl
 from gputop.sources.own_process import PERFMON, ambient
-from gputop.system.children import our_program, ours
-from gputop.system.dialogue import Dialogue, ProgramGone
+from gputop.system.children import Dialogue, ProgramGone, our_program, ours
 from gputop.system.worker import Worker
 
 # What the helper says, as the rest of gputop knows it: addresses and values by their catalogue keys.

@@ -1,6 +1,6 @@
 """The program that reads the hardware counters: `python -m gputop.sources.activity.counters.helper`.
 
-Says lines (``helper_protocol``) and obeys those on stdin (``system/dialogue.py``). One thread a GPU, so that a call
+Says lines (``helper_protocol``) and obeys those on stdin (``system/children.py``). One thread a GPU, so that a call
 that hangs costs one GPU. A crash of NVIDIA's libraries costs this process and no more.
 """
 
@@ -38,7 +38,7 @@ from gputop.sources.activity.counters.helper_protocol import (
 )
 from gputop.sources.activity.counters.sampler import CounterGpu, Sampler, host_library, places, target_library
 from gputop.sources.own_process import PERFMON, SYS_ADMIN, OwnCostMeter, keep_only
-from gputop.system.dialogue import say, told
+from gputop.system.children import say, told
 
 # One GPU in the helper: takes its counters when it is told to, says what they count, and gives them back.
 
