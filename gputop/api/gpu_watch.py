@@ -113,7 +113,7 @@ class Measuring:
         self._arrivals: Arrivals | None = None
         self._lock = threading.Lock()
         self._pid, self._mine = os.getpid(), options.gpus == "mine"
-        self._run_name = options.name if redactor is None else redactor.run(options.name)
+        self._run_name = options.name if redactor is None else redactor.number("run", options.name)
         self._begun = time.monotonic()
         self._newest: tuple[Snapshot, float] | None = None
         """The newest snapshot as measured, and when it was taken."""
@@ -144,7 +144,7 @@ class Measuring:
 
     def shown(self, row: StepRow) -> StepRow:
         """A row of another process as reports show it."""
-        return row if self._redactor is None else replace(row, name=self._redactor.run(row.name))
+        return row if self._redactor is None else replace(row, name=self._redactor.number("run", row.name))
 
     def take(self, snapshot: Snapshot, batch_size: float | None) -> list[Frame]:
         """The frames of this job's GPUs: none until it uses one, several when it first does."""

@@ -80,7 +80,7 @@ class Watcher:
             from gputop.model.redaction import Redactor
 
             self._redactor = Redactor()
-            self._run_name = self._redactor.run(options.name)
+            self._run_name = self._redactor.number("run", options.name)
         self._calls = UserCalls(options.on_frame, options.on_finding)
         self._steps = StepAccount()
         self._tail = StepTail()

@@ -322,7 +322,7 @@ class Tools:
         if isinstance(original, Frame):
             from msgspec.structs import replace
 
-            steps = tuple(replace(pace, name=self._redactor.run(pace.name)) for pace in original.steps)
+            steps = tuple(replace(pace, name=self._redactor.number("run", pace.name)) for pace in original.steps)
             return replace(original, snapshot=self._redactor.snapshot(original.snapshot), steps=steps)
         return self._redactor.snapshot(original)
 

@@ -75,7 +75,9 @@ class Redactor:
         """The snapshot with numbers in place of names."""
         machine = original.machine
         host = self.host(machine.hostname)
-        boot = machine.boot_id if machine.is_simulated else self._number("boot", machine.boot_id)
+        boot = machine.boot_id
+        if boot is not None and not machine.is_simulated:
+            boot = self.number("boot", boot)
         for process in original.processes:
             self.user(process.static.user)
         return replace(
@@ -87,7 +89,7 @@ class Redactor:
             events=tuple(map(self.event, original.events)),
             stale={self.kind(name): age for name, age in original.stale.items()},
             notices=tuple(map(self.text, original.notices)),
-            steps=tuple(replace(row, name=self.run(row.name)) for row in original.steps),
+            steps=tuple(replace(row, name=self.number("run", row.name)) for row in original.steps),
             servers=tuple(map(self._server, original.servers)),
         )
 
@@ -101,20 +103,10 @@ class Redactor:
         text = self.text(event.text)
         return event if text == event.text else replace(event, text=text)
 
-    def run(self, name: str) -> str:
-        """The name of a run, as its program gave it, as a number."""
-        return self._number("run", name) or ""
-
-    def number(self, kind: str, name: str) -> str:
-        """A name of some kind, such as a label of another program's, as a number: ``namespace3``."""
-        return self._number(kind, name) or ""
-
     def host(self, name: str) -> str:
         """A host's name as a number; its short form counts as the same."""
-        number = self._number("host", name)
-        if number is None:
-            return name
-        for form in (name, name.split(".", 1)[0]):
+        number = self.number("host", name)
+        for form in {name, name.split(".", 1)[0]} - {""}:
             self._remember(form, number)
         return number
 
@@ -134,9 +126,9 @@ class Redactor:
     def kind(self, text: str) -> str:
         """A word of ours, such as a loader's kind: it stays even where a user is called so, without UUIDs and paths."""
         text = _UUID.sub(self._uuid, text)
-        text = _PATH.sub(lambda m: self._number("path", m[0]) or "", text)
-        text = _PLACE.sub(lambda m: self._number("host", m[0]) or "", text)
-        return _ADDRESS.sub(lambda m: self._number("host", m[0]) or "", text)
+        text = _PATH.sub(lambda m: self.number("path", m[0]), text)
+        text = _PLACE.sub(lambda m: self.number("host", m[0]), text)
+        return _ADDRESS.sub(lambda m: self.number("host", m[0]), text)
 
     def data(self, data: Any) -> Any:
         """JSON-able data with every text in it redacted; keys stay."""
@@ -217,9 +209,10 @@ class Redactor:
 
     def user(self, name: str | None) -> str | None:
         """A user's name as a number."""
-        number = self._number("user", name)
-        if name is not None and number is not None:
-            self._remember(name, number)
+        if not name:
+            return name
+        number = self.number("user", name)
+        self._remember(name, number)
         return number
 
     def device(self, uuid: str) -> str:
@@ -237,13 +230,12 @@ class Redactor:
     def _uuid(self, match: re.Match[str]) -> str:
         if match[1]:
             return self.device(match[0])
-        return self._number("uuid", match[0].replace("_", "-").lower()) or ""
+        return self.number("uuid", match[0].replace("_", "-").lower())
 
-    def _number(self, kind: str, name: str | None) -> str | None:
-        if not name:
-            return name
+    def number(self, kind: str, name: str) -> str:
+        """A name of some kind, such as a label of another program's, as a number: ``namespace3``."""
         # A number that comes back, as from a recording that was redacted before, keeps itself.
-        if re.fullmatch(rf"{kind}\d+", name):
+        if not name or re.fullmatch(rf"{kind}\d+", name):
             return name
         with self._lock:
             numbers = self._numbers.setdefault(kind, {})

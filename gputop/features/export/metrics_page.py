@@ -11,14 +11,13 @@ from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any
 
 from msgspec import Struct
 
 from gputop import __version__
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.features.export.run_counters import GpuCounts, RunCounters, StepCounts
+from gputop.features.export.run_counters import GpuCounts, RunCounters
 from gputop.model.cards import mig_share
 from gputop.model.metrics import SM_PROVENANCE
 from gputop.model.prometheus_names import FIXED, Series, gpu_series, host_series, process_series
@@ -96,12 +95,12 @@ class TextPage:
             self._parts.append(f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n")
             self._parts += lines
 
-    def summary(self, name: str, text: str, samples: Iterable[tuple[str, tuple[float, int]]]) -> None:
-        """Add a summary without quantiles: labels, and sum with count."""
+    def summary(self, name: str, text: str, samples: Iterable[tuple[str, float, int]]) -> None:
+        """Add a summary without quantiles: labels, sum and count."""
         if not self._is_wanted(name):
             return
         lines = []
-        for labelled, (total, count) in samples:
+        for labelled, total, count in samples:
             braces = f"{{{labelled}}}" if labelled else ""
             lines.append(f"{name}_sum{braces} {number(total)}\n{name}_count{braces} {count}\n")
         if lines:
@@ -427,26 +426,21 @@ COUNTED: tuple[tuple[str, str, str, Callable[[GpuCounts], Mapping[str, float]]],
     ("gputop_gpu_xid_errors_total", "Xid errors seen while gputop watched", "xid", lambda of: of.xids),
 )  # fmt: skip
 """Counters of a GPU: name, help, the label that tells its series apart, and their values by that label."""
-STEPS: tuple[tuple[str, str, str, Callable[[StepCounts], Any]], ...] = (
-    ("gputop_step_seconds", "summary", "Training steps that jobs announce, and how long they took",
-     lambda of: (of.sum_s, of.count)),
+STEPS = (
+    ("gputop_step_seconds", "summary", "Training steps that jobs announce, and how long they took", "sum_s"),
     ("gputop_step_last_timestamp_seconds", "gauge", "Unix time at which the newest of these steps was heard of",
-     lambda of: of.seen_t),
+     "seen_t"),
     ("gputop_step_wait_seconds", "summary",
-     "Of the steps that jobs announce, the time in which the rank waited for others, where a job says it",
-     lambda of: (of.wait_s, of.waiting) if of.waiting else None),
+     "Of the steps that jobs announce, the time in which the rank waited for others, where a job says it", "wait_s"),
     ("gputop_step_data_wait_seconds", "summary",
      "Of the steps that jobs announce, the time in which the rank waited for its batches, where a job says it",
-     lambda of: (of.data_wait_s, of.data_waiting) if of.data_waiting else None),
-    ("gputop_step_samples_total", "counter", "Training samples in the announced steps, where a job says it",
-     lambda of: of.samples),
-    ("gputop_step_tokens_total", "counter", "Tokens in the announced steps, where a job says it",
-     lambda of: of.tokens),
+     "data_wait_s"),
+    ("gputop_step_samples_total", "counter", "Training samples in the announced steps, where a job says it", "samples"),
+    ("gputop_step_tokens_total", "counter", "Tokens in the announced steps, where a job says it", "tokens"),
     ("gputop_step_mfu_ratio", "gauge",
-     "Model FLOPs utilisation of the newest announced steps, 0 to 1, as the job works it out",
-     lambda of: None if of.mfu_pct is None else of.mfu_pct / 100.0),
+     "Model FLOPs utilisation of the newest announced steps, 0 to 1, as the job works it out", "mfu"),
 )  # fmt: skip
-"""Of the steps that a rank announces: name, type, help, and the value, of a summary sum and count; None is absent."""
+"""Of the steps that a rank announces: name, type, help; and the sum's key, of a gauge the attribute."""
 
 
 def _counters(page: TextPage, counters: RunCounters) -> None:
@@ -458,9 +452,10 @@ def _counters(page: TextPage, counters: RunCounters) -> None:
     ranks = [
         (labels(("gpu", gpu), ("rank", rank), ("job_id", job)), of) for (gpu, rank, job), of in counters.steps.items()
     ]
-    for name, kind, text, of_rank in STEPS:
-        told = [(named, announced) for named, of in ranks if (announced := of_rank(of)) is not None]
+    for name, kind, text, key in STEPS:
         if kind == "summary":
-            page.summary(name, text, told)
+            page.summary(name, text, [(named, of.sums[key], of.counts[key]) for named, of in ranks if key in of.sums])
+        elif kind == "counter":
+            page.family(name, kind, text, [(named, of.sums[key]) for named, of in ranks if key in of.sums])
         else:
-            page.family(name, kind, text, told)
+            page.family(name, kind, text, [(named, n) for named, of in ranks if (n := getattr(of, key)) is not None])

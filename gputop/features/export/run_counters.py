@@ -6,6 +6,8 @@ the frames.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gputop.diagnosis.types import GpuDiagnosis
 from gputop.diagnosis.verdict_log import RisingSums, measured_span
 from gputop.model.derived import NOT_THROTTLING, WORDS
@@ -64,31 +66,28 @@ class GpuCounts:
         self.xids[kind] = self.xids.get(kind, 0) + 1
 
 
+STEP_SUMS = ("sum_s", "wait_s", "data_wait_s", "samples", "tokens")
+
+
 class StepCounts:
-    """Steps of one rank: how many, and how long they took together; of those whose wait for others, and for batches, is
-    known how many and how long; their samples and tokens, None until any are announced; the newest MFU."""
+    """Steps of one rank: the sums of what is announced of them, each with the number of steps that say it; the newest
+    MFU, 0 to 1."""
 
     def __init__(self) -> None:
-        self.count, self.sum_s, self.seen_t = 0, 0.0, 0.0
-        self.waiting, self.wait_s = 0, 0.0
-        self.data_waiting, self.data_wait_s = 0, 0.0
-        self.samples: float | None = None
-        self.tokens: float | None = None
-        self.mfu_pct: float | None = None
+        self.sums = Counter[str]()
+        self.counts = Counter[str]()
+        self.seen_t = 0.0
+        self.mfu: float | None = None
 
     def add(self, t: float, row: StepRow) -> None:
         """Count the steps of a row."""
-        self.count, self.sum_s, self.seen_t = self.count + row.count, self.sum_s + row.sum_s, t
-        if row.wait_s is not None:
-            self.waiting, self.wait_s = self.waiting + row.count, self.wait_s + row.wait_s
-        if row.data_wait_s is not None:
-            self.data_waiting, self.data_wait_s = self.data_waiting + row.count, self.data_wait_s + row.data_wait_s
-        if row.samples is not None:
-            self.samples = (self.samples or 0.0) + row.samples
-        if row.tokens is not None:
-            self.tokens = (self.tokens or 0.0) + row.tokens
+        self.seen_t = t
+        for key in STEP_SUMS:
+            if (announced := getattr(row, key)) is not None:
+                self.sums[key] += announced
+                self.counts[key] += row.count
         # More than a GPU can do is no figure.
-        self.mfu_pct = row.mfu_pct if row.mfu_pct is not None and row.mfu_pct <= MOST_MFU_PCT else None
+        self.mfu = row.mfu_pct / 100.0 if row.mfu_pct is not None and row.mfu_pct <= MOST_MFU_PCT else None
 
 
 Rank = tuple[str, str, str]
