@@ -33,6 +33,7 @@ from gputop.model.quantity import (
     which_gpus,
 )
 from gputop.model.serving import LABELS, TIMES, bounds, rate
+from gputop.model.snapshot import Event
 from gputop.model.steps import SOURCE_WORDS, period_value
 from gputop.output.document import (
     WIDTH,
@@ -325,43 +326,49 @@ def finding_blocks(report: JobReport, limit: int | None, elsewhere: Container[tu
 
 
 def step_lines(report: JobReport) -> list[str]:
-    """The steps that the job announced, one line per run."""
+    """The steps that the job announced, one line per run; below it which rank is slow."""
+    return [line for run in report.steps[:_MOST_RUNS] for line in (_step_line(run), *_slow_lines(run))]
+
+
+def _step_line(run: StepReport) -> str:
+    parts = [
+        f"{run.steps} of {step_time(run.mean_s)}",
+        f"{per_second(run.steps_per_s)} steps/s",
+        "" if run.samples_per_s is None else f"{per_second(run.samples_per_s)} samples/s",
+        "" if run.tokens_per_s is None else f"{per_second(run.tokens_per_s)} tokens/s",
+        "" if run.mfu_pct is None else mfu_words(run.mfu_pct),
+        "" if run.ranks == 1 else f"{run.ranks} ranks",
+    ]
+    warm = f"; {count(run.warm_up_steps, 'step')} of warm-up left out" if run.warm_up_steps else ""
+    return f"Steps{f' ({run.name})' if run.name else ''}: {', '.join(filter(None, parts))}{warm}"
+
+
+def _slow_lines(run: StepReport) -> list[str]:
+    """The slowest rank, and which rank the others wait for, where they say how long they wait: their steps all take the
+    same."""
     lines = []
-    for run in report.steps[:_MOST_RUNS]:
-        ranks = "" if run.ranks == 1 else f", {run.ranks} ranks"
-        slow = (
-            [f"  rank {run.slowest_rank} the slowest with {step_time(run.slowest_mean_s)}"]
-            if run.slowest_rank is not None and run.slowest_mean_s > TOLD_SLOWER * run.mean_s
-            else []
-        )
-        slow += _wait_lines(run)
-        warm = f"; {count(run.warm_up_steps, 'step')} of warm-up left out" if run.warm_up_steps else ""
-        name = f" ({run.name})" if run.name else ""
-        samples = "" if run.samples_per_s is None else f", {per_second(run.samples_per_s)} samples/s"
-        tokens = "" if run.tokens_per_s is None else f", {per_second(run.tokens_per_s)} tokens/s"
-        mfu = "" if run.mfu_pct is None else f", {mfu_words(run.mfu_pct)}"
-        lines.append(
-            f"Steps{name}: {run.steps} of {step_time(run.mean_s)}, {per_second(run.steps_per_s)} steps/s"
-            f"{samples}{tokens}{mfu}{ranks}{warm}"
-        )
-        lines += slow
+    if run.slowest_rank is not None and run.slowest_mean_s > TOLD_SLOWER * run.mean_s:
+        lines.append(f"  rank {run.slowest_rank} the slowest with {step_time(run.slowest_mean_s)}")
+    if run.slow_own_s is None or run.wait_s is None or run.slow_rank == run.waiting_rank:
+        return lines
+    if run.slow_own_s > TOLD_SLOWER * (run.mean_s - run.wait_s):
+        waits = f"rank {run.waiting_rank} waits {step_time(run.wait_s)} of its {step_time(run.mean_s)} for others"
+        lines.append(f"  rank {run.slow_rank} is slow, with {step_time(run.slow_own_s)} of its own a step: {waits}")
     return lines
 
 
 def useful_lines(report: JobReport) -> list[str]:
-    """The work that was done: the steps of jobs, what servers served."""
-    return [*step_lines(report), *_period_lines(report), *(_served_line(server) for server in report.servers)]
+    """The work that was done: the steps of jobs, what servers served.
 
-
-def _period_lines(report: JobReport) -> list[str]:
-    """Steps that no job announced, as the GPUs' rhythm showed them last; where jobs announce steps, those count."""
-    if report.steps:
-        return []
-    return [
+    Steps that no job announced are those that the GPUs' rhythm showed last; where jobs announce steps, those count.
+    """
+    periods = () if report.steps else report.periods[:_MOST_RUNS]
+    seen = [
         f"Step on {which_gpus(period.gpus)}: about {period.period_s:.1f} s (from {SOURCE_WORDS[period.source]})"
         + ("" if period.grown_t is None else f", {period.first_s:.1f} s at first")
-        for period in report.periods[:_MOST_RUNS]
+        for period in periods
     ]
+    return [*step_lines(report), *seen, *map(_served_line, report.servers)]
 
 
 def _served_line(report: ServerReport) -> str:
@@ -386,24 +393,15 @@ def _served_line(report: ServerReport) -> str:
     return f"{lead}: {', '.join(filter(None, parts)) or NOT_MEASURED}{silent}"
 
 
-def _wait_lines(run: StepReport) -> list[str]:
-    """Which rank the others wait for, where they say how long they wait: their steps all take the same."""
-    if run.slow_own_s is None or run.wait_s is None or run.slow_rank == run.waiting_rank:
-        return []
-    rest_s = run.mean_s - run.wait_s
-    if run.slow_own_s <= TOLD_SLOWER * rest_s:
-        return []
-    waits = f"rank {run.waiting_rank} waits {step_time(run.wait_s)} of its {step_time(run.mean_s)} for others"
-    return [f"  rank {run.slow_rank} is slow, with {step_time(run.slow_own_s)} of its own a step: {waits}"]
-
-
 def gap_words(report: JobReport) -> str:
     """When the first gaps were, and why; empty where that is not known."""
-    gap_texts = [
-        f"{datetime.fromtimestamp(gap.t, timezone.utc):%H:%M:%S} UTC {gap.text}" for gap in report.missing[:_MOST_GAPS]
-    ]
-    ellipsis = ["…"] if len(report.missing) > _MOST_GAPS else []
-    return f": {'; '.join([*gap_texts, *ellipsis])}" if gap_texts else ""
+    gaps = [f"{_clock(gap)} {gap.text}" for gap in report.missing[:_MOST_GAPS]]
+    more = ["…"] if len(report.missing) > _MOST_GAPS else []
+    return f": {'; '.join([*gaps, *more])}" if gaps else ""
+
+
+def _clock(event: Event) -> str:
+    return f"{datetime.fromtimestamp(event.t, timezone.utc):%H:%M:%S} UTC"
 
 
 def report_notes(report: JobReport) -> list[str]:
@@ -415,7 +413,4 @@ def report_notes(report: JobReport) -> list[str]:
         notes.append("SM n/a: not measured on that GPU, so busy-not-working cannot be seen there")
     if report.gaps:
         notes.append(f"{count(report.gaps, 'gap')} in the recording{gap_words(report)}")
-    for mark in report.marks:
-        time = datetime.fromtimestamp(mark.t, timezone.utc).strftime("%H:%M:%S")
-        notes.append(f"mark at {time} UTC: {mark.text}")
-    return notes
+    return [*notes, *(f"mark at {_clock(mark)}: {mark.text}" for mark in report.marks)]

@@ -21,7 +21,7 @@ from gputop.model.snapshot import GpuSample
 from gputop.model.steps import StepRow, run_name
 
 
-class _Means:
+class TimeMeans:
     """Means over time, by name. Where no time has passed, as with a single frame, the mean of the values."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class GpuAccount:
     def __init__(self, gpu: GpuSample) -> None:
         self.static = gpu.static
         self.served = self.is_split = False
-        self._means = _Means()
+        self._means = TimeMeans()
         self._measured_s = 0.0
         self._seconds, self._causes, self._lost = RisingSums({}), RisingSums({}), RisingSums({})
         self._owners: dict[GpuOwner, float] = {}
@@ -425,7 +425,7 @@ class _Server:
     def __init__(self) -> None:
         self._kind: ServerKind | None = None
         self._seconds = self._silent_s = 0.0
-        self._means = _Means()
+        self._means = TimeMeans()
         self._peaks: dict[str, float] = {}
         self._buckets: dict[str, dict[Bounds, float]] = {key: {} for key in TIMES}
         self._worst: dict[str, Bounds] = {}

@@ -5,6 +5,7 @@ Constant memory, whatever the recording's length: a column keeps sums, never sam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from gputop.model.sm import MEASURED
 from gputop.model.snapshot import GpuSample, ProcessSample, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.recording.reader import Recording
+from gputop.report.accounts import TimeMeans
 from gputop.report.job_report import JobReport, ReportBuilder, with_run
 
 if TYPE_CHECKING:
@@ -62,25 +64,26 @@ class Pictured(Struct, frozen=True):
     sm_sources: tuple[str, ...]
 
 
-class _Sums:
+class _Column:
     """One column of one GPU."""
 
-    __slots__ = ("flagged", "seconds", "sm", "sm_count", "util", "util_count", "verdicts")
-
     def __init__(self) -> None:
-        self.util = self.sm = 0.0
-        self.util_count = self.sm_count = self.flagged = self.seconds = 0
-        self.verdicts: dict[tuple[Role, str], int] = {}
+        self.means = TimeMeans()
+        self.frames = self.flagged = 0
+        self.verdicts: Counter[tuple[Role, str]] = Counter()
+
+    def add(self, gpu: GpuSample, d: GpuDiagnosis) -> None:
+        head = head_of(d)
+        self.frames += 1
+        self.flagged += d.busy_not_working is not None
+        self.verdicts[head.role, head.words] += 1
+        self.means.add("util", gpu.util_pct, 1.0)
+        if gpu.sm_source in MEASURED:
+            self.means.add("sm", gpu.sm_active_pct, 1.0)
 
     def column(self) -> LaneColumn:
-        (role, title) = max(self.verdicts, key=lambda verdict: self.verdicts[verdict])
-        return LaneColumn(
-            self.util / self.util_count if self.util_count else None,
-            self.sm / self.sm_count if self.sm_count else None,
-            2 * self.flagged > self.seconds,
-            role,
-            title,
-        )
+        ((verdict, _),) = self.verdicts.most_common(1)
+        return LaneColumn(self.means["util"], self.means["sm"], 2 * self.flagged > self.frames, *verdict)
 
 
 class _Lanes:
@@ -89,7 +92,7 @@ class _Lanes:
     def __init__(self, begin: float, end: float) -> None:
         self.begin = begin
         self.column_s = max(1e-9, (end - begin) / COLUMNS)
-        self.gpus: dict[str, dict[int, _Sums]] = {}
+        self.gpus: dict[str, dict[int, _Column]] = {}
         self.processes: dict[tuple[int, int | None, int | None], tuple[ProcessSample, float, float | None]] = {}
         self.missed: set[tuple[int, int | None]] = set()
         self.driver: str | None = None
@@ -104,28 +107,15 @@ class _Lanes:
         for gpu, d in zip(snapshot.gpus, frame.diagnoses, strict=False):
             columns = self.gpus.setdefault(gpu.static.uuid, {})
             for number in numbers:
-                self._add_gpu(columns.setdefault(number, _Sums()), gpu, d)
+                columns.setdefault(number, _Column()).add(gpu, d)
+            if gpu.sm_source in MEASURED and gpu.sm_active_pct is not None:
+                self.sources[gpu.sm_source] = None
         for process in snapshot.processes:
             if process.role == "gpu":
                 self._add_process(process, snapshot.interval_s)
 
     def _number(self, t: float) -> int:
         return min(COLUMNS - 1, max(0, int((t - self.begin) / self.column_s)))
-
-    def _add_gpu(self, sums: _Sums, gpu: GpuSample, d: GpuDiagnosis) -> None:
-        sums.seconds += 1
-        if gpu.util_pct is not None:
-            sums.util += gpu.util_pct
-            sums.util_count += 1
-        if gpu.sm_source in MEASURED and gpu.sm_active_pct is not None:
-            sums.sm += gpu.sm_active_pct
-            sums.sm_count += 1
-            self.sources[gpu.sm_source] = None
-        flagged = d.busy_not_working is not None
-        sums.flagged += flagged
-        head = head_of(d)
-        verdict = (head.role, head.words)
-        sums.verdicts[verdict] = sums.verdicts.get(verdict, 0) + 1
 
     def _add_process(self, process: ProcessSample, seconds: float) -> None:
         key = (process.pid, process.starttime, process.gpu)

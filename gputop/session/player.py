@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.catalogue import titles
@@ -41,6 +42,19 @@ MOST_NAMED = 3
 """GPUs named in one line; of more, their number is said."""
 
 
+class _Position(Struct):
+    """A monitor at a place of the past, and what is still to be fed to it.
+
+    ``covered_s`` is how much past its charts have, in seconds. It ``is_exact`` where it has gone on from the walk, and
+    not from the last minutes alone.
+    """
+
+    monitor: Monitor
+    past: Iterator[Snapshot] = iter(())
+    covered_s: float = 0.0
+    is_exact: bool = False
+
+
 class Player:
     """Drives one played source and keeps the monitor that belongs to its position."""
 
@@ -58,18 +72,12 @@ class Player:
         self._own_past = own_past
         self._clock = clock
         self._judged = Judged(source.frames(), source.interval_s, checkpoints)
-        self._monitor = Monitor(source.interval_s)
+        self._shown = _Position(Monitor(source.interval_s))
         self._jumped = True
         """Whether the monitor must be built again before the next frame."""
-        self._is_exact = False
-        """Whether the monitor has gone on from the walk, and not from the last minutes alone."""
-        self._covered_s = 0.0
-        """The past that charts have, seconds."""
         self._chart_s = 0.0
-        self._whole: Monitor | None = None
-        self._whole_past: Iterator[Snapshot] = iter(())
-        self._whole_s = 0.0
-        self._whole_is_exact = False
+        self._whole: _Position | None = None
+        """The same place with the whole past of its charts, which is still being read."""
         self._since_jump: list[Snapshot] = []
         self._changes: tuple[VerdictChange, ...] = ()
         self._recorded: dict[int, list[tuple[float, str, str | None]]] | None = None
@@ -80,7 +88,7 @@ class Player:
         if self._jumped:
             self._rebuild()
         while (snapshot := self.source.poll()) is not None:
-            self.frame = self._monitor.feed(snapshot)
+            self.frame = self._shown.monitor.feed(snapshot)
             if self._whole is not None:
                 self._since_jump.append(snapshot)
             new = True
@@ -92,12 +100,12 @@ class Player:
         """Continue pending work (the past of charts, then the walk); True when it changed what is shown."""
         until = self._clock() + budget_s
         if self._whole is None and self._needs_more():
-            self._begin_whole()
+            self._whole, self._since_jump = self._begun(self._wanted_s()), []
         while self._whole is not None:
-            snapshot = next(self._whole_past, None)
+            snapshot = next(self._whole.past, None)
             if snapshot is None:
                 return self._take_over()
-            self._whole.feed(snapshot)
+            self._whole.monitor.feed(snapshot)
             if self._clock() > until:
                 return False
         changed = self._judged.advance(until, self._clock)
@@ -158,7 +166,7 @@ class Player:
         """The monitor whose frames are shown."""
         if self._jumped:
             self._rebuild()
-        return self._monitor
+        return self._shown.monitor
 
     def stand_at_end(self, frame: Frame | None = None) -> None:
         """Pause at the end; on the ``frame`` that was on screen, if given, with its own history and verdicts."""
@@ -168,7 +176,7 @@ class Player:
             # The frame has all that a monitor would be built for; every way on from the end is a jump.
             self.source.poll()
             self.frame, self._whole, self._jumped = frame, None, False
-            self._is_exact, self._covered_s = True, float("inf")
+            self._shown.is_exact, self._shown.covered_s = True, float("inf")
 
     def to_begin(self) -> None:
         """Jump to the frame that was recorded first."""
@@ -225,9 +233,9 @@ class Player:
         self.source.pause()
         self.seek(t)
         changed = [change for change in self._changes if change.t == t]
-        words = [f"GPU {change.gpu} {change.title or change.verdict}" for change in changed[:MOST_NAMED]]
-        unnamed = f", {len(changed) - MOST_NAMED} more" if len(changed) > MOST_NAMED else ""
-        return f"{clock_time(t, offset)}  {', '.join(words)}{unnamed}"
+        return (
+            f"{clock_time(t, offset)}  {_named([f'GPU {each.gpu} {each.title or each.verdict}' for each in changed])}"
+        )
 
     def _judged_share(self) -> float:
         """How far the walk has come, percent of the time."""
@@ -235,8 +243,8 @@ class Player:
         done = (self._judged.place[1] - source.begin) / max(source.end - source.begin, 1e-9)
         return 100.0 * min(1.0, max(0.0, done))
 
-    def _begun(self, seconds: float) -> tuple[Monitor, Iterator[Snapshot], bool]:
-        """(monitor, past to feed it, whether it goes on from the walk) for the next frame and so much chart."""
+    def _begun(self, seconds: float) -> _Position:
+        """For the next frame and so much chart."""
         source, judged = self.source, self._judged
         segment, t = source.place()
         begin = t - seconds
@@ -246,20 +254,18 @@ class Player:
             checkpoint = first
         if checkpoint is not None and (is_near or judged.reaches(segment, begin)):
             first_t = checkpoint.t
-            past = (snapshot for snapshot in source.past(t - first_t) if snapshot.t >= first_t)
-            return Monitor(source.interval_s, after=checkpoint.judgement), past, True
-        if checkpoint is None and segment == 0 and is_near:
-            return Monitor(source.interval_s), source.past(float("inf")), True
-        return Monitor(source.interval_s), source.past(seconds), False
+            since = (snapshot for snapshot in source.past(t - first_t) if snapshot.t >= first_t)
+            return _Position(Monitor(source.interval_s, after=checkpoint.judgement), since, seconds, is_exact=True)
+        is_exact = checkpoint is None and segment == 0 and is_near
+        past = source.past(float("inf") if is_exact else seconds)
+        return _Position(Monitor(source.interval_s), past, seconds, is_exact)
 
     def _rebuild(self) -> None:
         """After a jump: a monitor on what two minutes of chart need; more follows."""
-        self._jumped = False
-        self._whole = None
-        self._monitor, past, self._is_exact = self._begun(QUICK_S)
-        for snapshot in past:
-            self._monitor.feed(snapshot)
-        self._covered_s = QUICK_S
+        self._jumped, self._whole = False, None
+        self._shown = self._begun(QUICK_S)
+        for snapshot in self._shown.past:
+            self._shown.monitor.feed(snapshot)
 
     def _wanted_s(self) -> float:
         return max(HISTORY_S, CHART_MARGIN * self._chart_s)
@@ -268,23 +274,17 @@ class Player:
         """Whether charts lack past, or the walk has come to where the monitor can go on from it."""
         if self._jumped or self.frame is None:
             return False
-        if self._covered_s < self._wanted_s():
+        if self._shown.covered_s < self._wanted_s():
             return True
-        return not self._is_exact and self._judged.reaches(*self.source.place())
-
-    def _begin_whole(self) -> None:
-        self._whole_s = self._wanted_s()
-        self._whole, self._whole_past, self._whole_is_exact = self._begun(self._whole_s)
-        self._since_jump = []
+        return not self._shown.is_exact and self._judged.reaches(*self.source.place())
 
     def _take_over(self) -> bool:
         assert self._whole is not None
-        self._monitor, self._whole = self._whole, None
-        self._is_exact, self._covered_s = self._whole_is_exact, self._whole_s
+        self._shown, self._whole = self._whole, None
         for snapshot in self._since_jump:
-            self._monitor.feed(snapshot)
+            self._shown.monitor.feed(snapshot)
         self._since_jump = []
-        self.frame = self._monitor.latest or self.frame
+        self.frame = self._shown.monitor.latest or self.frame
         return True
 
     def _differs(self) -> str:
@@ -303,14 +303,11 @@ class Player:
             # What was being collected then was not judged otherwise.
             if at and recorded[at - 1][1] != COLLECTING and recorded[at - 1][1:] != (d.verdict, d.busy_not_working):
                 other.append((d.index, *recorded[at - 1][1:]))
-        if not other:
-            return ""
         words = [
             f"GPU {gpu} {f'{NOT_WORKING_ALARM}: ' if flag else ''}{titles().get(verdict, verdict)}"
-            for gpu, verdict, flag in other[:MOST_NAMED]
+            for gpu, verdict, flag in other
         ]
-        unnamed = f", {len(other) - MOST_NAMED} more" if len(other) > MOST_NAMED else ""
-        return f"recorded as {', '.join(words)}{unnamed}"
+        return f"recorded as {_named(words)}" if words else ""
 
     def _read_recorded(self) -> dict[int, list[tuple[float, str, str | None]]]:
         """The verdicts that were recorded by GPU; none where a clock was set back, for then a time says too little."""
@@ -324,6 +321,12 @@ class Player:
             last_t = event.t
             verdicts_of_gpu.setdefault(event.gpu, []).append((event.t, event.verdict, event.flag))
         return verdicts_of_gpu
+
+
+def _named(words: list[str]) -> str:
+    """The first few, and how many more there are."""
+    more = [f"{len(words) - MOST_NAMED} more"] if len(words) > MOST_NAMED else []
+    return ", ".join([*words[:MOST_NAMED], *more])
 
 
 # What a screen shows: a live run, that run's own past while it is paused, or a recording.
