@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,25 +27,26 @@ class TraceMaker:
         self.free = 0
         self._correlation = 100 + 1_000_000 * device
 
-    def span(self, name: str, begin: int, end: int, cat: str = "cpu_op", tid: int = MAIN) -> None:
+    def _event(self, cat: str, name: str, pid: int, tid: int, begin: int, length: int, **more: Any) -> None:
         self.events.append(
-            {"ph": "X", "cat": cat, "name": name, "pid": 4000, "tid": tid, "ts": begin, "dur": end - begin}
+            {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid, "ts": begin, "dur": length, **more}
         )
+
+    def span(self, name: str, begin: int, end: int, cat: str = "cpu_op", tid: int = MAIN) -> None:
+        self._event(cat, name, 4000, tid, begin, end - begin)
+
+    def steps(self, many: int, name: str = "ProfilerStep#{}", ahead: int | None = None) -> Iterator[int]:
+        """A range around each turn of a loop. ``ahead`` is how much sooner than the GPU the host ends a step."""
+        for step in range(many):
+            begin = self.t
+            yield step
+            if ahead is not None:
+                self.t = max(self.t, self.free - ahead)
+            self.span(name.format(step), begin, self.t, "user_annotation")
 
     def call(self, name: str, begin: int, end: int, correlation: int | None = None, tid: int = MAIN) -> None:
         args = {} if correlation is None else {"cbid": 211, "correlation": correlation}
-        self.events.append(
-            {
-                "ph": "X",
-                "cat": "cuda_runtime",
-                "name": name,
-                "pid": 4000,
-                "tid": tid,
-                "ts": begin,
-                "dur": end - begin,
-                "args": args,
-            }
-        )
+        self._event("cuda_runtime", name, 4000, tid, begin, end - begin, args=args)
 
     def work(
         self,
@@ -57,26 +59,12 @@ class TraceMaker:
         blocks: float = 2.0,
         **more: Any,
     ) -> None:
-        args: dict[str, Any] = {
-            "device": self.device,
-            "stream": more.pop("stream", self.stream),
-            "correlation": correlation,
-        }
+        stream = more.pop("stream", self.stream)
+        args: dict[str, Any] = {"device": self.device, "stream": stream, "correlation": correlation}
         if cat == "kernel":
             args |= {"blocks per SM": blocks, "warps per SM": blocks * 8, "grid": [round(blocks * self.sms), 1, 1]}
             args |= {"est. achieved occupancy %": 40}
-        self.events.append(
-            {
-                "ph": "X",
-                "cat": cat,
-                "name": name,
-                "pid": self.device,
-                "tid": self.stream,
-                "ts": begin,
-                "dur": length,
-                "args": args | more,
-            }
-        )
+        self._event(cat, name, self.device, self.stream, begin, length, args=args | more)
 
     def launch(self, name: str = "void at::native::add_kernel<float>(int)", length: int = 100, **more: Any) -> None:
         """One launch of 4 µs (or ``inside``) within its operator, and the kernel when the stream is free.
@@ -131,15 +119,7 @@ def _compute(maker: TraceMaker, end: int) -> None:
     _queued(maker, end, length=500)
 
 
-def _single_process(maker: TraceMaker, end: int) -> None:
-    _loading(maker, end, "_SingleProcessDataLoaderIter")
-
-
-def _workers(maker: TraceMaker, end: int) -> None:
-    _loading(maker, end, "_MultiProcessingDataLoaderIter")
-
-
-def _loading(maker: TraceMaker, end: int, iterator: str) -> None:
+def _loading(maker: TraceMaker, end: int, iterator: str = "_SingleProcessDataLoaderIter") -> None:
     maker.wait(None)
     begin = maker.t
     maker.span("aten::stack", begin + 2000, begin + 7000)
@@ -201,8 +181,8 @@ def _low_sm(maker: TraceMaker, end: int) -> None:
 
 
 CAUSES: dict[str, tuple[Body, str]] = {
-    "single_process": (_single_process, "main_process"),
-    "workers": (_workers, "dataloader_wait"),
+    "single_process": (_loading, "main_process"),
+    "workers": (partial(_loading, iterator="_MultiProcessingDataLoaderIter"), "dataloader_wait"),
     "launch_bound": (_launch_bound, "main_process"),
     "sync_points": (_sync_points, "main_process"),
     "allocator": (_allocator, "main_process"),
@@ -219,12 +199,11 @@ def planted(cause: str, *, steps: int = 6, device: int = 0, **beside: Any) -> di
     """A trace of a job with one cause, as the file's object."""
     maker = TraceMaker(device=device)
     body, _ = CAUSES[cause]
-    for step in range(steps):
+    for _ in maker.steps(steps):
         begin = maker.t
         body(maker, max(begin, maker.free) + STEP_US)
         # A launch waits where the queue is full, without a call that says so.
         maker.t = max(maker.t, begin + 100, maker.free - 2000)
-        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
     return maker.document(**beside)
 
 

@@ -10,17 +10,10 @@ import pytest
 
 from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.columns import TraceError, intersect, length_by, subtract, touching, union
-from gputop.features.traces.kernel_names import short_name
 from gputop.features.traces.timeline import CAUSES
-from gputop.features.traces.trace_analysis import StepChoice, analyse
-from gputop.features.traces.trace_report import Measures
+from gputop.features.traces.trace_analysis import analyse
+from tests.features.traces.conftest import Judge
 from tests.support.synthetic_trace import TraceMaker, planted, written
-
-
-def measures(path: Path, document: Any, choice: StepChoice | None = None) -> Measures:
-    (gpu,) = analyse(read_chrome(str(written(path, document))), choice)
-    return gpu.measures
-
 
 # --- the oracle -----------------------------------------------------------------------------------------------------
 
@@ -119,9 +112,9 @@ def at_launch(t: int, first: int, after: dict[str, Any], call: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_shares_causes_and_the_sm_bound_are_those_of_a_timeline_of_microseconds(seed: int, tmp_path: Path) -> None:
+def test_shares_causes_and_the_sm_bound_are_those_of_a_timeline_of_microseconds(seed: int, judge: Judge) -> None:
     maker = random_job(seed)
-    m = measures(tmp_path / "t.json", maker.document())
+    m = judge(maker).measures
     right = brute_force(maker.events)
     for name, share in {**m.share_pct, **m.idle_cause_pct, "sm": m.sm_high_pct}.items():
         assert share == pytest.approx(right[name], abs=1e-6), name
@@ -129,7 +122,7 @@ def test_shares_causes_and_the_sm_bound_are_those_of_a_timeline_of_microseconds(
     assert sum(m.idle_cause_pct.values()) == pytest.approx(m.share_pct["idle"])
 
 
-def test_time_in_a_loader_goes_before_the_allocator_and_the_sync_before_it(tmp_path: Path) -> None:
+def test_time_in_a_loader_goes_before_the_allocator_and_the_sync_before_it(judge: Judge) -> None:
     maker = TraceMaker()
     maker.launch(length=50)
     maker.wait()
@@ -138,7 +131,7 @@ def test_time_in_a_loader_goes_before_the_allocator_and_the_sync_before_it(tmp_p
     maker.call("cudaMalloc", begin + 50, begin + 150)
     maker.t = begin + 200
     maker.launch(length=50)
-    m = measures(tmp_path / "t.json", maker.document())
+    m = judge(maker).measures
     idle_us = {cause: round(share / 100.0 * m.window_ms * 1000.0) for cause, share in m.idle_cause_pct.items()}
     assert (idle_us["data"], idle_us["allocator"]) == (100, 50)
     assert idle_us["after_sync"] == begin - maker_end(maker) + 51
@@ -152,53 +145,47 @@ def maker_end(maker: TraceMaker) -> int:
 # --- steps ----------------------------------------------------------------------------------------------------------
 
 
-def test_steps_tile_the_window_and_a_chosen_part_of_them_is_analysed_alone(tmp_path: Path) -> None:
+def test_steps_tile_the_window_and_a_chosen_part_of_them_is_analysed_alone(judge: Judge) -> None:
     document = planted("single_process", steps=6)
-    whole = measures(tmp_path / "t.json", document)
+    whole = judge(document).measures
     assert [row.name for row in whole.steps_table] == [f"#{n}" for n in range(6)]
     assert sum(row.ms for row in whole.steps_table) == pytest.approx(whole.window_ms)
     assert whole.steps_table[0].flag == "first"
-    part = measures(tmp_path / "t.json", document, StepChoice(first=2, last=3))
+    part = judge(document, first=2, last=3).measures
     assert [row.name for row in part.steps_table] == ["#2", "#3"]
     assert part.window_ms == pytest.approx(sum(row.ms for row in whole.steps_table[2:4]))
     with pytest.raises(TraceError, match=r"no step 7–9: it has 0–5"):
-        measures(tmp_path / "t.json", document, StepChoice(first=7, last=9))
+        judge(document, first=7, last=9)
 
 
-def test_a_step_over_twice_the_median_is_flagged(tmp_path: Path) -> None:
+def test_a_step_over_twice_the_median_is_flagged(judge: Judge) -> None:
     maker = TraceMaker()
-    for step, length in enumerate((100, 100, 100, 500, 100)):
-        begin = maker.t
-        maker.launch(length=length)
+    for step in maker.steps(5):
+        maker.launch(length=500 if step == 3 else 100)
         maker.wait()
-        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
-    assert [row.flag for row in measures(tmp_path / "t.json", maker.document()).steps_table] == [
-        "first", None, None, "slow", None,
-    ]  # fmt: skip
+    assert [row.flag for row in judge(maker).measures.steps_table] == ["first", None, None, "slow", None]
 
 
-def test_steps_can_be_named_ranges_and_a_wrong_name_lists_those_there_are(tmp_path: Path) -> None:
+def test_steps_can_be_named_ranges_and_a_wrong_name_lists_those_there_are(judge: Judge) -> None:
     maker = TraceMaker()
-    for _ in range(3):
-        begin = maker.t
+    for _ in maker.steps(3, "train"):
         maker.launch(length=100)
         maker.wait()
-        maker.span("train", begin, maker.t, "user_annotation")
     document = maker.document()
-    assert measures(tmp_path / "t.json", document).steps_table == ()
-    assert len(measures(tmp_path / "t.json", document, StepChoice("train")).steps_table) == 3
+    assert judge(document).measures.steps_table == ()
+    assert len(judge(document, "train").measures.steps_table) == 3
     with pytest.raises(TraceError, match="no range called 'tran'; it has 'train'"):
-        measures(tmp_path / "t.json", document, StepChoice("tran"))
+        judge(document, "tran")
 
 
-def test_a_wait_for_work_from_before_the_trace_is_unknown_and_not_idle_by_the_host(tmp_path: Path) -> None:
+def test_a_wait_for_work_from_before_the_trace_is_unknown_and_not_idle_by_the_host(judge: Judge) -> None:
     maker = TraceMaker()
     begin = maker.t
     maker.call("cudaStreamSynchronize", begin, begin + 500)
     maker.t += 600
     maker.launch(length=1000)
     maker.span("ProfilerStep#3", begin, maker.t, "user_annotation")
-    m = measures(tmp_path / "t.json", maker.document())
+    m = judge(maker).measures
     assert m.idle_cause_pct["unknown"] / 100.0 * m.window_ms == pytest.approx(0.5)
     assert m.idle_cause_pct["launching"] / 100.0 * m.window_ms == pytest.approx(0.101)
 
@@ -206,8 +193,8 @@ def test_a_wait_for_work_from_before_the_trace_is_unknown_and_not_idle_by_the_ho
 # --- what else is shown ---------------------------------------------------------------------------------------------
 
 
-def test_underneath_names_the_deepest_thing_open_and_never_the_step(tmp_path: Path) -> None:
-    m = measures(tmp_path / "t.json", planted("single_process"))
+def test_underneath_names_the_deepest_thing_open_and_never_the_step(judge: Judge) -> None:
+    m = judge(planted("single_process")).measures
     names = {row.name: row.pct for row in m.under}
     assert [row.name for row in m.under[:2]] == ["aten::stack", "_SingleProcessDataLoaderIter.__next__"]
     assert not any(name.startswith("ProfilerStep") for name in names)
@@ -216,8 +203,8 @@ def test_underneath_names_the_deepest_thing_open_and_never_the_step(tmp_path: Pa
     assert m.gaps[0].under[0].name == "aten::stack"
 
 
-def test_only_waits_with_idle_time_after_them_cost_anything(tmp_path: Path) -> None:
-    (row,) = measures(tmp_path / "t.json", planted("sync_points")).syncs
+def test_only_waits_with_idle_time_after_them_cost_anything(judge: Judge) -> None:
+    (row,) = judge(planted("sync_points")).measures.syncs
     assert row.op == "aten::item" and row.idle_after_ms > 40.0
     maker = TraceMaker()
     maker.launch(length=500)
@@ -226,24 +213,24 @@ def test_only_waits_with_idle_time_after_them_cost_anything(tmp_path: Path) -> N
     maker.call("cudaStreamSynchronize", begin, begin + 400)
     maker.t = begin + 410
     maker.launch(length=500)
-    (harmless,) = measures(tmp_path / "t.json", maker.document()).syncs
+    (harmless,) = judge(maker).measures.syncs
     assert (harmless.host_ms, harmless.idle_after_ms) == (pytest.approx(0.4), 0.0)
 
 
-def test_overlap_is_the_part_of_communication_that_runs_beside_compute(tmp_path: Path) -> None:
+def test_overlap_is_the_part_of_communication_that_runs_beside_compute(judge: Judge) -> None:
     maker = TraceMaker()
     maker.work("gemm", 2000, 1000, 1)
     maker.work("vllm::multimem_all_reduce_kernel<bf16>(void*)", 2750, 500, 2, stream=20)
-    m = measures(tmp_path / "t.json", maker.document())
+    m = judge(maker).measures
     assert m.overlap_pct == pytest.approx(50.0)
     assert m.share_pct["comm_exposed"] == pytest.approx(20.0)
 
 
-def test_an_occupancy_of_zero_is_not_shown_as_one(tmp_path: Path) -> None:
+def test_an_occupancy_of_zero_is_not_shown_as_one(judge: Judge) -> None:
     maker = TraceMaker()
     maker.work("sm90_xmma_gemm", 2000, 1000, 1)
     maker.events[-1]["args"]["est. achieved occupancy %"] = 0
-    m = measures(tmp_path / "t.json", maker.document())
+    m = judge(maker).measures
     assert m.occupancy_pct is None and m.kernels[0].occupancy_pct is None
 
 
@@ -253,20 +240,6 @@ def test_two_gpus_in_one_file_are_two_reports(tmp_path: Path) -> None:
     reports = analyse(read_chrome(str(written(tmp_path / "t.json", first))))
     assert [gpu.measures.index for gpu in reports] == [0, 1]
     assert reports[0].measures.share_pct["idle"] < 1.0 < 50.0 < reports[1].measures.share_pct["idle"]
-
-
-@pytest.mark.parametrize(
-    ("kernel", "short"),
-    [
-        ("void at::native::add_kernel<float, int>(int)", "add_kernel"),
-        ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn"),
-        ("void (anonymous namespace)::softmax<c10::Half, 3>(void*)", "softmax"),
-        ("void a::b<c<d<e>>>::f<g>(h)", "f"),
-        ("", ""),
-    ],
-)
-def test_a_kernel_s_name_is_shown_without_its_templates(kernel: str, short: str) -> None:
-    assert short_name(kernel) == short
 
 
 def test_sets_of_intervals() -> None:
@@ -282,7 +255,7 @@ def test_sets_of_intervals() -> None:
     ("after_us", "cause"), [(-1, "launching"), (0, "after_sync"), (2, "after_sync"), (3, "launching")]
 )
 def test_a_wait_counts_where_it_held_the_gpu_s_end_and_two_microseconds_more(
-    after_us: int, cause: str, tmp_path: Path
+    after_us: int, cause: str, judge: Judge
 ) -> None:
     """A wait that had ended longer before the GPU ran empty, or began after it, did not drain the queue."""
     maker = TraceMaker()
@@ -294,5 +267,5 @@ def test_a_wait_counts_where_it_held_the_gpu_s_end_and_two_microseconds_more(
         maker.call("cudaStreamSynchronize", empty + 5, empty + 9)
     maker.t = empty + 100
     maker.launch(length=100)
-    m = measures(tmp_path / "t.json", maker.document())
+    m = judge(maker).measures
     assert m.idle_cause_pct[cause] > 30.0

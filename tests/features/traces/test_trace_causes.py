@@ -12,16 +12,12 @@ from gputop.features.traces.chrome import read_chrome
 from gputop.features.traces.columns import Collective, TraceError, is_communication
 from gputop.features.traces.kernel_names import category, short_name
 from gputop.features.traces.kernels import bus_factor, link_of, message_bytes, operation_of
-from gputop.features.traces.trace_analysis import StepChoice, analyse
+from gputop.features.traces.trace_analysis import analyse
 from gputop.features.traces.trace_report import TraceGpuReport
 from gputop.features.traces.trace_steps import phase_of
+from tests.features.traces.conftest import Judge
 from tests.support.command import trace_said
 from tests.support.synthetic_trace import TraceMaker, planted, written
-
-
-def judge(path: Path, document: Any, choice: StepChoice | None = None) -> TraceGpuReport:
-    (report,) = analyse(read_chrome(str(written(path / "t.json", document))), choice)
-    return report
 
 
 def idle_us(report: TraceGpuReport, cause: str) -> int:
@@ -29,44 +25,41 @@ def idle_us(report: TraceGpuReport, cause: str) -> int:
     return round(m.idle_cause_pct[cause] / 100.0 * m.window_ms * 1000.0)
 
 
-def test_a_launch_call_of_400_ms_loads_a_module_and_is_no_slow_launching(tmp_path: Path) -> None:
+def test_a_launch_call_of_400_ms_loads_a_module_and_is_no_slow_launching(judge: Judge) -> None:
     maker = TraceMaker()
     maker.launch(length=1000)
     maker.launch(length=1000, inside=400_000, latency=400_008)
-    report = judge(tmp_path, maker.document())
+    report = judge(maker)
     assert idle_us(report, "module_load") == pytest.approx(399_000, abs=50)
     assert idle_us(report, "launch_latency") < 60
     assert (report.verdict.id, report.verdict.level) == ("startup", "info")
     assert "warm-up" in report.verdict.remedy and "CUDA graphs" not in report.verdict.remedy
 
 
-def stepped(tmp_path: Path, slow: set[int], call: str = "cudaMalloc", us: int = 60_000) -> TraceGpuReport:
+def stepped(judge: Judge, slow: set[int], call: str = "cudaMalloc", us: int = 60_000) -> TraceGpuReport:
     """Four steps of 100 ms of kernels; in some of them a call of 60 ms comes first."""
     maker = TraceMaker()
-    for step in range(4):
-        begin = maker.t
+    for step in maker.steps(4, ahead=100):
         if step in slow:
             maker.t = max(maker.t, maker.free)
             maker.call(call, maker.t, maker.t + us)
             maker.t += us
         for _ in range(100):
             maker.launch(length=1000)
-        maker.t = max(maker.t, maker.free - 100)
-        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
-    return judge(tmp_path, maker.document())
+    return judge(maker)
 
 
-def test_memory_that_is_allocated_in_several_steps_is_the_loop_s_and_in_one_step_the_start_s(tmp_path: Path) -> None:
-    loop = stepped(tmp_path, {1, 2, 3})
+def test_memory_that_is_allocated_in_several_steps_is_the_loop_s_and_in_one_step_the_start_s(judge: Judge) -> None:
+    loop = stepped(judge, {1, 2, 3})
     assert (loop.verdict.id, loop.verdict.cause, loop.verdict.level) == ("main_process", "allocator", "yellow")
     assert "in the loop" in loop.verdict.headline and not loop.measures.once
-    start = stepped(tmp_path, {1}, us=300_000)
+    start = stepped(judge, {1}, us=300_000)
     assert (start.verdict.id, start.verdict.level) == ("startup", "info")
     assert start.verdict.headline == "STARTING UP: once: cudaMalloc 300 ms, 43 % of the time"
     assert start.measures.share_pct["idle"] == pytest.approx(43.0, abs=1.0)
 
 
-def test_what_happened_once_hides_nothing_that_comes_again(tmp_path: Path) -> None:
+def test_what_happened_once_hides_nothing_that_comes_again(judge: Judge) -> None:
     """A start of 4 s, and a loop that waits a third of the time: it is the cause, the start stands beside it."""
     maker = TraceMaker()
     maker.launch(length=1000)
@@ -77,94 +70,92 @@ def test_what_happened_once_hides_nothing_that_comes_again(tmp_path: Path) -> No
         maker.t = maker.free + 10
         maker.wait()
         maker.t += 20_000
-    said = (report := judge(tmp_path, maker.document())).verdict
+    said = (report := judge(maker)).verdict
     assert (said.id, said.level) == ("main_process", "yellow") and "in the loop" not in said.headline
     assert said.evidence[-1] == "once: cudaFree 4.0 s (45 %): in no share of this"
     assert report.measures.share_pct["idle"] > 60.0
 
 
-def test_without_steps_memory_that_is_allocated_often_is_told_without_a_loop(tmp_path: Path) -> None:
+def test_without_steps_memory_that_is_allocated_often_is_told_without_a_loop(judge: Judge) -> None:
     maker = TraceMaker()
     for _ in range(50):
         maker.t = max(maker.t, maker.free)
         maker.call("cudaMalloc", maker.t, maker.t + 2_000)
         maker.t += 2_000
         maker.launch(length=1_000)
-    said = judge(tmp_path, maker.document()).verdict
+    said = judge(maker).verdict
     assert (said.id, said.cause, said.level) == ("main_process", "allocator", "red")
     assert "it allocates device memory again and again" in said.headline
 
 
-def test_two_long_calls_of_a_start_make_no_loop_where_no_steps_are(tmp_path: Path) -> None:
+def test_two_long_calls_of_a_start_make_no_loop_where_no_steps_are(judge: Judge) -> None:
     maker = TraceMaker()
     for us in (5_179_000, 2_810_000):
         maker.launch(length=1_000_000)
         maker.call("cudaFree", maker.free + 10, maker.free + us)
         maker.t = maker.free + us
     maker.launch(length=6_000_000)
-    said = judge(tmp_path, maker.document()).verdict
+    said = judge(maker).verdict
     assert (said.id, said.level) == ("startup", "info")
 
 
-def test_a_step_begins_where_its_gpu_was_seen_if_it_worked_on_what_the_file_does_not_hold(tmp_path: Path) -> None:
+def test_a_step_begins_where_its_gpu_was_seen_if_it_worked_on_what_the_file_does_not_hold(judge: Judge) -> None:
     """A server launches a step while its GPU runs the one before, which was launched before the trace began."""
     maker = TraceMaker()
-    begin = maker.t
     maker.free = maker.t + 150_000
-    for _ in range(150):
-        maker.launch(length=1_000)
-    maker.span("execute_context_0", begin, maker.t, "user_annotation")
-    report = judge(tmp_path, maker.document(), StepChoice("execute_"))
+    for _ in maker.steps(1, "execute_context_0"):
+        for _ in range(150):
+            maker.launch(length=1_000)
+    report = judge(maker, "execute_")
     assert report.measures.window_ms == pytest.approx(150.0)
     assert report.measures.share_pct["idle"] == 0.0 and report.verdict.level != "red"
 
 
-def test_a_step_whose_first_launch_is_late_keeps_what_lies_before_it(tmp_path: Path) -> None:
+def test_a_step_whose_first_launch_is_late_keeps_what_lies_before_it(judge: Judge) -> None:
     maker = TraceMaker()
-    begin = maker.t
-    maker.t += 100_000
-    for _ in range(100):
-        maker.launch(length=1_000)
-    maker.span("step", begin, maker.t, "user_annotation")
-    report = judge(tmp_path, maker.document(), StepChoice("step"))
+    for _ in maker.steps(1, "step"):
+        maker.t += 100_000
+        for _ in range(100):
+            maker.launch(length=1_000)
+    report = judge(maker, "step")
     assert report.measures.share_pct["idle"] == pytest.approx(50.0, abs=0.1)
     assert report.verdict.level == "red"
 
 
-def test_without_steps_the_window_begins_at_the_first_kernel_and_the_copies_right_before_it(tmp_path: Path) -> None:
+def test_without_steps_the_window_begins_at_the_first_kernel_and_the_copies_right_before_it(judge: Judge) -> None:
     maker = TraceMaker()
     maker.launch("Memcpy HtoD (Pinned -> Device)", 500, cat="gpu_memcpy")
     maker.t = maker.free + 900_000
     maker.launch("Memcpy HtoD (Pinned -> Device)", 700, cat="gpu_memcpy")
     maker.launch(length=100_000)
-    assert judge(tmp_path, maker.document()).measures.window_ms == pytest.approx(100.7)
+    assert judge(maker).measures.window_ms == pytest.approx(100.7)
 
 
-def test_the_loading_of_a_module_by_a_call_of_its_own_counts_as_that(tmp_path: Path) -> None:
+def test_the_loading_of_a_module_by_a_call_of_its_own_counts_as_that(judge: Judge) -> None:
     maker = TraceMaker()
     maker.launch(length=1000)
     begin = maker.free + 10
     maker.call("cuModuleLoadData", begin, begin + 3_000)
     maker.t = begin + 3_000
     maker.launch(length=1000)
-    assert idle_us(judge(tmp_path, maker.document()), "module_load") == 3_000
+    assert idle_us(judge(maker), "module_load") == 3_000
 
 
-def test_a_graph_s_launch_that_takes_long_loads_nothing(tmp_path: Path) -> None:
+def test_a_graph_s_launch_that_takes_long_loads_nothing(judge: Judge) -> None:
     maker = TraceMaker()
     maker.launch(length=1000)
     maker.call("cudaGraphLaunch", maker.free + 10, maker.free + 3_010, 7)
     maker.work("k", maker.free + 3_010, 1000, 7)
-    report = judge(tmp_path, maker.document())
+    report = judge(maker)
     assert (idle_us(report, "module_load"), idle_us(report, "launch_latency")) == (0, 3_000)
 
 
-def test_a_kernel_that_waits_400_ms_for_an_event_waits_on_the_device_and_no_host_is_blamed(tmp_path: Path) -> None:
+def test_a_kernel_that_waits_400_ms_for_an_event_waits_on_the_device_and_no_host_is_blamed(judge: Judge) -> None:
     maker = TraceMaker()
     maker.launch("first_kernel", length=1000)
     maker.t = maker.free + 40
     maker.launch("waiting_kernel", length=9000, latency=400_000, stream=3)
-    report = judge(tmp_path, maker.document())
+    report = judge(maker)
     assert idle_us(report, "dependency") == pytest.approx(400_000 - 54, abs=1)
     assert (idle_us(report, "launching"), idle_us(report, "launch_latency")) == (41, 54)
     assert (report.verdict.id, report.verdict.level) == ("no_bottleneck_seen", "grey")
@@ -173,59 +164,52 @@ def test_a_kernel_that_waits_400_ms_for_an_event_waits_on_the_device_and_no_host
     assert (row.kernel, row.stream, row.after_stream, row.times) == ("waiting_kernel", 3, 7, 1)
 
 
-def test_a_wait_inside_of_a_graph_says_so_and_is_not_called_unseen(tmp_path: Path) -> None:
+def test_a_wait_inside_of_a_graph_says_so_and_is_not_called_unseen(judge: Judge) -> None:
     maker = TraceMaker()
     maker.call("cudaGraphLaunch", 1000, 1020, 7)
     for n in range(10):
         maker.work("node", 2000 + n * 1000, 100, 7)
-    report = judge(tmp_path, maker.document())
+    report = judge(maker)
     assert report.verdict.id == "stream_wait" and report.verdict.confidence == "medium"
     assert "waits inside of a graph before node, after node: 9 ×" in report.verdict.evidence[1]
 
 
-def test_200_ms_of_python_before_a_launch_is_other_work_with_its_name_and_remedy(tmp_path: Path) -> None:
+def test_200_ms_of_python_before_a_launch_is_other_work_with_its_name_and_remedy(judge: Judge) -> None:
     maker = TraceMaker()
-    for step in range(4):
-        begin = maker.t
+    for _ in maker.steps(4, ahead=100):
         maker.wait()
         maker.span("image_transforms.py(390): normalize", maker.t, maker.t + 200_000, "python_function")
         maker.t += 200_000
         for _ in range(100):
             maker.launch(length=1000)
-        maker.t = max(maker.t, maker.free - 100)
-        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
-    said = judge(tmp_path, maker.document()).verdict
+    said = judge(maker).verdict
     assert (said.id, said.cause) == ("main_process", "host_work")
     assert "it does other work before it launches" in said.headline
     assert any("image_transforms.py(390): normalize 6" in line for line in said.evidence)
     assert "DataLoader" in said.remedy and "CUDA graphs" not in said.remedy
 
 
-def test_two_known_causes_of_less_than_half_each_are_not_called_unseen(tmp_path: Path) -> None:
+def test_two_known_causes_of_less_than_half_each_are_not_called_unseen(judge: Judge) -> None:
     maker = TraceMaker()
-    for step in range(6):
-        begin = maker.t
+    for _ in maker.steps(6):
         maker.t = max(maker.t, maker.free) + 4_000
         maker.launch(length=1000)
         maker.launch("waiting", length=1000, latency=5_000)
         maker.t = maker.free - 50
-        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
-    m, said = (report := judge(tmp_path, maker.document())).measures, report.verdict
+    m, said = (report := judge(maker)).measures, report.verdict
     assert m.share_pct["idle"] / 2.0 > m.idle_cause_pct["dependency"] > 20.0
     assert said.id == "main_process" and said.cause == "launch_bound"
 
 
-def test_the_best_case_of_late_launches_lets_other_streams_run_beside_the_busiest(tmp_path: Path) -> None:
+def test_the_best_case_of_late_launches_lets_other_streams_run_beside_the_busiest(judge: Judge) -> None:
     """Alternating work on two streams, each launched late: a host in time would have them side by side."""
     maker = TraceMaker()
-    for step in range(4):
-        begin = maker.t
+    for _ in maker.steps(4):
         for n in range(20):
             maker.t = max(maker.t, maker.free + 300)
             maker.launch("gemm" if n % 2 else "ncclDevKernel_AllReduce", 400, stream=7 if n % 2 else 20)
         maker.t = maker.free
-        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
-    report = judge(tmp_path, maker.document())
+    report = judge(maker)
     m = report.measures
     assert report.verdict.cause == "launch_bound"
     assert m.other_streams_pct == pytest.approx(28.5, abs=1.0)
@@ -233,31 +217,29 @@ def test_the_best_case_of_late_launches_lets_other_streams_run_beside_the_busies
 
 
 def test_what_no_rule_takes_is_named_by_its_largest_loss_and_fails_a_gate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    judge: Judge, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Three losses below 20 % each are 42 % together."""
     maker = TraceMaker()
-    for step in range(4):
-        begin = maker.t
+    for _ in maker.steps(4):
         maker.free = max(maker.free, maker.t + 20)
         maker.launch("gemm", 5_500)
         maker.launch("ncclDevKernel_AllReduce", 1_850)
         maker.launch("Memcpy DtoD (Device -> Device)", 950, cat="gpu_memcpy")
         maker.t = maker.free + 1_600
-        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
     path = str(written(tmp_path / "t.json", maker.document()))
     status, text = trace_said(capsys, path)
     assert status == 1
     assert "COMMUNICATION: 58 % compute; the largest loss is communication, 19 %" in text
-    said = judge(tmp_path, maker.document()).verdict
+    said = judge(maker).verdict
     assert (said.id, said.level, said.cause) == ("communication", "yellow", "communication")
 
 
-def test_a_file_of_nothing_but_a_memset_is_too_little_to_judge(tmp_path: Path) -> None:
+def test_a_file_of_nothing_but_a_memset_is_too_little_to_judge(judge: Judge) -> None:
     maker = TraceMaker()
     maker.launch("Memset (Device)", 2, cat="gpu_memset")
     with pytest.raises(TraceError, match="too little GPU work to judge"):
-        judge(tmp_path, maker.document())
+        judge(maker)
 
 
 # --- names ----------------------------------------------------------------------------------------------------------
@@ -291,6 +273,8 @@ FUSED = (
         ("triton_poi_fused_addmm_gelu_view_15", "triton_poi_fused_addmm_gelu_view_15", "elementwise"),
         ("void fbgemm_gpu::linearize_index_kernel<int>(int)", "linearize_index_kernel", "other"),
         ("ampere_sgemm_128x64_tn", "ampere_sgemm_128x64_tn", "gemm"),
+        ("void (anonymous namespace)::softmax<c10::Half, 3>(void*)", "softmax", "reduction"),
+        ("void a::b<c<d<e>>>::f<g>(h)", "f", "other"), ("", "", "other"),
         ("void at::native::(anonymous namespace)::batch_norm_backward<float>(float)", "batch_norm_backward",
          "normalisation"),
     ],
@@ -323,10 +307,9 @@ def test_hostile_names_are_read_in_time_and_end_somewhere() -> None:
 def server(iterations: list[tuple[str, int]]) -> dict[str, Any]:
     maker = TraceMaker()
     for name, length in iterations:
-        begin = maker.t
-        maker.launch(length=length)
-        maker.wait()
-        maker.span(name, begin, maker.t, "user_annotation")
+        for _ in maker.steps(1, name):
+            maker.launch(length=length)
+            maker.wait()
     return maker.document()
 
 

@@ -146,13 +146,11 @@ def test_what_a_trace_says_reaches_neither_terminal_nor_page_unescaped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     maker = TraceMaker()
-    for step in range(3):
-        begin = maker.t
-        maker.span(NASTY, begin, begin + 900)
+    for _ in maker.steps(3):
+        maker.span(NASTY, maker.t, maker.t + 900)
         maker.t += 1000
         maker.launch(NASTY, 300)
         maker.wait(None)
-        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
     document = maker.document()
     document["deviceProperties"][0]["name"] = NASTY
     path = str(written(tmp_path / "t<b>.json", document))
@@ -259,11 +257,9 @@ def test_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def steps_of(length_us: int, gpu: str = "NVIDIA A100-SXM4-80GB") -> dict[str, Any]:
     """Five steps of one kernel that takes so long."""
     maker = TraceMaker()
-    for step in range(5):
-        begin = maker.t
+    for _ in maker.steps(5):
         maker.launch(length=length_us)
         maker.wait()
-        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
     document = maker.document()
     document["deviceProperties"][0]["name"] = gpu
     return document

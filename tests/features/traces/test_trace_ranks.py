@@ -19,15 +19,13 @@ def ranks(tmp_path: Path, durations: dict[int, int], *, calls: int = 20) -> str:
     longest = max(durations.values())
     for rank, compute in durations.items():
         maker = TraceMaker()
-        for step in range(calls if rank else 20):
-            begin = maker.t
+        for step in maker.steps(calls if rank else 20):
             maker.free = max(maker.free, maker.t + 10)
             maker.launch("gemm", compute)
             said = {"Collective name": "allreduce", "Process Group Name": "0", "Seq": step}
             # Another clock on each host: nothing may depend on it.
             maker.launch("ncclDevKernel_AllReduce", longest - compute + 100, **said)
             maker.t = maker.free - 5
-            maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
         for event in maker.events:
             event["ts"] += 777 * rank
         written(tmp_path / f"rank{rank}.json", maker.document(distributedInfo={"rank": rank, "world_size": 4}))
@@ -73,15 +71,13 @@ def all_to_all(tmp_path: Path, announced: str, *, slow: int = 2) -> str:
     """Ranks whose only collectives run as SendRecv kernels without arguments; one of them computes longer."""
     for rank in range(4):
         maker = TraceMaker()
-        for step in range(20):
-            begin = maker.t
+        for _ in maker.steps(20):
             maker.free = max(maker.free, maker.t + 10)
             compute = 1400 if rank == slow else 1000
             maker.launch("gemm", compute)
             maker.span(announced, maker.t, maker.t + 5, "user_annotation")
             maker.launch("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", 1500 - compute)
             maker.t = maker.free - 5
-            maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
         written(tmp_path / f"rank{rank}.json", maker.document(distributedInfo={"rank": rank, "world_size": 4}))
     return str(tmp_path)
 
@@ -101,8 +97,7 @@ def grouped(tmp_path: Path, groups: dict[int, str], late: dict[int, int], steps:
     a rank in every n-th step for a negative number."""
     for rank, group in groups.items():
         maker = TraceMaker()
-        for step in range(steps):
-            begin = maker.t
+        for step in maker.steps(steps):
             maker.free = max(maker.free, maker.t + 10)
             more = {r: us if us > 0 else (-us if step % len(late) == r % len(late) else 0) for r, us in late.items()}
             longest = max(more.get(other, 0) for other, its in groups.items() if its == group)
@@ -110,7 +105,6 @@ def grouped(tmp_path: Path, groups: dict[int, str], late: dict[int, int], steps:
             said = {"Collective name": "allreduce", "Process Group Name": group, "Seq": step}
             maker.launch("ncclDevKernel_AllReduce", 100 + longest - more.get(rank, 0), **said)
             maker.t = maker.free - 5
-            maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
         written(tmp_path / f"rank{rank}.json", maker.document(distributedInfo={"rank": rank, "world_size": 4}))
     return str(tmp_path)
 

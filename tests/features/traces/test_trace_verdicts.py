@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 
 from gputop.diagnosis.catalogue import verdict_rows
-from gputop.features.traces.chrome import read_chrome
-from gputop.features.traces.trace_analysis import analyse
-from gputop.features.traces.trace_report import TraceGpuReport
 from gputop.model.snapshot import GpuSample, ProcessSample
 from gputop.recording.reader import read_snapshots
 from gputop.recording.writer import RecordingWriter
+from tests.features.traces.conftest import Judge
 from tests.support.scenes import Watch, gpu, snap, train, workers
-from tests.support.synthetic_trace import CAUSES, TraceMaker, planted, written
+from tests.support.synthetic_trace import CAUSES, TraceMaker, planted
 
 LOW = {"tensor_active_pct": 1.0}
 RECORDED: dict[str, tuple[GpuSample, Sequence[ProcessSample], str]] = {
@@ -38,14 +36,11 @@ RECORDED: dict[str, tuple[GpuSample, Sequence[ProcessSample], str]] = {
 """The same causes as a recording sees them, and its verdict. Only of workers can it say more than a trace."""
 
 
-def judge(path: Path, document: Any) -> TraceGpuReport:
-    (report,) = analyse(read_chrome(str(written(path, document))))
-    return report
-
-
 @pytest.mark.parametrize("cause", CAUSES)
-def test_each_cause_gets_the_same_verdict_as_a_trace_and_as_a_recording(cause: str, tmp_path: Path) -> None:
-    said = judge(tmp_path / "t.json", planted(cause)).verdict
+def test_each_cause_gets_the_same_verdict_as_a_trace_and_as_a_recording(
+    cause: str, judge: Judge, tmp_path: Path
+) -> None:
+    said = judge(planted(cause)).verdict
     sample, processes, recorded = RECORDED[cause]
     writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
     for tick in range(60):
@@ -64,10 +59,10 @@ def test_each_cause_gets_the_same_verdict_as_a_trace_and_as_a_recording(cause: s
         assert said.flag == shown.busy_not_working
 
 
-def test_every_verdict_is_of_the_catalogue_and_names_its_evidence(tmp_path: Path) -> None:
+def test_every_verdict_is_of_the_catalogue_and_names_its_evidence(judge: Judge) -> None:
     rows = {row.id: row for row in verdict_rows()}
     for cause in CAUSES:
-        said = judge(tmp_path / f"{cause}.json", planted(cause)).verdict
+        said = judge(planted(cause)).verdict
         assert said.title == rows[said.id].title
         assert said.evidence and all(said.evidence)
         assert bool(said.remedy) == (said.level in ("yellow", "red", "info"))
@@ -78,8 +73,8 @@ def test_every_verdict_is_of_the_catalogue_and_names_its_evidence(tmp_path: Path
     [("single_process", "data"), ("workers", "data"), ("launch_bound", "launch_bound"), ("sync_points", "sync_points"),
      ("allocator", "allocator"), ("copies", "transfer"), ("communication", "communication"), ("busy", None)],
 )  # fmt: skip
-def test_the_cause_says_which_fix_the_best_case_is_of(cause: str, narrower: str | None, tmp_path: Path) -> None:
-    report = judge(tmp_path / "t.json", planted(cause))
+def test_the_cause_says_which_fix_the_best_case_is_of(cause: str, narrower: str | None, judge: Judge) -> None:
+    report = judge(planted(cause))
     assert report.verdict.cause == narrower
     if narrower is None:
         assert report.best_case_step_ms is None
@@ -89,16 +84,13 @@ def test_the_cause_says_which_fix_the_best_case_is_of(cause: str, narrower: str 
         assert report.best_case_step_ms == pytest.approx(report.measures.step_median_ms * (1.0 - saved / 100.0))
 
 
-def test_the_best_case_of_a_fix_is_what_the_fixed_job_then_shows(tmp_path: Path) -> None:
-    before = judge(tmp_path / "before.json", planted("single_process"))
+def test_the_best_case_of_a_fix_is_what_the_fixed_job_then_shows(judge: Judge) -> None:
+    before = judge(planted("single_process"))
     maker = TraceMaker()
-    for step in range(6):
-        begin = maker.t
+    for _ in maker.steps(6, ahead=2000):
         for _ in range(24):
             maker.launch(length=500)
-        maker.t = max(maker.t, maker.free - 2000)
-        maker.span(f"ProfilerStep#{step}", begin, maker.t, "user_annotation")
-    after = judge(tmp_path / "after.json", maker.document())
+    after = judge(maker)
     assert before.best_case_step_ms == pytest.approx(after.measures.step_median_ms, rel=0.02)
 
 
@@ -106,46 +98,36 @@ def measured_sm(sm: float, cause: str = "busy") -> dict[str, Any]:
     document = planted(cause)
     last = max(e["ts"] for e in document["traceEvents"])
     key = "sm__cycles_active.avg.pct_of_peak_sustained_elapsed"
-    document["traceEvents"] += [
-        {
-            "ph": "C",
-            "cat": "hardware_counters",
-            "name": key,
-            "pid": "GPU 0 Counters",
-            "tid": 0,
-            "ts": t,
-            "args": {key: sm},
-        }
-        for t in range(2000, last, 1000)
-    ]
+    sample = {"ph": "C", "cat": "hardware_counters", "name": key, "pid": "GPU 0 Counters", "tid": 0, "args": {key: sm}}
+    document["traceEvents"] += [{**sample, "ts": t} for t in range(2000, last, 1000)]
     return document
 
 
 @pytest.mark.parametrize(
     ("sm", "verdict"), [(85.0, "healthy"), (70.0, "working"), (50.0, "half_working"), (20.0, "low_sm")]
 )
-def test_measured_sm_takes_the_place_of_the_bound(sm: float, verdict: str, tmp_path: Path) -> None:
-    report = judge(tmp_path / "t.json", measured_sm(sm))
+def test_measured_sm_takes_the_place_of_the_bound(sm: float, verdict: str, judge: Judge) -> None:
+    report = judge(measured_sm(sm))
     m = report.measures
     assert (m.sm_active_pct, m.sm_high_pct, m.sm_source) == (sm, None, "kineto")
     assert report.verdict.id == verdict
 
 
-def test_products_in_fp32_are_not_called_healthy_however_much_of_the_chip_they_fill(tmp_path: Path) -> None:
+def test_products_in_fp32_are_not_called_healthy_however_much_of_the_chip_they_fill(judge: Judge) -> None:
     document = measured_sm(90.0)
     for event in document["traceEvents"]:
         if event.get("cat") == "kernel":
             event["name"] = "ampere_sgemm_128x64_tn"
-    assert judge(tmp_path / "t.json", document).verdict.id == "working"
+    assert judge(document).verdict.id == "working"
 
 
-def test_a_bound_of_eighty_is_not_called_healthy(tmp_path: Path) -> None:
-    report = judge(tmp_path / "t.json", planted("busy"))
+def test_a_bound_of_eighty_is_not_called_healthy(judge: Judge) -> None:
+    report = judge(planted("busy"))
     assert report.measures.sm_high_pct == pytest.approx(100.0, abs=0.1)
     assert (report.verdict.id, report.measures.sm_source) == ("no_bottleneck_seen", "bound")
 
 
-def test_stacks_few_steps_and_fp32_products_are_said(tmp_path: Path) -> None:
+def test_stacks_few_steps_and_fp32_products_are_said(judge: Judge) -> None:
     document = planted("busy", steps=2)
     for event in document["traceEvents"]:
         if event["cat"] == "kernel":
@@ -153,19 +135,7 @@ def test_stacks_few_steps_and_fp32_products_are_said(tmp_path: Path) -> None:
     document["traceEvents"].append(
         {"ph": "X", "cat": "python_function", "name": "train.py(3): f", "pid": 1, "tid": 1, "ts": 1000, "dur": 5}
     )
-    said = judge(tmp_path / "t.json", document).verdict
+    said = judge(document).verdict
     assert said.confidence == "medium"
     text = "\n".join(said.notes)
     assert "upper bounds" in text and "only 2 steps" in text and "bf16 autocast" in text
-
-
-def test_a_long_wait_without_idle_time_after_it_is_no_sync_point(tmp_path: Path) -> None:
-    document = planted("busy")
-    step = next(e for e in document["traceEvents"] if e["name"] == "ProfilerStep#2")
-    document["traceEvents"].append(
-        {"ph": "X", "cat": "cuda_runtime", "name": "cudaDeviceSynchronize", "pid": 4000, "tid": 4000, "ts": step["ts"],
-         "dur": 1500, "args": {}}
-    )  # fmt: skip
-    report = judge(tmp_path / "t.json", document)
-    assert report.verdict.id == "no_bottleneck_seen"
-    assert report.measures.syncs[0].idle_after_ms == 0.0
