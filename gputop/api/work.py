@@ -118,13 +118,9 @@ def rates_of(
     except NoPeak as error:
         return Rates(samples, tokens, mfu_reason=str(error))
     if pct > MOST_MFU_PCT:
-        return Rates(samples, tokens, mfu_reason=too_much(pct))
+        reason = f"{pct:.0f} % would be more than the GPUs can do: {MFU_REMEDY}"
+        return Rates(samples, tokens, mfu_reason=reason)
     return Rates(samples, tokens, pct, words, "")
-
-
-def too_much(mfu_pct: float) -> str:
-    """Why a utilisation above 100 % is not shown as one."""
-    return f"{mfu_pct:.0f} % would be more than the GPUs can do: {MFU_REMEDY}"
 
 
 def claimed_mfu_pct(work: StepWork | None, step_s: float, gpus: Collection[str]) -> float | None:

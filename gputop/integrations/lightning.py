@@ -34,7 +34,11 @@ class GputopCallback(Callback):  # type: ignore[misc]
         if self._watch is not None:
             self._watch.stop()
         self.summary, self._wait = None, BatchWait()
-        loggers = [*(trainer.loggers or ()), *_several(self._options.get("log"))]
+        log = self._options.get("log")
+        loggers = [
+            *(trainer.loggers or ()),
+            *(log if isinstance(log, (list, tuple)) else () if log is None else (log,)),
+        ]
         self._watch = gputop.watch(**{**self._options, "log": loggers}).start()
         self._fetches_itself = _takes_iterator(pl_module)
 
@@ -82,7 +86,3 @@ def _takes_iterator(pl_module: Any) -> bool:
         return "dataloader_iter" in signature(pl_module.training_step).parameters
     except (AttributeError, TypeError, ValueError):
         return True
-
-
-def _several(log: Any) -> list[Any]:
-    return list(log) if isinstance(log, (list, tuple)) else [] if log is None else [log]

@@ -1,4 +1,5 @@
-"""Callbacks and loggers against the frameworks themselves, offline; what is not installed is named."""
+"""Callbacks and loggers against the frameworks themselves, offline, each read back by its own reader: the numbers and
+verdicts arrive where the loop logs, and disturb none of that."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from gputop.integrations.csv import CsvLog
 from tests.support.wandb_file import wandb_rows
 
 ROOT = Path(__file__).parents[2]
-KEYS = ("gputop/gpu0/util_pct", "gputop/gpu0/sm_active_pct", "gputop/step_ms")
+GPU = "gputop/gpu0/util_pct"
+KEYS = (GPU, "gputop/gpu0/sm_active_pct", "gputop/step_ms")
 DEMO = """
 import sys, json, time
 from gputop.sources.simulation.simulated import SimulatedSource
@@ -27,23 +29,63 @@ def demo(**more):
     return dict(interval=0.1, gpus="all", source=SimulatedSource(interval_s=0.1), log_every=0.2, **more)
 """
 """A watch on simulated GPUs: there is none where these tests run."""
+LIGHTNING = """
+import torch, lightning as L
+from gputop.integrations.lightning import GputopCallback
+class M(L.LightningModule):
+    def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
+    def training_step(self, b, i):
+        time.sleep(0.04); loss = self.l(b[0]).mean(); self.log("loss", loss, on_step=True); return loss
+    def validation_step(self, b, i): time.sleep(0.02)
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
+class Waits(torch.utils.data.Dataset):
+    def __len__(self): return 40
+    def __getitem__(self, i): time.sleep(0.02); return (torch.zeros(4),)
+def data(size=1): return torch.utils.data.DataLoader(Waits(), batch_size=size)
+def trainer(logger, call, **more):
+    return L.Trainer(max_epochs=1, callbacks=[call], logger=logger, log_every_n_steps=1, enable_progress_bar=False,
+                     enable_model_summary=False, enable_checkpointing=False, accelerator="cpu", **more)
+"""
+TRANSFORMERS = """
+import torch
+from transformers import Trainer, TrainingArguments
+from gputop.integrations.transformers import GputopCallback
+class M(torch.nn.Module):
+    def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
+    # Steps are worked out once a second: each stretch between two log lines must hold such a moment.
+    def forward(self, x, labels=None): time.sleep(0.15); return {"loss": self.l(x).pow(2).mean()}
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 40
+    def __getitem__(self, i): time.sleep(0.02); return {"x": torch.zeros(4), "labels": torch.zeros(1)}
+def trainer(report_to, *callbacks):
+    arguments = TrainingArguments("out", per_device_train_batch_size=2, max_steps=24, logging_steps=8, use_cpu=True,
+                                  report_to=report_to, disable_tqdm=True, save_strategy="no")
+    return Trainer(M(), arguments, train_dataset=Rows(), callbacks=list(callbacks))
+"""
+LOOP = """
+with gputop.watch(log={log}, **demo()) as w:
+    i, seen = -1, 0
+    # Thirty steps, and as many more as it takes on a crowded machine until there was something to log.
+    while i < 29 or seen < 10:
+        time.sleep(0.05)
+        i += 1
+        seen += w.latest is not None
+        w.step(i, loss=1.0 / (i + 1))
+"""
 
 
-def run(code: str, tmp_path: Path, needs: str, **environment: str) -> dict[str, Any]:
-    """Run a program with a framework; the JSON that it prints last."""
-    if importlib.util.find_spec(needs) is None:
-        pytest.skip(f"{needs} is not installed: pip install '.[integrations]'")
+def run(code: str, tmp_path: Path, *needs: str, **environment: str) -> dict[str, Any]:
+    """Run a program with frameworks; the JSON that it prints last."""
+    for name in needs:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"{name} is not installed: pip install '.[integrations]'")
     offline = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "torch",
                "GIT_PYTHON_REFRESH": "quiet", "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DEMO + textwrap.dedent(code)],
-        cwd=tmp_path,
+        [sys.executable, "-W", "ignore", "-c", DEMO + textwrap.dedent(code)], cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT), **offline, **environment},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
+        capture_output=True, text=True, timeout=280, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.strip().splitlines()[-1])
     return {**found, "stderr": done.stderr}
@@ -79,116 +121,6 @@ def test_a_csv_of_weeks_is_on_the_disk_and_not_in_memory(tmp_path: Path) -> None
     with pytest.raises(OSError, match=r"gputop\.csv"):
         log.log({"later": 1.0}, 301)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_lightning_logs_the_gpus_into_its_own_logger(tmp_path: Path) -> None:
-    found = run(
-        """
-        import torch, lightning as L
-        from lightning.pytorch.loggers import CSVLogger
-        from gputop.integrations.lightning import GputopCallback
-        class M(L.LightningModule):
-            def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
-            def training_step(self, b, i): time.sleep(0.04); return self.l(b[0]).mean()
-            def validation_step(self, b, i): time.sleep(0.02)
-            def configure_optimizers(self): return torch.optim.SGD(self.parameters(), 0.1)
-        class Waits(torch.utils.data.Dataset):
-            def __len__(self): return 40
-            def __getitem__(self, i): time.sleep(0.02); return (torch.zeros(4),)
-        data = torch.utils.data.DataLoader(Waits(), batch_size=2)
-        valid = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 4)), batch_size=2)
-        call = GputopCallback(**demo())
-        L.Trainer(max_epochs=1, val_check_interval=5, num_sanity_val_steps=0,
-                  callbacks=[call], logger=CSVLogger("."), enable_progress_bar=False,
-                  enable_model_summary=False, accelerator="cpu").fit(M(), data, valid)
-        import csv, glob
-        rows = list(csv.DictReader(open(glob.glob("lightning_logs/*/metrics.csv")[0])))
-        print(json.dumps({"keys": list(rows[0]), "steps": call.summary.steps.count,
-              "wait": call.summary.steps.data_wait_s, "share": call.summary.steps.data_wait_pct}))
-        """,
-        tmp_path,
-        "lightning",
-    )
-    assert set(KEYS) <= set(found["keys"]) and found["steps"] == 20
-    # Two samples of 20 ms are at least what a batch takes; twenty validation batches of 20 ms after each fifth are no
-    # part of it, and a third of the time at least.
-    assert found["wait"] >= 0.04 and found["share"] < 60.0
-    assert "for its batch" in found["stderr"] and "gputop loader finds" in found["stderr"]
-    assert "gputop itself:" in found["stderr"]
-
-
-@pytest.mark.slow
-def test_transformers_gets_the_means_in_its_log_lines(tmp_path: Path) -> None:
-    found = run(
-        """
-        import torch
-        from transformers import Trainer, TrainingArguments
-        from gputop.integrations.transformers import GputopCallback
-        class M(torch.nn.Module):
-            def __init__(self): super().__init__(); self.l = torch.nn.Linear(4, 1)
-            # Steps are worked out once a second: each stretch between two log lines must hold such a moment.
-            def forward(self, x, labels=None): time.sleep(0.2); return {"loss": self.l(x).pow(2).mean()}
-        class Waits(torch.utils.data.Dataset):
-            def __len__(self): return 40
-            def __getitem__(self, i): time.sleep(0.02); return {"x": torch.zeros(4), "labels": torch.zeros(1)}
-        data = Waits()
-        call = GputopCallback(**demo())
-        t = Trainer(M(), TrainingArguments("out", per_device_train_batch_size=2, max_steps=16, logging_steps=8,
-                    report_to=[], use_cpu=True, disable_tqdm=True, save_strategy="no"), train_dataset=data,
-                    callbacks=[call])
-        t.train()
-        logs = [entry for entry in t.state.log_history if "loss" in entry]
-        print(json.dumps({"keys": list(logs[-1]), "steps": call.summary.steps.count,
-              "samples": call.summary.rates.samples_per_s * call.summary.steps.mean_s,
-              "wait": call.summary.steps.data_wait_s, "share": call.summary.steps.data_wait_pct}))
-        """,
-        tmp_path,
-        "transformers",
-    )
-    assert found["steps"] == 16 and found["samples"] == pytest.approx(2.0)
-    assert set(KEYS) <= set(found["keys"])
-    # Two samples of 20 ms, beside a step of 200 ms.
-    assert found["wait"] >= 0.04 and found["share"] < 50.0
-
-
-@pytest.mark.slow
-def test_keras_gets_the_means_at_the_end_of_an_epoch(tmp_path: Path) -> None:
-    found = run(
-        """
-        import numpy as np, keras
-        from gputop.integrations.keras import GputopCallback
-        class Slow(keras.callbacks.Callback):
-            def on_train_batch_begin(self, batch, logs=None): time.sleep(0.06)
-        class Waits(keras.utils.PyDataset):
-            def __len__(self): return 20
-            def __getitem__(self, i): time.sleep(0.03); return np.zeros((2, 4)), np.zeros((2, 1))
-        m = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-        m.compile("sgd", "mse")
-        call = GputopCallback(**demo())
-        h = m.fit(Waits(), epochs=2, verbose=0, callbacks=[call, Slow()])
-        print(json.dumps({"keys": list(h.history), "steps": call.summary.steps.count,
-              "wait": call.summary.steps.data_wait_s, "share": call.summary.steps.data_wait_pct}))
-        """,
-        tmp_path,
-        "keras",
-    )
-    assert found["steps"] == 40
-    assert set(KEYS) <= set(found["keys"])
-    # 30 ms a batch beside 60 ms of another callback, after the batch has come.
-    assert found["wait"] >= 0.03 and found["share"] < 60.0
-
-
-LOOP = """
-with gputop.watch(log={log}, **demo()) as w:
-    i, seen = -1, 0
-    # Thirty steps, and as many more as it takes on a crowded machine until there was something to log.
-    while i < 29 or seen < 10:
-        time.sleep(0.05)
-        i += 1
-        seen += w.latest is not None
-        w.step(i, loss=1.0 / (i + 1))
-"""
 
 
 @pytest.mark.slow
@@ -243,3 +175,218 @@ def test_tensorboard_holds_the_numbers_and_the_verdict(tmp_path: Path) -> None:
     )
     assert {*KEYS, "loss"} <= set(found["keys"])
     assert "gputop/gpu0/verdict/text_summary" in found["texts"]
+
+
+@pytest.mark.slow
+def test_wandb_gets_the_numbers_in_the_rows_of_the_loop_and_no_row_more(tmp_path: Path) -> None:
+    found = run(
+        """
+        import wandb, gputop
+        run = wandb.init(project="p", dir=".")
+        with gputop.watch(log=run, **demo()) as w:
+            for i in range(60):
+                wandb.log({"loss0": 1.0 / (i + 1)})
+                wandb.log({"loss1": 1.0 / (i + 1)})
+                time.sleep(0.05)
+                w.step(i)
+        run.finish()
+        print(json.dumps({}))
+        """,
+        tmp_path,
+        "wandb",
+    )
+    rows, summary = wandb_rows(tmp_path)
+    own = [row for row in rows if "loss0" in row or "loss1" in row]
+    assert [row["_step"] for row in own] == list(range(120)), "the loop's own axis is as it was"
+    # What was logged last is in a row of its own, which the end of the run ends.
+    assert len(rows) <= len(own) + 1
+    mine = [row for row in rows if GPU in row]
+    assert len(mine) >= 3 and all(0 <= row["gputop/step"] < 60 for row in mine)
+    assert "gputop/step_ms" in summary and isinstance(summary["gputop/gpu0/verdict"], str)
+    assert "Tried to log" not in found["stderr"]
+
+
+@pytest.mark.slow
+def test_wandb_gets_the_numbers_beside_a_loop_that_numbers_its_rows_itself(tmp_path: Path) -> None:
+    run(
+        """
+        import wandb, gputop
+        run = wandb.init(project="p", dir=".")
+        with gputop.watch(log=wandb.log, **demo()) as w:
+            for i in range(50):
+                time.sleep(0.05)
+                w.step(i)
+                if i % 10 == 9:
+                    wandb.log({"accuracy": i / 50}, step=i // 10)
+        run.finish()
+        print("{}")
+        """,
+        tmp_path,
+        "wandb",
+    )
+    rows, _ = wandb_rows(tmp_path)
+    assert [row["_step"] for row in rows if "accuracy" in row] == [0, 1, 2, 3, 4]
+    assert any(GPU in row for row in rows)
+
+
+@pytest.mark.slow
+def test_lightning_s_loggers_hold_the_numbers_and_the_verdict(tmp_path: Path) -> None:
+    found = run(
+        LIGHTNING
+        + """
+from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger
+import os
+board, flow = TensorBoardLogger("."), MLFlowLogger(tracking_uri=os.environ["MLFLOW_TRACKING_URI"])
+rows = WandbLogger(project="p", offline=True)
+call = GputopCallback(**demo())
+trainer([board, flow, rows], call).fit(M(), data())
+rows.experiment.finish()
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+read = EventAccumulator(board.log_dir); read.Reload(); tags = read.Tags()
+held = flow.experiment.get_run(flow.run_id).data
+print(json.dumps({"board": tags["scalars"], "texts": tags["tensors"], "flow": list(held.metrics),
+                  "tags": list(held.tags), "steps": call.summary.steps.count}))
+""",
+        tmp_path,
+        "lightning",
+        "tensorboard",
+        "mlflow",
+        "wandb",
+    )
+    assert {GPU, "loss"} <= set(found["board"]) and {GPU, "loss"} <= set(found["flow"])
+    assert "gputop/gpu0/verdict/text_summary" in found["texts"] and "gputop.gpu0.verdict" in found["tags"]
+    rows, summary = wandb_rows(tmp_path)
+    assert found["steps"] == 40 and "left out" not in found["stderr"]
+    assert len([row for row in rows if "loss" in row]) == 40
+    assert len([row for row in rows if GPU in row]) >= 2
+    assert isinstance(summary["gputop/gpu0/verdict"], str)
+
+
+@pytest.mark.slow
+def test_what_transformers_reports_to_holds_the_numbers_without_a_line_more(tmp_path: Path) -> None:
+    found = run(
+        TRANSFORMERS
+        + """
+from pathlib import Path
+from types import SimpleNamespace
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+import mlflow, wandb
+both = {}
+for name in ("given", "attached"):
+    if name == "given":
+        train = trainer(["tensorboard", "mlflow", "wandb"], GputopCallback(**demo()))
+    else:
+        train = trainer(["tensorboard", "mlflow"])
+        GputopCallback(**demo()).attach(train)
+    train.train()
+    read = EventAccumulator(str(max(Path("out/runs").iterdir(), key=lambda each: each.stat().st_mtime)))
+    read.Reload()
+    flow = mlflow.active_run() or mlflow.last_active_run()
+    both[name] = {"board": read.Tags()["scalars"], "flow": list(mlflow.get_run(flow.info.run_id).data.metrics),
+                  "history": list(train.state.log_history[0])}
+    mlflow.end_run()
+    wandb.finish()
+    time.sleep(1.1)
+state = SimpleNamespace(is_world_process_zero=True)
+stray = GputopCallback(**demo())
+stray.on_train_begin(train.args, state, None)
+stray._watch.stop()
+print(json.dumps(both))
+""",
+        tmp_path,
+        "transformers",
+        "tensorboard",
+        "mlflow",
+        "wandb",
+        WANDB_DIR=str(tmp_path),
+    )
+    for way in ("given", "attached"):
+        assert {"train/loss", f"train/{GPU}", "train/gputop/step_ms"} <= set(found[way]["board"]), way
+        assert {"loss", GPU} <= set(found[way]["flow"]) and GPU in found[way]["history"], way
+    # Only a callback that no trainer's list has called cannot go before the others, and says so.
+    assert found["stderr"].count("attach(trainer)") == 1
+    rows, _ = wandb_rows(tmp_path)
+    lines = [row for row in rows if "train/loss" in row]
+    assert [row["train/global_step"] for row in lines] == [8, 16, 24]
+    assert all(f"train/{GPU}" in row for row in lines)
+
+
+@pytest.mark.slow
+def test_accelerate_s_trackers_hold_the_numbers_beside_the_loops_own(tmp_path: Path) -> None:
+    found = run(
+        """
+        import gputop
+        from accelerate import Accelerator
+        accelerator = Accelerator(log_with=["wandb", "tensorboard"], project_dir=".", cpu=True)
+        accelerator.init_trackers("p")
+        with gputop.watch(log=accelerator, **demo()) as w:
+            for i in range(50):
+                time.sleep(0.05)
+                accelerator.log({"loss": 1.0 / (i + 1)}, step=i)
+                w.step(i)
+        accelerator.end_training()
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        read = EventAccumulator("p"); read.Reload()
+        print(json.dumps({"keys": read.Tags()["scalars"]}))
+        """,
+        tmp_path,
+        "accelerate",
+        "wandb",
+        "tensorboard",
+    )
+    rows, _ = wandb_rows(tmp_path)
+    assert len([row for row in rows if "loss" in row]) == 50 and [row for row in rows if GPU in row]
+    assert {GPU, "loss"} <= set(found["keys"])
+
+
+@pytest.mark.slow
+def test_a_callback_of_each_framework_measures_a_second_training_as_the_first(tmp_path: Path) -> None:
+    """With ``hyperparameter_search``, and with a warm-up before the fine-tuning: steps, waits, numbers in the logs."""
+    found = run(
+        LIGHTNING
+        + TRANSFORMERS.replace("def trainer(", "def hf_trainer(")
+        .replace("GputopCallback", "HFCallback")
+        .replace("import HFCallback", "import GputopCallback as HFCallback")
+        .replace("class M(torch.nn.Module)", "class H(torch.nn.Module)")
+        .replace("Trainer(M()", "Trainer(H()")
+        + """
+import numpy as np, keras, threading
+from gputop.integrations.keras import GputopCallback as KerasCallback
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None): time.sleep(0.06)
+class Batches(keras.utils.PyDataset):
+    def __len__(self): return 20
+    def __getitem__(self, i): time.sleep(0.03); return np.zeros((2, 4)), np.zeros((2, 1))
+def said(call, logged):
+    steps = call.summary.steps
+    return [steps.count, call.summary.report.frames > 0, steps.data_wait_s, steps.data_wait_pct, list(logged)]
+lightning, hugging, dense = GputopCallback(**demo()), HFCallback(**demo()), KerasCallback(**demo())
+valid = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 4)), batch_size=2)
+found = {"lightning": [], "transformers": [], "keras": []}
+for _ in range(2):
+    trainer(False, lightning, val_check_interval=5, num_sanity_val_steps=0).fit(M(), data(2), valid)
+    found["lightning"].append(said(lightning, ()))
+    hf = hf_trainer([], hugging)
+    hf.train()
+    found["transformers"].append(said(hugging, hf.state.log_history[0]))
+    history = model.fit(Batches(), epochs=1, verbose=0, callbacks=[dense, Slow()])
+    found["keras"].append(said(dense, history.history))
+found["samples"] = hugging.summary.rates.samples_per_s * hugging.summary.steps.mean_s
+found["threads"] = [t.name for t in threading.enumerate() if t.name.startswith("gputop")]
+print(json.dumps(found))
+""",
+        tmp_path, "lightning", "transformers", "keras",
+    )  # fmt: skip
+    # Two samples of 20 ms are the least of a batch. Twenty validation batches of 20 ms after each fifth are no part of
+    # the wait, and a third of the time; nor are 60 ms of another callback after keras' batch of 30 ms has come.
+    for name, steps, least_s, most_pct in (
+        ("lightning", 20, 0.04, 60.0), ("transformers", 24, 0.04, 60.0), ("keras", 20, 0.03, 60.0),
+    ):  # fmt: skip
+        for count, measured, wait_s, wait_pct, logged in found[name]:
+            assert (count, measured) == (steps, True) and wait_s >= least_s and wait_pct < most_pct, (name, wait_pct)
+            assert name == "lightning" or set(KEYS[:2]) <= set(logged), name
+    assert found["samples"] == pytest.approx(2.0) and found["threads"] == []
+    assert "gputop: None" not in found["stderr"] and "gputop itself:" in found["stderr"]
+    assert "for its batch" in found["stderr"] and "gputop loader finds" in found["stderr"]

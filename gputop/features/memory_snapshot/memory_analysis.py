@@ -7,8 +7,8 @@ too. Sums are of what was asked for; rounding is said apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate, pairwise
 from typing import Literal
 
 from msgspec import Struct, field
@@ -161,12 +161,12 @@ def _device(device: DeviceMemory, stacks: list[AllocationStack]) -> DeviceReport
     events = device.events
     end = _live_at_end(device)
     before = _live_before(events, end, stacks)
-    in_use, reserved = _totals(device, before)
+    in_use, reserved = [size for _, size in _replayed(events, before)], _reserved_after(device)
     peak = max(range(len(in_use)), key=in_use.__getitem__)
     failures = [number for number, action in enumerate(events.action) if action == OOM][-MOST_FAILURES:]
     bounds = _step_events(device)
     wanted_events = {peak, *failures, *bounds}
-    alive = dict(_replayed(events, before, wanted_events))
+    alive = {at: dict(live) for at, (live, _) in enumerate(_replayed(events, before)) if at in wanted_events}
     at_peak = alive[peak]
     survived = {address: end[address] for address in _allocated(events) if address in end}
     has_events = len(events) > 0
@@ -229,44 +229,27 @@ def _allocated(events: Events) -> set[int]:
     return addresses
 
 
-def _replayed(events: Events, before: _Live, wanted_events: set[int]) -> Iterable[tuple[int, _Live]]:
-    """What was alive after so many events, for the wanted numbers of events, in order."""
+def _replayed(events: Events, before: _Live) -> Iterator[tuple[_Live, int]]:
+    """What is alive after so many events, from none on, and how many bytes: the same dictionary, as it changes."""
     live = dict(before)
-    if 0 in wanted_events:
-        yield 0, dict(live)
-    for number in range(len(events)):
-        action, address = events.action[number], events.address[number]
+    in_use = sum(size for size, _ in live.values())
+    yield live, in_use
+    for action, address, size, stack in zip(events.action, events.address, events.size, events.stack, strict=True):
+        if action in (ALLOC, FREE):
+            in_use -= live.pop(address, (0, 0))[0]
         if action == ALLOC:
-            live[address] = (events.size[number], events.stack[number])
-        elif action == FREE:
-            live.pop(address, None)
-        if number + 1 in wanted_events:
-            yield number + 1, dict(live)
+            live[address] = (size, stack)
+            in_use += size
+        yield live, in_use
 
 
-def _totals(device: DeviceMemory, before: _Live) -> tuple[list[int], list[int]]:
-    """Bytes in use and reserved after so many events, from none on."""
+def _reserved_after(device: DeviceMemory) -> list[int]:
+    """Bytes reserved after so many events, from none on."""
+    signs = {SEGMENT_ALLOC: 1, SEGMENT_FREE: -1}
     events = device.events
-    sizes = {address: size for address, (size, _) in before.items()}
-    now = sum(sizes.values())
-    in_use = [now]
-    gained = sum(
-        size if action == SEGMENT_ALLOC else -size if action == SEGMENT_FREE else 0
-        for action, size in zip(events.action, events.size, strict=True)
-    )
-    reserved_now = sum(segment.size for segment in device.segments) - gained
-    reserved = [max(0, reserved_now)]
-    for action, address, size in zip(events.action, events.address, events.size, strict=True):
-        if action == ALLOC:
-            now += size - sizes.pop(address, 0)
-            sizes[address] = size
-        elif action == FREE:
-            now -= sizes.pop(address, 0)
-        elif action in (SEGMENT_ALLOC, SEGMENT_FREE):
-            reserved_now += size if action == SEGMENT_ALLOC else -size
-        in_use.append(now)
-        reserved.append(max(0, reserved_now))
-    return in_use, reserved
+    changes = [signs.get(action, 0) * size for action, size in zip(events.action, events.size, strict=True)]
+    begin = sum(segment.size for segment in device.segments) - sum(changes)
+    return [max(0, reserved) for reserved in accumulate(changes, initial=begin)]
 
 
 def _reserved(device: DeviceMemory) -> Reserved:

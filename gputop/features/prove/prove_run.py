@@ -202,11 +202,12 @@ class Experiment:
         self._kernels.begin(stage)
         begun, begun_t = time.monotonic(), time.time()
         samples: list[StageSample] = []
+        uuid = self._gpu.uuid
         length_s = self._stage_s
         while time.monotonic() - begun < length_s:
             self._kernels.heard()
             for snapshot in self._wait():
-                gpu = _of(snapshot, self._gpu.uuid)
+                gpu = next((gpu for gpu in snapshot.gpus if gpu.static.uuid == uuid), None)
                 if gpu is None or "nvml" in snapshot.repeats:
                     continue
                 # A slow source needs a stage long enough for a whole window of it, and for its delay.
@@ -229,10 +230,6 @@ def _sample(t: float, gpu: GpuSample, begun_t: float) -> StageSample:
         gpu.dram_active_pct if counts else None,
         gpu.power_w,
     )
-
-
-def _of(snapshot: Snapshot, uuid: str) -> GpuSample | None:
-    return next((gpu for gpu in snapshot.gpus if gpu.static.uuid == uuid), None)
 
 
 def _is_split(gpu: GpuSample) -> bool:

@@ -269,8 +269,9 @@ class _Filler:
 
 def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None:
     """Reads what the trace holds besides events: devices, rank, and its start time."""
-    for properties in _dicts(meta.get("deviceProperties")):
-        index = properties.get("id")
+    properties_of_all = meta.get("deviceProperties")
+    for properties in properties_of_all if isinstance(properties_of_all, list) else ():
+        index = properties.get("id") if isinstance(properties, dict) else None
         if isinstance(index, int):
             name = properties.get("name")
             trace.devices[index] = TraceDevice(
@@ -282,7 +283,8 @@ def _describe(trace: Trace, meta: dict[str, Any], base_us: float | None) -> None
             )
     distributed = meta.get("distributedInfo")
     if isinstance(distributed, dict):
-        trace.rank = _index(distributed.get("rank"))
+        rank = distributed.get("rank")
+        trace.rank = 0 if rank == 0 else _count(rank)
         trace.world_size = _count(distributed.get("world_size"))
     if base_us is not None:
         base_ns = meta.get("baseTimeNanoseconds")
@@ -308,13 +310,5 @@ def _fill_blocks(trace: Trace) -> None:
             gpu.blocks_per_sm[number] = grid / count
 
 
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _index(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -218,12 +218,13 @@ def compare_ranks(dumps: Sequence[RankDump]) -> FlightReport:
     if absent:
         notes.append(f"no dump of rank {', '.join(map(str, absent))}: whether it came cannot be said")
     # A rank that did not come because it is in another group's collective waits there for the one that is the cause.
-    partings.sort(key=lambda parting: (sum(map(_is_waiting, parting.missing)), parting.group))
+    partings.sort(
+        key=lambda parting: (
+            sum(place.entered is not None and not place.entered.ended for place in parting.missing),
+            parting.group,
+        )
+    )
     return FlightReport(tuple(dump.rank for dump in dumps), tuple(partings), tuple(waiting), tuple(notes))
-
-
-def _is_waiting(place: RankPlace) -> bool:
-    return place.entered is not None and not place.entered.ended
 
 
 def _parting(

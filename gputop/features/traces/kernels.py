@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from heapq import heappop, heappush
-from itertools import accumulate, compress
+from itertools import accumulate, chain, compress
 from operator import sub
 from statistics import median
 from types import MappingProxyType
@@ -43,16 +43,11 @@ def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:
     The sum of ``blocks per SM`` of all kernels that run at a moment, at most 1, over time. Kernels without a grid count
     as the whole chip. None where no kernel has one. Never a lower bound, and never a measurement.
     """
-    if end <= begin:
-        return None
     running: list[tuple[int, int]] = []
-    has_blocks = False
     covered, level, since = 0, 0, begin
-    for first, last, kind, blocks in zip(events.start, events.end, events.kind, events.blocks, strict=True):
-        if kind == COPY:
-            continue
-        has_blocks = has_blocks or blocks != ABSENT
-        if last <= begin or first >= end:
+    rows = zip(events.start, events.end, events.kind, events.blocks, strict=True)
+    for first, last, kind, blocks in chain(rows, [(end, end, COMPUTE, ABSENT)]):
+        if kind == COPY or last <= begin or first > end:
             continue
         first = max(first, begin)
         while running and running[0][0] <= first:
@@ -60,18 +55,13 @@ def sm_high_pct(events: DeviceEvents, begin: int, end: int) -> float | None:
             covered += (over - since) * min(level, _ONE)
             level -= weight
             since = over
-        if running:
-            covered += (first - since) * min(level, _ONE)
+        covered += (first - since) * min(level, _ONE)
         since = first
         # Integers, so that what was added is subtracted exactly.
         weight = _ONE if blocks == ABSENT or blocks >= 1.0 else round(blocks * _ONE)
         heappush(running, (min(last, end), weight))
         level += weight
-    while running:
-        over, weight = heappop(running)
-        covered += (over - since) * min(level, _ONE)
-        level -= weight
-        since = over
+    has_blocks = any(kind != COPY and blocks != ABSENT for kind, blocks in zip(events.kind, events.blocks, strict=True))
     return 100.0 * covered / _ONE / (end - begin) if has_blocks else None
 
 

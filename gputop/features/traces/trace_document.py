@@ -172,7 +172,8 @@ def _gpu(gpu: TraceGpuReport, extent: Extent, top: int) -> Iterator[Block]:
     yield from part("Where a step goes" if m.named_steps else "Where the time goes", Breakdown(_shares(m)))
     if m.share_pct["idle"] >= LEAST_SHOWN:
         yield from _idle(m, extent)
-    yield from part("Steps", _step_table(m, extent.steps), Items(tuple(_phase_lines(m))))
+    of_phases = (f"{phase}: {count(many, 'iteration')}, median {ms(middle)} ms" for phase, many, middle in phases(m))
+    yield from part("Steps", _step_table(m, extent.steps), Items(tuple(of_phases)))
     yield from part("Kernels by category", _category_table(m))
     yield from part("Kernels by time", _kernel_table(m, top))
     yield from part("Where the host waits for the GPU", _sync_table(m, extent.syncs))
@@ -291,11 +292,6 @@ def _collective_table(m: Measures, limit: int) -> Table:
         for row in m.collectives[:limit]
     ]  # fmt: skip
     return Table(("operation", "ranks", "size", "calls", "median µs", "bus GB/s", "best"), tuple(rows), "~" + ">" * 6)
-
-
-def _phase_lines(m: Measures) -> list[str]:
-    """A server's iterations by what they do, where their names say it: how many, and the median."""
-    return [f"{phase}: {count(many, 'iteration')}, median {ms(middle)} ms" for phase, many, middle in phases(m)]
 
 
 def _gb(value: float | None) -> str:
