@@ -15,6 +15,11 @@ from gputop.sources.local import OneReading
 from tests.support.frames import demo_frame
 
 
+@pytest.fixture(autouse=True)
+def short_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gputop.commands.demo.PAST_S", 60.0)
+
+
 def test_values_stand_in_the_place_of_keys() -> None:
     template = "{index} {sm_active_pct}/{util_pct} {flag_now}"
     values = {"index": 3, "sm_active_pct": 8.04, "util_pct": 97.0, "flag_now": "A"}

@@ -14,24 +14,8 @@ def _report(*waits: float | None, step_s: float = 0.076) -> StepReport:
     for _ in range(20):
         for rank, wait_s in enumerate(waits):
             told = None if wait_s is None else 10 * wait_s
-            account.add(
-                [
-                    StepRow(
-                        100 + rank,
-                        rank,
-                        None,
-                        "two",
-                        10,
-                        10 * step_s,
-                        step_s,
-                        step_s,
-                        step_s,
-                        step_s,
-                        wait_s=told,
-                        run="ab",
-                    )
-                ]
-            )
+            times = (10 * step_s, step_s, step_s, step_s, step_s)
+            account.add([StepRow(100 + rank, rank, None, "two", 10, *times, wait_s=told, run="ab")])
     return account.report()[0]
 
 

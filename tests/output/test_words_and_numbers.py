@@ -27,56 +27,30 @@ from gputop.paint.line import cells
 from gputop.paint.main_screen import main_screen
 from gputop.paint.view import View
 from gputop.paint.words import board, count_words, model_name, product
-from gputop.recording.writer import RecordingWriter
 from tests.nvml.stand_in import Scenario
 from tests.support.frames import demo_frame
+from tests.support.recording_frames import recorded
 from tests.support.scenes import gpu, snap, train
 
 
-@pytest.mark.parametrize(
-    ("indices", "words"),
-    [([], ""), ([3], "3"), ([1, 0], "0, 1"), ([0, 1, 2], "0-2"), ([7, 5, 6, 1, 9, 6], "1, 5-7, 9")],
-)
-def test_runs_of_gpus_are_joined(indices: list[int], words: str) -> None:
-    assert numbers(indices) == words
+def test_runs_of_gpus_are_joined() -> None:
+    runs = ([], [3], [1, 0], [0, 1, 2], [7, 5, 6, 1, 9, 6])
+    assert [numbers(indices) for indices in runs] == ["", "3", "0, 1", "0-2", "1, 5-7, 9"]
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        (0.0, "0 s"),
-        (0.25, "0.25 s"),
-        (0.2501, "0.25 s"),
-        (0.5, "0.5 s"),
-        (0.999, "1.0 s"),
-        (1.0, "1.0 s"),
-        (12.34, "12.3 s"),
-    ],
-)
-def test_short_times_keep_what_matters(value: float, words: str) -> None:
-    assert seconds(value) == words
-
-
-def test_a_length_below_a_second_is_not_zero() -> None:
+def test_short_times_keep_what_matters_and_a_length_below_a_second_is_not_zero() -> None:
+    assert [seconds(value) for value in (0.0, 0.25, 0.2501, 0.5, 0.999, 1.0, 12.34)] == [
+        "0 s", "0.25 s", "0.25 s", "0.5 s", "1.0 s", "1.0 s", "12.3 s",
+    ]  # fmt: skip
     assert [length(value) for value in (0.0, 0.25, 0.75, 1.2, 42.4, 723.0)] == [
         "0 s", "0.25 s", "0.75 s", "1 s", "42 s", "12 min 3 s",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("size", "words"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (28_300, "28 kB"),
-        (999_600, "1.0 MB"),
-        (1_234_567, "1.2 MB"),
-        (3.4e9, "3.4 GB"),
-        (5e14, "500 TB"),
-    ],
-)
-def test_sizes_of_files_have_a_unit_that_fits(size: float, words: str) -> None:
-    assert file_size(size) == words
+def test_sizes_of_files_have_a_unit_that_fits() -> None:
+    assert [file_size(size) for size in (0, 999, 28_300, 999_600, 1_234_567, 3.4e9, 5e14)] == [
+        "0 B", "999 B", "28 kB", "1.0 MB", "1.2 MB", "3.4 GB", "500 TB",
+    ]  # fmt: skip
 
 
 def test_gpu_time_has_one_unit_and_is_never_shown_as_nothing() -> None:
@@ -101,11 +75,7 @@ def bursts(util: float = 32.0, sm: float = 36.8, count: int = 60) -> list[Snapsh
 
 @pytest.fixture
 def recording(tmp_path: Path) -> str:
-    writer = RecordingWriter(str(tmp_path / "r.jsonl"))
-    for snapshot in bursts():
-        writer.write(snapshot)
-    writer.close()
-    return str(tmp_path / "r.jsonl")
+    return str(recorded(tmp_path / "r.jsonl", bursts()))
 
 
 def test_people_never_read_an_efficiency_above_a_hundred(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,11 +98,7 @@ def _frames(snapshots: list[Snapshot]) -> list[Frame]:
 
 
 def test_time_without_a_verdict_is_called_not_judged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(tmp_path / "r.jsonl")
-    writer = RecordingWriter(path)
-    for tick in range(5):
-        writer.write(snap(tick, gpu(), [train()]))
-    writer.close()
+    path = str(recorded(tmp_path / "r.jsonl", (snap(tick, gpu(), [train()]) for tick in range(5))))
     for arguments in (["report", path], ["report", path, "--markdown"], ["compare", path, path]):
         main(arguments)
         shown = capsys.readouterr().out

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from gputop import cli
 from gputop.recording.reader import Recording
-from gputop.recording.writer import RecordingWriter
 from gputop.session.player import Player
 from gputop.sources.recorded import RecordedSource
 from tests.support.examples import looks
 from tests.support.recording_frames import T0, frame
+from tests.support.recording_frames import recorded as file_of
 
 A_THEN_B = [*range(100), *range(40, 160)]
 """A clock that runs wrong from 0 to 99, is set back by a minute, and runs to 159."""
@@ -33,15 +33,7 @@ def recorded(path: Path, times: list[int]) -> str:
 @cache
 def _bytes_of(name: str, times: tuple[int, ...]) -> bytes:
     with TemporaryDirectory() as folder:
-        return _written(Path(folder, name), times).read_bytes()
-
-
-def _written(path: Path, times: tuple[int, ...]) -> Path:
-    writer = RecordingWriter(str(path))
-    for t in times:
-        writer.write(frame(t, gpus=1, processes=0))
-    writer.close()
-    return path
+        return file_of(Path(folder, name), (frame(t, gpus=1, processes=0) for t in times)).read_bytes()
 
 
 NAMES = ["r.jsonl.gz", "r.jsonl"]
@@ -210,11 +202,8 @@ def test_the_part_that_was_asked_for_is_dumped_whichever_segment_it_lies_in(
 def test_a_clock_that_hardly_moved_is_not_said_to_be_set_back_by_nothing(
     tmp_path: Path, lost: float, said: str
 ) -> None:
-    writer = RecordingWriter(str(tmp_path / "a.gputop.jsonl"))
-    for t in (10.0, 10.0 + lost):
-        writer.write(replace(frame(0, gpus=1, processes=0), t=T0 + t))
-    writer.close()
-    recording = Recording(str(tmp_path / "a.gputop.jsonl"))
+    snapshots = (replace(frame(0, gpus=1, processes=0), t=T0 + t) for t in (10.0, 10.0 + lost))
+    recording = Recording(str(file_of(tmp_path / "a.gputop.jsonl", snapshots)))
     texts = [event.text for snapshot in recording.snapshots() for event in snapshot.events if event.kind == "gap"]
     recording.close()
     assert texts == [said]

@@ -17,11 +17,10 @@ from gputop.monitor import Monitor
 from gputop.output.comparison import compare, compare_data, compare_document, compare_json
 from gputop.output.document import plain
 from gputop.output.report_text import NO_TIME, report_as, report_data, report_json, report_markdown, report_text
-from gputop.recording.writer import RecordingWriter
 from gputop.report.accounts import rhythm_s
 from gputop.report.job_report import JobReport, ReportBuilder, report_recording, report_snapshots
 from gputop.sources.simulation.simulated import SimulatedSource
-from tests.support.recording_frames import T0
+from tests.support.recording_frames import T0, recorded
 
 STATIC = GpuStatic(0, "GPU-0", "NVIDIA H100 80GB HBM3", "hopper", 132)
 TRAINING = ProcessSample(
@@ -64,12 +63,7 @@ def test_a_clock_set_back_does_not_lose_the_time_before() -> None:
 
 @pytest.mark.parametrize("seconds", [[5], [5, 5], [5, 5, 5, 5], [5, 4], [5, 4, 3, 2, 1], [5, 5, 4, 4]])
 def test_frames_between_which_no_time_passes_are_reported(seconds: list[int], tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl.gz"
-    writer = RecordingWriter(str(path))
-    for k in seconds:
-        writer.write(moment(k))
-    writer.close()
-    report = report_recording(str(path))
+    report = report_recording(str(recorded(tmp_path / "r.jsonl.gz", map(moment, seconds))))
     (gpu,) = report.gpus
     assert (report.frames, report.duration_s) == (len(seconds), 0.0)
     assert (gpu.util_pct, gpu.sm_pct, gpu.power_w) == (90.0, 85.0, 360.0)
@@ -97,11 +91,8 @@ def test_energy_is_the_difference_of_the_counter_else_the_integral_of_power() ->
     assert "~ energy is the integral of power" in report_text(integrated)
     unknown = report_of([moment(k, energy_j=None, power_w=None) for k in range(3)])
     assert (unknown.gpus[0].energy_kwh, unknown.gpus[0].energy_from) == (None, None)
-
-
-def test_a_counter_that_starts_again_adds_nothing_negative() -> None:
-    report = report_of([moment(0), moment(10), moment(11, energy_j=5.0), moment(12, energy_j=365.0)])
-    assert report.gpus[0].energy_kwh == pytest.approx((3600 + 360) / 3.6e6)
+    again = report_of([moment(0), moment(10), moment(11, energy_j=5.0), moment(12, energy_j=365.0)])
+    assert again.gpus[0].energy_kwh == pytest.approx((3600 + 360) / 3.6e6), "a restart adds nothing negative"
 
 
 def test_what_was_not_measured_is_none_and_said() -> None:
@@ -178,17 +169,6 @@ def test_a_run_says_command_exit_code_and_that_no_gpu_was_used() -> None:
     assert report_data(report)["not_work_share"] is None
 
 
-def test_every_form_holds_no_control_character() -> None:
-    evil = replace(STATIC, name="x\x1b[2Jy|z")
-    monitor, builder = Monitor(1.0, charts=False), ReportBuilder()
-    for k in range(20):
-        snapshot = moment(k)
-        builder.add(monitor.feed(replace(snapshot, gpus=(replace(snapshot.gpus[0], static=evil),))))
-    report = builder.report(command="a\x07b")
-    for text in (report_text(report), report_markdown(report), report_json(report)):
-        assert not any(ord(c) < 32 and c != "\n" for c in text)
-
-
 def test_a_report_takes_its_form_from_the_name() -> None:
     report = report_of([moment(k) for k in range(20)])
     assert json.loads(report_as(report, "r.json"))["schema"] == 1
@@ -200,11 +180,7 @@ def test_a_report_takes_its_form_from_the_name() -> None:
 
 def test_a_recording_reports_what_its_frames_report(tmp_path: Path) -> None:
     snapshots = [moment(k, 95.0, 5.0) for k in range(90)]
-    writer = RecordingWriter(str(tmp_path / "r.jsonl.gz"))
-    for snapshot in snapshots:
-        writer.write(snapshot)
-    writer.close()
-    assert report_recording(str(tmp_path / "r.jsonl.gz")) == report_of(snapshots)
+    assert report_recording(str(recorded(tmp_path / "r.jsonl.gz", snapshots))) == report_of(snapshots)
 
 
 def test_a_fix_is_called_better_and_its_reverse_worse() -> None:
@@ -241,12 +217,8 @@ def test_a_visible_rhythm_is_measured_and_steady_load_has_none(period: int) -> N
 def test_a_finding_that_several_gpus_share_is_told_once_with_all_of_them() -> None:
     from tests.support.scenes import gpu, snap, train
 
-    builder, monitor = ReportBuilder(), Monitor(charts=False)
-    for tick in range(60):
-        builder.add(
-            monitor.feed(snap(tick, [gpu(i, util=97.0, sm=8.0) for i in range(4)], [train(i) for i in range(4)]))
-        )
-    text = report_text(builder.report())
+    cards, jobs = [gpu(i, util=97.0, sm=8.0) for i in range(4)], [train(i) for i in range(4)]
+    text = report_text(report_of(snap(tick, cards, jobs) for tick in range(60)))
     assert text.partition("What to change")[0].count("busy, not working: ") == 1 and "■ GPUs 0-3: " in text
 
 
@@ -265,14 +237,8 @@ def test_a_newcomer_tries_both_commands_on_the_demo_and_each_form_says_that_it_i
         assert f"a scenario belongs to `{words} demo`" in capsys.readouterr().err
     assert main(["report", "demo", "healthy", "--html"]) == 0
     assert "node-17 (simulated):" in capsys.readouterr().out
-    path = str(tmp_path / "r.jsonl")
-    writer = RecordingWriter(path)
-    for snapshot in SimulatedSource("healthy").past(5.0):
-        writer.write(snapshot)
-    writer.close()
-    assert report_recording(path, recording_filter=Redactor()).is_simulated, (
-        "a recording of it is no measurement either"
-    )
+    path = recorded(tmp_path / "r.jsonl", SimulatedSource("healthy").past(5.0))
+    assert report_recording(str(path), recording_filter=Redactor()).is_simulated, "nor is a recording a measurement"
 
 
 def test_a_finding_says_its_duration_once(tmp_path: Path) -> None:
@@ -285,19 +251,19 @@ def test_a_finding_says_its_duration_once(tmp_path: Path) -> None:
     assert [finding.text for finding in last.findings if finding.id == held.id] == [held.text]
 
 
-def test_the_demo_is_accounted_as_its_recording_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_is_accounted_as_its_recording_would_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gputop.commands.demo.PAST_S", 300.0)
     source = SimulatedSource("dataloader_cpu", interval_s=2.0, clock=lambda: T0)
-    writer = RecordingWriter(str(tmp_path / "x.gputop.jsonl.gz"))
-    for snapshot in source.recent(700.0):
-        writer.write(snapshot)
-    writer.close()
+    recorded(tmp_path / "x.gputop.jsonl.gz", source.recent(300.0))
     assert main(["-i", "2", "report", "demo", "dataloader_cpu", "--json"]) == 0
     demo = json.loads(capsys.readouterr().out)
     assert main(["report", str(tmp_path / "x.gputop.jsonl.gz"), "--json"]) == 0
-    recorded = json.loads(capsys.readouterr().out)
-    assert (demo["frames"], demo["duration_s"]) == (recorded["frames"], pytest.approx(recorded["duration_s"]))
-    assert demo["gpus"][0]["rhythm_s"] == pytest.approx(recorded["gpus"][0]["rhythm_s"], rel=0.02)
-    assert [f["id"] for f in demo["findings"]] == [f["id"] for f in recorded["findings"]]
+    read = json.loads(capsys.readouterr().out)
+    assert (demo["frames"], demo["duration_s"]) == (read["frames"], pytest.approx(read["duration_s"]))
+    assert demo["gpus"][0]["rhythm_s"] == pytest.approx(read["gpus"][0]["rhythm_s"], rel=0.02)
+    assert [f["id"] for f in demo["findings"]] == [f["id"] for f in read["findings"]]
 
 
 def test_a_short_recording_is_not_called_worse_for_what_was_not_judged() -> None:

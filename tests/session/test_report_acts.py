@@ -26,10 +26,10 @@ from gputop.output.document import html, markdown, plain
 from gputop.output.folder_report import folder_document, folder_json, run_folder
 from gputop.output.report_html import report_html
 from gputop.output.report_text import money_line, report_data, report_markdown, report_text
-from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import JobReport, ReportBuilder
 from gputop.report.lanes import Pictured, pictured
 from gputop.sources.simulation.simulated import SimulatedSource
+from tests.support.recording_frames import recorded
 
 NOW = 1_780_000_000.0
 H100 = "NVIDIA H100 80GB HBM3"
@@ -124,18 +124,10 @@ def test_a_share_above_a_hundred_is_compared_as_it_is_shown() -> None:
     assert efficiency.after is not None and efficiency.after > 100.0 and efficiency.direction == "same"
 
 
-def written(path: Path, snapshots: Iterable[Snapshot]) -> Path:
-    writer = RecordingWriter(str(path))
-    for snapshot in snapshots:
-        writer.write(snapshot)
-    writer.close()
-    return path
-
-
 def test_a_pipeline_fails_on_a_slower_step_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fast = str(written(tmp_path / "a.jsonl", moments(60, step_s=0.100)))
-    slow = str(written(tmp_path / "b.jsonl", moments(60, step_s=0.104)))
-    silent = str(written(tmp_path / "c.jsonl", moments(60)))
+    fast = str(recorded(tmp_path / "a.jsonl", moments(60, step_s=0.100)))
+    slow = str(recorded(tmp_path / "b.jsonl", moments(60, step_s=0.104)))
+    silent = str(recorded(tmp_path / "c.jsonl", moments(60)))
     assert main(["compare", fast, slow, "--fail-on", "slower:5"]) == 0
     assert main(["compare", fast, slow, "--fail-on", "slower:3"]) == 1
     assert main(["compare", slow, fast, "--fail-on", "slower:0"]) == 0
@@ -196,9 +188,7 @@ def test_fixes_stand_by_what_they_would_win_and_none_below_a_twentieth(demo: Job
 
 def test_a_starved_gpu_wins_the_time_without_a_kernel_and_not_more() -> None:
     """Idle for 60 %: nobody can win the 40 % in which kernels ran."""
-    busy = [replace(each, gpus=tuple(replace(gpu, util_pct=40.0, sm_active_pct=36.0) for gpu in each.gpus))
-            for each in moments(700)]  # fmt: skip
-    report = report_of(busy)
+    report = job(150, util=40.0, sm=36.0)
     starved = [finding for finding in report.findings if finding.kind == "verdict"]
     assert starved and starved[0].gain_s == pytest.approx(0.6 * starved[0].seconds, rel=0.02)
 
@@ -309,9 +299,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("runs")
     for day, step_s in enumerate((0.10, 0.10, 0.125)):
         begin = NOW + 86400 * day
-        written(place / f"run{day}.gputop.jsonl.gz", moments(90, step_s=step_s, begin=begin))
-    written(place / "silent.jsonl", moments(40, begin=NOW))
-    written(place / "short.jsonl", moments(2, begin=NOW))
+        recorded(place / f"run{day}.gputop.jsonl.gz", moments(90, step_s=step_s, begin=begin))
+    recorded(place / "silent.jsonl", moments(40, begin=NOW))
+    recorded(place / "short.jsonl", moments(2, begin=NOW))
     (place / "broken.jsonl.gz").write_bytes(b"\x1f\x8bnot a recording")
     (place / "empty.jsonl").write_bytes(b"")
     (place / "notes.txt").write_text("not a recording either")
@@ -357,7 +347,7 @@ def test_report_of_a_folder_of_runs_is_their_table_and_of_one_run_its_report(
     one.mkdir()
     for hour in range(2):
         begin = NOW + 3600 * hour
-        written(one / f"node-2026052{hour}T000000Z-77.gputop.jsonl.gz", moments(60, begin=begin))
+        recorded(one / f"node-2026052{hour}T000000Z-77.gputop.jsonl.gz", moments(60, begin=begin))
     capsys.readouterr()
     assert main(["report", str(one)]) == 0
     assert "GPU TIME" in capsys.readouterr().out, "the files of one process are one run"
@@ -367,14 +357,14 @@ def test_report_of_a_folder_of_runs_is_their_table_and_of_one_run_its_report(
 def test_two_processes_of_two_hosts_are_two_runs(tmp_path: Path) -> None:
     for host, pid in (("a", 1), ("a", 1), ("b", 2)):
         path = tmp_path / f"{host}-20260520T00000{len(os.listdir(tmp_path))}Z-{pid}.gputop.jsonl.gz"
-        written(path, moments(30, begin=NOW + 100 * len(os.listdir(tmp_path))))
+        recorded(path, moments(30, begin=NOW + 100 * len(os.listdir(tmp_path))))
     found = run_folder(str(tmp_path))
     assert [run.file.endswith("and 1 more") for run in found.runs].count(True) == 1 and len(found.runs) == 2
 
 
 def test_a_gpu_that_waits_for_demand_has_nothing_to_fix_and_no_gain_exceeds_what_was_lost() -> None:
     source = SimulatedSource("useful_work", clock=lambda: NOW, events_past=True)
-    report = report_of(source.past(700.0), 2.5)
+    report = report_of(source.past(300.0), 2.5)
     assert report.fixes() == () and any(finding.id == "low_demand" for finding in report.findings)
     lost = 3600 * sum(report.gpu_hours()[state] for state in ("idle", "idle_allocated", "starved", "busy_not_working"))
     (waiting,) = [finding for finding in report.findings if finding.id == "low_demand"]

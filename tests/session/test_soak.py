@@ -18,19 +18,14 @@ from gputop.tui.node_app import GputopApp
 from tests.bench.soak.__main__ import faults
 from tests.bench.soak.machine import measured
 from tests.bench.soak.program import SIZES, command, counts, environment
-from tests.bench.soak.session import Growth, scraped, slope, switched_on
-from tests.bench.soak.snapshots import BEGUN, ticks
+from tests.bench.soak.session import Growth, scraped, switched_on
+from tests.bench.soak.snapshots import ticks
 from tests.bench.terminal import Terminal
 from tests.support.fake_app import Handed, playback_on
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown
 
 LONGEST_START_S = 60.0
-
-
-def test_the_slope_is_bytes_a_tick() -> None:
-    assert slope([(0, 100), (10, 150), (20, 200)]) == pytest.approx(5.0)
-    assert slope([(0, 7), (5, 7), (9, 7)]) == 0.0
 
 
 def test_a_slope_is_taken_after_the_warm_up_and_again_after_a_day() -> None:
@@ -48,18 +43,6 @@ def test_a_slope_is_taken_after_the_warm_up_and_again_after_a_day() -> None:
     short = Growth(20_000)
     short.points = growth.points[:20]
     assert short.account()["rss_slope_mb_a_day_after_a_day"] is None
-
-
-def test_processes_change_and_gpus_are_lost_and_found() -> None:
-    seen = list(ticks(400))
-    assert [s.t for s in seen] == [BEGUN + k for k in range(400)]
-    lost = [[g.lost_reason is not None for g in s.gpus] for s in seen]
-    assert lost[0] != lost[-1]
-    assert any(not any(row) or row.count(True) < len(row) for row in lost)
-    pids = [{p.pid for p in s.processes} for s in (seen[0], seen[-1])]
-    assert not pids[0] & pids[1]
-    commands = [{p.static.command for p in s.processes} for s in (seen[0], seen[-1])]
-    assert not commands[0] & commands[1]
 
 
 def test_nobody_and_nothing_in_the_soak_comes_back() -> None:

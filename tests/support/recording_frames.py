@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +65,18 @@ def frames(count: int, **given: object) -> Iterator[Snapshot]:
         yield frame(k, **given)  # type: ignore[arg-type]
 
 
-def written(path: Path, count: int, **given: int) -> Path:
-    """A recording of the first so many frames."""
+def recorded(path: Path, snapshots: Iterable[Snapshot]) -> Path:
+    """A recording of these snapshots."""
     writer = RecordingWriter(str(path))
-    for snapshot in frames(count, **given):
+    for snapshot in snapshots:
         writer.write(snapshot)
     writer.close()
     return path
+
+
+def written(path: Path, count: int, **given: int) -> Path:
+    """A recording of the first so many frames."""
+    return recorded(path, frames(count, **given))
 
 
 def times(path: Path) -> list[float]:
