@@ -81,7 +81,7 @@ def test_few_looks_make_longer_cells_and_too_few_cells_say_nothing() -> None:
 
 
 LOOKS_A_READING = {0.25: 2, 1.0: 6, 5.0: 6}
-FOR_S = 300.0
+FOR_S = {0.25: 150.0, 1.0: 300.0, 5.0: 300.0}
 
 
 def independent(
@@ -92,7 +92,7 @@ def independent(
     a server polls."""
     draw, p = random.Random(seed), train(main=5.0, age_s=900.0)
     snapshots = []
-    for tick in range(round(FOR_S / interval_s)):
+    for tick in range(round(FOR_S[interval_s] / interval_s)):
         parts = max(1, round(interval_s / 0.25))
         busy = [draw.random() < util / 100.0 for _ in range(parts)]
         read = 100.0 * busy[-1] if moments else 100.0 * sum(busy) / parts
@@ -114,7 +114,7 @@ def independent(
 def verdicts(snapshots: list[Snapshot], interval_s: float) -> Counter[str]:
     monitor = Monitor(interval_s, charts=False)
     said = [monitor.feed(replace(s, interval_s=interval_s)).diagnoses[0].verdict for s in snapshots]
-    return Counter(said[len(said) // 5 :])
+    return Counter(said[round(60.0 / interval_s) :])
 
 
 NO_ACCUSATION = {"starved_unattributed", "healthy", "working", "low_demand", "idle"}

@@ -73,7 +73,7 @@ def dithering(low: float, high: float, period: float, key: str, **changes: Any) 
     def at(tick: int) -> Snapshot:
         return snap(tick, gpu(**{**changes, key: middle + swing * math.sin(tick * 2 * math.pi / period)}), rows)
 
-    watch.feed(at(tick) for tick in range(900))
+    watch.feed(at(tick) for tick in range(500))
     return watch
 
 

@@ -20,7 +20,7 @@ WAITING: dict[str, Any] = {
     "util": 100.0, "sm": 12.0, "dram": 1.0, "tensor_active_pct": 0.0, "power_w": 210.0, "nvlink_rx_bytes_per_s": 5e9,
     "nvlink_tx_bytes_per_s": 5e9,
 }  # fmt: skip
-BEGINS = 120
+BEGINS = 60
 """Until then every job works."""
 Rank = tuple[GpuSample, ProcessSample]
 Moment = Callable[[int], Iterable[Rank]]
@@ -39,7 +39,7 @@ def waits(index: int, main: float = 0.0, **changes: Any) -> Rank:
     return gpu(index, **WAITING), rank(index, main, **changes)
 
 
-def told(moment: Moment, seconds: int = 270, steps: Callable[[int], tuple[StepRow, ...]] = lambda t: ()) -> Any:
+def told(moment: Moment, seconds: int = 210, steps: Callable[[int], tuple[StepRow, ...]] = lambda t: ()) -> Any:
     """The diagnoses of all GPUs at each second."""
     diagnoser = Diagnoser()
 

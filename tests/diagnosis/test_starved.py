@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +13,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.feeders import SERVED_BY_PARENT, Outsider, WaitEnd, main_looks
 from gputop.model.redaction import Redactor
 from gputop.model.serving import ServerRow
-from gputop.model.snapshot import CgroupName, FeedTime, MainTime, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import CgroupName, FeedTime, MainTime, ProcessSample, ProcessStatic
 from gputop.paint.host_rows import feeder_fields
 from tests.support.scenes import HOST, Watch, assert_told, gpu, snap, steady, told, train, workers
 
@@ -388,132 +388,200 @@ def test_loaders_count_for_each_gpu_of_their_parent() -> None:
 
 # --- over time ------------------------------------------------------------------------------------------------------
 
-
-def checkpoints(writes: float, pause: int, every: int = 30, seconds: int = 110) -> Iterator[Snapshot]:
-    for tick in range(seconds):
-        paused = tick % every >= every - pause
-        sample = gpu(util=0.0 if paused else 97.0, sm=0.0 if paused else 90.0)
-        yield snap(tick, sample, [train(main=30.0, write_bytes_per_s=writes if paused else 0.0)])
+Moment = tuple[float, list[ProcessSample]]
 
 
-def test_a_pause_with_writes_is_a_checkpoint() -> None:
-    said = Watch().feed(checkpoints(240e6, 3))
-    assert (said.verdict, said.level) == ("checkpoint_pause", "info")
-    assert "240 MB/s" in said.evidence[0]
-
-
-def test_a_pause_that_writes_a_log_is_no_checkpoint() -> None:
-    assert Watch().feed(checkpoints(49e6, 3)).verdict == "healthy"
-
-
-def test_a_pause_longer_than_a_minute_is_no_checkpoint() -> None:
+def over(*spans: tuple[int, Callable[[int], Moment]]) -> Watch:
+    """Each span with its seconds, and what is seen of the GPU at each: util and processes."""
     watch = Watch()
-    watch.feed(checkpoints(240e6, 70, every=140, seconds=140))
-    after = watch.feed(snap(140 + tick, gpu(), [train()]) for tick in range(25))
-    assert after.verdict == "healthy"
-    assert watch.first(lambda said: said.verdict == "checkpoint_pause", after=130) is None
+    for t, at in enumerate(at for seconds, at in spans for _ in range(seconds)):
+        util, processes = at(t)
+        watch.feed([snap(t, gpu(util=util, sm=0.9 * util), processes)])
+    return watch
 
 
-def restarts(every: int, gap: int, count: int, seconds: int = 110) -> Iterator[Snapshot]:
-    for tick in range(seconds):
-        epoch, second = divmod(tick, every)
-        paused = second < gap
-        born = [replace(w, pid=5000 + 10 * epoch + i, age_s=float(second)) for i, w in enumerate(workers(count, 60.0))]
-        yield snap(tick, gpu(util=0.0 if paused else 96.0, sm=0.0 if paused else 85.0), [train(main=5.0), *born])
+def verdicts(watch: Watch, since: float = 0.0) -> set[tuple[str, str | None]]:
+    return {(d.verdict, d.cause) for t, d in watch.said if t >= since}
+
+
+def names(watch: Watch, since: float = 0.0) -> set[str]:
+    return {verdict for verdict, _ in verdicts(watch, since)}
+
+
+def first(watch: Watch, verdict: str, after: float = 0.0) -> float:
+    """When a verdict was first said; never is never."""
+    found = watch.first(lambda d: d.verdict == verdict, after)
+    return float("inf") if found is None else found
+
+
+def aged(t: float, *processes: ProcessSample) -> list[ProcessSample]:
+    return [replace(p, age_s=float(t)) for p in processes]
+
+
+def born(epoch: int, age_s: float, rows: list[ProcessSample]) -> list[ProcessSample]:
+    """The workers of one epoch."""
+    return [replace(w, pid=6000 + 10 * epoch + i, age_s=float(age_s)) for i, w in enumerate(rows)]
+
+
+CALM = {"collecting", "startup", "idle", "working", "healthy"}
+
+
+# --- pauses, births, changes ---
+
+
+def checkpoints(writes: float, pause: int, every: int = 30) -> Callable[[int], Moment]:
+    def at(t: int) -> Moment:
+        paused = t % every >= every - pause
+        return 0.0 if paused else 97.0, [train(main=30.0, write_bytes_per_s=writes if paused else 0.0)]
+
+    return at
+
+
+def test_a_pause_of_less_than_a_minute_with_writes_is_a_checkpoint() -> None:
+    wanted = {"verdict": "checkpoint_pause", "level": "info", "says": "240 MB/s"}
+    assert_told(over((110, checkpoints(240e6, 3))).said[-1][1], wanted)
+    assert over((110, checkpoints(49e6, 3))).said[-1][1].verdict == "healthy", "a log"
+    long = over((140, checkpoints(240e6, 70, every=140)), (25, lambda t: (98.0, [train()])))
+    assert long.said[-1][1].verdict == "healthy" and first(long, "checkpoint_pause", after=130) == float("inf")
+    for disk, found in ((95.0, True), (0.0, False)):
+        # To a slow disk it is one at any rate.
+        def slow(t: int, disk: float = disk) -> Moment:
+            pauses = 40 <= t < 46
+            p = main_of(disk=disk) if pauses else main_of(lock=5.0)
+            return 0.0 if pauses else 97.0, [replace(p, write_bytes_per_s=1e6)]
+
+        assert ("checkpoint_pause" in names(over((70, slow)))) == found
+
+
+def restarts(every: int = 10, gap: int = 3, count: int = 4, util: float = 0.0) -> Callable[[int], Moment]:
+    def at(t: int) -> Moment:
+        epoch, second = divmod(t, every)
+        return util if second < gap else 96.0, [train(main=5.0), *born(epoch, second, workers(count, 60.0))]
+
+    return at
 
 
 def test_workers_that_are_started_again_and_again() -> None:
-    said = Watch().feed(restarts(every=10, gap=3, count=4))
-    assert (said.verdict, said.level) == ("worker_restart", "yellow")
-    assert "12 new workers in 30 s" in said.evidence[0]
-    assert "persistent_workers" in said.remedy
+    wanted = {"verdict": "worker_restart", "level": "yellow", "says": ("12 new workers in 30 s", "persistent_workers")}
+    assert_told(over((110, restarts())).said[-1][1], wanted)
+    assert "worker_restart" not in names(over((105, restarts(every=40, gap=10, count=1)))), "too few"
+    assert over((110, lambda t: (70.0, restarts()(t)[1]))).said[-1][1].verdict == "starved_unattributed", "no gap"
 
+    def between(t: int) -> Moment:
+        util, (p, *alive) = restarts()(t)
+        return util, [replace(p, feeder_threads=2), *([] if t % 10 >= 8 else alive)]
 
-def test_the_remedy_of_restarts_is_the_same_while_no_worker_lives() -> None:
-    def seen(snapshot: Snapshot) -> Snapshot:
-        job, *alive = snapshot.processes
-        between = alive[0].age_s is not None and alive[0].age_s >= 8.0
-        return replace(snapshot, processes=(replace(job, feeder_threads=2), *([] if between else alive)))
-
-    watch = Watch()
-    watch.feed(map(seen, restarts(every=10, gap=3, count=4)))
-    told = [said.remedy for _, said in watch.said if said.verdict == "worker_restart"]
-    assert len(told) > 30 and all("persistent_workers" in remedy for remedy in told)
-
-
-def test_too_few_births_or_no_gap_are_no_restart() -> None:
-    assert Watch().feed(restarts(every=40, gap=10, count=1, seconds=105)).verdict != "worker_restart"
-    no_gap = (replace(s, gpus=(gpu(util=70.0, sm=60.0),)) for s in restarts(every=10, gap=3, count=4))
-    assert Watch().feed(no_gap).verdict == "starved_unattributed"
+    remedies = [d.remedy for _, d in over((110, between)).said if d.verdict == "worker_restart"]
+    assert len(remedies) > 30 and all("persistent_workers" in remedy for remedy in remedies)
 
 
 def test_one_batch_of_births_is_an_evaluation_not_a_restart() -> None:
-    def job() -> Iterator[Snapshot]:
-        for tick in range(90):
-            paused = 60 <= tick < 67
-            evaluating = workers(8, 30.0) if tick >= 60 else []
-            processes = [train(main=5.0), *workers(4, 30.0)]
-            processes += [replace(w, pid=9000 + i, age_s=tick - 60.0) for i, w in enumerate(evaluating)]
-            yield snap(tick, gpu(util=0.0 if paused else 96.0, sm=0.0 if paused else 85.0), processes)
+    def at(t: int) -> Moment:
+        evaluating = born(0, t - 60.0, workers(8, 30.0)) if t >= 60 else []
+        return 0.0 if 60 <= t < 67 else 96.0, [train(main=5.0), *workers(4, 30.0), *evaluating]
 
-    watch = Watch()
-    watch.feed(job())
-    assert watch.first(lambda said: said.verdict == "worker_restart") is None
+    assert "worker_restart" not in names(over((90, at)))
 
 
-@pytest.mark.parametrize(
-    ("cache", "queue", "found"),
-    [(98.0, 7.0, "kv_cache_full"), (94.0, 7.0, "low_demand"), (98.0, 0.0, "low_demand"), (None, 7.0, "low_demand")],
-)
-def test_a_server_whose_cache_is_full_while_requests_wait_lacks_memory_and_not_demand(
-    cache: float | None, queue: float, found: str
+@pytest.mark.parametrize(("older", "found"), [(0, "worker_restart"), (2, "dataloader_cpu")])
+def test_workers_that_import_for_their_whole_start_are_restarts_unless_older_ones_run_on(
+    older: int, found: str
 ) -> None:
-    said = ServerRow("localhost:8000", "vllm", 30.0, 2.0, 400.0, queue=queue, running=9.0, kv_cache_pct=cache)
-    server = (train(static=ProcessStatic(command="vllm serve llama", server="vllm")),)
+    def at(t: int) -> Moment:
+        epoch, second = divmod(t, 12)
+        old = born(-10, 900.0, feeders(*[{"run": 98.0}] * older))
+        return 0.0 if second < 4 else 96.0, [job(), *born(epoch, second, feeders(*[{"run": 98.0}] * 2)), *old]
 
-    def judged(full_for_s: int, seconds: int) -> GpuDiagnosis:
-        moments = (snap(tick, gpu(util=60.0), server) for tick in range(seconds))
-        return Watch().feed(
-            replace(shown, servers=(said,) if tick < full_for_s else ()) for tick, shown in enumerate(moments)
-        )
-
-    full = judged(45, 45)
-    assert full.verdict == found
-    if found == "kv_cache_full":
-        assert "queue 7, KV cache 98 %" in full.evidence[1] and "--gpu-memory-utilization" in full.remedy
-        assert (full.state, full.level) == ("starved", "yellow")
-        assert judged(30, 90).verdict == "low_demand"
+    watch = over((100, at))
+    assert found in names(watch) and (older > 0 or "dataloader_cpu" not in names(watch))
 
 
-def test_another_gpus_job_that_takes_the_cores_is_named_and_the_ranks_of_the_same_job_are_not() -> None:
-    gpus = [gpu(0, util=20.0, sm=15.0), gpu(1), gpu(2)]
-    queued = feeders({"run": 30.0, "queued": 68.0})
-    bob = told(replace(train(1), static=ProcessStatic(user="bob", command="python hog.py", name="python")))
-    theirs = [bob, *workers(6, 99.0, parent=4100)]
+def test_workers_that_replace_the_first_ones_of_a_young_job_are_births() -> None:
+    def at(t: int) -> Moment:
+        epoch, second = divmod(t, 14)
+        pauses = epoch > 0 and second < 9
+        rows = feeders(*[{"run": 98.0} if pauses else {"run": 2.0, "poll": 97.0}] * 2)
+        seen = [job(age_s=float(t)), *born(epoch, second, rows)] if t >= 8 else []
+        return 0.0 if t < 8 or pauses else 97.0, seen
 
-    def notes(*processes: ProcessSample) -> str:
-        return " ".join(Watch().feed(snap(t, gpus, processes) for t in range(45)).notes)
+    watch = over((60, at))
+    assert "dataloader_cpu" not in names(watch) and watch.said[-1][1].cause == "startup"
 
-    assert "taken by python on GPU 1 (bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs)
-    # On two GPUs the same process has the same tree, which counts once.
-    both = replace(bob, gpu=2)
-    assert "(bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs, both)
-    ranks = [replace(p, static=replace(p.static, batch_job=CgroupName("slurm:7"))) for p in (job(), bob)]
-    assert "taken by python" not in notes(ranks[0], *queued, ranks[1], *theirs[1:])
-    assert "taken by" not in notes(job(), *queued, bob, *workers(6, 5.0, parent=4100))
+
+def test_a_line_of_children_of_one_worker_is_one_worker_and_no_restart() -> None:
+    def at(t: int) -> Moment:
+        shard, second = divmod(t, 6)
+        (worker,) = feeders({"run": 20.0, "lock": 80.0}, feed_by="child")
+        (child,) = kind(feeders({"run": 21.0, "lock": 79.0}), "python", "R3 same command line")
+        decoder = replace(child, pid=7000 + shard, ppid=worker.pid, age_s=float(second))
+        return 0.0 if second < 2 else 60.0, [job(), worker, decoder]
+
+    assert names(over((90, at))) <= {"collecting", "starved_unattributed"}
+
+
+def test_an_idle_gpu_says_that_its_workers_start_anew_where_that_is_where_the_time_goes() -> None:
+    def at(t: int) -> Moment:
+        epoch, second = divmod(t, 10)
+        return 3.0 if second == 9 else 0.0, [
+            main_of(poll=98.0), *born(epoch, second, feeders({"run": 98.0}, {"run": 98.0})),
+        ]  # fmt: skip
+
+    assert_told(over((60, at)).said[-1][1], because("idle", "startup", "start anew", "keep them alive"))
+
+
+def test_a_cause_that_changes_is_told_within_twenty_seconds_and_once() -> None:
+    before, after = [job(), *feeders({"run": 98.0})], [job(), *feeders({"network": 98.0})]
+    watch = over((60, lambda t: (30.0, before)), (60, lambda t: (30.0, after)))
+    doubted = watch.first(lambda d: any("what is said here was before" in note for note in d.notes))
+    assert doubted is not None and 60 < doubted < first(watch, "dataloader_io") <= 60 + 20
+    assert sum(a.verdict != b.verdict for (_, a), (_, b) in pairwise(watch.said)) == 2
+
+
+def test_a_cause_near_a_threshold_stays_and_a_clear_one_replaces_it() -> None:
+    def mixed(main: float, cpu: float = 97.0) -> Moment:
+        return 20.0, [job("run 3", main=main), *feeders({"run": cpu, "network": 99.0 - cpu})]
+
+    # The main thread runs about as much as makes it the cause: to and fro, for 40 s each.
+    near = over(
+        (90, lambda t: mixed(50.0)), (160, lambda t: mixed(57.0 if t // 40 % 2 else 66.0)),
+        (70, lambda t: mixed(10.0, cpu=5.0)),
+    )  # fmt: skip
+    assert {d.verdict for t, d in near.said if 60 < t < 250} == {"dataloader_cpu"}
+    assert near.said[-1][1].verdict == "dataloader_io"
+
+
+@pytest.mark.parametrize(("util", "found"), [(0.0, "idle"), (97.0, "healthy")])
+def test_an_end_and_a_recovery_wait_for_no_margin(util: float, found: str) -> None:
+    slow = [job(), *feeders({"run": 95.0})]
+    assert over((90, lambda t: (30.0, slow)), (45, lambda t: (util, [job()]))).said[-1][1].verdict == found
+
+
+def test_an_evaluation_every_few_steps_is_the_main_threads_and_no_lock_of_workers_that_are_ahead() -> None:
+    full = feeders({"lock": 100.0}, {"lock": 100.0})
+
+    def long(t: int) -> Moment:
+        return (0.0, [main_of(run=100.0), *full]) if t % 9 >= 4 else (97.0, [main_of(sleep=98.0), *full])
+
+    def short(t: int) -> Moment:
+        """Pauses that are too short to fill half of the idle time still tell running from sleeping."""
+        phase = t % 8
+        util, run = (97.0, 1.0) if phase < 2 else (0.0, 100.0) if phase in (4, 5) else (50.0, 50.0)
+        return util, [main_of(run=run, sleep=100.0 - run), *full]
+
+    for evaluates in (long, short):
+        assert verdicts(over((70, evaluates)), 20) == {("main_process", "cpu")}
+
+
+# --- young jobs ---
 
 
 def test_a_young_job_is_judged_once_its_kernels_run_and_not_by_what_it_did_before() -> None:
-    watch = Watch()
     slow = feeders({"run": 98.0}, {"run": 97.0})
-    importing = [snap(t, gpu(util=0.0, sm=0.0), [job("run 3", main=99.0, age_s=t)]) for t in range(20)]
-    training = [
-        snap(t, gpu(util=30.0, sm=25.0), [job(age_s=t), *slow]) for t in range(20, 55)
-    ]  # fmt: skip
-    watch.feed([*importing, *training])
-    first = watch.first(lambda d: d.verdict == "dataloader_cpu")
-    assert first is not None and 15 <= first - 20 <= 30
-    assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "dataloader_cpu"}
+    watch = over(
+        (20, lambda t: (0.0, [job("run 3", main=99.0, age_s=t)])), (35, lambda t: (30.0, [job(age_s=t), *slow])),
+    )  # fmt: skip
+    assert 15 <= first(watch, "dataloader_cpu") - 20 <= 20
+    assert names(watch) <= {"collecting", "startup", "dataloader_cpu"}
 
 
 @pytest.mark.parametrize("late_s", [1, 4])
@@ -521,186 +589,46 @@ def test_a_young_job_is_judged_once_its_kernels_run_and_not_by_what_it_did_befor
 def test_a_spinning_job_that_is_known_some_samples_after_its_first_kernels_is_not_accused(
     at_first: list[ProcessSample], late_s: int
 ) -> None:
-    watch = Watch()
-    quiet = [snap(t, gpu(util=0.0, sm=0.0), []) for t in range(8)]
-    working = [
-        snap(t, gpu(util=100.0, sm=60.0), [job("run 3", main=99.0, age_s=t)] if t >= 8 + late_s else at_first)
-        for t in range(8, 60)
-    ]
-    watch.feed([*quiet, *working])
-    assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "idle", "working", "healthy"}
-    assert watch.said[-1][1].verdict == "healthy"
+    def works(t: int) -> Moment:
+        return 100.0, [job("run 3", main=99.0, age_s=t)] if t >= 8 + late_s else at_first
 
-
-def test_a_cause_that_changes_is_told_within_twenty_seconds_and_once() -> None:
-    watch = Watch()
-    before = [snap(t, gpu(util=30.0, sm=25.0), [job(), *feeders({"run": 98.0})]) for t in range(60)]
-    net = {"network": 98.0}
-    after = [snap(t, gpu(util=30.0, sm=25.0), [job(), *feeders(net)]) for t in range(60, 120)]
-    watch.feed([*before, *after])
-    doubted = watch.first(lambda d: any("what is said here was before" in note for note in d.notes))
-    changed = watch.first(lambda d: d.verdict == "dataloader_io")
-    assert doubted is not None and changed is not None and 60 < doubted < changed
-    assert changed is not None and changed - 60 <= 20
-    verdicts = [d.verdict for _, d in watch.said]
-    assert sum(a != b for a, b in pairwise(verdicts)) == 2
-
-
-def restarting(run: float, count: int = 2, older: int = 0) -> list[Snapshot]:
-    """An epoch of twelve seconds, the first four of which no kernel runs in, because its workers start."""
-    frames = []
-    for t in range(100):
-        epoch, second = divmod(t, 12)
-        born = feeders(*[{"run": run}] * count)
-        born = [replace(w, pid=6000 + 10 * epoch + i, age_s=float(second)) for i, w in enumerate(born)]
-        old = [replace(w, pid=5900 + i, age_s=900.0) for i, w in enumerate(feeders(*[{"run": run}] * older))]
-        util = 0.0 if second < 4 else 96.0
-        frames.append(snap(t, gpu(util=util, sm=util * 0.9), [job(), *born, *old]))
-    return frames
-
-
-def test_workers_that_import_for_their_whole_start_are_restarts_and_no_work() -> None:
-    watch = Watch()
-    watch.feed(restarting(98.0))
-    said_of = {d.verdict for _, d in watch.said}
-    assert "worker_restart" in said_of and "dataloader_cpu" not in said_of
-    last = Watch().feed(restarting(98.0, older=2))
-    assert last.verdict == "dataloader_cpu", "older ones run on in the pause"
-
-
-def test_workers_that_replace_the_first_ones_of_a_young_job_are_births() -> None:
-    watch = Watch()
-    for t in range(60):
-        epoch, second = divmod(t, 14)
-        pauses = epoch > 0 and second < 9
-        rows = feeders(*[{"run": 98.0} if pauses else {"run": 2.0, "poll": 97.0}] * 2)
-        born = [replace(w, pid=6000 + 10 * epoch + i, age_s=float(second)) for i, w in enumerate(rows)]
-        util = 0.0 if t < 8 or pauses else 97.0
-        watch.feed([snap(t, gpu(util=util, sm=0.9 * util), [job(age_s=float(t)), *born] if t >= 8 else [])])
-    assert "dataloader_cpu" not in {d.verdict for _, d in watch.said}
-    assert watch.said[-1][1].cause == "startup"
-
-
-def test_a_line_of_children_of_one_worker_is_one_worker_and_no_restart() -> None:
-    watch = Watch()
-    for t in range(90):
-        shard, second = divmod(t, 6)
-        (worker,) = feeders({"run": 20.0, "lock": 80.0}, feed_by="child")
-        (child,) = feeders({"run": 21.0, "lock": 79.0})
-        rule = replace(child.static, loader="python", why="R3 same command line", rule="R3")
-        decoder = replace(child, pid=7000 + shard, ppid=worker.pid, age_s=float(second), static=rule)
-        watch.feed([snap(t, gpu(util=0.0 if second < 2 else 60.0, sm=20.0), [job(), worker, decoder])])
-    assert {d.verdict for _, d in watch.said} <= {"collecting", "starved_unattributed"}
-
-
-def test_a_checkpoint_to_a_slow_disk_is_one_at_any_rate() -> None:
-    def frames(disk: float) -> list[Snapshot]:
-        pause = [main_of(disk=disk) if 40 <= t < 46 else main_of(lock=5.0) for t in range(70)]
-        return [
-            snap(t, gpu(util=0.0 if 40 <= t < 46 else 97.0), [replace(p, write_bytes_per_s=1e6)])
-            for t, p in enumerate(pause)
-        ]
-
-    slow = Watch()
-    slow.feed(frames(95.0))
-    assert slow.first(lambda d: d.verdict == "checkpoint_pause") is not None
-    other = Watch()
-    other.feed(frames(0.0))
-    assert other.first(lambda d: d.verdict == "checkpoint_pause") is None
-
-
-def test_an_idle_gpu_says_that_its_workers_start_anew_where_that_is_where_the_time_goes() -> None:
-    watch = Watch()
-    for t in range(60):
-        epoch, second = divmod(t, 10)
-        born = [replace(w, pid=6000 + 10 * epoch + i) for i, w in enumerate(feeders({"run": 98.0}, {"run": 98.0}))]
-        born = [replace(w, age_s=float(second)) for w in born]
-        watch.feed([snap(t, gpu(util=3.0 if second == 9 else 0.0, sm=0.0), [main_of(poll=98.0), *born])])
-    found = watch.said[-1][1]
-    assert (found.verdict, found.cause) == ("idle", "startup") and "start anew" in " ".join(found.evidence)
-    assert "keep them alive" in found.remedy
-
-
-def test_a_cause_near_a_threshold_stays_and_a_clear_one_replaces_it() -> None:
-    def mixed(main: float, cpu: float = 97.0) -> list[ProcessSample]:
-        return [job("run 3", main=main), *feeders({"run": cpu, "network": 99.0 - cpu})]
-
-    watch = Watch()
-    watch.feed(snap(t, gpu(util=20.0, sm=15.0), mixed(50.0)) for t in range(90))
-    for t in range(90, 330):
-        # The main thread runs about as much as makes it the cause: to and fro, for 40 s each.
-        watch.feed([snap(t, gpu(util=20.0, sm=15.0), mixed(57.0 if t // 40 % 2 else 66.0))])
-    assert {d.verdict for at, d in watch.said if at > 60} == {"dataloader_cpu"}
-    watch.feed(snap(t, gpu(util=20.0, sm=15.0), mixed(10.0, cpu=5.0)) for t in range(330, 400))
-    assert watch.said[-1][1].verdict == "dataloader_io"
-
-
-def test_an_end_and_a_recovery_wait_for_no_margin() -> None:
-    slow = [job(), *feeders({"run": 95.0})]
-    for util, sm, verdicts in ((0.0, 0.0, {"idle"}), (97.0, 92.0, {"healthy"})):
-        watch = Watch()
-        watch.feed(snap(t, gpu(util=30.0, sm=25.0), slow) for t in range(90))
-        watch.feed(snap(t, gpu(util=util, sm=sm), [job()]) for t in range(90, 135))
-        assert watch.said[-1][1].verdict in verdicts
+    watch = over((8, lambda t: (0.0, [])), (52, works))
+    assert names(watch) <= CALM and watch.said[-1][1].verdict == "healthy"
 
 
 def test_a_job_that_pauses_goes_on_being_judged() -> None:
-    watch = Watch()
-    for t in range(90):
-        pauses = 26 <= t < 50
-        p = job(age_s=float(t))
-        util = 0.0 if t < 5 or pauses else 80.0
-        watch.feed([snap(t, gpu(util=util, sm=0.6 * util), [p, *feeders({"run": 97.0})])])
-    assert watch.first(lambda d: d.verdict in ("collecting", "startup"), after=30) is None
+    def at(t: int) -> Moment:
+        return 0.0 if t < 5 or 26 <= t < 50 else 80.0, [job(age_s=float(t)), *feeders({"run": 97.0})]
 
-
-def test_an_evaluation_every_few_steps_is_the_main_threads_and_no_lock_of_workers_that_are_ahead() -> None:
-    watch = Watch()
-    full = feeders({"lock": 100.0}, {"lock": 100.0})
-    for t in range(90):
-        evaluates = t % 9 >= 4
-        main = main_of(run=100.0) if evaluates else main_of(sleep=98.0)
-        watch.feed([snap(t, gpu(util=0.0 if evaluates else 97.0, sm=0.0 if evaluates else 90.0), [main, *full])])
-    assert {(d.verdict, d.cause) for t, d in watch.said if t >= 20} == {("main_process", "cpu")}
-    # Pauses that are too short to fill half of the idle time still tell running from sleeping.
-    short = Watch()
-    for t in range(90):
-        phase = t % 8
-        util, run = (97.0, 1.0) if phase < 2 else (0.0, 100.0) if phase in (4, 5) else (50.0, 50.0)
-        main = main_of(run=run, sleep=100.0 - run)
-        short.feed([snap(t, gpu(util=util, sm=0.9 * util), [main, *full])])
-    assert {(d.verdict, d.cause) for t, d in short.said if t >= 20} == {("main_process", "cpu")}
+    assert not names(over((90, at)), 30) & {"collecting", "startup"}
 
 
 def test_a_pause_between_the_first_kernels_and_training_is_part_of_starting_up() -> None:
-    watch = Watch()
-    for t in range(100):
-        compiles = 4 <= t < 40
-        util = 0.0 if t < 2 or compiles else 6.0 if t < 4 else 97.0
-        watch.feed([snap(t, gpu(util=util, sm=0.9 * util), [replace(main_of(), age_s=float(t))])])
-    assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "idle", "healthy", "working"}
-    assert watch.said[-1][1].verdict == "healthy"
+    def at(t: int) -> Moment:
+        return 0.0 if t < 2 or 4 <= t < 40 else 6.0 if t < 4 else 97.0, aged(t, main_of())
+
+    watch = over((100, at))
+    assert names(watch) <= CALM and watch.said[-1][1].verdict == "healthy"
+    for warms_up_s in (1, 3, 5):
+        # Nor is a warm-up before a model is loaded.
+        def loads(t: int, end: int = 5 + warms_up_s) -> Moment:
+            p = main_of(90.0) if 5 <= t < end else main_of(5.0, disk=94.0)
+            return 60.0 if 5 <= t < end else 0.0, aged(t, replace(p, main_looks=main_looks([("run", 6)])))
+
+        assert names(over((40, loads))) <= {"collecting", "startup", "idle"}, warms_up_s
 
 
-def _slow_steps(seconds: int, *processes: ProcessSample, util: float = 5.0, every: int = 3) -> Watch:
+def slow_steps(*processes: ProcessSample, every: int = 3) -> Callable[[int], Moment]:
     """A job whose first step comes after five seconds, and then one every few seconds."""
-    watch = Watch()
-    for t in range(seconds):
-        now = util if t >= 5 and t % every == 0 else 0.0
-        watch.feed([snap(t, gpu(util=now, sm=now), [replace(p, age_s=float(t)) for p in processes])])
-    return watch
+    return lambda t: (5.0 if t >= 5 and t % every == 0 else 0.0, aged(t, *processes))
 
 
 def test_slow_steps_are_judged_before_a_minute_has_passed() -> None:
-    fed = _slow_steps(60, main_of(poll=97.0), *feeders({"run": 98.0}, {"run": 97.0}))
-    first = fed.first(lambda d: d.verdict == "dataloader_cpu")
-    assert first is not None and first <= 5 + 20
-    alone = _slow_steps(60, main_of(run=97.0))
-    first = alone.first(lambda d: d.verdict == "main_process")
-    assert first is not None and first <= 5 + 32
+    fed = over((60, slow_steps(main_of(poll=97.0), *feeders({"run": 98.0}, {"run": 97.0}))))
+    assert first(fed, "dataloader_cpu") <= 5 + 20
+    assert first(over((60, slow_steps(main_of(run=97.0)))), "main_process") <= 5 + 32
     # Kernels now and then while a model is loaded are no steps.
-    loads = _slow_steps(58, main_of(disk=97.0), every=9)
-    assert loads.first(lambda d: d.verdict not in ("collecting", "startup", "idle")) is None
+    assert names(over((58, slow_steps(main_of(disk=97.0), every=9)))) <= {"collecting", "startup", "idle"}
 
 
 @pytest.mark.parametrize(
@@ -715,43 +643,65 @@ def test_slow_steps_are_judged_before_a_minute_has_passed() -> None:
 def test_what_a_job_waits_for_is_said_within_eight_seconds_of_its_first_kernel_and_stays(
     waits: dict[str, float], fed: list[ProcessSample], verdict: str, cause: str
 ) -> None:
-    watch = Watch()
-    for t in range(40):
-        p = replace(main_of(5.0, **waits), main_looks=main_looks([("other", 6)]), age_s=float(t))
-        watch.feed([snap(t, gpu(util=20.0 if t >= 5 else 0.0, sm=0.0), [p, *fed])])
-    first = watch.first(lambda d: d.verdict == verdict)
-    assert first is not None and first <= 5 + 8
-    assert {(d.verdict, d.cause) for t, d in watch.said if t >= first} == {(verdict, cause)}
-
-
-def test_a_warm_up_before_a_model_is_loaded_is_no_training() -> None:
-    for warms_up_s in (1, 3, 5):
-        watch = Watch()
-        for t in range(40):
-            warms_up = 5 <= t < 5 + warms_up_s
-            p = replace(main_of(90.0) if warms_up else main_of(5.0, disk=94.0), age_s=float(t))
-            watch.feed(
-                [snap(t, gpu(util=60.0 if warms_up else 0.0), [replace(p, main_looks=main_looks([("run", 6)]))])]
-            )
-        assert {d.verdict for _, d in watch.said} <= {"collecting", "startup", "idle"}, warms_up_s
+    p = replace(main_of(5.0, **waits), main_looks=main_looks([("other", 6)]))
+    watch = over((40, lambda t: (20.0 if t >= 5 else 0.0, [*aged(t, p), *fed])))
+    assert first(watch, verdict) <= 5 + 8
+    assert verdicts(watch, first(watch, verdict)) == {(verdict, cause)}
 
 
 def test_the_polls_of_a_feeder_whose_sockets_are_seen_late_were_waits_for_the_network() -> None:
-    watch = Watch()
     p = replace(main_of(5.0, pipe=80.0), main_looks=main_looks([("pipe", 6)]))
-    for t in range(20):
-        fed = feeders({"poll": 97.0}, feed_by="socket" if t >= 10 else None, net_rx_bytes_per_s=3e5)
-        watch.feed([snap(t, gpu(util=20.0, sm=20.0), [p, *fed])])
-    first = watch.first(lambda d: (d.verdict, d.cause) == ("dataloader_io", "network"))
-    assert first is not None and first <= 10 + 4
+
+    def at(t: int) -> Moment:
+        return 20.0, [p, *feeders({"poll": 97.0}, feed_by="socket" if t >= 10 else None, net_rx_bytes_per_s=3e5)]
+
+    assert first(over((20, at)), "dataloader_io") <= 10 + 4
 
 
 def test_a_young_job_that_was_judged_is_not_said_to_start_again() -> None:
-    watch = Watch()
-    fed = [main_of(poll=97.0), *feeders({"run": 98.0})]
-    for t in range(58):
+    def at(t: int) -> Moment:
         # Steps become rare: first every second sample has a kernel, then one of eleven.
-        util = 5.0 if t in (*range(8, 22, 2), 29, 40, 51) else 0.0
-        watch.feed([snap(t, gpu(util=util, sm=util), [replace(p, age_s=float(t)) for p in fed])])
-    first = watch.first(lambda d: d.verdict == "dataloader_cpu")
-    assert first is not None and {d.verdict for t, d in watch.said if t >= first} == {"dataloader_cpu"}
+        steps = t in (*range(8, 22, 2), 29, 40, 51)
+        return 5.0 if steps else 0.0, aged(t, main_of(poll=97.0), *feeders({"run": 98.0}))
+
+    watch = over((58, at))
+    assert names(watch, first(watch, "dataloader_cpu")) == {"dataloader_cpu"}
+
+
+# --- several jobs, and servers ---
+
+
+def test_another_gpus_job_that_takes_the_cores_is_named_and_the_ranks_of_the_same_job_are_not() -> None:
+    gpus = [gpu(0, util=20.0, sm=15.0), gpu(1), gpu(2)]
+    queued = feeders({"run": 30.0, "queued": 68.0})
+    bob = told(replace(train(1), static=ProcessStatic(user="bob", command="python hog.py", name="python")))
+    theirs = [bob, *workers(6, 99.0, parent=4100)]
+
+    def notes(*processes: ProcessSample) -> str:
+        return " ".join(Watch().feed(snap(t, gpus, processes) for t in range(45)).notes)
+
+    assert "taken by python on GPU 1 (bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs)
+    # On two GPUs the same process has the same tree, which counts once.
+    assert "(bob, pid 4100) 6.0 cores" in notes(job(), *queued, *theirs, replace(bob, gpu=2))
+    ranks = [replace(p, static=replace(p.static, batch_job=CgroupName("slurm:7"))) for p in (job(), bob)]
+    assert "taken by python" not in notes(ranks[0], *queued, ranks[1], *theirs[1:])
+    assert "taken by" not in notes(job(), *queued, bob, *workers(6, 5.0, parent=4100))
+
+
+@pytest.mark.parametrize(
+    ("cache", "queue", "full_for_s", "wanted"),
+    [
+        (98.0, 7.0, 90, because("kv_cache_full", None, "queue 7, KV cache 98 %", "--gpu-memory-utilization",
+                                state="starved", level="yellow")),
+        (98.0, 7.0, 30, "low_demand"), (94.0, 7.0, 90, "low_demand"), (98.0, 0.0, 90, "low_demand"),
+        (None, 7.0, 90, "low_demand"),
+    ],
+)  # fmt: skip
+def test_a_server_whose_cache_is_full_while_requests_wait_lacks_memory_and_not_demand(
+    cache: float | None, queue: float, full_for_s: int, wanted: dict[str, Any] | str
+) -> None:
+    row = ServerRow("localhost:8000", "vllm", 30.0, 2.0, 400.0, queue=queue, running=9.0, kv_cache_pct=cache)
+    server = [train(static=ProcessStatic(command="vllm serve llama", server="vllm"))]
+    moments = (snap(t, gpu(util=60.0), server) for t in range(90))
+    last = Watch().feed(replace(s, servers=(row,) if t < full_for_s else ()) for t, s in enumerate(moments))
+    assert_told(last, wanted)
