@@ -15,7 +15,6 @@ from gputop.diagnosis.rules import BUSY, END, GATES, IDLE_FAMILY, STARVED, UNATT
 from gputop.diagnosis.rules.badges import BADGES
 from gputop.diagnosis.verdict_state import Chooser
 from gputop.diagnosis.window import COLUMNS, Row, Window, scaled
-from gputop.model.feeders import server_in
 from tests.support.examples import looks
 
 
@@ -68,14 +67,6 @@ def test_what_a_window_keeps_up_to_date_is_what_a_new_one_makes_of_the_same_samp
         assert [window.total(name) for name in ("u", "sm")] == [anew.total(name) for name in ("u", "sm")]
 
 
-def test_a_window_holds_thirty_seconds_at_any_interval() -> None:
-    for interval in (0.25, 1.0, 5.0):
-        window = Window(30.0)
-        for tick in range(400):
-            window.push(1_780_000_000.123 + tick * interval, row(1.0, None))
-        assert len(window) == 30 / interval
-
-
 def test_the_correlation_line_needs_variation_and_says_how_much_data() -> None:
     rng = random.Random(3)
     steps = [rng.choice((0.0, 60.0)) for _ in range(120)]
@@ -120,21 +111,6 @@ def test_growth_is_the_median_slope() -> None:
     assert found is not None
     assert found[0] == pytest.approx(60e6, rel=0.02)
     assert found[1] > 0.9
-
-
-@pytest.mark.parametrize(
-    ("command", "server"),
-    [
-        ("vllm serve x", "vllm"),
-        ("uv run vllm serve x", "vllm"),
-        ("python -u -m sglang.launch_server", "sglang"),
-        ("text-generation-launcher --model-id x", "text-generation"),
-        ("bash start.sh vllm", None),
-        ("", None),
-    ],
-)
-def test_servers_by_their_command(command: str, server: str | None) -> None:
-    assert server_in(command.split()) == server
 
 
 def test_a_winner_needs_eight_of_ten_and_the_shown_one_ten_seconds() -> None:

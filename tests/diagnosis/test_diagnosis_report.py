@@ -18,7 +18,7 @@ from gputop.output.diagnosis_text import diagnosis_document
 from gputop.output.document import plain
 from gputop.sources.simulation.simulated import SimulatedSource
 from tests.support.examples import looks
-from tests.support.scenes import T0, Watch, gpu, snap, steady, train, workers
+from tests.support.scenes import T0, Watch, gpu, snap, train, workers
 
 STARVED = (gpu(util=40.0, sm=35.0), [train(main=2.0), *workers(4, 90.0, 10.0)])
 HEALTHY = (gpu(), [train(main=30.0)])
@@ -114,21 +114,6 @@ def test_unmeasured_time_is_in_neither_number() -> None:
     waste = watch.diagnoser.waste()
     assert (waste.recent_gpus, waste.recent_lost_gpus) == (0.0, 0.0)
     assert last.seconds is not None and last.seconds["unmeasured"] == pytest.approx(99.0)
-
-
-@pytest.mark.parametrize(
-    ("scene", "state"),
-    [
-        ((gpu(dram=80.0), [train()]), "working"),
-        ((gpu(util=96.0, sm=15.0, tensor_active_pct=1.0, nvlink_rx_bytes_per_s=2e11), [train()]), "busy_not_working"),
-        ((gpu(util=96.0, sm=15.0), [train()]), "busy_not_working"),
-        ((gpu(util=0.0, sm=0.0), [train(main=0.0)]), "idle_allocated"),
-        ((gpu(util=0.0, sm=0.0), []), "idle"),
-        (STARVED, "starved"),
-    ],
-)
-def test_memory_bound_work_is_no_waste_and_waiting_in_collectives_is(scene: tuple, state: str) -> None:  # type: ignore[type-arg]
-    assert steady(45, *scene).state == state
 
 
 def test_lanes_are_those_of_this_tick() -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gputop.cli import main
 from gputop.diagnosis.types import GpuDiagnosis
-from gputop.model.snapshot import Snapshot
+from gputop.model.snapshot import Event, Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
 from gputop.paint.main_screen import main_screen
@@ -207,19 +207,14 @@ def test_a_recording_opens_at_its_first_finding_with_a_whole_chart_before_it_and
     assert not player.source.playing
 
 
-def test_a_recording_too_short_to_judge_opens_at_its_end_and_says_so(tmp_path: Path) -> None:
-    player = Player(RecordedSource(recorded(tmp_path / "short.jsonl.gz", node(5))))
-    assert "too short to judge" in player.open()
-    assert player.take() and player.frame is not None
-    assert player.frame.snapshot.t == MOMENT + 4
-
-
-def test_a_recording_without_a_finding_opens_at_its_end_and_says_so(tmp_path: Path) -> None:
-    snapshots = (snapshot_at(MOMENT + k, scenario="healthy", started=MOMENT) for k in range(60))
-    player = Player(RecordedSource(recorded(tmp_path / "well.jsonl.gz", snapshots)))
-    assert player.open() == "opened at the end: nothing wrong was seen"
-    assert player.take() and player.frame is not None
-    assert player.frame.snapshot.t == MOMENT + 59
+def test_a_recording_without_a_finding_or_too_short_to_judge_opens_at_its_end_and_says_so(tmp_path: Path) -> None:
+    well = (snapshot_at(MOMENT + k, scenario="healthy", started=MOMENT) for k in range(60))
+    for name, snapshots, words, last in (
+        ("short", node(5), "too short to judge", 4), ("well", well, "opened at the end: nothing wrong was seen", 59),
+    ):  # fmt: skip
+        player = Player(RecordedSource(recorded(tmp_path / f"{name}.jsonl.gz", snapshots)))
+        assert words in player.open()
+        assert player.take() and player.frame is not None and player.frame.snapshot.t == MOMENT + last
 
 
 def test_the_next_change_goes_through_all_gpus_and_names_the_gpu(path: str) -> None:
@@ -241,34 +236,28 @@ def test_the_next_change_goes_through_all_gpus_and_names_the_gpu(path: str) -> N
     assert "no earlier" in player.to_change(-1)
 
 
-def test_verdicts_recorded_otherwise_are_told_on_one_line(tmp_path: Path) -> None:
-    """As when a recording was begun while a verdict stood already, or by another version's rules."""
+@pytest.mark.parametrize(
+    ("recorded_as", "told"),
+    [
+        # As when a recording was begun while a verdict stood already, or by another version's rules.
+        (("starved_cpu",), "recorded as GPU 1 starved"),
+        # What was still being collected was not recorded otherwise.
+        (("starved_cpu", "collecting"), ""),
+    ],
+)
+def test_verdicts_recorded_otherwise_are_told_on_one_line(
+    recorded_as: tuple[str, ...], told: str, tmp_path: Path
+) -> None:
     snapshots = list(node(40))
-    from gputop.model.snapshot import Event
-
-    snapshots[0] = replace(snapshots[0], events=(Event(snapshots[0].t, "verdict", "starved_cpu", 1),))
+    events = tuple(Event(snapshots[0].t, "verdict", verdict, 1) for verdict in recorded_as)
+    snapshots[0] = replace(snapshots[0], events=events)
     player = Player(RecordedSource(recorded(tmp_path / "other.jsonl.gz", iter(snapshots))))
     player.source._collect_events()  # type: ignore[attr-defined] # before the first work, as a fast thread does it
     player.source.pause()
     player.seek(MOMENT + 3)
     player.take()
     finished(player)
-    assert player.replay().differs.startswith("recorded as GPU 1 starved")
-
-
-def test_what_was_still_being_collected_was_not_recorded_otherwise(tmp_path: Path) -> None:
-    snapshots = list(node(40))
-    from gputop.model.snapshot import Event
-
-    events = (Event(snapshots[0].t, "verdict", "starved_cpu", 1), Event(snapshots[0].t, "verdict", "collecting", 1))
-    snapshots[0] = replace(snapshots[0], events=events)
-    player = Player(RecordedSource(recorded(tmp_path / "collecting.jsonl.gz", iter(snapshots))))
-    player.source._collect_events()  # type: ignore[attr-defined] # before the first work, as a fast thread does it
-    player.source.pause()
-    player.seek(MOMENT + 3)
-    player.take()
-    finished(player)
-    assert "GPU 1" not in player.replay().differs
+    assert player.replay().differs.startswith(told) and ("GPU 1" in player.replay().differs) == bool(told)
 
 
 def test_the_walk_over_a_past_is_done_in_slices(path: str) -> None:

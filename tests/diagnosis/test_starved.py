@@ -233,13 +233,13 @@ TABLE: dict[str, list[tuple[float, list[ProcessSample], dict[str, Any], Mapping[
         *[row for line in (
             "tritonserver --model-store /models", "python -m vllm.entrypoints.openai.api_server --model llama",
             "/opt/venv/bin/python3 /opt/venv/bin/vllm serve llama", "/usr/bin/ollama runner --port 1",
-            "VLLM::EngineCore",
+            "VLLM::EngineCore", "uv run vllm serve x", "text-generation-launcher --model-id x",
         ) for row in (
             (30.0, [command(line, "python")], {}, "low_demand"),
             (30.0, [command(line, "python"), *workers(2, 100.0)], {}, "dataloader_cpu"),
         )],
-        *[(30.0, [command(line)], {}, "starved_unattributed")
-          for line in ("python train.py --data /home/vllm", "python serve_vllm_logs.py", "torchrun vllm")],
+        *[(30.0, [command(line)], {}, "starved_unattributed") for line in (
+            "python train.py --data /home/vllm", "python serve_vllm_logs.py", "torchrun vllm", "bash start.sh vllm")],
         (95.0, [command("vllm serve llama")], {"pcie_rx_bytes_per_s": 20e9}, "working"),
         (30.0, [replace(main_of(30.0, pipe=68.0), feed_by=SERVED_BY_PARENT)], {},
          because("low_demand", None, "takes requests")),
