@@ -1,14 +1,19 @@
-"""What a case is: a program in ``tests/e2e/cases`` with a ``CASE`` beside it that says what gputop must make of it."""
+"""What a case is: a job in ``tests/e2e/cases`` that says of itself, by ``@case``, what gputop must make of it."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 from importlib.util import find_spec
-from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.support.hung_mount import why_not
+
+if TYPE_CHECKING:
+    from tests.e2e.job import Gpu
+
+    Job = Callable[[Gpu], None]
 
 CALM = frozenset({"collecting", "startup", "healthy", "working", "no_bottleneck_seen"})
 """What may be said of a job that does what it should."""
@@ -46,6 +51,8 @@ class Case(NamedTuple):
     """How many changes of the verdict the job's own course brings: it stops, or begins to save."""
     watch_s: float | None = None
     """How long it must be watched, where that is longer than others are."""
+    requires: tuple[str, ...] = ()
+    """What is installed for it, into an environment of its own."""
 
     @property
     def missing(self) -> str:
@@ -55,15 +62,28 @@ class Case(NamedTuple):
         return f"{self.needs} is not installed" if self.needs and find_spec(self.needs) is None else ""
 
 
-def module_of(name: str, folder: str = "cases") -> ModuleType:
-    return importlib.import_module(f"tests.e2e.{folder}.{name}")
+def case(*wanted: Any, **asked: Any) -> Callable[[Job], Job]:
+    """Mark a job with what must be said of it: the fields of ``Case``."""
+
+    def mark(job: Job) -> Job:
+        vars(job)["case"] = Case(*wanted, **asked)
+        return job
+
+    return mark
+
+
+def jobs_of(folder: str) -> dict[str, Job]:
+    """Every job of a package or a file of ``tests.e2e``, by its name."""
+    package = importlib.import_module(f"tests.e2e.{folder}")
+    names = [found.name for found in pkgutil.iter_modules(getattr(package, "__path__", ()))]
+    modules = [importlib.import_module(f"tests.e2e.{folder}.{name}") for name in names] or [package]
+    jobs = {name: job for module in modules for name, job in vars(module).items() if hasattr(job, "case")}
+    return dict(sorted(jobs.items()))
 
 
 def all_cases(folder: str = "cases") -> dict[str, Case]:
-    """Every case by its file's name."""
-    package = importlib.import_module(f"tests.e2e.{folder}")
-    names = sorted(found.name for found in pkgutil.iter_modules(package.__path__))
-    return {name: module_of(name, folder).CASE for name in names}
+    """What must be said of each job."""
+    return {name: vars(job)["case"] for name, job in jobs_of(folder).items()}
 
 
 def groups(cases: dict[str, Case], most_cores: float, most_jobs: int) -> list[list[str]]:

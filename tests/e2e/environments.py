@@ -8,7 +8,7 @@ import venv
 from importlib.util import find_spec
 from pathlib import Path
 
-from tests.e2e.case import all_cases, module_of
+from tests.e2e.case import all_cases
 from tests.e2e.watching import Result, run_group
 
 TORCH = "torch==2.13.0"
@@ -26,7 +26,7 @@ def run_stacks(library: Path, names: list[str]) -> list[Result]:
         with tempfile.TemporaryDirectory(prefix=f"gputop-{name}-") as made:
             python = Path(made, "bin/python")
             print(f"installing {name}", flush=True)
-            reason = _install(Path(made), python, module_of(name, "stacks").REQUIREMENTS)
+            reason = _install(Path(made), python, case.requires)
             if reason:
                 result = Result(name, "/".join(case.verdict), "", "", "", None, 0, (f"could not be had: {reason}",))
             else:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.e2e.busy_clock import BusyClock
-from tests.e2e.case import module_of
+from tests.e2e.case import jobs_of
 
 LIFE_S = 300.0
 """A job ends by itself if nobody ends it."""
@@ -71,7 +71,7 @@ class Gpu:
 def main(folder: str, name: str, *given: str) -> None:
     # A job that is stopped by a signal cannot end by itself when the test is killed (prctl(2), PR_SET_PDEATHSIG).
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-    module_of(name, folder).main(Gpu(*given))
+    jobs_of(folder)[name](Gpu(*given))
 
 
 if __name__ == "__main__":

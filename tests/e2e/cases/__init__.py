@@ -1,1 +1,1 @@
-"""One file a case: a job as people have it, and what must be said of it."""
+"""Jobs as people have them, by what they are made of, and what must be said of each."""

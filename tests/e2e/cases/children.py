@@ -1,0 +1,158 @@
+"""Programs that a worker or the main thread starts."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from tests.e2e.case import CALM, case
+from tests.e2e.job import Gpu
+from tests.e2e.loads import BATCH_BYTES, compute, endless, fed_by
+
+DECODER = """
+import sys
+from tests.e2e.loads import compute
+while True:
+    sys.stdout.buffer.write(compute(0.4))
+    sys.stdout.buffer.flush()
+"""
+
+
+def decoded() -> Iterator[bytes]:
+    decoder = subprocess.Popen([sys.executable, "-c", DECODER], stdout=subprocess.PIPE)
+    assert decoder.stdout is not None
+    while True:
+        yield decoder.stdout.read(BATCH_BYTES)
+
+
+@case(("dataloader_cpu",), ("cpu", "queued"), 1, cores=1.0)
+def decoder_child(gpu: Gpu) -> None:
+    """A worker that waits on the pipe of a decoder of its own, a child process that computes."""
+    gpu.train(fed_by([decoded]), 0.05)
+
+
+CHILD_PER_SHARD_DECODER = """
+import sys
+from tests.e2e.loads import compute
+for _ in range(6):
+    sys.stdout.buffer.write(compute(0.4))
+    sys.stdout.buffer.flush()
+"""
+
+
+@case(("dataloader_cpu",), ("cpu", "queued"), 1, ("child",), cores=1.0, never=("startup", "network", "disk"))
+def child_per_shard(gpu: Gpu) -> None:
+    """A worker that starts a decoding process for each shard: one after the other they are one worker, not restarts."""
+
+    def decoded() -> Iterator[bytes]:
+        while True:
+            with subprocess.Popen([sys.executable, "-c", CHILD_PER_SHARD_DECODER], stdout=subprocess.PIPE) as decoder:
+                assert decoder.stdout is not None
+                while batch := decoder.stdout.read(BATCH_BYTES):
+                    yield batch
+
+    gpu.train(fed_by([decoded]), 0.05)
+
+
+PROGRAM = "from tests.e2e.loads import compute; compute(2.0)"
+
+
+@case(("dataloader_cpu", "main_process"), ("cpu", "queued"), cores=1.0, never=("disk", "network", "fetch", "sleep"))
+def runs_programs(gpu: Gpu) -> None:
+    """Before every few steps the main thread runs a program and waits for its end: a line of children is one feeder."""
+
+    def batches() -> Iterator[bytes]:
+        while True:
+            subprocess.run([sys.executable, "-c", PROGRAM], check=True)
+            yield from [b""] * 3
+
+    gpu.train(batches(), 0.2)
+
+
+@case(("dataloader_io",), ("network", "fetch"), 1, ("child",), cores=0.3, never=("cpu", "queued", "disk"))
+def shell_fetches(gpu: Gpu) -> None:
+    """A worker that reads each shard from a shell's pipeline: a download into a decoder, both short-lived."""
+    script = f"exec 3<>/dev/tcp/127.0.0.1/{gpu.port}; head -c {4 * BATCH_BYTES} <&3 | cat"
+
+    def fetched() -> Iterator[bytes]:
+        while True:
+            with subprocess.Popen(["bash", "-c", script], stdout=subprocess.PIPE) as shell:
+                assert shell.stdout is not None
+                while batch := shell.stdout.read(BATCH_BYTES):
+                    yield batch
+
+    gpu.train(fed_by([fetched]), 0.05)
+
+
+DECODE = """
+import os, time
+end = time.monotonic() + 2.2
+while time.monotonic() < end:
+    sum(range(200))
+os.write(1, bytes(4096))
+"""
+
+
+@case(("dataloader_cpu",), ("cpu", "queued"), 1, cores=1.0, never=("fetch", "network", "disk"))
+def slow_steps(gpu: Gpu) -> None:
+    """A program for each item, and a step every few seconds: judged before its first minute has passed."""
+
+    def decoded() -> bytes:
+        done = subprocess.run([sys.executable, "-c", DECODE], stdout=subprocess.PIPE, check=True)
+        return done.stdout[:BATCH_BYTES]
+
+    gpu.train(fed_by([lambda: endless(decoded)]), 0.15)
+
+
+COMPILES_S = 26.0
+
+
+@case(("healthy",), only=CALM | {"idle"}, cores=1.0, watch_s=62.0, changes=2)
+def compiles_first(gpu: Gpu) -> None:
+    """The first kernels, half a minute in which children compile, then training: that pause is part of its start."""
+    gpu.step(0.5)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        pool.map(compute, [COMPILES_S])
+    gpu.train(endless(lambda: b""), 0.3)
+
+
+OTHER = """
+import os, sys
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.geteuid() == 0:
+    os.setuid(65534)
+while os.path.exists("/proc/" + sys.argv[1]):
+    for _ in range(1000):
+        sum(range(200))
+"""
+"""Nobody's child, and it ends with the job."""
+
+
+@case(
+    ("idle",),
+    ("stopped",),
+    says=("stopped by a signal",),
+    cores=1.2,
+    changes=1,
+    watch_s=60.0,
+    never=("cpu", "queued", "lock", "disk", "network", "fetch"),
+)
+def hangs_beside_another(gpu: Gpu) -> None:
+    """A job that hangs while somebody else's program computes: it is said to hang, and nobody else is named."""
+    subprocess.run([sys.executable, "-c", OTHER, str(os.getpid())], check=True)
+
+    def stop() -> None:
+        time.sleep(12.0)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    ready = fed_by([lambda: endless(lambda: b"")] * 2)
+    threading.Thread(target=stop, daemon=True).start()
+    gpu.train(ready, 0.3)

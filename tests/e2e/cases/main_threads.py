@@ -1,0 +1,202 @@
+"""What the main thread waits for itself: data, a program, requests, other ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+
+from tests.e2e.case import case
+from tests.e2e.job import Gpu
+from tests.e2e.loads import compute, connect, endless, fed_by, receive
+
+
+@case(("main_process",), ("sleep",), says=("sleep",), cores=0.1)
+def main_sleeps(gpu: Gpu) -> None:
+    """The main thread looks for a new file now and then, and sleeps between."""
+
+    def look() -> bytes:
+        time.sleep(0.9)
+        return b""
+
+    # The step spins: a sleep while the GPU computes is another thing than one while it idles.
+    gpu.train(endless(look), 0.1, spins=True)
+
+
+@case(("main_process",), ("network",), says=("network",), cores=0.1)
+def main_sockets(gpu: Gpu) -> None:
+    """The main thread reads a slow socket itself: no loader is to blame, because there is none."""
+    connection = connect(gpu.port)
+    gpu.train(endless(lambda: receive(connection)), 0.08)
+
+
+@case(("main_process",), ("network",), says=("network",), cores=0.1, never=("fetch", "cpu", "disk"))
+def tracker(gpu: Gpu) -> None:
+    """The main thread tells a tracker of each step over HTTP, with a timeout, beside workers that keep up."""
+    ready = fed_by([lambda: endless(lambda: b"")] * 2)
+
+    def told() -> Iterator[bytes]:
+        while True:
+            batch = next(ready)
+            with connect(gpu.port, timeout=30.0) as connection:
+                receive(connection)
+            yield batch
+
+    gpu.train(told(), 0.08)
+
+
+READER = "import os, time\nwhile os.read(0, 65536): time.sleep(0.4)"
+
+
+@case(("main_process",), ("pipe",), says=("reader of a pipe",), cores=0.1, never=("fetch", "network", "cpu"))
+def slow_reader(gpu: Gpu) -> None:
+    """The main thread prints more than the reader of its output takes."""
+    reader = subprocess.Popen([sys.executable, "-c", READER], stdin=subprocess.PIPE, start_new_session=False)
+    ready = fed_by([lambda: endless(lambda: b"")] * 2)
+
+    def printed() -> Iterator[bytes]:
+        assert reader.stdin is not None
+        while True:
+            batch = next(ready)
+            reader.stdin.write(bytes(65536))
+            reader.stdin.flush()
+            yield batch
+
+    gpu.train(printed(), 0.08)
+
+
+EVERY_S, SAVES_S = 12.0, 4.0
+
+
+@case(
+    ("checkpoint_pause",),
+    says=("main waits for that",),
+    cores=0.2,
+    mount_s=0.1,
+    changes=1,
+    watch_s=50.0,
+    never=("network", "disk"),
+)
+def slow_checkpoint(gpu: Gpu) -> None:
+    """A checkpoint on a slow file system: few bytes, and the main thread waits for each of them."""
+    file = os.open(gpu.mount, os.O_WRONLY)
+
+    def batches() -> Iterator[bytes]:
+        saved = time.monotonic()
+        while True:
+            if time.monotonic() - saved >= EVERY_S:
+                end = time.monotonic() + SAVES_S
+                while time.monotonic() < end:
+                    os.pwrite(file, bytes(4096), 0)
+                saved = time.monotonic()
+            yield b""
+
+    gpu.train(batches(), 0.2)
+
+
+STEPS, EVALUATES_S = 15, 3.0
+
+
+@case(
+    ("main_process",),
+    ("cpu", "queued"),
+    says=("workers 0 % busy",),
+    cores=0.5,
+    never=("lock", "sleep", "fetch", "disk"),
+)
+def evaluation(gpu: Gpu) -> None:
+    """Every few steps the main thread evaluates for seconds, as scikit-learn does, beside workers that are ahead."""
+    ready = fed_by([lambda: endless(lambda: b"")] * 2)
+
+    def batches() -> Iterator[bytes]:
+        while True:
+            for _ in range(STEPS):
+                yield next(ready)
+            compute(EVALUATES_S)
+
+    gpu.train(batches(), 0.2)
+
+
+WORKS_S = 12.0
+
+
+@case(("idle",), ("stopped",), says=("SIGSTOP",), cores=0.1, changes=1, watch_s=60.0, never=("network", "disk", "cpu"))
+def stopped(gpu: Gpu) -> None:
+    """A job that somebody stops by a signal."""
+
+    def batches() -> Iterator[bytes]:
+        end = time.monotonic() + WORKS_S
+        while True:
+            if time.monotonic() > end:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            yield b""
+
+    gpu.train(batches(), 0.2)
+
+
+@case(("idle",), says=("waits",), cores=0.1, watch_s=90.0, never=("ranks", "disk", "cpu"))
+def rendezvous(gpu: Gpu) -> None:
+    """A job that waits on a socket before its first step: nothing says that it is a rank of several."""
+    gpu.hold()
+    with (
+        socket.create_server(("127.0.0.1", gpu.own_port)) as store,
+        socket.create_connection(store.getsockname()) as me,
+    ):
+        me.recv(1)
+
+
+@case(("low_demand",), cores=0.2, visited=True, only=frozenset({"collecting", "startup", "low_demand"}))
+def server(gpu: Gpu) -> None:
+    """A script that serves by asyncio: between the bursts of its visitors it waits in epoll, and starves of nothing."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        gpu.step(0.08)
+        writer.write(b"!")
+        writer.close()
+
+    async def serve() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", gpu.own_port)
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+def _compute(asked: Connection, gpu: Gpu) -> None:
+    while True:
+        asked.recv_bytes()
+        gpu.step(0.08)
+        asked.send_bytes(b"!")
+
+
+@case(
+    ("low_demand",),
+    says=("takes requests",),
+    cores=0.2,
+    visited=True,
+    watch_s=50.0,
+    only=frozenset({"collecting", "startup", "idle", "low_demand"}),
+)
+def engine(gpu: Gpu) -> None:
+    """A server whose engine is a child that holds the GPU: it waits at a pipe of its parent, who takes the requests."""
+    ours, its = multiprocessing.Pipe()
+    multiprocessing.get_context("fork").Process(target=_compute, args=(its, gpu), daemon=True).start()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        ours.send_bytes(b"?")
+        writer.write(await asyncio.get_running_loop().run_in_executor(None, ours.recv_bytes))
+        writer.close()
+
+    async def serve() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", gpu.own_port)
+        await server.serve_forever()
+
+    asyncio.run(serve())

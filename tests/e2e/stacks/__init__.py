@@ -1,1 +1,0 @@
-"""Loaders of whole frameworks, one file a stack: ``REQUIREMENTS`` beside its ``CASE``. Run by ``--stacks`` alone."""
