@@ -176,6 +176,8 @@ VIAS: frozenset[str] = frozenset(get_args(Via))
 
 
 MOST_PIDS_IN_WORDS = 4
+WHERE_RANKS_MEET = ", where its ranks meet"
+"""The end of a ``detail`` that is the address at which the ranks of the job find each other, by its environment."""
 
 
 class WaitEnd(Struct, frozen=True):

@@ -11,7 +11,7 @@ from gputop.diagnosis.rules.feeding_rules import is_fed, restarts
 from gputop.diagnosis.rules.remedy_rows import NOTHING, remedy
 from gputop.diagnosis.signals import WINDOW_S, Signals
 from gputop.diagnosis.types import STATE_WORDS
-from gputop.model.feeders import Cause
+from gputop.model.feeders import WHERE_RANKS_MEET, Cause
 from gputop.model.quantity import duration, memory
 
 HOLDING = STATE_WORDS["idle_allocated"]
@@ -68,7 +68,7 @@ def _why_main(s: Signals, main: Stands) -> tuple[str, Cause | None]:
         if s.tick.is_notebook:
             return f"main: the kernel of a notebook waits for its next cell {since}", None
         address = next((end.detail for end in s.tick.ends if end.via == "network" and end.detail), "")
-        if s.tick.nccl or address.endswith(RENDEZVOUS_PORTS):
+        if s.tick.nccl or address.endswith((*RENDEZVOUS_PORTS, WHERE_RANKS_MEET)):
             return f"main: waits {since} for other ranks of its job{f', at {address}' if address else ''}", "ranks"
         if address:
             return f"main: waits for {address} {since}", "network"

@@ -236,6 +236,7 @@ class ProcessCollector:
                 member = Member(pid, place, command, self._facts.read(pid, place.stat.comm, command), watched)
                 if place.role == "gpu":
                     member.threads = HostThreads(f"{self._proc}/{pid}", pid)
+                    member.meets_at = self._facts.meets_at(pid)
             elif command and command != member.command:
                 member.command = command
                 member.watched.look_again()

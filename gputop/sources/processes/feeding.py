@@ -38,9 +38,8 @@ def _job(pid: int, members: Mapping[int, Member]) -> Job:
     kin = {other: m for other, m in members.items() if m.place.root == pid and other != pid}
     loaders = {other for other, m in kin.items() if m.role == "loader"}
     proper = {other for other in loaders if kin[other].place.rule == "R1"}
-    return Job(
-        tuple(kin), frozenset(proper or loaders), () if mine.threads is None else tuple(mine.threads.feeder_tids)
-    )
+    tids = () if mine.threads is None else tuple(mine.threads.feeder_tids)
+    return Job(tuple(kin), frozenset(proper or loaders), tids, meets_at=mine.meets_at)
 
 
 def _jobs(pids: Iterable[int], members: Mapping[int, Member]) -> dict[int, Job]:

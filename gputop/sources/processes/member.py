@@ -162,6 +162,7 @@ class Member:
         "command",
         "facts",
         "family",
+        "meets_at",
         "pid",
         "place",
         "scanned_at",
@@ -178,6 +179,8 @@ class Member:
         self.threads: HostThreads | None = None
         self.seen_threads: Threads | None = None
         self.scanned_at: float | None = None
+        self.meets_at: int | None = None
+        """The port at which the ranks of its run meet, of a process that holds a GPU and is one of several."""
         self.allowed_cores: float | None = None
         """Of a process that holds a GPU, as of the last scan of its threads."""
         self.throttling: Throttling | None = None

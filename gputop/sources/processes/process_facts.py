@@ -1,7 +1,7 @@
 """What does not change while a process lives: owner, command line, batch job, container, cgroup folders.
 
 Here, and only here, a raw command line becomes facts: first what the diagnosis needs is drawn from it, then secrets are
-masked. Environments are never read.
+masked. Of environments nothing is taken but the port at which the ranks of a run meet.
 """
 
 from __future__ import annotations
@@ -87,6 +87,9 @@ MOST_USERS = 1024
 """User names that are kept: containers bring user numbers of their own."""
 
 
+_OF_A_RANK = (b"MASTER_PORT=", b"WORLD_SIZE=")
+
+
 class Facts(Struct, frozen=True):
     """Facts of one process, secrets masked. ``folders`` is empty when its cgroup is not visible from here."""
 
@@ -118,6 +121,13 @@ class FactsReader:
         None where it does not come: a thread of that process holds the lock of its memory and waits.
         """
         return self._patient.read(f"{self._proc}/{pid}/cmdline")
+
+    def meets_at(self, pid: int) -> int | None:
+        """The port at which the ranks of its run meet, by the environment that it was started with; None of no rank."""
+        environ = self._patient.read(f"{self._proc}/{pid}/environ") or b""
+        given = dict(entry.partition(b"=")[::2] for entry in environ.split(b"\0") if entry.startswith(_OF_A_RANK))
+        port = given.get(b"MASTER_PORT", b"")
+        return int(port) if port.isdigit() and given.get(b"WORLD_SIZE", b"1") != b"1" else None
 
     def set_aside(self) -> int:
         """How many processes have not given their command line, and hold a reader until they do."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gputop.model.feeders import Via
+from gputop.model.feeders import WHERE_RANKS_MEET, Via
 from gputop.sources.processes.loaders import is_pin_memory_thread
 from gputop.sources.processes.process_sockets import (
     DENIED_FDS,
@@ -159,6 +159,8 @@ class Job(Struct, frozen=True):
     threads: Sequence[str] = ()
     root: int | None = None
     """The GPU process, where the wait of another one is followed."""
+    meets_at: int | None = None
+    """The port at which the ranks of its run meet."""
 
 
 NO_JOB = Job()
@@ -398,7 +400,10 @@ class WaitGraph:
         if peer is None and (found := self._other_ends.tcp(now, inode)) is not None:
             if found[0].listens:
                 return End("socket", detail=f"{LISTENS} :{found[0].ends[0][1]}")
-            peer, where, via = found[1], address_words(found[0].ends[1]), "network"
+            here, there = found[0].ends
+            peer, where, via = found[1], address_words(there), "network"
+            if job.meets_at is not None and job.meets_at in (here[1], there[1]):
+                return End(via, detail=where + WHERE_RANKS_MEET)
         elif peer is None:
             return End("network") if is_network else End("unknown", detail=NO_OTHER_END)
         holders = () if peer is None else self._holding(now, job.pids, lambda ends: peer in ends.sockets, but=pid)

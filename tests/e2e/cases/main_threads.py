@@ -152,6 +152,15 @@ def rendezvous(gpu: Gpu) -> None:
         me.recv(1)
 
 
+@case(("idle",), ("ranks",), says=("other ranks",), cores=0.1, watch_s=90.0, never=("network", "disk", "cpu"))
+def ranks(gpu: Gpu) -> None:
+    """The same of a process that was started as one of two, which meet at that socket's port."""
+    meets = {"WORLD_SIZE": "2", "MASTER_PORT": str(gpu.own_port)}
+    if os.environ.get("MASTER_PORT") != meets["MASTER_PORT"]:
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **meets})
+    rendezvous(gpu)
+
+
 @case(("low_demand",), cores=0.2, visited=True, only=frozenset({"collecting", "startup", "low_demand"}))
 def server(gpu: Gpu) -> None:
     """A script that serves by asyncio: between the bursts of its visitors it waits in epoll, and starves of nothing."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gputop.model.snapshot import CgroupName
-from gputop.sources.processes.process_facts import JobIdentity, job_identity
+from gputop.sources.processes.process_facts import FactsReader, JobIdentity, job_identity
 from gputop.sources.simulation.life import slurm
+from tests.proc_trees.fake_proc import FakeProc
 
 _ID = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
@@ -55,6 +58,19 @@ def test_the_job_is_named_by_its_scheduler_and_number(cgroup: str, job: str | No
 def test_the_container_is_named_by_its_engine_and_short_id(cgroup: str, container: str | None) -> None:
     found = job_identity(cgroup).container
     assert (found and found.words) == container
+
+
+@pytest.mark.parametrize(
+    ("environ", "port"),
+    [("WORLD_SIZE=4\0MASTER_ADDR=n1\0MASTER_PORT=29511\0", 29511), ("WORLD_SIZE=1\0MASTER_PORT=29511\0", None),
+     ("MASTER_PORT=29511\0", None), ("WORLD_SIZE=2\0MASTER_PORT=x\0", None), ("", None)],
+)  # fmt: skip
+def test_ranks_of_a_run_meet_at_the_port_of_their_environment(tmp_path: Path, environ: str, port: int | None) -> None:
+    fake = FakeProc(tmp_path)
+    fake.write("proc/7/environ", environ)
+    facts = FactsReader(str(fake.proc), str(fake.sys))
+    assert (facts.meets_at(7), facts.meets_at(8)) == (port, None)
+    facts.close()
 
 
 def test_a_job_inside_a_container_has_both() -> None:

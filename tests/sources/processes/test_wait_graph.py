@@ -64,6 +64,7 @@ class Watched:
 
     def __init__(self, pids: dict[str, int], pid: int, root: int | None = None) -> None:
         self.pids, self.pid, self.root = pids, pid, root
+        self.meets_at: int | None = None
         self.forget()
 
     def forget(self) -> None:
@@ -80,7 +81,11 @@ class Watched:
         tids = [tid for tid in os.listdir(f"{folder}/task") if tid != str(self.pid)] if threads else []
         loaders = frozenset(self.pids[name] for name in called)
         kin = tuple(children_of("/proc", self.root or self.pid))
-        job = Job(kin, loaders, tids) if self.root is None else Job((self.root, *kin), loaders, root=self.root)
+        job = (
+            Job(kin, loaders, tids, meets_at=self.meets_at)
+            if self.root is None
+            else Job((self.root, *kin), loaders, root=self.root)
+        )
         return self._graph.look(now, self.pid, wait, job, loaders)
 
     def until(self, wanted: End, called: tuple[str, ...] = (), threads: bool = False) -> None:
@@ -253,6 +258,8 @@ connection.recv(1)
 """
         with watched(program) as main:
             main.until(End("network", detail=f"127.0.0.1:{port}"))
+            main.meets_at = port
+            main.until(End("network", detail=f"127.0.0.1:{port}, where its ranks meet"))
         with watched(program.replace("connection.recv", "connection.settimeout(1000); connection.recv")) as main:
             main.until(End("network", detail=f"127.0.0.1:{port}"))
     serving = "server = socket.create_server(('127.0.0.1', 0))\nready(port=server.getsockname()[1])\nserver.accept()"
