@@ -120,11 +120,11 @@ def frame_once(fleet: AskedFleet, at: float | None) -> FleetFrame:
 
 
 def write_data(frame: FleetFrame, *, as_csv: bool) -> int:
-    """A frame to stdout; the exit status."""
+    """A frame to stdout; the exit status: 1 where no host could be read."""
     from gputop.features.fleet.fleet_data import fleet_csv, fleet_json
 
     sys.stdout.write(fleet_csv(frame) if as_csv else fleet_json(frame))
-    return 0
+    return int(not frame.total and all(host.down is not None for host in frame.hosts))
 
 
 def fleet_rows(args: argparse.Namespace, settings: Settings, width: int, height: int) -> list[Row]:

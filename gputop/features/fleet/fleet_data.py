@@ -193,6 +193,7 @@ class RedactedFleet:
             alerts=tuple(self._rows(read.alerts)),
             problems=tuple(map(self._redactor.text, read.problems)),
             opens={},
+            own_names={},
             is_redacted=True,
         )
 

@@ -19,7 +19,6 @@ from gputop.features.fleet.exporter_names import group_of
 from gputop.features.fleet.fleet_reading import Down, FiringAlert, FleetReading, GpuReading, HostShare, JobName
 from gputop.features.fleet.judge import (
     ABSENT,
-    FLEET_NOT_WORK,
     FLEET_STATES,
     FleetState,
     FleetVerdict,
@@ -75,6 +74,13 @@ class GpuGroup(Struct, frozen=True):
     idle_gpu_h: float | None
     stragglers: int = 0
     down: Down | None = None
+    own_name: str = ""
+    """What a host calls itself that is known by another name."""
+
+    @property
+    def title(self) -> str:
+        """What it is called, for people."""
+        return f"{self.name} ({self.own_name})" if self.own_name else self.name
 
     @property
     def size(self) -> int:
@@ -174,7 +180,7 @@ class FleetFrame(Struct, frozen=True, dict=True):
         """GPU-hours of the last hour that were not work, including idle ones; None until they were read."""
         if self.read.lost is None:
             return None
-        return sum(lost.gpu_h for lost in self.read.lost if lost.state in FLEET_NOT_WORK)
+        return sum(lost.gpu_h for lost in self.read.lost)
 
     @cached_property
     def idle_gpu_h(self) -> float:
@@ -371,6 +377,7 @@ def _group(
         idle,
         len(straggling),
         down,
+        read.own_names.get(name, "") if by == "host" else "",
     )
 
 

@@ -45,7 +45,7 @@ def title_of(group: GpuGroup) -> str:
     """The host with its job and user."""
     job = group.jobs[0] if len(group.jobs) == 1 else f"{len(group.jobs)} jobs" if group.jobs else "no job"
     user = f" ({group.users[0]})" if len(group.users) == 1 else ""
-    return terminal_safe(f"{group.name}   {job}{user}")
+    return terminal_safe(f"{group.title}   {job}{user}")
 
 
 def evidence(group: GpuGroup, glyphs: Glyphs, width: int) -> list[Row]:

@@ -134,7 +134,7 @@ SEEN = (
     "with a job's label; starved up to 80 % utilisation with a job's label; not measured without SM activity; "
     "working. The rules record it each minute as `gputop:gpu:state` (1 working, 2 busy, not working, 3 starved, "
     "4 idle, holding memory, 5 idle, 6 not measured, 7 allocated, unused), the part of the minute that was no "
-    "work as `gputop:gpu:lost`, the means behind it as `gputop:gpu:util` and `gputop:gpu:sm`, and whose GPU it is as "
+    "work as `gputop:gpu:lost` (what gputop on the node counts of each second, where it does), the means behind it as `gputop:gpu:util` and `gputop:gpu:sm`, and whose GPU it is as "
     "`gputop:gpu:owner`; hours, shares and costs are sums of "
     "these by cluster. The label `names` says under whose names they were made. Alerts carry `hostname`, "
     "`job_id`, `user`, `k8s_namespace` and `k8s_pod`; a host is called by its label, or by its address without "

@@ -223,6 +223,8 @@ class FleetReading(Struct, frozen=True):
     lost_note: str = ""
     opens: Mapping[str, Sequence[str]] = {}
     """Hosts that are reached by ssh, with the command that opens their own screen."""
+    own_names: Mapping[str, str] = {}
+    """What hosts call themselves that are known by another name."""
     is_redacted: bool = False
     """Whether hosts, users, jobs and UUIDs are numbers: no command can name a host then."""
 

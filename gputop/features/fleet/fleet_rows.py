@@ -229,7 +229,7 @@ def row(group: GpuGroup, view: FleetView, width: int, *, selected: bool) -> Row:
         else "dim" if group.verdict.state in ("idle", "down", "unmeasured")
         else "value"
     )  # fmt: skip
-    name = group.name or ("no job" if view.panel == "jobs" else "nobody known")
+    name = group.title or ("no job" if view.panel == "jobs" else "nobody known")
     line = Line().add(" ").add(fit(name, name_width(width), glyphs.more), style).add(" ")
     line.add_all(cell_spans(group.gpus, room, glyphs) if group.gpus else counted_spans(group.counts, room, glyphs))
     for column, size in columns(width):
@@ -386,7 +386,7 @@ def _lines(frame: FleetFrame, view: FleetView) -> list[str]:
 
 def _group_lines(frame: FleetFrame, group: GpuGroup) -> list[str]:
     owners = ", ".join((*group.jobs, *group.users)) or "no job known"
-    lines = [f"{group.name or 'no job'}: {group.verdict.text}", f"whose: {owners}"]
+    lines = [f"{group.title or 'no job'}: {group.verdict.text}", f"whose: {owners}"]
     for gpu in group.gpus[:16]:
         read = gpu.read
         lines.append(

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from gputop.features.fleet.address import SSH_HOST
 from gputop.features.fleet.client import Wire, WireError, cut
-from gputop.features.fleet.exporter_names import DIALECTS
+from gputop.features.fleet.exporter_names import DIALECTS, split_host
 from gputop.features.fleet.fleet_reading import HOUR_S, Down, FleetError, FleetReading, GpuReading, History, LastHour
 from gputop.features.fleet.seen_host import SeenHost
 from gputop.model.extras import install_there
@@ -70,19 +70,17 @@ def screen_words(host: str, options: SshOptions) -> list[str]:
 
 
 class HostLink:
-    """One host. ``page`` and ``reason`` may be read from any thread; ``turn`` counts pages."""
+    """One host. ``page`` and ``reason`` may be read from any thread; ``pages`` counts those that came."""
 
     def __init__(self, host: str, connect: Callable[[HostLink], None], slots: threading.Semaphore) -> None:
-        self.host = host
-        self.page = ""
-        self.pages = 0
+        self.host, self.slots = host, slots
+        self.page, self.pages = "", 0
         self.page_at: float | None = None
         """When the newest page came, in monotonic seconds."""
         self.reason: str | None = None
         """Why there is no connection; None while there is one, or the first is being made."""
         self.is_refused = False
         """Whether the key was refused: such a host is not asked again."""
-        self.slots = slots
         self._connect, self._failures = connect, 0
         self.worker = Worker("host", self._turn, again=self._pause_s)
         self.stopping = self.worker.stopping
@@ -102,8 +100,7 @@ class HostLink:
             self._connect(self)
         except (WireError, OSError, UsageError) as error:
             self.reason = cut(str(error))
-        if self.reason is not None:
-            self._failures += 1
+        self._failures += self.reason is not None
 
     def _pause_s(self) -> float | None:
         if self.is_refused:
@@ -133,8 +130,7 @@ def over_ssh(options: SshOptions) -> Callable[[HostLink], None]:
         with link.slots:
             if link.stopping.is_set():
                 return
-            child = start(until_we_end(*command), ours(), stdin=PIPE, stderr=PIPE)
-            talk = _Talk(child, link)
+            talk = _Talk(start(until_we_end(*command), ours(), stdin=PIPE, stderr=PIPE), link)
             # Others wait until this one has answered, or has failed to.
             talk.hear(until_first=True)
         talk.hear(until_first=False)
@@ -157,47 +153,44 @@ class _Talk:
 
     def hear(self, *, until_first: bool) -> None:
         """Read pages until the first one, or until the connection is over."""
-        link, first = self._link, self._link.pages
+        link, first, silent_s = self._link, self._link.pages, FIRST_S if until_first else SILENT_S
         try:
             while not self._is_over and not (until_first and link.pages > first):
-                if link.stopping.is_set():
-                    self._is_over = True
-                elif time.monotonic() - self._heard_at > (FIRST_S if until_first else SILENT_S):
-                    self._end(f"no page within {FIRST_S if until_first else SILENT_S:.0f} s")
+                if time.monotonic() - self._heard_at > silent_s:
+                    self._end(f"no page within {silent_s:.0f} s")
                 else:
-                    self._look()
+                    self._is_over = link.stopping.is_set() or self._look()
         finally:
             if self._is_over:
                 end(self._child)
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Read what came, and say that somebody still reads; whether it is over."""
         readable, _, _ = select.select([self._out, self._err], [], [], KEEPS_S / 3.0)
         if self._err in readable:
             self._errors = (self._errors + os.read(self._err, MOST_WORDS))[-MOST_WORDS:]
         with suppress(OSError):
             os.write(self._in, b"\n")
         if self._out not in readable:
-            if self._child.poll() is not None and not readable:
-                self._end(self._last_words())
-            return
+            return not readable and self._child.poll() is not None and self._end(self._last_words())
         piece = os.read(self._out, 1 << 16)
         if not piece:
-            self._end(self._last_words())
-            return
+            return self._end(self._last_words())
         # What was read before holds no end, but perhaps the beginning of one.
         begin = max(0, len(self._text) - len(b"\n# EOF\n"))
         self._text += piece
         if len(self._text) > MOST_PAGE:
-            self._end(f"a page of more than {MOST_PAGE >> 20} MiB")
+            return self._end(f"a page of more than {MOST_PAGE >> 20} MiB")
         while (match := END.search(self._text, begin)) is not None:
-            page = bytes(self._text[: match.start()])
+            page, begin = bytes(self._text[: match.start()]), 0
             del self._text[: match.end()]
-            begin = 0
             self._heard_at = time.monotonic()
             self._link.take(page.decode(errors="replace"))
+        return False
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str) -> bool:
         self._is_over, self._link.reason = True, reason
+        return True
 
     def _last_words(self) -> str:
         """Why it ended, and what helps."""
@@ -349,8 +342,17 @@ class LinkedFleet:
         return FleetReading(
             t, self.source, gpus, down, tuple(name for name in DIALECTS if name in spoken),
             median(ages) if ages else None, hour.lost, hour.span_s, problems=tuple(problems), lost_note=hour.note,
-            opens=self._opens,
+            opens=self._opens, own_names=self._own_names(),
         )  # fmt: skip
+
+    def _own_names(self) -> dict[str, str]:
+        """What hosts call themselves, where that is not the name that was typed."""
+        own = {name: host.own_name for name, (_, host) in self._hosts.items() if host.own_name}
+        return {
+            name: called
+            for name, called in own.items()
+            if called.partition(".")[0] != split_host(name.rpartition("@")[2])[0].partition(".")[0]
+        }
 
     def _reason(self, name: str, link: HostLink, host: SeenHost, age_s: float | None) -> str | None:
         """Why a host has no present; None where it has one."""

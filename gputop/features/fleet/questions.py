@@ -19,7 +19,7 @@ from gputop.diagnosis.thresholds import IDLE, MEMORY_DRAM, MEMORY_UTIL
 from gputop.diagnosis.types import NOT_WORKING, STATE_WORDS, State
 from gputop.diagnosis.window import PCIE_LANE_BYTES, PCIE_USABLE
 from gputop.features.fleet.fleet_reading import HOUR_S, GpuState
-from gputop.features.fleet.judge import FLEET_NOT_WORK, GPU_STATES, UNUSED
+from gputop.features.fleet.judge import GPU_STATES, UNUSED
 from gputop.features.fleet.promql import (
     Names,
     Scope,
@@ -490,7 +490,7 @@ THROUGHPUT_QUERIES = (
 # is busy and not working costs as much. GPUs whose SM activity is not measured are counted apart, neither as waste nor
 # as work.
 
-_NO_WORK, _MEASURED = any_of("state", FLEET_NOT_WORK), 'state!="unmeasured"'
+_MEASURED = 'state!="unmeasured"'
 
 
 def _minutes(q: Scope, *matchers: str, by: str = "cluster", of: str = IN_STATE) -> str:
@@ -511,7 +511,7 @@ def _state(id: str, state: GpuState, title: str, meaning: str, advice: str) -> F
 
 def _no_work(q: Scope) -> str:
     """GPU-minutes of the last hour that were no work: what nodes counted, or what the rules made of means."""
-    return _minutes(q, _NO_WORK) if q.is_own else _minutes(q, of=JOB_LOST)
+    return _minutes(q, of=JOB_LOST)
 
 
 WASTE_QUERIES = (

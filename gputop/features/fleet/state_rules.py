@@ -129,13 +129,16 @@ def state_of(q: Scope) -> str:
 
 
 def lost(q: Scope) -> str:
-    """The part of each GPU's time that was not work: all of it while busy and not working, else what was idle; of a MIG
-    instance that much of its share."""
+    """The part of each GPU's time that was not work: what its node counts, which knows the share of each second; else
+    all of it while busy and not working, and what was idle. Of a MIG instance that much of its share."""
     state = q.per_gpu(q.record(STATE))
-    return (
-        f"({in_state(q, 'busy_not_working')} * 0 + 1 or clamp_min(1 - {q.mean('util')}, 0) and "
-        f"({state} >= {CODES['starved']}) and ({state} != {CODES['unmeasured']})) * on ({q.by}) {q.record(IDENTITY)}"
+    by_state = (
+        f"{in_state(q, 'busy_not_working')} * 0 + 1 or clamp_min(1 - {q.mean('util')}, 0) and "
+        f"({state} >= {CODES['starved']}) and ({state} != {CODES['unmeasured']})"
     )
+    counted = q.per_gpu(q.over("rate", q.series("gputop_gpu_lost_seconds_total"), _MINUTES_S), "cause")
+    parts = f"sum by ({q.by}) ({counted}) or {by_state}" if q.is_own else by_state
+    return f"({parts}) * on ({q.by}) {q.record(IDENTITY)}"
 
 
 assert {state for state, code in CODES.items() if code >= CODES["starved"] and state != "unmeasured"} == (
@@ -200,7 +203,8 @@ def of_gpus(q: Scope, by_state: str) -> tuple[tuple[str, str], ...]:
     lost_by_state = union(
         marked(f"sum by ({whose}) ({of_owners(q.record(LOST))} and on ({q.by}) {in_state(q, state)})",
                "state", state)
-        for state in FLEET_NOT_WORK
+        # A node counts what half of a working chip leaves unused, too.
+        for state in (*FLEET_NOT_WORK, *(("working",) if q.is_own else ()))
     )  # fmt: skip
     plain = replace(q, uses_records=False)
     # Instances have their board's power each.

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,7 @@ from gputop.features.fleet.fleet_app import open_row
 from gputop.features.fleet.fleet_data import RedactedFleet, fleet_json
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.fleet_reading import FleetError
+from gputop.features.fleet.fleet_screen import fleet_screen
 from gputop.features.fleet.fleet_view import FleetView
 from gputop.features.fleet.linked_fleet import HostLink, LinkedFleet, SshOptions, expanded, ssh_words
 from gputop.features.fleet.seen_host import SeenHost, samples
@@ -107,6 +109,24 @@ def test_a_foreign_page_is_judged_by_five_minutes_and_its_instances_by_their_eng
     assert history["0"][0][-6:] == [100.0, 50.0, 50.0, 50.0, 50.0, 50.0] and history["0"][0][0] is None
 
 
+def test_what_a_node_counts_as_lost_is_what_is_lost_whatever_its_state() -> None:
+    host, counted = SeenHost("a"), 'gputop_gpu_lost_seconds_total{gpu="%d",uuid="GPU-%d",cause="%s"} %s'
+    for second in (0, 5, 10):
+        lines = [counted % (0, 0, "low_sm", 0.4 * second), counted % (0, 0, "other", 0.1 * second)]
+        host.take(page(UP, *own(0), *own(1, "busy_not_working"), *own(2), *lines), float(second))
+    assert {(waste.gpu, waste.state): round(waste.gpu_h * 3600.0, 6) for waste in host.lost(10.0)} == {
+        ("0", "working"): 5.0, ("1", "busy_not_working"): 10.0,
+    }  # fmt: skip
+
+
+def test_a_host_whose_gpus_have_other_names_on_every_page_is_not_remembered_whole() -> None:
+    host = SeenHost("a")
+    for number in range(300):
+        line = f'gputop_gpu_utilization_ratio{{gpu="{number}",uuid="GPU-{number}"}} 0.9'
+        assert host.take(page(UP, line), float(number))
+    assert len(host.gpus) == len(host._known) == 65 and host.gpus[-1].is_lost
+
+
 @pytest.mark.parametrize(
     ("words", "hosts"),
     [
@@ -164,6 +184,29 @@ def test_every_host_has_its_row_and_its_reason() -> None:
         fleet.ask(1.0)
     fleet.close()
     assert not any(link.worker.alive for link in links)
+
+
+def test_where_no_host_can_be_read_the_data_say_why_and_the_exit_status_is_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["fleet", "http://127.0.0.1:9", "--json"]) == 1
+    (host,) = json.loads(capsys.readouterr().out)["hosts"]
+    assert host["state"] == "down" and "nobody listens there" in host["says"]
+
+
+def test_beside_the_name_that_was_typed_stands_what_a_host_calls_itself() -> None:
+    def connect(link: HostLink) -> None:
+        link.take(page(UP, *own(0), 'gputop_host_info{hostname="box-17.lab"} 1'))
+
+    links = [HostLink(name, connect, threading.Semaphore(1)) for name in ("box1", "me@box-17")]
+    fleet = LinkedFleet((), SshOptions(), links=links)
+    fleet.settle()
+    frame = fleet_frame(fleet.ask())
+    fleet.close()
+    assert [group.title for group in frame.hosts] == ["box1 (box-17.lab)", "me@box-17"]
+    for view in (FleetView(), FleetView(panel="host", host="box1")):
+        text = "\n".join("".join(part for part, _ in row) for row in fleet_screen(frame, view, 200, 40).rows)
+        assert "box1 (box-17.lab)" in text
 
 
 def test_an_exporter_without_gpus_is_no_healthy_host_and_is_believed_once_it_has_some() -> None:
@@ -280,6 +323,25 @@ time.sleep(600)
     finally:
         watching.kill()
         watching.wait()
+
+
+@pytest.mark.slow
+@needs_sshd
+def test_nothing_is_left_on_a_host_whose_proxy_between_stands_still(config: Path, tmp_path: Path) -> None:
+    """The way there neither ends nor says anything: only the silence tells the far end."""
+    pid = tmp_path / "proxy"
+    relay = f"sh -c 'echo $$ >{pid}; exec {sys.executable} {REPOSITORY}/tests/support/relay.py %h %p'"
+    (tmp_path / "proxied").write_text(f"Host h1\n  ProxyCommand {relay}\n{config.read_text()}")
+    fleet = LinkedFleet(("h1",), SshOptions(str(tmp_path / "proxied")))
+    try:
+        _until(lambda: fleet._links[0].pages > 1, 60.0, lambda: fleet.ask().problems)
+        os.kill(int(pid.read_text()), signal.SIGSTOP)
+        _until(lambda: not _far(tmp_path), 15.0, lambda: _far(tmp_path))
+        _until(lambda: fleet.ask().down, 30.0)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+        fleet.close()
 
 
 def test_a_page_of_any_size_is_cut_and_said() -> None:

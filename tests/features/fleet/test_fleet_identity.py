@@ -61,6 +61,15 @@ def own_job(name: str, gpus: int) -> Series:
     return found
 
 
+def counted_job(name: str, gpus: int, share: float) -> Series:
+    """GPUs under gputop's names that work, of which the node counts this share of each second as lost."""
+    found: Series = merged(host(name), *(own(name, gpu) for gpu in range(gpus)))
+    for gpu in range(gpus):
+        labels = f'gpu="{gpu}",uuid="GPU-{name}-{gpu}",instance="{name}:9401",job="gputop",cause="low_sm"'
+        found[f"gputop_gpu_lost_seconds_total{{{labels}}}"] = lambda back: share * (9000.0 - back)
+    return found
+
+
 def addressed(series: Series, old: str, new: str) -> Series:
     return {name.replace(f'instance="{old}"', f'instance="{new}"'): value for name, value in series.items()}
 
@@ -76,6 +85,7 @@ HOURS: Mapping[str, tuple[Series, float, float]] = {
     # What there is, and by hand: GPU-hours without work in an hour, and GPUs.
     "two exporters": (merged(own_job("h0", 8), OLD), 8.0, 8.0),
     "two exporters that call the host otherwise": (merged(own_job("h0", 8), RENAMED), 8.0, 8.0),
+    "what a node counts of GPUs that work": (counted_job("h0", 8, 0.5), 4.0, 8.0),
     "two addresses of gputop": (
         merged(own_job("h0", 8), addressed(own_job("h0", 8), "h0:9401", "10.0.0.1:9401")), 8.0, 8.0),
     "two addresses of dcgm-exporter": (merged(OLD, addressed(OLD, "h0:9400", "10.0.0.1:9400")), 8.0, 8.0),
