@@ -119,36 +119,38 @@ def test_textual_s_private_parts_are_touched_on_one_page_and_in_its_drivers() ->
 
 
 def test_private_parts_of_libraries_are_touched_on_the_pages_named_here_and_nowhere_else() -> None:
-    trees = {str(path.relative_to(PACKAGE)): ast.parse(path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))}
-    own = {name for tree in trees.values() for name in _names_given(tree)}
-    foreign = {place: sorted(set(_foreign(tree)) - own) for place, tree in trees.items()}
+    own: set[str] = set()
+    asked: dict[str, set[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        given, foreign = _private_words(ast.parse(path.read_text(encoding="utf-8")))
+        own |= given
+        asked[str(path.relative_to(PACKAGE))] = foreign
     pages = {"tui/textual_internals.py", *DRIVERS, *OF_ARGPARSE}
-    assert {place for place, names in foreign.items() if names} == pages, foreign
+    assert {place for place, names in asked.items() if names - own} == pages, asked
 
 
-def _names_given(tree: ast.AST) -> Iterator[str]:
-    """The names that a file gives to functions, classes, fields and attributes of its own."""
+def _private_words(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """The private names that a file gives to functions, classes, fields and attributes of its own, and those that it
+    asks of objects and modules."""
+    given: list[str] = []
+    asked: list[str] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield node.attr
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-
-
-def _foreign(tree: ast.AST) -> Iterator[str]:
-    """The private names that a file asks of objects and modules."""
-    for node in ast.walk(tree):
-        names: list[str] = []
-        if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id == "os"):
-            names = [node.attr]
+        if isinstance(node, ast.Attribute):
+            if isinstance(node.ctx, ast.Store):
+                given.append(node.attr)
+            if not (isinstance(node.value, ast.Name) and node.value.id == "os"):
+                asked.append(node.attr)
+        elif isinstance(node, ast.Name):
+            given += [node.id] if isinstance(node.ctx, ast.Store) else []
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            given.append(node.name)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             modules = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
-            names = [] if modules[0].startswith("gputop") else [part for name in modules for part in name.split(".")]
+            asked += [] if modules[0].startswith("gputop") else [part for name in modules for part in name.split(".")]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("attr"):
-            names = [arg.value for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
-        yield from (name for name in names if re.match(r"_[a-zA-Z]", name) and name not in PUBLIC)
+            asked += [str(arg.value) for arg in node.args[1:2] if isinstance(arg, ast.Constant)]
+    private = re.compile(r"_[a-zA-Z]")
+    return {n for n in given if private.match(n)}, {n for n in asked if private.match(n) and n not in PUBLIC}
 
 
 def _private(part: type) -> set[str]:
