@@ -16,9 +16,10 @@ from gputop.commands.shared_options import prints_ascii, stdout_is_text
 from gputop.config import FILE_ONLY, Settings, declared
 from gputop.model.expression import nearest
 from gputop.model.source import UsageError
-from gputop.output.document import Document, page, section
+from gputop.output.document import Document, page, plain, section
 from gputop.output.reference_pages import key_actions
 from gputop.paint.glyphs import ASCII, keys_shown
+from gputop.paint.help_rows import NUMBERS, SCREEN_WORDS
 
 WITH_ROWS = ("keys", "settings", "metrics", "verdicts")
 """The topics in which a single row can be looked up."""
@@ -41,9 +42,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _about(topic: str) -> str:
     if topic in TOPICS:
-        from gputop.output.document import plain
-
-        return plain(page_of(topic), shutil.get_terminal_size((WIDTH, 24)).columns)
+        return _shown(page_of(topic))
     if topic in commands_and_parts():
         return command_parser(topic).format_help()
     if row_text := _row_on(topic):
@@ -65,32 +64,28 @@ REPORT_WORDS = (
 
 def _numbers() -> str:
     """What the numbers of a GPU say."""
-    from gputop.output.document import page, plain
-    from gputop.paint.help_rows import NUMBERS, SCREEN_WORDS
-
     words = section("Words on the screen", (), ("word", "meaning"), SCREEN_WORDS)
-    return plain(page("The numbers of a GPU", NUMBERS, (words,)), shutil.get_terminal_size((WIDTH, 24)).columns)
+    return _shown(page("The numbers of a GPU", NUMBERS, (words,)))
+
+
+def _shown(document: Document) -> str:
+    return plain(document, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
 def _row_on(word: str) -> str | None:
     """What the tables say of one key, number, verdict or setting; None where none of them has it."""
-    from gputop.output.document import page, plain
-
     sections = []
     for topic in WITH_ROWS:
         for title, entries in page_of(topic).entries:
             if rows := tuple(row for row in entries.rows if _names(row, word)):
                 sections.append(section(f"{title} (gputop help {topic})", (), entries.head, rows))
-    from gputop.paint.help_rows import NUMBERS, SCREEN_WORDS
-
-    number_rows = tuple((word, text) for text in NUMBERS if text.partition(" ")[0].lower() == word.lower())
-    if rows_found := (*number_rows, *(row for row in SCREEN_WORDS if row[0].lower() == word.lower())):
-        sections.append(section("On the screen (gputop help numbers)", (), ("word", "meaning"), rows_found))
-    if rows_found := tuple(row for row in REPORT_WORDS if row[0].lower() == word.lower()):
-        sections.append(section("In reports", (), ("word", "meaning"), rows_found))
-    if not sections:
-        return None
-    return plain(page(word, (), tuple(sections)), shutil.get_terminal_size((WIDTH, 24)).columns)
+    numbers = tuple((text.partition(" ")[0], text) for text in NUMBERS)
+    for title, texts in (
+        ("On the screen (gputop help numbers)", (*numbers, *SCREEN_WORDS)), ("In reports", REPORT_WORDS),
+    ):  # fmt: skip
+        if found := tuple((word, text) for name, text in texts if name.lower() == word.lower()):
+            sections.append(section(title, (), ("word", "meaning"), found))
+    return _shown(page(word, (), tuple(sections))) if sections else None
 
 
 def _names(row: tuple[str, ...], word: str) -> bool:

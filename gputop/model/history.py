@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from math import ceil, floor, isnan, nan
 
 from gputop.model.snapshot import GAP_INTERVALS, NOT_READ_YET, ProcessSample
@@ -177,19 +177,19 @@ class _Track:
 
 
 class History:
-    """Series by key (a GPU's UUID) and name (a catalogue key or a lane of the diagnosis)."""
+    """Series by key (a GPU's UUID, a process) and name (a catalogue key or a lane of the diagnosis)."""
 
     def __init__(self, interval_s: float = 1.0) -> None:
         self._interval_s = interval_s
         self._capacity = max(16, round(FULL_RATE_S / interval_s))
-        self._tracks: dict[str, _Track] = {}
-        self._charts: dict[tuple[str, str, float], _Columns] = {}
+        self._tracks: dict[Hashable, _Track] = {}
+        self._charts: dict[tuple[Hashable, str, float], _Columns] = {}
         self.latest_t: float | None = None
         self.marks: deque[tuple[float, str | None, str]] = deque(maxlen=256)
         """Moments worth a line in a chart: time, key (None for all), text."""
 
     def add(
-        self, t: float, key: str, values: Mapping[str, float | None], interval_s: float | None = None,
+        self, t: float, key: Hashable, values: Mapping[str, float | None], interval_s: float | None = None,
         broken: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
         """Append one sample. Times must not run backwards within a key; the monitor starts afresh when they do.
@@ -216,23 +216,20 @@ class History:
         """(time, text) of the marks of one key, and of those that belong to all, from ``begin`` to ``end``."""
         return [(t, text) for t, owner, text in self.marks if owner in (None, key) and begin <= t <= end]
 
-    def keys(self) -> tuple[str, ...]:
-        return tuple(self._tracks)
-
-    def forget(self, key: str) -> None:
+    def forget(self, key: Hashable) -> None:
         """Drop everything under a key."""
         self._tracks.pop(key, None)
         for chart in [chart for chart in self._charts if chart[0] == key]:
             del self._charts[chart]
 
-    def covered_s(self, key: str) -> float:
+    def covered_s(self, key: Hashable) -> float:
         """How far back the full-rate values of a key reach, in seconds; 0 where there are none."""
         track = self._tracks.get(key)
         if track is None or self.latest_t is None:
             return 0.0
         return self.latest_t - next((track.fast.times[i] for i in track.fast.since(0)), self.latest_t)
 
-    def recent(self, key: str, name: str, seconds: float) -> list[tuple[float, float | None]]:
+    def recent(self, key: Hashable, name: str, seconds: float) -> list[tuple[float, float | None]]:
         """(time, value) pairs of the last so many seconds at full rate, oldest first; missing values are None."""
         track = self._tracks.get(key)
         values = None if track is None else track.fast.series(name)
@@ -242,7 +239,7 @@ class History:
         begin = self.latest_t - seconds
         return [(times[i], None if isnan(values[i]) else values[i]) for i in track.fast.since(0) if times[i] > begin]
 
-    def columns(self, key: str, name: str, width_s: float, count: int) -> list[float | None]:
+    def columns(self, key: Hashable, name: str, width_s: float, count: int) -> list[float | None]:
         """The newest ``count`` columns of a chart, each the time-weighted mean over ``width_s`` seconds; None is a gap.
 
         Columns begin at multiples of their width in Unix time, so that a column never changes once its time is over.
@@ -351,7 +348,7 @@ class ProcessHistory:
             key = (process.pid, process.starttime, process.gpu)
             self._last_seen_t.pop(key, None)
             self._last_seen_t[key] = t
-            self._history.add(t, _name(key), _values(process), max(1.0, interval_s))
+            self._history.add(t, key, _values(process), max(1.0, interval_s))
         self._forget(t)
 
     def holds(self, key: ProcessKey) -> bool:
@@ -360,9 +357,7 @@ class ProcessHistory:
 
     def columns(self, key: ProcessKey, name: str, width_s: float, count: int) -> list[float | None]:
         """The newest columns of one series, as ``History.columns`` gives them; all None for an unknown process."""
-        if key not in self._last_seen_t:
-            return [None] * count
-        return self._history.columns(_name(key), name, width_s, count)
+        return self._history.columns(key, name, width_s, count)
 
     def _rank(self, process: ProcessSample) -> tuple[int, bool, float]:
         is_known = (process.pid, process.starttime, process.gpu) in self._last_seen_t
@@ -376,11 +371,7 @@ class ProcessHistory:
             if len(self._last_seen_t) <= MOST_PROCESSES and t - self._last_seen_t[key] <= KEPT_AFTER_END_S:
                 return
             del self._last_seen_t[key]
-            self._history.forget(_name(key))
-
-
-def _name(key: ProcessKey) -> str:
-    return f"{key[0]} {key[1]} {key[2]}"
+            self._history.forget(key)
 
 
 def _values(p: ProcessSample) -> dict[str, float | None]:
