@@ -22,7 +22,7 @@ from gputop.model.quantity import count, terminal_safe, wrapped
 from gputop.model.secret_marks import MASK
 from gputop.model.secrets import masked_text
 from gputop.paint.glyphs import Glyphs
-from gputop.paint.line import Line, Row, fit, folded
+from gputop.paint.line import Line, Row, fit, folded, heading
 
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSW|PASSPHRASE|CREDENTIAL|AUTH|COOKIE|PRIVATE|DSN", re.IGNORECASE)
 NAME_WIDTH = 32
@@ -138,7 +138,7 @@ def look_rows(look: DeepLook, command: str, glyphs: Glyphs, width: int) -> list[
     if look.loader is not None:
         is_repeated = look.loader.reason == look.process.reason
         rows += _process_rows(look.loader, "one of its loaders", "", glyphs, width, reason_shown=is_repeated)
-    rows.append(_heading("to see more", glyphs, width))
+    rows.append(heading("to see more", glyphs.rule, width, "title"))
     process = look.process.identity
     for number, recipe in enumerate(recipes(process.pid, look.argv, look.folder), 1):
         for i, part in enumerate(wrapped(recipe.purpose, max(10, width - 5))):
@@ -153,11 +153,7 @@ def waiting_rows(pid: int, error: Exception | None, glyphs: Glyphs, width: int) 
     text = f"  looking at {pid} three times in 1.5 s{glyphs.more}"
     if error is not None:
         text = f"  looking at {pid} has failed: {type(error).__name__}"
-    return [_heading("deep look", glyphs, width), Line().add(text, "dim").row(width)]
-
-
-def _heading(text: str, glyphs: Glyphs, width: int) -> Row:
-    return Line().add(f"{glyphs.rule} ", "rule").add(text, "title").add(" ", "rule").rule(width, glyphs.rule).row(width)
+    return [heading("deep look", glyphs.rule, width, "title"), Line().add(text, "dim").row(width)]
 
 
 def _process_rows(
@@ -167,7 +163,7 @@ def _process_rows(
     title = f"{role} {process.identity.pid}"
     if command:
         title += f"  {fit(command, max(1, min(len(command), width - len(title) - 8)), glyphs.more).rstrip()}"
-    rows = [_heading(title, glyphs, width)]
+    rows = [heading(title, glyphs.rule, width, "title")]
     if process.stacks:
         rows += _stacks(process.stacks, glyphs, width)
     elif not reason_shown:

@@ -21,6 +21,7 @@ from gputop.paint.charts import round_top
 from gputop.paint.detail_page import Chart, DetailPage, DetailsPainted, DetailsView
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, elapsed, fit, pct, shorten, size
+from gputop.paint.process_table import DEEPEST, parents_of
 from gputop.paint.view import ProcessKey
 from gputop.paint.words import Field, fields, gpu_label
 
@@ -87,8 +88,6 @@ def _moment(page: DetailPage) -> list[Field]:
 
 # The family of one process as a tree: the GPU process above it, its loaders and helpers, and what a dead job left.
 
-DEEPEST = 64
-"""Ancestors followed before a chain counts as a loop."""
 ROLE_WORDS = {"gpu": "GPU process", "loader": "loader", "helper": "helper", "orphan": "orphan"}
 STATE_WORDS = {"R": "runs", "S": "asleep", "D": "disk wait", "Z": "ended", "T": "stopped", "t": "traced", "I": "idle"}
 
@@ -116,44 +115,24 @@ class Branch(Struct, frozen=True):
 
 
 def family(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[Branch]:
-    """The tree that the process belongs to, from the topmost process that is known; each process once.
-
-    A loader whose parent is not in the snapshot (a forkserver) belongs to the one GPU process of its GPU, if it is
-    the only one there.
-    """
-    by_pid: dict[int, ProcessSample] = {}
-    for p in processes:
-        by_pid.setdefault(p.pid, p)
-    owners: dict[int | None, set[int]] = {}
-    for p in by_pid.values():
-        if p.role == "gpu":
-            owners.setdefault(p.gpu, set()).add(p.pid)
-    parents = {p.pid: _parent(p, by_pid, owners) for p in by_pid.values()}
+    """The tree that the process belongs to, from the topmost process that is known; each process once."""
+    by_pid = {p.pid: p for p in reversed(processes)}
+    parents = parents_of(processes)
     root, steps = chosen.pid, 0
     while (above := parents.get(root)) is not None and steps < DEEPEST:
         root, steps = above, steps + 1
     children: dict[int, list[int]] = {}
-    for pid, parent in parents.items():
-        if parent is not None:
+    for pid in sorted(parents, reverse=True):
+        if (parent := parents[pid]) is not None:
             children.setdefault(parent, []).append(pid)
-    branches: list[Branch] = []
+    branches: dict[int, Branch] = {}
     waiting = [(root, 0)]
-    visited: set[int] = set()
     while waiting:
         pid, depth = waiting.pop()
-        if pid in visited or pid not in by_pid:
-            continue
-        visited.add(pid)
-        branches.append(Branch(by_pid[pid], depth))
-        waiting += [(child, depth + 1) for child in sorted(children.get(pid, ()), reverse=True)]
-    return branches
-
-
-def _parent(p: ProcessSample, by_pid: dict[int, ProcessSample], owners: dict[int | None, set[int]]) -> int | None:
-    if p.ppid in by_pid and p.ppid != p.pid:
-        return p.ppid
-    on_gpu = owners.get(p.gpu, ())
-    return next(iter(on_gpu)) if p.role in ("loader", "helper") and len(on_gpu) == 1 else None
+        if pid in by_pid and pid not in branches:
+            branches[pid] = Branch(by_pid[pid], depth)
+            waiting += [(child, depth + 1) for child in children.get(pid, ())]
+    return list(branches.values())
 
 
 def orphans_near(processes: Sequence[ProcessSample], chosen: ProcessSample) -> list[ProcessSample]:

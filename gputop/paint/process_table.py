@@ -119,24 +119,34 @@ def families(processes: Sequence[ProcessSample]) -> Families:
     return [ShownProcess(parent, children.get(parent.pid, ()), "") for parent in parents], strays
 
 
-def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dict[int, int]:
-    """For each process below one that holds a GPU context, the pid of the nearest such ancestor."""
-    parents = {p.pid: p.ppid for p in processes}
-    on_gpu: dict[int | None, list[int]] = {}
+def parents_of(processes: Sequence[ProcessSample]) -> dict[int, int | None]:
+    """Pid -> pid of the parent, where that is in the snapshot.
+
+    A loader whose parent is not there (a forkserver) belongs to the one GPU process of its GPU, if it is the only one.
+    """
+    pids = {p.pid for p in processes}
+    on_gpu: dict[int | None, set[int]] = {}
     for p in processes:
         if p.role == "gpu":
-            on_gpu.setdefault(p.gpu, []).append(p.pid)
+            on_gpu.setdefault(p.gpu, set()).add(p.pid)
+    parents: dict[int, int | None] = {}
+    for p in processes:
+        only = on_gpu.get(p.gpu, set()) if p.role in ("loader", "helper") else set()
+        is_known = p.ppid in pids and p.ppid != p.pid
+        parents.setdefault(p.pid, p.ppid if is_known else next(iter(only)) if len(only) == 1 else None)
+    return parents
+
+
+def _gpu_ancestors(processes: Sequence[ProcessSample], holders: set[int]) -> dict[int, int]:
+    """For each process below one that holds a GPU context, the pid of the nearest such ancestor."""
+    parents = parents_of(processes)
     ancestors: dict[int, int] = {}
     for p in processes:
-        if p.role not in ("loader", "helper"):
-            continue
-        pid, steps = p.ppid, 0
+        pid, steps = parents[p.pid] if p.role in ("loader", "helper") else None, 0
         while pid is not None and pid not in holders and steps < DEEPEST:
             pid, steps = parents.get(pid), steps + 1
         if pid is not None and pid in holders:
             ancestors[p.pid] = pid
-        elif len(only := on_gpu.get(p.gpu, [])) == 1:
-            ancestors[p.pid] = only[0]
     return ancestors
 
 

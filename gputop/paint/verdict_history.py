@@ -14,6 +14,7 @@ from gputop.paint.detail_page import TimeAxis
 from gputop.paint.glyphs import Glyphs
 from gputop.paint.line import Line, Row, Span, clock_time, elapsed, fit, shorten
 from gputop.paint.view import View
+from gputop.paint.words import wrapped_lines
 
 # The verdicts of one GPU: as a strip under the charts, and as a list with durations and reasons.
 
@@ -141,9 +142,9 @@ def _rows(finding: Finding, now: float, glyphs: Glyphs, width: int, offset: floa
         line.add(f"   {STICKY_WORDS}", "level.yellow")
     rows = [line.row(width)]
     indent = 20 if width >= 80 else 4
-    for lead, text, body in ((glyphs.because, finding.evidence, "text"), (glyphs.remedy, finding.remedy, "remedy")):
-        for i, piece in enumerate(wrapped(terminal_safe(text), max(10, width - indent - 4))):
-            rows.append(Line().to(indent).add(f"{lead} " if i == 0 else "  ", body).add(piece, body).row(width))
+    for glyph, text, style in ((glyphs.because, finding.evidence, "text"), (glyphs.remedy, finding.remedy, "remedy")):
+        lines = wrapped_lines(glyph, text, width - indent - 2, style)
+        rows += [Line().to(indent).add_all(spans).row(width) for spans in lines]
     return rows
 
 
@@ -170,17 +171,13 @@ def alert_rows(alert: AlertRow, now: float, glyphs: Glyphs, width: int, offset: 
         line.add(f"   silent until {clock_time(alert.silent_until, offset)}", "dim")
     rows = [line.row(width)]
     indent = 5 + NAME_WIDTH if width >= 80 else 4
-    for lead, text, body in (("when", _when(alert), "dim"), ("last", _last(alert, offset), _failed(alert))):
+    scope = "" if alert.per == "gpu" else f", on {alert.gpus} of a {alert.per}'s GPUs"
+    last = "" if alert.last is None else "{} {}: {}".format(clock_time(alert.last[0], offset), *alert.last[1:])
+    failed = "level.yellow" if alert.has_failed else "text"
+    for lead, text, body in (("when", alert.when + scope, "dim"), ("last", last, failed)):
         for i, piece in enumerate(wrapped(terminal_safe(text), max(10, width - indent - 7))):
             rows.append(Line().to(indent).add(f"{lead}  " if i == 0 else "      ", "dim").add(piece, body).row(width))
     return rows
-
-
-def _when(alert: AlertRow) -> str:
-    """The condition, and its scope where that is more than one GPU."""
-    if alert.per == "gpu":
-        return alert.when
-    return f"{alert.when}, on {alert.gpus} of a {alert.per}'s GPUs"
 
 
 def _state(alert: AlertRow, now: float, glyphs: Glyphs) -> tuple[str, str, str]:
@@ -194,14 +191,3 @@ def _state(alert: AlertRow, now: float, glyphs: Glyphs) -> tuple[str, str, str]:
         on = which_gpus(gpu for gpu, _, _ in alert.holds)
         return glyphs.level("yellow"), f"on {on} for {lasted} of {duration(alert.for_s)}", "level.yellow"
     return " ", "not now", "dim"
-
-
-def _last(alert: AlertRow, offset: float) -> str:
-    if alert.last is None:
-        return ""
-    t, where, words = alert.last
-    return f"{clock_time(t, offset)} {where}: {words}"
-
-
-def _failed(alert: AlertRow) -> str:
-    return "level.yellow" if alert.has_failed else "text"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -12,35 +12,40 @@ from gputop.monitor import Frame
 from gputop.paint import process_table
 from gputop.paint.process_columns import BY_VERDICT, NO_FILTER
 from gputop.paint.process_table import ShownProcess
-from gputop.paint.view import Focus, Layout, TreeMode, View, selected_count, selected_gpu, zoomed
+from gputop.paint.view import View, selected_count, selected_gpu, zoomed
 from gputop.paint.words import counted_groups
 
-TREES: tuple[TreeMode, ...] = ("auto", "all", "none")
-SECTIONS: tuple[Focus, ...] = ("processes", "counts", "gpus")
-"""The order of Tab: from the processes to the top of the screen, and down again."""
-LAYOUTS: tuple[Layout, ...] = ("auto", "panes", "list")
 FAR = 10**6
 MOST_SCROLLED = 256
-MOVES: Mapping[str, int] = MappingProxyType(
-    {
-        "up": -1,
-        "down": 1,
-        "page_up": -1,
-        "page_down": 1,
-        "half_up": -1,
-        "half_down": 1,
-        "first": -FAR,
-        "last": FAR,
-        "top": -FAR,
-        "bottom": FAR,
-    }
-)
-"""Keys that go this far through the processes, or one by one through GPUs or counts while the focus is there."""
-PAGES = ("page_up", "page_down")
-"""Moves that are counted in pages."""
-HALVES = ("half_up", "half_down")
-"""Moves that are counted in halves of pages."""
-OTHER_GPU: Mapping[str, int] = MappingProxyType({"previous_gpu": -1, "next_gpu": 1})
+MOVES: Mapping[str, tuple[int, float]] = MappingProxyType({
+    "up": (-1, 0.0), "down": (1, 0.0), "page_up": (-1, 1.0), "page_down": (1, 1.0), "half_up": (-1, 0.5),
+    "half_down": (1, 0.5), "first": (-FAR, 0.0), "top": (-FAR, 0.0), "last": (FAR, 0.0), "bottom": (FAR, 0.0),
+})  # fmt: skip
+"""Direction and pages of a move through the processes, or one by one through GPUs or counts while the focus is there.
+Less than a row is one row.
+"""
+CYCLES: Mapping[str, tuple[str, tuple[str, ...], int]] = MappingProxyType({
+    # From the processes to the top of the screen, and down again.
+    "section": ("focus", ("processes", "counts", "gpus"), 1),
+    "section_back": ("focus", ("processes", "counts", "gpus"), -1),
+    "tree": ("tree", ("auto", "all", "none"), 1),
+    "layout": ("layout", ("auto", "panes", "list"), 1),
+})  # fmt: skip
+"""Field of the view, its values in turn, and the step to the next."""
+SET: Mapping[str, Mapping[str, object]] = MappingProxyType({
+    "to_counts": {"focus": "counts"}, "to_gpus": {"focus": "gpus"}, "to_processes": {"focus": "processes"},
+    "layout_auto": {"layout": "auto"}, "layout_panes": {"layout": "panes"}, "layout_list": {"layout": "list"},
+    "sort_memory": {"sort": "gpu_mem_bytes", "inverted": False}, "sort_cpu": {"sort": "cpu_pct", "inverted": False},
+    "sort_time": {"sort": "age_s", "inverted": False},
+})  # fmt: skip
+"""Fields of the view and the values that a key gives them."""
+STEPS: Mapping[str, int] = MappingProxyType({
+    "previous_gpu": -1, "next_gpu": 1, "command_left": -1, "command_right": 1, "command_back": -1, "command_on": 1,
+    "sort_previous": -1, "sort_next": 1, "shorter": -1, "longer": 1,
+})  # fmt: skip
+"""Keys that go one on (1) or back (-1)."""
+VIEW_KEYS = (*MOVES, *CYCLES, *SET, *STEPS, "invert", "release")
+"""Every key that ``after_key`` knows."""
 
 
 def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[ShownProcess]) -> View:
@@ -48,18 +53,37 @@ def after_key(view: View, key_id: str, frame: Frame, page: int, rows: Sequence[S
 
     ``page`` is the height of the process table, ``rows`` are all of its rows.
     """
-    if view.focus == "counts" and key_id in ("command_left", "command_right"):
-        return _other_count(view, frame, -1 if key_id == "command_left" else 1)
-    if key_id in CHOICES:
-        return CHOICES[key_id](view)
-    if key_id in OTHER_GPU:
-        return other_gpu(view, frame, OTHER_GPU[key_id])
-    step = MOVES[key_id] * (page if key_id in PAGES else max(1, page // 2) if key_id in HALVES else 1)
-    if view.focus == "counts":
-        return _other_count(view, frame, step)
+    if key_id in SET:
+        return replace(view, **SET[key_id])
+    if key_id in CYCLES:
+        field, values, step = CYCLES[key_id]
+        return replace(view, **{field: values[(values.index(getattr(view, field)) + step) % len(values)]})
+    if key_id in STEPS:
+        return _stepped(view, key_id, frame, STEPS[key_id])
+    if key_id == "invert":
+        return replace(view, inverted=not view.inverted)
+    if key_id == "release":
+        return _released(view)
+    direction, pages = MOVES[key_id]
     if view.focus == "gpus":
-        return other_gpu(view, frame, max(-1, min(1, step)))
-    return _other_process(view, frame, step, rows)
+        return other_gpu(view, frame, max(-1, min(1, direction)))
+    step = direction * max(1, int(page * pages))
+    return _other_count(view, frame, step) if view.focus == "counts" else _other_process(view, frame, step, rows)
+
+
+def _stepped(view: View, key_id: str, frame: Frame, step: int) -> View:
+    if key_id.endswith("_gpu"):
+        return other_gpu(view, frame, step)
+    if key_id in ("longer", "shorter"):
+        return zoomed(view, step)
+    if key_id.startswith("sort"):
+        keys = (BY_VERDICT, *view.columns)
+        at = keys.index(view.sort) if view.sort in keys else -1 if step > 0 else 0
+        return replace(view, sort=keys[(at + step) % len(keys)], inverted=False)
+    if view.focus == "counts" and key_id in ("command_left", "command_right"):
+        return _other_count(view, frame, step)
+    # The commands of the process table, further to one side.
+    return replace(view, command_at=max(0, min(MOST_SCROLLED, view.command_at + step)))
 
 
 def next_counted(view: View, frame: Frame, group: str) -> View:
@@ -90,10 +114,6 @@ def _other_process(view: View, frame: Frame, step: int, rows: Sequence[ShownProc
     return replace(view, process=process_table.key_of(rows[to].process))
 
 
-def _other_section(view: View, step: int = 1) -> View:
-    return replace(view, focus=SECTIONS[(SECTIONS.index(view.focus) + step) % len(SECTIONS)])
-
-
 def _other_count(view: View, frame: Frame, step: int) -> View:
     groups = list(counted_groups(frame.snapshot, frame.diagnoses))
     chosen = selected_count(frame, view)
@@ -102,61 +122,7 @@ def _other_count(view: View, frame: Frame, step: int) -> View:
     return replace(view, count=groups[max(0, min(len(groups) - 1, groups.index(chosen) + step))])
 
 
-def _scrolled(view: View, step: int) -> View:
-    """The commands of the process table, further to one side."""
-    return replace(view, command_at=max(0, min(MOST_SCROLLED, view.command_at + step)))
-
-
-def _other_tree(view: View) -> View:
-    return replace(view, tree=TREES[(TREES.index(view.tree) + 1) % len(TREES)])
-
-
-def _other_layout(view: View) -> View:
-    return replace(view, layout=LAYOUTS[(LAYOUTS.index(view.layout) + 1) % len(LAYOUTS)])
-
-
-def _next_sort(view: View, step: int) -> View:
-    keys = (BY_VERDICT, *view.columns)
-    at = keys.index(view.sort) if view.sort in keys else -1 if step > 0 else 0
-    return sorted_by(view, keys[(at + step) % len(keys)])
-
-
-def sorted_by(view: View, key: str) -> View:
-    """Sorted by a column, in its usual direction."""
-    return replace(view, sort=key, inverted=False)
-
-
 def _released(view: View) -> View:
     if view.filter:
         return replace(view, filter=NO_FILTER, message=None)
     return replace(view, gpu=None, process=None, scroll=0, message=None)
-
-
-CHOICES: Mapping[str, Callable[[View], View]] = MappingProxyType({
-    "section": _other_section,
-    "section_back": lambda view: _other_section(view, -1),
-    "to_counts": lambda view: replace(view, focus="counts"),
-    "to_gpus": lambda view: replace(view, focus="gpus"),
-    "to_processes": lambda view: replace(view, focus="processes"),
-    "longer": lambda view: zoomed(view, 1),
-    "shorter": lambda view: zoomed(view, -1),
-    "tree": _other_tree,
-    "layout": _other_layout,
-    "layout_auto": lambda view: replace(view, layout="auto"),
-    "layout_panes": lambda view: replace(view, layout="panes"),
-    "layout_list": lambda view: replace(view, layout="list"),
-    "invert": lambda view: replace(view, inverted=not view.inverted),
-    "command_left": lambda view: _scrolled(view, -1),
-    "command_right": lambda view: _scrolled(view, 1),
-    "command_back": lambda view: _scrolled(view, -1),
-    "command_on": lambda view: _scrolled(view, 1),
-    "sort_next": lambda view: _next_sort(view, 1),
-    "sort_previous": lambda view: _next_sort(view, -1),
-    "sort_memory": lambda view: sorted_by(view, "gpu_mem_bytes"),
-    "sort_cpu": lambda view: sorted_by(view, "cpu_pct"),
-    "sort_time": lambda view: sorted_by(view, "age_s"),
-    "release": _released,
-})  # fmt: skip
-"""Keys that change the view whatever is measured."""
-VIEW_KEYS = (*MOVES, *OTHER_GPU, *CHOICES)
-"""Every key that ``after_key`` knows."""

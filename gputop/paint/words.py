@@ -242,21 +242,21 @@ def verdict_lines(
     """
     told = telling(d)
     first, style = because(d, gpu)
-    evidence = _wrapped(glyphs.because, first, width, style)
+    evidence = wrapped_lines(glyphs.because, first, width, style)
     for line in told.evidence[1:]:
-        evidence += _wrapped(glyphs.because, line, width, style)
-    remedy = _wrapped(glyphs.remedy, told.remedy, width, "remedy")
+        evidence += wrapped_lines(glyphs.because, line, width, style)
+    remedy = wrapped_lines(glyphs.remedy, told.remedy, width, "remedy")
     lines = [*above[: max(1, rows - len(evidence) - len(remedy))]]
     room = rows - len(lines)
     if len(evidence) + len(remedy) > room and told.remedy_short:
-        remedy = _wrapped(glyphs.remedy, told.remedy_short, width, "remedy")[:1]
+        remedy = wrapped_lines(glyphs.remedy, told.remedy_short, width, "remedy")[:1]
     lines += first_rows(evidence, max(1, room - len(remedy)), width, glyphs) + remedy
     for badge in told.beside:
-        lines += _wrapped(glyphs.level(badge.level), badge.evidence, width, "text")
-        lines += _wrapped(glyphs.remedy, badge.remedy, width, "remedy")
+        lines += wrapped_lines(glyphs.level(badge.level), badge.evidence, width, "text")
+        lines += wrapped_lines(glyphs.remedy, badge.remedy, width, "remedy")
     for note in told.notes:
         if note != first:
-            lines += _wrapped(glyphs.dot, note, width, "dim")
+            lines += wrapped_lines(glyphs.dot, note, width, "dim")
     return first_rows(lines, rows, width, glyphs)
 
 
@@ -269,10 +269,9 @@ def _lines(text: str, width: int) -> Sequence[str]:
     return wrapped(safe, width) or [""]
 
 
-def _wrapped(glyph: str, text: str, width: int, style: str) -> list[list[Span]]:
-    if not text:
-        return []
-    lines = _lines(text, max(8, width - 2))
+def wrapped_lines(glyph: str, text: str, width: int, style: str) -> list[list[Span]]:
+    """A text behind a glyph, wrapped to ``width`` cells; nothing of an empty one."""
+    lines = _lines(text, max(8, width - 2)) if text else ()
     lead = len(glyph) + 1
     return [[(f"{glyph} " if i == 0 else " " * lead, style), (line, style)] for i, line in enumerate(lines)]
 

@@ -84,7 +84,7 @@ class Canvas(Lines):
     def _scroll(self, rows: int) -> None:
         last_first = max(0, self._painter.process_count - self._painter.process_room)
         view = self._main.view
-        self._main.see(replace(view, process=None, scroll=max(0, min(last_first, view.scroll + rows))))
+        self._main.change(process=None, scroll=max(0, min(last_first, view.scroll + rows)))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
         self._pressed_at = event.screen_x, event.screen_y
@@ -104,11 +104,11 @@ class Canvas(Lines):
         # A right click opens at once what a double click opens.
         opens = event.chain == 2 or event.button == RIGHT
         if target.kind == "gpu":
-            self._main.see(replace(view, gpu=str(target.key)))
+            self._main.change(gpu=str(target.key))
             if opens:
                 self._keys.screen.open_gpu()
         elif target.kind == "process":
-            self._main.see(replace(view, process=target.key))
+            self._main.change(process=target.key)
             if opens:
                 self._keys.screen.open_process()
         elif target.kind == "count" and target.key == WASTE:
@@ -125,7 +125,7 @@ class Canvas(Lines):
             column = column_at(event.screen_x, self.size.width, view.columns)
             if column is not None:
                 inverted = not view.inverted if column == view.sort else False
-                self._main.see(replace(view, sort=column, inverted=inverted))
+                self._main.change(sort=column, inverted=inverted)
 
 
 LAYOUT_WORDS: Mapping[str, str] = MappingProxyType({

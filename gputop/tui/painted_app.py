@@ -169,10 +169,14 @@ class PaintedApp(QuietApp, Generic[Shown]):
             self.view = view
             self.paint_soon()
 
+    def change(self, **fields: object) -> None:
+        """Show the screen with other values in these fields of its state."""
+        self.see(replace(self.view, **fields))
+
     def say(self, text: str) -> None:
         """Show a message for some seconds."""
-        self.see(replace(self.view, message=text))
-        self.set_timer(MESSAGE_S, lambda: self.see(replace(self.view, message=None)))
+        self.change(message=text)
+        self.set_timer(MESSAGE_S, lambda: self.change(message=None))
 
     # -- keys -------------------------------------------------------------------------------------------------------
 

@@ -359,10 +359,7 @@ class KeyTable:
         """What the palette offers beside the keys: (words, what does it)."""
         screen = self._screen
         for key in (BY_VERDICT, *screen.view.columns):
-            yield f"sort by {order_words(key)}", partial(self._see, sort=key, inverted=False)
+            yield f"sort by {order_words(key)}", partial(screen.change, sort=key, inverted=False)
         frame = screen.playback.frame
         for gpu in () if frame is None else frame.snapshot.gpus:
-            yield f"go to GPU {gpu_label(gpu)}", partial(self._see, gpu=gpu.static.uuid)
-
-    def _see(self, **changes: object) -> None:
-        self._screen.see(replace(self._screen.view, **changes))
+            yield f"go to GPU {gpu_label(gpu)}", partial(screen.change, gpu=gpu.static.uuid)

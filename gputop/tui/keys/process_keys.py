@@ -75,7 +75,7 @@ class ProcessKeys:
     def _sort_by(self, chosen: tuple[str, bool] | None) -> None:
         if chosen is not None:
             key, inverted = chosen
-            self._screen.see(replace(self._screen.view, sort=key, inverted=inverted))
+            self._screen.change(sort=key, inverted=inverted)
 
     # -- filter and search ------------------------------------------------------------------------------------------
 
@@ -87,9 +87,9 @@ class ProcessKeys:
 
         def taken(text: str | None) -> None:
             if text is None:
-                screen.see(replace(screen.view, filter=before))
+                screen.change(filter=before)
             else:
-                screen.see(replace(screen.view, filter=parse(text), scroll=0))
+                screen.change(filter=parse(text), scroll=0)
                 self._past_filters = remembered(self._past_filters, text)
 
         question = "filter (gpu:3 user:ml mem>10G verdict:starved name~train !role:helper):"
@@ -106,7 +106,7 @@ class ProcessKeys:
             expression = parse(text)
             if may_become_field(text):
                 return None
-            self._screen.see(replace(self._screen.view, filter=expression, scroll=0))
+            self._screen.change(filter=expression, scroll=0)
         except ExpressionError as error:
             return str(error)
         return None
@@ -119,7 +119,7 @@ class ProcessKeys:
 
         def taken(text: str | None) -> None:
             if text is None:
-                screen.see(replace(screen.view, search=before.search, process=before.process))
+                screen.change(search=before.search, process=before.process)
             else:
                 self._past_searches = remembered(self._past_searches, text)
 
@@ -181,7 +181,7 @@ class ProcessKeys:
         self._screen.see(replace(view, tagged=tagged))
 
     def untag(self) -> None:
-        self._screen.see(replace(self._screen.view, tagged=frozenset()))
+        self._screen.change(tagged=frozenset())
 
     def columns(self) -> None:
         from gputop.tui.screens.process_screens import ColumnsScreen
@@ -189,7 +189,7 @@ class ProcessKeys:
         screen = self._screen
 
         def chosen(columns: tuple[str, ...]) -> None:
-            screen.see(replace(screen.view, columns=columns))
+            screen.change(columns=columns)
 
         screen.push_screen(ColumnsScreen(screen.view.columns, chosen))
 

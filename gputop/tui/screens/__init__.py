@@ -33,6 +33,9 @@ class MainScreen(Protocol):
     def see(self, view: View) -> None:
         """Show the main screen in another state."""
 
+    def change(self, **fields: object) -> None:
+        """Show it with other values in these fields of its view."""
+
     def say(self, text: str) -> None:
         """Show a message for some seconds."""
 

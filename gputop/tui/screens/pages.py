@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from msgspec.structs import replace
 from textual.binding import BindingType
 
 from gputop.diagnosis.types import Finding
@@ -80,7 +79,7 @@ class TourScreen(RowsScreen):
         now = self._main.playback.frame
         position = None if now is None else position_of(now, self._at)
         if now is not None and position is not None:
-            self._main.see(replace(self._main.view, gpu=now.snapshot.gpus[position].static.uuid))
+            self._main.change(gpu=now.snapshot.gpus[position].static.uuid)
         super().action_close()
 
 
