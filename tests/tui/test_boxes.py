@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from textual.app import App
-from textual.command import CommandList, CommandPalette, Hit
+from textual.command import CommandList, Hit
 from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
@@ -40,70 +40,6 @@ async def test_while_a_field_is_typed_the_table_keeps_its_rows() -> None:
         assert app.view.filter.text == "user:ml gpu:3"
 
 
-async def test_what_was_typed_is_searched_for_once_it_is_accepted() -> None:
-    app, _ = app_on()
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("f", *"job", "enter")
-        assert app.view.filter.text == "job"
-
-
-@pytest.mark.parametrize(("size", "height"), [((120, 40), 3), ((60, 15), 1)])
-async def test_a_prompt_is_framed_where_there_is_room(size: tuple[int, int], height: int) -> None:
-    app, _ = app_on()
-    async with shown(app, size) as pilot:
-        await pilot.press("f")
-        box = app.screen.query_one(Input).parent
-        assert box is not None
-        assert box.outer_size.height == height  # type: ignore[attr-defined]
-
-
-async def test_in_an_ascii_terminal_the_frame_is_of_its_characters() -> None:
-    app, _ = app_on(view=View(glyphs=ASCII))
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("o")
-        assert isinstance(app.screen, Menu)
-        assert app.screen._box.styles.border_top[0] == "ascii"
-
-
-async def test_in_an_ascii_terminal_a_text_to_copy_is_shown_in_its_characters() -> None:
-    app, _ = app_on(view=View(glyphs=ASCII))
-    async with shown(app, (120, 40)) as pilot:
-        await app.push_screen(TextBox("copied", "util ≥ 95 % → a larger batch"))
-        await pilot.pause()
-        assert str(app.screen.query_one(Static).content) == "util >= 95 % => a larger batch"
-
-
-async def test_the_palette_finds_words_and_not_strewn_letters() -> None:
-    app, _ = app_on()
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("colon")
-        assert isinstance(app.screen, CommandPalette)
-        found = [hit.text async for hit in Commands(app.screen_stack[0]).search("theme") if isinstance(hit, Hit)]
-        assert found and "sort by the column before" not in [str(text) for text in found]
-
-
-async def test_a_search_that_the_closing_of_the_palette_overtakes_does_no_harm() -> None:
-    app, _ = app_on()
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("colon")
-        # Its widgets are closed before it is, and a search begins in between.
-        palette = app.screen
-        await palette.query(CommandList).remove()
-        palette.post_message(Input.Changed(palette.query_one(Input), "g"))
-        await pilot.pause()
-        await pilot.press("escape")
-        assert not isinstance(app.screen, CommandPalette)
-
-
-async def test_a_layout_is_named_when_it_is_chosen() -> None:
-    app, _ = app_on()
-    async with shown(app, (160, 48)) as pilot:
-        await pilot.press("3")
-        assert app.view.layout == "list" and "a line a GPU" in (app.view.message or "")
-        await pilot.press("c")
-        assert app.view.layout == "auto" and "automatic" in (app.view.message or "")
-
-
 async def test_a_list_counts_its_entries_and_says_what_does_not_fit() -> None:
     app, _ = app_on()
     async with shown(app, (80, 24)) as pilot:
@@ -121,60 +57,6 @@ def _ground(app: App[int]) -> str:
     return app.get_css_variables()["surface"].lower()
 
 
-@pytest.mark.parametrize("keys", ["o", "f", "y", "colon"])
-async def test_every_box_has_the_colours_of_the_screen_below_it(keys: str) -> None:
-    app, _ = app_on(theme="light")
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press(keys)
-        assert _ground(app) == LIGHT["bar"]
-
-
-async def test_a_theme_that_is_tried_colours_the_box_that_offers_it() -> None:
-    app, _ = app_on()
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("T", "down")
-        assert app.look.name == "light" and _ground(app) == LIGHT["bar"]
-
-
-async def test_a_click_takes_a_choice_and_one_beside_the_box_leaves_it() -> None:
-    app, _ = app_on()
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("o")
-        assert isinstance(app.screen, Menu)
-        place = app.screen._box.content_region
-        await pilot.click(offset=(place.x + 6, place.y + 2))
-        assert app.view.sort == "pid" and len(app.screen_stack) == 1
-        await pilot.press("o")
-        await pilot.click(offset=(1, 1))
-        assert app.view.sort == "pid" and len(app.screen_stack) == 1
-
-
-async def test_a_copy_is_a_box_over_the_screen_whose_frame_is_not_marked_with_the_text() -> None:
-    app, _ = app_on()
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("Y")
-        assert isinstance(app.screen, TextBox)
-        box = app.screen.query_one(VerticalScroll)
-        assert box.styles.border_top[0] == "round" and box.styles.border_left[0] == "blank"
-        await pilot.press("q")
-        assert len(app.screen_stack) == 1
-
-
-async def test_a_copy_that_is_longer_than_the_screen_scrolls() -> None:
-    app, _ = app_on()
-    async with shown(app, (80, 16)) as pilot:
-        await pilot.press("Y", "G")
-        assert app.screen.query_one(VerticalScroll).scroll_offset.y > 0
-
-
-async def test_a_command_of_the_palette_is_one_line_that_begins_with_its_key() -> None:
-    app, _ = app_on()
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("colon")
-        hits = [hit async for hit in Commands(app.screen_stack[0]).search("gpu in full")]
-        assert str(hits[0].prompt).startswith("D ") and "\n" not in str(hits[0].prompt)
-
-
 async def test_without_colours_a_box_leaves_textuals_greys_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     app, _ = app_on(theme="mono")
@@ -184,8 +66,78 @@ async def test_without_colours_a_box_leaves_textuals_greys_alone(monkeypatch: py
         assert app.theme == before, "black on black: a terminal's own colours have no grey"
 
 
-async def test_enter_in_a_palette_that_has_just_opened_does_not_end_the_program() -> None:
+async def test_a_box_has_the_colours_of_the_screen_below_and_a_theme_that_is_tried_colours_it() -> None:
+    app, _ = app_on(theme="light")
+    async with shown(app, (120, 40)) as pilot:
+        for key in ("o", "f", "y", "colon"):
+            await pilot.press(key)
+            assert _ground(app) == LIGHT["bar"], key
+            await pilot.press("escape")
+        await pilot.press("T", "up")
+        assert app.look.name == "dark" and _ground(app) != LIGHT["bar"]
+
+
+async def test_in_an_ascii_terminal_frames_and_texts_are_of_its_characters() -> None:
+    app, _ = app_on(view=View(glyphs=ASCII))
+    async with shown(app, (120, 40)) as pilot:
+        await pilot.press("o")
+        assert isinstance(app.screen, Menu)
+        assert app.screen._box.styles.border_top[0] == "ascii"
+        await pilot.press("escape")
+        await app.push_screen(TextBox("copied", "util ≥ 95 % → a larger batch"))
+        await pilot.pause()
+        assert str(app.screen.query_one(Static).content) == "util >= 95 % => a larger batch"
+
+
+@pytest.mark.parametrize(("size", "height"), [((120, 40), 3), ((60, 15), 1)])
+async def test_a_prompt_is_framed_where_there_is_room(size: tuple[int, int], height: int) -> None:
     app, _ = app_on()
-    async with shown(app, (120, 40)):
-        commands = [command.title for command in app.get_system_commands(app.screen)]
-        assert "quit" not in commands[0] and commands.index("quit, from any screen") > 40
+    async with shown(app, size) as pilot:
+        await pilot.press("f")
+        box = app.screen.query_one(Input).parent
+        assert box is not None
+        assert box.outer_size.height == height  # type: ignore[attr-defined]
+
+
+async def test_a_click_takes_a_choice_and_one_beside_the_box_leaves_it() -> None:
+    app, _ = app_on()
+    async with shown(app, (120, 40)) as pilot:
+        for click_at_box in (True, False):
+            await pilot.press("o")
+            assert isinstance(app.screen, Menu)
+            place = app.screen._box.content_region
+            await pilot.click(offset=(place.x + 6, place.y + 2) if click_at_box else (1, 1))
+            assert app.view.sort == "pid" and len(app.screen_stack) == 1
+
+
+async def test_a_copy_is_a_box_that_scrolls_and_whose_frame_is_not_marked_with_the_text() -> None:
+    app, _ = app_on()
+    async with shown(app, (80, 16)) as pilot:
+        await pilot.press("y")
+        assert isinstance(app.screen, TextBox) and "evidence" in app.screen.text
+        box = app.screen.query_one(VerticalScroll)
+        assert str(box.border_title).startswith("not copied"), "without a terminal nothing was sent to one"
+        assert box.styles.border_top[0] == "round" and box.styles.border_left[0] == "blank"
+        await pilot.press("q", "Y", "G")
+        assert app.screen.query_one(VerticalScroll).scroll_offset.y > 0
+        await pilot.press("q")
+        assert len(app.screen_stack) == 1
+
+
+async def test_the_palette_finds_words_names_keys_and_does_not_begin_with_the_way_out() -> None:
+    app, _ = app_on()
+    async with shown(app, (120, 40)) as pilot:
+        await pilot.press("colon")
+        palette, commands = app.screen, Commands(app.screen_stack[0])
+        found = [hit.text async for hit in commands.search("theme") if isinstance(hit, Hit)]
+        assert found and "sort by the column before" not in [str(text) for text in found]
+        hits = [hit async for hit in commands.search("gpu in full")]
+        assert str(hits[0].prompt).startswith("D ") and "\n" not in str(hits[0].prompt)
+        titles = [command.title for command in app.get_system_commands(app.screen_stack[0])]
+        assert "quit" not in titles[0] and titles.index("quit, from any screen") > 40
+        # Its widgets are closed before it is, and a search begins in between.
+        await palette.query(CommandList).remove()
+        palette.post_message(Input.Changed(palette.query_one(Input), "g"))
+        await pilot.pause()
+        await pilot.press("escape")
+        assert app.screen is not palette and app.crash is None

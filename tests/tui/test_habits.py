@@ -1,142 +1,258 @@
-"""Sixty things that people do in other tops, vim and less, each with the same or a more obvious key.
-
-Here are those that move, sort, search and filter; ``test_habits_acting`` has the rest.
-"""
+"""What people do in other tops, vim and less, each with the same or a more obvious key; one screen for all of it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
+from textual.pilot import Pilot
 
+from gputop.commands.command_line import overview
+from gputop.commands.registry import page_of
+from gputop.monitor import Frame
+from gputop.output.document import plain
+from gputop.paint import process_table
+from gputop.paint.header import hint_of
+from gputop.paint.keys import KEYS, PRESETS, wanted_keys
+from gputop.paint.process_columns import COLUMNS, DEFAULT
 from gputop.paint.process_table import shown_rows
-from gputop.tui.screens.pages import HelpScreen
-from tests.support.fake_app import screen_text, wheel
+from gputop.paint.view import View
+from gputop.tui.node_app import GputopApp
+from tests.support.fake_app import Asked, app_on, hand_in, later, screen_rows, screen_text, wheel
 from tests.support.frames import demo_frame
-from tests.support.habit_screen import cursor, order, screen_after
+from tests.support.steady_pilot import shown
+
+START = View(hint=hint_of(KEYS))
+UUIDS = [gpu.static.uuid for gpu in demo_frame().snapshot.gpus]
+FLAGGED = sorted(d.uuid for d in demo_frame().diagnoses if d.busy_not_working)
 
 
-@pytest.mark.parametrize("key", ["q", "ctrl+c"])
-async def test_01_quit(key: str) -> None:
-    async with screen_after(key) as (app, _):
-        pass
-    assert app.return_code == 0
+class Screen:
+    """A screen under the hands of somebody."""
 
+    def __init__(self, app: GputopApp, pilot: Pilot[int], asked: Asked) -> None:
+        self.app, self.pilot, self.asked = app, pilot, asked
+        self.gpus: list[str | None] = []
+        """The GPUs that were selected after each key."""
 
-@pytest.mark.parametrize("key", ["h", "question_mark", "f1"])
-async def test_02_help_lists_every_key(key: str) -> None:
-    async with screen_after(key) as (app, _):
-        assert isinstance(app.screen, HelpScreen)
-        await app.screen.run_action("scroll(1)")
-        assert "F9" in "\n".join("".join(t for t, _ in row) for row in app.screen.rows(100))
+    async def again(self, view: View = START) -> None:
+        """As it was at first."""
+        while len(self.app.screen_stack) > 1:
+            await self.pilot.press("escape")
+        if self.app.playback.shows_past:
+            self.app.playback.go_live()
+        self.asked.sent.clear()
+        self.app.see(view)
+        await self.pilot.pause()
 
+    async def press(self, keys: str) -> None:
+        """Keys with blanks between them, as fast as they can come; behind a quote what is typed letter by letter."""
+        self.gpus = []
+        for key in keys.split():
+            await self.pilot.press(*(key[1:] if key.startswith("'") else (key,)))
+            self.gpus.append(self.view.gpu)
 
-@pytest.mark.parametrize(("down", "up"), [("down", "up"), ("j", "k")])
-async def test_03_move_through_the_processes(down: str, up: str) -> None:
-    async with screen_after("home") as (app, pilot):
-        await pilot.press(down, down, up)
-        assert cursor(app) == 1
+    async def click(self, words: str, beside: int = 0) -> None:
+        """Click on the first cells that say so."""
+        y = next(i for i, row in enumerate(screen_rows(self.app)) if words in row)
+        await self.pilot.click(offset=(screen_rows(self.app)[y].index(words) + beside, y))
 
+    @property
+    def view(self) -> View:
+        return self.app.view
 
-async def test_04_jump_by_pages_and_to_both_ends() -> None:
-    async with screen_after("end") as (app, pilot):
-        last = cursor(app)
-        await pilot.press("pageup")
-        assert cursor(app) < last
-        await pilot.press("home")
-        assert cursor(app) == 0
+    @property
+    def message(self) -> str:
+        return self.view.message or ""
 
+    @property
+    def text(self) -> str:
+        return screen_text(self.app)
 
-async def test_05_scroll_with_the_wheel() -> None:
-    async with screen_after("t") as (app, pilot):
-        wheel(app)
-        await pilot.pause()
-        assert app.view.scroll == 3
+    @property
+    def top(self) -> str:
+        """What lies uppermost; empty where that is the main screen."""
+        return type(self.app.screen).__name__ if len(self.app.screen_stack) > 1 else ""
 
+    @property
+    def rows(self) -> list[process_table.ShownProcess]:
+        return shown_rows(self.frame, self.view)
 
-async def test_06_select_with_a_click() -> None:
-    async with screen_after() as (app, pilot):
-        row = next(i for i, line in enumerate(screen_text(app).splitlines()) if " 4901 " in line)
-        await pilot.click(offset=(30, row))
-        assert app.view.process is not None and app.view.process[0] == 4901
+    @property
+    def frame(self) -> Frame:
+        assert self.app.frame is not None
+        return self.app.frame
 
+    @property
+    def order(self) -> list[int]:
+        return [shown.process.pid for shown in self.rows if not shown.branch]
 
-async def test_07_sort_with_a_click_on_a_head_and_invert_with_another() -> None:
-    async with screen_after() as (app, pilot):
-        lines = screen_text(app).splitlines()
-        head = next(i for i, line in enumerate(lines) if "GPU-MEM" in line and "PID" in line)
-        await pilot.click(offset=(lines[head].index("CPU%"), head))
-        assert (app.view.sort, app.view.inverted) == ("cpu_pct", False)
-        await pilot.click(offset=(lines[head].index("CPU%"), head))
-        assert app.view.inverted
+    @property
+    def cursor(self) -> int:
+        return process_table.cursor(self.rows, self.frame, self.view)
+
+    @property
+    def pid(self) -> int | None:
+        return None if self.view.process is None else self.view.process[0]
 
 
 LETTERS = {
     "m": "gpu_mem_bytes", "t": "gpu_time_pct", "c": "cpu_pct", "r": "rss_bytes", "a": "age_s", "p": "pid", "u": "user",
     "n": "command", "g": "gpu",
 }  # fmt: skip
+HABITS: tuple[tuple[str, Callable[[Screen], object]], ...] = (
+    # The help, and what lies uppermost.
+    ("h", lambda s: s.top == "HelpScreen"), ("question_mark", lambda s: s.top == "HelpScreen"),
+    ("f1", lambda s: s.top == "HelpScreen" and "SM is how much of the chip" in s.text),
+    ("f1 G", lambda s: "badges" in s.text), ("colon", lambda s: s.top == "Palette"),
+    ("home enter", lambda s: s.top == "ProcessDetailsScreen" and "4711" in s.text),
+    ("tab tab enter", lambda s: s.top == "GpuDetailsScreen"), ("A", lambda s: s.top == "FindingsScreen"),
+    ("e", lambda s: "OMP_NUM_THREADS" in s.text), ("u enter", lambda s: s.view.filter.text == "user:ml"),
+    # Moving through the processes.
+    ("home down down up", lambda s: s.cursor == 1), ("home j j k", lambda s: s.cursor == 1),
+    ("t home ctrl+f", lambda s: s.cursor > 4), ("t home pagedown ctrl+b", lambda s: s.cursor == 0),
+    ("t home ctrl+d ctrl+u", lambda s: s.cursor == 0), ("t G", lambda s: s.cursor == len(s.rows) - 1),
+    ("t G g", lambda s: s.cursor == 0), ("end", lambda s: s.cursor == len(s.rows) - 1),
+    ("home down I", lambda s: s.rows[s.cursor].process.pid == s.pid != 4711),
+    # Sorting.
+    *((f"o {letter}", lambda s, key=key: s.view.sort == key and _is_sorted(s, key)) for letter, key in LETTERS.items()),
+    ("o p I", lambda s: s.order == sorted(s.order, reverse=True)), ("full_stop", lambda s: s.view.sort == "gpu"),
+    ("o c full_stop", lambda s: s.view.sort == "loader"), ("o c comma", lambda s: s.view.sort == "gpu_time_pct"),
+    ("o c o escape", lambda s: s.view.sort == "cpu_pct" and not s.top), ("M", lambda s: s.view.sort == LETTERS["m"]),
+    ("f6", lambda s: all(COLUMNS[column].head in str(s.app.screen._box.render()) for column in DEFAULT)),
+    ("f6 C", lambda s: (s.view.sort, s.view.inverted) == ("cpu_pct", True)),
+    ("o c f6 down enter", lambda s: s.view.sort == "loader"),
+    ("o 9", lambda s: s.top == "Menu" and "9: not in this list" in str(s.app.screen._box.border_subtitle)),
+    # The tree, search, filter.
+    ("f5", lambda s: s.view.tree == "all" and len(s.rows) > 8), ("t t", lambda s: s.view.tree == "none"),
+    ("slash 'fsdp enter", lambda s: s.pid == 4901), ("slash 'slurm enter f3 shift+f3", lambda s: s.pid == 4711),
+    ("home slash 'train enter n N", lambda s: s.cursor == 2), ("home slash 'train enter n", lambda s: s.cursor > 2),
+    ("f4 'user:rl enter", lambda s: s.order == [4711] and "pass user:rl" in s.text),
+    ("f 'user:rl enter escape", lambda s: len(s.order) == 8), ("f 'gpu:5 enter", lambda s: s.order == [6001]),
+    # Tags, signals and columns.
+    ("home space space", lambda s: len(s.view.tagged) == 2 and "2 tagged" in s.text),
+    ("home space space U", lambda s: not s.view.tagged),
+    ("slash '4802 enter B", lambda s: len(s.view.tagged) == 9), ("slash '4802 enter B B", lambda s: not s.view.tagged),
+    ("home f9 enter y", lambda s: s.asked.sent == [(4711, 15)]),
+    ("home K down down down enter y", lambda s: s.asked.sent == [(4711, 9)]),
+    ("home f9 down enter y", lambda s: s.asked.sent == [(4711, 2)]),
+    ("home f9 enter n escape", lambda s: not s.asked.sent and not s.top),
+    ("home space space f9 enter y", lambda s: sorted(s.asked.sent) == [(4711, 15), (4901, 15)]),
+    ("f2 end space enter", lambda s: s.view.columns[-2:] == ("tree_write_bytes_per_s", "command")),
+    # GPUs, counts and layouts.
+    ("] ] [ [ [", lambda s: s.gpus == [UUIDS[1], UUIDS[2], UUIDS[1], UUIDS[0], UUIDS[7]]),
+    ("] escape", lambda s: s.view.gpu is None),
+    ("tab right enter enter", lambda s: s.view.count == "BUSY, NOT WORKING" and sorted(s.gpus[2:]) == FLAGGED),
+    ("tab tab down", lambda s: s.view.focus == "gpus" and "▸ 1 " in s.text), ("V", lambda s: "▸ 0 " in s.text),
+    ("S", lambda s: s.view.focus == "counts"), ("V L", lambda s: s.view.focus == "processes"),
+    ("3", lambda s: s.view.layout == "list" and "a line a GPU" in s.message),
+    ("c", lambda s: s.view.layout == "panes"), ("c c c", lambda s: "automatic" in s.message),
+    ("plus", lambda s: s.view.span_s == 300.0 and "charts show the last 5 min" in s.message),
+    ("minus minus", lambda s: s.view.span_s == 60.0), ("p shift+right", lambda s: s.view.command_at == 1),
+    # Themes: the screen is its own preview.
+    ("T down", lambda s: s.app.look.name == "light"), ("T down escape", lambda s: s.app.look.name == "dark"),
+    ("T down enter", lambda s: s.app.look.name == "light" and "to keep it" in s.message),
+    ("T c", lambda s: s.app.look.name == "colour-blind"), ("T d", lambda s: s.app.look.name == "dark"),
+    # Keys without a command say what has one.
+    ("l", lambda s: "open files are not shown" in s.message), ("J", lambda s: "p shows it" in s.message),
+    ("Z", lambda s: "p pauses" in s.message), ("f12", lambda s: "F12: no command" in s.message),
+)  # fmt: skip
 
 
-async def test_08_to_16_sort_by_a_letter() -> None:
-    async with screen_after() as (app, pilot):
-        for letter, key in LETTERS.items():
-            await pilot.press("o", letter)
-            assert app.view.sort == key
-            values = [getattr(p.process, key, None) for p in shown_rows(demo_frame(), app.view) if not p.branch]
-            known = [v for v in values if v is not None]
-            assert known == sorted(known, reverse=key not in ("gpu", "pid")), key
+def _is_sorted(s: Screen, key: str) -> bool:
+    values = [getattr(shown.process, key, None) for shown in s.rows if not shown.branch]
+    known = [value for value in values if value is not None]
+    return known == sorted(known, reverse=key not in ("gpu", "pid"))
 
 
-async def test_17_sort_by_the_next_column() -> None:
-    async with screen_after("full_stop") as (app, _):
-        assert app.view.sort == "gpu"
+async def test_what_people_do_elsewhere_they_can_do_here() -> None:
+    asked = Asked()
+    app, _ = app_on(access=asked, view=START)
+    async with shown(app, (100, 30)) as pilot:
+        screen = Screen(app, pilot, asked)
+        for keys, holds in HABITS:
+            await screen.press(keys)
+            assert holds(screen), (keys, screen.top, screen.message, screen.cursor)
+            await screen.again()
 
 
-async def test_18_invert_the_order() -> None:
-    async with screen_after("o", "p") as (app, pilot):
-        before = order(app)
-        await pilot.press("I")
-        assert order(app) == before[::-1]
+@pytest.mark.parametrize("key", ["q", "Q", "f10", "ctrl+c"])
+async def test_every_key_that_quits_does(key: str) -> None:
+    app, _ = app_on()
+    async with shown(app, (80, 24)) as pilot:
+        await pilot.press(key)
+    assert app.return_code == 0
 
 
-async def test_19_open_and_close_the_tree() -> None:
-    async with screen_after("f5") as (app, pilot):
-        opened = len(shown_rows(demo_frame(), app.view))
-        await pilot.press("t")
-        assert len(shown_rows(demo_frame(), app.view)) < opened
-        assert app.view.tree == "none"
+async def test_what_is_clicked_is_chosen_opened_or_the_key_that_it_names() -> None:
+    app, _ = app_on(view=START)
+    async with shown(app, (160, 48)) as pilot:
+        screen = Screen(app, pilot, Asked())
+        await screen.click(" 4901 ", 20)
+        assert screen.pid == 4901
+        await screen.click("─ 3  H100", 5)
+        assert screen.view.gpu == UUIDS[3]
+        for inverted in (False, True):
+            await screen.click("CPU%  LOADERS")
+            assert (screen.view.sort, screen.view.inverted) == ("cpu_pct", inverted)
+        await screen.click("t tree")
+        assert screen.view.tree == "all"
+        wheel(app)
+        await pilot.pause()
+        assert screen.view.scroll == 3
+        for words, beside, top in (
+            ("? help", 0, "HelpScreen"), ("last 10 min", 20, "FindingsScreen"), ("SM measured", 12, "GpuDetailsScreen"),
+        ):  # fmt: skip
+            await screen.click(words, beside)
+            assert screen.top == top
+            wheel(app)
+            await pilot.pause()
+            assert screen.view.scroll == 3, "the wheel over another screen leaves the table where it was"
+            await screen.click("closes" if top != "GpuDetailsScreen" else "esc back")
+            assert screen.top == ""
+        await screen.click("charts ", 8)
+        assert screen.view.span_s == 300.0
+        await pilot.press("p")
+        await pilot.click(offset=(80, 46))
+        assert app.playback.player is not None and app.playback.shows_past
+        await screen.click("esc live")
+        assert not app.playback.shows_past
 
 
-async def test_20_search_while_typing() -> None:
-    async with screen_after("slash", *"fsdp", "enter") as (app, _):
-        assert app.view.process is not None and app.view.process[0] == 4901
+async def test_a_screen_that_only_reads_sends_nothing() -> None:
+    asked = Asked()
+    app, _ = app_on(access=asked, view=View(read_only=True))
+    async with shown(app, (120, 40)) as pilot:
+        await pilot.press("home", "f9")
+        assert "read-only" in (app.view.message or "") and len(app.screen_stack) == 1
+        await pilot.press("enter", "y", "escape", "d")
+        await pilot.pause(0.1)
+        await pilot.press("1")
+        assert asked.sent == [] and app.clipboard == ""
 
 
-async def test_21_next_and_previous_match() -> None:
-    async with screen_after("home", "slash", *"slurm", "enter") as (app, pilot):
-        first = cursor(app)
-        await pilot.press("f3")
-        second = cursor(app)
-        assert second > first
-        await pilot.press("shift+f3")
-        assert cursor(app) == first
+async def test_a_pause_keeps_the_picture_and_the_next_key_goes_on() -> None:
+    app, source = app_on()
+    async with shown(app, (160, 48)) as pilot:
+        for seconds, shown_s in ((1.0, 1.0), (2.0, 1.0), (3.0, 3.0)):
+            await hand_in(app, source, pilot, [later(demo_frame(), seconds)])
+            assert app.frame is not None and app.frame.snapshot.t - demo_frame().snapshot.t == shown_s
+            await pilot.press("p")
 
 
-async def test_22_filter_and_see_what_is_filtered() -> None:
-    async with screen_after("f4", *"user:rl", "enter") as (app, _):
-        assert order(app) == [4711]
-        assert "pass user:rl" in screen_text(app)
+def test_the_options_that_one_looks_for() -> None:
+    text = plain(page_of("options"), 200)
+    for option in ("--gpus", "CUDA_VISIBLE_DEVICES", "--interval", "--ascii", "--theme", "--read-only", "--filter"):
+        assert option in text
+    assert "one measured snapshot" in overview()
 
 
-async def test_23_take_the_filter_away() -> None:
-    async with screen_after("f", *"user:rl", "enter", "escape") as (app, _):
-        assert len(order(app)) == 8
-
-
-async def test_24_one_users_processes() -> None:
-    async with screen_after("u", "enter") as (app, _):
-        assert app.view.filter.text == "user:ml"
-        assert 4711 not in order(app)
-
-
-async def test_25_the_processes_of_one_gpu() -> None:
-    async with screen_after("f", *"gpu:5", "enter") as (app, _):
-        assert order(app) == [6001]
+@pytest.mark.parametrize(("preset", "key", "name"), [("nvitop", "K", "SIGKILL"), ("htop", "k", "")])
+async def test_a_preset_s_letters_end_a_process_after_a_question(preset: str, key: str, name: str) -> None:
+    assert preset in PRESETS
+    asked = Asked()
+    app, _ = app_on(access=asked, keys=wanted_keys(preset, {}))
+    async with shown(app, (120, 40)) as pilot:
+        await pilot.press("home", key)
+        assert type(app.screen).__name__ == "SignalScreen" and asked.sent == []
+        assert (f"Send {name} to process" in screen_text(app)) is bool(name)

@@ -185,19 +185,6 @@ async def test_a_deep_look_that_fails_is_said_and_can_be_taken_again(monkeypatch
     assert len(threads) == 1 and not threads[0].is_alive()
 
 
-async def test_a_read_only_screen_copies_nothing_and_sends_nothing() -> None:
-    asked = Asked()
-    app, _ = app_on(view=View(read_only=True), access=asked)
-    async with shown(app, SIZE) as pilot:
-        await pilot.press("f9")
-        assert "read-only" in (app.view.message or "")
-        await pilot.press("d")
-        await pilot.pause(0.1)
-        await pilot.press("1")
-        assert app.clipboard == ""
-        assert asked.sent == []
-
-
 async def test_a_filter_acts_while_it_is_typed_and_escape_brings_the_old_one_back() -> None:
     app, _ = app_on(view=View(filter=parse("gpu:1")))
     async with shown(app, SIZE) as pilot:

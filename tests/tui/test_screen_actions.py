@@ -9,8 +9,6 @@ import json
 
 import pytest
 from msgspec.structs import replace
-from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from gputop.output.diagnosis_text import ticket_json, ticket_text
 from gputop.paint.header import summary, waste_words
@@ -18,7 +16,6 @@ from gputop.paint.keys import KEYS, PRESETS, REPLAY_KEYS, rebound, wanted_keys
 from gputop.paint.process_columns import job_words
 from gputop.paint.view import View
 from gputop.paint.view_changes import next_counted
-from gputop.tui.screens.box import TextBox
 from gputop.tui.terminal.painted_lines import MOST_BYTES, copy_sequence
 from tests.support.fake_app import app_on
 from tests.support.frames import demo_frame
@@ -113,21 +110,6 @@ def test_a_preset_only_gives_known_actions_keys_that_exist_and_the_user_s_own_wi
     assert len(taken) == len(set(taken)), "no key does two things"
 
 
-async def test_y_copies_and_shows_what_is_selected_and_t_changes_the_colours() -> None:
-    app, _ = app_on()
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("y")
-        assert isinstance(app.screen, TextBox)
-        assert "evidence" in app.screen.text
-        title = str(app.screen.query_one(VerticalScroll).border_title)
-        assert title.startswith("not copied"), "without a terminal nothing was sent to one"
-        await pilot.press("escape", "plus")
-        assert "charts show the last 5 min" in (app.view.message or "")
-        await pilot.press("o", "9")
-        assert "9: not in this list" in str(app.screen.query_one(Static).border_subtitle)
-        await pilot.press("escape")
-
-
 def test_the_help_begins_with_the_selected_verdict_and_has_every_word_of_the_screen() -> None:
     from gputop.output.ansi import plain_text
     from gputop.paint.glyphs import COLOUR
@@ -214,25 +196,6 @@ def test_on_an_ascii_terminal_the_bar_of_the_past_names_its_keys_in_words_and_a_
     text = "".join(part for part, _ in state)
     assert text.isascii() and "left right step" in text and text.endswith("ends -")
     assert targets is not None and [targets.at(text.index(word)).key for word in ("left", "right")] == ["back", "on"]
-
-
-async def test_every_column_stands_in_the_list_to_sort_by_and_its_letter_takes_it() -> None:
-    from gputop.paint.process_columns import COLUMNS, DEFAULT
-
-    app, _ = app_on()
-    async with shown(app, (80, 24)) as pilot:
-        for key in ("o", "f6"):
-            await pilot.press(key)
-            text = str(app.screen.query_one(Static).render())
-            assert all(COLUMNS[column].head in text for column in DEFAULT)
-            await pilot.press("escape")
-            assert len(app.screen_stack) == 1
-        await pilot.press("f6", "C")
-        assert (app.view.sort, app.view.inverted) == ("cpu_pct", True)
-        await pilot.press("f6", "down", "enter")
-        assert app.view.sort == "loader"
-        await pilot.press("comma")
-        assert app.view.sort == "cpu_pct"
 
 
 def test_the_legend_of_the_charts_is_whole_at_80_columns() -> None:

@@ -8,13 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.config import Reload, Settings
-from gputop.paint.view import View
 from gputop.tui.node_app import SnapshotReady
 from gputop.tui.painted_app import LEAST_REPAINT_S, PaintDue
-from gputop.tui.screens.pages import FindingsScreen, HelpScreen
+from gputop.tui.screens.pages import FindingsScreen
 from gputop.tui.terminal.guard import TerminalGuard
 from gputop.tui.terminal.painted_lines import Lines
-from tests.support.fake_app import app_on, screen_rows, wheel
+from tests.support.fake_app import app_on, screen_rows
 from tests.support.frames import demo_frame
 from tests.support.steady_pilot import shown
 
@@ -76,105 +75,6 @@ async def test_a_resize_storm_ends_in_the_last_size() -> None:
             await pilot.resize_terminal(width, 30)
         await pilot.pause(0.1)
         assert {len(row) for row in screen_rows(app)} == {137}
-
-
-async def test_brackets_move_between_gpus_and_escape_goes_back() -> None:
-    app, _ = app_on()
-    async with shown(app, (160, 48)) as pilot:
-        gpus = demo_frame().snapshot.gpus
-        await pilot.press("]")
-        assert app.view.gpu == gpus[1].static.uuid
-        await pilot.press("[", "[")
-        assert app.view.gpu == gpus[7].static.uuid
-        await pilot.press("escape")
-        assert app.view.gpu is None
-
-
-async def test_j_and_k_move_in_the_process_table_and_tab_in_the_gpus() -> None:
-    app, _ = app_on()
-    async with shown(app, (160, 48)) as pilot:
-        await pilot.press("end")
-        last = app.view.process
-        await pilot.press("home", "j")
-        assert app.view.process not in (None, last)
-        # The counts of the summary come before the GPUs.
-        await pilot.press("tab", "tab", "j")
-        assert app.view.gpu is not None
-
-
-async def test_sorting_by_letter_by_function_key_and_inverted() -> None:
-    app, _ = app_on()
-    async with shown(app, (160, 48)) as pilot:
-        await pilot.press("o", "c")
-        assert (app.view.sort, app.view.inverted) == ("cpu_pct", False)
-        await pilot.press("I")
-        assert app.view.inverted
-        await pilot.press("full_stop")
-        assert app.view.sort == "loader"
-        await pilot.press("o", "escape")
-        assert app.view.sort == "loader"
-        # A letter of a column is nothing else then, although it opens the list of users otherwise.
-        await pilot.press("o", "u")
-        assert app.view.sort == "user"
-        assert len(app.screen_stack) == 1
-        await pilot.press("o", "escape", "q")
-        assert not app.is_running or app.return_code == 0
-
-
-async def test_the_time_span_the_tree_and_the_layout_follow_their_keys() -> None:
-    app, _ = app_on()
-    async with shown(app, (160, 48)) as pilot:
-        await pilot.press("plus", "t", "c")
-        assert (app.view.span_s, app.view.tree, app.view.layout) == (300.0, "all", "panes")
-        await pilot.press("minus", "minus")
-        assert app.view.span_s == 60.0
-
-
-async def test_help_opens_and_closes_with_every_key_for_it() -> None:
-    app, _ = app_on()
-    async with shown(app, (100, 30)) as pilot:
-        for key in ("question_mark", "h", "f1"):
-            await pilot.press(key)
-            assert isinstance(app.screen, HelpScreen)
-            assert "SM is how much of the chip" in "\n".join(screen_rows(app))
-            await pilot.press("escape")
-            assert not isinstance(app.screen, HelpScreen)
-
-
-async def test_a_click_selects_a_gpu_a_process_and_a_sort_column() -> None:
-    app, _ = app_on()
-    async with shown(app, (160, 48)) as pilot:
-        rows = screen_rows(app)
-        await pilot.click(offset=(5, next(i for i, row in enumerate(rows) if row.startswith("─ 3  H100"))))
-        assert app.view.gpu == demo_frame().snapshot.gpus[3].static.uuid
-        rows = screen_rows(app)
-        head = next(i for i, row in enumerate(rows) if "GPU-MEM" in row and "PID" in row)
-        await pilot.click(offset=(rows[head].index("CPU%"), head))
-        assert app.view.sort == "cpu_pct"
-        await pilot.click(offset=(20, head + 2))
-        assert app.view.process is not None
-
-
-async def test_the_wheel_over_another_screen_leaves_the_process_table_where_it_was() -> None:
-    app, _ = app_on(view=View(tree="all"))
-    async with shown(app, (120, 40)) as pilot:
-        await pilot.press("question_mark")
-        wheel(app)
-        await pilot.pause()
-        assert isinstance(app.screen, HelpScreen)
-        assert "4 to " in screen_rows(app)[-1] and app.view.scroll == 0
-        await pilot.press("escape")
-        wheel(app)
-        await pilot.pause()
-        assert app.view.scroll == 3
-
-
-@pytest.mark.parametrize("key", ["q", "ctrl+c"])
-async def test_quitting(key: str) -> None:
-    app, _ = app_on()
-    async with shown(app, (80, 24)) as pilot:
-        await pilot.press(key)
-    assert app.return_code == 0
 
 
 async def test_a_source_that_falls_silent_is_called_stale() -> None:
