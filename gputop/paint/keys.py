@@ -53,182 +53,188 @@ def _shown(keys: str) -> str:
     return "  ".join(shown_key(name) for name in names if name not in ALSO or name == names[0])
 
 
-def _section(section: str, *rows: tuple[str, ...]) -> tuple[Key, ...]:
-    """Keys of one section, of rows of id, keys, what they do, and the call if there is one."""
-    return tuple(Key(key_id, keys, does, section, *call) for key_id, keys, does, *call in rows)
+def _table(text: str) -> tuple[Key, ...]:
+    """Keys from a table: a section's name, and a row a key with at least two blanks between the columns.
+
+    These are id, keys, of a key of a page its call, and what it does; a dash stands for nothing.
+    """
+    keys, section = [], ""
+    for line in text.strip().split("\n"):
+        if not line.startswith(" "):
+            section = line
+            continue
+        key_id, names, *call, does = re.split(r"  +", line.strip())
+        keys.append(Key(key_id, _or_none(names), does, section, *map(_or_none, call)))
+    return tuple(keys)
 
 
-KEYS: tuple[Key, ...] = (
-    *_section("everywhere",
-        ("quit", "q,Q,f10", "quit; close another screen"),
-        ("interrupt", "ctrl+c", "quit, from any screen"),
-        ("help", "question_mark,h,f1", "this help"),
-        ("palette", "ctrl+p,colon", "every command by name"),
-        ("copy", "y", "copy what is selected for a ticket: verdict, evidence, remedy, the process"),
-        ("copy_json", "Y", "copy them as JSON"),
-        ("tour", "f7", "in the demo: its tour, GPU by GPU"),
-        ("theme", "T", "choose a theme with a live preview; Esc cancels"),
-        ("redraw", "ctrl+l", "redraw the whole screen"),
-        ("suspend", "ctrl+z", "suspend to the shell"),
-        ("layout", "c", "layout: automatic, panes, list"),
-        ("layout_auto", "1", "layout: automatic"),
-        ("layout_panes", "2", "layout: panes"),
-        ("layout_list", "3", "layout: a line a GPU"),
-        ("pause", "p", "pause and look back over this run; resume"),
-        ("findings", "A", "findings: every change, acknowledged here; alerts, silenced here"),
-        ("record", "R", "start or stop recording to this directory"),
-        ("screenshot", "f8", "save a picture of the screen to this directory"),
-        ("release", "escape", "go back; follow what needs attention"),
-    ),
-    *_section("GPUs",
-        ("counted", "w", "next GPU that needs attention, like a click on a count"),
-        ("previous_gpu", "left_square_bracket", "previous GPU"),
-        ("next_gpu", "right_square_bracket", "next GPU"),
-        ("gpu_details", "D", "the selected GPU in full: all charts, verdicts, origin of each value"),
-        ("release_counters", "P", "release the hardware counters for another tool, or take them back"),
-        ("section", "tab", "switch between the counts, the GPUs and the processes"),
-        ("section_back", "shift+tab", "the same, the other way round"),
-        ("to_counts", "S", "to the counts of states in the second row"),
-        ("to_gpus", "V", "to the GPUs and their verdicts"),
-        ("to_processes", "L", "to the list of processes"),
-    ),
-    *_section("charts",
-        ("longer", "plus,equals_sign", "show a longer time in charts"),
-        ("shorter", "minus", "show a shorter time in charts"),
-    ),
-    *_section("processes",
-        ("up", "up,k", "up"),
-        ("down", "down,j", "down"),
-        ("page_up", "pageup,ctrl+b", "a page up"),
-        ("page_down", "pagedown,ctrl+f", "a page down"),
-        ("half_up", "ctrl+u", "half a page up"),
-        ("half_down", "ctrl+d", "half a page down"),
-        ("first", "home", "first row"),
-        ("last", "end", "last row"),
-        ("top", "g", "first row"),
-        ("bottom", "G", "last row"),
-        ("command_left", "left", "scroll long commands back"),
-        ("command_right", "right", "scroll long commands"),
-        ("command_back", "shift+left", "scroll long commands back, also while paused"),
-        ("command_on", "shift+right", "scroll long commands, also while paused"),
-        ("details", "enter", "the process in full; after Tab, the next GPU of a count or the GPU"),
-        ("tree", "t,f5", "show loaders and helpers: automatic, all, none"),
-        ("sort", "o,f6", "sort: a letter, or the list (g GPU, m memory, c CPU, n name)"),
-        ("sort_next", "full_stop", "sort by the next column"),
-        ("sort_previous", "comma,shift+f6,f18", "sort by the column before"),
-        ("sort_memory", "M", "sort by GPU memory"),
-        ("sort_cpu", "", "sort by CPU"),
-        ("sort_time", "", "sort by age"),
-        ("invert", "I", "reverse the order"),
-        ("filter", "f,f4", "filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D"),
-        ("search", "slash", "search in command, user, pid, job"),
-        ("match_next", "n", "next match"),
-        ("match_previous", "N", "previous match"),
-        ("search_next", "f3", "next match"),
-        ("search_previous", "shift+f3,f15", "previous match"),
-        ("tag", "space,insert", "tag for the next signal and move down"),
-        ("tag_tree", "B", "tag or untag a process with everything below it: its branch"),
-        ("untag", "U", "untag all"),
-        ("signal", "f9,K", "send a signal to the tagged or the selected process; asks first"),
-        ("terminate", "", "end the tagged or the selected process (SIGTERM); asks first"),
-        ("kill", "", "kill the tagged or the selected process (SIGKILL); asks first"),
-        ("interrupt_process", "", "interrupt the tagged or the selected process (SIGINT); asks first"),
-        ("environment", "e", "environment variables, secrets masked"),
-        ("stacks", "d", "deep look: Python stacks, threads, commands for profilers"),
-        ("users", "u", "GPU use by user and by job"),
-        ("columns", "f2,C", "choose and order the columns"),
-    ),
-)  # fmt: skip
+def _or_none(text: str) -> str:
+    return "" if text == "-" else text
 
-REPLAY_KEYS: tuple[Key, ...] = _section("paused or replaying",
-    ("play", "space", "play, pause"),
-    ("back", "left", "one frame back"),
-    ("on", "right", "one frame on"),
-    ("jump", "J", "jump to a time: 12:03, -10m, +1h"),
-    ("next_change", "n", "next change of a verdict"),
-    ("previous_change", "N", "previous change of a verdict"),
-    ("slower", "comma", "slower"),
-    ("faster", "full_stop", "faster"),
-    ("begin", "g", "to the beginning"),
-    ("end", "G", "to the end"),
-)  # fmt: skip
+
+KEYS = _table("""
+everywhere
+  quit                 q,Q,f10            quit; close another screen
+  interrupt            ctrl+c             quit, from any screen
+  help                 question_mark,h,f1  this help
+  palette              ctrl+p,colon       every command by name
+  copy                 y                  copy what is selected for a ticket: verdict, evidence, remedy, the process
+  copy_json            Y                  copy them as JSON
+  tour                 f7                 in the demo: its tour, GPU by GPU
+  theme                T                  choose a theme with a live preview; Esc cancels
+  redraw               ctrl+l             redraw the whole screen
+  suspend              ctrl+z             suspend to the shell
+  layout               c                  layout: automatic, panes, list
+  layout_auto          1                  layout: automatic
+  layout_panes         2                  layout: panes
+  layout_list          3                  layout: a line a GPU
+  pause                p                  pause and look back over this run; resume
+  findings             A                  findings: every change, acknowledged here; alerts, silenced here
+  record               R                  start or stop recording to this directory
+  screenshot           f8                 save a picture of the screen to this directory
+  release              escape             go back; follow what needs attention
+GPUs
+  counted              w                  next GPU that needs attention, like a click on a count
+  previous_gpu         left_square_bracket  previous GPU
+  next_gpu             right_square_bracket  next GPU
+  gpu_details          D                  the selected GPU in full: all charts, verdicts, origin of each value
+  release_counters     P                  release the hardware counters for another tool, or take them back
+  section              tab                switch between the counts, the GPUs and the processes
+  section_back         shift+tab          the same, the other way round
+  to_counts            S                  to the counts of states in the second row
+  to_gpus              V                  to the GPUs and their verdicts
+  to_processes         L                  to the list of processes
+charts
+  longer               plus,equals_sign   show a longer time in charts
+  shorter              minus              show a shorter time in charts
+processes
+  up                   up,k               up
+  down                 down,j             down
+  page_up              pageup,ctrl+b      a page up
+  page_down            pagedown,ctrl+f    a page down
+  half_up              ctrl+u             half a page up
+  half_down            ctrl+d             half a page down
+  first                home               first row
+  last                 end                last row
+  top                  g                  first row
+  bottom               G                  last row
+  command_left         left               scroll long commands back
+  command_right        right              scroll long commands
+  command_back         shift+left         scroll long commands back, also while paused
+  command_on           shift+right        scroll long commands, also while paused
+  details              enter              the process in full; after Tab, the next GPU of a count or the GPU
+  tree                 t,f5               show loaders and helpers: automatic, all, none
+  sort                 o,f6               sort: a letter, or the list (g GPU, m memory, c CPU, n name)
+  sort_next            full_stop          sort by the next column
+  sort_previous        comma,shift+f6,f18  sort by the column before
+  sort_memory          M                  sort by GPU memory
+  sort_cpu             -                  sort by CPU
+  sort_time            -                  sort by age
+  invert               I                  reverse the order
+  filter               f,f4               filter: gpu:3 user:ml mem>10G verdict:starved name~train !state:D
+  search               slash              search in command, user, pid, job
+  match_next           n                  next match
+  match_previous       N                  previous match
+  search_next          f3                 next match
+  search_previous      shift+f3,f15       previous match
+  tag                  space,insert       tag for the next signal and move down
+  tag_tree             B                  tag or untag a process with everything below it: its branch
+  untag                U                  untag all
+  signal               f9,K               send a signal to the tagged or the selected process; asks first
+  terminate            -                  end the tagged or the selected process (SIGTERM); asks first
+  kill                 -                  kill the tagged or the selected process (SIGKILL); asks first
+  interrupt_process    -                  interrupt the tagged or the selected process (SIGINT); asks first
+  environment          e                  environment variables, secrets masked
+  stacks               d                  deep look: Python stacks, threads, commands for profilers
+  users                u                  GPU use by user and by job
+  columns              f2,C               choose and order the columns
+""")
+REPLAY_KEYS = _table("""
+paused or replaying
+  play                 space              play, pause
+  back                 left               one frame back
+  on                   right              one frame on
+  jump                 J                  jump to a time: 12:03, -10m, +1h
+  next_change          n                  next change of a verdict
+  previous_change      N                  previous change of a verdict
+  slower               comma              slower
+  faster               full_stop          faster
+  begin                g                  to the beginning
+  end                  G                  to the end
+""")
 """Keys that count only while the screen shows the past."""
-
-
 FAR = 10**6
 """More rows than any page has."""
-PAGE_KEYS: tuple[Key, ...] = (
-    *_section("every page of rows",
-        ("list_close", "escape,q", "close the page"),
-        ("list_down", "down,j", "down", "scroll(1)"),
-        ("list_up", "up,k", "up", "scroll(-1)"),
-        ("list_page_down", "pagedown,space,ctrl+f", "a page down", "page(1)"),
-        ("list_page_up", "pageup,ctrl+b", "a page up", "page(-1)"),
-        ("list_half_down", "ctrl+d", "half a page down", "page(0.5)"),
-        ("list_half_up", "ctrl+u", "half a page up", "page(-0.5)"),
-        ("list_first", "home,g", "to the first row", f"scroll(-{FAR})"),
-        ("list_last", "end,G", "to the last row", f"scroll({FAR})"),
-    ),
-    *_section("help",
-        ("help_close", "question_mark,h,f1,enter", "close the help"),
-    ),
-    *_section("findings",
-        ("findings_close", "A", "close the findings"),
-        ("findings_acknowledge", "a", "acknowledge the finding under the cursor"),
-        ("findings_silence", "s", "silence the alert under the cursor, or let it speak again"),
-    ),
-    *_section("users and jobs",
-        ("users_close", "u", "close the table of users"),
-        ("users_regroup", "tab", "by user, or by job"),
-        ("users_take", "enter", "show only the processes of the one under the cursor"),
-    ),
-    *_section("environment",
-        ("environment_close", "e", "close the environment"),
-        ("environment_reveal", "v", "show or hide secrets"),
-        ("environment_find", "slash,f3", "find in names and values"),
-    ),
-    *_section("deep look",
-        ("stacks_again", "d", "look again"),
-        *((f"stacks_copy_{n}", str(n), f"copy the command number {n}", f"copy({n})") for n in (1, 2, 3)),
-    ),
-    *_section("signals",
-        ("signals_choose", "enter", "choose the signal under the cursor"),
-        ("signals_send", "y", "send it"),
-        ("signals_back", "n", "do not send it"),
-    ),
-    *_section("columns",
-        ("columns_toggle", "space", "show or hide the column", "show_or_hide"),
-        ("columns_back", "less_than_sign,left,shift+up", "move the column to the left", "move(-1)"),
-        ("columns_on", "greater_than_sign,right,shift+down", "move the column to the right", "move(1)"),
-        ("columns_reset", "r", "the usual columns"),
-        ("columns_take", "enter", "take these columns"),
-    ),
-    *_section("the tour of the demo",
-        ("tour_close", "f7", "close the tour"),
-        ("tour_next", "right,l,n,enter,space", "next GPU", "step(1)"),
-        ("tour_back", "left,backspace,p", "previous GPU", "step(-1)"),
-        *((f"tour_go_{n}", str(n), f"page {n}", f"go({n - 1})") for n in range(1, 9)),
-    ),
-    *_section("the page of a GPU or a process",
-        ("details_close", "escape,q,enter", "close the page"),
-        ("details_up", "up,k", "up", "change('up')"),
-        ("details_down", "down,j", "down", "change('down')"),
-        ("details_page_up", "pageup,ctrl+b", "a page up", "change('page_up')"),
-        ("details_page_down", "pagedown,space,ctrl+f", "a page down", "change('page_down')"),
-        ("details_left", "left", "read an earlier moment", "change('left')"),
-        ("details_right", "right", "read a later moment", "change('right')"),
-        ("details_far_left", "shift+left", "read a much earlier moment", "change('far_left')"),
-        ("details_far_right", "shift+right", "read a much later moment", "change('far_right')"),
-        ("details_oldest", "home", "read the oldest moment", "change('oldest')"),
-        ("details_newest", "end", "read what is now", "change('newest')"),
-        ("details_longer", "plus,equals_sign", "show a longer time", "change('longer')"),
-        ("details_shorter", "minus", "show a shorter time", "change('shorter')"),
-    ),
-    *_section("the page of a GPU",
-        ("onegpu_previous", "left_square_bracket", "the GPU before", "other(-1)"),
-        ("onegpu_next", "right_square_bracket", "the next GPU", "other(1)"),
-    ),
-)  # fmt: skip
+PAGE_KEYS = _table("""
+every page of rows
+  list_close           escape,q           -               close the page
+  list_down            down,j             scroll(1)       down
+  list_up              up,k               scroll(-1)      up
+  list_page_down       pagedown,space,ctrl+f  page(1)     a page down
+  list_page_up         pageup,ctrl+b      page(-1)        a page up
+  list_half_down       ctrl+d             page(0.5)       half a page down
+  list_half_up         ctrl+u             page(-0.5)      half a page up
+  list_first           home,g             scroll(-1000000)  to the first row
+  list_last            end,G              scroll(1000000)  to the last row
+help
+  help_close           question_mark,h,f1,enter  -        close the help
+findings
+  findings_close       A                  -               close the findings
+  findings_acknowledge  a                 -               acknowledge the finding under the cursor
+  findings_silence     s                  -               silence the alert under the cursor, or let it speak again
+users and jobs
+  users_close          u                  -               close the table of users
+  users_regroup        tab                -               by user, or by job
+  users_take           enter              -               show only the processes of the one under the cursor
+environment
+  environment_close    e                  -               close the environment
+  environment_reveal   v                  -               show or hide secrets
+  environment_find     slash,f3           -               find in names and values
+deep look
+  stacks_again         d                  -               look again
+  stacks_copy_1        1                  copy(1)         copy the command number 1
+  stacks_copy_2        2                  copy(2)         copy the command number 2
+  stacks_copy_3        3                  copy(3)         copy the command number 3
+signals
+  signals_choose       enter              -               choose the signal under the cursor
+  signals_send         y                  -               send it
+  signals_back         n                  -               do not send it
+columns
+  columns_toggle       space              show_or_hide    show or hide the column
+  columns_back         less_than_sign,left,shift+up  move(-1)  move the column to the left
+  columns_on           greater_than_sign,right,shift+down  move(1)  move the column to the right
+  columns_reset        r                  -               the usual columns
+  columns_take         enter              -               take these columns
+the tour of the demo
+  tour_close           f7                 -               close the tour
+  tour_next            right,l,n,enter,space  step(1)     next GPU
+  tour_back            left,backspace,p   step(-1)        previous GPU
+  tour_go_1            1                  go(0)           page 1
+  tour_go_2            2                  go(1)           page 2
+  tour_go_3            3                  go(2)           page 3
+  tour_go_4            4                  go(3)           page 4
+  tour_go_5            5                  go(4)           page 5
+  tour_go_6            6                  go(5)           page 6
+  tour_go_7            7                  go(6)           page 7
+  tour_go_8            8                  go(7)           page 8
+the page of a GPU or a process
+  details_close        escape,q,enter     -               close the page
+  details_up           up,k               change('up')    up
+  details_down         down,j             change('down')  down
+  details_page_up      pageup,ctrl+b      change('page_up')  a page up
+  details_page_down    pagedown,space,ctrl+f  change('page_down')  a page down
+  details_left         left               change('left')  read an earlier moment
+  details_right        right              change('right')  read a later moment
+  details_far_left     shift+left         change('far_left')  read a much earlier moment
+  details_far_right    shift+right        change('far_right')  read a much later moment
+  details_oldest       home               change('oldest')  read the oldest moment
+  details_newest       end                change('newest')  read what is now
+  details_longer       plus,equals_sign   change('longer')  show a longer time
+  details_shorter      minus              change('shorter')  show a shorter time
+the page of a GPU
+  onegpu_previous      left_square_bracket  other(-1)     the GPU before
+  onegpu_next          right_square_bracket  other(1)     the next GPU
+""")
 """Keys of the screens that open above the main one. Each section is a table of its own: the same key may stand in all.
 
 Questions and prompts have none: what is typed there is text, and Enter and Esc answer.

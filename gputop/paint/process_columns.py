@@ -68,20 +68,47 @@ TREE_TOTALS = {
 }
 """Key of a total → the catalogue key that it sums, head, definition."""
 
-_FORMS: dict[str, tuple[str, int, int]] = {
-    "gpu": ("g", 4, 9), "pid": ("p", 7, 9), "user": ("u", 8, 6), "gpu_mem_bytes": ("m", 8, 8),
-    "gpu_time_pct": ("t", 9, 4), "cpu_pct": ("c", 6, 7), "tree_cpu_pct": ("e", 8, 1), "loader": ("l", 14, 5),
-    "rss_bytes": ("r", 8, 3), "age_s": ("a", 8, 2), "job": ("j", 11, 1), "command": ("n", 16, 10),
-    "state": ("s", 1, 5), "main_state": ("", 4, 2), "waiting_on": ("w", 8, 5), "read_bytes_per_s": ("d", 9, 4),
-    "write_bytes_per_s": ("b", 9, 4), "threads": ("h", 7, 3), "role": ("o", 6, 4), "container": ("k", 19, 1),
-    "why": ("y", 24, 1), "name": ("x", 14, 3), "run_pct": ("", 5, 4), "wait_pct": ("v", 5, 4), "type": ("", 4, 2),
-    "tree_rss_bytes": ("", 8, 2), "ppid": ("", 7, 3), "nccl": ("", 4, 1), "pin_memory": ("", 4, 1),
-    "starttime": ("", 11, 1), "server": ("", 14, 1), "job_key": ("", 12, 1), "framework": ("", 10, 1),
+_FORMS = {
+    key: (letter.strip("-"), int(width), int(rank), side == "right", order == "rising")
+    for key, letter, width, rank, side, order in map(str.split, """
+gpu                 g          4     9  right rising
+pid                 p          7     9  right rising
+user                u          8     6  left  rising
+gpu_mem_bytes       m          8     8  right falling
+gpu_time_pct        t          9     4  right falling
+cpu_pct             c          6     7  right falling
+tree_cpu_pct        e          8     1  right falling
+loader              l         14     5  left  rising
+rss_bytes           r          8     3  right falling
+age_s               a          8     2  right falling
+job                 j         11     1  left  rising
+command             n         16    10  left  rising
+state               s          1     5  left  rising
+main_state          -          4     2  left  rising
+waiting_on          w          8     5  left  rising
+read_bytes_per_s    d          9     4  right falling
+write_bytes_per_s   b          9     4  right falling
+threads             h          7     3  right falling
+role                o          6     4  left  rising
+container           k         19     1  left  rising
+why                 y         24     1  left  rising
+name                x         14     3  left  rising
+run_pct             -          5     4  right falling
+wait_pct            v          5     4  right falling
+type                -          4     2  left  rising
+tree_rss_bytes      -          8     2  right falling
+ppid                -          7     3  right rising
+nccl                -          4     1  right falling
+pin_memory          -          4     1  right falling
+starttime           -         11     1  right rising
+server              -         14     1  left  rising
+job_key             -         12     1  left  rising
+framework           -         10     1  left  rising
+""".strip().split("\n"))
 }  # fmt: skip
-"""Key → sort letter (every letter once), width, rank in giving way: the column with the lowest rank goes first."""
-_LEFT = ("user", "command", "name", "job", "container", "loader", "why", "role", "waiting_on", "state", "main_state",
-         "type", "server", "job_key", "framework")  # fmt: skip
-_RISING = (*_LEFT, "gpu", "pid", "ppid", "starttime")
+"""Key → sort letter (every letter once), width, rank in giving way (the column with the lowest rank goes first), side,
+and whether it sorts from small to large at first.
+"""
 
 DEFAULT = (
     "gpu", "pid", "user", "gpu_mem_bytes", "gpu_time_pct", "cpu_pct", "loader", "rss_bytes", "age_s", "job", "command",
@@ -173,12 +200,13 @@ def _columns() -> dict[str, ProcessColumn]:
     for key in (*DEFAULT, *(key for key in catalogue if key not in DEFAULT)):
         metric = catalogue[key]
         head = "LOADERS" if key == "loader" else metric.label
-        letter, width, keep = _FORMS.get(key, ("", 10 if metric.unit == "bytes/s" else 7, 1))
+        usual = ("", 10 if metric.unit == "bytes/s" else 7, 1, True, False)
+        letter, width, keep, right, rising = _FORMS.get(key, usual)
         width = max(width, len(head))
         value = _reader(key)
         columns[key] = ProcessColumn(
             key, head, width, letter, _shower(metric.unit, width, value), value, keep, metric.definition,
-            right=key not in _LEFT, rising=key in _RISING, flexible=key in ("command", "why"),
+            right=right, rising=rising, flexible=key in ("command", "why"),
         )  # fmt: skip
     return columns
 

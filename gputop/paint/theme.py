@@ -15,51 +15,47 @@ from msgspec.structs import replace
 
 # The themes by name, each with its palette: colours by what they stand for. No style and no look is decided here.
 #
-# A new theme is a palette and a row of ``PALETTES``.
-#
-# Every text colour keeps 4.5:1 against every ground it is drawn on (7:1 in ``high-contrast``; WCAG 2.2, 1.4.3 and
-# 1.4.6), and the five levels and the areas of the gap chart stay apart to an eye without green cones: tests compute
-# both.
+# A new theme is a column here and a row of ``PALETTES``. Every text colour keeps 4.5:1 against every ground it is drawn
+# on (7:1 in ``high-contrast``; WCAG 2.2, 1.4.3 and 1.4.6), and the five levels and the areas of the gap chart stay
+# apart to an eye without green cones: tests compute both. ``colour-blind``: blue works, yellow warns, orange alarms, told
+# apart by the blue cones and by lightness. ``ansi``: text in the terminal's own foreground, since some palettes make
+# "bright black" and "white" invisible.
 
 Palette = Mapping[str, str]
 
-DARK: Palette = MappingProxyType({
-    "background": "#0d1117", "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#8b949e", "rule": "#30363d",
-    "green": "#3fb970", "blue": "#58a6ff", "amber": "#e3b341", "red": "#ff6459",
-    "teal": "#39c5bb", "alarm": "#9a1b1b", "on_alarm": "#ffffff", "alarm_row": "#571313", "sm": "#2e8b43",
-    "gap": "#6b4c0c", "gap_alarm": "#b02b2b", "gap_lane": "#9c6c14", "unknown": "#6e7681", "track": "#2d333b",
-    "bar": "#161b22", "select": "#1f2c3d",
-})  # fmt: skip
-LIGHT: Palette = MappingProxyType({
-    "background": "#ffffff", "text": "#24292f", "bright": "#000000", "dim": "#59636e", "rule": "#c8d1da",
-    "green": "#116243", "blue": "#0550ae", "amber": "#744200", "red": "#c5170a",
-    "teal": "#0b6a66", "alarm": "#b3151f", "on_alarm": "#ffffff", "alarm_row": "#ffdcda", "sm": "#4aa566",
-    "gap": "#eac54f", "gap_alarm": "#f2635a", "gap_lane": "#c99400", "unknown": "#818b95", "track": "#dde3ea",
-    "bar": "#eaeef2", "select": "#cfe3fb",
-})  # fmt: skip
-HIGH_CONTRAST: Palette = MappingProxyType({
-    "background": "#000000", "text": "#f2f2f2", "bright": "#ffffff", "dim": "#d0d0d0", "rule": "#8a8a8a",
-    "green": "#3dfc8b", "blue": "#8cc8ff", "amber": "#ffe14d", "red": "#ffaaa2",
-    "teal": "#52f2e4", "alarm": "#8f0000", "on_alarm": "#ffffff", "alarm_row": "#4d0000", "sm": "#2ee65c",
-    "gap": "#a08000", "gap_alarm": "#b00000", "gap_lane": "#c89a00", "unknown": "#9a9a9a", "track": "#3c3c3c",
-    "bar": "#1c1c1c", "select": "#002d5c",
-})  # fmt: skip
-COLOUR_BLIND: Palette = MappingProxyType({
-    # Blue works, yellow warns, orange alarms: told apart by the blue cones and by lightness, not by red and green.
-    "background": "#0d1117", "text": "#c9d1d9", "bright": "#f0f6fc", "dim": "#8b949e", "rule": "#30363d",
-    "green": "#4ea5ff", "blue": "#d5d9ff", "amber": "#f5e04a", "red": "#ee7733",
-    "teal": "#a5c8e4", "alarm": "#a33b00", "on_alarm": "#ffffff", "alarm_row": "#4a1f05", "sm": "#3b82cc",
-    "gap": "#a89a1a", "gap_alarm": "#8f3400", "gap_lane": "#8f8418", "unknown": "#6e7681", "track": "#2d333b",
-    "bar": "#161b22", "select": "#1f2c3d",
-})  # fmt: skip
-ANSI: Palette = MappingProxyType({
-    # Text in the terminal's own foreground: some palettes make "bright black" and "white" invisible.
-    "background": "", "text": "", "bright": "", "dim": "", "rule": "", "green": "green",
-    "blue": "bright_blue", "amber": "yellow", "red": "bright_red", "teal": "cyan", "alarm": "red",
-    "on_alarm": "bright_white", "alarm_row": "", "sm": "green", "gap": "yellow", "gap_alarm": "red",
-    "gap_lane": "yellow", "unknown": "", "track": "bright_black", "bar": "", "select": "",
-})  # fmt: skip
-NONE: Palette = MappingProxyType(dict.fromkeys(DARK, ""))
+_COLOURS = """
+    colour       dark    light   high-contrast colour-blind ansi
+    background   #0d1117 #ffffff #000000       #0d1117      -
+    text         #c9d1d9 #24292f #f2f2f2       #c9d1d9      -
+    bright       #f0f6fc #000000 #ffffff       #f0f6fc      -
+    dim          #8b949e #59636e #d0d0d0       #8b949e      -
+    rule         #30363d #c8d1da #8a8a8a       #30363d      -
+    green        #3fb970 #116243 #3dfc8b       #4ea5ff      green
+    blue         #58a6ff #0550ae #8cc8ff       #d5d9ff      bright_blue
+    amber        #e3b341 #744200 #ffe14d       #f5e04a      yellow
+    red          #ff6459 #c5170a #ffaaa2       #ee7733      bright_red
+    teal         #39c5bb #0b6a66 #52f2e4       #a5c8e4      cyan
+    alarm        #9a1b1b #b3151f #8f0000       #a33b00      red
+    on_alarm     #ffffff #ffffff #ffffff       #ffffff      bright_white
+    alarm_row    #571313 #ffdcda #4d0000       #4a1f05      -
+    sm           #2e8b43 #4aa566 #2ee65c       #3b82cc      green
+    gap          #6b4c0c #eac54f #a08000       #a89a1a      yellow
+    gap_alarm    #b02b2b #f2635a #b00000       #8f3400      red
+    gap_lane     #9c6c14 #c99400 #c89a00       #8f8418      yellow
+    unknown      #6e7681 #818b95 #9a9a9a       #6e7681      -
+    track        #2d333b #dde3ea #3c3c3c       #2d333b      bright_black
+    bar          #161b22 #eaeef2 #1c1c1c       #161b22      -
+    select       #1f2c3d #cfe3fb #002d5c       #1f2c3d      -
+"""
+"""A dash leaves the colour to the terminal."""
+
+
+def _palettes() -> dict[str, Palette]:
+    (_, *themes), *rows = (line.split() for line in _COLOURS.split("\n") if line)
+    return {
+        theme: MappingProxyType({name: "" if colours[i] == "-" else colours[i] for name, *colours in rows})
+        for i, theme in enumerate(themes)
+    }
 
 
 class ThemeRow(Struct, frozen=True):
@@ -76,13 +72,14 @@ class ThemeRow(Struct, frozen=True):
     about: str = ""
 
 
+_PALETTES = _palettes()
 PALETTES: Mapping[str, ThemeRow] = MappingProxyType({
-    "dark": ThemeRow(DARK),
-    "light": ThemeRow(LIGHT, dark=False),
-    "high-contrast": ThemeRow(HIGH_CONTRAST),
-    "colour-blind": ThemeRow(COLOUR_BLIND),
-    "ansi": ThemeRow(ANSI, terminal=True, about="the terminal's own sixteen colours"),
-    "mono": ThemeRow(NONE, terminal=True, colourless=True),
+    "dark": ThemeRow(_PALETTES["dark"]),
+    "light": ThemeRow(_PALETTES["light"], dark=False),
+    "high-contrast": ThemeRow(_PALETTES["high-contrast"]),
+    "colour-blind": ThemeRow(_PALETTES["colour-blind"]),
+    "ansi": ThemeRow(_PALETTES["ansi"], terminal=True, about="the terminal's own sixteen colours"),
+    "mono": ThemeRow({}, terminal=True, colourless=True),
 })  # fmt: skip
 THEME_NAMES = ("auto", *PALETTES)
 """What the setting may be; ``auto`` looks at the terminal, see ``terminal.choose``."""
@@ -156,7 +153,7 @@ def _terminal_looks(palette: Palette) -> dict[str, Look]:
     for name in QUIET:
         looks[name] = replace(looks[name], faint=True, bold=False)
     looks["alarm.title"] = replace(looks["alarm.title"], reverse=looks["alarm.title"].bg is None)
-    looks["alarm.row"] = Look(palette["red"] or None, bold=True)
+    looks["alarm.row"] = Look(palette.get("red") or None, bold=True)
     looks["bar"] = looks["select"] = Look(reverse=True)
     return looks
 

@@ -10,7 +10,7 @@ from textual.widgets import Input, Static
 
 from gputop.paint.glyphs import ASCII
 from gputop.paint.process_columns import may_become_field
-from gputop.paint.theme import LIGHT
+from gputop.paint.theme import PALETTES
 from gputop.paint.view import View
 from gputop.tui.screens.box import Menu, Prompt, TextBox
 from gputop.tui.screens.palette import Commands
@@ -71,10 +71,10 @@ async def test_a_box_has_the_colours_of_the_screen_below_and_a_theme_that_is_tri
     async with shown(app, (120, 40)) as pilot:
         for key in ("o", "f", "y", "colon"):
             await pilot.press(key)
-            assert _ground(app) == LIGHT["bar"], key
+            assert _ground(app) == PALETTES["light"].palette["bar"], key
             await pilot.press("escape")
         await pilot.press("T", "up")
-        assert app.look.name == "dark" and _ground(app) != LIGHT["bar"]
+        assert app.look.name == "dark" and _ground(app) != PALETTES["light"].palette["bar"]
 
 
 async def test_in_an_ascii_terminal_frames_and_texts_are_of_its_characters() -> None:
