@@ -446,10 +446,8 @@ def html(document: Document, footer: str = "") -> str:
 
 def _html_block(block: Block) -> list[Markup]:
     match block:
-        case Heading(title):
-            return [element("h2", prose(title))]
-        case Paragraph(text):
-            return [element("p", prose(text))]
+        case Heading(text) | Paragraph(text):
+            return [element("h2" if isinstance(block, Heading) else "p", prose(text))]
         case Items(texts):
             return [element("p", text) for text in texts]
         case Notes(texts):
@@ -457,14 +455,7 @@ def _html_block(block: Block) -> list[Markup]:
         case Code(lines):
             return [element("pre", element("code", "\n".join(lines)))]
         case Table():
-            shown = block.columns(bars=True)
-            cells = [[_html_cell(row[i], block.sides[i]) for i in shown] for row in block.rows]
-            for row, below in zip(cells, block.below, strict=False):
-                row[0] = join((row[0], element("div", below, class_="dim"))) if below else row[0]
-            longest = [max(len(_cell_text(row[i])) for row in block.rows) for i in shown]
-            longest[0] += max(map(len, block.below), default=0)
-            kinds = "".join(map(_kind, (block.sides[i] for i in shown), longest))
-            return [table([block.head[i] for i in shown], cells, kinds)]
+            return [_html_table(block)]
         case Entries(head, rows):
             shown = [i for i in range(len(head)) if any(row[i] for row in rows)]
             kinds = "".join(_kind("<", max(len(row[i]) for row in rows)) for i in shown)
@@ -477,8 +468,18 @@ def _html_block(block: Block) -> list[Markup]:
             return [tiles((*_levelled(value), name, note) for name, value, note in rows)]
         case Breakdown(parts):
             return [stacked_bar(parts), legend(parts)]
-        case Drawing(markup):
-            return [markup]
+    return [block.markup]
+
+
+def _html_table(block: Table) -> Markup:
+    shown = block.columns(bars=True)
+    cells = [[_html_cell(row[i], block.sides[i]) for i in shown] for row in block.rows]
+    for row, below in zip(cells, block.below, strict=False):
+        row[0] = join((row[0], element("div", below, class_="dim"))) if below else row[0]
+    longest = [max(len(_cell_text(row[i])) for row in block.rows) for i in shown]
+    longest[0] += max(map(len, block.below), default=0)
+    kinds = "".join(map(_kind, (block.sides[i] for i in shown), longest))
+    return table([block.head[i] for i in shown], cells, kinds)
 
 
 def _kind(side: str, longest: int) -> str:

@@ -7,7 +7,7 @@ Nothing here opens a file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import isfinite
 from operator import attrgetter
@@ -18,7 +18,7 @@ from msgspec.json import encode
 
 from gputop import __version__
 from gputop.model.quantity import MOST_TEXT
-from gputop.model.snapshot import Event, GpuStatic, Machine, ProcessSample, ProcessStatic, Snapshot
+from gputop.model.snapshot import Event, ProcessSample, ProcessStatic, Snapshot
 from gputop.recording.format import (
     GPU_COLUMNS,
     GPU_FACTS,
@@ -112,26 +112,23 @@ def frame_value(snapshot: Snapshot) -> dict[str, Any]:
     }
 
 
+def _described(snapshot: Snapshot) -> tuple[object, ...]:
+    """What a key line describes."""
+    return snapshot.machine, snapshot.interval_s, tuple(gpu.static for gpu in snapshot.gpus)
+
+
 class Encoder:
     """Makes the lines of one recording. Remembers which processes it has introduced since the last key line."""
 
     def __init__(self) -> None:
         self._introduced: dict[tuple[int, int | None], ProcessStatic] = {}
-        self._gpus: tuple[GpuStatic, ...] = ()
-        self._about: tuple[Machine, float] | None = None
-        self._last_present: list[tuple[int, int | None, ProcessStatic]] = []
-        """The processes of the last frame. All of them are introduced."""
+        self._described: tuple[object, ...] = ()
         self._is_head = False
         """Whether the next frame follows a key line."""
 
     def fits(self, snapshot: Snapshot) -> bool:
         """Whether the last key line still describes the machine and its GPUs; if not, a new one must come first."""
-        if self._about != (snapshot.machine, snapshot.interval_s):
-            return False
-        gpus = self._gpus
-        return len(gpus) == len(snapshot.gpus) and all(
-            gpu.static is static or gpu.static == static for gpu, static in zip(snapshot.gpus, gpus, strict=True)
-        )
+        return self._described == _described(snapshot)
 
     def key_lines(self, snapshot: Snapshot, *, back: bool = False) -> list[bytes]:
         """The key line for a snapshot and those that follow it. ``back`` says that the clock was set back before it.
@@ -141,11 +138,9 @@ class Encoder:
         if len(snapshot.gpus) > MOST_GPUS:
             raise RecordingError(f"cannot record more than {MOST_GPUS} GPUs: choose some with --gpus")
         self._introduced.clear()
-        self._last_present.clear()
         self._is_head = True
-        self._gpus = tuple(gpu.static for gpu in snapshot.gpus)
+        self._described = _described(snapshot)
         machine = snapshot.machine
-        self._about = (machine, snapshot.interval_s)
         first, *others = _grouped(self._new_facts(snapshot.processes)) or [[]]
         key = {
             "k": "key",
@@ -158,7 +153,7 @@ class Encoder:
             "proc_cols": [c.key for c in _PROCESSES],
             "host_cols": [c.key for c in _HOST],
             "gpus": [
-                {c.key: v for c in GPU_FACTS if (v := getattr(static, c.key)) is not None} for static in self._gpus
+                {c.key: v for c in GPU_FACTS if (v := getattr(gpu.static, c.key)) is not None} for gpu in snapshot.gpus
             ],
             "procs": first,
             **({"back": True} if back else {}),
@@ -185,31 +180,19 @@ class Encoder:
         """Lines with the facts of the processes that were not introduced yet."""
         return [line_of({"k": "procs", "procs": group}) for group in _grouped(self._new_facts(snapshot.processes))]
 
-    def _new_facts(self, processes: Sequence[ProcessSample]) -> list[dict[str, Any]]:
+    def _new_facts(self, processes: Sequence[ProcessSample]) -> Iterator[dict[str, Any]]:
         """The facts of the processes that were not introduced yet, or that have changed since."""
-        facts: list[dict[str, Any]] = []
-        processes = processes[:MOST_PROCESSES]
-        present = [(process.pid, process.starttime, process.static) for process in processes]
-        if present == self._last_present:
-            return facts
-        self._last_present = present
-        introduced = self._introduced
-        for process in processes:
-            identity = (process.pid, process.starttime)
-            last_static = introduced.get(identity)
-            if last_static is not process.static and last_static != process.static:
-                introduced[identity] = process.static
-                facts.append(self._facts(process))
-        return facts
-
-    def _facts(self, process: ProcessSample) -> dict[str, Any]:
-        static = process.static
-        values = {"pid": process.pid, "starttime": process.starttime}
-        for column in _FACTS:
-            value = getattr(static, column.key)
-            if value is not None:
-                values[column.key] = value[:MOST_TEXT] if column.typed is None else column.typed.cell(value)
-        return values
+        for process in processes[:MOST_PROCESSES]:
+            identity, static = (process.pid, process.starttime), process.static
+            last = self._introduced.get(identity)
+            if last is static or last == static:
+                continue
+            self._introduced[identity] = static
+            facts: dict[str, Any] = {"pid": process.pid, "starttime": process.starttime}
+            for column in _FACTS:
+                if (value := getattr(static, column.key)) is not None:
+                    facts[column.key] = value[:MOST_TEXT] if column.typed is None else column.typed.cell(value)
+            yield facts
 
 
 def event_line(event: Event, derived: bool = False) -> bytes:

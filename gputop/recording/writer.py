@@ -12,10 +12,11 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from functools import partial
+from itertools import count
 from queue import Full, Queue
 from typing import Any
 
@@ -34,7 +35,6 @@ FILE_SECONDS = 3600.0
 FILE_BYTES = 64 << 20
 _LEAST_FILE_BYTES = 1 << 20
 _NAME = re.compile(r".+-\d{8}T\d{6}Z-\d+(?:\.\d+)?\.gputop\.jsonl\.gz")
-_MOST_SAME_NAMES = 100
 MOST_EARLY = 256
 """Events that wait for the first frame."""
 
@@ -127,13 +127,11 @@ class RecordingWriter:
             if not self._is_directory:
                 raise RecordingError(f"{target}: a size limit deletes old files, so it needs a directory")
             self._file_bytes = min(FILE_BYTES, max(_LEAST_FILE_BYTES, most_bytes // 4))
-        try:
+        with self._failing():
             if self._is_directory:
                 os.makedirs(target, mode=0o700, exist_ok=True)
             else:
                 self._file = self._opened(target)
-        except OSError as error:
-            raise self._failure(error, target) from error
 
     @property
     def bytes_written(self) -> int:
@@ -145,7 +143,7 @@ class RecordingWriter:
 
         ``frame`` is the frame's line, where it was made already.
         """
-        try:
+        with self._failing():
             file = self._file_for(snapshot)
             lines: list[bytes] = []
             # A clock that was set back begins a new member, so that times only rise within one.
@@ -159,8 +157,6 @@ class RecordingWriter:
             lines += [event_line(event) for event in self._early]
             lines += self._encoder.frame_lines(snapshot, derived, frame)
             file.append(lines)
-        except OSError as error:
-            raise self._failure(error, self.path or self._target) from error
         self._early.clear()
         if file.first_t is None:
             file.first_t = snapshot.t
@@ -181,10 +177,8 @@ class RecordingWriter:
 
     def _append(self, line: bytes) -> None:
         assert self._file is not None
-        try:
+        with self._failing():
             self._file.append([line])
-        except OSError as error:
-            raise self._failure(error, self._file.path) from error
 
     def close(self) -> None:
         """End the last member; a file without a frame is removed. Raises RecordingError when that fails; what was
@@ -213,33 +207,36 @@ class RecordingWriter:
         return file
 
     def _next_file(self, snapshot: Snapshot) -> _File:
-        for number in range(1, _MOST_SAME_NAMES):
+        for number in count(1):
             name = file_name(snapshot.machine.hostname, snapshot.t, number)
-            try:
+            with suppress(FileExistsError):
                 return self._opened(os.path.join(self._target, name))
-            except FileExistsError:
-                continue
-        raise RecordingError(f"{self._target}: too many recordings begun in one second")
+        raise AssertionError
 
     def _opened(self, path: str) -> _File:
         file = _File(path)
         self.path = path
         return file
 
-    def _failure(self, error: OSError, path: str) -> RecordingError:
-        """The error in words, with the file closed and cut to its last whole frame; without any frame it goes."""
-        file, self._file, self._in_member = self._file, None, 0
-        if file is not None:
-            self._bytes_before += file.size
-            try:
-                file.abandon()
-                if file.size == 0:
-                    os.unlink(file.path)
-            except OSError as second:
-                return RecordingError(f"{path}: {error.strerror or error}; then {second.strerror or second}")
-        if isinstance(error, FileExistsError):
-            return RecordingError(f"{path}: exists already; a recording never overwrites a file, choose another name")
-        return RecordingError(f"{path}: {error.strerror or error}")
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Turns an error of the system into one in words, with the file closed and cut to its last whole frame; without
+        any frame it goes."""
+        try:
+            yield
+        except OSError as error:
+            path = self.path or self._target
+            file, self._file, self._in_member = self._file, None, 0
+            if file is not None:
+                self._bytes_before += file.size
+                with suppress(OSError):
+                    file.abandon()
+                    if file.size == 0:
+                        os.unlink(file.path)
+            words = error.strerror or error
+            if isinstance(error, FileExistsError):
+                words = "exists already; a recording never overwrites a file, choose another name"
+            raise RecordingError(f"{path}: {words}") from error
 
     def _make_room(self) -> None:
         """Delete the oldest finished recordings of this user until the directory is below its limit."""
