@@ -27,7 +27,7 @@ from gputop.model.redaction import Redactor
 from gputop.model.snapshot import Snapshot
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.output.diagnosis_text import diagnosis_document, ticket_text
+from gputop.output.diagnosis_text import diagnosis_document, ticket_data, ticket_text
 from gputop.output.document import Verdict
 from gputop.output.report_html import gpu_section, report_html
 from gputop.output.report_text import finding_blocks, report_text
@@ -35,7 +35,6 @@ from gputop.paint.main_screen import main_screen
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View
 from gputop.report.lanes import Pictured, pictured
-from gputop.report.verdict_data import ticket_data
 from gputop.session.judged import Judged
 from gputop.sources.simulation.simulated import SimulatedSource
 

@@ -1,4 +1,4 @@
-"""The diagnosis as a document, and what is selected on the screen as text for a ticket."""
+"""The diagnosis as a document, and one GPU's verdict for a ticket or a fired alert."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
 from gputop.diagnosis.catalogue import titles
+from gputop.diagnosis.diagnosis_data import verdict_data
 from gputop.diagnosis.rules.base import COLLECTING
 from gputop.diagnosis.telling import LEVEL_OF_ROLE, alarmed, number_words, owner_words, since_words, telling
 from gputop.diagnosis.types import STATE_WORDS, GpuDiagnosis
 from gputop.model.cards import Price, price_of
 from gputop.model.quantity import HOUR_S, duration, gpu_time, gpu_time_of, kinds, length
 from gputop.model.serving import server_lines
-from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot
+from gputop.model.snapshot import SIMULATED, GpuSample, ProcessSample, Snapshot, value
 from gputop.model.steps import StepPace
 from gputop.monitor import Frame
 from gputop.output.document import Block, Document, Figures, Heading, Items, Notes, Paragraph, Verdict, text_lines
 from gputop.paint.glyphs import COLOUR
 from gputop.paint.words import gpu_label, longest_that_fits, product, sm_provenance, step_forms
-from gputop.report.verdict_data import facts, processes_on, ticket_data
 
 
 def diagnosis_document(
@@ -119,7 +119,46 @@ def _waste(diagnoses: Sequence[GpuDiagnosis], prices: Mapping[str, float | None]
     return (Heading(f"Lost: {gpu_time_of(whole, judged)} ({100 * whole / judged:.0f} %)"), Figures(tuple(rows)))
 
 
-# What is selected, ready for a ticket: the verdict with its evidence and remedy as text, or as one JSON object.
+# What is selected, ready for a ticket or a fired alert: the verdict with its evidence and remedy, as data or text.
+
+_FACTS = ("role", "gpu_mem_bytes", "cpu_pct", "main_run_pct", "state", "waiting_on", "rss_bytes", "job")
+
+
+def ticket_data(frame: Frame, position: int, process: ProcessSample | None = None) -> dict[str, object]:
+    """One GPU's verdict as data; command lines are those of the frame, which are masked.
+
+    With a ``process`` only that one is included, with what it does.
+    """
+    gpu, d = frame.snapshot.gpus[position], frame.diagnoses[position]
+    return {
+        "schema": 1,
+        "t": frame.snapshot.t,
+        "host": frame.snapshot.machine.hostname,
+        "simulated": frame.snapshot.machine.is_simulated,
+        "gpu": gpu.static.index,
+        "uuid": gpu.static.uuid,
+        "name": gpu.static.name,
+        **verdict_data(d),
+        "util_pct": gpu.util_pct,
+        "sm_active_pct": gpu.sm_active_pct,
+        "sm_source": gpu.sm_source,
+        "processes": [
+            {"pid": p.pid, "user": p.static.user, "command": p.static.command or p.static.name, **facts(p, process)}
+            for p in processes_on(frame, gpu.static.index, process)
+        ],
+    }
+
+
+def processes_on(frame: Frame, index: int, process: ProcessSample | None) -> list[ProcessSample]:
+    """The process that was chosen, or those that hold a context on the GPU of that index."""
+    if process is not None:
+        return [process]
+    return [p for p in frame.snapshot.processes if p.gpu == index and p.role == "gpu"]
+
+
+def facts(process: ProcessSample, chosen: ProcessSample | None) -> dict[str, object]:
+    """What the chosen process does, by the catalogue's keys; empty for any other."""
+    return {key: value(process, key) for key in _FACTS} if process is chosen else {}
 
 
 def ticket_json(frame: Frame, position: int, process: ProcessSample | None = None) -> str:

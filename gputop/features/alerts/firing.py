@@ -20,7 +20,6 @@ from gputop.model.secrets import masked_words
 from gputop.model.snapshot import GAP_INTERVALS, GpuSample, Snapshot
 from gputop.model.source import SourceError
 from gputop.monitor import Frame, Monitor
-from gputop.report.verdict_data import ticket_data
 
 Place = tuple[str, str]
 """An alert's name and whom it acts for, see ``groups.group_of``; a GPU goes by its UUID."""
@@ -239,6 +238,9 @@ def firing_of(change: AlertChange, frame: Frame) -> Firing:
 
 def gpus_firing(change: AlertChange, frame: Frame, positions: Sequence[int], *, test: bool = False) -> Firing:
     """An alert on the GPUs at these positions of the frame; the first one is described in full."""
+    # An alert that never fires needs no words.
+    from gputop.output.diagnosis_text import ticket_data
+
     alert, snapshot = change.alert, frame.snapshot
     gpus = [(snapshot.gpus[position], frame.diagnoses[position]) for position in positions]
     first = gpus[0][0]
