@@ -462,12 +462,18 @@ class ServerWatch:
 
     def _worker(self, url: str) -> Worker[ServerRow]:
         window = ServerWindow(place_of(url))
-        worker = Worker("server", lambda: self._row(url, window), self._tell, again=lambda: _pause_s(worker))
-        return worker
 
-    def _tell(self) -> None:
-        with self._heard:
-            self._heard.notify_all()
+        def tell() -> None:
+            with self._heard:
+                self._heard.notify_all()
+
+        def pause_s() -> float:
+            row = worker.latest
+            apart_s = LEAST_APART_S if row is None or row.error is None else SILENT_APART_S
+            return max(LEAST_S, apart_s - worker.took_s)
+
+        worker = Worker("server", lambda: self._row(url, window), tell, again=pause_s)
+        return worker
 
     def _row(self, url: str, window: ServerWindow) -> ServerRow:
         try:
@@ -480,11 +486,6 @@ class ServerWatch:
             return window.fail(trouble(error))
         except Exception as error:  # noqa: BLE001 - the last frame of a thread that must outlive any answer
             return window.fail(f"its page cannot be read ({type(error).__name__})")
-
-
-def _pause_s(worker: Worker[ServerRow]) -> float:
-    row = worker.latest
-    return max(LEAST_S, (LEAST_APART_S if row is None or row.error is None else SILENT_APART_S) - worker.took_s)
 
 
 class Serving:

@@ -43,7 +43,8 @@ def no_driver(proc: str = "/proc", sys: str = "/sys") -> str:
     elif is_wsl(proc):
         advice = _WSL
     elif others and not any(card.vendor == NVIDIA for card in bus_cards):
-        advice = f"this machine has {_listed(others)}, and gputop measures NVIDIA's GPUs alone"
+        named = " and ".join(dict.fromkeys(map(card_name, others)))
+        advice = f"this machine has {named}, and gputop measures NVIDIA's GPUs alone"
     else:
         advice = _INSTALL
     return f"{NO_DRIVER}: {advice}"
@@ -81,10 +82,6 @@ def of_gpus(virtual: Collection[int], integrated: Collection[int], *, wsl: bool)
 def answers_in_part(name: str) -> bool:
     """Whether a GPU of this name is integrated and older than those that answer NVML in full."""
     return any(word in name.lower() for word in _INTEGRATED)
-
-
-def _listed(bus_cards: Collection[PciCard]) -> str:
-    return " and ".join(dict.fromkeys(card_name(card) for card in bus_cards))
 
 
 def _read(path: str) -> bytes:

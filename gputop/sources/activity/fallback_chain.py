@@ -114,6 +114,11 @@ class _Step(Struct):
     fix: str = ""
     kind: LackKind | None = None
 
+    def lack(self, collecting: Waiting) -> SmLack:
+        """Why there is no value while it collects: what it said last, if it said anything."""
+        why, kind = (self.reason, self.kind) if self.reason else (collecting.reason, collecting.kind)
+        return SmLack((why,), kind=kind)
+
 
 class FallbackChain:
     """The sources of one GPU, best first."""
@@ -140,9 +145,7 @@ class FallbackChain:
 
     def _look(self, now: float) -> ChainState:
         partly: tuple[SmSource, MeasuredActivity] | None = None
-        for step in self._from_top():
-            if now < step.retry_at:
-                continue
+        for step in self._due(now):
             try:
                 got = step.sm_reader.read(now)
             except SmReadFailed as failure:
@@ -161,18 +164,24 @@ class FallbackChain:
                 # what stood before is not left for the bound in between.
                 if partly is not None:
                     break
-                stood = next((other.sm_reader.name for other in self._steps if other.stands), None)
-                return ChainState(stood, None, self._lack())
+                return ChainState(self._stood(), None, self._lack())
             # After a failure a source that only collects is still bad: it has dropped its pair and given no value.
             if step.failed and self._still_bad(step, now):
                 continue
             if partly is None or step.stands:
-                lack = SmLack((step.reason,), kind=step.kind) if step.reason else SmLack((got.reason,), kind=got.kind)
-                return ChainState(step.sm_reader.name, None, lack)
-        if partly is not None:
-            name, activity = partly
-            return ChainState(name, activity, SmLack((activity.missing["sm_active_pct"],), activity.fix))
-        return ChainState(None, None, self._lack())
+                return ChainState(step.sm_reader.name, None, step.lack(got))
+        return self._at_the_end(partly)
+
+    def _stood(self) -> SmSource | None:
+        """The source that stood before this reading."""
+        return next((step.sm_reader.name for step in self._steps if step.stands), None)
+
+    def _at_the_end(self, partly: tuple[SmSource, MeasuredActivity] | None) -> ChainState:
+        """Where no source measures SM activity: what other counters there are, or nothing."""
+        if partly is None:
+            return ChainState(None, None, self._lack())
+        name, activity = partly
+        return ChainState(name, activity, SmLack((activity.missing["sm_active_pct"],), activity.fix))
 
     def _is_passed_over(self, step: _Step, failure: SmReadFailed, now: float) -> bool:
         """Whether to look further down after a failure."""
@@ -185,8 +194,9 @@ class FallbackChain:
             return self._still_bad(step, now)
         return True
 
-    def _from_top(self) -> Iterator[_Step]:
-        yield from self._steps
+    def _due(self, now: float) -> Iterator[_Step]:
+        """From the top, those that do not rest after a failure."""
+        yield from (step for step in self._steps if now >= step.retry_at)
         for sm_reader in self._further:
             step = _Step(sm_reader)
             self._steps.append(step)

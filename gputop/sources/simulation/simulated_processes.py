@@ -101,7 +101,7 @@ def sample_job(plan: JobPlan, t: float, started: float, share: float, util_pct: 
     rows = [
         ProcessSample(
             job.pid,
-            starttime=_starttime(job.age_s),
+            starttime=floor(_TICKS_PER_S * (UP_BEFORE_S - job.age_s)),
             ppid=1 if job.job is None else job.pid - 1,
             role="gpu",
             gpu=index,
@@ -228,10 +228,6 @@ def _memory(job: SimulatedProcess, life: GpuLife, total_gib: float, t: float, st
         return job.memory_gib * GIB
     room = total_gib * FULL_SHARE - life.used_gib
     return (job.memory_gib + min(room, grown_gib(life, t, started))) * GIB
-
-
-def _starttime(age_s: float) -> int:
-    return floor(_TICKS_PER_S * (UP_BEFORE_S - age_s))
 
 
 def _mix(busy: Cpu, rest: Cpu | None, share: float) -> Cpu:

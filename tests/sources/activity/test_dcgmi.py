@@ -189,7 +189,6 @@ def test_without_the_program_it_is_given_up_at_once() -> None:
 # dcgmi and an exporter under programs of gputop: asked only when allowed, and outlived by nothing.
 
 
-@pytest.fixture
 def local(scenario: Scenario, mode: str, **options: Any) -> dict[str, Any]:
     """One snapshot, or the doctor's report, with the stand-in dcgmi in PATH."""
     scenario.write()

@@ -167,12 +167,12 @@ def _admin_only(proc: str) -> bool | None:
 
 
 def _in_container(proc: str) -> bool:
-    """Whether this is a container of the usual kinds, where rights are given by who starts it."""
-    return Path("/.dockerenv").exists() or Path("/run/.containerenv").exists() or _user_namespace(proc)
+    """Whether this is a container of the usual kinds, where rights are given by who starts it.
 
-
-def _user_namespace(proc: str) -> bool:
-    """Whether root here is not root of the machine: the kernel asks for the capability there."""
+    In a user namespace root is not root of the machine, and the kernel asks for the capability there.
+    """
+    if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
+        return True
     try:
         words = Path(proc, "self/uid_map").read_text().split()
     except OSError:

@@ -289,12 +289,9 @@ class CountersClient:
                 else:
                     gpu.newest = None
                 commands.append(HelperCommand("resume" if wanted else "release", pci))
-        for command in commands:
-            self._tell(command)
-
-    def _tell(self, command: HelperCommand) -> None:
         if (helper := self._helper) is not None:
-            helper.tell(command)
+            for command in commands:
+                helper.tell(command)
 
     def _start(self) -> Dialogue[Line]:
         words = ["--lib", self._library or "", "--interval-ms", str(round(self._interval_s * 1000)), "--wait"]

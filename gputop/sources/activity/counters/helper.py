@@ -10,7 +10,6 @@ import argparse
 import os
 import sys
 import threading
-from functools import partial
 from time import monotonic
 
 from gputop.model.sm import COUNTERS_DENIED
@@ -95,10 +94,7 @@ class CounterThread(threading.Thread):
                 said = why
                 self._tell("released", why)
             with self._changed:
-                self._changed.wait_for(partial(self._differs, why))
-
-    def _differs(self, why: str) -> bool:
-        return self._why_not != why
+                self._changed.wait_for(lambda why=why: self._why_not != why)  # type: ignore[misc]
 
     def _hold(self) -> float:
         """Take the counters and report samples until they are to be given back. Returns the wait before another try."""
