@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from gputop import __version__
 from gputop.api.reading import frames as live_frames
@@ -103,7 +103,7 @@ def make_server(
 
 
 class _Server(MCPServer):
-    """Refuses arguments that a tool does not know, which the SDK leaves out without a word."""
+    """Refuses arguments in one line, also those that a tool does not know: the SDK leaves these out without a word."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
         for tool in await self.list_tools():
@@ -111,7 +111,13 @@ class _Server(MCPServer):
             if tool.name == name and (unknown := sorted({*arguments} - {*known})):
                 words = clean_text(", ".join(unknown))[:200]
                 raise ToolError(f"{name} takes no {words}; it takes {', '.join(known) or 'no arguments'}")
-        return await super().call_tool(name, arguments, context)
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.__cause__.errors()]
+            raise ToolError(f"{name}: {clean_text('; '.join(wrong))[:500]}") from None
 
 
 def _tool(ask: Callable[..., Mapping[str, Any]]) -> Callable[..., Awaitable[str]]:

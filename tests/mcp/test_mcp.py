@@ -188,15 +188,21 @@ def test_two_traces_two_recordings_and_a_memory_snapshot_can_be_asked_about(tmp_
 
 
 @SDK
-async def test_an_argument_that_a_tool_does_not_know_is_refused_in_one_line(tmp_path: Path) -> None:
+async def test_arguments_that_a_tool_cannot_take_are_refused_in_one_line(tmp_path: Path) -> None:
     from mcp.server.mcpserver.exceptions import ToolError
 
     from gputop.mcp.server import make_server
 
     server = make_server([str(tmp_path)])
-    with pytest.raises(ToolError) as refused:
-        await server.call_tool("explain", {"id": "low_sm"})
-    assert str(refused.value) == "explain takes no id; it takes verdict"
+    for tool, given, words in (
+        ("explain", {"id": "low_sm"}, "explain takes no id; it takes verdict"),
+        ("files", {"x": 1}, "files takes no x; it takes no arguments"),
+        ("report", {}, "report: file: Field required"),
+        ("snapshot", {"top": "many"}, "snapshot: top: Input should be a valid integer, unable to parse string"),
+    ):
+        with pytest.raises(ToolError) as refused:
+            await server.call_tool(tool, given)
+        assert str(refused.value).startswith(words) and "\n" not in str(refused.value)
 
 
 @SDK
