@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gputop.model.snapshot import Event, Snapshot
     from gputop.model.source import MarkedSource, Source
     from gputop.monitor import Frame
+    from gputop.output.document import Document
     from gputop.recording.decode import RecordingFilter
     from gputop.recording.reader import Recording
     from gputop.session.session import RunWatcher
@@ -320,6 +321,28 @@ def deliver(text: str, path: str | None) -> None:
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
     say(f"wrote {path}")
+
+
+def deliver_report(
+    args: argparse.Namespace,
+    settings: Settings,
+    data: Callable[[], Any],
+    document: Callable[[bool], Document],
+    aside: str = "",
+) -> None:
+    """Write a report in the form that was asked for. ``document`` is told whether it is for a page, which has more room
+    and ``aside`` in its last line. Raises UsageError."""
+    from gputop.output.document import MOST_WIDTH, html, plain
+    from gputop.output.snapshot_data import json_text
+
+    form = form_of(args)
+    if form == "json":
+        text = json_text(data())
+    elif form == "html":
+        text = html(document(True), aside)
+    else:
+        text = plain(document(False), MOST_WIDTH, is_ascii=prints_ascii(settings, args.output))
+    deliver(text, args.output)
 
 
 def prints_ascii(settings: Settings, path: str | None = None) -> bool:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import deliver, form_of, prints_ascii, redacted_report
+from gputop.commands.shared_options import deliver_report, form_of, redacted_report
 from gputop.config import Settings
 from gputop.features.memory_snapshot.allocator_snapshot import read_snapshot
 from gputop.features.memory_snapshot.memory_analysis import MemoryReport, analyse
 from gputop.features.memory_snapshot.memory_document import findings, memory_data, memory_document
 from gputop.model.source import UsageError
-from gputop.output.document import MOST_WIDTH, html, plain
-from gputop.output.snapshot_data import json_text
 from gputop.system.plain_pickle import NotPlain
 
 NEEDS = Needs()
@@ -33,9 +31,14 @@ def arguments(command: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.top < 0:
         raise UsageError(f"--top must be 0 or more, not {args.top}")
-    form = form_of(args)
+    form_of(args)
     report = redacted_report(reported(args.file), settings)
-    deliver(_text(report, form, args, settings), args.output)
+    deliver_report(
+        args, settings,
+        lambda: memory_data(report),
+        lambda is_page: memory_document(report, MOST_ON_PAGE if is_page else args.top),
+        "sizes are what was asked for ·",
+    )  # fmt: skip
     return FOUND if any(findings(report, device) for device in report.devices) else 0
 
 
@@ -47,11 +50,3 @@ def reported(path: str) -> MemoryReport:
         raise UsageError(f"{path} {error}") from None
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
-
-
-def _text(report: MemoryReport, form: str, args: argparse.Namespace, settings: Settings) -> str:
-    if form == "json":
-        return json_text(memory_data(report))
-    if form == "html":
-        return html(memory_document(report, MOST_ON_PAGE), "sizes are what was asked for ·")
-    return plain(memory_document(report, args.top), MOST_WIDTH, is_ascii=prints_ascii(settings, args.output))

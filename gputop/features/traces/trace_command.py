@@ -9,7 +9,7 @@ import shutil
 import time
 
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import ListAction, deliver, form_of, prints_ascii, redacted_report, redactor_of
+from gputop.commands.shared_options import ListAction, deliver_report, form_of, redacted_report, redactor_of
 from gputop.config import Settings
 from gputop.diagnosis.thresholds import SLOWER_PCT
 from gputop.features.traces.columns import TraceError
@@ -18,9 +18,8 @@ from gputop.features.traces.trace_document import PAGE, TEXT, trace_data, trace_
 from gputop.features.traces.trace_ranks import NSYS_REPORT, TraceReport, report_traces, trace_files
 from gputop.features.traces.trace_report import RecordedWindow, severity
 from gputop.model.source import UsageError
-from gputop.output.document import MOST_WIDTH, html, plain
+from gputop.output.document import Document
 from gputop.output.messages import show_progress
-from gputop.output.snapshot_data import json_text
 from gputop.system.children import TooLate, finished, the_users
 
 NEEDS = Needs()
@@ -76,8 +75,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         raise UsageError("--fail-on slower:N belongs to --compare")
     if args.top < 0:
         raise UsageError(f"--top must be 0 or more, not {args.top}")
-    form = form_of(args)
-    if (status := _flight(args, form, settings)) is not None:
+    form_of(args)
+    if (status := _flight(args, settings)) is not None:
         return status
     paths = [_exported(path) if args.export else path for path in args.files]
     try:
@@ -91,13 +90,19 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         rank_numbers = ", ".join(str(rank.rank) for rank in reports[-1].ranks)
         raise UsageError(f"no rank {args.ranks} in these traces: they have {rank_numbers}")
     if args.compare:
-        return _compared(reports, form, args)
-    text = _page(reports[0], form, args, ranks, _recorded(reports[0], args.recording, settings), settings)
-    deliver(text, args.output)
-    return _exit_status(reports[0], args.fail_on or "yellow")
+        return _compared(reports, args, settings)
+    report = reports[0]
+    recorded = _recorded(report, args.recording, settings)
+
+    def document(is_page: bool) -> Document:
+        shown = [worst(report).rank] if ranks is None and not is_page else ranks
+        return trace_document(report, PAGE if is_page else TEXT, top=args.top, ranks=shown, recordings=recorded)
+
+    deliver_report(args, settings, lambda: trace_data(report, recorded), document, "shares are of the time shown ·")
+    return _exit_status(report, args.fail_on or "yellow")
 
 
-def _flight(args: argparse.Namespace, form: str, settings: Settings) -> int | None:
+def _flight(args: argparse.Namespace, settings: Settings) -> int | None:
     """Write what dumps of PyTorch's flight recorder say; None where the files are none."""
     from gputop.features.traces.flight_recorder import compare_ranks, flight_data, flight_document, flight_dumps
 
@@ -112,13 +117,7 @@ def _flight(args: argparse.Namespace, form: str, settings: Settings) -> int | No
     if args.compare or args.recording or args.steps or args.step or args.export or args.ranks:
         raise UsageError("a flight recorder's dumps have no steps: only --json, --html, -o and --fail-on go with them")
     report = redacted_report(compare_ranks(dumps), settings)
-    document = flight_document(report)
-    is_ascii = prints_ascii(settings, args.output)
-    text = (
-        json_text(flight_data(report)) if form == "json" else html(document) if form == "html"
-        else plain(document, MOST_WIDTH, is_ascii=is_ascii)
-    )  # fmt: skip
-    deliver(text, args.output)
+    deliver_report(args, settings, lambda: flight_data(report), lambda _: flight_document(report))
     return FOUND if report.partings and args.fail_on != "none" else 0
 
 
@@ -164,41 +163,18 @@ class _Progress:
             show_progress(f"reading {min(100.0, 100.0 * done / whole):3.0f} %")
 
 
-def _compared(reports: list[TraceReport], form: str, args: argparse.Namespace) -> int:
+def _compared(reports: list[TraceReport], args: argparse.Namespace, settings: Settings) -> int:
     """Write what the second trace does otherwise; 1 if it is slower by more than the user allows."""
     from gputop.features.traces.trace_beside import compare_traces, comparison_data, comparison_document
 
     comparison = compare_traces(*reports)
     if comparison.change_pct is None and isinstance(args.fail_on, float):
         raise UsageError(f"--fail-on slower:{args.fail_on:g}: {comparison.headline}")
-    if form == "json":
-        text = json_text(comparison_data(comparison))
-    else:
-        document = comparison_document(comparison)
-        text = html(document) if form == "html" else plain(document, MOST_WIDTH)
-    deliver(text, args.output)
+    deliver_report(args, settings, lambda: comparison_data(comparison), lambda _: comparison_document(comparison))
     if isinstance(args.fail_on, str):
         return _exit_status(reports[-1], args.fail_on)
     limit = SLOWER_PCT if args.fail_on is None else args.fail_on
     return FOUND if comparison.change_pct is not None and comparison.change_pct > limit else 0
-
-
-def _page(
-    report: TraceReport,
-    form: str,
-    args: argparse.Namespace,
-    ranks: list[int] | None,
-    recorded: list[RecordedWindow],
-    settings: Settings,
-) -> str:
-    if form == "json":
-        return json_text(trace_data(report, recorded))
-    if form == "html":
-        document = trace_document(report, PAGE, top=args.top, ranks=ranks, recordings=recorded)
-        return html(document, "shares are of the time shown ·")
-    shown = [worst(report).rank] if ranks is None else ranks
-    document = trace_document(report, TEXT, top=args.top, ranks=shown, recordings=recorded)
-    return plain(document, MOST_WIDTH, is_ascii=prints_ascii(settings, args.output))
 
 
 def _recorded(report: TraceReport, path: str | None, settings: Settings) -> list[RecordedWindow]:

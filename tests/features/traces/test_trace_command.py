@@ -248,6 +248,7 @@ def test_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert status == 0
     assert re.search(r"idle: data loading +40.0 +0.0 +−40.0 +%", text)
     assert text.startswith("about the same: 20.0 → 20.0 ms a step")
+    assert trace_said(capsys, "--compare", before, after, "--ascii")[1].isascii()
     status, text = trace_said(capsys, "--compare", after, before, "--json", "--fail-on", "yellow")
     data = json.loads(text)
     assert (status, data["kind"], data["after"]["verdict"]) == (1, "trace_comparison", "main_process")
