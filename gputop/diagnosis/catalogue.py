@@ -68,9 +68,7 @@ def verdict_rows() -> tuple[VerdictRow, ...]:
     rows: dict[str, VerdictRow] = {}
     for family, rules in FAMILIES:
         for rule in rules:
-            row = VerdictRow(
-                rule.id, family, rule.title, rule.condition, rule.levels or rule.level, rule.remedy, rule.checked
-            )
+            row = VerdictRow(rule.id, family, rule.title, rule.condition, rule.level, rule.remedy, rule.checked)
             rows.setdefault(rule.id, row)
         rows.update((row.id, row) for row in OF_TRACES if row.family == family)
     return tuple(rows.values())

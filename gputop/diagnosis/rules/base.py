@@ -41,16 +41,16 @@ class RuleResult(Struct, frozen=True):
 class Rule(Struct, frozen=True):
     """One verdict.
 
-    ``condition`` is the condition in words, ``level`` the usual level, ``levels`` all of them in words where there are
-    others, ``remedy`` what helps in general: the help and docs/verdicts.md are made of them. ``short`` stands for a
-    title of more than 24 characters. ``state`` is where the time goes.
-    ``checked`` says on which loads of real GPUs the rule was tried; empty where that is said for its whole family.
+    ``condition`` is the condition in words, ``level`` the levels in words, the usual one first, ``remedy`` what helps
+    where ``tell`` says nothing else: the help and docs/verdicts.md are made of them. ``short`` stands for a title of
+    more than 24 characters. ``state`` is where the time goes. ``checked`` says on which loads of real GPUs the rule was
+    tried; empty where that is said for its whole family.
     """
 
     id: str
     title: str
     condition: str
-    level: Level
+    level: str
     state: State
     holds: Callable[[Signals], bool]
     tell: Callable[[Signals], RuleResult]
@@ -58,7 +58,6 @@ class Rule(Struct, frozen=True):
     remedy: str = ""
     remedy_short: str = ""
     checked: str = ""
-    levels: str = ""
 
 
 # Gates: nothing is judged until these are passed.

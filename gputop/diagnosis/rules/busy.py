@@ -190,8 +190,7 @@ SMALL_KERNELS = Rule(
     id="small_kernels",
     title="small kernels",
     condition="A, B or C, not memory-bound, not communication; with the main thread ≥ 90 % runnable: launch-bound",
-    level="red",
-    levels="red for A and C, yellow for B",
+    level="red for A and C, yellow for B",
     state="busy_not_working",
     holds=lambda s: s.flag is not None and s.mean.dram is not None,
     tell=_tell_small,
@@ -282,8 +281,7 @@ NO_TENSOR_CORES = Rule(
     condition=f"SM ≥ {at.TENSOR_SM:.0f} %, tensor < {at.LITTLE_TENSOR:.0f} %, tensor / SM < {at.LITTLE_TENSOR_RATIO:g} "
     f"(leaves at {at.LITTLE_TENSOR_RATIO.leave:g}) and DRAM / util < {at.MUCH_DRAM_RATIO:g} for {at.TENSOR_FOR_S:.0f} "
     f"s; not with FP64 ≥ {at.SOME_FP64:.0f} % or rendering",
-    level="yellow",
-    levels=f"yellow with FP32 ≥ {at.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, else info",
+    level=f"yellow with FP32 ≥ {at.SOME_FP32:.0f} % measured and torch, jax or tensorflow in the process, else info",
     state="working",
     holds=lambda s: s.little_tensor_s >= at.TENSOR_FOR_S and not s.tick.draws,
     tell=_tell_no_tensor,
@@ -342,8 +340,7 @@ HALF_WORKING = Rule(
     title="half working",
     condition=f"util ≥ {at.HALF_UTIL:.0f} % (leaves at {at.HALF_UTIL.leave:.0f} %), SM / util < {at.HALF_RATIO:g} "
     f"(leaves at {at.HALF_RATIO.leave:g}), DRAM / util < {at.MUCH_DRAM_RATIO:g}",
-    level="yellow",
-    levels="yellow; info where it waits for a straggler",
+    level="yellow; info where it waits for a straggler",
     state="working",
     holds=lambda s: s.holds.half,
     tell=_tell_half,
@@ -429,8 +426,7 @@ WORKING = Rule(
     f"pipe ≥ {at.SEEN_PIPE:.0f} %, DRAM ≥ {at.SEEN_DRAM:.0f} %, or power ≥ {100 * at.SEEN_POWER:.0f} % of its limit, "
     f"the last not at SM ≥ {at.UNEXPLAINED_SM:.0f} % with all that is measured below {at.UNEXPLAINED_PIPE:.0f} %; "
     f"confidence medium below SM {at.HEALTHY_SM:.0f} % or without a second witness",
-    level="green",
-    levels=f"green; info where nothing measured explains it; grey-green ({LOOKS_BUSY}) where no witness is measured",
+    level=f"green; info where nothing measured explains it; grey-green ({LOOKS_BUSY}) where no witness is measured",
     state="working",
     holds=lambda s: s.u >= at.WORKING_UTIL and s.mean.sm is not None,
     tell=_tell_working,
@@ -459,8 +455,7 @@ NO_BOTTLENECK_SEEN = Rule(
     condition=f"util ≥ {at.HEALTHY_UTIL:.0f} %, SM not measured. Power is the only witness: from "
     f"{100 * at.FULL_POWER:.0f} % of its limit on the GPU works hard; below {100 * at.LOW_POWER:.0f} % with util ≥ "
     f"{at.LOW_POWER_UTIL:.0f} % it draws little for a busy one",
-    level="grey-green",
-    levels="grey-green, grey where it draws little",
+    level="grey-green, grey where it draws little",
     state="unmeasured",
     holds=lambda s: s.mean.sm is None,
     tell=_tell_unseen,

@@ -84,8 +84,7 @@ DATALOADER_CPU = Rule(
     condition="idle ≥ 20 %, the busiest feeder (loader, helper or host thread) busy with the next batch in at least "
     "half of the idle time (second by second, leaves below 40 %) and most of that runnable, the main thread neither "
     "running in as much of it nor in a wait of its own; a job that was seen starting has trained for 15 s",
-    level="yellow",
-    levels="yellow, red from 50 % idle",
+    level="yellow, red from 50 % idle",
     state="starved",
     holds=_cpu,
     tell=_tell_cpu,
@@ -165,8 +164,7 @@ DATALOADER_DISK = Rule(
     "(second by second, leaves below 40 %; workers in turns count together; polling counts where its sockets receive "
     "data); or by elimination: main waits for a batch, no feeder runs "
     "or waits for a disk, and they poll",
-    level="yellow",
-    levels="yellow, red from 50 % idle",
+    level="yellow, red from 50 % idle",
     state="starved",
     holds=_disk,
     tell=_tell_io,

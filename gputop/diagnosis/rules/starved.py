@@ -57,8 +57,7 @@ KV_CACHE_FULL = Rule(
     short="KV cache full",
     condition=f"idle ≥ 20 %, and the server on this GPU (--server-url) says that its KV cache is at least "
     f"{FULL_CACHE_PCT:.0f} % full and requests wait",
-    level="yellow",
-    levels="yellow, red from 50 % idle",
+    level="yellow, red from 50 % idle",
     state="starved",
     holds=_cache_is_full,
     tell=_tell_full_cache,
@@ -313,8 +312,7 @@ STARVED_UNATTRIBUTED = Rule(
     title="starved: cause not seen",
     condition=f"idle ≥ {IDLE:.0f} % (leaves at {IDLE.leave:.0f} %) and none of the above; without a visible process "
     "and without the host's side idle is a fact, and is counted as idle",
-    level="yellow",
-    levels="yellow; grey without processes",
+    level="yellow; grey without processes",
     state="starved",
     holds=lambda s: s.holds.waits,
     tell=_tell_unattributed,
@@ -370,8 +368,7 @@ MAIN_PROCESS = Rule(
     "timer of its own, in at least half of the idle time (second by second, leaves below 40 %); for a disk, the "
     "network or a full pipe it may be up to ≥ 80 % of it; or running and such waits together fill half of it while no "
     "feeder works",
-    level="yellow",
-    levels="yellow, red from 50 % idle",
+    level="yellow, red from 50 % idle",
     state="starved",
     holds=_main_process,
     tell=_tell_main,
