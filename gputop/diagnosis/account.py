@@ -245,14 +245,6 @@ class Account:
             self._cells.popleft()
         self._found = None
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._cells.clear()
-        self._open, self._found = _Cell(), None
-        self._utils.clear()
-        self._proven.clear()
-        self._named = frozenset()
-
     def filled(self, busiest: int | None) -> tuple[Filled, frozenset[str]]:
         """The account, with that of the busiest feeder by its key, and which of it is most of the idle time."""
         if self._found is None or self._found[0] != busiest:

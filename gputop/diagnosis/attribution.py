@@ -44,9 +44,6 @@ class Correlation:
         self._pairs.append((util_pct, loaders_pct))
         self._samples += 1
 
-    def clear(self) -> None:
-        self._pairs.clear()
-
     def words(self) -> str:
         """The line for the screen, computed again every ten samples."""
         n = len(self._pairs)

@@ -144,13 +144,6 @@ class FeederWindow:
                 if feeder.count == 0:
                     del self._sums[row.key]
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._ticks.clear()
-        self._sums.clear()
-        self._named.clear()
-        self._any_disk = self._any_network = 0.0
-
     def _count(self, ends: tuple[WaitEnd, ...], sign: int) -> None:
         for end in ends:
             for pid in end.pids:

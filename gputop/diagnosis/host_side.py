@@ -350,25 +350,21 @@ class Stands(Struct, frozen=True):
 class Standing:
     """Follows one thread, or the feeders of one GPU as a whole."""
 
-    __slots__ = ("_mount", "_seen_at", "_since", "_state")
+    __slots__ = ("_seen_at", "_since", "stands")
 
     def __init__(self) -> None:
-        self._state: str | None = None
-        self._mount: str | None = None
+        self.stands: Stands | None = None
+        """What has stood up to now."""
         self._since = self._seen_at = 0.0
 
-    def observe(self, t: float, state: str | None, mount: str | None) -> Stands | None:
-        """Add a sample; gives what has stood up to now. None where nothing does."""
-        if state is not None and state == self._state:
-            self._seen_at = t
-            self._mount = mount or self._mount
-        elif state is not None or t - self._seen_at > MOST_BREAK_S:
-            self._state, self._mount, self._since, self._seen_at = state, mount, t, t
-        return None if self._state is None else Stands(self._state, t - self._since, self._mount)
-
-    def clear(self) -> None:
-        """Forget it, for another job."""
-        self._state = self._mount = None
+    def observe(self, t: float, state: str | None, mount: str | None) -> None:
+        """Add a sample."""
+        now = self.stands
+        if now is not None and state in (None, now.what) and (state or t - self._seen_at <= MOST_BREAK_S):
+            self.stands = Stands(now.what, t - self._since, (state and mount) or now.mount)
+            self._seen_at = t if state else self._seen_at
+        else:
+            self.stands, self._since, self._seen_at = None if state is None else Stands(state, 0.0, mount), t, t
 
 
 def main_state(p: ProcessSample | None) -> str | None:

@@ -77,11 +77,6 @@ class ZeroRuns:
         n, length_s = self._samples, self._last - self._begin
         return Pause(self._last, length_s, self._writes / n, self._saves / n)
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._begin = None
-        self.ended = ()
-
 
 DEMAND_PAUSE_S, DEMAND_PAUSES = 2.0, 3
 """Pauses of so many seconds at least, and so many of them, make a load that comes and goes."""
@@ -110,11 +105,6 @@ class Demand:
         if self._quiet_since is not None and t - self._quiet_since >= DEMAND_ENDS_S:
             self._ended.clear()
         return len(self._ended) == DEMAND_PAUSES and self._ended[0] > t - DEMAND_MEMORY_S
-
-    def clear(self) -> None:
-        """Forget everything: another job."""
-        self._quiet_since = None
-        self._ended.clear()
 
 
 class _Birth(Struct, frozen=True):
@@ -205,13 +195,6 @@ class Births:
         if count == 0 or self._births[-1].t - self._births[0].t < BESIDE_S:
             return count, 0.0, of_all_s
         return count, longest, of_all_s
-
-    def clear(self) -> None:
-        """Forget everything, for another job."""
-        self._starttimes.clear()
-        self._parents.clear()
-        self._births.clear()
-        self._begun = None
 
 
 class Alternations:

@@ -16,7 +16,7 @@ from gputop.diagnosis.attribution import Correlation
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.feeder_window import FeederWindow
 from gputop.diagnosis.hardware_health import Health, MemoryTrend
-from gputop.diagnosis.host_side import NOBODY, HostTick, Standing, Stands, feeders_state, main_state, saves_pct
+from gputop.diagnosis.host_side import NOBODY, HostTick, Standing, feeders_state, main_state, saves_pct
 from gputop.diagnosis.hysteresis import Holds, next_holds
 from gputop.diagnosis.idle_runs import Alternations, Births, Demand, Startup, ZeroRuns
 from gputop.diagnosis.readings import BROKEN, busy_pct, busy_second_pct, is_broken, is_refuted
@@ -78,50 +78,71 @@ class Moment(Struct, frozen=True):
     listed: bool = True
 
 
+class _OfJob:
+    """What is remembered of the job that a GPU has, and forgotten with it."""
+
+    def __init__(self, pids: frozenset[int] = frozenset()) -> None:
+        self.pids = pids
+        self.seen_t = 0.0
+        self.startup = Startup()
+        self.births = Births()
+        self.born_kind: str | None = None
+        self.main, self.feeders = Standing(), Standing()
+        self.demand = Demand()
+
+
+class _OfWindow:
+    """What is summed up since the window began."""
+
+    def __init__(self) -> None:
+        self.sums = Window(WINDOW_S)
+        self.feeders = FeederWindow(WINDOW_S)
+        self.account = Account(WINDOW_S)
+        self.correlation = Correlation()
+        self.runs = ZeroRuns()
+        self.fresh = 0
+        """Samples, at most, that are no repeats of the one before."""
+        self.holds = Holds()
+        self.since = Lasting(-1)
+        """Since when it has been quiet, the tensor cores have hardly been used and the PCIe link has been degraded."""
+        self.resumed = False
+        """Whether it began because of a hole, with the job that had run before it."""
+
+    def keep(self, seconds: float) -> None:
+        """Drop what is older: it says nothing of what is now."""
+        self.sums.keep(seconds)
+        self.feeders.keep(seconds)
+        self.account.restart(seconds)
+
+
 class GpuTrack:
     """What is remembered of one GPU."""
 
     def __init__(self) -> None:
-        self.window = Window(WINDOW_S)
-        self.feeders = FeederWindow(WINDOW_S)
-        self.account = Account(WINDOW_S)
-        self.correlation = Correlation()
         self.health = Health()
-        self._startup = Startup()
-        self._trend = MemoryTrend()
-        self._runs = ZeroRuns()
-        self._births = Births()
-        self._born_kind: str | None = None
-        self._main_standing, self._feeder_standing = Standing(), Standing()
-        self._main_stands: Stands | None = None
-        self._feeders_stand: Stands | None = None
-        self._alternations = Alternations()
-        self._demand = Demand()
-        self._has_pauses = False
-        self._slow_idle: float | None = None
-        self._job: frozenset[int] = frozenset()
-        self._job_seen = 0.0
-        self._last_t: float | None = None
-        self._holds = Holds()
-        self._since = Lasting(-1)
-        """Since when it has been quiet, the tensor cores have hardly been used and the PCIe link has been degraded."""
-        self._before, self._before_t = Lasting(-1), float("-inf")
-        self._resumed = False
-        """Whether the window began anew because of a hole, with the job that had run before it."""
-        self._compared_at = float("-inf")
-        self._changed_at: float | None = None
-        """When the window was restarted because the cause had changed."""
-        self._sm_source = ""
         self.util_now: float | None = None
         """The latest sample's util, percent."""
-        self._renewed_t = float("-inf")
-        self._fresh = 0
-        """Samples of the window, at most, that are no repeats of the one before."""
+        self._job, self._window = _OfJob(), _OfWindow()
+        self._trend = MemoryTrend()
+        self._alternations = Alternations()
         self._falls = 0
+        self._has_pauses = False
+        self._slow_idle: float | None = None
+        self._last_t: float | None = None
+        self._renewed_t = self._compared_at = float("-inf")
+        self._changed_at: float | None = None
+        """When the window was restarted because the cause had changed."""
+        self._before, self._before_t = Lasting(-1), float("-inf")
+        self._sm_source = ""
+
+    @property
+    def correlation(self) -> Correlation:
+        """Whether GPU and loaders move together."""
+        return self._window.correlation
 
     def has_started(self) -> None:
         """The job that runs now is past its start, whatever it does from now on."""
-        self._startup.has_trained = True
+        self._job.startup.has_trained = True
 
     def has_lasted(self, t: float, before: Lasting) -> None:
         """Take over what had held until a sample, the first of a recording, that is yet to be observed."""
@@ -129,12 +150,12 @@ class GpuTrack:
 
     def lasting(self, gpu: int) -> Lasting:
         """Since when what holds now has held, for the GPU with that index."""
-        return replace(self._since, gpu=gpu)
+        return replace(self._window.since, gpu=gpu)
 
     def skip(self, gpu: GpuSample, events: tuple[Event, ...]) -> None:
         """A sample of a GPU that cannot be read: only its errors count, and the window starts over afterwards."""
         self.health.observe(gpu, events)
-        self._restart()
+        self._window = _OfWindow()
         self.util_now = None
 
     def observe(self, now: Moment, gpu: GpuSample, tick: HostTick | None) -> Signals | None:
@@ -144,10 +165,9 @@ class GpuTrack:
         self._last_t = t
         if since_last > WINDOW_S:
             # A hole is no information: what held before it, and is found again after it, goes on.
-            lasted = self._since, self._holds
-            self._restart()
-            self._since, self._holds = lasted
-            self._resumed = bool(self._job)
+            before_hole, self._window = self._window, _OfWindow()
+            self._window.since, self._window.holds = before_hole.since, before_hole.holds
+            self._window.resumed = bool(self._job.pids)
         dt = since_last if since_last <= GAP_INTERVALS * interval_s else interval_s
         self._watch_job(t, tick)
         self.health.observe(gpu, now.events)
@@ -155,39 +175,40 @@ class GpuTrack:
         before, util, busy = self.util_now, gpu.util_pct, busy_second_pct(gpu)
         self.util_now = util
         if before is not None and is_refuted(gpu):
-            self._restart()
+            self._window = _OfWindow()
         began = None if busy is None else self._works(now, dt, busy, tick, measured)
         if measured is not None:
             self._observe_host(t, gpu, now.host, measured)
-        sm_off = self._sm_off(gpu)
-        self._fresh += util != before or t - self._renewed_t >= REPEATS_S
+        window, sm_off = self._window, self._sm_off(gpu)
+        window.fresh += util != before or t - self._renewed_t >= REPEATS_S
         if util != before:
             self._renewed_t = t
         row = row_of(gpu, util, None if sm_off else gpu.sm_active_pct, measured, pcie_capacity(gpu))
-        self.window.push(t, row)
+        window.sums.push(t, row)
         if measured is not None:
             self._account(t, dt, util, HostMeans._make(row[len(GpuMeans._fields) :]), measured)
             self._restart_window(t)
         if began is not None:
             # A pause before that, for compiling say, was a part of starting up.
-            self._keep(t - began + 0.5 * interval_s)
+            window.keep(t - began + 0.5 * interval_s)
         if util is not None:
             idle, part = 100.0 - util, 1.0 - exp(-dt / at.DEMAND_SLOW_S)
             self._slow_idle = idle if self._slow_idle is None else self._slow_idle + part * (idle - self._slow_idle)
         if util is not None and measured is not None and measured.scheduled:
-            self.correlation.add(util, measured.workers / measured.scheduled)
-        if self.window.means().gpu.u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
+            window.correlation.add(util, measured.workers / measured.scheduled)
+        if window.sums.means().gpu.u is None and (gpu.static.mig_parent is None or gpu.sm_active_pct is None):
             return None
         return self._signals(now, gpu, NOBODY if tick is None else tick, sm_off)
 
     def _account(self, t: float, dt: float, util: float | None, main: HostMeans, tick: HostTick) -> None:
         """Follow what the main thread and its feeders did, and how much of the idle time that was."""
-        self.feeders.push(t, tick.feeders, tick.ends)
+        window = self._window
+        window.feeders.push(t, tick.feeders, tick.ends)
         if util is None:
             return
-        mean, looks = self.window.means().gpu.u, None if tick.primary is None else tick.primary.main_looks
-        rows = self.feeders.feeding(tick.feeders) if mean is None or mean < WAITS_BELOW_UTIL else ()
-        self.account.add(t, dt, util, 1 if looks is None else max(1, looks.total), main, rows)
+        mean, looks = window.sums.means().gpu.u, None if tick.primary is None else tick.primary.main_looks
+        rows = window.feeders.feeding(tick.feeders) if mean is None or mean < WAITS_BELOW_UTIL else ()
+        window.account.add(t, dt, util, 1 if looks is None else max(1, looks.total), main, rows)
 
     def _works(
         self, now: Moment, dt: float, busy: float, tick: HostTick | None, measured: HostTick | None
@@ -196,124 +217,106 @@ class GpuTrack:
         t, interval_s = now.t, now.interval_s
         write = None if measured is None else measured.write_bytes
         primary = None if measured is None else measured.primary
-        if self._runs.observe(t, dt, busy, write, saves_pct(primary)) > RESTART_AFTER_ZERO_S:
-            self._restart()
+        if self._window.runs.observe(t, dt, busy, write, saves_pct(primary)) > RESTART_AFTER_ZERO_S:
+            self._window = _OfWindow()
         knows = tick is not None and tick.knows_feeders
-        if self._startup.begins_to_work(t, busy, age_known=knows and tick is not None and tick.age_s is not None):
-            self._restart()
+        startup = self._job.startup
+        if startup.begins_to_work(t, busy, age_known=knows and tick is not None and tick.age_s is not None):
+            self._window = _OfWindow()
         self._falls = self._alternations.observe(t, busy)
-        self._has_pauses = self._demand.observe(t, busy)
-        return self._startup.began_to_train(t, interval_s) if knows else None
+        self._has_pauses = self._job.demand.observe(t, busy)
+        return startup.began_to_train(t, interval_s) if knows else None
 
     def _observe_host(self, t: float, gpu: GpuSample, host: HostSample, tick: HostTick) -> None:
         """Follow what outlives the window: memory, births, and what threads have been in without a break."""
         used, total = memory_of(gpu, host)
         self._trend.observe(t, tick.owners, None if total is None or used is None else total - used)
-        self._births.observe(t, tick.births, tick.age_s if tick.knows_feeders else None)
-        if tick.births and (self._born_kind is None or tick.kinds == "torch"):
+        job, p = self._job, tick.primary
+        job.births.observe(t, tick.births, tick.age_s if tick.knows_feeders else None)
+        if tick.births and (job.born_kind is None or tick.kinds == "torch"):
             # A spawned worker is a plain Python before it names itself: the kind is the last that was known.
-            self._born_kind = tick.kinds
-        p = tick.primary
-        self._main_stands = self._main_standing.observe(t, main_state(p), None if p is None else p.mount)
-        self._feeders_stand = self._feeder_standing.observe(t, *feeders_state(tick))
-
-    def _restart(self) -> None:
-        self.window.clear()
-        self.feeders.clear()
-        self.account.clear()
-        self.correlation.clear()
-        self._runs.clear()
-        self._fresh = 0
-        self._since = Lasting(-1)
-        self._holds = Holds()
-        self._resumed = False
-
-    def _keep(self, seconds: float) -> None:
-        """Drop what is older: it says nothing of what is now."""
-        self.window.keep(seconds)
-        self.feeders.keep(seconds)
-        self.account.restart(seconds)
+            job.born_kind = tick.kinds
+        job.main.observe(t, main_state(p), None if p is None else p.mount)
+        job.feeders.observe(t, *feeders_state(tick))
 
     def _restart_window(self, t: float) -> None:
         """Where the last seconds contradict the window clearly, the cause has changed: what was before says nothing."""
         if self._changed_at is not None and t - self._changed_at < WINDOW_S:
             return
-        if t - self.window.oldest_t < CHANGE_S + BEFORE_S or t - self._compared_at < COMPARE_S:
+        window = self._window
+        if t - window.sums.oldest_t < CHANGE_S + BEFORE_S or t - self._compared_at < COMPARE_S:
             return
         self._compared_at = t
-        u = self.window.means().gpu.u
+        u = window.sums.means().gpu.u
         if u is None or 100.0 - u < at.IDLE:
             return
-        pairs = [means for means in self.window.latest(CHANGE_S, _WATCHED) if means is not None]
-        if any(abs(new - old) >= CLEARLY for new, old in (*pairs, *self.feeders.latest(CHANGE_S))):
+        pairs = [means for means in window.sums.latest(CHANGE_S, _WATCHED) if means is not None]
+        if any(abs(new - old) >= CLEARLY for new, old in (*pairs, *window.feeders.latest(CHANGE_S))):
             self._changed_at = t
-            self._keep(CHANGE_S)
+            window.keep(CHANGE_S)
 
     def _watch_job(self, t: float, tick: HostTick | None) -> None:
         """When the job that the window describes is over, the window is too."""
-        pids = frozenset(p.pid for p in tick.owners) if tick is not None else frozenset()
-        if pids & self._job or not self._job:
-            if pids:
-                self._job, self._job_seen = pids, t
-            return
-        if pids or t - self._job_seen >= JOB_GONE_S:
-            self._job, self._job_seen = pids, t
-            self._births.clear()
-            self._demand.clear()
-            self._born_kind = None
-            self._main_stands = self._feeders_stand = None
-            self._main_standing.clear()
-            self._feeder_standing.clear()
-            self._startup = Startup()
-            self._restart()
+        pids, job = frozenset(p.pid for p in tick.owners) if tick is not None else frozenset(), self._job
+        if not job.pids:
+            job.pids = pids
+        elif not pids & job.pids and (pids or t - job.seen_t >= JOB_GONE_S):
+            self._job, self._window = _OfJob(pids), _OfWindow()
+        elif pids:
+            job.pids = pids
+        if pids:
+            self._job.seen_t = t
 
     def _sm_off(self, gpu: GpuSample) -> SmLack | None:
         """Why SM activity does not count now; keeps two sources apart and notices a broken counter."""
         source = gpu.sm_source
         if source != self._sm_source:
             if self._sm_source in MEASURED:
-                self.window.forget(*ACTIVITY, "void")
+                self._window.sums.forget(*ACTIVITY, "void")
             self._sm_source = source
         if is_split(gpu):
             return SmLack(("MIG: whole-GPU SM activity says nothing about an instance",))
         if source not in MEASURED:
             return gpu.sm_lack or SmLack(("no SM counter",))
-        if lacks_sm(gpu) and self.window.means().gpu.sm is None:
+        if lacks_sm(gpu) and self._window.sums.means().gpu.sm is None:
             return gpu.sm_lack
-        if is_stale(gpu) and self.window.means().gpu.sm is None:
+        if is_stale(gpu) and self._window.sums.means().gpu.sm is None:
             return SmLack((f"the last SM activity is {gpu.sm_age_s or 0.0:.0f} s old",))
         return SmLack((BROKEN,)) if is_broken(gpu) else None
 
     def _signals(self, now: Moment, gpu: GpuSample, tick: HostTick, sm_off: SmLack | None) -> Signals:
-        t, interval_s, mean = now.t, now.interval_s, self.window.means()
+        t, interval_s, window, startup = now.t, now.interval_s, self._window, self._job.startup
+        mean = window.sums.means()
         util, sm = mean.gpu.u, None if sm_off else mean.gpu.sm
         means = mean.gpu._replace(sm=sm)
         if util is None:
             u = max(sm or 0.0, means.tensor or 0.0, means.dram or 0.0)
         else:
             u = busy_pct(gpu, util, sm) or 0.0
-        n, least = min(len(self.window), self._fresh), min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))
+        n, least = min(len(window.sums), window.fresh), min(LEAST_SAMPLES, max(2, int(WINDOW_S / interval_s)))
         by_demand = tick.primary is None or tick.server is not None
         if n >= least:
-            self._holds = next_holds(
-                self._holds,
+            window.holds = next_holds(
+                window.holds,
                 means,
                 u,
                 may_be_hollow=not now.listed if tick is NOBODY else tick.computing > 0 and not tick.renders(),
                 slow_idle=self._slow_idle if by_demand else None,
                 has_nvlink=bool(gpu.static.nvlink_peak_bytes_per_s or gpu.nvlink_rx_bytes_per_s),
             )
-        quiet = util is not None and means.loud <= (LOUD_SHARE if self._since.quiet_since is None else LOUD_SHARE.leave)
+        quiet = util is not None and means.loud <= (
+            LOUD_SHARE if window.since.quiet_since is None else LOUD_SHARE.leave
+        )
         degraded = degraded_link(gpu) if u >= DEGRADED_UTIL else ""
-        since, oldest_t = self._since, self.window.oldest_t
+        since, oldest_t = window.since, window.sums.oldest_t
         before = self._before if oldest_t <= self._before_t else Lasting(-1)
-        self._since = since = Lasting(
+        window.since = since = Lasting(
             -1,
             _still(since.quiet_since, quiet, oldest_t, before.quiet_since),
-            _still(since.little_tensor_since, self._holds.little_tensor, oldest_t, before.little_tensor_since),
+            _still(since.little_tensor_since, window.holds.little_tensor, oldest_t, before.little_tensor_since),
             _still(since.degraded_since, bool(degraded), t, before.degraded_since),
         )
-        run = self._runs.current()
+        run = window.runs.current()
         is_old = now.host_age_s > OLD_S
         return Signals(
             t=t,
@@ -330,7 +333,7 @@ class GpuTrack:
             mean=means,
             sm_off=sm_off,
             measure="" if sm is not None else how_to_measure(gpu),
-            holds=self._holds,
+            holds=window.holds,
             comes_and_goes=by_demand and self._has_pauses,
             pcie_bytes_per_s=pcie_capacity(gpu),
             quiet=quiet,
@@ -343,13 +346,13 @@ class GpuTrack:
             errors=self.health.errors,
             xids=self.health.xids,
             leak=self._trend.leak,
-            worked=tick.knows_feeders and self._startup.has_trained,
-            kernels_s=self._startup.kernels_s(t, interval_s),
-            has_worked=not tick.knows_feeders or self._startup.has_worked,
+            worked=tick.knows_feeders and startup.has_trained,
+            kernels_s=startup.kernels_s(t, interval_s),
+            has_worked=not tick.knows_feeders or startup.has_worked,
             changed_s=None if self._changed_at is None else t - self._changed_at,
-            resumed=self._resumed and n < least,
-            trains_s=self._startup.trains_s(t),
-            steps_now=self._startup.is_busy(t, interval_s),
+            resumed=window.resumed and n < least,
+            trains_s=startup.trains_s(t),
+            steps_now=startup.is_busy(t, interval_s),
             fabric=now.fabric,
         )
 
@@ -358,12 +361,13 @@ class GpuTrack:
     ) -> HostSide:
         """What the host did for this GPU: its main thread, its loaders, the machine around them."""
         p = tick.primary
-        pauses = self._runs.ended if run is None else (*self._runs.ended, run)
-        births, beside_s, of_all_s = self._births.recent(t, pauses)
+        job, window = self._job, self._window
+        pauses = window.runs.ended if run is None else (*window.runs.ended, run)
+        births, beside_s, of_all_s = job.births.recent(t, pauses)
         feeders, filled, mostly = None, Filled(), frozenset[str]()
         if 100.0 - u >= at.IDLE:
-            feeders = self.feeders.feeders()
-            filled, mostly = self.account.filled(None if feeders is None else feeders.key)
+            feeders = window.feeders.feeders()
+            filled, mostly = window.account.filled(None if feeders is None else feeders.key)
         return HostSide(
             reason=why_dark(p),
             mean=mean,
@@ -371,9 +375,9 @@ class GpuTrack:
             fetches=p is not None and p.feed_by == "main socket",
             served=p is not None and p.feed_by == SERVED_BY_PARENT,
             rx=None if p is None else p.net_rx_bytes_per_s,
-            loaders=tick.loader_count or ceil(self.window.total("loaders") / len(self.window)),
+            loaders=tick.loader_count or ceil(window.sums.total("loaders") / len(window.sums)),
             feeders=feeders,
-            accounted=self.account.says_something,
+            accounted=window.account.says_something,
             filled=filled,
             mostly=mostly,
             waits_known=not tick.loader_count or tick.wait_channels > 0,
@@ -381,10 +385,10 @@ class GpuTrack:
             births=births,
             birth_gap_s=beside_s,
             restart_s=of_all_s,
-            born_kind=self._born_kind,
+            born_kind=job.born_kind,
             pauses=pauses,
-            main_stands=self._main_stands,
-            feeders_stand=self._feeders_stand,
+            main_stands=job.main.stands,
+            feeders_stand=job.feeders.stands,
             outsiders=host.outsiders or (),
             outsider_cores=None if host.cpu_outsiders_pct is None else host.cpu_outsiders_pct / 100.0,
             cores=host.cpu_count if p is None or p.allowed_cores is None else p.allowed_cores,

@@ -258,13 +258,6 @@ class Window:
             )
         return pairs
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._samples.clear()
-        self._means = self._divisors = None
-        self._sums = [0] * COLUMNS
-        self._counts = [0] * COLUMNS
-
     def forget(self, *columns: str) -> None:
         """Drop a column's past: two sources of one metric never mix, and a broken counter's zeros do not count."""
         factors = [name not in columns for name in _NAMES]
