@@ -54,36 +54,17 @@ class Work(Struct, frozen=True):
 
 def work(gpu: GpuSample) -> Work | None:
     """The larger of compute (the busiest arithmetic pipe) and memory (DRAM over its practical peak), if measured."""
-    pipes = [
-        value
-        for value in (
-            gpu.tensor_active_pct,
-            gpu.fp64_active_pct,
-            gpu.fp32_active_pct,
-            gpu.fp16_active_pct,
-            gpu.int_active_pct,
-        )
-        if value is not None
-    ]
-    compute = max(pipes) if pipes else None
-    memory = None if gpu.dram_active_pct is None else min(100.0, gpu.dram_active_pct / DRAM_PRACTICAL_PEAK)
-    if compute is None:
-        return None if memory is None else Work(memory, "M")
-    if memory is not None and memory > compute:
-        return Work(memory, "M")
-    return Work(compute, "C")
+    pipes = (gpu.tensor_active_pct, gpu.fp64_active_pct, gpu.fp32_active_pct, gpu.fp16_active_pct, gpu.int_active_pct)
+    driven = [Work(value, "C") for value in pipes if value is not None]
+    if gpu.dram_active_pct is not None:
+        driven.append(Work(min(100.0, gpu.dram_active_pct / DRAM_PRACTICAL_PEAK), "M"))
+    return max(driven, key=lambda work: work.pct, default=None)
 
 
 def lacks_sm(gpu: GpuSample) -> bool:
     """Whether the source in use measures other counters of this GPU, but not its SM activity."""
-    return (
-        gpu.sm_active_pct is None
-        and gpu.sm_lack is not None
-        and any(
-            value is not None
-            for value in (gpu.tensor_active_pct, gpu.dram_active_pct, gpu.sm_occupancy_pct, gpu.graphics_active_pct)
-        )
-    )
+    others = (gpu.tensor_active_pct, gpu.dram_active_pct, gpu.sm_occupancy_pct, gpu.graphics_active_pct)
+    return gpu.sm_active_pct is None and gpu.sm_lack is not None and any(value is not None for value in others)
 
 
 def gap_pct(gpu: GpuSample) -> float | None:

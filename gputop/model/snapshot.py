@@ -47,6 +47,13 @@ NOT_READ_YET = "not yet read from /proc"
 """Why a process lacks all that /proc tells, in a snapshot that did not wait for it: the next one has it."""
 
 
+class _Shared(Struct, frozen=True):
+    """What never changes, so that a copy of what remembers it can share it."""
+
+    def __deepcopy__(self, _memo: dict[int, object]) -> _Shared:
+        return self
+
+
 class GpuStatic(Struct, frozen=True):
     """Facts of one GPU that do not change while it is watched. Keys as in ``metrics.GPU_STATIC``."""
 
@@ -64,7 +71,7 @@ class GpuStatic(Struct, frozen=True):
     unified_memory: bool | None = None
 
 
-class GpuSample(Struct, frozen=True):
+class GpuSample(_Shared, frozen=True):
     """One GPU at one moment. Keys and units as in ``metrics.GPU_METRICS``, ``SM_PROVENANCE`` and ``GPU_STATE``."""
 
     static: GpuStatic
@@ -132,12 +139,8 @@ class GpuSample(Struct, frozen=True):
         """``sm_lack`` in words."""
         return None if self.sm_lack is None else self.sm_lack.words
 
-    def __deepcopy__(self, _memo: dict[int, object]) -> GpuSample:
-        """Itself: it never changes, so a copy of what remembers it can share it."""
-        return self
 
-
-class HostSample(Struct, frozen=True):
+class HostSample(_Shared, frozen=True):
     """The machine around the GPUs. Keys and units as in ``metrics.HOST_METRICS``."""
 
     cpu_pct: float | None = None
@@ -171,10 +174,6 @@ class HostSample(Struct, frozen=True):
     def cpu_outsiders(self) -> str | None:
         """``outsiders`` in words."""
         return None if self.outsiders is None else outsider_words(self.outsiders)
-
-    def __deepcopy__(self, _memo: dict[int, object]) -> HostSample:
-        """Itself: it never changes, so a copy of what remembers it can share it."""
-        return self
 
 
 class FabricPort(Struct, frozen=True):
@@ -280,7 +279,7 @@ class MainTime(Struct, frozen=True, gc=False):
     saves: float | None = None
 
 
-class ProcessSample(Struct, frozen=True):
+class ProcessSample(_Shared, frozen=True):
     """One process on one GPU. A process with contexts on several GPUs has one sample for each of them.
 
     Keys and units as in ``metrics.PROCESS_METRICS``. ``starttime`` is None when /proc does not show the process
@@ -337,10 +336,6 @@ class ProcessSample(Struct, frozen=True):
     def held_up_by(self) -> str | None:
         """``waits_for`` in words."""
         return None if self.waits_for is None else "; ".join(end.words for end in self.waits_for)
-
-    def __deepcopy__(self, _memo: dict[int, object]) -> ProcessSample:
-        """Itself: it never changes, so a copy of what remembers it can share it."""
-        return self
 
 
 for _row in PROCESS_METRICS.values():
@@ -426,7 +421,7 @@ class Lasting(Struct, frozen=True):
     degraded_since: float | None = None
 
 
-class Snapshot(Struct, frozen=True):
+class Snapshot(_Shared, frozen=True):
     """Everything measured at one moment.
 
     ``t`` is Unix time in seconds. ``interval_s`` is the distance that the source aims at. ``stale`` names each
@@ -456,10 +451,6 @@ class Snapshot(Struct, frozen=True):
     servers: tuple[ServerRow, ...] = ()
     periods: tuple[StepPeriod, ...] = ()
     lasting: tuple[Lasting, ...] = ()
-
-    def __deepcopy__(self, _memo: dict[int, object]) -> Snapshot:
-        """As of a ``GpuSample``."""
-        return self
 
     def __repr__(self) -> str:
         """One line for a log or a notebook; all fields of a node are 100,000 characters."""
