@@ -16,7 +16,7 @@ from gputop.model.source import SourceError, UsageError
 
 if TYPE_CHECKING:
     from gputop.features.fleet.fleet_frame import FleetFrame
-    from gputop.features.fleet.watch_thread import AskedFleet
+    from gputop.features.fleet.fleet_reading import AskedFleet
     from gputop.paint.glyphs import Terminal
     from gputop.paint.line import Row
 

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from gputop.diagnosis.catalogue import titles
 from gputop.features.fleet.exporter_names import HOST_LABELS, group_of, split_host
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, GpuGroup, worst_first
 from gputop.features.fleet.fleet_reading import (
+    AskedFleet,
     FiringAlert,
     FleetError,
     FleetReading,
@@ -29,9 +30,6 @@ from gputop.features.fleet.fleet_reading import (
 from gputop.features.fleet.judge import Straggler
 from gputop.model.quantity import rounded
 from gputop.model.redaction import Redactor
-
-if TYPE_CHECKING:
-    from gputop.features.fleet.watch_thread import AskedFleet
 
 SCHEMA = 1
 VALUES = (
@@ -150,7 +148,7 @@ T = TypeVar("T")
 Row = TypeVar("Row", bound=Struct)
 
 
-class RedactedFleet:
+class RedactedFleet(AskedFleet):
     """Passes on what another fleet answers, redacted."""
 
     def __init__(self, fleet: AskedFleet, redactor: Redactor) -> None:
@@ -165,12 +163,12 @@ class RedactedFleet:
         """What is hidden of any row of a reading, by its field."""
 
     @property
-    def source(self) -> str:
+    def source(self) -> str:  # type: ignore[override]
         """The engine, without its host."""
         return self._redactor.text(self._fleet.source)
 
     @property
-    def interval_s(self) -> float:
+    def interval_s(self) -> float:  # type: ignore[override]
         return self._fleet.interval_s
 
     def ask(self, at: float | None = None) -> FleetReading:

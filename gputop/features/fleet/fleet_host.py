@@ -189,35 +189,24 @@ def _gpu_head(width: int, *, steps: bool) -> Row:
 
 
 def _gpu_row(gpu: Gpu, width: int, glyphs: Glyphs, *, steps: bool) -> Row:
-    read = gpu.read
+    read, old, alarm = gpu.read, gpu.state in ABSENT, gpu.state == "busy_not_working"
     used_gib = None if read.mem_used_bytes is None else read.mem_used_bytes / 2**30
-    old = gpu.state in ABSENT
-    plain = "dim" if old else "text"
-    line = Line().add(f"  {terminal_safe(read.gpu):<7}", "value").add(pct(read.util_pct, 5), "dim" if old else "strong")
-    sm = "dim" if old or read.sm_active_pct is None else "strong" if gpu.state == "busy_not_working" else "value.sm"
-    line.add(pct(read.sm_active_pct, 5), sm)
-    line.add(pct(gpu.gap_pct, 5), "value.alarm" if gpu.state == "busy_not_working" else "dim")
-    line.add(
-        f"{pct(read.tensor_active_pct, 8)}{pct(read.dram_active_pct, 6)}{whole(read.power_w, 6)}",
-        "dim" if old else "text",
-    )
-    line.add(f"{whole(read.temp_c, 5)}{whole(used_gib, 9)}", plain)
+    plain = f"{pct(read.tensor_active_pct, 8)}{pct(read.dram_active_pct, 6)}{whole(read.power_w, 6)}"
+    plain += f"{whole(read.temp_c, 5)}{whole(used_gib, 9)}"
     if steps:
-        line.add(f"{'n/a' if read.step_s is None else step_time(read.step_s):>9}", plain)
-    line.add("   ")
+        plain += f"{'n/a' if read.step_s is None else step_time(read.step_s):>9}"
+    sm = "dim" if old or read.sm_active_pct is None else "strong" if alarm else "value.sm"
+    line = Line().add(f"  {terminal_safe(read.gpu):<7}", "value").add(pct(read.util_pct, 5), "dim" if old else "strong")
+    line.add(pct(read.sm_active_pct, 5), sm).add(pct(gpu.gap_pct, 5), "value.alarm" if alarm else "dim")
+    line.add(plain, "dim" if old else "text").add("   ")
     words = WORDS[gpu.state]
     # Of a GPU that is not there, or that a job holds unused, the node's last verdict says something else.
-    own_title = (
-        titles().get(read.own_verdict or "") if gpu.state in ("working", "busy_not_working", "starved") else None
-    )
-    if (title := own_title) and title != words:
-        words = title if gpu.state != "busy_not_working" else f"{words}: {title}"
-    glyph = glyphs.times if gpu.state in ABSENT else glyphs.level(LEVELS[gpu.state])
-    words = f"{glyph} {words}"
+    title = titles().get(read.own_verdict or "") if gpu.state in ("working", "busy_not_working", "starved") else None
+    if title and title != words:
+        words = f"{words}: {title}" if alarm else title
+    words = f"{glyphs.times if old else glyphs.level(LEVELS[gpu.state])} {words}"
     line.add(shorten(words, max(1, width - line.width - 1), glyphs.more), state_style(gpu))
     if width >= 100:
         owner = " ".join(part for part in (read.job, read.user) if part)
-        line.add(f"   {terminal_safe(owner)}", "dim").add(
-            f"   {terminal_safe(read.uuid)}" if width >= 130 else "", "dim"
-        )
+        line.add(f"   {terminal_safe(owner)}" + f"   {terminal_safe(read.uuid)}" * (width >= 130), "dim")
     return line.row(width)

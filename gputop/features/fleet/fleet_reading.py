@@ -5,8 +5,9 @@ Nothing is judged here. What is not measured is None.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -232,3 +233,39 @@ class FleetReading(Struct, frozen=True):
 def with_hour(read: FleetReading, hour: LastHour | None) -> FleetReading:
     """The reading with its last hour, where that was read."""
     return read if hour is None else replace(read, lost=hour.lost, lost_s=hour.span_s, lost_note=hour.note)
+
+
+class AskedFleet(Protocol):
+    """What answers for a fleet: an engine, a few hosts, or a simulation. Called from one thread; may block; raises
+    FleetError. What ``ask`` gives of every host is asked for by nothing else."""
+
+    source: str
+    interval_s: float
+
+    @abstractmethod
+    def ask(self, at: float | None = None) -> FleetReading:
+        """The fleet at a Unix time, or now."""
+
+    @abstractmethod
+    def history(self, host: str, t: float, span_s: float, columns: int) -> History:
+        """Utilisation and SM activity of a host's GPUs in columns of the time before ``t``."""
+
+    def settle(self) -> None:
+        """Wait for what a first ``ask`` would leave for later ones."""
+        return
+
+    def hour(self, t: float) -> LastHour | None:
+        """What the last hour lost, where ``ask`` does not give it."""
+        return None
+
+    def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
+        """The GPUs of these hosts; None where ``ask`` gives every GPU."""
+        return None
+
+    def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
+        """Values that are asked for of hosts in sight alone, by host and GPU."""
+        return {}
+
+    def close(self) -> None:
+        """End every connection."""
+        return

@@ -8,7 +8,7 @@ import select
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from statistics import median
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ from msgspec import Struct
 from gputop.features.fleet.address import SSH_HOST
 from gputop.features.fleet.client import Wire, WireError, cut
 from gputop.features.fleet.exporter_names import DIALECTS, split_host
-from gputop.features.fleet.fleet_reading import HOUR_S, Down, FleetError, FleetReading, GpuReading, History, LastHour
+from gputop.features.fleet.fleet_reading import HOUR_S, AskedFleet, Down, FleetError, FleetReading, History, LastHour
 from gputop.features.fleet.seen_host import SeenHost
 from gputop.model.extras import install_there
 from gputop.model.quantity import clean_text, count, duration
@@ -280,7 +280,7 @@ def _checked(host: str) -> str:
     return host if parts.path.strip("/") else f"{host.rstrip('/')}/metrics"
 
 
-class LinkedFleet:
+class LinkedFleet(AskedFleet):
     """Called from one thread, like an engine's; the links have threads of their own."""
 
     def __init__(
@@ -302,7 +302,7 @@ class LinkedFleet:
             link.worker.ask()
 
     @property
-    def interval_s(self) -> float:
+    def interval_s(self) -> float:  # type: ignore[override]
         """Often until every host has answered, or has failed to."""
         return REFRESH_S if all(link.is_settled for link in self._links) else EAGER_S
 
@@ -372,17 +372,9 @@ class LinkedFleet:
         note = f"hours and ages are those since gputop was started, {duration(span_s)} ago" if span_s < HOUR_S else ""
         return LastHour([lost for _, host in self._hosts.values() for lost in host.lost(t)], span_s, note)
 
-    def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None:
-        """Nothing more: ``ask`` gives every GPU."""
-        return None
-
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         """Utilisation and SM activity of a host's GPUs since gputop was started."""
         return self._hosts[host][1].history(t, span_s, columns) if host in self._hosts else {}
-
-    def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]:
-        """Nothing more: a page has every value."""
-        return {}
 
     def close(self) -> None:
         """End every connection; none is waited for longer than a look takes."""

@@ -33,6 +33,7 @@ from gputop.features.fleet.exporter_names import BLANK, DETAIL_KEYS, DIALECTS, S
 from gputop.features.fleet.fleet_inventory import DAY_S, Engine, FleetAnswers, FleetInventory, values
 from gputop.features.fleet.fleet_reading import (
     HOUR_S,
+    AskedFleet,
     Down,
     FiringAlert,
     FleetError,
@@ -272,7 +273,7 @@ LONGEST_MATCHER = 600
 """Characters of addresses in a selector: VictoriaMetrics takes 16 kB a query, and one has up to 18 selectors."""
 
 
-class PrometheusFleet:
+class PrometheusFleet(AskedFleet):
     """One engine. Not for several threads at once. Every method blocks.
 
     Each GPU is asked for, but of more than ``most_gpus`` that the rules record: hosts and jobs are then what these
@@ -309,7 +310,7 @@ class PrometheusFleet:
         self._gpus: Sequence[GpuReading] = ()
 
     @property
-    def interval_s(self) -> float:
+    def interval_s(self) -> float:  # type: ignore[override]
         """How often a query is worthwhile: never faster than exporters are scraped, but for what the first one left."""
         return AT_ONCE_S if self._is_looking_back else max(LEAST_INTERVAL_S, self._inventory.scrape_s)
 

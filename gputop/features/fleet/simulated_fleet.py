@@ -17,6 +17,7 @@ from gputop.features.fleet.fleet_reading import (
     HOUR_S,
     NO_JOB,
     SIMULATED,
+    AskedFleet,
     Down,
     FiringAlert,
     FleetReading,
@@ -37,7 +38,6 @@ STARTED = 1_763_000_100.0
 class Fate(Struct, frozen=True):
     """What a job's GPUs do: means in percent, memory in GiB, power as a share of the limit."""
 
-    name: str
     util: float
     sm: float
     tensor: float
@@ -48,19 +48,19 @@ class Fate(Struct, frozen=True):
     verdict: str
 
 
-WORKING = Fate("train", 98.0, 91.0, 55.0, 46.0, 0.80, 66.0, "working", "healthy")
-SERVING = Fate("serve", 99.0, 88.0, 12.0, 84.0, 0.66, 72.0, "working", "memory_bandwidth")
-KERNELS = Fate("rl", 97.0, 9.0, 1.0, 11.0, 0.30, 24.0, "busy_not_working", "small_kernels")
-WAITING = Fate("comm", 99.0, 17.0, 4.0, 14.0, 0.44, 60.0, "busy_not_working", "low_sm")
-LOADER_CPU = Fate("vision", 38.0, 32.0, 16.0, 15.0, 0.40, 38.0, "starved", "dataloader_cpu")
-LOADER_IO = Fate("video", 47.0, 39.0, 20.0, 17.0, 0.44, 52.0, "starved", "dataloader_io")
-HOLDING = Fate("notebook", 0.0, 0.0, 0.0, 0.0, 0.12, 76.0, "idle_allocated", "idle_holding_memory")
-RESERVED = Fate("batch", 0.0, 0.0, 0.0, 0.0, 0.10, 0.4, "idle", "idle")
+WORKING = Fate(98.0, 91.0, 55.0, 46.0, 0.80, 66.0, "working", "healthy")
+SERVING = Fate(99.0, 88.0, 12.0, 84.0, 0.66, 72.0, "working", "memory_bandwidth")
+KERNELS = Fate(97.0, 9.0, 1.0, 11.0, 0.30, 24.0, "busy_not_working", "small_kernels")
+WAITING = Fate(99.0, 17.0, 4.0, 14.0, 0.44, 60.0, "busy_not_working", "low_sm")
+LOADER_CPU = Fate(38.0, 32.0, 16.0, 15.0, 0.40, 38.0, "starved", "dataloader_cpu")
+LOADER_IO = Fate(47.0, 39.0, 20.0, 17.0, 0.44, 52.0, "starved", "dataloader_io")
+HOLDING = Fate(0.0, 0.0, 0.0, 0.0, 0.12, 76.0, "idle_allocated", "idle_holding_memory")
+RESERVED = Fate(0.0, 0.0, 0.0, 0.0, 0.10, 0.4, "idle", "idle")
 """A job that holds GPUs and uses none of them."""
-NOBODY = Fate("", 0.0, 0.0, 0.0, 0.0, 0.10, 0.4, "idle", "idle")
-SLOWED = Fate("llm", 98.0, 62.0, 30.0, 30.0, 0.62, 68.0, "working", "working")
+NOBODY = Fate(0.0, 0.0, 0.0, 0.0, 0.10, 0.4, "idle", "idle")
+SLOWED = Fate(98.0, 62.0, 30.0, 30.0, 0.62, 68.0, "working", "working")
 """A job that waits for its straggler."""
-LATE = Fate("moe", 93.0, 62.0, 30.0, 30.0, 0.62, 68.0, "working", "working")
+LATE = Fate(93.0, 62.0, 30.0, 30.0, 0.62, 68.0, "working", "working")
 _FATES: tuple[tuple[float, Fate], ...] = (
     (0.56, WORKING), (0.64, SERVING), (0.70, KERNELS), (0.76, WAITING), (0.81, LOADER_CPU), (0.85, LOADER_IO),
     (0.88, HOLDING), (0.92, SLOWED), (0.94, LATE), (1.0, NOBODY),
@@ -79,7 +79,6 @@ class SimulatedJob(Struct, frozen=True):
     """A job on whole hosts. It began ``begun_s`` before the fleet was first looked at. ``straggler`` is a GPU of it,
     counted over all its hosts, or None."""
 
-    number: int
     name: JobName
     user: str
     fate: Fate
@@ -96,7 +95,7 @@ class SimulatedJob(Struct, frozen=True):
         return "starved" if self.fate is LATE else "slow"
 
 
-class SimulatedFleet:
+class SimulatedFleet(AskedFleet):
     """A fleet of ``hosts`` with ``gpus`` each. ``ask`` reads it at any time."""
 
     source = SIMULATED
@@ -128,8 +127,11 @@ class SimulatedFleet:
             # The nodes of a job that announces steps run gputop, its first one at least.
             steps = fate is WORKING and self.names_of(at) == "gputop" and self.gpus >= 3
             uneven = steps and chance(self.seed, 9, number) < 0.25
+            user = _USERS[number % len(_USERS)]
+            # As the screen names it: most are of a batch scheduler, those that hold GPUs for later are pods.
+            name = job_of_pod(user, f"batch-{number}") if fate is RESERVED else JobName("slurm", str(8800 + number))
             jobs.append(SimulatedJob(
-                8800 + number, _name(fate, number), _user(number) if fate is not NOBODY else "", fate, at, size,
+                NO_JOB if fate is NOBODY else name, user if fate is not NOBODY else "", fate, at, size,
                 300.0 * round(2.0 + 22.0 * chance(self.seed, 3, number)),
                 int(chance(self.seed, 4, number) * (ranks if late else self.gpus)) if late or uneven else None, steps,
             ))  # fmt: skip
@@ -248,49 +250,21 @@ class SimulatedFleet:
         alerts = tuple(_alert(host, host_down) for host, host_down in down.items())
         return FleetReading(t, self.source, gpus, down, names, 3.0, self.lost(gpus, t), HOUR_S, alerts)
 
-    def hour(self, t: float) -> None:
-        """Nothing more to read: ``ask`` gives all of the last hour."""
-
-    def look(self, hosts: Sequence[str], at: float | None) -> None:
-        """Nothing more: ``ask`` gives every GPU."""
-
-    def details(self, hosts: Sequence[str], at: float | None) -> dict[tuple[str, str], dict[str, float]]:
-        """Nothing more: ``ask`` gives every value of every host."""
-        return {}
-
-    def settle(self) -> None:
-        """Nothing to wait for."""
-
-    def close(self) -> None:
-        """Holds nothing."""
-
     def history(self, host: str, t: float, span_s: float, columns: int) -> History:
         """Utilisation and SM activity of a host's GPUs in the time before ``t``; None where its job had not begun."""
         at = next((i for i in range(self.hosts) if self.host_name(i) == host), None)
         if at is None:
             return {}
-        step = span_s / columns
-        times = [t - span_s + (i + 1) * step for i in range(columns)]
-        columns_of_gpu = {}
+        times = [t - span_s + (i + 1) * span_s / columns for i in range(columns)]
+        drawn = {}
         for number in range(self.gpus):
             is_silent = at == self.late or (at, number) == self.lost_gpu
             reads = [None if is_silent and moment > t - LATE_S else self.gpu(at, number, moment) for moment in times]
-            columns_of_gpu[str(number)] = (
+            drawn[str(number)] = (
                 [None if read is None else read.util_pct for read in reads],
                 [None if read is None else read.sm_active_pct for read in reads],
             )
-        return columns_of_gpu
-
-
-def _user(number: int) -> str:
-    return _USERS[number % len(_USERS)]
-
-
-def _name(fate: Fate, number: int) -> JobName:
-    """A job as the screen names it: most are of a batch scheduler, those that hold GPUs for later are pods."""
-    if fate is RESERVED:
-        return job_of_pod(_user(number), f"batch-{number}")
-    return NO_JOB if fate is NOBODY else JobName("slurm", str(8800 + number))
+        return drawn
 
 
 def _alert(host: str, down: Down) -> FiringAlert:

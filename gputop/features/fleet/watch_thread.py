@@ -4,35 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_frame import FleetFrame, fleet_frame
-from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading, History, LastHour, with_hour
+from gputop.features.fleet.fleet_reading import AskedFleet, FleetError, FleetReading, History, with_hour
 from gputop.model.source import unexpected
 from gputop.system.worker import Worker
 
 HISTORY_S = 3600.0
 HISTORY_COLUMNS = 60
-
-
-class AskedFleet(Protocol):
-    """What answers for a fleet: an engine, a few hosts, or a simulation. Called from one thread; may block; raises
-    FleetError."""
-
-    @property
-    def source(self) -> str: ...
-    @property
-    def interval_s(self) -> float: ...
-    def settle(self) -> None: ...
-    def ask(self, at: float | None = None) -> FleetReading: ...
-    def hour(self, t: float) -> LastHour | None: ...
-    def look(self, hosts: Sequence[str], at: float | None) -> Sequence[GpuReading] | None: ...
-    def history(self, host: str, t: float, span_s: float, columns: int) -> History: ...
-    def details(self, hosts: Sequence[str], at: float | None) -> Mapping[tuple[str, str], Mapping[str, float]]: ...
-    def close(self) -> None: ...
 
 
 class ShownFrame(Struct, frozen=True):
