@@ -11,10 +11,10 @@ import re
 import ssl
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -261,20 +261,18 @@ class Answer(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class _Data(Struct, frozen=True):
-    resultType: str
-    result: Raw
-
-
-class _Body(Struct, frozen=True):
+class _Body(Struct, Generic[T], frozen=True):
     status: str
-    data: Raw = Raw(b"null")
+    data: T | None = None
     error: str = ""
     warnings: list[str] | None = None
 
 
-_BODY, _DATA = msgspec.json.Decoder(_Body), msgspec.json.Decoder(_Data)
-_ROWS, _NAMES = msgspec.json.Decoder(list[SeriesRow]), msgspec.json.Decoder(list[str])
+class _Result(Struct, frozen=True):
+    result: list[SeriesRow]
+
+
+_ROWS, _NAMES = msgspec.json.Decoder(_Body[_Result]), msgspec.json.Decoder(_Body[list[str]])
 
 
 class Client:
@@ -315,7 +313,7 @@ class Client:
         if begin is not None and end is not None:
             form |= {"start": f"{begin:.3f}", "end": f"{end:.3f}"}
         reply = self._fetched("GET", f"label/__name__/values?{urlencode(form)}", b"", series)
-        return self._decoded(lambda: _NAMES.decode(self._success(reply.body).data), reply)
+        return self._decoded(_NAMES, reply)[0]
 
     def close(self) -> None:
         """Close the connections; a query that hangs ends by its deadline, and is not waited for."""
@@ -327,7 +325,8 @@ class Client:
         form = {**query.form, "timeout": f"{max(1.0, self._deadline_s - 1.0):.0f}s"}
         try:
             reply = self._fetched("POST", path, urlencode(form).encode(), query.promql)
-            return self._decoded(lambda: self._rows(reply.body, query), reply)
+            data, warnings = self._decoded(_ROWS, reply)
+            return Answer(data.result, warnings)
         except QueryError as error:
             return error
 
@@ -360,24 +359,15 @@ class Client:
         names = ["gputop_up", *(dialect.signals["util_pct"].name for dialect in DIALECTS.values())]
         return reply.status == 200 and any(f"# TYPE {name} ".encode() in reply.body for name in names)
 
-    def _decoded(self, decode: Callable[[], T], reply: Reply) -> T:
+    def _decoded(self, decoder: msgspec.json.Decoder[_Body[T]], reply: Reply) -> tuple[T, tuple[str, ...]]:
+        """What a success holds, and its warnings."""
         try:
-            return decode()
+            body = decoder.decode(reply.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise QueryError(f"{self._url}: {no_answer(error, reply)}") from None
-
-    def _success(self, body: bytes) -> _Body:
-        answer = _BODY.decode(body)
-        if answer.status != "success":
-            raise QueryError(f"{self._url}: {cut(answer.error or 'it failed without a reason')}")
-        return answer
-
-    def _rows(self, body: bytes, query: PromQuery) -> Answer:
-        answer = self._success(body)
-        data = _DATA.decode(answer.data)
-        if data.resultType not in ("vector", "matrix"):
-            raise QueryError(f"{self._url}: answers with {cut(data.resultType)} to {cut(query.promql)}")
-        return Answer(_ROWS.decode(data.result), tuple(map(cut, answer.warnings or ())))
+        if body.status != "success" or body.data is None:
+            raise QueryError(f"{self._url}: {cut(body.error or 'it failed without a reason')}")
+        return body.data, tuple(map(cut, body.warnings or ()))
 
 
 def number(text: str) -> float | None:

@@ -56,16 +56,16 @@ class Engine:
     def __init__(self, client: Client, select: str) -> None:
         self.client, self.select = client, select
 
-    def asked(self, texts: Mapping[str, str], at: float | None) -> FleetAnswers:
-        """The answers at a Unix time, or at the engine's present; empty texts are not asked."""
-        return self.answers({name: PromQuery(text, at) for name, text in texts.items() if text})
-
-    def answers(self, queries: Mapping[str, PromQuery]) -> FleetAnswers:
-        """The answers to these; those that failed are missing."""
+    def asked(self, queries: Mapping[str, str | PromQuery], at: float | None = None) -> FleetAnswers:
+        """The answers, texts at a Unix time or at the engine's present; those that failed are missing, and empty texts
+        are not asked."""
+        asked = {
+            name: PromQuery(query, at) if isinstance(query, str) else query for name, query in queries.items() if query
+        }
         rows: dict[str, list[SeriesRow]] = {}
         problems: list[str] = []
         t = None
-        for name, answer in zip(queries, self.client.ask(list(queries.values())), strict=True):
+        for name, answer in zip(asked, self.client.ask(list(asked.values())), strict=True):
             if isinstance(answer, QueryError):
                 problems.append(str(answer))
                 continue
@@ -75,14 +75,10 @@ class Engine:
                 t = answer.rows[0].value[0]
         return FleetAnswers(rows, list(dict.fromkeys(problems)), t)
 
-    def all_of(self, texts: Mapping[str, str], at: float | None) -> FleetAnswers:
+    def all_of(self, queries: Mapping[str, str | PromQuery], at: float | None = None) -> FleetAnswers:
         """As ``asked``. Raises FleetError where one question failed."""
-        return self.all_answers({name: PromQuery(text, at) for name, text in texts.items() if text})
-
-    def all_answers(self, queries: Mapping[str, PromQuery]) -> FleetAnswers:
-        """As ``answers``. Raises FleetError where one question failed."""
-        answers = self.answers(queries)
-        if len(answers.rows) < len(queries):
+        answers = self.asked(queries, at)
+        if len(answers.rows) < sum(map(bool, queries.values())):
             raise FleetError(answers.problems[0])
         return answers
 
@@ -191,13 +187,9 @@ class FleetInventory:
     def notes(self) -> list[str]:
         """What is to be said of the GPUs that are known, for people."""
         twice = doubles(self.identities.values())
-        if not twice:
-            return []
-        hosts = ", ".join(twice[:3]) + ("" if len(twice) <= 3 else f" and {len(twice) - 3} more")
-        text = (
-            f"two machines answer as {hosts}: give each cluster its label, or show one by --select 'cluster=\"NAME\"'"
-        )
-        return [text]
+        hosts = ", ".join(twice[:3]) + f" and {len(twice) - 3} more" * (len(twice) > 3)
+        say = f"two machines answer as {hosts}: give each cluster its label, or show one by --select 'cluster=\"NAME\"'"
+        return [say] if twice else []
 
     def _read(self, schema: FleetSchema, rows: Sequence[Labels]) -> None:
         """Take the GPUs that these series name, which are others than before."""

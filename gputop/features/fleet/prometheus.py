@@ -465,7 +465,7 @@ class PrometheusFleet(AskedFleet):
             key: plan.metric(schema, key, select, lambda series: over("avg_over_time", series, width)) for key in MEANS
         }
         queries = {key: PromQuery(text, t, t - span_s + step, step) for key, text in texts.items() if text}
-        answers = self._engine.all_answers(queries)
+        answers = self._engine.all_of(queries)
         lines: dict[str, dict[str, list[float | None]]] = {}
         for key in queries:
             moments: dict[float, list[tuple[SeriesKey | None, float]]] = defaultdict(list)

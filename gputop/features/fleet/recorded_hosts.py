@@ -395,7 +395,7 @@ class RecordedHour:
         # For how many minutes the rules recorded GPUs, whether or not these lost any time.
         recorded = f"max({each_once('count_over_time', selector(HOST_ADDRESS, select), HOUR_S)})"
         queries = {"lost": PromQuery(lost_hours_of(select), end), "minutes": PromQuery(recorded, end)}
-        answers = self._engine.answers(queries)
+        answers = self._engine.asked(queries)
         if len(answers.rows) < len(queries):
             return None
         self._recorded.turn()

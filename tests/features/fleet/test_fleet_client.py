@@ -57,7 +57,7 @@ REFUSALS = [
     ((200, {**JSON, "Content-Length": "5000"}, b'{"status":"success",'), "broke off within the answer"),
     ((200, JSON, b'{"hello":1}'), "JSON that is not Prometheus'"),
     ((200, JSON, b'{"status":"success","data":{"resultType":"vector","result":[{"value":[1,2]}]}}'), "not Prometheus'"),
-    ((200, JSON, b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}'), "answers with scalar"),
+    ((200, JSON, b'{"status":"success","data":{"resultType":"scalar","result":[1,"2"]}}'), "not Prometheus'"),
     ((200, JSON, b"[" * 100_000), "JSON"),
     ((200, JSON, DEEP % b"vector"), "JSON"),
     ((200, JSON, b'{"status":"success","data":{"resultType":"vector","result":[{"metric":' + b"[" * 500_000), "JSON"),
