@@ -2,54 +2,16 @@
 
 from __future__ import annotations
 
-import io
 from time import monotonic
-from typing import TYPE_CHECKING, Any
 
 from gputop.model.quantity import clean_text
 from gputop.model.source import UsageError
 
-if TYPE_CHECKING:
-    import socket
-
 MOST_BYTES = 4 << 20
 LONGEST_S = 3.0
-"""An answer that takes longer is given up, headers or body, even if no single wait was too long."""
+"""An answer that takes longer is given up, even if no single wait was too long."""
 _PIECE = 1 << 16
 _LONGEST_WORDS = 120
-
-
-class _Dripping(io.RawIOBase):
-    """What a socket receives, until ``LONGEST_S`` are over: Python's own timeout starts over with each byte."""
-
-    def __init__(self, sock: socket.socket, timeout_s: float) -> None:
-        self._sock, self._timeout_s = sock, timeout_s
-        self._stream: Any = sock.makefile("rb", buffering=0)
-        self._end = monotonic() + LONGEST_S
-
-    def makefile(self, _mode: str) -> io.BufferedReader:
-        """What ``http.client`` calls on a socket."""
-        return io.BufferedReader(self)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, into: Any) -> int | None:
-        remaining_s = self._end - monotonic()
-        try:
-            if remaining_s <= 0.0:
-                raise TimeoutError
-            self._sock.settimeout(min(self._timeout_s, remaining_s))
-            count: int | None = self._stream.readinto(into)
-        except TimeoutError:
-            if remaining_s <= self._timeout_s:
-                raise ValueError(f"takes more than {LONGEST_S:.0f} s for one answer") from None
-            raise
-        return count
-
-    def close(self) -> None:
-        self._stream.close()
-        super().close()
 
 
 def get(url: str, timeout_s: float) -> str:
@@ -60,7 +22,7 @@ def get(url: str, timeout_s: float) -> str:
     be metrics; their texts are printable and hold nothing of the body.
     """
     # Imported here: they cost more than the rest of this source, and most machines never get this far.
-    from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+    from http.client import HTTPConnection, HTTPException, HTTPSConnection
     from urllib.parse import unquote, urlsplit
 
     parts = urlsplit(url)
@@ -70,7 +32,6 @@ def get(url: str, timeout_s: float) -> str:
         headers["Authorization"] = _basic(unquote(parts.username), unquote(parts.password or ""))
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     connection = kind(parts.hostname or "", parts.port or port, timeout=timeout_s)
-    connection.response_class = lambda sock, **options: HTTPResponse(_Dripping(sock, timeout_s), **options)  # type: ignore
     try:
         connection.request("GET", target, headers=headers)
         response = connection.getresponse()
@@ -81,11 +42,13 @@ def get(url: str, timeout_s: float) -> str:
         if encoding.strip().lower() != "identity":
             raise ValueError(f"answers in {_words(encoding)}, which was not asked for")
         declared = response.length
-        body = bytearray()
+        body, end = bytearray(), monotonic() + LONGEST_S
         while (declared is None or len(body) < declared) and (piece := response.read1(_PIECE)):
             body += piece
             if len(body) > MOST_BYTES:
                 raise ValueError(f"answers with more than {MOST_BYTES >> 20} MiB")
+            if monotonic() > end:
+                raise ValueError(f"takes more than {LONGEST_S:.0f} s for one answer")
     except HTTPException as error:
         raise ValueError(f"does not speak HTTP ({type(error).__name__})") from error
     finally:
