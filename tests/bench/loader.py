@@ -1,23 +1,14 @@
-"""Whether ``gputop loader`` measures loaders right: ``python -m tests.bench.loader``, on a free machine.
+"""Whether ``gputop loader`` measures loaders right, on a free machine.
 
 The truth is a loop by hand over the same PyTorch DataLoader, without any of gputop's code: thousands of batches, always
 asked for, the first ones left out. It runs in turns with gputop's measurement, so that both find the same machine, and
-gputop's figure is compared with the mean of the loops before and after it; the median of the rounds counts. What the
-samples cost in a plain loop, divided by the workers, is printed as a lower bound: it knows nothing of pickling, shared
-memory and the main process.
-
-Exit 0: right. 1: a row is more than 5 % off. 2: not judged, since the loops by hand differ among themselves by more
-than that, as where others use the machine.
+gputop's figure is compared with the mean of the loops before and after it; the median of the rounds counts.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import statistics
-import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -37,16 +28,6 @@ class Sleeps:
 
     def __getitem__(self, _i: int) -> float:
         time.sleep(SAMPLE_S)
-        return 0.0
-
-
-class Computes(Sleeps):
-    """Samples that take a core: as many workers help as there are cores."""
-
-    def __getitem__(self, _i: int) -> float:
-        until = time.thread_time() + SAMPLE_S
-        while time.thread_time() < until:
-            pass
         return 0.0
 
 
@@ -128,49 +109,3 @@ def rounds_of(data: Any, workers: int, count: int, seconds: float) -> list[Round
         found.append(Round(before, measured, after))
         before = after
     return found
-
-
-def bound_ms(data: Any, workers: int, batches: int = 30) -> float:
-    """Below this no loader can be: the median of plain loops over the samples of a batch, divided by the workers."""
-    times = []
-    for number in range(batches):
-        begun = time.perf_counter()
-        for i in range(BATCH):
-            data[number * BATCH + i]
-        times.append(time.perf_counter() - begun)
-    return 1000.0 * statistics.median(times) / max(1, workers)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--workers", default="0,1,2,4", help="for samples that sleep; computing ones go up to the cores"
-    )
-    parser.add_argument("--rounds", type=int, default=4, help="4 take about 4 minutes")
-    parser.add_argument("--seconds", type=float, default=2.5, help="of each loop by hand")
-    given = parser.parse_args()
-    # PyTorch's advice on the number of workers: how many there are is what is asked here.
-    warnings.filterwarnings("ignore", message="This DataLoader will create")
-    counts = [int(count) for count in given.workers.split(",")]
-    cores = len(os.sched_getaffinity(0))
-    words = []
-    for data in (Sleeps(), Computes()):
-        chosen = [n for n in counts if not isinstance(data, Computes) or n < max(2, cores)]
-        for workers in chosen:
-            rounds = rounds_of(data, workers, given.rounds, given.seconds)
-            found = judged(rounds)
-            words.append(found.word)
-            true = statistics.median([rounds[0].before, *(each.after for each in rounds)])
-            print(
-                f"{type(data).__name__:>8} {workers} workers: {statistics.median(r.measured for r in rounds):6.2f} ms, "
-                f"by hand {true:6.2f} ms (quartiles {found.spread_pct:.1f} % apart), off {found.off_pct:+.1f} %: "
-                f"{found.word}; without a queue {bound_ms(data, workers):.2f} ms",
-                flush=True,
-            )
-    verdict = "NOT RIGHT" if "wrong" in words else "NOT JUDGED" if "unsure" in words else "RIGHT"
-    print(f"{verdict}: {words.count('right')} of {len(words)} rows right")
-    return ("RIGHT", "NOT RIGHT", "NOT JUDGED").index(verdict)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

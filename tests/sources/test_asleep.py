@@ -23,7 +23,7 @@ from gputop.paint.view import View
 from gputop.sources.nvml.gpu_inventory import FALLS_ASLEEP_S, RELEASED_AFTER_S, Sleep
 from gputop.sources.surroundings import PciCard, card_name, cards, is_wsl, no_driver, of_gpus
 from tests.nvml.stand_in import Scenario
-from tests.support.local_run import Run
+from tests.support.local_reader import Run
 from tests.support.scenes import snap
 
 MakeScenario = Callable[..., Scenario]

@@ -11,7 +11,7 @@ from gputop.diagnosis.rules.badges import lost_badge
 from gputop.model.metrics import GPU_METRICS
 from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
 from tests.nvml.stand_in import GIB, MIB, Failure, Process, Scenario, split, uuid_of
-from tests.support.local_run import CALM_S, Run
+from tests.support.local_reader import CALM_S, Run
 from tests.support.pace import beside
 
 pytestmark = pytest.mark.nvml

@@ -33,7 +33,7 @@ from gputop.sources.readers import (
 )
 from gputop.sources.selection import MachineOptions
 from tests.nvml.stand_in import GIB, Process, Scenario
-from tests.support.local_run import Run
+from tests.support.local_reader import Run
 
 PATIENCE_S = 5.0
 

@@ -27,7 +27,7 @@ from gputop.sources.recorded import RecordedSource
 from tests.nvml.stand_in import Scenario
 from tests.recording.test_recording_verdicts import assert_replay_shows_what_live_showed
 from tests.session.test_report import moment as snapshot_of
-from tests.support.local_run import Run
+from tests.support.local_reader import Run
 from tests.support.recording_frames import T0, frame, frames, rounded, written
 
 

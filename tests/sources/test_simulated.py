@@ -11,7 +11,7 @@ import pytest
 from gputop.model.metrics import GPU_METRICS, HOST_METRICS, PROCESS_METRICS, Metric
 from gputop.model.snapshot import Snapshot
 from gputop.model.source import UsageError
-from gputop.sources.simulation.noise import busy_share, drift
+from gputop.sources.simulation.life import busy_share, drift
 from gputop.sources.simulation.scenarios import SCENARIOS, find
 from gputop.sources.simulation.simulated import SimulatedSource, snapshot_at
 

@@ -14,7 +14,7 @@ from gputop.diagnosis.types import GpuDiagnosis
 from gputop.model.snapshot import GpuSample, HostSample
 from gputop.paint.words import memory
 from tests.nvml.stand_in import GIB, Process, Scenario
-from tests.support.local_run import Run
+from tests.support.local_reader import Run
 from tests.support.scenes import gpu, snap, train
 
 MakeScenario = Callable[..., Scenario]

@@ -10,6 +10,7 @@ first GPU's utilisation.
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 import time
@@ -28,6 +29,7 @@ from gputop.sources.doctor_report import examine
 from gputop.sources.local import LocalSource
 from gputop.sources.nvml import gpu_inventory
 from gputop.sources.selection import MachineOptions
+from tests.nvml.stand_in import Scenario
 
 PATIENT_S = 30.0
 """How long one reading waits for what is late, also for a source: longer than gputop, as a machine may be crowded."""
@@ -67,6 +69,37 @@ def with_sm(options: dict[str, Any]) -> dict[str, Any]:
     """What was asked of the sources of SM activity, as one argument."""
     sm = {name: options.pop(name) for name in SmOptions.__struct_fields__ if name in options}
     return {**options, "sm": SmOptions(**sm)}
+
+
+CALM_S = 8.0
+"""What a crowded machine may add to that; whoever waited for a call that hangs would take half a minute."""
+
+
+class Run:
+    """What one run of the reader printed: snapshots or an error, and how it ended."""
+
+    def __init__(self, scenario: Scenario, *arguments: str, **options: Any) -> None:
+        scenario.write()
+        environment = {**scenario.environment(), **options.pop("environ", {})}
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.support.local_reader", *arguments, json.dumps(options)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stderr == ""
+        *self.snapshots, self.end = [json.loads(line) for line in done.stdout.splitlines()]
+
+    @property
+    def last(self) -> dict[str, Any]:
+        snapshot: dict[str, Any] = self.snapshots[-1]
+        return snapshot
+
+    def gpu(self, position: int) -> dict[str, Any]:
+        gpu: dict[str, Any] = self.last["gpus"][position]
+        return gpu
 
 
 def main() -> int:

@@ -27,7 +27,7 @@ from gputop.features.fleet.fleet_reading import (
     Lost,
 )
 from gputop.features.fleet.judge import judged, lost_hours
-from gputop.sources.simulation.noise import chance, drift
+from gputop.sources.simulation.life import chance, drift
 
 GIB = 2.0**30
 LIMIT_W = 700.0

@@ -29,8 +29,7 @@ from gputop.sources.fabric import (
     without,
 )
 from gputop.sources.nvml.gpu_inventory import ASLEEP
-from gputop.sources.simulation.life import Chip, FabricLife, GpuLife, Load
-from gputop.sources.simulation.noise import busy_share, chance, drift, ripple
+from gputop.sources.simulation.life import Chip, FabricLife, GpuLife, Load, busy_share, chance, drift, ripple
 
 GIB = 2.0**30
 MIB = 2.0**20

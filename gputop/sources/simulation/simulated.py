@@ -48,8 +48,7 @@ from gputop.sources.simulation.gpus import (
     sample_fabric,
     sample_gpu,
 )
-from gputop.sources.simulation.life import GpuLife, NodeLife
-from gputop.sources.simulation.noise import drift, ripple
+from gputop.sources.simulation.life import GpuLife, NodeLife, drift, ripple
 from gputop.sources.simulation.scenarios import DEFAULT, find
 from gputop.sources.simulation.simulated_processes import JobPlan, plan_job, sample_job
 from gputop.system.worker import Worker

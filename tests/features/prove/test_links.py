@@ -18,8 +18,8 @@ from gputop.model.snapshot import GpuSample
 from tests.cuda.stand_in import Cuda, library_path
 from tests.features.prove.test_prove import cuda
 from tests.nvml.stand_in import GIB, Process, Scenario, split
-from tests.support.running_sources import NOBODY
 from tests.support.scenes import gpu
+from tests.support.sources_reader import NOBODY
 
 __all__ = ["cuda"]
 MakeScenario = Callable[..., Scenario]

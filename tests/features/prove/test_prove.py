@@ -22,7 +22,7 @@ from tests.cuda import stand_in as cuda_stand_in
 from tests.cuda.stand_in import Cuda, Gpu, library_path
 from tests.nvml.stand_in import Process, Scenario, split
 from tests.nvperf.stand_in import Counters
-from tests.support.running_sources import NOBODY
+from tests.support.sources_reader import NOBODY
 
 MakeScenario = Callable[..., Scenario]
 A100 = "NVIDIA A100-SXM4-80GB"

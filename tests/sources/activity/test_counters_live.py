@@ -19,7 +19,7 @@ from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFaile
 from tests.nvml.stand_in import Scenario
 from tests.nvperf.stand_in import Counters
 from tests.support.pace import slowness
-from tests.support.running_sources import NOBODY, running
+from tests.support.sources_reader import NOBODY, running
 
 pytestmark = [pytest.mark.nvml, pytest.mark.slow]
 MOST_SHARE_PCT = 0.1

@@ -16,7 +16,7 @@ from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.activity.fallback_chain import Waiting
 from tests.dcgm.exporter import TEXTS, SmallExporter, exporting, row
 from tests.nvml.stand_in import Failure, Scenario, split, uuid_of
-from tests.support.running_sources import A100, SCRAPED, sm_active
+from tests.support.sources_reader import A100, SCRAPED, sm_active
 
 pytestmark = pytest.mark.nvml
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter and restart it"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.dcgm.exporter import exporting
 from tests.nvml.stand_in import Scenario
-from tests.support.running_sources import A100, DMON, GPM, NOBODY, SCRAPED, running, sm_active
+from tests.support.sources_reader import A100, DMON, GPM, NOBODY, SCRAPED, running, sm_active
 
 pytestmark = pytest.mark.nvml
 TIMED_OUT = 10
