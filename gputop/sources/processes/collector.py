@@ -16,9 +16,10 @@ from gputop.sources.cgroup import Throttling
 from gputop.sources.gpu_process import GpuProcess, largest_owners, unseen
 from gputop.sources.processes.feed import FeedReading
 from gputop.sources.processes.feeding import Feeding
-from gputop.sources.processes.member import HostThreads, Member
+from gputop.sources.processes.member import Member
 from gputop.sources.processes.outsiders import QUEUED_PCT, Outsiders
 from gputop.sources.processes.process_facts import FactsReader, allowed_cores
+from gputop.sources.processes.process_threads import HostThreads
 from gputop.sources.processes.process_tree import (
     EXITED,
     Absence,

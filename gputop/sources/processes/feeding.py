@@ -67,7 +67,7 @@ class Feeding:
         self._look = WaitLook(proc)
         self._others = HeldInodesCache(proc)
         self._ends = OtherEnds()
-        self._proof = SocketProof(proc)
+        self._proof = SocketProof(proc, self._ends)
         graph = WaitGraph(proc, self._look, self._others, self._ends)
         self._sampler = WaitSampler(proc, self._look, graph, self._proof.look)
         self._between = looks_between

@@ -111,10 +111,16 @@ class OtherEnds:
     def tcp(self, now: float, inode: int) -> tuple[TcpSocket, int | None] | None:
         """A TCP socket with the inode of its other end, where that is on this machine; None like ``local``."""
         if inode not in self._tcp and (self._asked_tcp_at is None or now - self._asked_tcp_at >= DUMP_S):
-            self._asked_tcp_at, self._tcp = now, tcp_tables().tcp
-            self._inode_of_ends = {socket.ends: number for number, socket in self._tcp.items()}
+            self.dump(now)
         found = self._tcp.get(inode)
         return None if found is None else (found, self._inode_of_ends.get(found.ends[::-1]))
+
+    def dump(self, now: float) -> SocketTables:
+        """The table of TCP sockets as it is now."""
+        tables = tcp_tables()
+        self._asked_tcp_at, self._tcp = now, tables.tcp
+        self._inode_of_ends = {socket.ends: number for number, socket in self._tcp.items()}
+        return tables
 
     def of(self, now: float, inode: int) -> int | None:
         """The inode of the other end of any socket, where that is on this machine."""
@@ -312,8 +318,9 @@ class SocketNews(Struct, frozen=True):
 class Received:
     """Follows processes by pid. ``read`` is cheap while no dump is due."""
 
-    def __init__(self, proc: str) -> None:
+    def __init__(self, proc: str, ends: OtherEnds) -> None:
         self._proc = proc
+        self._ends = ends
         self._news: dict[int, SocketNews] = {}
         self._dumped_at: float | None = None
 
@@ -324,7 +331,7 @@ class Received:
         if self._dumped_at is not None and 0.0 <= now - self._dumped_at < 0.95 * wait:
             return
         self._dumped_at = now
-        tables = tcp_tables()
+        tables = self._ends.dump(now)
         # A process that is not asked about now may be asked about again: what was found out about it is kept for a
         # while.
         self._news = {pid: news for pid, news in self._news.items() if pid in pids or now - news.at < KEPT_S}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gputop.model.feeders import SERVED_BY_PARENT, FeederShares
 from gputop.sources.processes.feed import FeedReading, Track, partly, received, shares_of
 from gputop.sources.processes.member import Member
-from gputop.sources.processes.process_sockets import LEAST_RX, Received, SocketNews
+from gputop.sources.processes.process_sockets import LEAST_RX, OtherEnds, Received, SocketNews
 
 BARE_LOOKS = 3
 """A process that polls without any TCP socket at so many looks in a row fetches nothing over TCP."""
@@ -26,8 +26,8 @@ ENOUGH_LOOKS = 4
 class SocketProof:
     """Reads the sockets of processes whose waiting nothing else explains."""
 
-    def __init__(self, proc: str) -> None:
-        self._received = Received(proc)
+    def __init__(self, proc: str, ends: OtherEnds) -> None:
+        self._received = Received(proc, ends)
         self._root_of_target: dict[int, int] = {}
 
     def look(self, now: float) -> None:

@@ -25,6 +25,7 @@ from gputop.sources.processes.process_sockets import (
     OtherEnds,
     address_words,
 )
+from gputop.sources.processes.process_threads import LEAST_THREADS, InnerThread, InnerThreads, rank_of
 from gputop.sources.processes.wait_look import (
     BLOCKED,
     LOCAL,
@@ -45,15 +46,6 @@ from gputop.sources.procfs import read_small
 
 MOST_STEPS = 4
 """Threads, pipes and children that one way leads over."""
-MOST_THREADS = 24
-"""Threads that one look reads, of all processes together."""
-LEAST_THREADS = 4
-"""The same of one process, however many wait for threads of their own."""
-MOST_LISTED = 4096
-"""The most threads of one process that take turns; they stand for the rest."""
-FIRST = 2.0 / 3.0
-"""The part of the reads that goes to threads that were lately seen doing something; the rest takes turns over all."""
-DID_S = 10.0
 MOST_POLLED = 64
 """Descriptors of one poll that are looked at."""
 MOST_PIDS = 64
@@ -168,10 +160,6 @@ OPENS_A_FIFO = ("fifo_open", "wait_for_partner")
 MOST_GENERATIONS = 3
 MOST_READ = 8
 """Processes that one step of one way leads to."""
-_RANKS = (RAN, "disk", BLOCKED, "network", "socket", "queue", "sleep", "lock", "other", UNREAD)
-"""Of several at the other end, what one of them does counts before what another does, in this order."""
-_DOES = (RAN, "disk", BLOCKED, "network")
-"""What is work for the next batch."""
 INSIDE = ("lock", "queue", "sleep", "other", LOCAL)
 """The waits of a main thread in which threads of its own process may be what it waits for."""
 
@@ -206,21 +194,6 @@ class SeenWait(Struct, frozen=True):
     inside: Inside | None = None
 
 
-class _Turn(Struct):
-    """Which threads of a process are read next, and which were lately seen doing something, and when."""
-
-    next: int = 0
-    did: dict[str, float] = {}
-
-
-class _Thread(Struct, frozen=True):
-    """One of the other threads of a process at a look."""
-
-    tid: str
-    name: str
-    wait: ThreadWait
-
-
 class WaitGraph:
     """Follows waits. Used by one thread at a time."""
 
@@ -231,7 +204,7 @@ class WaitGraph:
         self._cache = cache
         self._other_ends = other_ends
         self._writers = Writers(proc)
-        self._turns: dict[int, _Turn] = {}
+        self._inner = InnerThreads(proc, look)
 
     def look(
         self, now: float, pid: int, wait: ThreadWait, job: Job, apart: Collection[int], most_threads: int = 0
@@ -241,43 +214,16 @@ class WaitGraph:
         Of the other threads of the process ``most_threads`` may be read: all that work in a GPU process, those of
         another one while it waits for something inside itself.
         """
-        threads: list[_Thread] = []
+        threads: list[InnerThread] = []
         if job.root is None and (most_threads or wait.wait == "lock"):
-            threads = self._threads(now, pid, job.threads, most_threads or LEAST_THREADS)
+            threads = self._inner.look(now, pid, job.threads, most_threads or LEAST_THREADS)
         elif most_threads and wait.wait in INSIDE:
-            threads = self._threads(now, pid, self._tids(pid), most_threads)
-        best = min((thread.wait for thread in threads), key=_rank, default=None)
+            threads = self._inner.look(now, pid, None, most_threads)
+        best = min((thread.wait for thread in threads), key=rank_of, default=None)
         running = sum(thread.wait.wait == RAN for thread in threads)
         inside = None if best is None or not most_threads else Inside(best, running)
         end = self._of(now, pid, f"{self._proc}/{pid}", wait, job, MOST_STEPS, threads)
         return SeenWait(wait, end, self._followed(now, pid, wait, end, job, apart), inside)
-
-    def _tids(self, pid: int) -> list[str]:
-        try:
-            return [tid for tid in os.listdir(f"{self._proc}/{pid}/task") if tid != str(pid)][:MOST_LISTED]
-        except OSError:
-            return []
-
-    def _threads(self, now: float, pid: int, tids: Sequence[str], limit: int) -> list[_Thread]:
-        """What some of these threads do: the first one, those that lately did something, others in turn."""
-        if len(self._turns) >= MOST_KNOWN:
-            self._turns.clear()
-        turn = self._turns.setdefault(pid, _Turn())
-        chosen = tids
-        if len(tids) > limit:
-            did = [tid for tid in tids if now - turn.did.get(tid, -DID_S) < DID_S][: int(FIRST * limit)]
-            begin, turn.next = turn.next % len(tids), turn.next + limit - len(did)
-            chosen = list(dict.fromkeys((tids[0], *did, *tids[begin : begin + limit - len(did)])))
-            if begin + limit - len(did) > len(tids):
-                turn.next = 0
-        seen = []
-        for tid in chosen:
-            found = self._look.thread(now, pid, f"{self._proc}/{pid}/task/{tid}")
-            if found is not None:
-                seen.append(_Thread(tid, found[0].comm.decode("utf-8", "replace"), found[1]))
-        turn.did = {tid: at for tid, at in turn.did.items() if now - at < DID_S}
-        turn.did.update((thread.tid, now) for thread in seen if thread.wait.wait in _DOES)
-        return seen
 
     def _followed(
         self, now: float, pid: int, wait: ThreadWait, end: End | None, job: Job, apart: Collection[int]
@@ -303,7 +249,7 @@ class WaitGraph:
         # Those that lived too short for a look at the whole tree may wait for each other.
         job = Job(tuple(dict.fromkeys((pid, *job.pids, *below))), root=pid if job.root is None else job.root)
         done = [self._done(now, other, job, MOST_STEPS - 1) for other in kin[:MOST_READ] if other in below]
-        best = min(filter(None, done), key=_rank, default=None)
+        best = min(filter(None, done), key=rank_of, default=None)
         if best is None:
             return Followed("other", by="peer", instead_of=instead_of) if end.via == "socket" and end.pids else None
         by = "kinship" if end.detail == DENIED_FDS else "child"
@@ -321,7 +267,7 @@ class WaitGraph:
         end = self._of(now, pid, folder, wait, job, 0) if steps else None
         if end is not None and end.via in ("pipe", "child"):
             done = [self._done(now, other, job, steps - 1) for other in end.pids[:MOST_READ] if other != job.root]
-            best = min(filter(None, done), key=_rank, default=None)
+            best = min(filter(None, done), key=rank_of, default=None)
             if best is not None:
                 return best
             if end.detail == OUTSIDE:
@@ -339,7 +285,14 @@ class WaitGraph:
         return tuple(found[: 4 * MOST_READ])
 
     def _of(
-        self, now: float, pid: int, folder: str, wait: ThreadWait, job: Job, steps: int, threads: Sequence[_Thread] = ()
+        self,
+        now: float,
+        pid: int,
+        folder: str,
+        wait: ThreadWait,
+        job: Job,
+        steps: int,
+        threads: Sequence[InnerThread] = (),
     ) -> End | None:
         """What a thread waits for that was found waiting like this; None while it runs."""
         kind = wait.wait
@@ -501,7 +454,7 @@ class WaitGraph:
                 return found
         return ()
 
-    def _lock(self, now: float, pid: int, folder: str, job: Job, steps: int, threads: Sequence[_Thread]) -> End:
+    def _lock(self, now: float, pid: int, folder: str, job: Job, steps: int, threads: Sequence[InnerThread]) -> End:
         """A lock does not name its owner. One that other processes know belongs to a queue, whose pipe lies beside it;
         any other is held by one of the own threads that wait for no lock, if all of these do one kind of thing."""
         call = call_of(folder)
@@ -524,7 +477,7 @@ class WaitGraph:
             return End(several[0].via, pids[:MOST_PIDS], detail, bool(written))
         return End("lock", detail=ONE_OF_MANY)
 
-    def _held_up_by(self, now: float, pid: int, thread: _Thread, job: Job, steps: int) -> End | None:
+    def _held_up_by(self, now: float, pid: int, thread: InnerThread, job: Job, steps: int) -> End | None:
         """What one of the own threads does that may hold a lock; None where it waits for one itself."""
         wait = thread.wait
         if wait.wait == RAN:
@@ -535,10 +488,6 @@ class WaitGraph:
         if end is None or end.via in ("unknown", "timer") or (end.via == "socket" and not end.pids):
             return None
         return End("thread", (pid,), end.detail) if end.via == "file" else end
-
-
-def _rank(wait: ThreadWait) -> int:
-    return _RANKS.index(wait.wait) if wait.wait in _RANKS else len(_RANKS)
 
 
 def children_of(proc: str, pid: int) -> list[int]:

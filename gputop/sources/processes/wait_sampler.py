@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from gputop.sources.processes.wait_graph import LEAST_THREADS, MOST_THREADS, NO_JOB, Job, SeenWait, WaitGraph
+from gputop.sources.processes.process_threads import LEAST_THREADS, MOST_THREADS
+from gputop.sources.processes.wait_graph import NO_JOB, Job, SeenWait, WaitGraph
 from gputop.sources.processes.wait_look import ThreadWait, WaitLook
 from gputop.sources.procfs import Descriptors, ProcessFiles
 from gputop.system.worker import Worker

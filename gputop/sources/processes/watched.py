@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -42,6 +43,8 @@ class ProcessReading(Struct, frozen=True):
     wait_pct: float | None
     main_run_pct: float | None
     main_wait_pct: float | None
+    children_pct: float | None
+    """CPU time of children that ended, percent of one core."""
     waiting_on: str | None
     rss_bytes: float
     read_bytes_per_s: float | None
@@ -50,8 +53,6 @@ class ProcessReading(Struct, frozen=True):
     unavailable: Mapping[str, str]
     wait_seen: ThreadWait | None = None
     """What the main thread waits for; None where it does not wait or that may not be known."""
-    children_pct: float | None = None
-    """CPU time of children that ended, percent of one core."""
 
 
 class _Counters(Struct):
@@ -71,29 +72,30 @@ class _Disk(Struct):
     reason: str | None = None
 
 
-class _Shares(Struct):
+class _Rates(NamedTuple):
     """CPU times between two readings in percent of one core; None where they were not measured."""
 
-    cpu: float | None = None
-    run: float | None = None
-    children: float | None = None
-    wait: float | None = None
-    main_run: float | None = None
-    main_wait: float | None = None
+    cpu_pct: float | None = None
+    run_pct: float | None = None
+    wait_pct: float | None = None
+    main_run_pct: float | None = None
+    main_wait_pct: float | None = None
+    children_pct: float | None = None
 
 
-def _shares(stat: Stat, main: tuple[int, int] | None, last: _Counters, elapsed: float) -> _Shares:
+def _rates(stat: Stat, main: tuple[int, int] | None, last: _Counters, elapsed: float) -> _Rates:
     """What the counters grew by since ``last``, ``elapsed`` seconds ago."""
     cpu = max(0.0, (stat.cpu_ticks - last.cpu_ticks) / TICKS_PER_S / elapsed * 100.0)
     children = max(0.0, (stat.children_ticks - last.children_ticks) / TICKS_PER_S / elapsed * 100.0)
     if main is None or last.main is None:
-        return _Shares(cpu, cpu, children)
+        return _Rates(cpu, cpu, children_pct=children)
     # The caller's clock and the kernel's differ by the time between the two reads: never above 100.
-    main_run = min(100.0, max(0.0, (main[0] - last.main[0]) / elapsed / 1e7))
-    main_wait = min(100.0, max(0.0, (main[1] - last.main[1]) / elapsed / 1e7))
+    main_run, main_wait = (
+        min(100.0, max(0.0, (new - old) / elapsed / 1e7)) for new, old in zip(main, last.main, strict=True)
+    )
     # ``stat`` counts all threads but in ticks of 10 ms; for one thread schedstat is the better number.
     run = main_run if stat.threads == 1 else max(main_run, cpu)
-    return _Shares(cpu, run, children, main_wait, main_run, main_wait)
+    return _Rates(cpu, run, main_wait, main_run, main_wait, children)
 
 
 class WatchedProcess:
@@ -182,24 +184,19 @@ class WatchedProcess:
         too_soon = 0.0 < elapsed < LEAST_WINDOW_S
         if not too_soon:
             self._last = _Counters(now, stat.cpu_ticks, main, stat.children_ticks)
-        shares = _Shares()
+        rates = _Rates()
         measured = last is not None and elapsed >= LEAST_WINDOW_S
         if last is None or not measured:
             reason = NEEDS_TWO if last is None or too_soon else CLOCK_STEPPED
-            for key in ("cpu_pct", "run_pct", "wait_pct", "main_run_pct", "main_wait_pct"):
-                missing.setdefault(key, reason)
+            missing = dict.fromkeys(_Rates._fields[:5], reason) | missing
         else:
-            shares = _shares(stat, main, last, elapsed)
+            rates = _rates(stat, main, last, elapsed)
             if main and last.main is None:
                 for key in ("wait_pct", "main_run_pct", "main_wait_pct"):
                     missing[key] = NEEDS_TWO
         reading = ProcessReading(
             stat,
-            shares.cpu,
-            shares.run,
-            shares.wait,
-            shares.main_run,
-            shares.main_wait,
+            *rates,
             waiting_on,
             float(stat.rss_pages * _PAGE_BYTES),
             disk.read_bytes_per_s,
@@ -207,7 +204,6 @@ class WatchedProcess:
             main[0] if main else None,
             missing or NOTHING_MISSING,
             self._wait if sleeps else SEEN_STOPPED if stat.state in STOPPED_STATES else None,
-            shares.children,
         )
         # Bytes counted before it fell asleep belong to the reading after that, so they must have been asked for since.
         settled = self._io_reason is not None or (

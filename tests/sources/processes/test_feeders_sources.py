@@ -128,7 +128,7 @@ def test_bytes_that_arrive_are_seen_on_real_sockets_and_not_those_of_a_parent() 
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         accepted, _ = server.accept()
         with accepted:
-            seen, me = Received("/proc"), os.getpid()
+            seen, me = Received("/proc", OtherEnds()), os.getpid()
             mine = held("/proc", me)
             assert mine is not None and client.fileno() and os.fstat(client.fileno()).st_ino in mine.sockets
             tables = tcp_tables().tcp
@@ -161,7 +161,7 @@ def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(mo
         "tcp_tables",
         lambda: SocketTables({i: TcpSocket(False, n, ends) for i, n in counts.items()}),
     )
-    seen = Received("/proc")
+    seen = Received("/proc", OtherEnds())
     for second in range(3):
         counts[1] += 50_000
         counts[2] += 9_000_000

@@ -12,8 +12,9 @@ from gputop.sources.cgroup import CgroupFolders
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes.collector import ProcessCollector
 from gputop.sources.processes.feed import FeedReading
-from gputop.sources.processes.member import TICKS_PER_S, Member, Threads
+from gputop.sources.processes.member import TICKS_PER_S, Member
 from gputop.sources.processes.process_facts import Facts, JobIdentity
+from gputop.sources.processes.process_threads import Threads
 from gputop.sources.processes.process_tree import EXITED, HIDDEN, OTHER_NAMESPACE, YOUNGER, ProcessPlace
 from gputop.sources.processes.watched import ProcessReading, WatchedProcess
 from gputop.sources.procfs import Descriptors, Stat

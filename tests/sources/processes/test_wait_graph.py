@@ -57,6 +57,7 @@ def sleep(*given):
     time.sleep(1000)
 """
 WITHIN_S = 30.0
+ANYBODY = "anybody"
 
 
 class Watched:
@@ -100,11 +101,12 @@ class Watched:
         raise AssertionError(f"never {wanted}, but {set(seen)}; {self.pids}")
 
     def until_instead(self, wait: str, by: str, who: str | None = None) -> None:
-        """Look until somebody does this at the end of the way, in its place."""
+        """Look until somebody does this at the end of the way, in its place; for ``ANYBODY`` whoever it is."""
         seen, end = [], time.monotonic() + WITHIN_S
         while time.monotonic() < end:
             found = self.look().instead
-            if found is not None and (found.wait, found.by, found.pid) == (wait, by, who and self.pids[who]):
+            does = found is not None and (found.wait, found.by) == (wait, by)
+            if does and (who == ANYBODY or found.pid == (who and self.pids[who])):
                 return
             seen.append(found)
             time.sleep(0.02)
@@ -336,12 +338,16 @@ lock.acquire()
 def locked():
     told.put(0)
     lock.acquire()
+def twice():
+    told.put(0)
+    for work in ("import time; time.sleep(2)", "while True: pass"):
+        subprocess.Popen([sys.executable, "-c", work], stdout=subprocess.PIPE).stdout.read()
 def served():
     told.put(0)
     serves.close()
     asks.recv(1)
 pids = {{}}
-for work in (piped, reads, runs, obeys, served, locked):
+for work in (twice, piped, reads, runs, obeys, served, locked):
     pids[work.__name__] = start(work)
     pids[work.__name__ + "_by"] = told.get()
 pids["server"] = start(lambda: asks.close() or sleep())
@@ -354,6 +360,10 @@ time.sleep(1000)
         def worker(name: str) -> Watched:
             return Watched(main.pids, main.pids[name], main.pid)
 
+        # The pipes that are remembered of a process do not hide the child behind a new one.
+        twice = worker("twice")
+        for does in ("sleep", "run"):
+            twice.until_instead(does, "child", ANYBODY)
         worker("piped").until_instead("run", "child", "piped_by")
         worker("runs").until_instead("run", "child", "runs_by")
         worker("reads").until_instead("network", "pipe")

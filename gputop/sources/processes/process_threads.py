@@ -1,0 +1,194 @@
+"""The other threads of a process: what they are by their names, what they use, and what they do at one look."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from gputop.sources.processes.loaders import (
+    is_host_thread,
+    is_nccl_thread,
+    is_pin_memory_thread,
+    thread_framework,
+    thread_loader,
+)
+from gputop.sources.processes.wait_look import BLOCKED, RAN, UNREAD, ThreadWait, WaitLook
+from gputop.sources.procfs import TICKS_PER_S, parse_schedstat, read_small
+
+# The threads of a GPU process: NCCL, pin-memory, and the pool of host threads that may feed it.
+#
+# Read every few seconds, not each tick: a process has hundreds of threads. Only names of new threads are read, and
+# only the few threads that are *not* in the pool are timed: the pool's time is the process's less theirs.
+
+_NS_PER_TICK = 1_000_000_000 // TICKS_PER_S
+
+MOST_NAMED = 512
+"""Thread names that one scan reads; with ten thousand threads each waits its turn."""
+
+
+class Threads(Struct, frozen=True):
+    """What is known of the threads of one process. ``pool_run_pct`` is None until two scans, or without schedstat."""
+
+    nccl: bool
+    pin_memory: bool
+    pool_threads: int
+    pool_run_pct: float | None
+    loader: str | None
+    framework: str | None = None
+
+
+class HostThreads:
+    """The threads of one process over time."""
+
+    __slots__ = ("_directory", "_last", "_main", "_names", "_settled", "feeder_tids")
+
+    def __init__(self, directory: str, pid: int) -> None:
+        self._directory = f"{directory}/task"
+        self._main = str(pid)
+        self._names: dict[str, str] = {}
+        self._settled: set[str] = set()
+        self._last: tuple[float, int, frozenset[str]] | None = None
+        self.feeder_tids: list[str] = []
+        """The threads that could prepare data, as of the last scan: the pool, and PyTorch's pin-memory thread."""
+
+    def scan(self, now: float, cpu_ticks: int, main_run_ns: int | None) -> Threads | None:
+        """The threads now; None when they cannot be listed.
+
+        ``cpu_ticks`` is the process's CPU time in clock ticks, ``main_run_ns`` the main thread's in nanoseconds.
+        """
+        try:
+            present = [tid for tid in os.listdir(self._directory) if tid != self._main]
+        except OSError:
+            return None
+        self._name(present)
+        names = self._names
+        self.feeder_tids = [
+            tid for tid in present if is_host_thread(name := names.get(tid, "")) or is_pin_memory_thread(name)
+        ]
+        # Before all others: where there is one, it is what a lock of the main thread is for.
+        self.feeder_tids.sort(key=lambda tid: not is_pin_memory_thread(names.get(tid, "")))
+        others = [tid for tid in present if not is_host_thread(names.get(tid, ""))]
+        return Threads(
+            nccl=any(is_nccl_thread(names[tid]) for tid in others),
+            pin_memory=any(is_pin_memory_thread(names[tid]) for tid in others),
+            pool_threads=len(present) - len(others),
+            pool_run_pct=self._pool_run(now, cpu_ticks, main_run_ns, others),
+            loader=thread_loader(names.values()),
+            framework=thread_framework(names.values()),
+        )
+
+    def _name(self, present: list[str]) -> None:
+        names = self._names
+        self._names = {}
+        budget = MOST_NAMED
+        for tid in present:
+            if tid in names and (budget <= 0 or tid in self._settled):
+                self._names[tid] = names[tid]
+                continue
+            if budget <= 0:
+                continue
+            budget -= 1
+            try:
+                name = read_small(f"{self._directory}/{tid}/comm").decode("utf-8", "replace").rstrip("\n")
+            except OSError:
+                continue
+            self._names[tid] = name
+            # A thread names itself after its start: its name is read in two scans and then kept.
+            if tid in names:
+                self._settled.add(tid)
+        self._settled &= self._names.keys()
+
+    def _pool_run(self, now: float, cpu_ticks: int, main_run_ns: int | None, others: list[str]) -> float | None:
+        if main_run_ns is None:
+            self._last = None
+            return None
+        pool_ns = cpu_ticks * _NS_PER_TICK - main_run_ns - sum(self._run_ns(tid) for tid in others)
+        last, self._last = self._last, (now, pool_ns, frozenset(others))
+        # If a thread were no longer subtracted, the pool would be charged with its whole life's time.
+        if last is None or now <= last[0] or last[2] != self._last[2]:
+            return None
+        return max(0.0, (pool_ns - last[1]) / (now - last[0]) / 1e7)
+
+    def _run_ns(self, tid: str) -> int:
+        try:
+            times = parse_schedstat(read_small(f"{self._directory}/{tid}/schedstat"))
+        except OSError:
+            return 0
+        return times[0] if times else 0
+
+
+# What the threads of a process do at one look. Two small reads a thread, so a caller says how many it may cost.
+
+MOST_THREADS = 24
+"""Threads that one look reads, of all processes together."""
+LEAST_THREADS = 4
+"""The same of one process, however many wait for threads of their own."""
+MOST_LISTED = 4096
+"""The most threads of one process that take turns; they stand for the rest."""
+FIRST = 2.0 / 3.0
+"""The part of the reads that goes to threads that were lately seen doing something; the rest takes turns over all."""
+DID_S = 10.0
+MOST_KNOWN = 4096
+_RANKS = (RAN, "disk", BLOCKED, "network", "socket", "queue", "sleep", "lock", "other", UNREAD)
+"""Of several, what one of them does counts before what another does, in this order."""
+_DOES = (RAN, "disk", BLOCKED, "network")
+"""What is work for the next batch."""
+
+
+def rank_of(wait: ThreadWait) -> int:
+    """Of several threads or processes, the lowest is the one that does most."""
+    return _RANKS.index(wait.wait) if wait.wait in _RANKS else len(_RANKS)
+
+
+class InnerThread(Struct, frozen=True):
+    """One of the other threads of a process at a look."""
+
+    tid: str
+    name: str
+    wait: ThreadWait
+
+
+class _Turn(Struct):
+    """Which threads of a process are read next, and which were lately seen doing something, and when."""
+
+    next: int = 0
+    did: dict[str, float] = {}
+
+
+class InnerThreads:
+    """Looks at the threads of processes, in turns where they are many. Used by one thread at a time."""
+
+    def __init__(self, proc: str, look: WaitLook) -> None:
+        self._proc = proc
+        self._look = look
+        self._turns: dict[int, _Turn] = {}
+
+    def look(self, now: float, pid: int, tids: Sequence[str] | None, limit: int) -> list[InnerThread]:
+        """What up to ``limit`` of these threads do, or of all but the main one: the first, those that lately did
+        something, others in turn."""
+        tids = self._listed(pid) if tids is None else tids
+        if len(self._turns) >= MOST_KNOWN:
+            self._turns.clear()
+        turn = self._turns.setdefault(pid, _Turn())
+        chosen = tids
+        if len(tids) > limit:
+            did = [tid for tid in tids if now - turn.did.get(tid, -DID_S) < DID_S][: int(FIRST * limit)]
+            begin = turn.next % len(tids)
+            turn.next = begin + limit - len(did)
+            chosen = list(dict.fromkeys((tids[0], *did, *tids[begin : turn.next])))
+        seen = []
+        for tid in chosen:
+            found = self._look.thread(now, pid, f"{self._proc}/{pid}/task/{tid}")
+            if found is not None:
+                seen.append(InnerThread(tid, found[0].comm.decode("utf-8", "replace"), found[1]))
+        turn.did = {tid: at for tid, at in turn.did.items() if now - at < DID_S}
+        turn.did.update((thread.tid, now) for thread in seen if thread.wait.wait in _DOES)
+        return seen
+
+    def _listed(self, pid: int) -> list[str]:
+        try:
+            return [tid for tid in os.listdir(f"{self._proc}/{pid}/task") if tid != str(pid)][:MOST_LISTED]
+        except OSError:
+            return []
