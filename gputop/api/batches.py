@@ -15,7 +15,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from gputop.api.watch import running_step_s
-from gputop.features.loader_bench.bench import MAX_MEMORY, Progress
+from gputop.features.loader_bench.bench import MAX_MEMORY, BenchRequest, Progress
 from gputop.features.loader_bench.bench import dataloader_bench as bench
 from gputop.features.loader_bench.bench_report import LoaderReport
 from gputop.model.quantity import error_words
@@ -203,15 +203,8 @@ def dataloader_bench(
     """
     if step_ms is None and (step_s := running_step_s()) is not None:
         step_ms = 1000.0 * step_s
-    return bench(
-        data,
-        batch_size=batch_size,
-        workers=workers,
-        step_ms=step_ms,
-        budget_s=budget_s,
-        max_memory=max_memory,
-        progress=progress,
-    )
+    counts = workers if isinstance(workers, (str, int)) else list(workers)
+    return bench(data, BenchRequest(batch_size, counts, step_ms, budget_s, max_memory), progress)
 
 
 def max_batch(

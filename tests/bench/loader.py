@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gputop.features.loader_bench.bench import dataloader_bench
+from gputop.features.loader_bench.bench import BenchRequest, dataloader_bench
 
 SAMPLE_S, BATCH = 0.001, 16
 MOST_OFF_PCT = 5.0
@@ -94,7 +94,7 @@ def by_hand_ms(data: Any, workers: int, seconds: float) -> float:
 
 def measured_ms(data: Any, workers: int) -> float:
     """What gputop says. Raises RuntimeError where it has no figure."""
-    (row,) = dataloader_bench(data, batch_size=BATCH, workers=[workers], budget_s=30.0).rows
+    (row,) = dataloader_bench(data, BenchRequest(BATCH, [workers], budget_s=30.0)).rows
     if row.batch_ms is None:
         raise RuntimeError(f"{workers} workers: {row.failed}")
     return row.batch_ms

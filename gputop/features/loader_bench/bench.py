@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+from msgspec import Struct
+
 from gputop.diagnosis.thresholds import NOTICED_WAIT
 from gputop.features.loader_bench.bench_child import Loadable, measured_row
 from gputop.features.loader_bench.bench_report import BenchRow, LoaderReport, LoaderSetting, Room, Shares
@@ -161,50 +163,41 @@ Progress = Callable[[float, str], None]
 """Called with the part of the budget that is spent, and what is being measured."""
 
 
-def dataloader_bench(
-    data: Any,
-    *,
-    batch_size: int | None = None,
-    workers: str | int | Iterable[int] = "auto",
-    step_ms: float | None = None,
-    budget_s: float = 60.0,
-    max_memory: float = MAX_MEMORY,
-    progress: Progress | None = None,
-) -> LoaderReport:
-    """Find the smallest DataLoader setting that keeps up.
-
-    ``data`` is a PyTorch Dataset or DataLoader. ``step_ms`` is how long the job's step takes: a batch must be there in
-    80 % of it, without workers in 5 %, since nothing is then loaded while the step runs. ``budget_s`` bounds the whole,
+class BenchRequest(Struct, frozen=True):
+    """What is to be measured. ``step_ms`` is how long the job's step takes: a batch must be there in 80 % of it, and
+    without workers in 5 %, since nothing is then loaded while the step runs. ``budget_s`` bounds the whole,
     ``max_memory`` the share of the free memory that a setting may take: one that takes more is ended.
+    """
+
+    batch_size: int | None = None
+    workers: str | int | list[int] = "auto"
+    step_ms: float | None = None
+    budget_s: float = 60.0
+    max_memory: float = MAX_MEMORY
+
+
+def dataloader_bench(data: Any, asked: BenchRequest, progress: Progress | None = None) -> LoaderReport:
+    """Find the smallest DataLoader setting that keeps up; ``data`` is a PyTorch Dataset or DataLoader.
+
     Raises TypeError for what cannot be loaded from, ValueError for arguments that make no sense.
     """
-    if budget_s <= 0.0 or not 0.0 < max_memory <= 1.0 or (step_ms is not None and step_ms <= 0.0):
+    is_no_step = asked.step_ms is not None and asked.step_ms <= 0.0
+    if asked.budget_s <= 0.0 or is_no_step or not 0.0 < asked.max_memory <= 1.0:
         raise ValueError("budget_s and step_ms must be above 0, max_memory above 0 and at most 1")
-    loadable = Loadable(data, batch_size)
-    room = room_here()
-    bench = _Bench(loadable, room, ENOUGH * step_ms if step_ms else None, budget_s, max_memory, progress)
-    bench.climb(worker_counts(workers, room.cores))
-    if workers == "auto":
+    bench = _Bench(Loadable(data, asked.batch_size), room_here(), asked, progress)
+    bench.climb(worker_counts(asked.workers, bench.room.cores))
+    if asked.workers == "auto":
         bench.refine()
-    return bench.report(step_ms)
+    return bench.report()
 
 
 class _Bench:
-    def __init__(
-        self,
-        loadable: Loadable,
-        room: Room,
-        need_ms: float | None,
-        budget_s: float,
-        max_memory: float,
-        progress: Progress | None,
-    ) -> None:
-        self.loadable, self.room, self.need_ms = loadable, room, need_ms
-        self.most_bytes = None if room.free_bytes is None else max_memory * room.free_bytes
-        self.progress = progress
+    def __init__(self, loadable: Loadable, room: Room, asked: BenchRequest, progress: Progress | None) -> None:
+        self.loadable, self.room, self.asked, self.progress = loadable, room, asked, progress
+        self.need_ms = ENOUGH * asked.step_ms if asked.step_ms else None
+        self.most_bytes = None if room.free_bytes is None else asked.max_memory * room.free_bytes
         self.rows: list[BenchRow] = []
         self.notes: list[str] = []
-        self.budget_s = budget_s
         self.begun = time.monotonic()
         self.method = "forkserver" if loadable.uses_cuda else "fork"
         if self.method != "fork":
@@ -218,7 +211,7 @@ class _Bench:
 
     @property
     def left_s(self) -> float:
-        return self.budget_s - (time.monotonic() - self.begun)
+        return self.asked.budget_s - (time.monotonic() - self.begun)
 
     def climb(self, counts: list[int]) -> None:
         """Measure these counts in order, until it is enough."""
@@ -245,10 +238,10 @@ class _Bench:
     def measure(self, setting: LoaderSetting) -> bool:
         """Measure one setting; False where the budget is spent."""
         if self.rows and self.left_s < LEAST_ROW_S:
-            self.notes.append(f"the budget of {self.budget_s:.0f} s was spent before {setting.name} workers")
+            self.notes.append(f"the budget of {self.asked.budget_s:.0f} s was spent before {setting.name} workers")
             return False
         if self.progress is not None:
-            self.progress(min(1.0, 1.0 - self.left_s / self.budget_s), f"{setting.name} workers")
+            self.progress(min(1.0, 1.0 - self.left_s / self.asked.budget_s), f"{setting.name} workers")
         limit_s = max(LEAST_ROW_S, min(MOST_ROW_S, self.left_s))
         self.rows.append(
             measured_row(
@@ -257,8 +250,9 @@ class _Bench:
         )
         return True
 
-    def report(self, step_ms: float | None) -> LoaderReport:
-        rows, best = self.rows, answer(self.rows, self.need_ms)
+    def report(self) -> LoaderReport:
+        rows, step_ms = self.rows, self.asked.step_ms
+        best = answer(rows, self.need_ms)
         crowded = self.room.is_crowded
         conclusion = conclusion_of(best, rows, step_ms, self.need_ms)
         if crowded:

@@ -35,12 +35,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     step_ms = None if args.step is None else 1000.0 * _step_s(args.step)
     if args.batch_size is not None and args.batch_size < 1:
         raise UsageError(f"--batch-size must be 1 or more, not {args.batch_size}")
+    from gputop.features.loader_bench.bench import BenchRequest
     from gputop.features.loader_bench.bench_report import loader_document
-    from gputop.features.loader_bench.user_function import BenchRequest, checked_name, measured
+    from gputop.features.loader_bench.user_function import checked_name, measured
 
-    request = BenchRequest(checked_name(args.function), args.batch_size, _counts(args.workers), step_ms, budget_s)
+    asked = BenchRequest(args.batch_size, _counts(args.workers), step_ms, budget_s)
     try:
-        report = measured(request)
+        report = measured(checked_name(args.function), asked)
     finally:
         show_progress("")
     if args.json:

@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from gputop.features.loader_bench.bench import LEAST_ROW_S, MOST_ROW_S, dataloader_bench
+from gputop.features.loader_bench.bench import LEAST_ROW_S, MOST_ROW_S, BenchRequest, dataloader_bench
 from gputop.features.loader_bench.bench_report import LoaderReport
 from gputop.model.quantity import error_words
 from gputop.model.source import UsageError
@@ -34,16 +35,6 @@ MOST_WORDS = 300
 _BAR = 24
 
 
-class BenchRequest(Struct, frozen=True):
-    """What the child is to do: as the arguments of ``dataloader_bench``."""
-
-    function: str
-    batch_size: int | None
-    workers: str | list[int]
-    step_ms: float | None
-    budget_s: float
-
-
 class _ChildMessage(Struct, frozen=True):
     """What the child says: that the function has returned, the report, or what is wrong."""
 
@@ -52,12 +43,12 @@ class _ChildMessage(Struct, frozen=True):
     report: LoaderReport | None = None
 
 
-def measured(job: BenchRequest) -> LoaderReport:
+def measured(function: str, asked: BenchRequest) -> LoaderReport:
     """The report on what the function makes. Raises UsageError for a function that gives nothing to measure, with the
     reason."""
     ours, theirs = Pipe(duplex=False)
     child = start(
-        users_python(__name__, str(theirs.fileno()), msgspec.json.encode(job).decode()),
+        users_python(__name__, str(theirs.fileno()), function, msgspec.json.encode(asked).decode()),
         the_users(),
         # What the function prints is for people, and stdout may be JSON.
         stdout=2 if sys.stderr is not None else NOTHING,
@@ -66,16 +57,16 @@ def measured(job: BenchRequest) -> LoaderReport:
     )
     theirs.close()
     try:
-        return _followed(ours, child, job)
+        return _followed(ours, child, function, asked.budget_s)
     finally:
         # With the threads and forks that the function has left behind.
         end(child)
         ours.close()
 
 
-def _followed(ours: Connection, child: Child, job: BenchRequest) -> LoaderReport:
+def _followed(ours: Connection, child: Child, function: str, budget_s: float) -> LoaderReport:
     begun = time.monotonic()
-    until, is_made = begun + job.budget_s, False
+    until, is_made = begun + budget_s, False
     while time.monotonic() < until:
         # Not the pipe alone: what the function has forked may hold it open.
         has_ended = child.poll() is not None
@@ -86,17 +77,17 @@ def _followed(ours: Connection, child: Child, job: BenchRequest) -> LoaderReport
                 continue
             message = msgspec.msgpack.decode(ours.recv_bytes(), type=_ChildMessage)
         except (EOFError, OSError, msgspec.MsgspecError, RecursionError):
-            raise UsageError(f"{job.function}: {_how_it_ended(child)}") from None
+            raise UsageError(f"{function}: {_how_it_ended(child)}") from None
         if message.kind == "made":
-            is_made, until = True, begun + job.budget_s + LATE_S
+            is_made, until = True, begun + budget_s + LATE_S
         elif message.kind == "wrong":
             raise UsageError(message.words)
         elif message.report is not None:
             return message.report
     if is_made:
-        raise UsageError(f"{job.function}: no answer {LATE_S:.0f} s after the budget of {job.budget_s:g} s")
+        raise UsageError(f"{function}: no answer {LATE_S:.0f} s after the budget of {budget_s:g} s")
     raise UsageError(
-        f"{job.function}() has not returned within the budget of {job.budget_s:g} s: make less in it, or give more "
+        f"{function}() has not returned within the budget of {budget_s:g} s: make less in it, or give more "
         "with --budget"
     )
 
@@ -116,24 +107,18 @@ def main() -> None:
     def tell(message: _ChildMessage) -> None:
         theirs.send_bytes(msgspec.msgpack.encode(message))
 
-    job = msgspec.json.decode(sys.argv[2], type=BenchRequest)
+    function, asked = sys.argv[2], msgspec.json.decode(sys.argv[3], type=BenchRequest)
     begun = time.monotonic()
     try:
-        made = _made(job.function)
+        made = _made(function)
         tell(_ChildMessage("made"))
-        report = dataloader_bench(
-            made,
-            batch_size=job.batch_size,
-            workers=job.workers,
-            step_ms=job.step_ms,
-            budget_s=max(1.0, job.budget_s - (time.monotonic() - begun)),
-            progress=_draw,
-        )
+        left_s = max(1.0, asked.budget_s - (time.monotonic() - begun))
+        report = dataloader_bench(made, replace(asked, budget_s=left_s), _draw)
         tell(_ChildMessage("report", report=report))
     except UsageError as error:
         tell(_ChildMessage("wrong", str(error)))
     except BaseException as error:  # noqa: BLE001 — somebody else's code: whatever it raises is the answer
-        tell(_ChildMessage("wrong", f"{job.function}: {error_words(error)[:MOST_WORDS]}"))
+        tell(_ChildMessage("wrong", f"{function}: {error_words(error)[:MOST_WORDS]}"))
     finally:
         with suppress(Exception):
             sys.stdout.flush()
@@ -148,14 +133,14 @@ def _draw(part: float, doing: str) -> None:
 
 def _made(text: str) -> Any:
     """What the function makes. Raises UsageError."""
-    made = function(text)
+    made = imported(text)
     try:
         return made()
     except BaseException as error:
         raise UsageError(f"{text}() raised {error_words(error)[:MOST_WORDS]}") from error
 
 
-def function(text: str) -> Callable[[], Any]:
+def imported(text: str) -> Callable[[], Any]:
     """The function that MODULE:FUNCTION names, imported from here or from the path. Raises UsageError."""
     module, _, name = checked_name(text).partition(":")
     sys.path.insert(0, os.getcwd())
