@@ -24,9 +24,7 @@ from gputop.model.snapshot import ProcessSample
 from gputop.model.source import CLOSE_S, SourceError
 from gputop.monitor import Monitor
 from gputop.report.job_report import report_recording
-from tests.support.watched import GIB, NOW, Scripted, Watched, snapshot, watched_alone
-
-alone = pytest.fixture(autouse=True)(watched_alone)
+from tests.support.watched import GIB, NOW, Scripted, Watched, snapshot
 
 
 def test_the_public_names_and_their_arguments_stay() -> None:

@@ -16,9 +16,7 @@ from gputop.api.loggers import FrameMeans
 from gputop.api.step_clock import BatchWait, EndedSteps, StepClock, StepTail, row_of
 from gputop.api.step_phases import _OPTIMIZERS, TorchHook
 from gputop.model.snapshot import HostSample
-from tests.support.watched import NOW, Scripted, Watched, snapshot, watched_alone
-
-alone = pytest.fixture(autouse=True)(watched_alone)
+from tests.support.watched import NOW, Scripted, Watched, snapshot
 
 
 def test_a_rank_that_does_not_sample_counts_its_steps_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,16 +11,8 @@ import pytest
 import gputop
 from gputop.api.watch_options import LOADER_WORKER, NO_RANK, role_of, unwatched_child
 from gputop.model.source import SourceError
-from tests.support.watched import NOW, Scripted, Watched, snapshot, watched_alone
-
-alone = pytest.fixture(autouse=True)(watched_alone)
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30.0
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.002)
-    assert is_so()
+from tests.support.waiting import until
+from tests.support.watched import NOW, Scripted, Watched, snapshot
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), pytest.fail.Exception("no")])
@@ -39,7 +30,7 @@ def test_whatever_is_raised_on_the_watchs_own_thread_stays_there(
         for i in range(3):
             source.waiting.append(snapshot(NOW + i))
             source.notify()
-            _until(lambda i=i: w.latest is not None and w.latest.snapshot.t >= NOW + i)  # type: ignore[misc]
+            until(lambda i=i: w.latest is not None and w.latest.snapshot.t >= NOW + i)  # type: ignore[misc]
         assert w.available and w.reason is None
     assert caplog.text.count("on_frame raised") == 1
 
@@ -51,7 +42,7 @@ def test_a_watch_whose_thread_has_ended_does_not_say_that_it_measures() -> None:
         assert w.available
         watched.source.poll = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
         watched.source.notify()
-        _until(lambda: not w.available)
+        until(lambda: not w.available)
         assert w.reason == "watching has failed: ZeroDivisionError: division by zero"
     assert w.summary().available, "it has measured"
 

@@ -23,9 +23,8 @@ from gputop.model.steps import StepRow
 from gputop.monitor import Monitor
 from gputop.recording.writer import RecordingWriter
 from gputop.report.job_report import ReportBuilder
-from tests.support.watched import NOW, Scripted, Watched, snapshot, watched_alone
+from tests.support.watched import NOW, Scripted, Watched, snapshot
 
-alone = pytest.fixture(autouse=True)(watched_alone)
 H100 = "NVIDIA H100 80GB HBM3"
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.support.waiting import has_ended, until
 
 ROOT = Path(__file__).parents[3]
 MADE = """
@@ -96,25 +97,10 @@ def test_the_users_function_has_no_more_time_than_the_budget(folder: Path, name:
     assert (code, out, errors.count("\n")) == (2, "", 1)
     assert f"has not returned within the budget of {budget} s" in errors
     if name == "sleeps":
-        assert not _is_alive(folder)
+        until(lambda: has_ended(int((folder / "pid").read_text())))
 
 
 def test_threads_and_forks_of_the_users_function_end_with_the_command(folder: Path) -> None:
     code, _, errors = _loader(folder, "leaves")
     assert code == 2 and "int is neither a dataset nor a DataLoader" in errors
-    assert not _is_alive(folder)
-
-
-def _is_alive(folder: Path) -> bool:
-    """Whether the process that wrote its number still runs; one that was killed may take a moment to go."""
-    pid = (folder / "pid").read_text()
-    deadline = time.monotonic() + 30.0
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return False
-        if state in "ZX":
-            return False
-        time.sleep(0.05)
-    return True
+    until(lambda: has_ended(int((folder / "pid").read_text())))

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from gputop.features.traces.timeline import CAUSES as IDLE_CAUSES
 from gputop.recording.writer import RecordingWriter
 from tests.support.command import trace_said
 from tests.support.recording_frames import frame
+from tests.support.spoiled import checked_page
 from tests.support.synthetic_trace import BASE_NS, CAUSES, TraceMaker, planted, written
 
 NASTY = 'x\x1b[31m<script>alert(1)</script>"\u202e&'
@@ -81,34 +81,6 @@ def test_json_has_every_key_of_the_schema_and_its_shares_sum_to_100(
     assert gpu["best_case_step_ms"] == pytest.approx(12.0, abs=0.1)
 
 
-class Checker(HTMLParser):
-    """Fails on a page that is not well nested, runs something or loads something."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.text: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag not in ("script", "iframe", "object", "embed", "link", "img", "base", "form")
-        assert not any(name.startswith("on") or name in ("src", "href", "action") for name, _ in attrs)
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text.append(data)
-
-
-def checked(page: str) -> str:
-    checker = Checker()
-    checker.feed(page)
-    assert not checker.open
-    return " ".join(checker.text)
-
-
 def test_a_text_in_a_file_is_drawn_the_same_from_every_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,7 +102,7 @@ def test_the_page_is_one_file_without_scripts_that_says_what_the_text_says(
     assert (status, text) == (1, f"gputop: wrote {target}\n")
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     page = target.read_text(encoding="utf-8")
-    said = checked(page)
+    said = checked_page(page)
     for words in ("MAIN PROCESS", "DataLoader(num_workers=4–8)", "data loading 40.0 %", "aten::stack", "add_kernel"):
         assert words in said
     assert (
@@ -158,7 +130,7 @@ def test_what_a_trace_says_reaches_neither_terminal_nor_page_unescaped(
     assert "\x1b" not in text and "\u202e" not in text
     _, page = trace_said(capsys, path, "--html")
     assert "<script" not in page and "<b>" not in page.replace("<b>3", "").partition("<body>")[0] and "\x1b" not in page
-    checked(page)
+    checked_page(page)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +224,7 @@ def test_before_and_after(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     status, text = trace_said(capsys, "--compare", after, before, "--json", "--fail-on", "yellow")
     data = json.loads(text)
     assert (status, data["kind"], data["after"]["verdict"]) == (1, "trace_comparison", "main_process")
-    assert "before" in checked(trace_said(capsys, "--compare", before, after, "--html")[1]).lower()
+    assert "before" in checked_page(trace_said(capsys, "--compare", before, after, "--html")[1]).lower()
 
 
 def steps_of(length_us: int, gpu: str = "NVIDIA A100-SXM4-80GB") -> dict[str, Any]:
@@ -303,7 +275,7 @@ def test_a_recording_of_the_same_time_stands_beside_the_trace(
     assert said in trace_said(capsys, str(path), "--with", recording)[1]
     data = json.loads(trace_said(capsys, str(path), "--with", recording, "--json")[1])
     assert bool(data["recordings"][0]["gpus"]) == (later_s < 0)
-    checked(trace_said(capsys, str(path), "--with", recording, "--html")[1])
+    checked_page(trace_said(capsys, str(path), "--with", recording, "--html")[1])
 
 
 def long_trace() -> dict[str, Any]:

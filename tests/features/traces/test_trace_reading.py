@@ -20,6 +20,7 @@ from gputop.features.traces.columns import Trace, TraceError
 from gputop.features.traces.trace_analysis import analyse
 from gputop.features.traces.trace_ranks import read_trace
 from tests.support.command import trace_said
+from tests.support.spoiled import spoil
 from tests.support.synthetic_trace import planted
 
 
@@ -293,16 +294,7 @@ def test_an_event_without_arguments_and_a_damaged_one_beside_collectives_cost_no
     assert len(trace.collectives) == len([event for event in kernels[:-1] if "nccl" in event["name"]])
 
 
-def spoil(data: Any, draw: random.Random) -> None:
-    """Put something else into the place of one value, anywhere in nested lists and dictionaries."""
-    other = (None, -1, 1 << 70, 1e300, "x" * 3000, [], {}, [1], {"a": 1}, True, "\x1b[31m", "kernel", "cuda_runtime")
-    key = draw.choice(list(data) if isinstance(data, dict) else range(len(data)))
-    if isinstance(data[key], (dict, list)) and data[key] and draw.random() < 0.8:
-        spoil(data[key], draw)
-    elif isinstance(data, dict) and draw.random() < 0.2:
-        del data[key]
-    else:
-        data[key] = draw.choice(other)
+WRONG = (None, -1, 1 << 70, 1e300, "x" * 3000, [], {}, [1], {"a": 1}, True, "\x1b[31m", "kernel", "cuda_runtime")
 
 
 def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(
@@ -313,7 +305,7 @@ def test_values_of_every_wrong_kind_end_in_a_report_or_in_one_line(
     for _ in range(12):
         document = json.loads(draw.choice(bases))
         for _ in range(draw.randrange(1, 30)):
-            spoil(document["traceEvents"], draw)
+            spoil(document["traceEvents"], draw, WRONG)
         (tmp_path / "t.json").write_text(json.dumps(document))
         status, text = trace_said(capsys, str(tmp_path / "t.json"))
         assert status in (0, 1) or (status == 2 and text.count("\n") == 1), text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from gputop.features.web.page_server import FILES, MOST_VIEWERS, Screen, Server 
 from gputop.features.web.serve_command import listening  # noqa: E402
 from gputop.features.web.viewer import Size, Viewer  # noqa: E402
 from gputop.system.children import ours  # noqa: E402
+from tests.support.waiting import has_ended  # noqa: E402
 
 KEY = "the key"
 
@@ -55,7 +55,7 @@ async def test_a_process_that_does_not_leave_is_killed(monkeypatch: pytest.Monke
     monkeypatch.setattr(viewer_module, "LEAVE_S", 0.1)
     viewer = await _viewer("trap '' TERM INT HUP; exec sleep 60")
     await viewer.leave()
-    assert not _is_alive(viewer.pid)
+    assert has_ended(viewer.pid)
 
 
 async def test_a_failure_is_one_line_without_control_characters() -> None:
@@ -75,14 +75,6 @@ async def test_keys_that_a_hanging_screen_cannot_take_are_dropped() -> None:
     assert viewer._process.stdin is not None
     assert viewer._process.stdin.transport.get_write_buffer_size() < 200_000
     await viewer.end()
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and that nobody has asked for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 # -- the server, with screens that hang --------------------------------------------------------------------------------
@@ -182,7 +174,7 @@ async def test_a_place_is_free_when_its_browser_has_left(running: Running) -> No
     await sockets[0].close()
     while running.server._places == MOST_VIEWERS:
         await asyncio.sleep(0.01)
-    assert not all(map(_is_alive, pids))
+    assert any(map(has_ended, pids))
     assert (await (await running.opened()).receive(timeout=60)).data == b"hello"
 
 
@@ -208,7 +200,7 @@ async def test_with_the_server_all_processes_end(running: Running) -> None:
     stopping = asyncio.create_task(running.server.stop())
     assert (await _closing(sockets[0]))[0] == 1001
     await stopping
-    assert not [pid for pid in pids if _is_alive(pid)]
+    assert all(map(has_ended, pids))
 
 
 async def test_nothing_is_kept_in_a_cookie(running: Running) -> None:
