@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +32,8 @@ from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
 from gputop.features.fleet.watch_thread import FleetWatch
 from gputop.model.source import UsageError
 from tests.support.scripted_engine import JSON, ScriptedEngine, answers, names, vector
-from tests.support.scripted_engine import engine as scripted
 
-
-@pytest.fixture
-def engine() -> Iterator[ScriptedEngine]:
-    with scripted() as server:
-        yield server
-
-
+Asked = Callable[..., PrometheusFleet]
 DEEP = b'{"status":"success","data":{"resultType":"%s","result":' + b"[" * 500_000 + b"]" * 500_000 + b"}}"
 REFUSALS = [
     ((401, {}, b"no"), "401, not allowed: give a token"),
@@ -145,9 +138,11 @@ def test_no_gpu_metrics_names_what_was_looked_for(engine: ScriptedEngine, capsys
     assert "DCGM_FI_DEV_GPU_UTIL" in err
 
 
-def test_names_without_values_of_late_say_so_and_a_gpu_that_comes_is_found(engine: ScriptedEngine) -> None:
+def test_names_without_values_of_late_say_so_and_a_gpu_that_comes_is_found(
+    engine: ScriptedEngine, asked: Asked
+) -> None:
     engine.answer = lambda query: names("DCGM_FI_DEV_GPU_UTIL") if "__name__" in query else vector()
-    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    fleet = asked(engine.url)
     with pytest.raises(FleetError, match="older than a day: does anything scrape"):
         fleet.ask()
     lost = {("node-002", "7")}
@@ -155,7 +150,6 @@ def test_names_without_values_of_late_say_so_and_a_gpu_that_comes_is_found(engin
     assert len(fleet.ask().gpus) == 15
     lost.clear()
     assert [len(fleet.ask().gpus) for _ in range(5)][-1] == 16
-    fleet.close()
 
 
 def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
@@ -177,23 +171,22 @@ def test_questions_are_posted_with_a_limit_gzip_and_the_header_of_the_file(
     assert "s3cret" not in repr(address_of(engine.url, {}, header_file=str(secret)))
 
 
-def test_an_engine_whose_clock_is_off_is_told_and_does_no_harm(engine: ScriptedEngine) -> None:
+def test_an_engine_whose_clock_is_off_is_told_and_does_no_harm(engine: ScriptedEngine, asked: Asked) -> None:
     engine.answer = answers(SimulatedFleet(3), skew_s=7200.0)
-    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    fleet = asked(engine.url)
     read = fleet.ask()
-    fleet.close()
     assert "7200 s ahead of this machine's" in " ".join(read.problems)
     assert read.age_s == 3.0 and read.t == STARTED + 7200.0 and len(read.gpus) == 24
     assert all("time" not in form for _, form, _ in engine.asked) and len(engine.asked) <= 10
 
 
 def test_states_are_those_of_the_planted_fleet_and_a_failing_question_is_named_beside_them(
-    engine: ScriptedEngine,
+    engine: ScriptedEngine, asked: Asked
 ) -> None:
     simulated = SimulatedFleet(12)
     whole = answers(simulated)
     engine.answer = lambda query: (500, {}, b"out of memory") if "up[" in query else whole(query)
-    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    fleet = asked(engine.url)
     frame = fleet_frame(fleet.ask())
     wanted = {
         (gpu.read.host, gpu.read.gpu): gpu.state
@@ -206,10 +199,12 @@ def test_states_are_those_of_the_planted_fleet_and_a_failing_question_is_named_b
     assert any("500" in problem for problem in frame.problems)
 
 
-def test_a_host_is_down_after_two_failed_scrapes_keeps_its_last_values_and_comes_back(engine: ScriptedEngine) -> None:
+def test_a_host_is_down_after_two_failed_scrapes_keeps_its_last_values_and_comes_back(
+    engine: ScriptedEngine, asked: Asked
+) -> None:
     up = {"node-001": 1.0}
     engine.answer = answers(SimulatedFleet(3), up=up)
-    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    fleet = asked(engine.url)
     once = fleet.ask()
     assert not once.down, "one failed scrape says nothing"
     up["node-001"] = 0.0
@@ -218,16 +213,15 @@ def test_a_host_is_down_after_two_failed_scrapes_keeps_its_last_values_and_comes
     assert [gpu.util_pct for gpu in twice.read.gpus] == [gpu.util_pct for gpu in once.gpus]
     up.clear()
     assert not fleet.ask().down
-    fleet.close()
 
 
 def test_a_gpu_that_vanishes_from_a_host_that_answers_is_lost_and_known_for_a_day(
-    engine: ScriptedEngine,
+    engine: ScriptedEngine, asked: Asked
 ) -> None:
     lost: set[tuple[str, str]] = set()
     engine.answer = answers(SimulatedFleet(2), lost=lost)
     now = [STARTED]
-    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: now[0])
+    fleet = asked(engine.url, lambda: now[0])
     assert fleet_frame(fleet.ask()).counts["lost"] == 0
     lost.add(("node-001", "3"))
     frames = [fleet_frame(fleet.ask()) for _ in range(5)]
@@ -238,21 +232,21 @@ def test_a_gpu_that_vanishes_from_a_host_that_answers_is_lost_and_known_for_a_da
     now[0] += 500.0
     frames = [fleet_frame(fleet.ask()) for _ in range(5)]
     assert frames[-1].counts["lost"] == 0 and len(frames[-1].read.gpus) == 15
-    fleet.close()
 
 
-def test_every_question_has_its_turn_within_two_refreshes_and_none_asks_more_than_ten(engine: ScriptedEngine) -> None:
+def test_every_question_has_its_turn_within_two_refreshes_and_none_asks_more_than_ten(
+    engine: ScriptedEngine, asked: Asked
+) -> None:
     whole = answers(SimulatedFleet(2))
     names_there = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED")
     engine.answer = lambda query: names(*names_there) if "__name__" in query else whole(query)
-    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    fleet = asked(engine.url)
     rounds = []
     for _ in range(5):
         before = len(engine.asked)
         fleet.ask()
         rounds.append(" ".join(form["query"][0] for _, form, _ in engine.asked[before:]))
         assert len(engine.asked) - before <= 9, "and one look at the index"
-    fleet.close()
     always = ("avg_over_time(DCGM_FI_DEV_GPU_UTIL", "avg_over_time(DCGM_FI_PROF_SM_ACTIVE", "max_over_time(up")
     assert all(word in text for text in rounds for word in always)
     for word in (
@@ -265,21 +259,6 @@ def test_every_question_has_its_turn_within_two_refreshes_and_none_asks_more_tha
         assert asked[0] and asked[1] != asked[2] and asked[1:3] == asked[3:5], word
     assert "modelName" in rounds[0] and "modelName" in rounds[4] and "modelName" not in "".join(rounds[2:4])
     assert ["offset 24h" in text for text in rounds] == [False, True, False, False, False], "after the first picture"
-
-
-def test_an_engine_that_comes_back_is_asked_again_and_meanwhile_the_old_frame_stays(engine: ScriptedEngine) -> None:
-    engine.answer = answers(SimulatedFleet(2))
-    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
-    watch = FleetWatch(fleet)
-    watch._guarded(lambda: watch._refresh(None))
-    assert watch.shown.frame is not None and watch.shown.error is None
-    kept, engine.answer = watch.shown.frame, (503, {}, b"starting")
-    watch._guarded(lambda: watch._refresh(None))
-    assert watch.shown.frame is kept and "503" in str(watch.shown.error)
-    engine.answer = answers(SimulatedFleet(2))
-    watch._guarded(lambda: watch._refresh(None))
-    assert watch.shown.error is None
-    fleet.close()
 
 
 def test_whatever_an_answer_does_the_thread_shows_it_and_asks_again(engine: ScriptedEngine) -> None:
@@ -314,7 +293,7 @@ def test_whatever_an_answer_does_the_thread_shows_it_and_asks_again(engine: Scri
 
 @pytest.mark.parametrize("value", ["-1e308", "1e308", "-5", "5000", "NaN", "+Inf"])
 def test_a_value_that_cannot_be_is_not_measured_and_the_screen_draws_the_rest(
-    engine: ScriptedEngine, value: str
+    engine: ScriptedEngine, value: str, asked: Asked
 ) -> None:
     good = answers(SimulatedFleet(3))
 
@@ -327,22 +306,13 @@ def test_a_value_that_cannot_be_is_not_measured_and_the_screen_draws_the_rest(
         return status, headers, gzip.compress(json.dumps(data).encode())
 
     engine.answer = answer
-    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
+    fleet = asked(engine.url)
     frame = fleet_frame(fleet.ask())
-    fleet.close()
     odd = next(gpu for host in frame.hosts for gpu in host.gpus if (gpu.read.host, gpu.read.gpu) == ("node-001", "0"))
     assert odd.read.util_pct is None and odd.read.sm_active_pct is None and odd.state == "unmeasured"
     assert sum(gpu.read.util_pct is not None for host in frame.hosts for gpu in host.gpus) == 23
     for panel in ("hosts", "jobs", "host"):
         assert len(fleet_screen(frame, FleetView(panel=panel, host="node-001"), 120, 36).rows) == 36
-
-
-def test_a_fleet_that_never_answered_is_an_error_and_no_empty_screen(engine: ScriptedEngine) -> None:
-    engine.answer = (404, {}, b"")
-    fleet = PrometheusFleet(Client(address_of(engine.url, {})), "x", "", lambda: STARTED)
-    with pytest.raises(FleetError, match="404"):
-        fleet.ask()
-    fleet.close()
 
 
 def test_the_command_without_an_address_says_how_to_give_one(
@@ -366,11 +336,12 @@ def test_only_who_asks_an_engine_needs_the_client_s_library(tmp_path: Path) -> N
     (tmp_path / "httpcore.py").write_text("raise ImportError('not installed')")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path(__file__).parents[3]}"}
 
-    def ran(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "gputop", *words]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-
-    assert ran("help", "options").returncode == 0
-    asked = ran("fleet", "diagnose", "--prom", "http://127.0.0.1:9")
+    code = (
+        "from gputop.cli import main\n"
+        "assert main(['help', 'options']) == 0\n"
+        "raise SystemExit(main(['fleet', 'diagnose', '--prom', 'http://127.0.0.1:9']))"
+    )
+    command = [sys.executable, "-c", code]
+    asked = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert asked.returncode == 2 and "the fleet's client needs httpcore: pip install" in asked.stderr
     assert asked.stderr.count("\n") == 1

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from gputop.features.fleet.address import address_of
 from gputop.features.fleet.client import Client, PromQuery, QueryError
 from gputop.features.fleet.fleet_frame import fleet_frame
 from gputop.features.fleet.prometheus import PrometheusFleet
-from gputop.features.fleet.simulated_fleet import STARTED, SimulatedFleet
+from gputop.features.fleet.simulated_fleet import SimulatedFleet
 from tests.support.scripted_engine import JSON, Answer, ScriptedEngine, answers
-from tests.support.scripted_engine import engine as scripted
 
+Asked = Callable[..., PrometheusFleet]
 THANOS_DOWN = (
     'receive series from Addr: 10.0.3.7:10901 LabelSets: {cluster="b"} MinTime: 1762990000000 MaxTime: '
     "9223372036854775807: rpc error: code = Unavailable desc = connection error"
@@ -34,12 +32,6 @@ MIMIR_LIMIT = (
 )
 
 
-@pytest.fixture
-def engine() -> Iterator[ScriptedEngine]:
-    with scripted() as server:
-        yield server
-
-
 def _beside(answer: Answer, **more: object) -> Answer:
     """The answer with further fields beside its data."""
     status, headers, body = answer
@@ -49,25 +41,21 @@ def _beside(answer: Answer, **more: object) -> Answer:
     return status, headers, gzip.compress(text) if packed else text
 
 
-def _fleet(engine: ScriptedEngine, header_file: Path | None = None) -> PrometheusFleet:
-    address = address_of(engine.url, {}, header_file=None if header_file is None else str(header_file))
-    return PrometheusFleet(Client(address), "x", "", lambda: STARTED)
-
-
 def test_a_store_of_thanos_that_does_not_answer_is_told_once_beside_what_the_others_have(
-    engine: ScriptedEngine,
+    engine: ScriptedEngine, asked: Asked
 ) -> None:
     whole = answers(SimulatedFleet(4))
     engine.answer = lambda query: _beside(whole(query), warnings=[THANOS_DOWN], infos=["PromQL info: a counter?"])
-    fleet = _fleet(engine)
+    fleet = asked(engine.url)
     frame = fleet_frame(fleet.ask())
-    fleet.close()
     told = [problem for problem in frame.problems if "warns" in problem]
     assert len(told) == 1 and told[0].startswith("the engine warns: receive series from Addr: 10.0.3.7:10901")
     assert sum(frame.counts.values()) == 32 and not any("info" in problem for problem in frame.problems)
 
 
-def test_mimir_wants_a_tenant_and_gets_it_from_the_header_file(engine: ScriptedEngine, tmp_path: Path) -> None:
+def test_mimir_wants_a_tenant_and_gets_it_from_the_header_file(
+    engine: ScriptedEngine, tmp_path: Path, asked: Asked
+) -> None:
     engine.answer = (401, {"Content-Type": "text/plain; charset=utf-8"}, b"no org id\n")
     client = Client(address_of(engine.url + "/prometheus", {}))
     (error,) = client.ask([PromQuery("up")])
@@ -77,38 +65,17 @@ def test_mimir_wants_a_tenant_and_gets_it_from_the_header_file(engine: ScriptedE
     tenant.write_text("X-Scope-OrgID: team-a\n")
     tenant.chmod(0o600)
     engine.answer = answers(SimulatedFleet(2))
-    fleet = _fleet(engine, tenant)
+    fleet = asked(engine.url, header_file=str(tenant))
     assert len(fleet.ask().gpus) == 16
-    fleet.close()
     assert {headers.get("X-Scope-OrgID") for path, _, headers in engine.asked if path == "/api/v1/query"} == {"team-a"}
 
 
-def test_a_limit_of_mimir_is_one_line_that_says_how_to_stay_below_it(engine: ScriptedEngine) -> None:
+def test_a_limit_of_mimir_is_one_line_that_says_how_to_stay_below_it(engine: ScriptedEngine, asked: Asked) -> None:
     whole = answers(SimulatedFleet(2))
     limit = json.dumps({"status": "error", "errorType": "execution", "error": MIMIR_LIMIT}).encode()
     engine.answer = lambda query: (422, JSON, limit) if "quantile" in query else whole(query)
-    fleet = _fleet(engine)
+    fleet = asked(engine.url)
     fleet.settle()
     (problem, *others) = fleet.ask().problems
-    fleet.close()
     assert "err-mimir-max-series-per-query" in problem and "narrow it by --select (" in problem and not others
     assert problem.isprintable() and len(problem) < 480
-
-
-def test_metrics_of_names_and_values_that_are_odd_are_left_out_and_no_others(engine: ScriptedEngine) -> None:
-    whole = answers(SimulatedFleet(2))
-
-    def answer(query: str) -> Answer:
-        status, headers, body = whole(query)
-        data = json.loads(gzip.decompress(body)) if headers.get("Content-Encoding") else json.loads(body)
-        if isinstance(data["data"], dict) and "SM_ACTIVE" in query:
-            rows = data["data"]["result"]
-            rows[0]["value"][1], rows[1]["value"][1], rows[2]["value"][1] = "NaN", "+Inf", "140737488355328"
-            rows.append({"metric": {"instance": "elsewhere:1", "gpu": "0"}, "value": [STARTED, "0.5"]})
-        return status, {**headers, "Content-Encoding": "gzip"}, gzip.compress(json.dumps(data).encode())
-
-    engine.answer = answer
-    fleet = _fleet(engine)
-    reads = fleet.ask().gpus
-    fleet.close()
-    assert [read.sm_active_pct is None for read in reads] == [True] * 3 + [False] * 13

@@ -121,7 +121,7 @@ def test_what_a_node_counts_as_lost_is_what_is_lost_whatever_its_state() -> None
 
 def test_a_host_whose_gpus_have_other_names_on_every_page_is_not_remembered_whole() -> None:
     host = SeenHost("a")
-    for number in range(300):
+    for number in range(100):
         line = f'gputop_gpu_utilization_ratio{{gpu="{number}",uuid="GPU-{number}"}} 0.9'
         assert host.take(page(UP, line), float(number))
     assert len(host.gpus) == len(host._known) == 65 and host.gpus[-1].is_lost

@@ -16,7 +16,7 @@ from gputop.features.fleet.simulated_fleet import STARTED
 from gputop.model.redaction import Redactor
 from tests.support.held import held, too_large
 
-HOSTS, NEW, REFRESHES = 10, 8, 149
+HOSTS, NEW, REFRESHES = 20, 18, 61
 """Hosts at a time; how many of them have another name at the next refresh."""
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from gputop.features.fleet.fleet_app import FleetApp
 from gputop.features.fleet.fleet_frame import FleetFrame, Gpu, fleet_frame
-from gputop.features.fleet.fleet_reading import FiringAlert, FleetError, FleetReading, GpuReading, JobName
+from gputop.features.fleet.fleet_reading import FleetError, FleetReading, GpuReading
 from gputop.features.fleet.fleet_rows import cell_spans, ticket_text
 from gputop.features.fleet.fleet_screen import fleet_screen, help_rows, summary
 from gputop.features.fleet.fleet_view import (
@@ -183,22 +183,6 @@ def test_the_filter_keeps_the_rows_it_says(frame: FleetFrame, text: str, holds) 
 def test_a_filter_that_means_nothing_says_so() -> None:
     with pytest.raises(ExpressionError, match="did you mean user"):
         parse("usr:ml")
-
-
-def test_labels_from_outside_cannot_reach_the_terminal() -> None:
-    gpu = GpuReading(
-        HOSTILE, HOSTILE, HOSTILE, HOSTILE, "legacy", 98.0, 90.0, job=JobName(HOSTILE, HOSTILE), user=HOSTILE
-    )
-    alerts = (FiringAlert(HOSTILE, HOSTILE, HOSTILE, {"a": HOSTILE}),)
-    hostile = fleet_frame(FleetReading(1.0, HOSTILE, (gpu,), alerts=alerts, problems=(HOSTILE,)))
-    for panel in ("hosts", "jobs", "users", "waste", "alerts", "host"):
-        view = FleetView(panel=panel, host=HOSTILE, error=HOSTILE)  # type: ignore[arg-type]
-        text = _text(hostile, view)
-        assert "\x1b" not in text and "\u202e" not in text
-        assert "\x1b" not in ticket_text(hostile, view)
-        assert "ssh" not in text.replace("c: copy the ssh command", "").replace(
-            "no ssh command: a shell could misread this name", ""
-        )
 
 
 def test_a_ticket_says_where_when_whose_what_and_what_helps(frame: FleetFrame) -> None:

@@ -1,0 +1,35 @@
+"""What tests of a fleet share: an engine that answers whatever they say, and fleets that ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gputop.features.fleet.address import address_of
+from gputop.features.fleet.client import Client
+from gputop.features.fleet.prometheus import PrometheusFleet
+from gputop.features.fleet.simulated_fleet import STARTED
+from tests.support.scripted_engine import ScriptedEngine
+from tests.support.scripted_engine import engine as scripted
+
+
+@pytest.fixture
+def engine() -> Iterator[ScriptedEngine]:
+    with scripted() as server:
+        yield server
+
+
+@pytest.fixture
+def asked() -> Iterator[Callable[..., PrometheusFleet]]:
+    """Makes fleets of an engine's address, at the simulation's time unless a clock is given; they are closed."""
+    fleets: list[PrometheusFleet] = []
+
+    def of(url: str, clock: Callable[[], float] = lambda: STARTED, select: str = "", **address: Any) -> PrometheusFleet:
+        fleets.append(PrometheusFleet(Client(address_of(url, {}, **address)), "x", select, clock))
+        return fleets[-1]
+
+    yield of
+    for fleet in fleets:
+        fleet.close()
