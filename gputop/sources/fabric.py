@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from gputop.model.quantity import clean_text
 from gputop.model.snapshot import NOTHING_MISSING, FabricPort
-from gputop.sources.procfs import read_small
+from gputop.sources.procfs import names_in, read_small, text_of
 from gputop.system.worker import Worker
 
 RX, TX, PEAK = "fabric_rx_bytes_per_s", "fabric_tx_bytes_per_s", "fabric_peak_bytes_per_s"
@@ -86,19 +86,9 @@ class LinkRate(Struct, frozen=True):
     width: str
 
 
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
 def _text(path: str) -> str:
-    """A small file's first line; empty where it cannot be read."""
-    try:
-        return clean_text(read_small(path).split(b"\n", 1)[0].decode("utf-8", "replace").strip())
-    except OSError:
-        return ""
+    """A small file's first line."""
+    return clean_text(text_of(path).partition("\n")[0])
 
 
 def _number(folder: str, name: str) -> int | None:
@@ -175,7 +165,7 @@ class _Port:
         self.name = clean_text(f"{device}/{port}")
         self.folder = folder = f"{device_folder}/ports/{port}"
         parts = ("counters", "counters_ext", "hw_counters")
-        there = {f"{part}/{name}" for part in parts for name in _names(f"{folder}/{part}")}
+        there = {f"{part}/{name}" for part in parts for name in names_in(f"{folder}/{part}")}
         readable = (
             row for row in _BYTES if there.issuperset(row[1] + row[2]) and _total(folder, row[1] + row[2]) is not None
         )
@@ -298,11 +288,11 @@ class FabricCollector:
             return
         self._looked_at = now
         root = f"{self._sys}/class/infiniband"
-        for device in _names(root):
+        for device in names_in(root):
             folder = f"{root}/{device}"
             # The adapter's own counters include what its virtual functions carry.
             if not os.path.exists(f"{folder}/device/physfn"):
-                for port in _names(f"{folder}/ports"):
+                for port in names_in(f"{folder}/ports"):
                     if len(self._ports) < MOST_PORTS and clean_text(f"{device}/{port}") not in self._ports:
                         self._ports[clean_text(f"{device}/{port}")] = _Port(folder, device, port)
 
@@ -399,7 +389,7 @@ class FabricWatch:
         if self._looked_at is not None and 0.0 <= now - self._looked_at < LOOK_S:
             return None
         self._looked_at = self._asked_at = now
-        if _names(f"{self._sys}/class/infiniband"):
+        if names_in(f"{self._sys}/class/infiniband"):
             collector = FabricCollector(self._sys)
             self._worker = Worker("fabric", lambda: collector.read(time.monotonic()))
             self._worker.ask()

@@ -18,7 +18,7 @@ from msgspec import Struct
 from gputop.model.snapshot import FabricPort, HostSample
 from gputop.sources.cgroup import CgroupFolders, cgroup_folders, cgroup_text, cpu_quota, memory_limit
 from gputop.sources.fabric import FabricWatch
-from gputop.sources.procfs import Descriptors, ProcessFiles, read_file
+from gputop.sources.procfs import Descriptors, ProcessFiles, names_in, read_file
 
 # Counters of the machine's disks and network interfaces: bytes, each counted once, and TCP's retransmits.
 #
@@ -56,19 +56,12 @@ def disk_bytes(sys: str, proc: str = "/proc") -> tuple[float, float] | str:
             head = path[1] + path[2]
             before = paths.get(head, (0, 0))
             paths[head] = before[0] + read, before[1] + written
-        elif not _stands_on_others(sys, name):
+        elif not names_in(f"{sys}/block/{name}/slaves"):
             heads[name] = read, written
     for head, sums in paths.items():
         head_bytes = heads.get(head, (0, 0))
         heads[head] = max(head_bytes[0], sums[0]), max(head_bytes[1], sums[1])
     return float(sum(read for read, _ in heads.values())), float(sum(written for _, written in heads.values()))
-
-
-def _stands_on_others(sys: str, name: str) -> bool:
-    try:
-        return bool(os.listdir(f"{sys}/block/{name}/slaves"))
-    except OSError:
-        return False
 
 
 def tcp_retransmits(proc: str) -> int | str:

@@ -32,7 +32,7 @@ from gputop.model.source import CLOSE_S, Source, SourceError
 from gputop.sources.gpu_process import unseen
 from gputop.sources.nvml.gpu_device import GpusReading, Progress
 from gputop.sources.own_process import OwnCostMeter
-from gputop.sources.procfs import make_room, read_small
+from gputop.sources.procfs import make_room, text_of
 from gputop.sources.readers import LOOK_AGAIN_S, HostReading, MachineReader, Readers
 from gputop.sources.selection import MachineOptions
 
@@ -139,7 +139,8 @@ class LocalSource:
         self._readers: Readers | None = None
         self._opened_at = 0.0
         self._own_cost = OwnCostMeter() if own_process else None
-        self._hostname, self._boot_id = os.uname().nodename, _boot_id(options.proc)
+        self._hostname = os.uname().nodename
+        self._boot_id = text_of(f"{options.proc}/sys/kernel/random/boot_id") or None
         self._notify: Callable[[], None] | None = None
         self._waiting: deque[Snapshot] = deque(maxlen=MOST_WAITING)
         self._has_published = False
@@ -305,13 +306,6 @@ def _processes(reading: GpusReading, around: HostReading | None) -> tuple[Proces
         *[unseen(process, NOT_READ_YET) for process in reading.processes if process.pid not in host_pids],
         *host_processes,
     )
-
-
-def _boot_id(proc: str) -> str | None:
-    try:
-        return read_small(f"{proc}/sys/kernel/random/boot_id").decode("ascii", "replace").strip() or None
-    except OSError:
-        return None
 
 
 # This machine as the user's settings want it watched: the one place that makes a local source from settings.

@@ -21,6 +21,7 @@ from gputop.model.quantity import clean_text
 from gputop.model.secrets import masked_text
 from gputop.model.snapshot import Event
 from gputop.model.steps import StepRow
+from gputop.sources.procfs import names_in
 from gputop.sources.step_datagrams import (
     MOST_DATAGRAM,
     Emptier,
@@ -189,10 +190,7 @@ def listeners() -> list[str]:
 def _listeners(directory: str) -> list[str]:
     if not is_ours(directory):
         return []
-    try:
-        return [os.path.join(directory, name) for name in sorted(os.listdir(directory)) if name.endswith(".sock")]
-    except OSError:
-        return []
+    return [os.path.join(directory, name) for name in names_in(directory) if name.endswith(".sock")]
 
 
 def _event(data: bytes) -> Event | None:

@@ -65,6 +65,22 @@ def read_small(path: str, size: int = _SMALL) -> bytes:
         os.close(descriptor)
 
 
+def text_of(path: str) -> str:
+    """The first page of a small file, without the white space around it; empty where it cannot be read."""
+    try:
+        return read_small(path).decode("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def names_in(folder: str) -> list[str]:
+    """What a folder holds, in order; nothing where it cannot be read."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
 def parse_stat(data: bytes) -> Stat | None:
     """/proc/PID/stat, or None when it is cut short. A name may hold spaces, parentheses and newlines."""
     start = data.find(b"(")

@@ -6,13 +6,13 @@ Each says what is measured there, what is not, and why. Nothing here calls a fun
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Collection
 
 from msgspec import Struct
 
 from gputop.model.quantity import numbers
 from gputop.model.source import SourceError
+from gputop.sources.procfs import names_in, text_of
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_DRIVER = f"no NVIDIA driver found ({LIBRARY} is missing)"
@@ -38,7 +38,7 @@ def no_driver(proc: str = "/proc", sys: str = "/sys") -> str:
     """Why there is no driver's library here, and what to do, in one line."""
     bus_cards = cards(sys)
     others = [card for card in bus_cards if card.vendor in (AMD, INTEL)]
-    if b"nvidia,tegra" in _read(f"{proc}/device-tree/compatible"):
+    if "nvidia,tegra" in text_of(f"{proc}/device-tree/compatible"):
         advice = _JETSON
     elif is_wsl(proc):
         advice = _WSL
@@ -60,7 +60,7 @@ def check_library() -> None:
 
 def is_wsl(proc: str = "/proc") -> bool:
     """Whether this kernel is the one that Windows runs."""
-    return b"microsoft" in _read(f"{proc}/sys/kernel/osrelease").lower()
+    return "microsoft" in text_of(f"{proc}/sys/kernel/osrelease").lower()
 
 
 def of_gpus(virtual: Collection[int], integrated: Collection[int], *, wsl: bool) -> list[str]:
@@ -82,14 +82,6 @@ def of_gpus(virtual: Collection[int], integrated: Collection[int], *, wsl: bool)
 def answers_in_part(name: str) -> bool:
     """Whether a GPU of this name is integrated and older than those that answer NVML in full."""
     return any(word in name.lower() for word in _INTEGRATED)
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(4096)
-    except OSError:
-        return b""
 
 
 # The graphics cards on the PCI bus, as the kernel's own files show them. Reading those wakes no card.
@@ -122,28 +114,29 @@ class PciCard(Struct, frozen=True):
 def cards(sys: str = "/sys") -> tuple[PciCard, ...]:
     """All of them, in the order of their addresses; none where the bus cannot be read."""
     folder = f"{sys}/bus/pci/devices"
-    try:
-        addresses = sorted(os.listdir(folder))
-    except OSError:
-        return ()
     gpu_cards = []
-    for address in addresses:
+    for address in names_in(folder):
         kind = _hex(f"{folder}/{address}/class")
         if kind is None or kind >> 16 not in (_DISPLAY, _ACCELERATOR):
             continue
         vendor, device = _hex(f"{folder}/{address}/vendor"), _hex(f"{folder}/{address}/device")
         if vendor is not None and device is not None:
-            gpu_cards.append(
-                PciCard(address, vendor, device, _read(f"{folder}/{address}/power/control").strip() == b"auto")
-            )
+            gpu_cards.append(PciCard(address, vendor, device, text_of(f"{folder}/{address}/power/control") == "auto"))
     return tuple(gpu_cards)
+
+
+def kernel_address(bus_id: str | None) -> str | None:
+    """NVML's PCI address as the kernel writes it: ``00000000:3B:00.0`` is ``0000:3b:00.0``."""
+    domain, _, rest = (bus_id or "").lower().partition(":")
+    try:
+        return f"{int(domain, 16):04x}:{rest}" if rest.count(":") == 1 else None
+    except ValueError:
+        return None
 
 
 def is_asleep(card: PciCard, sys: str = "/sys") -> bool:
     """Whether the kernel has switched the card off now. What cannot be read is awake."""
-    return (
-        card.may_sleep and _read(f"{sys}/bus/pci/devices/{card.address}/power/runtime_status").strip() == b"suspended"
-    )
+    return card.may_sleep and text_of(f"{sys}/bus/pci/devices/{card.address}/power/runtime_status") == "suspended"
 
 
 def card_name(card: PciCard, names: tuple[str, ...] = NAMES) -> str:
@@ -175,6 +168,6 @@ def _named(text: str, card: PciCard) -> str | None:
 
 def _hex(path: str) -> int | None:
     try:
-        return int(_read(path), 16)
+        return int(text_of(path), 16)
     except ValueError:
         return None

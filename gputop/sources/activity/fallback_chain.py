@@ -7,7 +7,6 @@ It knows no source's workings and never blends two of them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from math import inf
 from typing import Protocol
@@ -16,6 +15,7 @@ from msgspec import Struct
 
 from gputop.model.metrics import GPU_METRICS, IMPOSSIBLE
 from gputop.model.sm import CONSUMER, INTEGRATED, LackKind, SmLack, SmSource
+from gputop.sources.surroundings import is_wsl
 
 BAD_TICKS = 3
 PROBE_AGAIN_S = 60.0
@@ -308,12 +308,7 @@ def sm_fix(name: str, architecture: str | None) -> str:
         return EXPORTER_FIX
     if any(word in name.lower() for word in INTEGRATED):
         return ""
-    return COUNTERS_FIX if architecture in _HAVE_COUNTERS and not under_wsl() else ""
-
-
-def under_wsl() -> bool:
-    """Whether the GPU is the Windows host's: then no program here may read its counters."""
-    return os.path.exists("/dev/dxg") and not os.path.exists("/dev/nvidiactl")
+    return COUNTERS_FIX if architecture in _HAVE_COUNTERS and not is_wsl() else ""
 
 
 def no_gpm(architecture: str | None) -> str:

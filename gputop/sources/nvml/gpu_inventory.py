@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -12,7 +11,8 @@ import pynvml
 from gputop.model.quantity import clean_text
 from gputop.sources.nvml.gpu_device import Device
 from gputop.sources.nvml.handle import Handle
-from gputop.sources.surroundings import NVIDIA, PciCard, cards, is_asleep
+from gputop.sources.procfs import names_in
+from gputop.sources.surroundings import NVIDIA, PciCard, cards, is_asleep, kernel_address
 
 # Which GPUs the kernel has switched off, and when NVML is let go so that it can.
 #
@@ -111,22 +111,9 @@ def kernel_gpus(proc: str = "/proc", dev: str = "/dev") -> frozenset[str]:
 
     NVML may count GPUs only when it starts, so a change here is a reason to start it again.
     """
-    return frozenset(_names(f"{proc}/driver/nvidia/gpus")) | {
-        name for name in _names(dev) if name.startswith("nvidia") and name[6:].isdecimal()
+    return frozenset(names_in(f"{proc}/driver/nvidia/gpus")) | {
+        name for name in names_in(dev) if name.startswith("nvidia") and name[6:].isdecimal()
     }
-
-
-def _address(device: Device) -> str | None:
-    """A device's PCI address as the kernel writes it: NVML's has a domain of eight digits."""
-    bus_id = device.static.pci_bus_id
-    return None if bus_id is None else bus_id[-12:].lower()
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 class GpuInventory:
@@ -248,9 +235,9 @@ class GpuInventory:
 
     def _at(self, slot: int, card: PciCard) -> Device:
         """The device of a card: the one that had its address, else the one at its place, unless that is another's."""
-        by_address = {_address(device): device for device in self.whole}
+        by_address = {kernel_address(device.static.pci_bus_id): device for device in self.whole}
         device = by_address.get(card.address) or self._slots.get(slot)
-        if device is None or _address(device) not in (None, card.address):
+        if device is None or kernel_address(device.static.pci_bus_id) not in (None, card.address):
             device = self._add(slot)
         self._slots[slot] = device
         return device

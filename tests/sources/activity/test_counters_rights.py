@@ -27,7 +27,6 @@ from gputop.sources.activity.counters.access import (
     rights,
     wanted_cuda,
 )
-from gputop.sources.activity.counters.counters_client import kernel_pci
 from gputop.sources.activity.counters.helper import Helper
 from gputop.sources.activity.counters.helper_protocol import SampleLine, doubt
 from gputop.sources.activity.counters.sampler import host_library, places, plan_for, target_library
@@ -40,6 +39,7 @@ from gputop.sources.activity.fallback_chain import (
     Waiting,
 )
 from gputop.sources.own_process import PERFMON, SYS_ADMIN, Capabilities
+from gputop.sources.surroundings import kernel_address
 from tests.nvperf.stand_in import Counters
 from tests.support.held import held
 
@@ -210,8 +210,8 @@ def test_counters_are_left_to_profilers_and_dcgm(tmp_path: Path) -> None:
 
 def test_a_helper_of_weeks_knows_the_processes_that_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others, pids = Others("/proc", str(tmp_path)), list[str]()
-    monkeypatch.setattr(access.os, "listdir", lambda _: pids)
-    monkeypatch.setattr(access, "_name", lambda _, pid: "ncu" if int(pid) % 100 == 0 else "python")
+    monkeypatch.setattr(access, "names_in", lambda folder: pids if folder == "/proc" else [])
+    monkeypatch.setattr(access, "text_of", lambda path: "ncu" if int(path.split("/")[2]) % 100 == 0 else "python")
     for look in range(1000):
         pids = [str(10 * look + number) for number in range(10)]
         assert (others.reason_to_wait(2.0 * look) is None) == (look % 10 != 0)
@@ -326,8 +326,9 @@ def test_gpus_are_joined_by_their_pci_address_and_not_by_their_number(counters: 
         (1, "0000:02:00.0"),
         (2, "0000:01:00.0"),
     ]
-    assert kernel_pci("00000000:3B:00.0") == "0000:3b:00.0" == kernel_pci("0000:3B:00.0")
-    assert kernel_pci(None) is None and kernel_pci("x") is None
+    assert kernel_address("00000000:3B:00.0") == "0000:3b:00.0" == kernel_address("0000:3B:00.0")
+    assert kernel_address("00010000:3B:00.0") == "10000:3b:00.0", "a domain of more than four digits"
+    assert kernel_address(None) is None and kernel_address("x") is None
 
 
 def test_what_does_not_fit_into_one_pass_is_left_out_and_sm_activity_comes_first(counters: Counters) -> None:

@@ -193,7 +193,7 @@ def test_the_remedy_is_one_that_such_a_gpu_has(
 
 
 def test_the_counters_are_no_remedy_where_the_gpu_is_the_windows_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gputop.sources.activity.fallback_chain.under_wsl", lambda: True)
+    monkeypatch.setattr("gputop.sources.activity.fallback_chain.is_wsl", lambda: True)
     assert sm_fix("NVIDIA GeForce RTX 4070", "ada") == ""
 
 

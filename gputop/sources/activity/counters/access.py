@@ -19,6 +19,7 @@ from msgspec import Struct
 from gputop.model.extras import install
 from gputop.sources.activity.counters.abi import HOST_LIBRARY, TARGET_LIBRARY
 from gputop.sources.own_process import PERFMON, SYS_ADMIN, Capabilities, capabilities
+from gputop.sources.procfs import names_in, text_of
 
 # Where NVIDIA's performance libraries are on this machine, and whether they may be loaded.
 #
@@ -155,11 +156,7 @@ def shortest_fix(counter_rights: Rights) -> str:
 
 
 def _admin_only(proc: str) -> bool | None:
-    try:
-        text = Path(proc, PARAMETERS).read_text(errors="replace")
-    except OSError:
-        return None
-    for line in text.splitlines():
+    for line in text_of(f"{proc}/{PARAMETERS}").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "RmProfilingAdminOnly":
             return value.strip() != "0"
@@ -173,11 +170,7 @@ def _in_container(proc: str) -> bool:
     """
     if Path("/.dockerenv").exists() or Path("/run/.containerenv").exists():
         return True
-    try:
-        words = Path(proc, "self/uid_map").read_text().split()
-    except OSError:
-        return False
-    return words[:3] != ["0", "0", "4294967295"]
+    return text_of(f"{proc}/self/uid_map").split()[:3] not in ([], ["0", "0", "4294967295"])
 
 
 # When the counters are left to others: profilers and DCGM, which need the same unit, and a laptop on battery.
@@ -223,10 +216,7 @@ class Others:
         if now - self._all_at >= ALL_AGAIN_S:
             self._all_at = now
             self._looked.clear()
-        try:
-            pids = [name for name in os.listdir(self._proc) if name.isdigit()]
-        except OSError:
-            return []
+        pids = [name for name in names_in(self._proc) if name.isdigit()]
         looked = self._looked
         self._looked = {}
         program_of_pid: dict[str, str] = {}
@@ -236,7 +226,7 @@ class Others:
             # A known one is checked each time: its pid may belong to another process by now.
             if looks < _YOUNG_LOOKS or program is not None:
                 looks += 1
-                program = name if (name := _name(self._proc, pid)) in NAMES else None
+                program = name if (name := text_of(f"{self._proc}/{pid}/comm")) in NAMES else None
             self._looked[pid] = looks
             if program is not None:
                 program_of_pid[pid] = program
@@ -244,28 +234,12 @@ class Others:
         return list(program_of_pid.values())
 
 
-def _name(proc: str, pid: str) -> str:
-    try:
-        with open(f"{proc}/{pid}/comm", "rb") as file:
-            return file.read(32).decode(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def _discharges(power: str) -> bool:
-    try:
-        supplies = [*Path(power).iterdir()]
-    except OSError:
-        return False
-    for supply in supplies:
-        try:
-            # A mouse has a battery, too: the machine's own supply has no device scope.
-            if (supply / "scope").exists() or (supply / "type").read_text().strip() != "Battery":
-                continue
-            if (supply / "status").read_text().strip() == "Discharging":
-                return True
-        except OSError:
-            continue
+    for name in names_in(power):
+        # A mouse has a battery, too: the machine's own supply has no device scope.
+        scope, kind, status = (text_of(f"{power}/{name}/{what}") for what in ("scope", "type", "status"))
+        if (scope, kind, status) == ("", "Battery", "Discharging"):
+            return True
     return False
 
 

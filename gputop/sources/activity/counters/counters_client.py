@@ -30,23 +30,15 @@ from gputop.sources.activity.counters.helper_protocol import (
     doubt,
     shown,
 )
-from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting, under_wsl
+from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFailed, Waiting
 from gputop.sources.own_process import PERFMON, ambient
+from gputop.sources.surroundings import is_wsl, kernel_address
 from gputop.system.children import Dialogue, ProgramGone, our_program, ours
 from gputop.system.worker import Worker
 
 # What the helper says, as the rest of gputop knows it: addresses and values by their catalogue keys.
 
 NOT_COUNTED = "not among the counters of this chip's one pass"
-
-
-def kernel_pci(address: str | None) -> str | None:
-    """NVML's PCI address as the kernel writes it: ``00000000:3B:00.0`` is ``0000:3b:00.0``."""
-    domain, _, rest = (address or "").lower().partition(":")
-    try:
-        return f"{int(domain, 16):04x}:{rest}" if rest.count(":") == 1 else None
-    except ValueError:
-        return None
 
 
 def values_of(line: SampleLine) -> tuple[dict[str, float], dict[str, str]]:
@@ -126,7 +118,7 @@ class CountersClient:
 
     def activity(self, gpu: GpuStatic, now: float) -> MeasuredActivity | Waiting:
         """The newest mean of a GPU; a helper runs from the first call on. Raises SmReadFailed."""
-        pci = kernel_pci(gpu.pci_bus_id)
+        pci = kernel_address(gpu.pci_bus_id)
         if pci is None:
             raise SmReadFailed("GPU counters: the driver gives no PCI address", resting=True)
         if self._given_up is not None:
@@ -150,7 +142,7 @@ class CountersClient:
         """Find the libraries, once. Raises SmReadFailed, from then on for ever."""
         self._driver = driver
         try:
-            if under_wsl():
+            if is_wsl(self._proc):
                 raise NoLibraries("there are no GPU counters under WSL", "run gputop on Linux itself")
             self._library = find(driver, self._directory)
         except NoLibraries as missing:
@@ -182,7 +174,7 @@ class CountersClient:
     def forget(self, gpu: GpuStatic) -> None:
         """This GPU is no longer watched: its counters are given back at the next look."""
         with self._lock:
-            if (known := self._gpus.get(kernel_pci(gpu.pci_bus_id) or "")) is not None:
+            if (known := self._gpus.get(kernel_address(gpu.pci_bus_id) or "")) is not None:
                 known.asked_at = -inf
 
     def toggle(self) -> str:
