@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from gputop.diagnosis.rules.idle import IDLE_HOLDING_MEMORY
@@ -93,15 +94,19 @@ RECENT_S = 600.0
 SPLIT: frozenset[State] = frozenset(("starved", "idle_allocated", "idle"))
 
 
+class GpuTime(Struct):
+    """One GPU's seconds: by state, of busy_not_working by verdict, and lost by verdict."""
+
+    seconds: dict[State, float]
+    causes: dict[str, float] = {}
+    lost: dict[str, float] = {}
+
+
 class Ledger:
-    """Seconds by state and seconds lost for each GPU, and what all lost over the last ten minutes."""
+    """The time of each GPU, and what all lost over the last ten minutes."""
 
     def __init__(self) -> None:
-        self._gpus: dict[str, dict[State, float]] = {}
-        self._causes: dict[str, dict[str, float]] = {}
-        """By GPU and verdict the seconds of busy_not_working."""
-        self._lost: dict[str, dict[str, float]] = {}
-        """By GPU and verdict the seconds lost."""
+        self._gpus: dict[str, GpuTime] = {}
         self._recent: deque[tuple[float, float, float, float]] = deque()
         self._recent_s = self._recent_measured = self._recent_lost = 0.0
         self._tick = [0.0, 0.0]
@@ -112,18 +117,17 @@ class Ledger:
         """Add ``dt`` seconds of one GPU, whose ``verdict`` is the cause of what it loses, and return that, seconds."""
         if dt <= 0.0:
             return 0.0
-        seconds = self._gpus.get(uuid)
-        if seconds is None:
-            seconds = self._gpus[uuid] = dict.fromkeys(STATES, 0.0)
+        time = self._gpus.get(uuid)
+        if time is None:
+            time = self._gpus[uuid] = GpuTime(dict.fromkeys(STATES, 0.0))
         wasted = dt
         if state in SPLIT and util_pct is not None:
             worked = dt * min(100.0, max(0.0, util_pct)) / 100.0
             wasted = dt - worked
-            seconds["working"] += worked
-        seconds[state] += wasted
+            time.seconds["working"] += worked
+        time.seconds[state] += wasted
         if state == "busy_not_working":
-            causes = self._causes.setdefault(uuid, {})
-            causes[verdict] = causes.get(verdict, 0.0) + wasted
+            time.causes[verdict] = time.causes.get(verdict, 0.0) + wasted
         share = lost_share(state, verdict, util_pct, sm_pct)
         if share is None:
             return 0.0
@@ -133,8 +137,7 @@ class Ledger:
         if lost > 0.0:
             # Before the minutes after which that is a verdict of its own, it is told so, too.
             cause = IDLE_HOLDING_MEMORY.id if state == "idle_allocated" else verdict
-            of_gpu = self._lost.setdefault(uuid, {})
-            of_gpu[cause] = of_gpu.get(cause, 0.0) + lost
+            time.lost[cause] = time.lost.get(cause, 0.0) + lost
         return lost
 
     def close_tick(self, t: float, dt: float) -> None:
@@ -152,24 +155,16 @@ class Ledger:
             self._recent_measured -= old_measured
             self._recent_lost -= old_lost
 
-    def seconds(self, uuid: str) -> dict[State, float]:
-        """A copy of one GPU's seconds by state."""
-        seconds = self._gpus.get(uuid)
-        return dict.fromkeys(STATES, 0.0) if seconds is None else seconds.copy()
-
-    def causes(self, uuid: str) -> dict[str, float]:
-        """A copy of one GPU's seconds of busy_not_working by verdict."""
-        return self._causes.get(uuid, {}).copy()
-
-    def lost(self, uuid: str) -> dict[str, float]:
-        """A copy of one GPU's lost seconds by verdict."""
-        return self._lost.get(uuid, {}).copy()
+    def of(self, uuid: str) -> GpuTime:
+        """A copy of one GPU's time."""
+        time = self._gpus.get(uuid)
+        if time is None:
+            return GpuTime(dict.fromkeys(STATES, 0.0))
+        return GpuTime(time.seconds.copy(), time.causes.copy(), time.lost.copy())
 
     def forget(self, uuid: str) -> None:
-        """Drop one GPU's own seconds."""
+        """Drop one GPU's own time."""
         self._gpus.pop(uuid, None)
-        self._lost.pop(uuid, None)
-        self._causes.pop(uuid, None)
 
     def waste(self) -> Waste:
         """The sums as they stand."""

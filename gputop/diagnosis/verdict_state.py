@@ -289,7 +289,7 @@ class GpuState:
         """The diagnosis as it stands at Unix time ``t``."""
         rule, result, feeders = self._shown.rule, self._shown.result, self._shown.feeders
         flag, level = self._paint.shown
-        uuid, title = gpu.static.uuid, result.title or rule.title
+        uuid, title, time = gpu.static.uuid, result.title or rule.title, ledger.of(gpu.static.uuid)
         remedy, remedy_short = result.remedy, result.remedy_short
         if remedy is None:
             remedy, remedy_short = rule.remedy, rule.remedy_short
@@ -306,12 +306,12 @@ class GpuState:
         return GpuDiagnosis(
             self.index, uuid, rule.id, level, title, result.short or rule.short or rule.title, flag, score, reason,
             result.confidence, WINDOW_S, 0 if s is None else s.n, result.evidence, remedy, remedy_short,
-            notes, self._badges, attribution, self.state, self._verdict.since, ledger.seconds(uuid),
-            ledger.causes(uuid), self._timeline, self._shown.figure, result.cause,
+            notes, self._badges, attribution, self.state, self._verdict.since, time.seconds,
+            time.causes, self._timeline, self._shown.figure, result.cause,
             result.cause is not None and feeders is not None and feeders.uneven, feeders,
             None if s is None else _means(s), result.plain_title or title,
             None if s is None or s.host.seen or not _asks_the_host(s) else s.host.reason,
-            owner, began, max(0.0, t - began), min(self._charged_s, t - began), ledger.lost(uuid), result.about,
+            owner, began, max(0.0, t - began), min(self._charged_s, t - began), time.lost, result.about,
         )  # fmt: skip
 
     def _choose(self, t: float, interval_s: float, rule: Rule, s: Signals) -> None:

@@ -181,7 +181,7 @@ class _Sample(Struct, frozen=True, gc=False):
 class Window:
     """Samples of the last ``seconds`` with their sums and counts by column."""
 
-    __slots__ = ("_counts", "_divisors", "_means", "_samples", "_seconds", "_sums")
+    __slots__ = ("_counts", "_means", "_samples", "_seconds", "_sums")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -190,8 +190,6 @@ class Window:
         self._counts = [0] * COLUMNS
         self._means: WindowColumns | None = None
         """The means of all columns; None once a sum or a count has changed."""
-        self._divisors: list[float | None] | None = None
-        """What each sum is divided by, None where too few samples have the column; None once a count has changed."""
 
     def __len__(self) -> int:
         return len(self._samples)
@@ -226,7 +224,7 @@ class Window:
 
     def _add_counts(self, operation: Callable[[int, int], int], presence: tuple[bool, ...]) -> None:
         self._counts = list(map(operation, self._counts, presence))
-        self._means = self._divisors = None
+        self._means = None
 
     def keep(self, seconds: float) -> None:
         """Drop what is more than ``seconds`` older than the latest sample."""
@@ -265,7 +263,7 @@ class Window:
             _Sample(sample.t, tuple(map(mul, sample.values, factors)), tuple(map(and_, sample.present, factors)))
             for sample in self._samples
         )
-        self._means = self._divisors = None
+        self._means = None
         for name in columns:
             self._sums[_PLACES[name]] = self._counts[_PLACES[name]] = 0
 
@@ -277,15 +275,10 @@ class Window:
     def means(self) -> WindowColumns:
         """The mean of every column."""
         if self._means is None:
-            if self._divisors is None:
-                least = self._least()
-                self._divisors = [
-                    count * unit if count and count >= least[active] else None
-                    for count, unit, active in zip(self._counts, _UNITS, _ACTIVE, strict=True)
-                ]
+            least = self._least()
             means = [
-                None if divisor is None else total / divisor
-                for total, divisor in zip(self._sums, self._divisors, strict=True)
+                total / (count * unit) if count and count >= least[active] else None
+                for total, count, unit, active in zip(self._sums, self._counts, _UNITS, _ACTIVE, strict=True)
             ]
             self._means = WindowColumns(GpuMeans._make(means[:_OF_GPU]), HostMeans._make(means[_OF_GPU:]))
         return self._means
