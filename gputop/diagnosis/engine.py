@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gputop.diagnosis.fabric_window import FabricSignals, FabricWindow
 from gputop.diagnosis.hang import Hangs
-from gputop.diagnosis.host_side import HostReader, HostTick, serving_on
+from gputop.diagnosis.host_side import HostTick, read_host, serving_on
 from gputop.diagnosis.job_steps import StepPeriods
 from gputop.diagnosis.other_jobs import Peers, takers
 from gputop.diagnosis.readings import Readings
@@ -36,7 +36,6 @@ class Diagnoser:
         self.believed: Snapshot | None = None
         """The last snapshot without what cannot be: what all outputs show."""
         self._gpus: dict[str, GpuState] = {}
-        self._reader = HostReader()
         self._peers = Peers()
         self._hangs = Hangs()
         self._owners = Owners()
@@ -68,7 +67,7 @@ class Diagnoser:
         self._last_t = t
         host_is_new = "proc" not in snapshot.repeats or self._ticks is None
         if host_is_new or self._ticks is None:
-            self._ticks = self._reader.read(snapshot.processes, interval)
+            self._ticks = read_host(snapshot.processes)
             self._owners.observe(snapshot.processes)
         ticks = self._ticks
         served = {gpu: row for row in snapshot.servers if row.error is None for gpu in serving_on(snapshot, row)}

@@ -13,13 +13,9 @@ from msgspec import Struct
 from msgspec.structs import astuple, replace
 
 from gputop.diagnosis.feeder_window import FeederRow
-from gputop.model.feeders import NEVER, FeederKind, WaitEnd, rank_among_owners
+from gputop.model.feeders import FeederKind, WaitEnd, rank_among_owners
 from gputop.model.serving import PROGRAMS, ServerRow
 from gputop.model.snapshot import FeedTime, ProcessSample, Snapshot
-
-HELPER_SHARE = 0.3
-"""A helper counts as a loader from this share of a core, or of disk wait, on [judged]."""
-HELPER_MEMORY_S = 15.0
 
 NOT_COMPUTE = ("nvidia-cuda-mps",)
 
@@ -262,57 +258,30 @@ NOBODY = HostTick()
 """The host side of a GPU that no visible process uses; never written to."""
 
 
-class HostReader:
-    """Joins processes to GPUs, snapshot by snapshot. Remembers only how busy helpers have lately been."""
-
-    def __init__(self) -> None:
-        self._helpers: dict[int, tuple[float, float]] = {}
-
-    def read(self, processes: Iterable[ProcessSample], interval_s: float) -> dict[int, HostTick]:
-        """The host side by GPU index, for each GPU that some process uses."""
-        ticks: dict[int, HostTick] = {}
-        holders: dict[int, list[int]] = {}
-        rest: list[ProcessSample] = []
-        several = False
-        for p in processes:
-            if p.role == "gpu":
-                if p.gpu is None:
-                    continue
-                tick = ticks.get(p.gpu)
-                if tick is None:
-                    tick = ticks[p.gpu] = HostTick()
-                tick.add_owner(p)
-                gpu_indices = holders.setdefault(p.pid, [])
-                gpu_indices.append(p.gpu)
-                several = several or len(gpu_indices) > 1
-            elif p.role != "orphan":
-                rest.append(p)
-        parents = {p.pid: p.ppid for p in rest} if several else {}
-        helpers: dict[int, tuple[float, float]] = {}
-        for p in rest:
-            loads = p.role == "loader" or self._helper_loads(p, interval_s, helpers)
-            for index in _gpus_of(p, holders, parents) if several or p.gpu is None else (p.gpu,):
-                tick = ticks.get(index)
-                if tick is not None:
-                    tick.belong(p)
-                    if loads:
-                        tick.load(p)
-        self._helpers = helpers
-        return ticks
-
-    def _helper_loads(self, p: ProcessSample, interval_s: float, helper_loads: dict[int, tuple[float, float]]) -> bool:
-        if p.static.rule == NEVER:
-            return False
-        core, disk = self._helpers.get(p.pid, (0.0, 0.0))
-        weight = min(1.0, interval_s / HELPER_MEMORY_S)
-        run = p.run_pct if p.run_pct is not None else p.cpu_pct or 0.0
-        if p.feed.run is not None:
-            # The source has judged it with its queued time and its network waits: see ``Member.role``.
-            return False
-        core += weight * (run / 100.0 - core)
-        disk += weight * ((1.0 if is_on_disk(p) else 0.0) - disk)
-        helper_loads[p.pid] = (core, disk)
-        return core >= HELPER_SHARE or disk >= HELPER_SHARE
+def read_host(processes: Iterable[ProcessSample]) -> dict[int, HostTick]:
+    """The host side by GPU index, for each GPU that some process uses."""
+    ticks: dict[int, HostTick] = {}
+    holders: dict[int, list[int]] = {}
+    rest: list[ProcessSample] = []
+    for p in processes:
+        if p.role == "gpu" and p.gpu is not None:
+            tick = ticks.get(p.gpu)
+            if tick is None:
+                tick = ticks[p.gpu] = HostTick()
+            tick.add_owner(p)
+            holders.setdefault(p.pid, []).append(p.gpu)
+        elif p.role not in ("gpu", "orphan"):
+            rest.append(p)
+    several = any(len(gpus) > 1 for gpus in holders.values())
+    parents = {p.pid: p.ppid for p in rest} if several else {}
+    for p in rest:
+        for index in _gpus_of(p, holders, parents) if several or p.gpu is None else (p.gpu,):
+            tick = ticks.get(index)
+            if tick is not None:
+                tick.belong(p)
+                if p.role == "loader":
+                    tick.load(p)
+    return ticks
 
 
 def _gpus_of(p: ProcessSample, holders: dict[int, list[int]], parents: dict[int, int | None]) -> Iterable[int]:
