@@ -232,9 +232,7 @@ def app_of(
         playback,
         access=access,
         guard=guard,
-        bell=settings.bell and playback.session is not None,
-        show_secrets=settings.show_secrets,
-        keys=wanted_keys(settings.key_preset, settings.keys),
+        settings=settings,
         reload=ConfigWatch(args.get("config"), os.environ, args, alerts=alerts).poll,
         depth=screen.terminal.depth,
     )

@@ -5,7 +5,6 @@ Decides nothing about what the rows say.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, cast
@@ -16,14 +15,14 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.message import Message
 
-from gputop.config import Reload
+from gputop.config import Reload, Settings
 from gputop.model.inspection import ProcessAccess
 from gputop.model.quantity import duration
 from gputop.monitor import Frame
 from gputop.output.ansi import Differ
 from gputop.paint.glyphs import Depth
 from gputop.paint.header import WASTE
-from gputop.paint.keys import KEYS, NO_KEYS, REPLAY_KEYS, Key, unknown_key, wanted_keys
+from gputop.paint.keys import KEYS, REPLAY_KEYS, Key, unknown_key, wanted_keys
 from gputop.paint.main_screen import Painter
 from gputop.paint.process_columns import column_at, existing_columns
 from gputop.paint.process_table import ShownProcess
@@ -103,14 +102,10 @@ class Canvas(Lines):
             return
         # A right click opens at once what a double click opens.
         opens = event.chain == 2 or event.button == RIGHT
-        if target.kind == "gpu":
-            self._main.change(gpu=str(target.key))
+        if target.kind in ("gpu", "process"):
+            self._main.change(**{target.kind: target.key})
             if opens:
-                self._keys.screen.open_gpu()
-        elif target.kind == "process":
-            self._main.change(process=target.key)
-            if opens:
-                self._keys.screen.open_process()
+                (self._keys.screen.open_gpu if target.kind == "gpu" else self._keys.screen.open_process)()
         elif target.kind == "count" and target.key == WASTE:
             await self.run_action("app.act('findings')")
         elif target.kind == "count" and target.key is not None and self._main.playback.frame is not None:
@@ -121,11 +116,8 @@ class Canvas(Lines):
             label, columns, begin, end = cast("tuple[int, int, float, float]", target.key)
             share = (event.screen_x - label + 0.5) / columns
             self._keys.time.play_on(lambda player: player.seek(begin + max(0.0, min(1.0, share)) * (end - begin)))
-        elif target.kind == "header":
-            column = column_at(event.screen_x, self.size.width, view.columns)
-            if column is not None:
-                inverted = not view.inverted if column == view.sort else False
-                self._main.change(sort=column, inverted=inverted)
+        elif target.kind == "header" and (column := column_at(event.screen_x, self.size.width, view.columns)):
+            self._main.change(sort=column, inverted=column == view.sort and not view.inverted)
 
 
 LAYOUT_WORDS: Mapping[str, str] = MappingProxyType({
@@ -133,6 +125,10 @@ LAYOUT_WORDS: Mapping[str, str] = MappingProxyType({
 })  # fmt: skip
 LEAST_WATCH_S = 0.5
 """However fast a source is, it is not checked for silence more often than this."""
+
+
+USUAL = Settings()
+"""The settings of somebody who has none."""
 
 
 class SnapshotReady(Message):
@@ -155,14 +151,11 @@ class GputopApp(PaintedApp[View]):
         *,
         access: ProcessAccess | None = None,
         guard: TerminalGuard | None = None,
-        bell: bool = False,
-        show_secrets: bool = False,
-        keys: Mapping[str, str] = NO_KEYS,
+        settings: Settings = USUAL,
         reload: Callable[[float], Reload | None] | None = None,
         depth: Depth = "truecolor",
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(guard, clock)
+        super().__init__(guard)
         self.view = view
         self.look = THEMES[theme]
         self.playback = playback
@@ -175,10 +168,11 @@ class GputopApp(PaintedApp[View]):
         """What is said first, such as where a recording was opened."""
         self.begins_with = ""
         """The id of a key that is pressed as soon as the screen is there."""
-        self._show_secrets(show_secrets)
-        self._has_bell = bell
+        self._show_secrets(settings.show_secrets)
+        self._has_bell = settings.bell
         self._reload = reload
-        self._heard = clock()
+        self._heard = self._clock()
+        keys = wanted_keys(settings.key_preset, settings.keys)
         self._keys = KeyTable(
             self,
             self._change_view,
@@ -236,8 +230,8 @@ class GputopApp(PaintedApp[View]):
                 self.say(failure)
             if (alerts := self.playback.session.alerts) is not None and alerts.messages:
                 self.say(alerts.messages.popleft())
-        if self._has_bell and before is not None and newly_red(before, now):
-            self.bell()
+            if self._has_bell and before is not None and newly_red(before, now):
+                self.bell()
         if self.view.stale_s is not None and not self.playback.shows_past:
             self.view = replace(self.view, stale_s=None)
         return new

@@ -90,12 +90,12 @@ class PaintedApp(QuietApp, Generic[Shown]):
     view: Shown
     look: Theme
 
-    def __init__(self, guard: TerminalGuard | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, guard: TerminalGuard | None) -> None:
         self.outlet = Outlet()
         super().__init__(driver_class=guarded_driver(guard, self.outlet) if guard else None)
         self.animation_level = "none"
         self._guard = guard
-        self._clock = clock
+        self._clock = time.monotonic
         self._paints_soon = False
         self._painted = 0.0
 

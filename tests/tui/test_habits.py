@@ -9,11 +9,12 @@ from textual.pilot import Pilot
 
 from gputop.commands.command_line import overview
 from gputop.commands.registry import page_of
+from gputop.config import Settings
 from gputop.monitor import Frame
 from gputop.output.document import plain
 from gputop.paint import process_table
 from gputop.paint.header import hint_of
-from gputop.paint.keys import KEYS, PRESETS, wanted_keys
+from gputop.paint.keys import KEYS, PRESETS
 from gputop.paint.process_columns import COLUMNS, DEFAULT
 from gputop.paint.process_table import shown_rows
 from gputop.paint.view import View
@@ -251,7 +252,7 @@ def test_the_options_that_one_looks_for() -> None:
 async def test_a_preset_s_letters_end_a_process_after_a_question(preset: str, key: str, name: str) -> None:
     assert preset in PRESETS
     asked = Asked()
-    app, _ = app_on(access=asked, keys=wanted_keys(preset, {}))
+    app, _ = app_on(access=asked, settings=Settings(key_preset=preset))
     async with shown(app, (120, 40)) as pilot:
         await pilot.press("home", key)
         assert type(app.screen).__name__ == "SignalScreen" and asked.sent == []

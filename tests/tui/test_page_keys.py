@@ -9,6 +9,7 @@ import pytest
 
 from gputop.commands.config import key_problems
 from gputop.commands.registry import page_of
+from gputop.config import Settings
 from gputop.output.reference_pages import keys_page
 from gputop.paint.keys import PAGE_KEYS, USUAL, keys_of, page_keys
 from gputop.tui.screens.pages import FindingsScreen, HelpScreen
@@ -53,7 +54,7 @@ def test_bindings_of_a_group_have_the_keys_of_the_table() -> None:
 
 
 async def test_a_page_key_of_the_users_own_works_and_stands_in_the_last_row() -> None:
-    app, _ = app_on(keys={"list_close": "x", "findings_acknowledge": "Z"})
+    app, _ = app_on(settings=Settings(keys={"list_close": "x", "findings_acknowledge": "Z"}))
     async with shown(app, (120, 30)) as pilot:
         await pilot.press("A")
         assert isinstance(app.screen, FindingsScreen)

@@ -143,7 +143,7 @@ async def test_the_palette_runs_every_command_by_name() -> None:
 
 
 async def test_keys_of_ones_own_replace_the_usual_ones_and_stand_in_the_help() -> None:
-    app, _ = app_on(keys={"findings": "f7", "quit": "x"})
+    app, _ = app_on(settings=Settings(keys={"findings": "f7", "quit": "x"}))
     async with shown(app, (120, 40)) as pilot:
         await pilot.press("A")
         assert len(app.screen_stack) == 1

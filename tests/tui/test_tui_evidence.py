@@ -115,7 +115,7 @@ async def test_the_bell_rings_for_a_new_red_verdict_only_when_asked(monkeypatch:
 
 
 async def test_the_bell_rings_once_for_a_verdict_also_while_the_past_shows() -> None:
-    app, source = app_on(bell=True)
+    app, source = app_on(settings=Settings(bell=True))
     bells: list[None] = []
     app.bell = lambda: bells.append(None)  # type: ignore[method-assign]
     async with shown(app, (120, 40)) as pilot:

@@ -23,7 +23,6 @@ from gputop.model.source import Source, SourceError, UsageError, unexpected
 from gputop.monitor import Monitor
 from gputop.output.messages import DEFECT, say
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Terminal
-from gputop.paint.keys import wanted_keys
 from gputop.recording.format import RecordingError
 from gputop.session.session import Session
 from gputop.sources.recorded import RecordedSource
@@ -103,9 +102,7 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
         from gputop.recording.reader import Recording
 
         played = RecordedSource(Recording(source_name, redactor_of(settings)))
-        app = ServedApp(
-            view, terminal.theme, Playback(player=Player(played)), keys=wanted_keys(settings.key_preset, settings.keys)
-        )
+        app = ServedApp(view, terminal.theme, Playback(player=Player(played)), settings=replace(settings, bell=False))
         played.start(app.ready)
         app.run(mouse=settings.mouse)
         return _status(app)
@@ -114,7 +111,7 @@ def _show(settings: Settings, source_name: str | None = None, scenario: str | No
         view,
         terminal.theme,
         Playback(source=source, session=session, replay_past=RecordedSource),
-        keys=wanted_keys(settings.key_preset, settings.keys),
+        settings=replace(settings, bell=False),
     )
     if has_tour:
         app.remedied = Remedied(settings.interval, seed=0).frame
