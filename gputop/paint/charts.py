@@ -25,8 +25,12 @@ UNKNOWN = -1
 """The height of a value that is not known."""
 
 
+@lru_cache(maxsize=4096)
 def _eighths(value: Column, full_scale: float, most: int) -> int:
-    """Height of a value in eighths of a cell, ``most`` at full scale; anything above half a percent is at least one."""
+    """Height of a value in eighths of a cell, ``most`` at full scale; anything above half a percent is at least one.
+
+    Remembered: most columns stay on screen for a minute and longer.
+    """
     if value is None:
         return UNKNOWN
     return min(most, round(value * most / full_scale) or int(value >= 0.005 * full_scale))

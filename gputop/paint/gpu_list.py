@@ -43,7 +43,7 @@ def list_row(g: ShownGpu, width: int, chart_width: int, label_width: int, *, sel
         total = "" if gpu.mem_total_bytes is None else f"/{gpu.mem_total_bytes / GIB:.0f}"
         used = whole(None if gpu.mem_used_bytes is None else gpu.mem_used_bytes / GIB, 1)
         line.add(f"  {f'{used}{total}':>7} {watts(gpu.power_w, 4)} {whole(gpu.temp_c, 3)}", "text")
-    figure = figure_words(d) if width >= LEAST_FIGURE_WIDTH else ""
+    figure = figure_words(g.told) if width >= LEAST_FIGURE_WIDTH else ""
     room = width - line.width - 2 - (len(figure) + 3 if figure else 0)
     line.add("  ").add_all(emphasised(_list_verdict(g, room), changed=just_changed(g.frame.snapshot, d)))
     if figure:
@@ -76,12 +76,12 @@ def list_title(g: ShownGpu, room: int, width: int) -> Line:
     frame, gpu, rule = g.frame, g.gpu, g.glyphs.rule
     count = len(frame.snapshot.gpus)
     others = f" {room} of {count} GPUs, " if room < count else ""
-    since = trouble_since(g.d, g.view)
+    since = trouble_since(g)
     end = width - (len(since) + 3 if since else 1)
     line = Line().add(rule, "rule").add(f" GPU {gpu_label(gpu)} ", "title")
     least = step_words(frame, gpu, LEAST_STEP_ROOM)
     keys = len("[ ] ") if others else 0
-    owner = owner_of(g.d, end - line.width - len(OWNED) - len(others) - keys - (len(least) + 4 if least else 0))
+    owner = owner_of(g.told, end - line.width - len(OWNED) - len(others) - keys - (len(least) + 4 if least else 0))
     line.add(f"{OWNED.lstrip()}{owner} " if owner else "", "text").add(others, "dim")
     if others:
         line.add("[", "dim", "previous_gpu").add(" ", "dim").add("]", "dim", "next_gpu").add(" ", "dim")

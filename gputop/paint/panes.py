@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from functools import cached_property
 
-from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE, owner_words, since_words, telling
+from gputop.diagnosis.telling import LEVEL_OF_ROLE, LOST_TITLE, Telling, owner_words, since_words, telling
 from gputop.diagnosis.types import NOT_WORKING_ALARM, GpuDiagnosis
 from gputop.model.quantity import NOT_MEASURED, duration, terminal_safe
 from gputop.model.snapshot import GpuSample
@@ -131,7 +131,7 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
     line.add(" ", ruler)
     line.add(f"{gpu_label(g.gpu):<{labels}}  {model_name(g.gpu.static.name):<{min(names, 20)}}", level)
     line.add("   ", ruler)
-    figure = figure_words(g.d)
+    figure = figure_words(g.told)
     room = width - len(figure) - 5
     forms = useful_forms(g.frame, g.gpu)
     # A step's time is shown only here, and a number is never cut; the verdict may be, since its words follow below.
@@ -139,7 +139,7 @@ def title(g: ShownGpu, width: int, widths: tuple[int, int] | None = None) -> Row
     verdict = _verdict(g, room - reserved - line.width if forms else None)
     line.add_all(emphasised(verdict, changed=just_changed(g.frame.snapshot, g.d)))
     badges = [(f"   {glyphs.level(badge.level)} {badge.title}", badge.level) for badge in g.told.beside]
-    owner = owner_of(g.d, room - reserved - line.width - sum(len(text) for text, _ in badges) - len(OWNED))
+    owner = owner_of(g.told, room - reserved - line.width - sum(len(text) for text, _ in badges) - len(OWNED))
     line.add(OWNED + owner if owner else "", text_style)
     for words, badge_level in badges:
         if line.width + len(words) > room - reserved:
@@ -160,17 +160,16 @@ OWNED, LEAST_OWNER = " · ", 8
 """What stands before the owner of a GPU; with fewer cells than these its name would say nothing."""
 
 
-def owner_of(d: GpuDiagnosis, room: int) -> str:
+def owner_of(told: Telling, room: int) -> str:
     """Whose process a GPU that is in trouble is, cut to ``room`` cells; empty for others, and where it is not known."""
-    told = telling(d)
     if told.owner is None or told.role not in ("not_working", "waiting") or room < LEAST_OWNER:
         return ""
     return shorten(terminal_safe(owner_words(told.owner)), room)
 
 
-def trouble_since(d: GpuDiagnosis, view: View) -> str:
+def trouble_since(g: ShownGpu) -> str:
     """Since when a GPU is in trouble, and how much of that it lost; empty for others."""
-    return since_words(telling(d), view.utc_offset_s) if is_red(d) else ""
+    return since_words(g.told, g.view.utc_offset_s) if g.red else ""
 
 
 def _verdict(g: ShownGpu, room: int | None) -> list[Span]:
@@ -191,9 +190,9 @@ def _verdict(g: ShownGpu, room: int | None) -> list[Span]:
     return [(next((form for form in forms if room is None or len(form) <= room), text), "alarm.title")]
 
 
-def figure_words(d: GpuDiagnosis) -> str:
+def figure_words(told: Telling) -> str:
     """The number of the verdict with its word, in one form at every size; nothing before there is a verdict."""
-    number = telling(d).number
+    number = told.number
     if number is None:
         return ""
     return f"{number.measure} {NOT_MEASURED:>5}" if number.value is None else f"{number.measure} {number.value:3.0f} %"
@@ -229,7 +228,7 @@ def _tall_info(g: ShownGpu, width: int, rows: int) -> list[list[Span]]:
     mem: list[Span] = [("MEM  ", "dim")]
     mem += bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 12 if width >= 60 else 8, glyphs, "bar.mem")
     mem += [(f" {memory(gpu)}", "text")]
-    since = trouble_since(g.d, g.view)
+    since = trouble_since(g)
     if since and sum(len(text) for text, _ in mem) + 3 + len(since) <= width:
         mem.append((f"   {since}", "text"))
     metrics = [mem, fields(counters(gpu) + board(gpu, glyphs) + buses(gpu, glyphs), width)]
@@ -388,6 +387,6 @@ def numbers(g: ShownGpu, width: int) -> list[Row]:
     line = Line().to(2).add("MEM ", "dim").add_all(bar(gpu.mem_used_bytes, gpu.mem_total_bytes, 24, glyphs, "bar.mem"))
     line.add(f" {memory(gpu)}   ", "text")
     line.add_all(fields(counters(gpu), width - line.width - 1))
-    since = trouble_since(g.d, g.view)
+    since = trouble_since(g)
     rest = fields(board(gpu, glyphs) + buses(gpu, glyphs) + ([(since, "text")] if since else []), width - 3)
     return [line.row(width), Line().to(2).add_all(rest).row(width)]
