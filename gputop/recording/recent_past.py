@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from msgspec import Struct
 
@@ -82,52 +83,43 @@ class Memory:
         self._earlier: tuple[OlderFrames, ...] = ()
         """What came before the first block: kept whole or not at all, so that it can be judged from its beginning."""
         self._blocks: deque[PackedFrames] = deque()
-        self._places: deque[float] = deque()
-        """Times of blocks from which the rest can be judged; what is kept begins with the first of them."""
+        self.places: deque[tuple[float, Any]] = deque()
+        """Times of blocks from which the rest can be judged, each with what had been judged until then, if that is
+        known; what is kept begins with the first of them."""
         self._encoder = Encoder()
         self._lines: list[bytes] = []
         self._count = 0
         self._first_t = 0.0
         self._last: Snapshot | None = None
 
-    def add(self, snapshot: Snapshot, frame: bytes | None = None) -> bool:
-        """Append one frame; ``frame`` is its line, where it was made already. True at a place to judge on from.
+    def add(self, snapshot: Snapshot, frame: bytes | None = None, judged: Callable[[], object] = lambda: None) -> None:
+        """Append one frame; ``frame`` is its line, where it was made already. ``judged`` is asked once a minute.
 
         After a clock that stepped backwards the memory starts over.
         """
         if self._last is not None and snapshot.t <= self._last.t:
             self._blocks.clear()
-            self._places.clear()
-            self._earlier = ()
-            self._begin_block()
+            self.places.clear()
+            self._earlier, self._lines, self._count = (), [], 0
         if self._count >= BLOCK_FRAMES or (self._count and not self._encoder.fits(snapshot)):
             self._blocks.append(self._packed())
-            self._begin_block()
-        begins = not self._count
-        if begins:
+            self._lines, self._count = [], 0
+        if not self._count:
             # As it is read back.
             self._first_t = round(snapshot.t, 3)
             self._lines += self._encoder.key_lines(snapshot)
+            if not self.places or self._first_t - self.places[-1][0] >= PLACE_S:
+                self.places.append((self._first_t, judged()))
         self._lines += self._encoder.frame_lines(snapshot, frame=frame)
         self._count += 1
         self._last = snapshot
-        is_place = begins and (not self._places or self._first_t - self._places[-1] >= PLACE_S)
-        if is_place:
-            self._places.append(self._first_t)
         oldest = snapshot.t - KEPT_S
         if self._earlier and self._earlier[-1].last_t < oldest:
             self._earlier = ()
-        while len(self._places) > 1 and not self._earlier and self._places[1] <= oldest:
-            self._places.popleft()
-        while self._blocks and not self._earlier and self._blocks[0].first_t < self._places[0]:
+        while len(self.places) > 1 and not self._earlier and self.places[1][0] <= oldest:
+            self.places.popleft()
+        while self._blocks and not self._earlier and self._blocks[0].first_t < self.places[0][0]:
             self._blocks.popleft()
-        return is_place
-
-    @property
-    def begin(self) -> float:
-        """The time of the first frame that is kept, Unix seconds."""
-        first = self._earlier[0] if self._earlier else self._blocks[0] if self._blocks else None
-        return self._first_t if first is None else first.first_t
 
     def begin_with(self, earlier: Iterable[OlderFrames]) -> None:
         """Put older frames before the first frame that is kept, unless something is missing between them and it."""
@@ -143,9 +135,6 @@ class Memory:
         if self._last is None:
             return None
         return Past((*self._earlier, *self._blocks, self._packed()), self._last)
-
-    def _begin_block(self) -> None:
-        self._lines, self._count = [], 0
 
     def _packed(self) -> PackedFrames:
         assert self._last is not None

@@ -135,8 +135,6 @@ class Session:
         self.monitor = monitor
         self._earlier = earlier
         self._memory: Memory | None = None
-        self._checkpoints: deque[Checkpoint] = deque()
-        """What the monitor had come to before each part of what is remembered."""
         self._recorder: Recorder | None = None
         self._events: FrameEvents | None = None
         self._rounder: Rounder | None = None
@@ -152,8 +150,8 @@ class Session:
         line = None
         if self._rounder is not None:
             snapshot, line = self._rounder.take(snapshot)
-        if self._memory is not None and self._memory.add(snapshot, line):
-            self._checkpoint(snapshot.t, self._memory)
+        if self._memory is not None:
+            self._memory.add(snapshot, line, self.monitor.judgement)
         frame = self.monitor.feed(snapshot)
         if frame.periods is not snapshot.periods:
             snapshot = replace(snapshot, periods=frame.periods)
@@ -177,23 +175,13 @@ class Session:
         if self.monitor.latest is not None:
             self._memory.add(self.monitor.latest.snapshot)
 
-    def _checkpoint(self, t: float, memory: Memory) -> None:
-        from gputop.session.judged import Checkpoint
-
-        # As the memory holds it.
-        t = round(t, 3)
-        checkpoints = self._checkpoints
-        if checkpoints and t <= checkpoints[-1].t:
-            checkpoints.clear()
-        while checkpoints and checkpoints[0].t < memory.begin:
-            checkpoints.popleft()
-        checkpoints.append(Checkpoint(t, self.monitor.judgement()))
-
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
         """Places from which what is remembered can be judged as it was judged live, oldest first."""
-        begin = float("inf") if self._memory is None else self._memory.begin
-        return tuple(checkpoint for checkpoint in self._checkpoints if checkpoint.t >= begin)
+        from gputop.session.judged import Checkpoint
+
+        places = () if self._memory is None else self._memory.places
+        return tuple(Checkpoint(t, judgement) for t, judgement in places if judgement is not None)
 
     def past(self) -> Past | None:
         """The last minutes, frozen; None where nothing is remembered."""
