@@ -247,41 +247,39 @@ Columns = Sequence[LaneColumn | None]
 
 def chart(columns: Columns, label: str) -> Markup:
     """Utilisation in the gap's colour, SM activity over it; what was not recorded stays empty."""
-    areas = [
+    areas = (
         _area(columns, lambda c: c.util_pct if c.sm_pct is None else None, GREY),
         _area(columns, lambda c: c.util_pct if c.sm_pct is not None and not c.is_flagged else None, AMBER),
         _area(columns, lambda c: c.util_pct if c.sm_pct is not None and c.is_flagged else None, RED),
         _area(columns, lambda c: c.sm_pct, GREEN),
-    ]
-    return element(
-        "svg",
-        *areas,
-        viewBox=f"0 0 {len(columns)} {HEIGHT}",
-        preserveAspectRatio="none",
-        style="display:block;width:100%;height:90px;background:var(--track)",
-        role="img",
-        aria_label=label,
     )
+    return _svg(columns, HEIGHT, areas, "height:90px;background:var(--track)", label)
 
 
 def lane(columns: Columns) -> Markup:
     """The verdict over the same time; a tooltip names each part."""
     at, parts = 0, []
-    for role_and_title, run in groupby(columns, lambda c: None if c is None else (c.role, c.title)):
+    for verdict, run in groupby(columns, lambda c: None if c is None else (c.role, c.title)):
         width = len(list(run))
-        if role_and_title is not None:
-            role, title = role_and_title
-            colour = f"var(--c-{role})"
-            parts.append(element("rect", element("title", title), x=at, y=0, width=width, height=LANE, fill=colour))
+        if verdict is not None:
+            role, title = verdict
+            rect = {"x": at, "y": 0, "width": width, "height": LANE, "fill": f"var(--c-{role})"}
+            parts.append(element("rect", element("title", title), **rect))
         at += width
+    style = "height:.5rem;margin-top:.2rem;border-radius:.2rem;background:var(--track)"
+    return _svg(columns, LANE, parts, style, "verdicts over the same time")
+
+
+def _svg(columns: Columns, height: int, parts: Iterable[Markup], style: str, label: str) -> Markup:
+    """As wide as there is room, whatever the number of columns."""
     return element(
         "svg",
         *parts,
-        viewBox=f"0 0 {len(columns)} {LANE}",
+        viewBox=f"0 0 {len(columns)} {height}",
         preserveAspectRatio="none",
-        style="display:block;width:100%;height:.5rem;margin-top:.2rem;border-radius:.2rem;background:var(--track)",
+        style=f"display:block;width:100%;{style}",
         role="img",
-        aria_label="verdicts over the same time",
+        aria_label=label,
     )
 
 

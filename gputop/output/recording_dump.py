@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from gputop.model.expression import nearest
@@ -41,14 +42,9 @@ def dump(
     column that does not exist. ``gaps`` is given the gaps between these frames, which CSV has no place for.
     """
     chosen = None if columns is None else _known_columns(columns)
-    recording = Recording(path, recording_filter)
-    try:
+    with closing(Recording(path, recording_filter)) as recording:
         frames = _noting_gaps(recording.snapshots(begin, end), [] if gaps is None else gaps)
-        if form == "csv":
-            return _csv(frames, out, chosen or GPU_KEYS)
-        return _json(frames, out, chosen)
-    finally:
-        recording.close()
+        return _csv(frames, out, chosen or GPU_KEYS) if form == "csv" else _json(frames, out, chosen)
 
 
 def _noting_gaps(frames: Iterator[Snapshot], gaps: list[Event]) -> Iterator[Snapshot]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import zip_longest
 from types import MappingProxyType
@@ -41,9 +41,14 @@ def report_html(pictured: Pictured) -> str:
     times = Table(("GPU", "", "WORKED", "LOST", STATE_WORDS["unmeasured"].upper(), "WHOSE"), rows, "<=>>><")
     main = {gpu.index: _main_finding(report.findings, gpu) for gpu in report.counted}
     charts = (Drawing(key(pictured.column_s)), *(Drawing(gpu_section(pictured, gpu)) for gpu in report.counted))
+    roles = ((f"var(--c-{role})", words) for role, words in ROLE_WORDS.items())
     parts = PageParts(
         (provenance_line(pictured),),
-        part("Where the time went", Drawing(_roles_legend()), times),
+        part(
+            "Where the time went",
+            Drawing(_legend(roles)),
+            times,
+        ),
         charts,
         _processes(pictured),
         frozenset((finding.gpu, finding.id) for finding in main.values() if finding is not None),
@@ -78,9 +83,13 @@ def key(column_s: float) -> Markup:
         (RED, f"the same while {NOT_WORKING}"),
         (GREY, "SM not measured"),
     )
-    entries = [element("li", element("i", style=f"background:{colour}"), words) for colour, words in rows]
-    column = element("li", f"one column: {length(column_s)}; the lane below: verdict")
-    return element("ul", *entries, column, class_="legend")
+    return _legend(rows, element("li", f"one column: {length(column_s)}; the lane below: verdict"))
+
+
+def _legend(rows: Iterable[tuple[str, str]], *more: Markup) -> Markup:
+    """What each colour means."""
+    entries = (element("li", element("i", style=f"background:{colour}"), words) for colour, words in rows)
+    return element("ul", *entries, *more, class_="legend")
 
 
 ROLE_WORDS: Mapping[Role, str] = MappingProxyType({
@@ -89,60 +98,45 @@ ROLE_WORDS: Mapping[Role, str] = MappingProxyType({
 })  # fmt: skip
 
 
-def _roles_legend() -> Markup:
-    """What the bars' colours mean."""
-    rows = (
-        element("li", element("i", style=f"background:var(--c-{role})"), words) for role, words in ROLE_WORDS.items()
-    )
-    return element("ul", *rows, class_="legend")
-
-
 def gpu_section(pictured: Pictured, gpu: GpuReport) -> Markup:
     """One GPU: its verdict with its number, the chart, the lane, evidence and remedy."""
     state = max(STATES, key=lambda name: gpu.seconds.get(name, 0.0))
     finding = _main_finding(pictured.report.findings, gpu)
-    title = finding.text if finding is not None else STATE_WORDS[state]
-    if finding is not None and finding.kind == "badge":
-        title = f"{title}, {STATE_WORDS[state]}"
-    level = LEVEL_OF_ROLE[finding.role] if finding is not None else LEVEL_OF_ROLE[ROLE_OF_STATE[state]]
+    title, level, figure, owner = STATE_WORDS[state], LEVEL_OF_ROLE[ROLE_OF_STATE[state]], None, gpu.owner
+    words = []
+    if finding is not None:
+        title = f"{finding.text}, {title}" if finding.kind == "badge" else finding.text
+        level, figure, owner = LEVEL_OF_ROLE[finding.role], finding.number, finding.owner or gpu.owner
+        words.append(element("p", f"↳ {finding.evidence} · {finding.when}"))
+        if finding.remedy and finding.remedy not in pictured.report.remedies:
+            words.append(element("p", "→ ", prose(finding.remedy), style="color:var(--green)"))
     red = level == "red"
-    owner = finding.owner if finding is not None and finding.owner is not None else gpu.owner
     head = element(
         "header",
         element("b", f"GPU {gpu.label}"),
         element("span", title, class_=None if red else f"level {level}"),
         element("span", "" if owner is None else owner_words(owner)),
-        element("span", number_words((finding.number if finding is not None else None) or _number(gpu, state))),
+        element("span", number_words(figure or _number(gpu, state))),
         class_="alarm" if red else None,
     )
-    columns = pictured.lanes.get(gpu.uuid, ())
-    util, sm = of_hundred(gpu.util_pct), of_hundred(gpu.sm_pct)
-    gap = None if util is None or sm is None else max(0.0, util - sm)
-    figures = f"UTIL {number(util)} · SM {number(sm)} · GAP {number(gap)}"
-    words = []
-    if finding is not None:
-        words.append(element("p", f"↳ {finding.evidence} · {finding.when}"))
-        if finding.remedy and finding.remedy not in pictured.report.remedies:
-            words.append(element("p", "→ ", prose(finding.remedy), style="color:var(--green)"))
-    figure_rows = (("UTIL", util, ""), ("SM", sm, "" if red else "green"), ("GAP", gap, "red" if red else ""))
-    listed = [
-        part
-        for name, value, colour in figure_rows
-        for part in (
-            element("dt", name),
-            element("dd", number(value), style=f"color:var(--{colour})" if colour and value is not None else None),
-        )
-    ]
-    drawn = element(
-        "div",
-        chart(columns, f"GPU {gpu.index}: {figures}"),
-        lane(columns),
-        clock(pictured.report.begin, pictured.report.end),
-        style="min-width:0",
-    )
-    inside = element("div", element("dl", *listed), drawn, class_="chart")
+    inside = element("div", *_chart_with_figures(pictured, gpu, red=red), class_="chart")
     below = element("div", *words, class_="said") if words else ""
     return element("section", head, inside, below, class_="gpu")
+
+
+def _chart_with_figures(pictured: Pictured, gpu: GpuReport, *, red: bool) -> tuple[Markup, Markup]:
+    """The three numbers beside the chart, and the chart with its lane and its clock."""
+    util, sm = of_hundred(gpu.util_pct), of_hundred(gpu.sm_pct)
+    gap = None if util is None or sm is None else max(0.0, util - sm)
+    figures = (("UTIL", util, ""), ("SM", sm, "" if red else "green"), ("GAP", gap, "red" if red else ""))
+    listed = []
+    for name, value, colour in figures:
+        style = f"color:var(--{colour})" if colour and value is not None else None
+        listed += [element("dt", name), element("dd", number(value), style=style)]
+    columns = pictured.lanes.get(gpu.uuid, ())
+    label = f"GPU {gpu.index}: {' · '.join(f'{name} {number(value)}' for name, value, _ in figures)}"
+    times = clock(pictured.report.begin, pictured.report.end)
+    return element("dl", *listed), element("div", chart(columns, label), lane(columns), times, style="min-width:0")
 
 
 def _main_finding(findings: Sequence[FindingReport], gpu: GpuReport) -> FindingReport | None:

@@ -6,6 +6,7 @@ Built frame by frame in constant memory. Money appears only at the reader's own 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -458,12 +459,9 @@ def report_recording(
     path: str, *, price: Price | None = None, recording_filter: RecordingFilter | None = None
 ) -> JobReport:
     """The report of a recording, diagnosed again with today's rules. Raises RecordingError."""
-    recording = Recording(path, recording_filter)
-    try:
+    with closing(Recording(path, recording_filter)) as recording:
         report = report_snapshots(recording.snapshots(), interval_s=recording.interval_s, price=price)
         return with_run(report, recording.run)
-    finally:
-        recording.close()
 
 
 def with_run(report: JobReport, ran: RunFacts | None) -> JobReport:

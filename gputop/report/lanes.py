@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -143,13 +144,10 @@ def pictured_recording(
     path: str, *, price: Price | None = None, recording_filter: RecordingFilter | None = None
 ) -> Pictured:
     """The report of a recording with its charts, diagnosed again with today's rules. Raises RecordingError."""
-    recording = Recording(path, recording_filter)
-    try:
+    with closing(Recording(path, recording_filter)) as recording:
         lanes = _Lanes(recording.begin, recording.end)
         pictured = _pictured(recording.snapshots(), lanes, recording.interval_s, price)
         return replace(pictured, report=with_run(pictured.report, recording.run))
-    finally:
-        recording.close()
 
 
 def pictured(snapshots: Sequence[Snapshot], *, interval_s: float = 1.0, price: Price | None = None) -> Pictured:

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from msgspec import Struct
-
 from gputop.model.quantity import count, terminal_safe
 from gputop.model.source import MarkedSource
 from gputop.monitor import Frame, Monitor
@@ -28,18 +26,6 @@ _PATIENCE = 1.5
 """
 
 
-class Recorded(Struct, frozen=True):
-    """What was recorded: the last file, frames and bytes over all files, frames lost to a slow disk, and the error
-    that ended it, if one did."""
-
-    path: str | None
-    frames: int
-    bytes_written: int
-    seconds: float
-    dropped: int
-    error: str | None
-
-
 def record(
     source: MarkedSource,
     target: str,
@@ -49,11 +35,11 @@ def record(
     most_bytes: int | None = None,
     started: Callable[[str], None] | None = None,
     alerts: RunWatcher | None = None,
-) -> Recorded:
+) -> Recorder:
     """Record until ``stop`` is set, ``seconds`` of recorded time are over, or writing fails.
 
     ``target`` is as in RecordingWriter. ``started`` is called once with the path of the first file. Set ``stop`` from
-    a signal handler to end cleanly. ``alerts`` are judged meanwhile, and closed.
+    a signal handler to end cleanly. ``alerts`` are judged meanwhile, and closed. The recorder is returned closed.
     Raises RecordingError when the target cannot be written at all, and what ``source.start`` raises.
     """
     recorder = Recorder(target, most_bytes=most_bytes)
@@ -80,9 +66,7 @@ def record(
         recorder.close()
         if alerts is not None:
             alerts.close()
-    return Recorded(
-        recorder.path, recorder.frames, recorder.bytes_written, recorder.seconds, recorder.dropped, recorder.error
-    )
+    return recorder
 
 
 # What the viewer saves from the screen: a recording and pictures, in the directory that gputop was started in.
