@@ -28,7 +28,7 @@ from tests.nvml.stand_in import Scenario, uuid_of
 from tests.support.local_reader import with_sm
 
 A100 = "NVIDIA A100-SXM4-80GB"
-GPM, SCRAPED, DMON = 25.0, 60.0, 37.5
+GPM, SCRAPED = 25.0, 60.0
 """The SM activity of each source, so that a value tells where it is from."""
 LIMITS = {"PROBE_AGAIN_S": 1.0, "CLOSEST_S": 0.1, "LEAST_PATIENCE_S": 1.0, "FARTHEST_S": 0.3, "LONGEST_BACK_OFF_S": 0.2}
 NOBODY = "http://127.0.0.1:1/metrics"

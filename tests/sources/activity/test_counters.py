@@ -218,7 +218,7 @@ time.sleep(60)
 """
 
 
-def _killed_parent_leaves_nothing(counters: Scripted) -> None:
+def test_the_helper_dies_with_its_parent(counters: Scripted) -> None:
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(counters.libraries)], stdout=subprocess.PIPE, text=True
     )
@@ -227,16 +227,6 @@ def _killed_parent_leaves_nothing(counters: Scripted) -> None:
     parent.kill()
     parent.communicate()
     settle(lambda: has_ended(pid) and not counters.is_locked())
-
-
-def test_the_helper_dies_with_its_parent(counters: Scripted) -> None:
-    _killed_parent_leaves_nothing(counters)
-
-
-@pytest.mark.slow
-def test_many_killed_parents_leave_no_helper_and_no_lock(counters: Scripted) -> None:
-    for _ in range(100 if os.environ.get("GPUTOP_TEST_EVERYTHING") else 25):
-        _killed_parent_leaves_nothing(counters)
 
 
 def _helper(code: str, monkeypatch: pytest.MonkeyPatch) -> None:

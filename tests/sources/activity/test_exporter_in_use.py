@@ -95,16 +95,6 @@ def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nv
 
 
 @pytest.mark.slow
-def test_rows_of_the_whole_gpu_are_not_an_instances(nvml_scenario: MakeScenario) -> None:
-    scenario = nvml_scenario(1, A100)
-    split(scenario.gpus[0], 0, 1)
-    with exporting(sm_active(SCRAPED)) as exporter:
-        parent, instance = read(scenario, "once", dcgm_url=exporter.url)["gpus"]
-    assert parent["sm_active_pct"] is None and instance["sm_active_pct"] is None
-    assert "let dcgm-exporter export MIG instances" in instance["sm_reason"]
-
-
-@pytest.mark.slow
 def test_an_answer_that_takes_a_moment_is_waited_for_once(nvml_scenario: MakeScenario) -> None:
     with exporting(sm_active(SCRAPED)) as exporter:
         exporter.delay_s = 0.6

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.dcgm.exporter import exporting
 from tests.nvml.stand_in import Scenario
-from tests.support.sources_reader import A100, DMON, GPM, NOBODY, SCRAPED, running, sm_active
+from tests.support.sources_reader import GPM, SCRAPED, running, sm_active
 
 pytestmark = pytest.mark.nvml
 TIMED_OUT = 10
@@ -72,47 +71,3 @@ def test_each_change_between_gpm_exporter_and_bound_breaks_and_marks_the_line(nv
     assert len(steps) <= 7, steps
     assert last["marked"]
     assert_one_line_each(last, GPM, SCRAPED)
-
-
-@pytest.mark.slow
-def test_dcgmi_takes_over_from_an_exporter_and_back(
-    nvml_scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DCGMI_LOG", str(tmp_path / "log"))
-    monkeypatch.setenv("DCGMI_DOES", "rows")
-    scenario = nvml_scenario(1, A100)
-    with exporting(sm_active(SCRAPED)) as exporter, running(scenario, dcgm_url=exporter.url, dcgmi=True) as program:
-        program.until("dcgm-exporter", SCRAPED)
-        assert not (tmp_path / "log").exists(), "dcgmi is not run while an exporter measures"
-        exporter.status = 503
-        program.until("dcgmi", DMON)
-        exporter.status = 200
-        program.until("dcgm-exporter", SCRAPED)
-        last = program.until("dcgm-exporter", SCRAPED)
-    assert "SM source: dcgmi → dcgm-exporter" in last["marks"]
-    assert last["marked"]
-    assert_one_line_each(last, DMON, SCRAPED)
-
-
-@pytest.mark.slow
-def test_dcgmi_takes_over_from_gpm_and_leaves_the_bound(
-    nvml_scenario: MakeScenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DCGMI_LOG", str(tmp_path / "log"))
-    monkeypatch.setenv("DCGMI_DOES", "brief")
-    scenario = nvml_scenario(1)
-    with running(scenario, dcgm_url=NOBODY, dcgmi=True) as program:
-        program.until("gpm", GPM)
-        scenario.error("nvmlGpmSampleGet", TIMED_OUT)
-        scenario.write()
-        program.until("dcgmi", DMON)
-        assert "dmon ended" in program.until("bound", None)["reason"]
-        scenario.clear_trouble()
-        scenario.write()
-        program.until("gpm", GPM)
-        last = program.until("gpm", GPM)
-    steps = [text.removeprefix("SM source: ") for text in last["marks"]]
-    assert steps[:2] == ["gpm → dcgmi", "dcgmi → bound"]
-    assert steps[-1] in ("bound → gpm", "dcgmi → gpm")
-    assert last["marked"]
-    assert_one_line_each(last, GPM, DMON)
