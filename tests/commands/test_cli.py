@@ -404,9 +404,7 @@ def test_streams_are_left_as_they_are_where_there_is_no_null_device(
     "words",
     [
         ("once", "--config", "PIPE"), ("export", "demo", "small_kernels", "--once", "--textfile", "PIPE"),
-        ("export", "--tls-cert", "PIPE"), ("export", "--tls-cert", VECTOR, "--client-ca", "PIPE"),
         ("fleet", "--prom", "https://127.0.0.1:9", "--prom-ca", "PIPE", "--json"),
-        ("fleet", "--prom", "http://127.0.0.1:9", "--header-file", "PIPE", "--json"),
         ("fleet", "remedy", "--prom", "http://127.0.0.1:9", "--by", "slurm", "--act", "PIPE"),
     ],
     ids=lambda words: " ".join(words[:1] + words[-2:-1]),

@@ -16,6 +16,7 @@ import pytest
 
 from gputop.system import worker as workers
 from gputop.system.worker import Retired, Worker, once
+from tests.support.waiting import until
 
 PATIENCE_S = 10.0
 PACKAGE = Path(workers.__file__).parents[1]
@@ -104,17 +105,14 @@ def test_no_thread_begins_before_the_first_turn_is_asked_for() -> None:
 
 def test_a_turn_that_is_asked_for_during_another_follows_it() -> None:
     gate = Gate()
-    with working([gate, "second"]) as (worker, done):
+    with working([gate, "second"]) as (worker, _):
         worker.ask()
         assert gate.reached.wait(PATIENCE_S)
         since = worker.busy_since
         worker.ask()
         assert worker.busy_since == since
         gate.opened.set()
-        for _ in range(1000):
-            if worker.latest == "second":
-                break
-            done.wait(0.01)
+        until(lambda: worker.latest == "second")
         assert (worker.latest, worker.turns) == ("second", 2)
 
 
@@ -188,10 +186,7 @@ def test_stopping_closes_on_the_working_thread_and_ends_it() -> None:
 def test_a_worker_that_ends_itself_does_not_wait_for_itself() -> None:
     worker: Worker[None] = Worker("test", lambda: worker.stop(3600.0))
     worker.ask()
-    for _ in range(1000):
-        if not worker.alive:
-            break
-        time.sleep(0.01)
+    until(lambda: not worker.alive)
     assert not worker.alive and worker.turns == 1 and worker.error is None
 
 
@@ -210,19 +205,13 @@ def test_a_retired_thread_leaves_what_another_uses_open() -> None:
     closed = threading.Event()
     with working([Retired()], closed) as (worker, done):
         worker.ask()
-        for _ in range(1000):
-            if not worker.alive:
-                break
-            time.sleep(0.01)
+        until(lambda: not worker.alive)
         assert not worker.alive and not closed.is_set() and not done.is_set() and worker.error is None
 
 
 def test_work_that_is_done_once_ends_its_thread_and_an_error_goes_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
     worker = once("test", deep)
-    for _ in range(1000):
-        if not worker.alive:
-            break
-        time.sleep(0.01)
+    until(lambda: not worker.alive)
     assert not worker.alive and isinstance(worker.error, RecursionError) and worker.turns == 1
     assert capfd.readouterr().err == ""
 
