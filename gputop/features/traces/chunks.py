@@ -106,28 +106,28 @@ class EventText:
         text = self._open()
         for piece in self._pieces:
             text += piece
-            while len(text) >= PIECE_BYTES:
-                cut = _last_cut(text)
-                if cut is None:
-                    if len(text) >= LARGEST_EVENT:
-                        raise TraceError("holds an event that is larger than any that a profiler writes")
-                    break
-                part = text[: cut.start() + 1]
-                events = _decoded(part, decode)
-                if events is None and (earlier := _last_cut(part)) is not None:
-                    # The last cut may lie inside a string; then the one before it does not.
-                    events = _decoded(text[: earlier.start() + 1], decode)
-                    cut = cut if events is None else earlier
-                if events is None:
-                    events = self._closed(text, decode)
-                    if events is not None:
-                        yield events
-                        self._read_tail()
-                        return
-                    events = self._salvaged(part, decode)
+            while len(text) >= PIECE_BYTES and (cut := _last_cut(text)) is not None:
+                events, rest = self._part(text, cut, decode)
                 yield events
-                text = text[cut.end() :]
+                if rest is None:
+                    self._read_tail()
+                    return
+                text = rest
+            if len(text) >= LARGEST_EVENT:
+                raise TraceError("holds an event that is larger than any that a profiler writes")
         yield self._last(text, decode)
+
+    def _part(self, text: bytes, cut: re.Match[bytes], decode: Decode[T]) -> tuple[list[T], bytes | None]:
+        """The events before a cut, and the text behind it; None where the list has ended in this text."""
+        part = text[: cut.start() + 1]
+        events = _decoded(part, decode)
+        if events is None and (earlier := _last_cut(part)) is not None:
+            # The last cut may lie inside a string; then the one before it does not.
+            events = _decoded(text[: earlier.start() + 1], decode)
+            cut = cut if events is None else earlier
+        if events is None and (closed := self._closed(text, decode)) is not None:
+            return closed, None
+        return self._salvaged(part, decode) if events is None else events, text[cut.end() :]
 
     def _open(self) -> bytes:
         """The text after the opening bracket of the list of events."""

@@ -240,10 +240,10 @@ def find_straggler(ranks: Sequence[Rank]) -> tuple[StragglingRank | None, tuple[
     if not all(rank.collectives for rank in ranks):
         pairs = any(rank.point_to_point for rank in ranks)
         return None, ("only kernels between two ranks (send, receive) are recorded: no straggler can be named",) * pairs
-    try:
-        groups = [_waiting([ranks[at] for at in members], keys) for members, keys in _shared(ranks).items()]
-    except TraceError as error:
-        return None, (f"{error}: no straggler can be named",)
+    shared = _shared(ranks)
+    if isinstance(shared, str):
+        return None, (f"{shared}: no straggler can be named",)
+    groups = [_waiting([ranks[at] for at in members], keys) for members, keys in shared.items()]
     late = max((group.latest for group in groups), key=lambda group: group.late_pct)
     if late.late_pct >= LATE_PCT and late.last_in_pct >= 100.0 * OFTEN:
         return late, ()
@@ -256,9 +256,8 @@ def find_straggler(ranks: Sequence[Rank]) -> tuple[StragglingRank | None, tuple[
     )
 
 
-def _shared(ranks: Sequence[Rank]) -> dict[tuple[int, ...], set[Key]]:
-    """The collectives of each set of ranks that takes part in the same ones. Raises TraceError with why there are
-    none."""
+def _shared(ranks: Sequence[Rank]) -> dict[tuple[int, ...], set[Key]] | str:
+    """The collectives of each set of ranks that takes part in the same ones; or why there are none, in words."""
     holders: dict[str, set[int]] = {}
     for at, rank in enumerate(ranks):
         for group in {key[0] for key in rank.collectives}:
@@ -267,12 +266,10 @@ def _shared(ranks: Sequence[Rank]) -> dict[tuple[int, ...], set[Key]]:
     for group, members in holders.items():
         keys = [{key for key in ranks[at].collectives if key[0] == group} for at in members]
         if any(other_keys != keys[0] for other_keys in keys[1:]):
-            raise TraceError("the ranks do not hold the same steps")
+            return "the ranks do not hold the same steps"
         if len(members) > 1:
             shared.setdefault(tuple(sorted(members)), set()).update(keys[0])
-    if not shared:
-        raise TraceError("no two ranks hold the same collectives")
-    return shared
+    return shared or "no two ranks hold the same collectives"
 
 
 class _Group(Struct, frozen=True):
