@@ -39,14 +39,15 @@ from gputop.session.judged import Judged
 from gputop.sources.simulation.simulated import SimulatedSource
 
 LATE = 1_780_000_000.0
-SCENARIOS = ("node", "straggler", "half_working")
+SCENARIOS = {"node": 420.0, "straggler": 120.0, "half_working": 120.0}
+"""The past of each, seconds: on the whole node a GPU holds its memory for five minutes."""
 
 
 class Told:
     """A scenario's past, its last frame and its report."""
 
     def __init__(self, scenario: str) -> None:
-        self.snapshots: list[Snapshot] = list(SimulatedSource(scenario, clock=lambda: LATE).past(420.0))
+        self.snapshots: list[Snapshot] = list(SimulatedSource(scenario, clock=lambda: LATE).past(SCENARIOS[scenario]))
         monitor, self.counters = Monitor(), RunCounters()
         for snapshot in self.snapshots:
             self.frame: Frame = monitor.feed(snapshot)

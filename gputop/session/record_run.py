@@ -86,8 +86,6 @@ def toggle_recording(session: Session) -> str:
         return (
             recorder.error or f"recorded {count(recorder.frames, 'frame')} to {os.path.basename(recorder.path or '')}"
         )
-    from gputop.recording.writer import Recorder
-
     try:
         session.record(Recorder(os.getcwd() + os.sep))
     except (RecordingError, OSError) as error:

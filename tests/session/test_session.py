@@ -114,10 +114,10 @@ def test_what_is_remembered_begins_where_it_was_judged_and_is_judged_once_a_minu
     session = Session(Monitor(charts=False))
     session.take(fine(0))
     session.remember()
-    for k in range(1, 840):
-        session.take(replace(fine(k), t=T0 + k))
+    for k in range(2, 840, 2):
+        session.take(replace(fine(k), interval_s=2.0))
     past = session.past()
-    assert past is not None and 660.0 <= T0 + 839 - past.begin <= 740.0
+    assert past is not None and 660.0 <= T0 + 838 - past.begin <= 760.0
     assert session.checkpoints[0].t == past.begin and len(session.checkpoints) <= 12
 
 
