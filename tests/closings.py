@@ -1,12 +1,7 @@
-"""Terminals that are closed under a running gputop: how each kind of closing is done, in which phase, and what is left.
-
-``python -m tests.closings --count 200`` closes 200 terminals of each kind, four at a time, and exits 1 when a process
-was left behind, ended late or with another status.
-"""
+"""Terminals that are closed under a running gputop: how each kind of closing is done, when, and what is left."""
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
 import os
 import shutil
@@ -22,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.nvml.stand_in import Scenario, build
+from tests.nvml.stand_in import Scenario
 from tests.support.pty_program import ROOT, SCREEN_TAKEN, PtyProgram, in_time_s, send
 
 PATIENCE_S = 10.0
@@ -258,38 +253,10 @@ def close_many(kind: str, count: int, around: Surroundings, at_once: int = 2) ->
 
 
 @contextmanager
-def surroundings(library: Path | None = None) -> Iterator[Surroundings]:
+def surroundings(library: Path) -> Iterator[Surroundings]:
     """Built for as long as it is needed, under a short path: a socket's name may have 108 characters.
 
-    ``library`` is the folder of the stand-in, where it is compiled already.
+    ``library`` is the folder of the stand-in.
     """
     with tempfile.TemporaryDirectory(prefix="closings-", dir="/tmp") as directory:
-        if library is None:
-            library = Path(directory, "nvml")
-            library.mkdir()
-            build(library)
         yield Surroundings(Path(directory), library)
-
-
-def main() -> int:
-    arguments = argparse.ArgumentParser(prog="python -m tests.closings", description=__doc__)
-    arguments.add_argument("--count", type=int, default=200, help="closings of each kind")
-    arguments.add_argument("--kind", action="append", choices=KINDS, help="only this kind; may be repeated")
-    arguments.add_argument("--at-once", type=int, default=4)
-    args = arguments.parse_args()
-    wrong = 0
-    with surroundings() as around:
-        for kind in args.kind or KINDS:
-            done = close_many(kind, args.count, around, args.at_once)
-            slowest = max(done, key=lambda closing: closing.took_s or closing.most_s + PATIENCE_S)
-            bad = [closing for closing in done if not closing.is_right]
-            left = sum(closing.took_s is None for closing in bad)
-            print(f"{kind}: {len(done)} closed, {left} left behind, {len(bad)} wrong; slowest: {slowest}", flush=True)
-            for closing in bad:
-                print("  ", closing)
-            wrong += len(bad)
-    return min(wrong, 1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from gputop.cli import main
 from gputop.monitor import Frame, Monitor
 from gputop.output.ansi import plain_text
-from gputop.paint.charts import gap_chart
 from gputop.paint.glyphs import COLOUR, MONO
 from gputop.paint.header import summary
 from gputop.paint.help_rows import help_rows
@@ -62,13 +61,6 @@ def test_the_count_over_a_yellow_verdict_is_yellow_too(scenario: str) -> None:
     words = "half working" if scenario == "half_working" else "working poorly"
     assert any(words in text and style.startswith("level.yellow") for text, style in row)
     assert {d.state for d in frame.diagnoses} == {"working"}, "its time counts as work"
-
-
-def test_rows_of_work_leave_a_blank_eighth_between_them() -> None:
-    ((text, style),) = gap_chart([98.0], [91.0], 1, COLOUR, alarm=False, measured=True)[0]
-    assert (text, style) == ("▆", "gap.sm"), "the ground stays free: filled with the gap it would touch the row above"
-    ((_, style),) = gap_chart([98.0], [8.0], 1, COLOUR, alarm=True, measured=True)[0]
-    assert style == "gap.sm_on_alarm"
 
 
 @pytest.mark.parametrize("name", ["dark", "light", "colour-blind"])

@@ -21,7 +21,6 @@ from gputop.paint.detail_page import (
 from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.gpu_page import gpu_details, provenance_rows
 from gputop.paint.line import cells
-from gputop.paint.theme import THEMES
 from gputop.paint.verdict_history import verdict_spans
 from gputop.paint.view import View
 from gputop.sources.nvml.gpu_questions import FIXED
@@ -57,17 +56,6 @@ def test_every_size_is_filled_exactly_wherever_it_is_scrolled_to(width: int, hei
             assert {sum(cells(text) for text, _ in row) for row in rows} == {width}
             if glyphs is ASCII:
                 assert all(text.isascii() for row in rows for text, _ in row)
-
-
-def test_every_style_that_is_painted_exists_in_every_theme() -> None:
-    state, styles = DetailsView(View(), 0, MOMENT - 30.0), set()
-    for scenario in (None, "lost_gpu", "no_sm_counter", "memory_leak"):
-        rows = _painted(demo_frame(scenario), 160, 160, 0, state).rows
-        styles |= {style for row in rows for _, style in row}
-    assert len(styles) > 20
-    for theme in THEMES.values():
-        for style in styles:
-            theme.look(style)
 
 
 def test_all_charts_lanes_and_tables_are_there() -> None:

@@ -17,7 +17,6 @@ from gputop.paint.line import Row, cells
 from gputop.paint.main_screen import Painter, main_screen
 from gputop.paint.process_columns import parse
 from gputop.paint.process_table import key_of, shown_rows
-from gputop.paint.theme import THEMES
 from gputop.paint.view import View, selected_gpu
 from gputop.paint.words import number_labels
 from tests.support.frames import demo_frame
@@ -52,18 +51,6 @@ def test_every_size_is_filled_exactly_without_a_gpu(width: int, height: int, gly
 
 def _width(row: Row) -> int:
     return sum(cells(text) for text, _ in row)
-
-
-def test_every_style_that_is_painted_exists_in_every_theme() -> None:
-    styles = set()
-    for scenario in (None, "one_gpu", "lost_gpu"):
-        for width, height in ((80, 24), (160, 48)):
-            rows = main_screen(demo_frame(scenario), View(), width, height).rows
-            styles |= {style for row in rows for _, style in row}
-    assert len(styles) > 20
-    for theme in THEMES.values():
-        for style in styles:
-            theme.look(style)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (160, 48), (200, 60)])

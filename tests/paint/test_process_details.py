@@ -14,10 +14,9 @@ from gputop.paint.glyphs import ASCII, COLOUR, MONO, Glyphs
 from gputop.paint.line import cells
 from gputop.paint.process_page import family, process_details
 from gputop.paint.process_table import key_of
-from gputop.paint.theme import THEMES
 from gputop.paint.view import View
 from gputop.sources.simulation.life import slurm
-from tests.support.frames import MOMENT, demo_frame
+from tests.support.frames import demo_frame
 from tests.support.scenes import SOME_THREADS, gpu, snap, train, workers
 
 SIZES = [(40, 10), (80, 24), (120, 36), (160, 48), (300, 100), (20, 5), (5, 3), (1, 1)]
@@ -52,17 +51,6 @@ def test_every_size_is_filled_exactly_also_with_a_hostile_process(width: int, he
         assert all(char.isprintable() for row in rows for text, _ in row for char in text)
         if glyphs is ASCII:
             assert all(text.isascii() for row in rows for text, _ in row)
-
-
-def test_every_style_that_is_painted_exists_in_every_theme() -> None:
-    frame, state, styles = demo_frame(), DetailsView(View(), 0, MOMENT - 30.0), set()
-    for p in frame.snapshot.processes:
-        rows = process_details(frame, state, key_of(p), p, SOME_THREADS, 120, 150).rows
-        styles |= {style for row in rows for _, style in row}
-    assert len(styles) > 10
-    for theme in THEMES.values():
-        for style in styles:
-            theme.look(style)
 
 
 def test_the_whole_command_is_there_wrapped() -> None:

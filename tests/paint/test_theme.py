@@ -8,9 +8,17 @@ import pytest
 
 from gputop.config import declared
 from gputop.output.ansi import sgr
+from gputop.paint.detail_page import DetailsView
 from gputop.paint.glyphs import choose
+from gputop.paint.gpu_page import gpu_details
+from gputop.paint.main_screen import main_screen
+from gputop.paint.process_page import process_details
+from gputop.paint.process_table import key_of
 from gputop.paint.theme import THEME_NAMES, THEMES, Look, Theme
+from gputop.paint.view import View
 from tests.support.colour import contrast, difference, linear, without_green_cones
+from tests.support.frames import MOMENT, demo_frame
+from tests.support.scenes import SOME_THREADS
 
 COLOURED = [theme for theme in THEMES.values() if theme.background]
 LEVELS = ("level.green", "level.info", "level.yellow", "level.red", "level.grey")
@@ -144,3 +152,24 @@ def test_a_theme_that_was_asked_for_is_taken_unless_there_is_no_colour() -> None
     assert choose(env, "utf-8", theme="colour-blind", ascii_only=False, no_color=False).theme == "colour-blind"
     assert choose(env, "utf-8", theme="colour-blind", ascii_only=False, no_color=True).theme == "mono"
     assert choose(env, "utf-8", theme="mono", ascii_only=False, no_color=False).glyphs.name == "mono"
+
+
+def test_every_style_that_is_painted_exists_in_every_theme() -> None:
+    view, frame = View(), demo_frame()
+    painted = [
+        main_screen(demo_frame(scenario), view, *size).rows
+        for scenario in (None, "one_gpu", "lost_gpu")
+        for size in ((80, 24), (160, 48))
+    ]
+    state = DetailsView(view, 0, MOMENT - 30.0)
+    for scenario in (None, "lost_gpu", "no_sm_counter", "memory_leak"):
+        node = demo_frame(scenario)
+        painted.append(gpu_details(node, state, node.snapshot.gpus[0].static.uuid, 160, 160).rows)
+    painted += [
+        process_details(frame, state, key_of(p), p, SOME_THREADS, 120, 150).rows for p in frame.snapshot.processes
+    ]
+    styles = {style for rows in painted for row in rows for _, style in row}
+    assert len(styles) > 30
+    for theme in THEMES.values():
+        for style in styles:
+            theme.look(style)
