@@ -119,7 +119,7 @@ NO_DEMO = "`gputop demo` shows the simulated node, `diagnose demo` and `report d
 """Where it is asked for in vain."""
 
 
-def recording_argument(command: argparse.ArgumentParser, name: str, text: str) -> None:
+def recording_argument(command: argparse.ArgumentParser, name: str, text: str, **more: Any) -> None:
     """A recording that must be there: the demo, which other commands take, is none."""
 
     def checked(file: str) -> str:
@@ -127,7 +127,7 @@ def recording_argument(command: argparse.ArgumentParser, name: str, text: str) -
             raise argparse.ArgumentTypeError(f"no recording of that name; {NO_DEMO}")
         return file
 
-    command.add_argument(name, type=checked, help=text)
+    command.add_argument(name, type=checked, help=text, **more)
 
 
 # Durations and sizes as people write them on a command line: ``30s``, ``8h``, ``2G``.

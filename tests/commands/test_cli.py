@@ -76,6 +76,7 @@ def slow(*values: object) -> Any:
         (("once", "demo"), "unexpected argument 'demo'; `gputop demo` shows"),
         (("record", "demo"), "unexpected argument 'demo'; `gputop demo` shows"),
         (("dump", "demo"), "no recording of that name; `gputop demo` shows"),
+        (("alerts", "demo"), "no recording of that name; `gputop demo` shows"),
         (("compare", VECTOR, "demo"), "no recording of that name; .*`report demo` judge"),
         (("-o", "0", "1"), "unknown command '1'"),
         (("once", "-u", "a b"), "-u must name users"),

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import asdict
 
 from gputop.commands.registry import Needs
-from gputop.commands.shared_options import recording_filter_of, selectable, stdout_is_text, wait_of, waiting
+from gputop.commands.shared_options import (
+    recording_argument,
+    recording_filter_of,
+    selectable,
+    stdout_is_text,
+    wait_of,
+    waiting,
+)
 from gputop.config import ConfigError, Settings, default_path
 from gputop.features.alerts.alert_table import Alert, alerts_of
 from gputop.model.expression import nearest
@@ -202,7 +209,8 @@ FIRED = FAILED = 1
 
 
 def arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", nargs="?", help="a recording: say which alerts would have fired; nothing is run")
+    text = "a recording: say which alerts would have fired; nothing is run"
+    recording_argument(command, "file", text, nargs="?")
     selectable(command)
     waiting(command)
     command.add_argument("--test", metavar="NAME", help="fire this alert now, for the first GPU here")
