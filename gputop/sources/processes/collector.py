@@ -227,24 +227,11 @@ class ProcessCollector:
         former, self._members = self._members, {}
         throttling, self._throttling = self._throttling, {}
         for pid, place in places.items():
-            command = command_of(pid, place.stat)
             member = former.pop(pid, None)
             if member is not None and member.place.stat.starttime != place.stat.starttime:
                 member.watched.close()
                 member = None
-            if member is None:
-                watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors, self._look)
-                member = Member(pid, place, command, self._facts.read(pid, place.stat.comm, command), watched)
-                if place.role == "gpu":
-                    member.threads = HostThreads(f"{self._proc}/{pid}", pid)
-                    member.meets_at = self._facts.meets_at(pid)
-            elif command and command != member.command:
-                member.command = command
-                member.watched.look_again()
-                member.settle(place, self._facts.read(pid, place.stat.comm, command))
-            elif place != member.place:
-                member.watched.look_again()
-                member.settle(place, member.facts)
+            member = self._settled(pid, place, command_of(pid, place.stat), member)
             group = member.facts.folders.cpu[:1]
             if group:
                 shared = self._throttling.get(group[0]) or throttling.get(group[0])
@@ -261,6 +248,23 @@ class ProcessCollector:
         self._parents = {place.stat.ppid for place in places.values()} | {
             pid for pid, place in places.items() if place.role == "gpu"
         }
+
+    def _settled(self, pid: int, place: ProcessPlace, command: bytes, member: Member | None) -> Member:
+        """The member that has this place now, made where it is new."""
+        if member is None:
+            watched = WatchedProcess(self._proc, pid, place.stat.starttime, self._descriptors, self._look)
+            member = Member(pid, place, command, self._facts.read(pid, place.stat.comm, command), watched)
+            if place.role == "gpu":
+                member.threads = HostThreads(f"{self._proc}/{pid}", pid)
+                member.meets_at = self._facts.meets_at(pid)
+        elif command and command != member.command:
+            member.command = command
+            member.watched.look_again()
+            member.settle(place, self._facts.read(pid, place.stat.comm, command))
+        elif place != member.place:
+            member.watched.look_again()
+            member.settle(place, member.facts)
+        return member
 
     def _measure(self, now: float) -> dict[int, ProcessReading]:
         """Read all members; note what shows that the trees have changed, for the next read."""

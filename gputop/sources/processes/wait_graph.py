@@ -93,6 +93,16 @@ IS_FULL = "its reader is slow"
 ITS_CHILDREN = "its children"
 
 
+_PLAIN = {
+    RAN: None,
+    STOPPED: End("stopped"),
+    WRITE: End("pipe", detail=IS_FULL),
+    "sleep": End("timer"),
+    "gpu": End("gpu"),
+}
+"""Waits that lead to nobody of the job."""
+
+
 class _Counted(Struct):
     """Bytes that a process has written to anything but disks, when they were counted, and when they last grew."""
 
@@ -296,16 +306,8 @@ class WaitGraph:
     ) -> End | None:
         """What a thread waits for that was found waiting like this; None while it runs."""
         kind = wait.wait
-        if kind == RAN:
-            return None
-        if kind == STOPPED:
-            return End("stopped")
-        if kind == WRITE:
-            return End("pipe", detail=IS_FULL)
-        if kind == "sleep":
-            return End("timer")
-        if kind == "gpu":
-            return End("gpu")
+        if kind in _PLAIN:
+            return _PLAIN[kind]
         if waits_for_child(wait.channel):
             return self._child(pid, folder, job)
         if kind == "pipe":

@@ -181,19 +181,7 @@ class WatchedProcess:
             self._read_channel(now)
         moves = bool(disk.read_bytes_per_s or disk.write_bytes_per_s)
         waiting_on = self._waiting_on(missing, moves=moves) if sleeps else None
-        too_soon = 0.0 < elapsed < LEAST_WINDOW_S
-        if not too_soon:
-            self._last = _Counters(now, stat.cpu_ticks, main, stat.children_ticks)
-        rates = _Rates()
-        measured = last is not None and elapsed >= LEAST_WINDOW_S
-        if last is None or not measured:
-            reason = NEEDS_TWO if last is None or too_soon else CLOCK_STEPPED
-            missing = dict.fromkeys(_Rates._fields[:5], reason) | missing
-        else:
-            rates = _rates(stat, main, last, elapsed)
-            if main and last.main is None:
-                for key in ("wait_pct", "main_run_pct", "main_wait_pct"):
-                    missing[key] = NEEDS_TWO
+        rates = self._rates_since(now, stat, elapsed, missing)
         reading = ProcessReading(
             stat,
             *rates,
@@ -205,6 +193,7 @@ class WatchedProcess:
             missing or NOTHING_MISSING,
             self._wait if sleeps else SEEN_STOPPED if stat.state in STOPPED_STATES else None,
         )
+        measured = last is not None and elapsed >= LEAST_WINDOW_S
         # Bytes counted before it fell asleep belong to the reading after that, so they must have been asked for since.
         settled = self._io_reason is not None or (
             disk.now == now and disk.read_bytes_per_s == 0.0 and disk.write_bytes_per_s == 0.0
@@ -212,6 +201,20 @@ class WatchedProcess:
         named = self._wait is not None or self._io_reason == DENIED_IO
         self._still = reading if slept and measured and settled and named else None
         return reading
+
+    def _rates_since(self, now: float, stat: Stat, elapsed: float, missing: dict[str, str]) -> _Rates:
+        """The rates since the reading before, ``elapsed`` seconds ago; why some are ``missing``."""
+        main, last = self._main_times, self._last
+        too_soon = 0.0 < elapsed < LEAST_WINDOW_S
+        if not too_soon:
+            self._last = _Counters(now, stat.cpu_ticks, main, stat.children_ticks)
+        if last is None or elapsed < LEAST_WINDOW_S:
+            reason = NEEDS_TWO if last is None or too_soon else CLOCK_STEPPED
+            missing |= dict.fromkeys(_Rates._fields[:5], reason) | missing
+            return _Rates()
+        if main and last.main is None:
+            missing |= dict.fromkeys(("wait_pct", "main_run_pct", "main_wait_pct"), NEEDS_TWO)
+        return _rates(stat, main, last, elapsed)
 
     def saw(self, at: float, wait: ThreadWait) -> None:
         """Take over what a look between two readings found the main thread waiting for; ``at`` is monotonic s."""
