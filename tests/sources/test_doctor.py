@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,22 +16,14 @@ from gputop.output.doctor_text import doctor_text
 from gputop.sources.activity.counters.access import WITH_PERFMON, Rights, advice
 from gputop.sources.doctor_report import counters_here, counters_row, examine, gpu_problems
 from tests.nvml.stand_in import LIBRARY, Scenario, split
+from tests.support.local_reader import read
 
 NO_EXPORTER = "http://127.0.0.1:1/metrics"
 
 
 def doctor(scenario: Scenario) -> dict[str, Any]:
-    scenario.write()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.local_reader", "doctor", json.dumps({"dcgm_url": NO_EXPORTER})],
-        env=scenario.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+    (report,) = read(scenario, "doctor", dcgm_url=NO_EXPORTER)
+    return dict(report)
 
 
 def source_rows(gpu: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -71,26 +71,27 @@ def with_sm(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "sm": SmOptions(**sm)}
 
 
+NO_MORE: Mapping[str, str] = {}
 CALM_S = 8.0
 """What a crowded machine may add to that; whoever waited for a call that hangs would take half a minute."""
+
+
+def read(scenario: Scenario, *arguments: str, environ: Mapping[str, str] = NO_MORE, **options: Any) -> list[Any]:
+    """What one run of this program prints: snapshots or an error, then how it ended; or the doctor's report."""
+    scenario.write()
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.local_reader", *arguments, json.dumps(options)],
+        env={**scenario.environment(), **environ}, capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 class Run:
     """What one run of the reader printed: snapshots or an error, and how it ended."""
 
     def __init__(self, scenario: Scenario, *arguments: str, **options: Any) -> None:
-        scenario.write()
-        environment = {**scenario.environment(), **options.pop("environ", {})}
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.support.local_reader", *arguments, json.dumps(options)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        assert done.stderr == ""
-        *self.snapshots, self.end = [json.loads(line) for line in done.stdout.splitlines()]
+        *self.snapshots, self.end = read(scenario, *arguments, **options)
 
     @property
     def last(self) -> dict[str, Any]:

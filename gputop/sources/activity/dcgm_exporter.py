@@ -240,7 +240,7 @@ class Exporter:
         row = exported.rows.get(entity)
         if row is None:
             raise self._no_row(entity, exported)
-        ratios = {key: value for key, value in row.items() if value is not None}
+        ratios = {key: value for key in KEYS if (value := row.get(key)) is not None}
         values, missing = believed(ratios, 1.0 if self._percent else 100.0, "dcgm-exporter")
         for key in KEYS:
             if key not in ratios:

@@ -19,6 +19,7 @@ from gputop.sources.activity.fallback_chain import MeasuredActivity, SmReadFaile
 from tests.dcgm.exporter import TEXTS, exporting
 from tests.dcgm.host import Host, is_gone, until
 from tests.nvml.stand_in import Scenario, uuid_of
+from tests.support.local_reader import read
 
 A100 = "NVIDIA A100-SXM4-80GB"
 MakeScenario = Callable[..., Scenario]
@@ -191,14 +192,8 @@ def test_without_the_program_it_is_given_up_at_once() -> None:
 
 def local(scenario: Scenario, mode: str, **options: Any) -> dict[str, Any]:
     """One snapshot, or the doctor's report, with the stand-in dcgmi in PATH."""
-    scenario.write()
-    environment = {**scenario.environment(), "PATH": f"{TEXTS}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.local_reader", mode, json.dumps(options)],
-        env=environment, capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[0])
-    return answer
+    path = f"{TEXTS}:{os.environ['PATH']}"
+    return dict(read(scenario, mode, environ={"PATH": path}, **options)[0])
 
 
 NO_EXPORTER = "http://127.0.0.1:1/metrics"

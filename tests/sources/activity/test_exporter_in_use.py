@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -16,21 +15,12 @@ from gputop.sources.activity.dcgm_exporter import Exporter
 from gputop.sources.activity.fallback_chain import Waiting
 from tests.dcgm.exporter import TEXTS, SmallExporter, exporting, row
 from tests.nvml.stand_in import Failure, Scenario, split, uuid_of
+from tests.support.local_reader import read
 from tests.support.sources_reader import A100, SCRAPED, sm_active
 
 pytestmark = pytest.mark.nvml
 FIX = "uncomment DCGM_FI_PROF_SM_ACTIVE in the counters file of dcgm-exporter and restart it"
 MakeScenario = Callable[..., Scenario]
-
-
-def read(scenario: Scenario, mode: str, **options: Any) -> Any:
-    scenario.write()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.local_reader", mode, json.dumps(options)],
-        env=scenario.environment(), capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    assert done.stderr == ""
-    return json.loads(done.stdout.splitlines()[0])
 
 
 def counters(**values: float) -> str:
@@ -41,8 +31,8 @@ def counters(**values: float) -> str:
 def test_an_exporter_without_sm_active_gives_the_rest_and_the_line_that_mends_it(nvml_scenario: MakeScenario) -> None:
     text = counters(GR_ENGINE_ACTIVE=0.9, PIPE_TENSOR_ACTIVE=0.3, DRAM_ACTIVE=0.4)
     with exporting(text) as exporter:
-        (gpu,) = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)["gpus"]
-        report = read(nvml_scenario(1, A100), "doctor", dcgm_url=exporter.url)
+        (gpu,) = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)[0]["gpus"]
+        report = read(nvml_scenario(1, A100), "doctor", dcgm_url=exporter.url)[0]
         printed = command(nvml_scenario(1, A100), exporter, "once")
         data = json.loads(command(nvml_scenario(1, A100), exporter, "once", "--json"))["gpus"][0]
     assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", None)
@@ -75,8 +65,8 @@ def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nv
     scenario = nvml_scenario(2, A100)
     split(scenario.gpus[0], 0, 3)
     with exporting((TEXTS / "exporter_4_mig.txt").read_text()) as exporter:
-        gpus = read(scenario, "once", dcgm_url=exporter.url)["gpus"]
-        report = read(scenario, "doctor", dcgm_url=exporter.url, dcgmi=True)["gpus"]
+        gpus = read(scenario, "once", dcgm_url=exporter.url)[0]["gpus"]
+        report = read(scenario, "doctor", dcgm_url=exporter.url, dcgmi=True)[0]["gpus"]
     told = {gpu["static"]["mig_instance"] or gpu["static"]["index"]: gpu for gpu in gpus}
     assert {name: (gpu["sm_source"], gpu["sm_active_pct"]) for name, gpu in told.items()} == {
         0: ("none", None),
@@ -98,7 +88,7 @@ def test_mig_instances_are_served_by_their_numbers_and_never_by_the_whole_gpu(nv
 def test_an_answer_that_takes_a_moment_is_waited_for_once(nvml_scenario: MakeScenario) -> None:
     with exporting(sm_active(SCRAPED)) as exporter:
         exporter.delay_s = 0.6
-        (gpu,) = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)["gpus"]
+        (gpu,) = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)[0]["gpus"]
     assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", SCRAPED)
 
 
@@ -108,14 +98,14 @@ def test_an_answer_that_comes_after_the_last_read_is_waited_for_once(nvml_scenar
     scenario = nvml_scenario(1)
     scenario.gpus[0].gpm[2] = Failure(3)
     with exporting(sm_active(SCRAPED)) as exporter:
-        (gpu,) = read(scenario, "once", dcgm_url=exporter.url)["gpus"]
+        (gpu,) = read(scenario, "once", dcgm_url=exporter.url)[0]["gpus"]
     assert (gpu["sm_source"], gpu["sm_active_pct"]) == ("dcgm-exporter", SCRAPED)
 
 
 def test_an_exporter_that_does_not_answer_holds_nobody_up(nvml_scenario: MakeScenario) -> None:
     with exporting(sm_active(SCRAPED)) as exporter:
         exporter.delay_s = 60.0
-        snapshot = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)
+        snapshot = read(nvml_scenario(1, A100), "once", dcgm_url=exporter.url)[0]
     assert snapshot["after"] < 10.0
     assert snapshot["gpus"][0]["sm_source"] == "bound"
     assert "timed out" in snapshot["gpus"][0]["sm_reason"]
