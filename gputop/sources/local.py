@@ -30,7 +30,7 @@ from gputop.model.snapshot import (
 )
 from gputop.model.source import CLOSE_S, Source, SourceError
 from gputop.sources.gpu_process import unseen
-from gputop.sources.nvml.gpu_device import GpusReading, Progress
+from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.own_process import OwnCostMeter
 from gputop.sources.procfs import make_room, text_of
 from gputop.sources.readers import LOOK_AGAIN_S, HostReading, MachineReader, Readers
@@ -74,14 +74,14 @@ class OneReading(Struct, frozen=True):
         }
 
 
-def incomplete(snapshot: Snapshot, progress: Progress, wait_s: float, read_once: bool) -> OneReading:
+def incomplete(snapshot: Snapshot, progress: GpusReading, wait_s: float, read_once: bool) -> OneReading:
     """What there is when the time is up, with a notice of what is missing.
 
     ``read_once`` says that every GPU was read once already, so that only the second reading is missing.
     """
     sample_of_uuid = {gpu.static.uuid: gpu for gpu in snapshot.gpus}
     missing, late = [], []
-    for static in progress.statics:
+    for static in progress.chosen:
         sample = sample_of_uuid.get(static.uuid)
         if sample is None:
             late.append(static.index)
@@ -101,15 +101,15 @@ def incomplete(snapshot: Snapshot, progress: Progress, wait_s: float, read_once:
     return OneReading(replace(snapshot, notices=tuple(notices)), False, tuple(missing))
 
 
-def waiting_for(progress: Progress, wait_s: float, read_once: bool) -> str:
+def waiting_for(progress: GpusReading, wait_s: float, read_once: bool) -> str:
     """What a command that reads once is waiting for, in words."""
     limit = f"at most {wait_s:g} s"
     if progress.hung:
         return f"waiting for GPU {numbers(progress.hung)}, where a driver call has not returned; {limit}"
     if read_once:
         return f"waiting for the driver's second reading; {limit}"
-    if progress.statics:
-        return f"waiting for the driver: {len(progress.read)} of {len(progress.statics)} GPUs read so far; {limit}"
+    if progress.chosen:
+        return f"waiting for the driver: {len(progress.gpus)} of {len(progress.chosen)} GPUs read so far; {limit}"
     return f"waiting for the driver to list its GPUs; {limit}"
 
 

@@ -212,10 +212,9 @@ class Readers:
     def newest(self) -> GpusReading:
         """The newest reading of the GPUs. Before the first is complete it is nothing, or for what reads once what it
         has so far."""
-        if self.reading is not None or not self._once:
-            return self.reading or NOTHING_READ
-        progress = self._reader.session.progress()
-        return GpusReading(0.0, progress.read, progress.processes, hung=progress.hung)
+        if self.reading is not None:
+            return self.reading
+        return self._reader.session.progress() if self._once else NOTHING_READ
 
     @property
     def complete(self) -> bool:
@@ -251,7 +250,7 @@ class Readers:
                 f"/proc does not answer: process data are {old_s:.0f} s old and no evidence; "
                 "is a file system hung under a job?"
             )
-        if self.reading is None and self._nvml.error is None and not self._reader.session.progress().read:
+        if self.reading is None and self._nvml.error is None and not self._reader.session.progress().gpus:
             lines.append(f"NVML has not answered for {time.monotonic() - self._reading_at:.1f} s: is the driver hung?")
         return lines
 

@@ -22,7 +22,7 @@ from gputop.sources import readers as schedules
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.local import LocalSource, OneReading, incomplete, waiting_for
 from gputop.sources.nvml.gpm import CLOSEST_PAIR_S
-from gputop.sources.nvml.gpu_device import GpusReading, Progress
+from gputop.sources.nvml.gpu_device import GpusReading
 from gputop.sources.readers import (
     LEAST_HOST_S,
     LIVE_PROC_GRACE_S,
@@ -42,7 +42,7 @@ def scripted(
     read_gpus: Callable[[int], GpusReading], read_host: Callable[..., Any], ask_seldom: Any = lambda _: None
 ) -> Any:
     """A machine's reader with these answers."""
-    progress = SimpleNamespace(read=(), processes=(), hung=())
+    progress = NOTHING_READ
     session = SimpleNamespace(ticket=1, close=lambda: None, supersede=lambda _: None, progress=lambda: progress)
     reading = {"read_gpus": read_gpus, "read_host": read_host, "ask_seldom": ask_seldom}
     return SimpleNamespace(session=session, close_host=lambda: None, **reading)
@@ -285,8 +285,14 @@ def samples(*indices: int) -> tuple[GpuSample, ...]:
     return tuple(replace(SAMPLE, static=CARDS[i]) for i in indices)
 
 
+def under_way(
+    chosen: tuple[GpuStatic, ...] = (), read: tuple[GpuSample, ...] = (), hung: tuple[int, ...] = ()
+) -> GpusReading:
+    return GpusReading(0.0, read, (), hung=hung, chosen=chosen)
+
+
 def test_gpus_that_were_not_reached_are_named() -> None:
-    reading = incomplete(replace(SNAPSHOT, gpus=samples(0)), Progress(CARDS, samples(0)), 10.0, False)
+    reading = incomplete(replace(SNAPSHOT, gpus=samples(0)), under_way(CARDS, samples(0)), 10.0, False)
     assert (reading.complete, reading.has_measured) == (False, True)
     assert [(gpu.index, gpu.reason) for gpu in reading.missing] == [(i, "not read within 10 s") for i in (1, 2, 3)]
     assert reading.snapshot.notices == (
@@ -296,22 +302,22 @@ def test_gpus_that_were_not_reached_are_named() -> None:
 
 def test_a_gpu_that_hangs_is_missing_though_it_has_a_row() -> None:
     hung = replace(GpuSample(CARDS[1]), lost_reason="NVML call x has not returned for 9 s")
-    progress = Progress(CARDS[:2], (*samples(0), hung), (1,))
-    reading = incomplete(replace(SNAPSHOT, gpus=progress.read), progress, 10.0, True)
+    progress = under_way(CARDS[:2], (*samples(0), hung), (1,))
+    reading = incomplete(replace(SNAPSHOT, gpus=progress.gpus), progress, 10.0, True)
     assert [(gpu.index, gpu.reason) for gpu in reading.missing] == [(1, hung.lost_reason)]
     assert reading.data()["missing_gpus"][0]["uuid"] == "GPU-1"
     assert reading.snapshot.notices == ()
 
 
 def test_a_single_reading_is_not_called_complete() -> None:
-    reading = incomplete(replace(SNAPSHOT, gpus=samples(0, 1)), Progress(CARDS[:2], samples(0, 1)), 10.0, True)
+    reading = incomplete(replace(SNAPSHOT, gpus=samples(0, 1)), under_way(CARDS[:2], samples(0, 1)), 10.0, True)
     assert (reading.complete, reading.missing) == (False, ())
     assert "need a second reading" in reading.snapshot.notices[0]
 
 
 def test_nothing_is_measured_only_where_something_was_asked_for() -> None:
     assert OneReading(SNAPSHOT).has_measured, "every GPU was left out on purpose"
-    assert not incomplete(SNAPSHOT, Progress(CARDS), 10.0, False).has_measured
+    assert not incomplete(SNAPSHOT, under_way(CARDS), 10.0, False).has_measured
     lost = replace(SAMPLE, lost_reason="GPU is lost")
     assert not OneReading(replace(SNAPSHOT, gpus=(lost,))).has_measured
 
@@ -319,14 +325,14 @@ def test_nothing_is_measured_only_where_something_was_asked_for() -> None:
 @pytest.mark.parametrize(
     ("progress", "once", "words"),
     [
-        (Progress(), False, "waiting for the driver to list its GPUs; at most 10 s"),
-        (Progress(CARDS, samples(0)), False, "waiting for the driver: 1 of 4 GPUs read so far; at most 10 s"),
-        (Progress(CARDS, samples(0, 1, 2, 3)), True, "waiting for the driver's second reading; at most 10 s"),
-        (Progress(CARDS, samples(0), (2,)), False,
+        (under_way(), False, "waiting for the driver to list its GPUs; at most 10 s"),
+        (under_way(CARDS, samples(0)), False, "waiting for the driver: 1 of 4 GPUs read so far; at most 10 s"),
+        (under_way(CARDS, samples(0, 1, 2, 3)), True, "waiting for the driver's second reading; at most 10 s"),
+        (under_way(CARDS, samples(0), (2,)), False,
          "waiting for GPU 2, where a driver call has not returned; at most 10 s"),
     ],
 )  # fmt: skip
-def test_it_is_said_what_is_waited_for(progress: Progress, once: bool, words: str) -> None:
+def test_it_is_said_what_is_waited_for(progress: GpusReading, once: bool, words: str) -> None:
     assert waiting_for(progress, 10.0, once) == words
 
 

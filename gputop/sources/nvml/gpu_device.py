@@ -380,11 +380,12 @@ class Device:
         self.stale = True
 
 
-# The result of one pass over the GPUs, complete or partial.
-
-
 class GpusReading(Struct, frozen=True):
-    """One pass over the chosen GPUs, at Unix time ``t``. ``hung`` are indices: a call on these did not return."""
+    """One pass over the chosen GPUs, at Unix time ``t``, complete or partial.
+
+    ``hung`` are indices: a call on these did not return. Of a pass under way ``chosen`` are all that it is about; empty
+    while the driver still lists them.
+    """
 
     t: float
     gpus: tuple[GpuSample, ...]
@@ -392,6 +393,7 @@ class GpusReading(Struct, frozen=True):
     events: tuple[Event, ...] = ()
     notices: tuple[str, ...] = ()
     hung: tuple[int, ...] = ()
+    chosen: tuple[GpuStatic, ...] = ()
 
 
 class Pass(Struct):
@@ -399,12 +401,3 @@ class Pass(Struct):
 
     samples: list[GpuSample] = []
     hung: list[int] = []
-
-
-class Progress(Struct, frozen=True):
-    """How far the pass under way has come. ``statics`` are the chosen GPUs; empty while the driver still lists them."""
-
-    statics: tuple[GpuStatic, ...] = ()
-    read: tuple[GpuSample, ...] = ()
-    hung: tuple[int, ...] = ()
-    processes: tuple[GpuProcess, ...] = ()

@@ -20,7 +20,7 @@ from gputop.model.quantity import clean_text
 from gputop.model.snapshot import Event, GpuSample
 from gputop.model.source import SourceError, UsageError
 from gputop.sources.gpu_process import GpuProcess
-from gputop.sources.nvml.gpu_device import Device, GpusReading, MoreSmReaders, Pass, Progress
+from gputop.sources.nvml.gpu_device import Device, GpusReading, MoreSmReaders, Pass
 from gputop.sources.nvml.gpu_inventory import GpuInventory, MayHang, Sleep, kernel_gpus
 from gputop.sources.nvml.handle import RETRY_S, Handle, cannot_start, reason
 from gputop.sources.selection import MachineOptions, choose
@@ -116,7 +116,9 @@ class NvmlSession:
         self._look_at = float("-inf")
         self._sleep = Sleep(options.sys, lets_go=options.lets_sleep)
         self._inventory = GpuInventory(self._device, self._turn, lambda: kernel_gpus(options.proc), self._sleep)
-        self._chosen: tuple[Device, ...] | None = None
+        self._chosen: tuple[Device, ...] = ()
+        self.ready = False
+        """Whether all GPUs were looked for and the choice is made."""
         self._not_chosen: str | None = None
         self._xids = XidWatch()
         self._xids_due = self._read_before = False
@@ -143,11 +145,6 @@ class NvmlSession:
     @property
     def ticket(self) -> int:
         return self._ticket
-
-    @property
-    def ready(self) -> bool:
-        """Whether all GPUs were looked for and the choice is made."""
-        return self._chosen is not None
 
     def look(self, ticket: int, t: float) -> None:
         """Find out which GPUs there are, and choose.
@@ -184,8 +181,8 @@ class NvmlSession:
         """
         if not self._inventory.is_open or self._hangs():
             return False
-        chosen = self._chosen or ()
-        return self._inventory.kernel_has_changed() or (bool(chosen) and all(d.state == "lost" for d in chosen))
+        are_lost = bool(self._chosen) and all(device.state == "lost" for device in self._chosen)
+        return are_lost or self._inventory.kernel_has_changed()
 
     def _hangs(self) -> bool:
         return self._inventory.stuck or self._xids.stuck or any(device.stuck for device in self._inventory.devices)
@@ -201,7 +198,7 @@ class NvmlSession:
                 raise
             positions, self._not_chosen = (), str(error)
         self._xids_due = True
-        self._chosen = tuple(devices[i] for i in positions)
+        self._chosen, self.ready = tuple(devices[i] for i in positions), True
 
     def read(self, ticket: int, t: float) -> GpusReading:
         """Read all chosen GPUs, and refresh the list when it is due. Raises Retired when another thread took over."""
@@ -222,8 +219,8 @@ class NvmlSession:
             indices = {d.static.uuid: d.static.index for d in self._inventory.devices} if xids else {}
             events += [Event(t, "xid", f"Xid {xid}", indices.get(uuid), xid=xid) for uuid, xid in xids]
         has_refreshed = False
-        for device in self._chosen or ():
-            if device not in (self._chosen or ()):
+        for device in self._chosen:
+            if device not in self._chosen:
                 continue
             index = device.static.index
             sample = self._sample(ticket, device, t)
@@ -232,7 +229,7 @@ class NvmlSession:
                 # A destroyed MIG instance is not lost, so the list is refreshed before a loss is reported.
                 has_refreshed = True
                 self.look(ticket, t)
-                if device not in (self._chosen or ()):
+                if device not in self._chosen:
                     continue
             under_way.samples.append(sample)
             if sample.lost_reason is None:
@@ -257,14 +254,14 @@ class NvmlSession:
         self._shut(ticket)
         self._sleep.let_go(now)
 
-    def progress(self) -> Progress:
+    def progress(self) -> GpusReading:
         """How far the pass has come that is under way, or was made last."""
-        statics = tuple(device.static for device in self._chosen or ())
-        return Progress(statics, tuple(self._pass.samples), tuple(self._pass.hung), self._processes())
+        statics, samples = tuple(device.static for device in self._chosen), tuple(self._pass.samples)
+        return GpusReading(0.0, samples, self._processes(), hung=tuple(self._pass.hung), chosen=statics)
 
     def ask_seldom(self, ticket: int, t: float) -> None:
         """Ask what no picture has to wait for, once a reading is handed over. Raises Retired as ``read`` does."""
-        for device in self._chosen or ():
+        for device in self._chosen:
             if device.stuck or (device.stale and self._inventory.stuck) or not device.asks_seldom(monotonic()):
                 continue
             with self._turn(ticket, device):
@@ -279,15 +276,15 @@ class NvmlSession:
             return device.read(monotonic(), t, xid)
 
     def _processes(self) -> tuple[GpuProcess, ...]:
-        return tuple(p for device in self._chosen or () if not device.stuck for p in device.processes)
+        return tuple(p for device in self._chosen if not device.stuck for p in device.processes)
 
     def _notices(self) -> tuple[str, ...]:
         troubled: dict[str, list[str]] = {}
-        for device in self._chosen or ():
+        for device in self._chosen:
             if device.process_trouble is not None and device.state != "lost":
                 troubled.setdefault(device.process_trouble, []).append(str(device.static.index))
         notices = [f"GPU {', '.join(on)}: no process list: {why}" for why, on in troubled.items()]
-        chosen = [device for device in self._chosen or () if device.times_found]
+        chosen = [device for device in self._chosen if device.times_found]
         notices += of_gpus(
             [device.static.index for device in chosen if device.vgpu],
             [device.static.index for device in chosen if answers_in_part(device.static.name)],
