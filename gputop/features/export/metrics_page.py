@@ -31,7 +31,6 @@ from gputop.model.snapshot import (
     GpuSample,
     GpuStatic,
     ProcessSample,
-    ProcessStatic,
     Snapshot,
     value,
 )
@@ -77,38 +76,32 @@ class TextPage:
         self._without = frozenset(name for name in without if not name.endswith("*"))
         self._beginnings = tuple(name[:-1] for name in without if name.endswith("*"))
 
-    def _is_wanted(self, name: str) -> bool:
-        return name not in self._without and not name.startswith(self._beginnings)
-
     def family(self, name: str, kind: str, text: str, samples: Iterable[Sample]) -> None:
-        """Add one family; ``kind`` is Prometheus' type."""
-        if not self._is_wanted(name):
-            return
-        lines = [
-            f"{name}{{{labelled}}} {number(value)}\n" if labelled else f"{name} {number(value)}\n"
-            for labelled, value in samples
-            # NaN and infinities are left out.
-            if value - value == 0.0
-        ]
-        if lines:
-            escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
-            self._parts.append(f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n")
-            self._parts += lines
+        """Add one family; ``kind`` is Prometheus' type. NaN and infinities are left out."""
+        self._add(name, kind, text, (f"{name}{_braced(of)} {number(n)}\n" for of, n in samples if n - n == 0.0))
 
     def summary(self, name: str, text: str, samples: Iterable[tuple[str, float, int]]) -> None:
         """Add a summary without quantiles: labels, sum and count."""
-        if not self._is_wanted(name):
+        lines = (
+            f"{name}_sum{_braced(of)} {number(total)}\n{name}_count{_braced(of)} {count}\n"
+            for of, total, count in samples
+        )
+        self._add(name, "summary", text, lines)
+
+    def _add(self, name: str, kind: str, text: str, lines: Iterable[str]) -> None:
+        if name in self._without or name.startswith(self._beginnings):
             return
-        lines = []
-        for labelled, total, count in samples:
-            braces = f"{{{labelled}}}" if labelled else ""
-            lines.append(f"{name}_sum{braces} {number(total)}\n{name}_count{braces} {count}\n")
-        if lines:
-            self._parts += [f"# HELP {name} {text}\n# TYPE {name} summary\n", *lines]
+        if written := "".join(lines):
+            escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
+            self._parts.append(f"# HELP {name} {escaped}\n# TYPE {name} {kind}\n{written}")
 
     def text(self) -> str:
         """The whole page."""
         return "".join(self._parts)
+
+
+def _braced(labelled: str) -> str:
+    return f"{{{labelled}}}" if labelled else ""
 
 
 # Whose job a GPU works for, as labels. From the cgroup path alone: no command line, no environment.
@@ -121,27 +114,22 @@ MOST_JOBS = 8
 
 def jobs_by_gpu(processes: Iterable[ProcessSample]) -> dict[int, list[str]]:
     """GPU index → the labels of each job that holds a context there. Jobs that share a GPU have one entry each."""
-    memory_by_job: dict[int, dict[str, float]] = {}
+    memory_by_job: dict[int, Counter[str]] = {}
     for process in processes:
-        if process.role != "gpu" or process.gpu is None:
-            continue
-        identity = job_labels(process.static)
-        if identity:
-            of_gpu = memory_by_job.setdefault(process.gpu, {})
-            of_gpu[identity] = of_gpu.get(identity, 0.0) + (process.gpu_mem_bytes or 0.0)
-    return {
-        gpu: sorted(sorted(jobs), key=jobs.__getitem__, reverse=True)[:MOST_JOBS] for gpu, jobs in memory_by_job.items()
-    }
-
-
-def job_labels(static: ProcessStatic) -> str:
-    """``scheduler, job_id, user, k8s_pod_uid, container_id`` of a process; empty where none of them is known."""
-    return _labels(static.batch_job or _NO_NAME, static.contained_in or _NO_NAME, static.user)
+        if process.role == "gpu" and process.gpu is not None:
+            static = process.static
+            named = job_labels(static.batch_job or _NO_NAME, static.contained_in or _NO_NAME, static.user)
+            if named:
+                memory_by_job.setdefault(process.gpu, Counter())[named] += int(process.gpu_mem_bytes or 0)
+    return {gpu: sorted(jobs, key=lambda job: (-jobs[job], job))[:MOST_JOBS] for gpu, jobs in memory_by_job.items()}
 
 
 @lru_cache(maxsize=256)
-def _labels(job: CgroupName, container: CgroupName, user: str | None) -> str:
-    """Kept: a job has many processes, and each scrape asks for all of them."""
+def job_labels(job: CgroupName, container: CgroupName, user: str | None) -> str:
+    """``scheduler, job_id, user, k8s_pod_uid, container_id`` of a process; empty where none of them is known.
+
+    Kept: a job has many processes, and each scrape asks for all of them.
+    """
     pod = container.id if container.kind == POD else ""
     return labels(
         ("scheduler", job.kind if job.id else "kubernetes" if pod else ""),
