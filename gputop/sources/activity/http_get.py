@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from time import monotonic
 
 from gputop.model.quantity import clean_text
@@ -22,6 +23,7 @@ def get(url: str, timeout_s: float) -> str:
     be metrics; their texts are printable and hold nothing of the body.
     """
     # Imported here: they cost more than the rest of this source, and most machines never get this far.
+    from base64 import b64encode
     from http.client import HTTPConnection, HTTPException, HTTPSConnection
     from urllib.parse import unquote, urlsplit
 
@@ -29,7 +31,8 @@ def get(url: str, timeout_s: float) -> str:
     kind, port = (HTTPSConnection, 443) if parts.scheme == "https" else (HTTPConnection, 80)
     headers = {"Accept": "text/plain", "Accept-Encoding": "identity", "Connection": "close"}
     if parts.username is not None:
-        headers["Authorization"] = _basic(unquote(parts.username), unquote(parts.password or ""))
+        credentials = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = f"Basic {b64encode(credentials.encode()).decode()}"
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     connection = kind(parts.hostname or "", parts.port or port, timeout=timeout_s)
     try:
@@ -75,13 +78,11 @@ def checked(url: str, option: str = "--dcgm-url", example: str = "http://localho
 
 def place_of(url: str) -> str:
     """Host and port of an address, which may be shown and recorded; a user and password may not."""
-    return clean_text(url).strip().partition("://")[2].partition("/")[0].rpartition("@")[2]
+    return _without_password(url).partition("://")[2].partition("/")[0]
 
 
 def _without_password(url: str) -> str:
-    scheme, separator, rest = clean_text(url).strip().partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+    return re.sub(r"(?<=//)[^/]*@", "", clean_text(url).strip(), count=1)
 
 
 def trouble(error: OSError | ValueError) -> str:
@@ -92,9 +93,3 @@ def trouble(error: OSError | ValueError) -> str:
 
 def _words(text: str) -> str:
     return clean_text(text).strip()[:_LONGEST_WORDS]
-
-
-def _basic(user: str, password: str) -> str:
-    from base64 import b64encode
-
-    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
