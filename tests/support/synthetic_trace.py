@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 BASE_NS = 1_780_000_000_000_000_000
-MAIN, AUTOGRAD = 4000, 4001
+MAIN = 4000
 STEP_US = 20_000
 
 

@@ -103,9 +103,6 @@ class SmReaders:
     def stop(self) -> None:
         """End whatever else measures. Takes at most half a second."""
         self._is_stopped = True
-        if self._exporter is not None:
-            self._exporter.stop()
-        if self._dmon is not None:
-            self._dmon.stop()
-        if self._counters is not None:
-            self._counters.stop()
+        for shared in (self._exporter, self._dmon, self._counters):
+            if shared is not None:
+                shared.stop()
