@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.nvml.stand_in import Process, Scenario
+from tests.support.command import ran
 
 ROOT = Path(__file__).parents[2]
 RECIPES = dict(
@@ -45,19 +45,11 @@ def test_a_recipe_runs_as_it_stands(name: str, nvml_scenario: Callable[..., Scen
     launcher = [sys.executable]
     if name == "DDP":
         launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*launcher, "recipe.py"],
-        cwd=tmp_path,
-        env={
-            **scenario.environment(), "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore", "WANDB_MODE": "offline",
-            "WANDB_SILENT": "true", "HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1",
-            "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
-        },
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )  # fmt: skip
+    offline = {
+        "PYTHONWARNINGS": "ignore", "WANDB_MODE": "offline", "WANDB_SILENT": "true", "HF_HUB_OFFLINE": "1",
+        "KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1", "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
+    }  # fmt: skip
+    done = ran(tmp_path, "recipe.py", launcher=launcher, environ=scenario.environment(), **offline)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "gputop: the GPUs are not watched" not in done.stderr
     if name == "A plain loop":

@@ -8,8 +8,6 @@ import importlib.util
 import io
 import json
 import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,9 @@ from typing import Any
 import pytest
 
 from gputop.integrations.csv import CsvLog
+from tests.support.command import ran
 from tests.support.wandb_file import wandb_rows
 
-ROOT = Path(__file__).parents[2]
 GPU = "gputop/gpu0/util_pct"
 KEYS = (GPU, "gputop/gpu0/sm_active_pct", "gputop/step_ms")
 DEMO = """
@@ -81,11 +79,8 @@ def run(code: str, tmp_path: Path, *needs: str, **environment: str) -> dict[str,
             pytest.skip(f"{name} is not installed: pip install '.[integrations]'")
     offline = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HF_HUB_OFFLINE": "1", "KERAS_BACKEND": "torch",
                "GIT_PYTHON_REFRESH": "quiet", "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", DEMO + textwrap.dedent(code)], cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **offline, **environment},
-        capture_output=True, text=True, timeout=280, check=False,
-    )  # fmt: skip
+    code = DEMO + textwrap.dedent(code)
+    done = ran(tmp_path, "-W", "ignore", "-c", code, timeout=280, **offline, **environment)
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout.strip().splitlines()[-1])
     return {**found, "stderr": done.stderr}

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command import ran
 from tests.support.engines import free_port
 from tests.support.slurm import no_slurm, slurm
 
@@ -33,10 +34,7 @@ def runs(folder: Path, program: str, *launcher: str) -> list[str]:
     """What each process of a program says that its run is."""
     path = folder / "program.py"
     path.write_text(program)
-    done = subprocess.run(
-        [*(launcher or (sys.executable,)), str(path)], env={**PLAIN, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=150, check=False,
-    )  # fmt: skip
+    done = ran(folder, str(path), launcher=launcher or (sys.executable,), environ=PLAIN, OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.split()
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any, cast
@@ -16,8 +13,8 @@ import pytest
 from gputop.api.step_phases import MOST_KEPT, Phases, PhaseSampler, phase_summary
 from gputop.diagnosis.job_steps import LEAST_STEPS, WARM_UP_STEPS, grown, growth_remedy
 from gputop.model.steps import PhaseSeries
+from tests.support.command import ran
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys, threading, time, warnings
 import torch
@@ -52,15 +49,7 @@ def watching(body, least=3, most=60.0, **given):
 def _said(code: str, tmp_path: Path, needs: str = "torch") -> Any:
     if importlib.util.find_spec(needs) is None:
         pytest.skip(f"{needs} is not installed")
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + textwrap.dedent(code)],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
+    done = ran(tmp_path, "-c", PROGRAM + textwrap.dedent(code), OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.strip().splitlines()[-1]) | {"stderr": done.stderr}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,21 @@ import pytest
 from gputop.cli import main
 
 ROOT = Path(__file__).parents[2]
+
+
+def ran(
+    folder: Path,
+    *words: str,
+    launcher: Sequence[str] = (sys.executable,),
+    timeout: float = 150.0,
+    environ: Mapping[str, str] = os.environ,
+    **environment: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run this Python, or what launches it, in a folder, on the checkout's gputop."""
+    return subprocess.run(
+        [*launcher, *words], cwd=folder, env={**environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True, text=True, timeout=timeout, check=False,
+    )  # fmt: skip
 
 
 def gputop(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.nvml.stand_in import Scenario
+from tests.support.command import ran
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,15 +23,10 @@ def program_on(scenario: Scenario, folder: Path) -> Callable[..., subprocess.Com
     def run(code: str, *, timeout: float = 90.0, launcher: tuple[str, ...] = (), **environment: str) -> Any:
         path = folder / "program.py"
         path.write_text(textwrap.dedent(code))
-        return subprocess.run(
-            [*(launcher or (sys.executable,)), str(path)],
-            cwd=folder,
-            env={**scenario.environment(), "PYTHONPATH": str(ROOT), **environment},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        return ran(
+            folder, str(path), launcher=launcher or (sys.executable,), timeout=timeout,
+            environ=scenario.environment(), **environment,
+        )  # fmt: skip
 
     run.scenario = scenario  # type: ignore[attr-defined]
     return run

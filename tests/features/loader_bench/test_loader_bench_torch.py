@@ -19,9 +19,7 @@ import pytest
 
 from gputop.features.loader_bench import bench_child
 from tests.bench.loader import Sleeps, judged, rounds_of
-
-ROOT = Path(__file__).parents[3]
-
+from tests.support.command import ran
 
 SETS = """
 import os, signal, time
@@ -97,21 +95,9 @@ def sets(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run_python(folder: Path, *words: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run this Python on the checkout's gputop; ``before`` is a command that starts it."""
-    return subprocess.run(
-        [*before, sys.executable, *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 def loader(folder: Path, name: str, *more: str, before: tuple[str, ...] = ()) -> tuple[int, dict[str, Any], str]:
-    done = run_python(folder, "-m", "gputop", "loader", f"sets:{name}", "--json", *more, before=before)
+    words = ("-m", "gputop", "loader", f"sets:{name}", "--json", *more)
+    done = ran(folder, *words, launcher=(*before, sys.executable))
     return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
 
 
@@ -285,7 +271,7 @@ def test_the_largest_batch_is_found_by_halves_in_fresh_processes(tmp_path: Path)
         "        except ValueError as error: assert 'function of a module' in str(error)\n"
     )
     (tmp_path / "run.py").write_text(code)
-    done = run_python(tmp_path, "run.py")
+    done = ran(tmp_path, "run.py")
     assert done.returncode == 0, done.stderr
 
 
@@ -306,7 +292,7 @@ def test_a_size_that_fails_for_another_reason_does_not_end_the_search(tmp_path: 
         "    never = gputop.max_batch(steps.make_step, range(1, 16))\n"
         "    assert never.best is None and len(never.tried) <= 4 and 'divisible by 16' in str(never), never\n"
     )
-    done = run_python(tmp_path, "run.py")
+    done = ran(tmp_path, "run.py")
     assert done.returncode == 0, done.stderr
 
 
@@ -314,7 +300,7 @@ def test_a_size_that_fails_for_another_reason_does_not_end_the_search(tmp_path: 
 def test_a_search_without_a_main_guard_says_once_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "steps.py").write_text(STEPS)
     (tmp_path / "run.py").write_text("import gputop, steps\nprint(gputop.max_batch(steps.make_step, [8, 16]))\n")
-    done = run_python(tmp_path, "run.py")
+    done = ran(tmp_path, "run.py")
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.count("Traceback") == 1, done.stderr
     assert 'under `if __name__ == "__main__":`' in done.stderr and "bootstrapping" not in done.stderr

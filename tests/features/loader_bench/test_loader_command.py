@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.command import ran
 from tests.support.waiting import has_ended, until
 
-ROOT = Path(__file__).parents[3]
 MADE = """
 import os, signal, sys, threading, time
 def whole():
@@ -53,15 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _loader(folder: Path, name: str, *more: str) -> tuple[int, str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "gputop", "loader", f"sets:{name}", "--json", *more],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = ran(folder, "-m", "gputop", "loader", f"sets:{name}", "--json", *more)
     return done.returncode, done.stdout, done.stderr
 
 
