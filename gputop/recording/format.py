@@ -147,10 +147,6 @@ class TypedColumn(Struct, frozen=True):
         return self.parsed(clean_text(words))
 
 
-def _looks_cell(looks: MainLooks) -> dict[str, int]:
-    return dict(looks.counts)
-
-
 def _looks_read(cell: Any) -> MainLooks:
     if not isinstance(cell, dict):
         raise TypeError("looks are not an object")
@@ -160,10 +156,6 @@ def _looks_read(cell: Any) -> MainLooks:
 def _looks_parsed(words: str) -> MainLooks:
     pairs = (part.partition(" ") for part in words.split(", "))
     return main_looks((state, int(count)) for state, _, count in pairs if count.isdecimal() and len(count) < 4)
-
-
-def _outsiders_cell(outsiders: tuple[Outsider, ...]) -> list[list[Any]]:
-    return [[outsider.user, outsider.name, round(outsider.cpu_pct)] for outsider in outsiders]
 
 
 def _outsiders_read(cell: Any) -> tuple[Outsider, ...]:
@@ -181,10 +173,6 @@ def _outsiders_parsed(words: str) -> tuple[Outsider, ...]:
     return tuple(outsiders)
 
 
-def _ends_cell(ends: tuple[WaitEnd, ...]) -> list[list[Any]]:
-    return [[end.via, round(end.pct), list(end.pids), end.detail[:MOST_TEXT]] for end in ends]
-
-
 def _ends_read(cell: Any) -> tuple[WaitEnd, ...]:
     """A way of a newer version is not known."""
     rows = [
@@ -195,10 +183,6 @@ def _ends_read(cell: Any) -> tuple[WaitEnd, ...]:
     )
 
 
-def _name_cell(name: CgroupName) -> list[str]:
-    return [name.kind[:MOST_TEXT], name.id[:MOST_TEXT]]
-
-
 def _name_read(cell: Any) -> CgroupName:
     kind, number = _few(cell)
     return CgroupName(clean_text(kind), clean_text(number))
@@ -207,10 +191,6 @@ def _name_read(cell: Any) -> CgroupName:
 def _name_parsed(words: str) -> CgroupName:
     kind, _, number = words.partition(" ")
     return CgroupName(kind, number)
-
-
-def _lack_cell(lack: SmLack) -> list[Any]:
-    return [lack.reasons, lack.fix, lack.kind]
 
 
 def _lack_read(cell: Any) -> SmLack:
@@ -268,13 +248,28 @@ def _whole(value: object) -> int:
     return value
 
 
+def _name_column(words: str) -> TypedColumn:
+    """Of a job or container."""
+    return TypedColumn(words, lambda n: [n.kind[:MOST_TEXT], n.id[:MOST_TEXT]], _name_read, _name_parsed)
+
+
 TYPED: Mapping[str, TypedColumn] = {
-    "sm_lack": TypedColumn("sm_reason", _lack_cell, _lack_read, _lack_parsed),
-    "main_looks": TypedColumn("main_waits", _looks_cell, _looks_read, _looks_parsed),
-    "waits_for": TypedColumn("held_up_by", _ends_cell, _ends_read, lambda words: None),
-    "outsiders": TypedColumn("cpu_outsiders", _outsiders_cell, _outsiders_read, _outsiders_parsed),
-    "batch_job": TypedColumn("job", _name_cell, _name_read, _name_parsed),
-    "contained_in": TypedColumn("container", _name_cell, _name_read, _name_parsed),
+    "sm_lack": TypedColumn("sm_reason", lambda lack: [lack.reasons, lack.fix, lack.kind], _lack_read, _lack_parsed),
+    "main_looks": TypedColumn("main_waits", lambda looks: dict(looks.counts), _looks_read, _looks_parsed),
+    "waits_for": TypedColumn(
+        "held_up_by",
+        lambda ends: [[end.via, round(end.pct), list(end.pids), end.detail[:MOST_TEXT]] for end in ends],
+        _ends_read,
+        lambda words: None,
+    ),
+    "outsiders": TypedColumn(
+        "cpu_outsiders",
+        lambda outsiders: [[each.user, each.name, round(each.cpu_pct)] for each in outsiders],
+        _outsiders_read,
+        _outsiders_parsed,
+    ),
+    "batch_job": _name_column("job"),
+    "contained_in": _name_column("container"),
 }
 """By the name of the snapshot's field, which is that of the column."""
 

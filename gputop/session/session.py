@@ -41,8 +41,8 @@ class FrameEvents:
 
     def __init__(self) -> None:
         self._verdicts: dict[str, tuple[str, str | None]] = {}
-        self._lost: set[str] = set()
-        self._slowed: set[str] = set()
+        self._standing: set[tuple[EventKind, str]] = set()
+        """What holds of which GPU, by its UUID."""
         self._errors: dict[str, int] = {}
         self._sources = SmSources()
 
@@ -62,8 +62,7 @@ class FrameEvents:
         return [event for event in events if (event.kind, event.gpu) not in reported]
 
     def _forget_all_but(self, uuids: set[str]) -> None:
-        self._lost &= uuids
-        self._slowed &= uuids
+        self._standing = {(kind, uuid) for kind, uuid in self._standing if uuid in uuids}
         for uuid in self._verdicts.keys() - uuids:
             del self._verdicts[uuid]
             self._errors.pop(uuid, None)
@@ -80,11 +79,11 @@ class FrameEvents:
     def _health(self, gpu: GpuSample) -> list[tuple[EventKind, str]]:
         uuid = gpu.static.uuid
         events: list[tuple[EventKind, str]] = []
-        if _begins(self._lost, uuid, gpu.lost_reason is not None):
+        if self._begins("gpu_lost", uuid, holds=gpu.lost_reason is not None):
             events.append(("gpu_lost", gpu.lost_reason or ""))
-        mask = gpu.throttle_reasons or 0
-        if _begins(self._slowed, uuid, bool(mask & _SLOWED)):
-            events.append(("throttle", ", ".join(throttle_words(mask & _SLOWED))))
+        slowed = (gpu.throttle_reasons or 0) & _SLOWED
+        if self._begins("throttle", uuid, holds=slowed != 0):
+            events.append(("throttle", ", ".join(throttle_words(slowed))))
         if gpu.ecc_uncorrected is not None:
             before = self._errors.get(uuid)
             self._errors[uuid] = gpu.ecc_uncorrected
@@ -92,16 +91,11 @@ class FrameEvents:
                 events.append(("ecc", f"{gpu.ecc_uncorrected - before} new uncorrected memory errors"))
         return events
 
-
-def _begins(standing: set[str], uuid: str, holds: bool) -> bool:
-    """Whether a condition has begun to hold."""
-    if not holds:
-        standing.discard(uuid)
-        return False
-    if uuid in standing:
-        return False
-    standing.add(uuid)
-    return True
+    def _begins(self, kind: EventKind, uuid: str, *, holds: bool) -> bool:
+        """Whether a condition has begun to hold."""
+        held = (kind, uuid) in self._standing
+        (self._standing.add if holds else self._standing.discard)((kind, uuid))
+        return holds and not held
 
 
 # The run itself, and what looks at every frame of it.
