@@ -33,10 +33,10 @@ GPUS = 2
 LENGTH_S = 300
 FREED_AFTER_S = 80
 VIEW = View()
-JUMPED_TO = (LENGTH_S - 1, 5, 231, 61, 59, 0, 150)
+JUMPED_TO = (LENGTH_S - 1, 5, 181, 61, 59, 0)
 PLAYED_ON = range(171, 181)
-PICTURED = (0, 30, 250, LENGTH_S - 1)
-LATE = 290
+PICTURED = (0, 30, LENGTH_S - 1)
+LATE = 230
 
 
 def node(seconds: int, *, begin: int = 0) -> Iterator[Snapshot]:
@@ -158,8 +158,8 @@ def test_a_picture_of_a_moment_shows_what_playing_shows(path: str, played: dict[
 
 def test_a_clock_set_back_ahead_of_a_jump_changes_nothing_of_what_is_shown(tmp_path: Path) -> None:
     def back() -> Iterator[Snapshot]:
-        yield from node(150)
-        yield from node(240, begin=120)
+        yield from node(130)
+        yield from node(180, begin=100)
 
     path = recorded(tmp_path / "back.jsonl.gz", back())
     recording = Recording(path)
@@ -169,17 +169,20 @@ def test_a_clock_set_back_ahead_of_a_jump_changes_nothing_of_what_is_shown(tmp_p
     recording.close()
     player = Player(RecordedSource(path))
     player.source.pause()
-    for number, segment, k in ((150 + 239 - 120, 1, 239), (140, 0, 140), (150, 1, 120), (150 + 80, 1, 200)):
+    for number, segment, k in ((130 + 179 - 100, 1, 179), (120, 0, 120), (130, 1, 100), (130 + 50, 1, 150)):
         player.source.go(segment, MOMENT + k)
         player._jumped = True  # what every jump of the player sets
         player.take()
         assert judgement(finished(player)) == played[number], (segment, k)
 
 
-def test_the_paused_past_of_a_run_longer_than_its_memory_is_judged_as_it_was_live() -> None:
+def test_the_paused_past_of_a_run_longer_than_its_memory_is_judged_as_it_was_live(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gputop.recording.recent_past.KEPT_S", 160.0)
     session = Session(Monitor(charts=False))
     live = {}
-    for k, snapshot in enumerate(node(900)):
+    for k, snapshot in enumerate(node(360)):
         frame = session.take(snapshot)
         if k == 0:
             session.remember()
@@ -189,7 +192,7 @@ def test_the_paused_past_of_a_run_longer_than_its_memory_is_judged_as_it_was_liv
     assert past.begin > MOMENT + FREED_AFTER_S, "what made the GPU idle is no longer remembered"
     player = Player(RecordedSource(past), own_past=True, checkpoints=session.checkpoints)
     player.source.pause()
-    for t in (past.end, past.begin + 5.0, past.begin + 100.0, past.end - 200.0):
+    for t in (past.end, past.begin + 5.0, past.begin + 60.0, past.end - 40.0):
         player.seek(round(t - MOMENT) + MOMENT)
         player.take()
         frame = finished(player)
