@@ -178,7 +178,7 @@ def test_on_a_narrow_screen_cells_stand_below_each_other_with_their_names() -> N
 
 
 def test_money_is_in_dollars_at_the_prices_of_the_list_alone() -> None:
-    snapshots = list(SimulatedSource("small_kernels", clock=lambda: T0).recent(700.0))
+    snapshots = list(SimulatedSource("small_kernels", clock=lambda: T0).recent(150.0))
     assert "$" in report_html(pictured(snapshots, price=LIST_PRICE))
     own = report_html(pictured(snapshots, price=2.5))
     assert "$" not in own and "lost, in money" in own

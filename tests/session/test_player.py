@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
+from gputop.model.snapshot import Snapshot
 from gputop.monitor import Monitor
-from gputop.recording.recent_past import Memory
+from gputop.recording.recent_past import Memory, Past
 from gputop.session.player import Playback, Player
 from gputop.sources.recorded import RecordedSource
 from gputop.sources.simulation.simulated import snapshot_at
@@ -19,15 +21,25 @@ SECONDS = 110
 GPUS = 2
 
 
-def test_after_a_jump_the_verdicts_are_those_that_stood_live() -> None:
-    memory, monitor, live = Memory(), Monitor(), {}
-    for second in range(SECONDS):
-        snapshot = rounded(snapshot_at(MOMENT + second, started=MOMENT, gpus=GPUS))
+def run(seconds: int, gpus: int = GPUS, judge: Callable[[Snapshot], object] = lambda snapshot: None) -> Past:
+    """What is remembered of a run of so many seconds, each of which is also judged."""
+    memory = Memory()
+    for second in range(seconds):
+        snapshot = rounded(snapshot_at(MOMENT + second, started=MOMENT, gpus=gpus))
         memory.add(snapshot)
-        live[second] = [(d.verdict, d.busy_not_working) for d in monitor.feed(snapshot).diagnoses]
+        judge(snapshot)
     past = memory.past()
     assert past is not None
-    player = Player(RecordedSource(past), own_past=True)
+    return past
+
+
+def test_after_a_jump_the_verdicts_are_those_that_stood_live() -> None:
+    monitor, live = Monitor(), []
+
+    def judge(snapshot: Snapshot) -> None:
+        live.append([(d.verdict, d.busy_not_working) for d in monitor.feed(snapshot).diagnoses])
+
+    player = Player(RecordedSource(run(SECONDS, judge=judge)), own_past=True)
     player.source.start(lambda: None)
     player.stand_at_end()
     for second in (SECONDS - 1, 90, 60):
@@ -44,12 +56,7 @@ def test_after_a_jump_the_verdicts_are_those_that_stood_live() -> None:
 
 
 def test_the_time_line_has_the_verdicts_of_a_run_that_recorded_none() -> None:
-    memory = Memory()
-    for second in range(40):
-        memory.add(rounded(snapshot_at(MOMENT + second, started=MOMENT, gpus=GPUS)))
-    past = memory.past()
-    assert past is not None
-    player = Player(RecordedSource(past), own_past=True)
+    player = Player(RecordedSource(run(40)), own_past=True)
     player.source._collect_events()  # type: ignore[attr-defined] # before the first work, as a fast thread does it
     player.stand_at_end()
     player.take()
@@ -59,13 +66,8 @@ def test_the_time_line_has_the_verdicts_of_a_run_that_recorded_none() -> None:
 
 
 def test_pausing_on_the_frame_that_shows_judges_nothing_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory, monitor = Memory(), Monitor()
-    for second in range(30):
-        snapshot = rounded(snapshot_at(MOMENT + second, started=MOMENT, gpus=GPUS))
-        memory.add(snapshot)
-        monitor.feed(snapshot)
-    past, shown = memory.past(), monitor.latest
-    assert past is not None
+    monitor = Monitor()
+    past, shown = run(30, judge=monitor.feed), monitor.latest
     assert shown is not None
     fed: list[float] = []
     feed = Monitor.feed
@@ -81,12 +83,7 @@ def test_pausing_on_the_frame_that_shows_judges_nothing_anew(monkeypatch: pytest
 
 
 def test_of_keys_that_come_while_a_frame_is_made_only_the_last_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = Memory()
-    for second in range(30):
-        memory.add(rounded(snapshot_at(MOMENT + second, started=MOMENT, gpus=1)))
-    past = memory.past()
-    assert past is not None
-    player = Player(RecordedSource(past), own_past=True)
+    player = Player(RecordedSource(run(30, gpus=1)), own_past=True)
     player.stand_at_end()
     playback = Playback(player=player)
     playback.take_past()
