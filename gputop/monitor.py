@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from gputop.diagnosis.engine import Diagnoser
 from gputop.diagnosis.fabric_window import FabricSignals
 from gputop.diagnosis.job_steps import grown
-from gputop.diagnosis.look_first import LookFirst
+from gputop.diagnosis.telling import LookFirst
 from gputop.diagnosis.types import Finding, GpuDiagnosis, Waste
 from gputop.model.derived import slowed
 from gputop.model.history import History, ProcessHistory

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gputop.diagnosis.telling import (
+    LookFirst,
     group_of,
     in_sample,
     lost_share,
@@ -16,7 +17,7 @@ from gputop.diagnosis.telling import (
     span_words,
     telling,
 )
-from gputop.diagnosis.types import Badge, GpuOwner
+from gputop.diagnosis.types import Badge, GpuDiagnosis, GpuOwner, Level, State
 from gputop.model.snapshot import CgroupName, ProcessStatic
 from tests.support.scenes import GIB, T0, Watch, gpu, snap, train, workers
 
@@ -136,3 +137,48 @@ def test_half_working_and_lost_gpus_are_counted_apart() -> None:
     assert [group_of(d) for d in (lost, half, starved)] == ["LOST", "half working", "starved"]
     assert [t.role for t in told] == ["not_working", "waiting", "waiting"]
     assert told[0].charged_s is None and told[0].words == "LOST"
+
+
+# --- which GPU to look at first ---
+
+
+def troubled(
+    index: int, state: State, charged_s: float, *, verdict: str = "small_kernels", about: int | None = None
+) -> GpuDiagnosis:
+    levels: dict[State, Level] = {"busy_not_working": "red", "starved": "red", "working": "green"}
+    flag = "A" if state == "busy_not_working" else None
+    return GpuDiagnosis(
+        index, f"GPU-{index}", verdict, levels.get(state, "grey"), "t", "t", flag, state=state, charged_s=charged_s,
+        about=about,
+    )  # fmt: skip
+
+
+def test_what_does_not_work_comes_before_what_waits_and_healthy_gpus_never() -> None:
+    first = LookFirst()
+    assert first.observe(0.0, [troubled(0, "working", 0.0)]) is None
+    waits = troubled(1, "starved", 900.0, verdict="dataloader_cpu")
+    assert first.observe(1.0, [troubled(0, "working", 0.0), waits]) == "GPU-1"
+    assert first.observe(2.0, [troubled(0, "busy_not_working", 1.0), waits]) == "GPU-0"
+
+
+def test_another_gpu_takes_over_only_once_it_has_lost_half_as_much_again_for_half_a_minute() -> None:
+    first, mine = LookFirst(), troubled(0, "busy_not_working", 100.0)
+    assert first.observe(0.0, [mine, troubled(1, "busy_not_working", 90.0)]) == "GPU-0"
+    much, more = troubled(1, "busy_not_working", 149.0), troubled(1, "busy_not_working", 151.0)
+    assert {first.observe(float(t), [mine, much]) for t in range(1, 100)} == {"GPU-0"}
+    assert {first.observe(float(t), [mine, more]) for t in range(100, 130)} == {"GPU-0"}
+    assert first.observe(130.0, [mine, more]) == "GPU-1"
+
+
+def test_once_its_verdict_has_ended_the_worst_of_the_others_follows_at_once() -> None:
+    first = LookFirst()
+    others = [troubled(1, "busy_not_working", 50.0), troubled(2, "busy_not_working", 60.0)]
+    assert first.observe(0.0, [troubled(0, "busy_not_working", 100.0), *others]) == "GPU-0"
+    assert first.observe(1.0, [troubled(0, "working", 0.0), *others]) == "GPU-2"
+
+
+def test_the_gpu_that_others_hang_for_comes_before_these() -> None:
+    first, late = LookFirst(), troubled(2, "idle_allocated", 10.0, verdict="idle_allocated")
+    hang = [troubled(i, "busy_not_working", 60.0, verdict="hang", about=2) for i in (0, 1)]
+    assert first.observe(0.0, [*hang, late]) == "GPU-2"
+    assert first.observe(1.0, [*hang, troubled(2, "idle", 0.0, verdict="idle")]) == "GPU-0"
