@@ -22,7 +22,7 @@ PROBES: dict[str, tuple[str, int | None]] = {
     "a key": ("copy_json", 1),
     "a key that only changes what is shown": ("half_down", 0),
     "a key of the fleet": ("copy_ssh", 0),
-    "a key of a page": ("users_regroup|action_regroup", 0),
+    "a key of a page": ("users_regroup|action_regroup", 1),
     "a theme": ("colour-blind", 0),
     "a loader framework": ("ray", 4),
     "a command": (r"gputop\.commands\.mark", 0),
@@ -40,7 +40,7 @@ PROBES: dict[str, tuple[str, int | None]] = {
     "a file for a cluster": (r"daemonset\.yaml", None),
     "a demo scenario": ("uneven_workers", 1),
     "a fault": ("SIGTERM while suspended", 1),
-    "a real-life case": ("shared_lock", 0),
+    "a real-life case": ("shared_lock", 1),
 }
 """For each row one such thing by its name (a pattern), and how many files speak of it besides those that the row names:
 in a folder that it names, in a rule that judges it or the demo that simulates it. None: a word of the field, in any."""
