@@ -170,7 +170,7 @@ INTERVAL_S = 0.5
 def prove_links(args: argparse.Namespace, settings: Settings, path: Path | None) -> int:
     """Measure, print and write; the exit status. Raises SourceError and UsageError."""
     source = open_local(settings, INTERVAL_S, wakes=True)
-    experiment = Experiment(source, Watched(lambda _: None, lambda _: None, lambda _: None))
+    experiment = Experiment(source, Watched())
     try:
         before = experiment.look_at_all(force=args.force)
         say("copies over each link for some tenths of a second, 64 MiB on each GPU; Ctrl+C stops at once")

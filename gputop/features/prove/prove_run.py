@@ -85,9 +85,9 @@ SM_WAIT_S = 6.0
 class Watched(Struct):
     """Callbacks of the experiment: for every snapshot, each stage as it begins, and each result."""
 
-    taken: Callable[[Snapshot], None]
-    marked: Callable[[str], None]
-    on_result: Callable[[Result], None]
+    taken: Callable[[Snapshot], None] = lambda _: None
+    marked: Callable[[str], None] = lambda _: None
+    on_result: Callable[[Result], None] = lambda _: None
 
 
 class Proof(Struct, frozen=True):

@@ -21,8 +21,6 @@ LEAVE_S = 3.0
 """How long a process may take to leave."""
 MOST_UNREAD = 1 << 16
 """Bytes that wait for a process: one that hangs reads nothing, and keys for it must not fill the memory."""
-LARGEST_PACKET = 1 << 24
-"""Bytes; a full screen of the largest size is a tenth of that."""
 STDERR_KEPT = 4096
 
 Send = Callable[[bytes], Awaitable[None]]
@@ -73,10 +71,7 @@ class Viewer:
             await stdout.readline()
             while True:
                 head = await stdout.readexactly(5)
-                length = int.from_bytes(head[1:], "big")
-                if length > LARGEST_PACKET:
-                    return
-                content = await stdout.readexactly(length)
+                content = await stdout.readexactly(int.from_bytes(head[1:], "big"))
                 if head[:1] == b"D":
                     await send(content)
                 elif head[:1] == b"M" and json.loads(content).get("type") == "exit":
