@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from gputop.model.feeders import FeederShares, main_looks
+from gputop.model.snapshot import ProcessSample
 from gputop.sources.gpu_process import GpuProcess
 from gputop.sources.processes import process_sockets
 from gputop.sources.processes import process_sockets as received_module
@@ -33,6 +35,7 @@ from gputop.sources.processes.process_tree import Groups, ProcessTable, connecte
 from gputop.sources.processes.wait_graph import Job, WaitGraph
 from gputop.sources.processes.wait_look import ThreadWait, WaitLook
 from tests.proc_trees.fake_proc import FakeProc
+from tests.proc_trees.one_job import collector_of
 
 NONE: frozenset[int] = frozenset()
 ROOT, WORKER, CHILD = 100, 110, 120
@@ -42,6 +45,29 @@ T = 1000.0
 
 def fds(reads: set[int] = set(), writes: set[int] = set()) -> HeldInodes:  # noqa: B006
     return HeldInodes(frozenset(reads), frozenset(writes), NONE, NONE)
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> FakeProc:
+    made = FakeProc(tmp_path)
+    made.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+    return made
+
+
+def read(
+    fake: FakeProc,
+    times: int,
+    work: Callable[[int], None] = lambda second: None,
+    util: float = 40.0,
+    collector: ProcessCollector | None = None,
+) -> tuple[ProcessSample, ...]:
+    """The last samples of a GPU's job that is read each second; ``work`` changes it before each reading."""
+    reader = collector or collector_of(fake)
+    for second in range(times):
+        work(second)
+        samples = reader.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], {0: util})
+    reader.close()
+    return samples
 
 
 @pytest.mark.slow
@@ -74,16 +100,13 @@ os.killpg(0, 9)
     assert workers[0].feed_run_pct is not None and workers[0].feed_run_pct > 0.0
 
 
-def test_children_that_live_for_less_than_a_look_count_by_what_they_ran(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
-    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
-    fake.process(ROOT, wchan="futex_wait_queue")
-    collector = ProcessCollector(str(fake.proc), str(fake.sys))
-    for second in range(8):
+def test_children_that_live_for_less_than_a_look_count_by_what_they_ran(fake: FakeProc) -> None:
+    def work(second: int) -> None:
         fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="do_wait", children_ticks=80 * second)
-        samples = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
-    assert (samples[1].feed_by, samples[1].feed_run_pct) == ("child", pytest.approx(80.0, abs=1.0))
-    collector.close()
+
+    fake.process(ROOT, wchan="futex_wait_queue")
+    _, worker = read(fake, 8, work)
+    assert (worker.feed_by, worker.feed_run_pct) == ("child", pytest.approx(80.0, abs=1.0))
 
 
 def _track(fake: FakeProc, looks: int, tids: list[str]) -> tuple[Track, int]:
@@ -100,8 +123,7 @@ def _track(fake: FakeProc, looks: int, tids: list[str]) -> tuple[Track, int]:
     return track, len(read) // looks
 
 
-def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_look(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
+def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_look(fake: FakeProc) -> None:
     names = dict.fromkeys(range(1001, 2001), "python")
     fake.process(ROOT, threads=names)
     for tid in (1500, 1700):
@@ -113,8 +135,7 @@ def test_of_very_many_threads_those_that_work_are_found_and_then_seen_at_each_lo
     assert track.threads_shares(100.0) == FeederShares(run=0.5, queued=0.5)
 
 
-def test_threads_that_hand_on_a_core_are_one_feeder(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
+def test_threads_that_hand_on_a_core_are_one_feeder(fake: FakeProc) -> None:
     fake.process(ROOT, threads={101: "python", 102: "python"}, runs=1)
     assert _track(fake, 3, ["101", "102"])[0].threads_shares(96.0).run == pytest.approx(0.96)
     fake.write(f"proc/{ROOT}/task/101/stat", "101 (python) S 1 1 " + "0 " * 40)
@@ -171,93 +192,66 @@ def test_data_on_a_workers_own_sockets_is_a_rate_and_what_it_inherited_is_not(mo
 
 
 def test_without_sock_diag_the_reason_is_given_and_nothing_else_stops(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, fake: FakeProc
 ) -> None:
     def refuse() -> socket.socket:
         raise OSError(1, "Operation not permitted")
 
     monkeypatch.setattr(process_sockets, "_opened", refuse)
     assert "not permitted" in (tcp_tables().reason or "")
-    fake = FakeProc(tmp_path)
-    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
     fake.process(ROOT, wchan="futex_wait_queue")
     fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="poll_schedule_timeout")
-    collector = ProcessCollector(str(fake.proc), str(fake.sys))
-    for second in range(18):
-        samples = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
-    worker = samples[1]
+    _, worker = read(fake, 18)
     assert worker.feed_poll_pct == 100.0
     assert "not permitted" in worker.unavailable["net_rx_bytes_per_s"]
-    fake.end(WORKER)
-    assert [s.pid for s in collector.read(T + 18, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)] == [ROOT]
-    collector.close()
+    (root,) = read(fake, 19, lambda second: fake.end(WORKER) if second == 18 else None)
+    assert root.pid == ROOT
 
 
-def test_a_wait_that_may_not_be_seen_is_not_zero(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
-    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+def test_a_wait_that_may_not_be_seen_is_not_zero(fake: FakeProc) -> None:
     fake.process(ROOT, wchan="0")
     fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="0")
-    collector = ProcessCollector(str(fake.proc), str(fake.sys))
-    for second in range(18):
-        samples = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
-    worker = samples[1]
+    _, worker = read(fake, 18)
     assert (worker.feed_run_pct, worker.feed_disk_pct, worker.feed_poll_pct) == (0.0, 0.0, None)
     assert worker.unavailable["feed_poll_pct"] == "the kernel names no wait channel"
-    collector.close()
 
 
-def test_a_stopped_worker_of_another_user_is_known_to_wait_for_no_data(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
-    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+def test_a_stopped_worker_of_another_user_is_known_to_wait_for_no_data(fake: FakeProc) -> None:
     fake.process(ROOT, wchan="0")
     fake.process(WORKER, "pt_data_worker", ppid=ROOT, wchan="0", state="T")
-    collector = ProcessCollector(str(fake.proc), str(fake.sys))
-    for second in range(18):
-        samples = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
-    assert (samples[1].feed_other_pct, samples[1].feed_unread_pct) == (100.0, 0.0)
-    collector.close()
+    _, worker = read(fake, 18)
+    assert (worker.feed_other_pct, worker.feed_unread_pct) == (100.0, 0.0)
 
 
-def test_a_busy_gpu_costs_no_close_look(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
-    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
+def test_a_busy_gpu_costs_no_close_look(fake: FakeProc) -> None:
     fake.process(ROOT, threads={101: "python"})
     fake.process(WORKER, "pt_data_worker", ppid=ROOT)
-    collector = ProcessCollector(str(fake.proc), str(fake.sys))
-    for second in range(3):
-        root, worker = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], {0: 98.0})
+    root, worker = read(fake, 3, util=98.0)
     assert (root.feed_run_pct, root.feeder_threads, root.net_rx_bytes_per_s) == (None, 1, None)
     assert worker.feed_sleep_pct == pytest.approx(100.0)
-    collector.close()
 
 
-def test_the_threads_of_a_main_thread_that_sleeps_are_looked_at(tmp_path: Path) -> None:
+def test_the_threads_of_a_main_thread_that_sleeps_are_looked_at(fake: FakeProc) -> None:
     # It may look for its batch and sleep between: then a thread is what it waits for.
-    fake = FakeProc(tmp_path)
-    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
-    collector = ProcessCollector(str(fake.proc), str(fake.sys))
-    for second in range(20):
+    def work(second: int) -> None:
         fake.process(ROOT, threads={101: "python"}, runs=1, cpu_ticks=100 * second, wchan="hrtimer_nanosleep")
-        (root,) = collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
+
+    (root,) = read(fake, 20, work)
     assert root.main_sleep_pct == pytest.approx(100.0)
     assert (root.feed_run_pct or 0.0) >= 90.0
-    collector.close()
 
 
-def test_whoever_takes_the_cores_outside_the_trees_is_named(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
-    fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
-    fake.process(ROOT)
-    collector = ProcessCollector(str(fake.proc), str(fake.sys))
-    for second in range(8):
+def test_whoever_takes_the_cores_outside_the_trees_is_named(fake: FakeProc) -> None:
+    def work(second: int) -> None:
         fake.process(WORKER, "pt_data_worker", ppid=ROOT, run_ns=10**8 * second + 1, wait_ns=9 * 10**8 * second)
         fake.process(300, "ffmpeg", "ffmpeg -i x", session=7, cpu_ticks=400 * second)
-        collector.read(T + second, [GpuProcess(0, ROOT, 1e9, "C")], WAITING)
+
+    fake.process(ROOT)
+    collector = collector_of(fake)
+    read(fake, 8, work, collector=collector)
     (outsider,) = collector.outsiders or ()
     assert (outsider.name, round(outsider.cpu_pct)) == ("ffmpeg", 400)
     assert round(collector.cpu_outsiders_pct or 0.0) == 400
-    collector.close()
 
 
 def _taken(fake: FakeProc, outsiders: Outsiders, now: float, *pids: int) -> dict[str, int]:
@@ -266,8 +260,7 @@ def _taken(fake: FakeProc, outsiders: Outsiders, now: float, *pids: int) -> dict
     return {o.name: round(o.cpu_pct) for o in outsiders.largest or ()}
 
 
-def test_what_ended_children_took_counts_once_however_deep_they_were(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
+def test_what_ended_children_took_counts_once_however_deep_they_were(fake: FakeProc) -> None:
     fake.process(300, "sh", cpu_ticks=0)
     fake.process(301, "python", ppid=300, cpu_ticks=100)
     fake.process(302, "worker", ppid=301, cpu_ticks=5000)
@@ -278,8 +271,7 @@ def test_what_ended_children_took_counts_once_however_deep_they_were(tmp_path: P
     assert _taken(fake, outsiders, T + 3.0, 300) == {"sh": 20}
 
 
-def test_many_programs_of_one_user_are_named_by_the_two_largest(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
+def test_many_programs_of_one_user_are_named_by_the_two_largest(fake: FakeProc) -> None:
     outsiders = Outsiders(str(fake.proc), lambda pid: "ann")
     names = {300: "cc1plus", 301: "rustc", 302: "ld", 303: "as"}
     for pid, name in names.items():
@@ -290,8 +282,7 @@ def test_many_programs_of_one_user_are_named_by_the_two_largest(tmp_path: Path) 
     assert list(_taken(fake, outsiders, T + 3.0, *names)) == ["cc1plus, rustc and 2 others"]
 
 
-def test_what_was_no_outsider_before_is_not_charged_with_its_whole_life(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
+def test_what_was_no_outsider_before_is_not_charged_with_its_whole_life(fake: FakeProc) -> None:
     fake.process(300, "sh")
     fake.process(310, "make", starttime=9000, cpu_ticks=90)
     outsiders = Outsiders(str(fake.proc), lambda pid: "ann")
@@ -325,8 +316,7 @@ def test_looks_are_counted_and_said_in_words() -> None:
     assert (looks.of("queue"), looks.of("lock"), looks.total, looks.waiting) == (2, 0, 4, 3)
 
 
-def test_a_helper_of_the_same_container_is_found_although_its_session_is_another(tmp_path: Path) -> None:
-    fake = FakeProc(tmp_path)
+def test_a_helper_of_the_same_container_is_found_although_its_session_is_another(fake: FakeProc) -> None:
     docker, other = (f"0::/system.slice/docker-{letter * 64}.scope\n" for letter in "ab")
     fake.process(1, "systemd", "/sbin/init", ppid=0, session=1)
     fake.process(ROOT, session=100, cgroup=docker)
