@@ -65,7 +65,6 @@ class _Look(Struct, frozen=True, gc=False):
     ``doing`` is None where a thread of its own ran in its place: the process's counters have that.
     """
 
-    at: float
     own: str | None
     doing: str | None
     by: str | None = None
@@ -93,16 +92,13 @@ _NONE = _Recent()
 class Track:
     """What is remembered of one process between two readings: its latest looks, and what follows from them."""
 
-    __slots__ = (
-        "_alone", "_carried_s", "_known", "_looked_at", "_looks", "_owed_s", "asks", "at", "awaited", "close_at",
-        "fetched_at", "holds_gpu", "mount", "own", "own_useful", "recent", "sees_inside", "stat", "useful",
-        "waiting_on",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.holds_gpu = False
         """Of a GPU process the other threads are a feeder by themselves; of another one they stand in for it."""
-        self._looks: deque[_Look] = deque(maxlen=MOST_LOOKS)
+        self._looks: deque[tuple[float, _Look]] = deque(maxlen=MOST_LOOKS)
+        """With the time at which each was taken."""
+        self._same: _Look | None = None
+        """What all of them saw, if that is one thing."""
         self._looked_at = float("-inf")
         """When it was last looked at between readings: for a while the readings, in step with the job, do not count."""
         self._alone: tuple[Sequence[SeenWait], bool] | None = None
@@ -144,26 +140,32 @@ class Track:
             self._alone = looks, moves
         else:
             looks = ()
-        for look in looks:
-            self._looks.append(self._add(now, look, moves))
-            self.recent = _NONE
-        while len(self._looks) > 1 and now - self._looks[0].at > RECENT_S:
+        before = len(self._looks)
+        self._looks.extend((now, self._seen(look, moves)) for look in looks)
+        while len(self._looks) > 1 and now - self._looks[0][0] > RECENT_S:
             old = self._looks.popleft()
-            self.recent = _NONE
-            if old.own is not None and all(look.own is None for look in self._looks):
+            if old[1].own is not None and all(look.own is None for _, look in self._looks):
                 # The latest wait stands until there is another.
                 self._looks.appendleft(old)
                 break
-        if self.recent is _NONE and self._looks:
-            self.recent = _recent(self._looks)
+        if looks or len(self._looks) != before:
+            self._sum_up()
 
-    def _add(self, now: float, seen: SeenWait, moves: bool) -> _Look:
+    def _sum_up(self) -> None:
+        """What the looks come to. Most processes are seen doing one thing, and the same as before."""
+        first = self._looks[0][1]
+        same = first if all(look == first for _, look in self._looks) else None
+        if same is None or same != self._same:
+            self.recent = _recent([look for _, look in self._looks])
+        self._same = same
+
+    def _seen(self, seen: SeenWait, moves: bool) -> _Look:
         wait, instead, inside = seen.wait, seen.instead, seen.inside
         thread = None if inside is None else _class_of(inside.wait, moves=moves)
         running = 0 if inside is None else inside.running
         self.sees_inside = self.sees_inside or inside is not None
         if wait.wait == RAN:
-            return _Look(now, None, None, inside=thread, running=running)
+            return _Look(None, None, inside=thread, running=running)
         self.waiting_on = wait.wait
         own, saves, by = _class_of(wait, moves=moves), False, None
         doing: str | None = own
@@ -176,7 +178,7 @@ class Track:
         stands_in = wait.wait in INSIDE and not self.holds_gpu
         if stands_in and by in (None, "task queue", "peer") and thread in (RAN, "disk", "network"):
             doing, by = None if thread == RAN else thread, "thread"
-        return _Look(now, own, doing, by, saves, thread, running)
+        return _Look(own, doing, by, saves, thread, running)
 
     def account(self, now: float, run: float, queued: float, children_pct: float) -> tuple[FeederShares, str | None]:
         """Its shares since the last reading with what was done in whose place it waited, and what resolved that.
