@@ -32,8 +32,13 @@ class SteadyPilot(Pilot[Any]):
 
     async def press(self, *keys: str) -> None:
         for key in keys:
+            await self.burst(key)
+
+    async def burst(self, *keys: str) -> None:
+        """Keys as fast as a terminal can send them."""
+        for key in keys:
             self.app.post_message(Key(key, key_to_character(key)) if len(key) > 1 else Key(_name(key), key))
-            await self.settle()
+        await self.settle()
 
     async def pause(self, delay: float | None = None) -> None:
         if delay is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from textual.pilot import Pilot
 
 from gputop.commands.command_line import overview
 from gputop.commands.registry import page_of
@@ -21,7 +20,7 @@ from gputop.paint.view import View
 from gputop.tui.node_app import GputopApp
 from tests.support.fake_app import Asked, app_on, hand_in, later, screen_rows, screen_text, wheel
 from tests.support.frames import demo_frame
-from tests.support.steady_pilot import shown
+from tests.support.steady_pilot import SteadyPilot, shown
 
 START = View(hint=hint_of(KEYS))
 UUIDS = [gpu.static.uuid for gpu in demo_frame().snapshot.gpus]
@@ -31,7 +30,7 @@ FLAGGED = sorted(d.uuid for d in demo_frame().diagnoses if d.busy_not_working)
 class Screen:
     """A screen under the hands of somebody."""
 
-    def __init__(self, app: GputopApp, pilot: Pilot[int], asked: Asked) -> None:
+    def __init__(self, app: GputopApp, pilot: SteadyPilot, asked: Asked) -> None:
         self.app, self.pilot, self.asked = app, pilot, asked
         self.gpus: list[str | None] = []
         """The GPUs that were selected after each key."""
@@ -50,7 +49,7 @@ class Screen:
         """Keys with blanks between them, as fast as they can come; behind a quote what is typed letter by letter."""
         self.gpus = []
         for key in keys.split():
-            await self.pilot.press(*(key[1:] if key.startswith("'") else (key,)))
+            await self.pilot.burst(*(key[1:] if key.startswith("'") else (key,)))
             self.gpus.append(self.view.gpu)
 
     async def click(self, words: str, beside: int = 0) -> None:

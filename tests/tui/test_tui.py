@@ -73,7 +73,10 @@ async def test_a_resize_storm_ends_in_the_last_size() -> None:
     async with shown(app, (160, 48)) as pilot:
         for width in range(60, 140, 7):
             await pilot.resize_terminal(width, 30)
-        await pilot.pause(0.1)
+        for _ in range(100):
+            await pilot.pause(0.02)
+            if {len(row) for row in screen_rows(app)} == {137}:
+                break
         assert {len(row) for row in screen_rows(app)} == {137}
 
 
